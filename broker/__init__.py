@@ -1,0 +1,1 @@
+"""The broker: node, topics, groups, offsets, handlers and services."""

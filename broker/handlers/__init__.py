@@ -1,0 +1,1 @@
+"""Request handlers, a file per family, registered in one table."""

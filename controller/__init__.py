@@ -1,0 +1,1 @@
+"""Quorum and elections of masters. Filled by the controller work; empty until then."""

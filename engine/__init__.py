@@ -1,0 +1,1 @@
+"""The store: segments, commit log, queues, index, recovery. Knows no network."""

@@ -1,0 +1,118 @@
+"""The words of the store as types: one name for each kind of number.
+
+Owns the NewTypes and enums that every room above speaks. It must never hold behaviour. Called by
+everyone above pyx. The words are explained in docs/ARCHITECTURE.md.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import NewType
+
+LogOffset = NewType("LogOffset", int)
+"""A byte of the commit log, counted from the first byte the log ever had."""
+
+QueueOffset = NewType("QueueOffset", int)
+"""The n-th message of a queue."""
+
+Epoch = NewType("Epoch", int)
+"""A term of one master."""
+
+Buffer = bytes | bytearray | memoryview
+
+
+class PutStatus(Enum):
+    """What became of an append (RocketMQ: store/PutMessageStatus)."""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    OS_PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+
+
+class ReadStatus(Enum):
+    """What a read of a queue found (RocketMQ: store/GetMessageStatus)."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+class Boundary(IntEnum):
+    """Which neighbour a search by time returns when no message has exactly that time."""
+
+    LOWER = 0
+    UPPER = 1
+
+
+class FlushMode(Enum):
+    """When a send is acknowledged (RocketMQ: flushDiskType)."""
+
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    SYNC_FLUSH = "SYNC_FLUSH"
+
+
+@dataclass(slots=True)
+class Message:
+    """One message on its way into the log; hosts are packed: ip (4 or 16 bytes) and int32 port.
+
+    `properties` is the encoded text: name 0x01 value 0x02 ... . The store sets the IPv6 bits of
+    sys_flag from the host lengths, the message version from the topic length, the queue offset,
+    the log offset, the store time and the CRC.
+    """
+
+    topic: str
+    queue_id: int
+    body: Buffer
+    properties: bytes = b""
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp_ms: int = 0
+    born_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
+    store_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+@dataclass(slots=True)
+class Appended:
+    """The outcome of an append. Where `status` is not PUT_OK nothing was written.
+
+    `queue_offset` is the first one of a batch, `log_offsets` one per record, `end` the log offset
+    that must be durable before the append may be acknowledged.
+    """
+
+    status: PutStatus
+    queue_offset: QueueOffset = QueueOffset(0)
+    log_offsets: list[LogOffset] = field(default_factory=list)
+    end: LogOffset = LogOffset(0)
+    size: int = 0
+    store_timestamp_ms: int = 0
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class ReadResult:
+    """What a pull gets: records as slices of the mapping (never copied), or why there are none.
+
+    The slices stay valid as long as they are referenced, also when retention unlinks their file.
+    """
+
+    status: ReadStatus
+    next_queue_offset: QueueOffset
+    min_queue_offset: QueueOffset
+    max_queue_offset: QueueOffset
+    slices: list[memoryview] = field(default_factory=list)
+    count: int = 0
+    size: int = 0

@@ -1,0 +1,1 @@
+"""RocketMQ remoting: wire (codec) < transport (uvloop) < client."""

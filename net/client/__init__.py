@@ -1,0 +1,1 @@
+"""A typed asyncio producer, consumer and admin over net.transport."""

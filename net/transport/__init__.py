@@ -1,0 +1,1 @@
+"""The uvloop shell: server, client connections, TLS, dispatch table."""

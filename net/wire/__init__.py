@@ -1,0 +1,1 @@
+"""Remoting frames, codes, headers and bodies as data. No I/O."""

@@ -1,0 +1,34 @@
+from turbopump.pyx.region import Region
+
+UNIT_SIZE: int  # 20
+
+def put_unit(region: Region, position: int, log_offset: int, size: int, tags_code: int) -> None: ...
+def get_unit(region: Region, position: int) -> tuple[int, int, int]:
+    """(log_offset, size, tags_code); size 0 means not written."""
+
+def fill_blank(region: Region, position: int, end: int) -> None:
+    """Pre-fill units (0, 0x7FFFFFFF, 0), as RocketMQ does before a queue's first offset."""
+
+def find_end(region: Region, position: int, end: int) -> tuple[int, int]:
+    """(position after the last valid unit, end (offset + size) of that unit or -1)."""
+
+def lower_bound(region: Region, position: int, end: int, log_offset: int) -> int:
+    """Position of the first unit whose log offset is >= log_offset (end if none)."""
+
+class Selection:
+    units: list[tuple[int, int]]  # (log_offset, size) of the chosen units
+    next_position: int  # after the last unit examined
+    size: int  # sum of the chosen sizes
+
+def select(
+    region: Region,
+    position: int,
+    end: int,
+    *,
+    codes: frozenset[int] | None,
+    max_count: int,
+    max_size: int,
+    max_units: int,
+) -> Selection:
+    """Choose units for a pull: tag codes match by the low 32 bits (None: all); at least one unit
+    is chosen even if larger than max_size; stops at the first unit not written."""

@@ -1,0 +1,1 @@
+"""Analytics over the raw log. Imports engine only; filled by the Spark work."""

@@ -1,0 +1,46 @@
+# Two commands matter: `make run` and `make test`. Both make their own environment in .venv.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := setup.py pyproject.toml $(wildcard csrc/*.c csrc/*.h pyx/*.pyx pyx/*.pxd)
+WORKERS ?= 2
+ARGS ?=
+
+.PHONY: run test lint types bench asan interop clean
+
+run: $(VENV)/.run
+	$(BIN)/turbopump up $(ARGS)
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadgroup $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check . && $(BIN)/lint-imports
+
+types: $(VENV)/.dev
+	$(BIN)/mypy -p turbopump
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m pytest bench --benchmark-only $(ARGS)
+
+asan: $(VENV)/.dev
+	$(BIN)/python -m tests.asan
+
+interop: $(VENV)/.dev
+	$(BIN)/python -m pytest interop $(ARGS)
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+# The stamps follow the native sources too: touching a kernel rebuilds it at the next command.
+$(VENV)/.run: $(VENV)/bin/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	touch $@ $(VENV)/.run
+
+clean:
+	rm -rf $(VENV) build pyx/*.so *.egg-info src/*.egg-info

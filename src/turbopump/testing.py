@@ -1,0 +1,1 @@
+"""The pytest fixture `turbopump_cluster`: a real broker on free ports."""

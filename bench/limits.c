@@ -1,0 +1,66 @@
+/* The limits our benchmarks are held against: the least work that any engine must do.
+
+   Each function does one job of the engine over the same bytes, without checks, tables or
+   bookkeeping. Called through ctypes by bench/conftest.py; never part of the product. */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+static uint32_t load32(const uint8_t *at)
+{
+    uint32_t value;
+    memcpy(&value, at, 4);
+    return __builtin_bswap32(value);
+}
+
+/* Copy one record `count` times behind each other into a warm mapping. */
+size_t limit_append(uint8_t *map, const uint8_t *record, size_t size, size_t count)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        memcpy(map + at, record, size);
+        at += size;
+    }
+    return at;
+}
+
+/* Walk the records of map[0:end) and add up all their 64-bit words: every byte read once. */
+uint64_t limit_scan(const uint8_t *map, size_t end)
+{
+    uint64_t sum = 0;
+    for (size_t at = 0; at + 4 <= end;) {
+        size_t size = load32(map + at);
+        if (size == 0 || size > end - at)
+            break;
+        size_t i = 0;
+        for (; i + 8 <= size; i += 8) {
+            uint64_t word;
+            memcpy(&word, map + at + i, 8);
+            sum += word;
+        }
+        for (; i < size; i++)
+            sum += map[at + i];
+        at += size;
+    }
+    return sum;
+}
+
+/* Walk the records and write one 20-byte unit each: position, size and a constant code. */
+size_t limit_dispatch(const uint8_t *map, size_t end, uint8_t *units)
+{
+    size_t count = 0;
+    for (size_t at = 0; at + 4 <= end;) {
+        size_t size = load32(map + at);
+        if (size == 0 || size > end - at)
+            break;
+        uint64_t position = __builtin_bswap64((uint64_t)at);
+        uint32_t length = __builtin_bswap32((uint32_t)size);
+        memcpy(units + count * 20, &position, 8);
+        memcpy(units + count * 20 + 8, &length, 4);
+        memset(units + count * 20 + 12, 0, 8);
+        count++;
+        at += size;
+    }
+    return count;
+}

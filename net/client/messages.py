@@ -1,0 +1,132 @@
+"""The messages of the public API: what a program sends and what it receives.
+
+Owns Message, ReceivedMessage, SendStatus, SendResult. It must never talk to a broker. Called by
+programs, the producer, the consumers and the admin client.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from turbopump.net.wire.queues import MessageQueue
+
+MAX_BODY_SIZE = 4 * 1024 * 1024
+"""Largest body a producer accepts; the broker's default maxMessageSize."""
+
+
+@dataclass(slots=True)
+class Message:
+    """A message to send.
+
+    Args:
+        topic: where it goes.
+        body: its content, at most MAX_BODY_SIZE bytes.
+        tags: one tag, what consumers filter by; empty for none.
+        keys: business keys, indexed by the broker for queries; none may contain a blank.
+        properties: further user properties; RocketMQ's own names are refused.
+        delay_level: 0 for none, else 1..18 of the broker's messageDelayLevel.
+        flag: a number of the program's own, carried along.
+        sharding_key: messages of one key go to one queue (property __SHARDINGKEY); empty for none.
+    """
+
+    topic: str
+    body: bytes
+    tags: str = ""
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    delay_level: int = 0
+    flag: int = 0
+    sharding_key: str = ""
+
+
+class SendStatus(Enum):
+    """How safe a stored message is (RocketMQ: client/producer/SendStatus)."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """Where a message went.
+
+    `message_id` is the client's own id (UNIQ_KEY; comma-joined for a batch), `offset_message_id`
+    the broker's (store address and log offset), `queue_offset` the n-th message of the queue (the
+    first one of a batch).
+    """
+
+    status: SendStatus
+    message_id: str
+    offset_message_id: str
+    queue: MessageQueue
+    queue_offset: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as JSON-ready data."""
+        return {
+            "status": self.status.value,
+            "message_id": self.message_id,
+            "offset_message_id": self.offset_message_id,
+            "topic": self.queue.topic,
+            "broker_name": self.queue.broker_name,
+            "queue_id": self.queue.queue_id,
+            "queue_offset": self.queue_offset,
+        }
+
+
+@dataclass(slots=True, eq=False)
+class ReceivedMessage:
+    """A message as a consumer sees it: every field of the stored record, decoded.
+
+    `topic` is the topic it was sent to, also when it comes from a retry topic. Hosts are
+    "ip:port". `properties` holds all properties, RocketMQ's own included. Compared by identity.
+    """
+
+    topic: str
+    body: bytes
+    tags: str
+    keys: tuple[str, ...]
+    properties: dict[str, str]
+    flag: int
+    message_id: str
+    offset_message_id: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    log_offset: int
+    sys_flag: int
+    born_timestamp_ms: int
+    born_host: str
+    store_timestamp_ms: int
+    store_host: str
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_crc: int
+    store_size: int
+    stored_topic: str
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue it was read from (of the retry topic, if it comes from there)."""
+        return MessageQueue(self.stored_topic, self.broker_name, self.queue_id)
+
+    @property
+    def text(self) -> str:
+        """The body as UTF-8 text; undecodable bytes become U+FFFD."""
+        return self.body.decode("utf-8", "replace")
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields; the body as text in `body` if it is UTF-8, else in `body_base64`."""
+        members: dict[str, Any] = {
+            name: getattr(self, name) for name in self.__slots__ if name not in ("body", "keys")
+        }
+        members["keys"] = list(self.keys)
+        try:
+            members["body"] = self.body.decode("utf-8")
+        except UnicodeDecodeError:
+            members["body_base64"] = base64.b64encode(self.body).decode("ascii")
+        return members

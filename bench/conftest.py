@@ -1,0 +1,74 @@
+"""Benchmarks in pairs: a workload and its limit, measured in one run; the summary is their ratio.
+
+Each group has one benchmark named `*_limit`; every other one of the group is held against it.
+"""
+
+import ctypes
+import subprocess
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.fixture(scope="session")
+def limits() -> ctypes.CDLL:
+    """bench/limits.c, compiled with the machine's compiler."""
+    folder = HERE / ".out"
+    folder.mkdir(exist_ok=True)
+    library = folder / "limits.so"
+    command = ["gcc", "-O3", "-shared", "-fPIC", "-o", str(library), str(HERE / "limits.c")]
+    subprocess.run(command, check=True)
+    loaded = ctypes.CDLL(str(library))
+    for name in ("limit_append", "limit_dispatch"):
+        getattr(loaded, name).restype = ctypes.c_size_t
+    loaded.limit_scan.restype = ctypes.c_uint64
+    return loaded
+
+
+Measure = Callable[..., Any]
+
+
+@pytest.fixture
+def measure(benchmark: Any) -> Measure:
+    """`measure(group, function, operations, setup=None)`: time it under a group name.
+
+    `operations` is how many messages one call handles: the summary prints them per second.
+    """
+
+    def run(
+        group: str, function: Callable[..., Any], operations: int,
+        setup: Callable[[], Any] | None = None,
+    ) -> Any:
+        benchmark.group = group
+        benchmark.extra_info["operations"] = operations
+        if setup is None:
+            return benchmark(function)
+        rounds = 3 if benchmark._max_time >= 0.5 else 1
+        return benchmark.pedantic(function, setup=setup, rounds=rounds, iterations=1)
+
+    return run
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """One line a workload: operations per second, its limit's, and the ratio (best rounds)."""
+    session = getattr(config, "_benchmarksession", None)
+    if session is None or not session.benchmarks:
+        return
+    groups: dict[str, dict[str, float]] = defaultdict(dict)
+    for entry in session.benchmarks:
+        groups[entry.group or entry.name][entry.name] = (
+            entry.extra_info.get("operations", 1) / entry.stats.min
+        )
+    terminalreporter.section("of the limit, in this run (best rounds)")
+    for group, rates in sorted(groups.items()):
+        limit = next((rate for name, rate in rates.items() if name.endswith("_limit")), None)
+        for name, rate in rates.items():
+            if name.endswith("_limit"):
+                continue
+            of_limit = f"{rate / limit:7.1%} of {limit:>13,.0f}/s" if limit else "no limit"
+            terminalreporter.write_line(f"{group:32} {name:34} {rate:>13,.0f}/s  {of_limit}")

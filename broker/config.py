@@ -1,0 +1,346 @@
+"""The broker's configuration: RocketMQ's properties keys, typed and checked.
+
+Owns which keys there are, what they mean here and what a bad one is told. It must never read a
+file or a socket. Called by node.py, the CLI and the handlers of UPDATE/GET_BROKER_CONFIG.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from turbopump.broker.known_keys import NO_EFFECT_KEYS, WEAKER_PROMISE_KEYS
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.types import FlushMode
+from turbopump.net.wire.java_properties import Property, PropertiesError, parse_properties
+
+PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
+MAX_QUEUES_OF_TOPIC = 65_536  # per topic: bounds the offset tables and what a route carries
+_INT32_MAX = 2**31 - 1
+_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DELAY = re.compile(r"(\d{1,9})([smhd])")
+_DELAY_TEXT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_MAX_DELAY_LEVELS = 64  # one queue of SCHEDULE_TOPIC_XXXX each; RocketMQ's default has 18
+
+
+class ConfigError(PropertiesError):
+    """A configuration that cannot be used; the message is one sentence for the operator."""
+
+
+@dataclass(slots=True)
+class BrokerConfig:
+    """Everything a broker is told from outside. Defaults are RocketMQ's unless said.
+
+    `listen_port` 0 lets the system choose (for tests and embedding; no VIP port then).
+    """
+
+    broker_name: str = "broker-a"
+    broker_cluster_name: str = "DefaultCluster"
+    broker_id: int = 0
+    broker_ip1: str = ""
+    bind_address: str = "0.0.0.0"
+    listen_port: int = 10911
+    vip_port_enable: bool = True
+    namesrv_addr: list[str] = field(default_factory=list)
+    broker_permission: int = PERM_READ | PERM_WRITE
+    default_topic_queue_nums: int = 8
+    auto_create_topic_enable: bool = True
+    auto_create_subscription_group: bool = True
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    trace_topic_enable: bool = False
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    revive_queue_num: int = 8
+    long_polling_enable: bool = True
+    short_polling_time_ms: int = 1_000
+    lite_pull_message_enable: bool = True
+    use_server_side_reset_offset: bool = True
+    notify_consumer_ids_changed_enable: bool = True
+    validate_system_topic_when_update_topic: bool = True
+    enable_single_topic_register: bool = True
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+    reject_transaction_message: bool = False
+    start_accept_send_request_timestamp_ms: int = 0
+    message_delay_level: str = _DELAY_TEXT
+    register_name_server_period_ms: int = 30_000
+    register_broker_timeout_ms: int = 24_000
+    flush_consumer_offset_interval_ms: int = 5_000
+    consumer_offset_update_version_step: int = 500
+    flush_delay_offset_interval_ms: int = 10_000
+    delay_offset_update_version_step: int = 200
+    channel_expired_timeout_ms: int = 120_000
+    subscription_expired_timeout_ms: int = 600_000
+    server_channel_max_idle_seconds: int = 120
+    broker_fast_failure_enable: bool = True
+    tls_mode: str = "permissive"
+    tls_cert_path: str = ""
+    tls_key_path: str = ""
+    tls_key_password: str = ""
+    tls_client_auth: str = "none"
+    tls_trust_cert_path: str = ""
+    store: StoreConfig = field(default_factory=StoreConfig)
+    path: str = ""
+    others: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def delay_levels_ms(self) -> list[int]:
+        """The delay of level 1, 2, ... in ms (RocketMQ: ScheduleMessageService.parseDelayLevel)."""
+        return parse_delay_levels(self.message_delay_level)
+
+    @property
+    def writable(self) -> bool:
+        """Whether brokerPermission allows sends."""
+        return bool(self.broker_permission & PERM_WRITE)
+
+    @property
+    def readable(self) -> bool:
+        """Whether brokerPermission allows pulls."""
+        return bool(self.broker_permission & PERM_READ)
+
+    def values(self) -> dict[str, str]:
+        """Every key and its value as text, keys of RocketMQ that do nothing here included."""
+        shown = dict(self.others)
+        for key, known in _KEYS.items():
+            owner = self.store if known.in_store else self
+            shown[key] = _show(getattr(owner, known.attribute))
+        return shown
+
+    def update(self, properties: Iterable[Property]) -> list[str]:
+        """Take over values; returns warnings. Raises ConfigError and then changes nothing.
+
+        Store keys are kept for the next start: the running store keeps what it was opened with.
+        """
+        parsed: list[tuple[_Key, object]] = []
+        others: dict[str, str] = {}
+        warnings: list[str] = []
+        for item in properties:
+            known = _KEYS.get(item.key)
+            if known is not None:
+                parsed.append((known, _parse(known, item)))
+                continue
+            others[item.key] = item.value
+            warnings.extend(_remark_on(item))
+        store_changes: dict[str, Any] = {}
+        for known, value in parsed:
+            if known.in_store:
+                store_changes[known.attribute] = value
+            else:
+                setattr(self, known.attribute, value)
+        if store_changes:
+            self.store = replace(self.store, **store_changes)
+        self.others.update(others)
+        return warnings
+
+
+def load_config(text: str, path: str = "") -> tuple[BrokerConfig, list[str]]:
+    """A configuration from the text of a properties file, and warnings to log.
+
+    Raises PropertiesError (a ConfigError is one): one sentence with key, value, what was expected
+    and the line.
+    """
+    config = BrokerConfig(path=path)
+    warnings = config.update(parse_properties(text))
+    return config, warnings
+
+
+def parse_delay_levels(text: str) -> list[int]:
+    """`1s 5s 1m` as [1000, 5000, 60000]; raises ValueError."""
+    parts = text.split()
+    if not 1 <= len(parts) <= _MAX_DELAY_LEVELS:
+        raise ValueError(f"1 to {_MAX_DELAY_LEVELS} delays")
+    matches = [_DELAY.fullmatch(part) for part in parts]
+    if not all(matches):
+        raise ValueError("delays such as 1s 5m 2h 1d, separated by blanks")
+    return [int(match[1]) * _UNIT_MS[match[2]] for match in matches if match]
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    attribute: str
+    parse: Callable[[str], object]
+    in_store: bool = False
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[%|a-zA-Z0-9_.-]{1,127}", value):
+        raise ValueError("1 to 127 letters, digits and % | _ - .")
+    return value
+
+
+def _boolean(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return value.lower() == "true"
+
+
+def _between(low: int, high: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        expected = f"a whole number from {low} to {high}"
+        if not re.fullmatch(r"[+-]?\d{1,19}", value):
+            raise ValueError(expected)
+        number = int(value)
+        if not low <= number <= high:
+            raise ValueError(expected)
+        return number
+
+    return parse
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in choices:
+            raise ValueError("one of " + ", ".join(choices))
+        return value
+
+    return parse
+
+
+def _flush_mode(value: str) -> FlushMode:
+    if value not in FlushMode.__members__:
+        raise ValueError("ASYNC_FLUSH or SYNC_FLUSH")
+    return FlushMode[value]
+
+
+def _addresses(value: str) -> list[str]:
+    found = [part.strip() for part in value.split(";") if part.strip()]
+    for address in found:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise ValueError("host:port, several separated by ;")
+    return found
+
+
+def _delay_levels(value: str) -> str:
+    parse_delay_levels(value)
+    return value
+
+
+def _hours(value: str) -> str:
+    if not all(re.fullmatch(r"\d\d", part) and int(part) < 24 for part in value.split(";")):
+        raise ValueError("hours such as 04, several separated by ;")
+    return value
+
+
+_PORT = _between(0, 65_535)
+_COUNT = _between(1, _INT32_MAX)
+_NATURAL = _between(0, 2**63 - 1)
+_MS = _between(0, _INT32_MAX)
+_FILE_SIZE = _between(1_024, _INT32_MAX)
+
+_KEYS: dict[str, _Key] = {
+    "brokerName": _Key("broker_name", _name),
+    "brokerClusterName": _Key("broker_cluster_name", _name),
+    "brokerId": _Key("broker_id", _between(0, 2**63 - 1)),
+    "brokerIP1": _Key("broker_ip1", _text),
+    "bindAddress": _Key("bind_address", _text),
+    "listenPort": _Key("listen_port", _PORT),
+    "vipPortEnable": _Key("vip_port_enable", _boolean),
+    "namesrvAddr": _Key("namesrv_addr", _addresses),
+    "brokerPermission": _Key("broker_permission", _between(0, 15)),
+    "defaultTopicQueueNums": _Key("default_topic_queue_nums", _between(1, MAX_QUEUES_OF_TOPIC)),
+    "autoCreateTopicEnable": _Key("auto_create_topic_enable", _boolean),
+    "autoCreateSubscriptionGroup": _Key("auto_create_subscription_group", _boolean),
+    "clusterTopicEnable": _Key("cluster_topic_enable", _boolean),
+    "brokerTopicEnable": _Key("broker_topic_enable", _boolean),
+    "traceTopicEnable": _Key("trace_topic_enable", _boolean),
+    "msgTraceTopicName": _Key("msg_trace_topic_name", _name),
+    "reviveQueueNum": _Key("revive_queue_num", _between(1, MAX_QUEUES_OF_TOPIC)),
+    "longPollingEnable": _Key("long_polling_enable", _boolean),
+    "shortPollingTimeMills": _Key("short_polling_time_ms", _MS),
+    "litePullMessageEnable": _Key("lite_pull_message_enable", _boolean),
+    "useServerSideResetOffset": _Key("use_server_side_reset_offset", _boolean),
+    "notifyConsumerIdsChangedEnable": _Key("notify_consumer_ids_changed_enable", _boolean),
+    "validateSystemTopicWhenUpdateTopic": _Key("validate_system_topic_when_update_topic", _boolean),
+    "enableSingleTopicRegister": _Key("enable_single_topic_register", _boolean),
+    "regionId": _Key("region_id", _name),
+    "traceOn": _Key("trace_on", _boolean),
+    "rejectTransactionMessage": _Key("reject_transaction_message", _boolean),
+    "startAcceptSendRequestTimeStamp": _Key("start_accept_send_request_timestamp_ms", _NATURAL),
+    "messageDelayLevel": _Key("message_delay_level", _delay_levels),
+    "registerNameServerPeriod": _Key("register_name_server_period_ms", _MS),
+    "registerBrokerTimeoutMills": _Key("register_broker_timeout_ms", _COUNT),
+    "flushConsumerOffsetInterval": _Key("flush_consumer_offset_interval_ms", _COUNT),
+    "consumerOffsetUpdateVersionStep": _Key("consumer_offset_update_version_step", _COUNT),
+    "flushDelayOffsetInterval": _Key("flush_delay_offset_interval_ms", _COUNT),
+    "delayOffsetUpdateVersionStep": _Key("delay_offset_update_version_step", _COUNT),
+    "channelExpiredTimeout": _Key("channel_expired_timeout_ms", _COUNT),
+    "subscriptionExpiredTimeout": _Key("subscription_expired_timeout_ms", _COUNT),
+    "serverChannelMaxIdleTimeSeconds": _Key("server_channel_max_idle_seconds", _COUNT),
+    "brokerFastFailureEnable": _Key("broker_fast_failure_enable", _boolean),
+    "tls.server.mode": _Key("tls_mode", _one_of("disabled", "permissive", "enforcing")),
+    "tls.server.certPath": _Key("tls_cert_path", _text),
+    "tls.server.keyPath": _Key("tls_key_path", _text),
+    "tls.server.keyPassword": _Key("tls_key_password", _text),
+    "tls.server.need.client.auth": _Key("tls_client_auth", _one_of("none", "optional", "require")),
+    "tls.server.trustCertPath": _Key("tls_trust_cert_path", _text),
+    "storePathRootDir": _Key("root", _text, True),
+    "storePathCommitLog": _Key("commit_log_folder", _text, True),
+    "mappedFileSizeCommitLog": _Key("mapped_file_size_commit_log", _FILE_SIZE, True),
+    "mappedFileSizeConsumeQueue": _Key(
+        "mapped_file_size_consume_queue", _between(20, _INT32_MAX), True
+    ),
+    "flushDiskType": _Key("flush_disk_type", _flush_mode, True),
+    "flushIntervalCommitLog": _Key("flush_interval_commit_log_ms", _COUNT, True),
+    "flushCommitLogLeastPages": _Key("flush_commit_log_least_pages", _MS, True),
+    "flushCommitLogThoroughInterval": _Key("flush_commit_log_thorough_interval_ms", _COUNT, True),
+    "syncFlushTimeout": _Key("sync_flush_timeout_ms", _COUNT, True),
+    "fileReservedTime": _Key("file_reserved_time_hours", _COUNT, True),
+    "deleteWhen": _Key("delete_when", _hours, True),
+    "diskMaxUsedSpaceRatio": _Key("disk_max_used_space_ratio", _between(1, 100), True),
+    "maxMessageSize": _Key("max_message_size", _between(1, 16_000_000), True),
+    "messageIndexEnable": _Key("message_index_enable", _boolean, True),
+    "maxHashSlotNum": _Key("max_hash_slot_num", _between(1, 100_000_000), True),
+    "maxIndexNum": _Key("max_index_num", _between(2, 80_000_000), True),
+    "maxTransferBytesOnMessageInMemory": _Key(
+        "max_transfer_bytes_on_message_in_memory", _COUNT, True
+    ),
+    "maxTransferCountOnMessageInMemory": _Key(
+        "max_transfer_count_on_message_in_memory", _COUNT, True
+    ),
+    "maxTransferBytesOnMessageInDisk": _Key("max_transfer_bytes_on_message_in_disk", _COUNT, True),
+    "maxTransferCountOnMessageInDisk": _Key("max_transfer_count_on_message_in_disk", _COUNT, True),
+    "enabledAppendPropCRC": _Key("enabled_append_prop_crc", _boolean, True),
+    "enableConsumeQueueExt": _Key("enable_consume_queue_ext", _boolean, True),
+    "mappedFileSizeConsumeQueueExt": _Key("mapped_file_size_consume_queue_ext", _FILE_SIZE, True),
+    "mapperFileSizeBatchConsumeQueue": _Key(
+        "mapper_file_size_batch_consume_queue", _between(46, _INT32_MAX), True
+    ),
+}
+
+
+def _parse(known: _Key, item: Property) -> object:
+    try:
+        return known.parse(item.value.strip())
+    except ValueError as error:
+        raise ConfigError(f"{item.key}={item.value}: expected {error}{_where(item)}") from None
+
+
+def _remark_on(item: Property) -> list[str]:
+    harmless = WEAKER_PROMISE_KEYS.get(item.key)
+    if harmless is not None:
+        if item.value.strip() in harmless:
+            return []
+        return [f"{item.key}={item.value}: known, but not supported yet and ignored{_where(item)}"]
+    return [] if item.key in NO_EFFECT_KEYS else [f"unknown key {item.key}{_where(item)}"]
+
+
+def _where(item: Property) -> str:
+    return f" (line {item.line})" if item.line else ""
+
+
+def _show(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, FlushMode):
+        return value.value
+    return ";".join(value) if isinstance(value, list) else str(value)
+
+
+assert {key.attribute for key in _KEYS.values() if not key.in_store} <= {
+    entry.name for entry in fields(BrokerConfig)
+}, "a key without a field"

@@ -1,0 +1,49 @@
+"""What a request handler may use: the one object that ties the broker's parts together.
+
+Owns nothing itself. It must never grow logic: that belongs to the parts. Built by node.py (and by
+tests), given to every handler family's `register(table, broker)`.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from turbopump.broker.config import BrokerConfig
+from turbopump.broker.consumers import ConsumerTable
+from turbopump.broker.delay import DelayedMessages
+from turbopump.broker.groups import GroupTable
+from turbopump.broker.locks import QueueLocks
+from turbopump.broker.offsets import OffsetTable
+from turbopump.broker.producers import ProducerTable
+from turbopump.broker.pull_holds import PullHolds
+from turbopump.broker.topics import TopicTable
+from turbopump.engine.later import Later
+from turbopump.engine.store import Store
+
+
+@dataclass(slots=True)
+class BrokerContext:
+    """The parts of one running broker.
+
+    `store_host` is the packed brokerIP1:listenPort every record is stamped with, `address` the same
+    as text. `register_topics` resolves when every reachable name server knows the topics (or was
+    given up on); `save_config` writes a changed configuration to its file, if it came from one.
+    """
+
+    config: BrokerConfig
+    store: Store
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    consumers: ConsumerTable
+    producers: ProducerTable
+    locks: QueueLocks
+    holds: PullHolds
+    random: random.Random
+    started_ms: int
+    address: str
+    store_host: bytes
+    register_topics: Callable[[Sequence[str]], Later[None]]
+    save_config: Callable[[], None]
+    delay: DelayedMessages
+    shutting_down: bool = False

@@ -1,0 +1,175 @@
+"""How far each group has consumed: consumerOffset.json, and pending server-side resets.
+
+Owns the committed and the pulled queue offset of every (topic, group, queue) and the resets that
+wait for the next pull. It must never check that a topic or group exists: the handlers do. Called by
+the handlers; node.py saves it every few seconds and at stop.
+"""
+
+from typing import Any
+
+from turbopump.broker.config import MAX_QUEUES_OF_TOPIC
+from turbopump.engine.config_files import ConfigFiles
+from turbopump.engine.fastjson import RawKeys
+from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.topics import DataVersion
+
+FILE_NAME = "consumerOffset.json"
+NONE = QueueOffset(-1)
+MAX_PAIRS = 200_000
+"""(topic, group) pairs with an offset: twice the topics; a commit for one more is ignored."""
+
+_Table = dict[tuple[str, str], dict[int, QueueOffset]]
+
+
+class OffsetTable:
+    """(topic, group) to queue id to the next queue offset to consume. Loop thread only."""
+
+    def __init__(self, files: ConfigFiles, version_step: int = 500) -> None:
+        self._files = files
+        self._version_step = version_step
+        self._committed: _Table = {}
+        self._pulled: _Table = {}
+        self._resets: _Table = {}
+        self._commits = 0
+        self._saved_commits = 0
+        self.data_version = DataVersion()
+
+    def load(self) -> None:
+        """Read consumerOffset.json, ours or RocketMQ's; damaged members are left out."""
+        saved = self._files.load(FILE_NAME)
+        if not isinstance(saved, dict):
+            return
+        self.data_version = DataVersion.from_json(saved.get("dataVersion") or {})
+        self._committed = _read_table(saved.get("offsetTable"))
+        self._pulled = _read_table(saved.get("pullOffsetTable"))
+
+    def commit(
+        self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
+    ) -> None:
+        """Set the next queue offset to consume; a lower one is taken too (remoting.md 11)."""
+        if _put(self._committed, (topic, group), queue_id, queue_offset):
+            self._commits += 1
+            if self._commits % self._version_step == 0:
+                self.data_version.bump(now_ms)
+
+    def query(self, group: str, topic: str, queue_id: int) -> QueueOffset:
+        """The pending reset if there is one, else the committed offset, else -1."""
+        reset = self._resets.get((topic, group), {}).get(queue_id)
+        if reset is not None:
+            return reset
+        return self._committed.get((topic, group), {}).get(queue_id, NONE)
+
+    def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset) -> None:
+        """Remember where the last pull ended (for admin tools)."""
+        if _put(self._pulled, (topic, group), queue_id, queue_offset):
+            self._commits += 1
+
+    def query_pull(self, group: str, topic: str, queue_id: int) -> QueueOffset:
+        """Where the last pull ended, -1 if there was none."""
+        return self._pulled.get((topic, group), {}).get(queue_id, NONE)
+
+    def queues_of(self, group: str, topic: str) -> dict[int, QueueOffset]:
+        """Queue id to committed offset."""
+        return dict(self._committed.get((topic, group), {}))
+
+    def set_reset(
+        self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
+    ) -> None:
+        """Record a reset that the next pull of the queue is told, and commit it."""
+        self.commit(group, topic, queue_id, queue_offset, now_ms)
+        _put(self._resets, (topic, group), queue_id, queue_offset)
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a reset still waits for the queue's next pull."""
+        return queue_id in self._resets.get((topic, group), {})
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
+        """The pending reset, which is then no longer pending; None if there is none."""
+        queues = self._resets.get((topic, group), {})
+        found = queues.pop(queue_id, None)
+        if found is not None and not queues:
+            del self._resets[topic, group]
+        return found
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics the group has committed offsets of, sorted."""
+        return sorted(topic for topic, other in self._committed if other == group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have committed offsets of the topic, sorted."""
+        return sorted(group for other, group in self._committed if other == topic)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget everything about a deleted topic."""
+        self._remove(lambda pair: pair[0] == topic)
+
+    def remove_group(self, group: str) -> None:
+        """Forget everything about a deleted group."""
+        self._remove(lambda pair: pair[1] == group)
+
+    def clone(self, source_group: str, target_group: str, topic: str, now_ms: int) -> None:
+        """Give a group the committed offsets another group has for a topic."""
+        for queue_id, queue_offset in self.queues_of(source_group, topic).items():
+            self.commit(target_group, topic, queue_id, queue_offset, now_ms)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of consumerOffset.json, with the integer keys a Java peer writes."""
+        groups: dict[str, list[str]] = {}
+        for topic, group in sorted(self._committed):
+            groups.setdefault(group, []).append(topic)
+        return {
+            "dataVersion": self.data_version.to_json(),
+            "groupTopicMap": groups,
+            "offsetTable": _write_table(self._committed),
+            "pullOffsetTable": _write_table(self._pulled),
+        }
+
+    def take_changes(self) -> dict[str, Any] | None:
+        """What is to be saved; None if nothing changed since the last call."""
+        if self._commits == self._saved_commits:
+            return None
+        self._saved_commits = self._commits
+        return self.to_json()
+
+    def save(self) -> None:
+        """Write consumerOffset.json now."""
+        self._saved_commits = self._commits
+        self._files.save(FILE_NAME, self.to_json())
+
+    def _remove(self, chosen: Any) -> None:
+        for table in (self._committed, self._pulled, self._resets):
+            for pair in [pair for pair in table if chosen(pair)]:
+                del table[pair]
+        self._commits += 1
+
+
+def _put(table: _Table, pair: tuple[str, str], queue_id: int, queue_offset: QueueOffset) -> bool:
+    """Set an entry unless the table is at its bound; whether it was set."""
+    queues = table.get(pair)
+    if queues is None:
+        if len(table) >= MAX_PAIRS:
+            return False
+        queues = table[pair] = {}
+    if queue_id not in queues and len(queues) >= MAX_QUEUES_OF_TOPIC:
+        return False
+    queues[queue_id] = queue_offset
+    return True
+
+
+def _read_table(saved: Any) -> _Table:
+    table: _Table = {}
+    for name, queues in (saved if isinstance(saved, dict) else {}).items():
+        topic, separator, group = name.partition("@")
+        if separator and isinstance(queues, dict):
+            table[topic, group] = {
+                int(queue_id): QueueOffset(int(queue_offset))
+                for queue_id, queue_offset in queues.items()
+            }
+    return table
+
+
+def _write_table(table: _Table) -> dict[str, Any]:
+    return {
+        f"{topic}@{group}": RawKeys(sorted(queues.items()))
+        for (topic, group), queues in table.items()
+    }

@@ -1,0 +1,122 @@
+"""Pulls that wait for a message: long polling without a thread and without polling.
+
+Owns the waiting pulls, by queue, by deadline and by connection. It must never read the store or
+build an answer: the pull handler's `attempt` does. Called by handlers/pull.py (add), the store
+(arrived), and node.py (sweep, tick, drop).
+"""
+
+import heapq
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from turbopump.engine.types import QueueOffset
+
+MAX_HOLDS = 200_000
+"""All waiting pulls; one more is answered at once. About 100 MB at the worst."""
+_SLACK = 1_024  # deadlines of answered pulls that may stay in the heap before it is rebuilt
+
+_Key = tuple[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """One waiting pull.
+
+    `attempt(hold, final)` reads again and answers, or returns False to go on waiting (it may then
+    have moved `queue_offset` on over messages that its filter refused); with `final` it must
+    answer.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: QueueOffset
+    deadline_ms: int
+    owner: Hashable
+    attempt: Callable[["Hold", bool], bool]
+    waiting: bool = field(default=False, init=False)
+
+
+class PullHolds:
+    """The waiting pulls of a broker. Loop thread only.
+
+    `wake` asks the shell for a `sweep` soon; it is called once for any number of arrivals.
+    """
+
+    def __init__(self, wake: Callable[[], None] = lambda: None, max_holds: int = MAX_HOLDS) -> None:
+        self._wake = wake
+        self._max_holds = max_holds
+        self._by_queue: dict[_Key, dict[Hold, None]] = {}
+        self._by_owner: dict[Hashable, set[Hold]] = {}
+        self._deadlines: list[tuple[int, int, Hold]] = []
+        self._sequence = 0
+        self._arrived: dict[_Key, QueueOffset] = {}
+        self.count = 0
+
+    def add(self, hold: Hold) -> bool:
+        """Let a pull wait; False if there are too many already."""
+        if self.count >= self._max_holds:
+            return False
+        hold.waiting = True
+        self.count += 1
+        self._by_queue.setdefault((hold.topic, hold.queue_id), {})[hold] = None
+        self._by_owner.setdefault(hold.owner, set()).add(hold)
+        self._sequence += 1
+        heapq.heappush(self._deadlines, (hold.deadline_ms, self._sequence, hold))
+        if len(self._deadlines) > 2 * self.count + _SLACK:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
+            heapq.heapify(self._deadlines)
+        return True
+
+    def arrived(self, topic: str, queue_id: int, max_queue_offset: QueueOffset) -> None:
+        """A queue has grown. Nothing is answered here: this runs inside an append."""
+        key = (topic, queue_id)
+        if key not in self._by_queue:
+            return
+        if not self._arrived:
+            self._wake()
+        self._arrived[key] = max_queue_offset
+
+    def sweep(self) -> None:
+        """Attempt every pull whose queue has grown beyond it."""
+        arrived, self._arrived = self._arrived, {}
+        for key, max_queue_offset in arrived.items():
+            for hold in list(self._by_queue.get(key, ())):
+                behind = hold.waiting and hold.queue_offset < max_queue_offset
+                if behind and hold.attempt(hold, False):
+                    self._remove(hold)
+
+    def tick(self, now_ms: int) -> None:
+        """Answer the pulls whose time is over."""
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            hold = heapq.heappop(self._deadlines)[2]
+            if hold.waiting:
+                self._finish(hold)
+
+    def drop(self, owner: Hashable) -> None:
+        """Forget the pulls of a connection that is gone."""
+        for hold in list(self._by_owner.get(owner, ())):
+            self._remove(hold)
+
+    def release_all(self) -> None:
+        """Answer every waiting pull now (the broker stops)."""
+        for holds in list(self._by_owner.values()):
+            for hold in list(holds):
+                self._finish(hold)
+
+    def _finish(self, hold: Hold) -> None:
+        answered = hold.attempt(hold, True)
+        assert answered, "a final attempt must answer"
+        self._remove(hold)
+
+    def _remove(self, hold: Hold) -> None:
+        if not hold.waiting:
+            return  # the attempt closed its own connection, which dropped it
+        hold.waiting = False
+        self.count -= 1
+        key = (hold.topic, hold.queue_id)
+        del self._by_queue[key][hold]
+        if not self._by_queue[key]:
+            del self._by_queue[key]
+        self._by_owner[hold.owner].discard(hold)
+        if not self._by_owner[hold.owner]:
+            del self._by_owner[hold.owner]

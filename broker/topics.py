@@ -1,0 +1,243 @@
+"""The topics of this broker: topics.json, the topics made at start, automatic creation.
+
+Owns the topic table and its DataVersion; every change is on disk before the caller can answer for
+it. It must never talk to a name server: it names the changed topics to `on_change`. Called by
+the handlers and node.py.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from turbopump.broker.config import (
+    MAX_QUEUES_OF_TOPIC,
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    BrokerConfig,
+)
+from turbopump.engine.config_files import ConfigFiles
+from turbopump.net.wire.topics import DataVersion, TopicConfig
+
+FILE_NAME = "topics.json"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+AUTO_CREATE_TOPIC = "TBW102"
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+_SYSTEM_PREFIX = "rmq_sys_"
+_HALF_TOPIC, _OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+_PERM_RW = PERM_READ | PERM_WRITE
+
+MAX_TOPIC_LENGTH = 127  # fits the one length byte of a V1 record
+MAX_RETRY_TOPIC_LENGTH = 255  # %RETRY% and %DLQ% topics; V2 records
+MAX_TOPICS = 100_000
+"""Automatic creation stops here: each creation rewrites topics.json and is sent to name servers."""
+
+SYSTEM_TOPICS = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        "BenchmarkTest",
+        _HALF_TOPIC,
+        "RMQ_SYS_TRACE_TOPIC",
+        _OP_TOPIC,
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+"""Topics no client may create or delete (RocketMQ: TopicValidator)."""
+
+NOT_ALLOWED_SEND_TOPICS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        _HALF_TOPIC,
+        _OP_TOPIC,
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+"""Topics no client may send to (RocketMQ: TopicValidator.isNotAllowedSendTopic)."""
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+class TopicTable:
+    """Topic name to configuration, kept in topics.json. Loop thread only.
+
+    `on_change` is told the names of changed topics, after they are on disk.
+    """
+
+    def __init__(self, config: BrokerConfig, files: ConfigFiles) -> None:
+        self._config = config
+        self._files = files
+        self._topics: dict[str, TopicConfig] = {}
+        self._made_at_start: set[str] = set()
+        self.data_version = DataVersion()
+        self.on_change: Callable[[list[str]], None] = lambda names: None
+
+    def load(self, now_ms: int) -> None:
+        """Read topics.json and add what a broker has at start (store.md 22)."""
+        saved = self._files.load(FILE_NAME)
+        if isinstance(saved, dict):
+            self.data_version = DataVersion.from_json(saved.get("dataVersion") or {})
+            for name, member in (saved.get("topicConfigTable") or {}).items():
+                self._topics[name] = TopicConfig.from_json({"topicName": name, **member})
+        before = dict(self._topics)
+        self._add_boot_topics()
+        if self._topics != before:
+            self._save(now_ms)
+
+    def get(self, name: str) -> TopicConfig | None:
+        """The configuration, or None."""
+        return self._topics.get(name)
+
+    def all(self) -> dict[str, TopicConfig]:
+        """Every topic; a copy of the table, not of the configurations."""
+        return dict(self._topics)
+
+    def put(self, config: TopicConfig, now_ms: int) -> None:
+        """Create or replace one topic: version bumped, on disk, announced."""
+        self.put_all([config], now_ms)
+
+    def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
+        """As `put` for several, with one write and one new version. No change, no new version."""
+        changed = [one for one in configs if self._topics.get(one.topic_name) != one]
+        for config in changed:
+            self._topics[config.topic_name] = config
+        if changed:
+            self._save(now_ms)
+            self.on_change([config.topic_name for config in changed])
+
+    def create_from_default(
+        self, topic: str, default_topic: str, queue_nums: int, sys_flag: int, now_ms: int
+    ) -> TopicConfig | None:
+        """Automatic creation at a send (RocketMQ: createTopicInSendMessageMethod).
+
+        None where the default topic is missing or does not let others inherit from it.
+        """
+        known = self._topics.get(topic)
+        if known is not None:
+            return known
+        model = self._topics.get(default_topic)
+        if model is None or not model.perm & PERM_INHERIT or len(self._topics) >= MAX_TOPICS:
+            return None
+        if default_topic == AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
+            return None  # still in topics.json from a time when it was enabled
+        queues = min(max(queue_nums, 0), model.write_queue_nums)
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=model.perm & ~PERM_INHERIT,
+            topic_filter_type=model.topic_filter_type,
+            topic_sys_flag=sys_flag,
+        )
+        self.put(created, now_ms)
+        return created
+
+    def create_internal(
+        self,
+        topic: str,
+        queues: int,
+        perm: int,
+        now_ms: int,
+        *,
+        order: bool = False,
+        sys_flag: int = 0,
+    ) -> TopicConfig | None:
+        """The topic, made if missing (retry, dead letter); None when the table is full."""
+        known = self._topics.get(topic)
+        if known is not None:
+            return known
+        if len(self._topics) >= MAX_TOPICS:
+            return None
+        count = min(max(queues, 1), MAX_QUEUES_OF_TOPIC)
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=count,
+            write_queue_nums=count,
+            perm=perm,
+            order=order,
+            topic_sys_flag=sys_flag,
+        )
+        self.put(created, now_ms)
+        return created
+
+    def delete(self, name: str, now_ms: int) -> bool:
+        """Forget a topic; False if it was not there."""
+        if self._topics.pop(name, None) is None:
+            return False
+        self._save(now_ms)
+        self.on_change([name])
+        return True
+
+    def is_batch(self, name: str) -> bool:
+        """Whether the topic's queues hold inner batches (attribute queue.type=BatchCQ)."""
+        config = self._topics.get(name)
+        return config is not None and config.attributes.get("queue.type") == "BatchCQ"
+
+    def is_system(self, name: str) -> bool:
+        """Whether the topic belongs to the broker (RocketMQ: TopicValidator.isSystemTopic)."""
+        return (
+            name in SYSTEM_TOPICS or name in self._made_at_start or name.startswith(_SYSTEM_PREFIX)
+        )
+
+    def system_topics(self) -> list[str]:
+        """Every system topic that exists here or is reserved, sorted."""
+        mine = {name for name in self._topics if self.is_system(name)}
+        return sorted(SYSTEM_TOPICS | self._made_at_start | mine)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of topics.json."""
+        return {
+            "dataVersion": self.data_version.to_json(),
+            "topicConfigTable": {name: one.to_json() for name, one in self._topics.items()},
+        }
+
+    def _save(self, now_ms: int) -> None:
+        self.data_version.bump(now_ms)
+        self._files.save(FILE_NAME, self.to_json())
+
+    def _add_boot_topics(self) -> None:
+        config = self._config
+        cluster, name = config.broker_cluster_name, config.broker_name
+        automatic = _PERM_RW | PERM_INHERIT
+        self._add("SELF_TEST_TOPIC", 1)
+        if config.auto_create_topic_enable:
+            self._add(AUTO_CREATE_TOPIC, config.default_topic_queue_nums, automatic)
+        self._add("BenchmarkTest", 1024)
+        self._add(cluster, 16, automatic if config.cluster_topic_enable else PERM_INHERIT)
+        self._add(name, 1, automatic if config.broker_topic_enable else PERM_INHERIT)
+        self._add("OFFSET_MOVED_EVENT", 1)
+        self._add(SCHEDULE_TOPIC, len(config.delay_levels_ms))
+        if config.trace_topic_enable:
+            self._add(config.msg_trace_topic_name, 1)
+        self._add(f"{cluster}_REPLY_TOPIC", 1)
+        self._add(f"rmq_sys_REVIVE_LOG_{cluster}", config.revive_queue_num)
+        self._add(f"rmq_sys_SYNC_BROKER_MEMBER_{name}", 1, PERM_INHERIT)
+        self._add(_HALF_TOPIC, 1)
+        self._add(_OP_TOPIC, 1)
+
+    def _add(self, name: str, queues: int, perm: int = _PERM_RW) -> None:
+        """A topic of the broker's own; what topics.json says of it wins, as in RocketMQ."""
+        self._made_at_start.add(name)
+        if name not in self._topics:
+            self._topics[name] = TopicConfig(
+                topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm
+            )
+
+
+def validate_topic_name(name: str) -> str | None:
+    """What is wrong with a topic's name, in RocketMQ's words (TopicValidator); None if nothing."""
+    if not name.strip():
+        return "The specified topic is blank."
+    if _LEGAL.fullmatch(name) is None:
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    derived = name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    limit = MAX_RETRY_TOPIC_LENGTH if derived else MAX_TOPIC_LENGTH
+    if len(name) > limit:
+        return f"The specified topic is longer than topic max length {limit}."
+    return None

@@ -7,15 +7,15 @@ file or a socket. Called by node.py, the CLI and the handlers of UPDATE/GET_BROK
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
 
 from turbopump.broker.known_keys import NO_EFFECT_KEYS, WEAKER_PROMISE_KEYS
-from turbopump.engine.config import StoreConfig
-from turbopump.engine.types import FlushMode
-from turbopump.net.wire.java_properties import Property, PropertiesError, parse_properties
+from turbopump.engine.config import PROPERTY_FIELDS, StoreConfig
+from turbopump.engine.types import FlushMode, StoreError
+from turbopump.net.wire.java_properties import PropertiesError, Property, parse_properties
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 MAX_QUEUES_OF_TOPIC = 65_536  # per topic: bounds the offset tables and what a route carries
+DEFAULT_ROOT = "turbopump-data/store"  # RocketMQ: $HOME/store; ours never leaves the folder
 _INT32_MAX = 2**31 - 1
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DELAY = re.compile(r"(\d{1,9})([smhd])")
@@ -79,7 +79,7 @@ class BrokerConfig:
     tls_key_password: str = ""
     tls_client_auth: str = "none"
     tls_trust_cert_path: str = ""
-    store: StoreConfig = field(default_factory=StoreConfig)
+    store: StoreConfig = field(default_factory=lambda: StoreConfig(root=DEFAULT_ROOT))
     path: str = ""
     others: dict[str, str] = field(default_factory=dict)
 
@@ -99,11 +99,16 @@ class BrokerConfig:
         return bool(self.broker_permission & PERM_READ)
 
     def values(self) -> dict[str, str]:
-        """Every key and its value as text, keys of RocketMQ that do nothing here included."""
+        """Every key and its value as text, keys of RocketMQ that do nothing here included.
+
+        TLS settings stay out, a password is among them (RocketMQ keeps them elsewhere).
+        """
         shown = dict(self.others)
         for key, known in _KEYS.items():
-            owner = self.store if known.in_store else self
-            shown[key] = _show(getattr(owner, known.attribute))
+            if not key.startswith("tls."):
+                shown[key] = _show(getattr(self, known.attribute))
+        for key, attribute in PROPERTY_FIELDS.items():
+            shown[key] = _show(getattr(self.store, attribute))
         return shown
 
     def update(self, properties: Iterable[Property]) -> list[str]:
@@ -111,24 +116,23 @@ class BrokerConfig:
 
         Store keys are kept for the next start: the running store keeps what it was opened with.
         """
-        parsed: list[tuple[_Key, object]] = []
+        parsed: list[tuple[str, object]] = []
         others: dict[str, str] = {}
         warnings: list[str] = []
+        store = self.store
         for item in properties:
             known = _KEYS.get(item.key)
             if known is not None:
-                parsed.append((known, _parse(known, item)))
-                continue
-            others[item.key] = item.value
-            warnings.extend(_remark_on(item))
-        store_changes: dict[str, Any] = {}
-        for known, value in parsed:
-            if known.in_store:
-                store_changes[known.attribute] = value
+                parsed.append((known.attribute, _parse(known, item)))
+            elif item.key in PROPERTY_FIELDS:
+                store = _parse_store(store, item)
             else:
-                setattr(self, known.attribute, value)
-        if store_changes:
-            self.store = replace(self.store, **store_changes)
+                if item.key in NO_EFFECT_KEYS or item.key in WEAKER_PROMISE_KEYS:
+                    others[item.key] = item.value
+                warnings.extend(_remark_on(item))
+        for attribute, value in parsed:
+            setattr(self, attribute, value)
+        self.store = store
         self.others.update(others)
         return warnings
 
@@ -159,7 +163,6 @@ def parse_delay_levels(text: str) -> list[int]:
 class _Key:
     attribute: str
     parse: Callable[[str], object]
-    in_store: bool = False
 
 
 def _text(value: str) -> str:
@@ -200,12 +203,6 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
-def _flush_mode(value: str) -> FlushMode:
-    if value not in FlushMode.__members__:
-        raise ValueError("ASYNC_FLUSH or SYNC_FLUSH")
-    return FlushMode[value]
-
-
 def _addresses(value: str) -> list[str]:
     found = [part.strip() for part in value.split(";") if part.strip()]
     for address in found:
@@ -220,17 +217,10 @@ def _delay_levels(value: str) -> str:
     return value
 
 
-def _hours(value: str) -> str:
-    if not all(re.fullmatch(r"\d\d", part) and int(part) < 24 for part in value.split(";")):
-        raise ValueError("hours such as 04, several separated by ;")
-    return value
-
-
 _PORT = _between(0, 65_535)
 _COUNT = _between(1, _INT32_MAX)
 _NATURAL = _between(0, 2**63 - 1)
 _MS = _between(0, _INT32_MAX)
-_FILE_SIZE = _between(1_024, _INT32_MAX)
 
 _KEYS: dict[str, _Key] = {
     "brokerName": _Key("broker_name", _name),
@@ -278,38 +268,6 @@ _KEYS: dict[str, _Key] = {
     "tls.server.keyPassword": _Key("tls_key_password", _text),
     "tls.server.need.client.auth": _Key("tls_client_auth", _one_of("none", "optional", "require")),
     "tls.server.trustCertPath": _Key("tls_trust_cert_path", _text),
-    "storePathRootDir": _Key("root", _text, True),
-    "storePathCommitLog": _Key("commit_log_folder", _text, True),
-    "mappedFileSizeCommitLog": _Key("mapped_file_size_commit_log", _FILE_SIZE, True),
-    "mappedFileSizeConsumeQueue": _Key(
-        "mapped_file_size_consume_queue", _between(20, _INT32_MAX), True
-    ),
-    "flushDiskType": _Key("flush_disk_type", _flush_mode, True),
-    "flushIntervalCommitLog": _Key("flush_interval_commit_log_ms", _COUNT, True),
-    "flushCommitLogLeastPages": _Key("flush_commit_log_least_pages", _MS, True),
-    "flushCommitLogThoroughInterval": _Key("flush_commit_log_thorough_interval_ms", _COUNT, True),
-    "syncFlushTimeout": _Key("sync_flush_timeout_ms", _COUNT, True),
-    "fileReservedTime": _Key("file_reserved_time_hours", _COUNT, True),
-    "deleteWhen": _Key("delete_when", _hours, True),
-    "diskMaxUsedSpaceRatio": _Key("disk_max_used_space_ratio", _between(1, 100), True),
-    "maxMessageSize": _Key("max_message_size", _between(1, 16_000_000), True),
-    "messageIndexEnable": _Key("message_index_enable", _boolean, True),
-    "maxHashSlotNum": _Key("max_hash_slot_num", _between(1, 100_000_000), True),
-    "maxIndexNum": _Key("max_index_num", _between(2, 80_000_000), True),
-    "maxTransferBytesOnMessageInMemory": _Key(
-        "max_transfer_bytes_on_message_in_memory", _COUNT, True
-    ),
-    "maxTransferCountOnMessageInMemory": _Key(
-        "max_transfer_count_on_message_in_memory", _COUNT, True
-    ),
-    "maxTransferBytesOnMessageInDisk": _Key("max_transfer_bytes_on_message_in_disk", _COUNT, True),
-    "maxTransferCountOnMessageInDisk": _Key("max_transfer_count_on_message_in_disk", _COUNT, True),
-    "enabledAppendPropCRC": _Key("enabled_append_prop_crc", _boolean, True),
-    "enableConsumeQueueExt": _Key("enable_consume_queue_ext", _boolean, True),
-    "mappedFileSizeConsumeQueueExt": _Key("mapped_file_size_consume_queue_ext", _FILE_SIZE, True),
-    "mapperFileSizeBatchConsumeQueue": _Key(
-        "mapper_file_size_batch_consume_queue", _between(46, _INT32_MAX), True
-    ),
 }
 
 
@@ -318,6 +276,15 @@ def _parse(known: _Key, item: Property) -> object:
         return known.parse(item.value.strip())
     except ValueError as error:
         raise ConfigError(f"{item.key}={item.value}: expected {error}{_where(item)}") from None
+
+
+def _parse_store(store: StoreConfig, item: Property) -> StoreConfig:
+    attribute = PROPERTY_FIELDS[item.key]
+    try:
+        one = StoreConfig.from_properties(store.root, {item.key: item.value})
+        return replace(store, **{attribute: getattr(one, attribute)})
+    except StoreError as error:
+        raise ConfigError(f"{item.key}={item.value}: {error}{_where(item)}") from None
 
 
 def _remark_on(item: Property) -> list[str]:
@@ -341,6 +308,6 @@ def _show(value: object) -> str:
     return ";".join(value) if isinstance(value, list) else str(value)
 
 
-assert {key.attribute for key in _KEYS.values() if not key.in_store} <= {
+assert {key.attribute for key in _KEYS.values()} <= {
     entry.name for entry in fields(BrokerConfig)
 }, "a key without a field"

@@ -32,51 +32,46 @@ WEAKER_PROMISE_KEYS: dict[str, tuple[str, ...]] = {
 """Keys that promise something we do not do yet, with the values that promise nothing."""
 
 _NO_EFFECT = """
-    abortFile accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio accountStatsEnable
-    accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
-    aclCacheMaxNum adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity
-    allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync
-    appendTopicForTimerDeleteKey asyncLearner asyncSendEnable authConfigPath
+    abortFile accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues
+    ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclCacheMaxNum adminBrokerThreadPoolNums
+    adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable appendAckAsync
+    appendCkAsync appendTopicForTimerDeleteKey asyncLearner asyncSendEnable authConfigPath
     authenticationMetadataProvider authenticationProvider authenticationStrategy
     authenticationWhitelist authorizationMetadataProvider authorizationProvider
     authorizationStrategy authorizationWhitelist autoDeleteUnusedStats
-    autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums
-    bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore
-    broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond brokerConfigPath
-    brokerElectionPriority brokerHeartbeatInterval brokerIP2 brokerNotActiveTimeoutMillis
-    cgColdReadThreshold channelNotActiveInterval checkCRCOnRecover
-    checkCommitLogOffsetOnRecover checkSyncStateSetPeriod checkTransactionMessageEnable
-    cleanFileForciblyEnable cleanOfflineBrokerInterval cleanResourceInterval
-    cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic
-    clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
-    clientCloseSocketIfTimeout clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity
-    clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize
-    clientSocketSndBufSize clientWorkerThreads coldCtrStrategyEnable coldDataScanEnable
-    combineAssignOffsetCQType combineCQEnableCheckSelf combineCQLoadingCQTypes
-    combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType combineCQUseRocksdbForLmq
-    commercialBaseCount commercialSizePerMsg commitCommitLogLeastPages
-    commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
-    commitLogOffsetWaitTime commitLogRecoverMaxNum commitLogSwapMapInterval
-    commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
-    compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv compressedRegister
-    configBlackList configManagerVersion connectTimeoutMillis consumerFallbehindThreshold
-    consumerManageThreadPoolNums consumerManagerThreadPoolQueueCapacity controllerAddr
-    controllerDeployedStandAlone controllerHeartBeatTimeoutMills
-    correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval dLegerGroup
-    dLegerPeers dLegerSelfId dataReadAheadEnable debugLockEnable defaultMessageRequestMode
-    defaultPopShareQueueNum defaultQueryMaxNum defaultReadDiskFlushRatio
-    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax
-    destroyMapedFileIntervalForcibly disableCallbackExecutor
-    disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup disappearTimeAfterStart
-    diskFallRecorded diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio dispatchCqCacheNum
+    autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt
+    bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond
+    broadcastOffsetExpireSecond brokerConfigPath brokerElectionPriority brokerHeartbeatInterval
+    brokerIP2 brokerNotActiveTimeoutMillis cgColdReadThreshold channelNotActiveInterval
+    checkCRCOnRecover checkCommitLogOffsetOnRecover checkSyncStateSetPeriod
+    checkTransactionMessageEnable cleanOfflineBrokerInterval cleanRocksDBDirtyCQIntervalMin
+    cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
+    clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
+    clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue
+    clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
+    clientWorkerThreads coldCtrStrategyEnable coldDataScanEnable combineAssignOffsetCQType
+    combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles
+    combineCQPreferCQType combineCQUseRocksdbForLmq commercialBaseCount commercialSizePerMsg
+    commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
+    commitLogForceSwapMapInterval commitLogOffsetWaitTime commitLogRecoverMaxNum
+    commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize
+    compactionMappedFileSize compactionScheduleInternal compactionThreadNum
+    compatibleWithOldNameSrv compressedRegister configBlackList configManagerVersion
+    connectTimeoutMillis consumerFallbehindThreshold consumerManageThreadPoolNums
+    consumerManagerThreadPoolQueueCapacity controllerAddr controllerDeployedStandAlone
+    controllerHeartBeatTimeoutMills correctLogicMinOffsetForceInterval
+    correctLogicMinOffsetSleepInterval dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable
+    debugLockEnable defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum
+    defaultReadDiskFlushRatio deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
+    destroyMapedFileIntervalForcibly disableCallbackExecutor disableConsumeIfConsumerReadSlowly
+    disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded dispatchCqCacheNum
     dispatchCqThreads dispatchFromSenderThread enableAcceleratedRecovery enableAsyncReput
     enableAutoInSyncReplicas enableBatchPush enableBroadcastOffsetStore
     enableBuildConsumeQueueConcurrently enableCalcFilterBitMap enableCleanExpiredOffset
     enableCompaction enableConnectionMetrics enableControllerInNamesrv enableCreateSysGroup
     enableDetailStat enableFastChannelEventProcess enableLagAndDlqMetrics enableLiteEventMode
-    enableLitePopLog enableLmqQuota enableLmqStats
-    enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics
-    enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
+    enableLitePopLog enableLmqQuota enableLmqStats enableLogConsumeQueueRepeatedlyBuildWhenRecover
+    enableMessageStoreMetrics enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
     enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
     enablePopMessageThreshold enablePopMetrics enableReconnectForGoAway enableRegisterProducer
     enableRemoteEscape enableRemotingMetrics enableRequestMetrics enableRetryTopicV2
@@ -87,51 +82,47 @@ _NO_EFFECT = """
     expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup
     fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval
     filterDataCleanTimeSpan filterSupportRetry flushCommitLogTimed flushConsumeQueueLeastPages
-    flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
-    flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceRegister
+    flushConsumerOffsetHistoryInterval flushLeastPagesWhenWarmMapedFile forceRegister
     forceVerifyPropCRC forwardTimeout globalColdReadThreshold haFlowControlEnable
-    haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync
-    haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize
-    heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode indexFileReadEnable
-    indexFileWriteEnable indexRocksDBEnable initAuthenticationUser
-    initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer
-    isInBrokerContainer isScanAvailableNameSrv isolateLogEnable
-    iteratorWhenUseRocksdbConsumeQueue liteEventCheckInterval liteEventFullDispatchDelayTime
+    haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
+    haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize heartbeatThreadPoolNums
+    heartbeatThreadPoolQueueCapacity highSpeedMode indexFileReadEnable indexFileWriteEnable
+    indexRocksDBEnable initAuthenticationUser initPopOffsetByCheckMsgInMem
+    innerClientAuthenticationCredentials isBrokerContainer isInBrokerContainer
+    isScanAvailableNameSrv isolateLogEnable iteratorWhenUseRocksdbConsumeQueue
+    liteEventCheckInterval liteEventFullDispatchDelayTime
     liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable
     liteLagLatencyCollectEnable liteLagLatencyMetricsEnable liteLagLatencyTopK
-    litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
-    liteSubscriptionCheckInterval liteSubscriptionCheckTimeoutMills liteTtlCheckInterval
-    loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums
-    loadBalanceThreadPoolQueueCapacity logicQueueForceSwapMapInterval
-    logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
+    litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity liteSubscriptionCheckInterval
+    liteSubscriptionCheckTimeoutMills liteTtlCheckInterval loadBalancePollNameServerInterval
+    loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity
+    logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
     logicalDiskSpaceCleanForciblyThreshold mappedFileSizeTimerLog mappedFileSwapEnable
     maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange maxClientEventCount
-    maxConsumeQueueScan maxErrorRateOfBloomFilter maxFilterMessageSize
-    maxHaTransferByteInSecond maxLiteSubscriptionCount maxLmqConsumeQueueNum
-    maxMessageFilterNumForNotification maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize
-    maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles maxRocksDBIndexQueryDays
-    maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength memTableFlushIntervalMs
-    messageIndexSafe messageRequestModeStorePath messageStorePlugIn
+    maxConsumeQueueScan maxErrorRateOfBloomFilter maxFilterMessageSize maxHaTransferByteInSecond
+    maxLiteSubscriptionCount maxLmqConsumeQueueNum maxMessageFilterNumForNotification
+    maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles
+    maxRocksDBIndexQueryDays maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
+    memTableFlushIntervalMs messageIndexSafe messageRequestModeStorePath messageStorePlugIn
     metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
     metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints metricsExporterType
     metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
     metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort
     migrateAuthFromV1Enabled minLiteTTl offsetCheckInSlave osPageCacheBusyTimeOutMills
     persistConsumerOffsetIncrementally popCkMaxBufferSize popCkOffsetMaxQueueSize
-    popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit
-    popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog
-    popFromRetryProbability popFromRetryProbabilityForPriority popInflightMessageThreshold
+    popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
+    popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
+    popFromRetryProbabilityForPriority popInflightMessageThreshold
     popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
-    popPollingSize popResponseReturnActualRetryTopic popReviveConcurrency
-    popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent
-    preferredLeader printChannelGroups printChannelGroupsMinNum priorityOrderAsc
-    processReplyMessageThreadPoolNums pullBatchMaxMessageCount pullMessageThreadPoolNums
-    pullThreadPoolQueueCapacity putConsumeQueueDataByFileChannel
-    putMessageFutureThreadPoolNums putMessageTimeout putMsgIndexHightWater
-    putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
-    readOnlyCommitLogStorePaths readUnCommitted realTimeNotifyConsumerChange
-    realTimePersistRocksDBConfig recheckReputOffsetFromCq recoverConcurrently
-    recoverThreadPoolNums redeleteHangedFileInterval rejectPullConsumerEnable
+    popPollingSize popResponseReturnActualRetryTopic popReviveConcurrency popReviveMaxAttemptTimes
+    popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent preferredLeader printChannelGroups
+    printChannelGroupsMinNum priorityOrderAsc processReplyMessageThreadPoolNums
+    pullBatchMaxMessageCount pullMessageThreadPoolNums pullThreadPoolQueueCapacity
+    putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums putMessageTimeout
+    putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
+    queryThreadPoolQueueCapacity readOnlyCommitLogStorePaths readUnCommitted
+    realTimeNotifyConsumerChange realTimePersistRocksDBConfig recheckReputOffsetFromCq
+    recoverConcurrently recoverThreadPoolNums redeleteHangedFileInterval rejectPullConsumerEnable
     replicasPerDiskPartition replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1
     reviveAckWaitMs reviveInterval reviveMaxSlow reviveScanTime rocketmq.serialize.type
     rocketmqHome rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency
@@ -143,36 +134,35 @@ _NO_EFFECT = """
     serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
     serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads sharedByteBufferNum
     shutdownWaitTimeSeconds skipPreOnline skipWhenCKRePutReachMaxTimes slaveTimeout
-    socksProxyConfig spinLockCollisionRetreatOptimalDegree splitMetadataSize
-    splitRegistrationSize statRocksDBCQIntervalSec storeCheckpoint storePathBrokerIdentity
-    storePathConsumeQueue storePathDLedgerCommitLog storePathEpochFile storePathIndex
-    storeReplyMessageEnable syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod
-    syncControllerMetadataPeriod syncFromLastFile syncMasterFlushOffsetWhenStartup
-    timerCheckMetricsWhen timerColdDataCheckIntervalMs timerCongestNumEachSlot
-    timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
-    timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
-    timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
-    timerPutMessageThreadNum timerRecallToTimeWheelEnable timerRecallToTimelineEnable
-    timerReputServiceCorePoolSize timerReputServiceMaxPoolSize timerReputServiceQueueCapacity
-    timerRocksDBEnable timerRocksDBPrecisionMs timerRocksDBRollIntervalHours
-    timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan
-    timerRocksDBTimeExpiredMaxTps timerRollWindowSlot timerSkipUnknownError timerStopDequeue
-    timerStopEnqueue timerWarmEnable timerWheelEnable timerWheelSnapshotFlush
-    timerWheelSnapshotIntervalMs tls.client.authServer tls.client.certPath
-    tls.client.keyPassword tls.client.keyPath tls.client.trustCertPath tls.config.file
-    tls.enable tls.server.authClient tls.test.mode.enable topicQueueLockNum transRocksDBEnable
-    transWriteOriginTransHalfEnable transactionCheckInterval transactionCheckMax
-    transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
-    transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval
-    transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap
-    transientStorePoolSize travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock
-    useEpollNativeSelector useMessageFilterForNotification usePIDColdCtrStrategy
-    useReentrantLockWhenPutMessage useSeparateRetryQueue useSeparateStorePathForRocksdbCQ
-    useSingleRocksDBForAllConfigs useStaticSubscription useTLS userCacheMaxNum
-    waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue
-    waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue
-    waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage wakeFlushWhenPutMessage
-    warmMapedFileEnable writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
+    socksProxyConfig spinLockCollisionRetreatOptimalDegree splitMetadataSize splitRegistrationSize
+    statRocksDBCQIntervalSec storeCheckpoint storePathBrokerIdentity storePathConsumeQueue
+    storePathDLedgerCommitLog storePathEpochFile storePathIndex storeReplyMessageEnable
+    syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
+    syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen
+    timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics
+    timerEnableDisruptor timerEnableRetryUntilSuccess timerFlushIntervalMs
+    timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold
+    timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
+    timerRecallToTimeWheelEnable timerRecallToTimelineEnable timerReputServiceCorePoolSize
+    timerReputServiceMaxPoolSize timerReputServiceQueueCapacity timerRocksDBEnable
+    timerRocksDBPrecisionMs timerRocksDBRollIntervalHours timerRocksDBRollMaxTps
+    timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps
+    timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable
+    timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs tls.client.authServer
+    tls.client.certPath tls.client.keyPassword tls.client.keyPath tls.client.trustCertPath
+    tls.config.file tls.enable tls.server.authClient tls.test.mode.enable topicQueueLockNum
+    transRocksDBEnable transWriteOriginTransHalfEnable transactionCheckInterval
+    transactionCheckMax transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
+    transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval transactionOpBatchInterval
+    transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap transientStorePoolSize
+    travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock useEpollNativeSelector
+    useMessageFilterForNotification usePIDColdCtrStrategy useReentrantLockWhenPutMessage
+    useSeparateRetryQueue useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs
+    useStaticSubscription useTLS userCacheMaxNum waitTimeMillsInAckQueue
+    waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
+    waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue
+    wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable writeBufferHighWaterMark
+    writeBufferLowWaterMark writeWithoutMmap
 """
 
 NO_EFFECT_KEYS = frozenset(_NO_EFFECT.split())

@@ -1,0 +1,467 @@
+"""Reads the files of any store, RocketMQ's included, record by record, without opening the store.
+
+Owns what a reader does at damage: it names file and position, and goes on where records go on. It
+must never write, lock or need a store that recovery accepts. Called by `turbopump inspect`.
+"""
+
+import array
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+
+from turbopump.engine.types import LogOffset
+from turbopump.pyx.crc32 import crc32
+from turbopump.pyx.index import HEADER_SIZE
+from turbopump.pyx.queue import UNIT_SIZE, get_unit
+from turbopump.pyx.record import BLANK, FILLER_SIZE, OK, V1, V2, Record, decode, scan
+from turbopump.pyx.region import Region
+
+SCAN_ROWS = 1_024  # records whose boundaries are found per call: some 200 KB of rows
+SEARCH_CHUNK = 1 << 20  # bytes read at once when looking for the next record after damage
+SLOT_CHUNK = 1 << 16  # slots read at once: 256 KB
+BATCH_UNIT_SIZE = 46  # store.md 13
+EXT_HEAD_SIZE = 20  # store.md 12
+EXT_FILE_TAIL = 4  # bytes at the end of an extension file that never hold a unit
+INDEX_ENTRY_SIZE = 20
+DEFAULT_SLOTS = 5_000_000
+GUESSED_SLOTS_MAX = 200_000  # files with at most so many candidate slot counts are tried out
+BLANK_UNIT_SIZE = 0x7FFFFFFF  # RocketMQ's pre-fill before a queue's first unit
+
+OpenFile = Callable[[str], AbstractContextManager[Region]]
+
+_MAGICS = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (V1, V2))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFile:
+    """A file to read: its path, its name, and the offset of its first byte (0 for an index)."""
+
+    path: str
+    name: str
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something that is not what the format says, at a byte `position` of a file."""
+
+    file: str
+    position: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One record; `record_crc` is the CRC-32 of the whole record, unmasked."""
+
+    record: Record
+    record_crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """The filler at the end of a full file."""
+
+    log_offset: LogOffset
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """The end of a file. `end_of_records` is where recovery would cut; `stop` tells why it would.
+
+    `full` tells whether the filler was reached.
+    """
+
+    name: str
+    length: int
+    full: bool
+    end_of_records: LogOffset
+    stop: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The end of the log. `records` were found up to `end_offset`, `after_damage` beyond it."""
+
+    records: int
+    end_offset: LogOffset
+    after_damage: int
+    damages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One unit of a consume queue; `index` counts units from the queue's first one."""
+
+    index: int
+    log_offset: LogOffset
+    size: int
+    tags_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchUnit:
+    """One unit of a batch consume queue (store.md 13)."""
+
+    index: int
+    log_offset: LogOffset
+    size: int
+    tags_code: int
+    store_timestamp_ms: int
+    base_queue_offset: int
+    count: int
+    compacted: int
+    reserved: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExtUnit:
+    """One unit of a consume queue's extension; size 0 is the end of the units."""
+
+    position: int
+    size: int
+    tags_code: int
+    store_timestamp_ms: int
+    bitmap: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHead:
+    """The header of an index file, and the slot and entry counts its size and content agree on."""
+
+    begin_timestamp_ms: int
+    end_timestamp_ms: int
+    begin_log_offset: LogOffset
+    end_log_offset: LogOffset
+    slot_count: int
+    count: int
+    slots: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One entry; `previous` is the number of the next older entry of its slot, 0 for none."""
+
+    number: int
+    key_hash: int
+    log_offset: LogOffset
+    time_diff_seconds: int
+    previous: int
+
+
+LogLine = LogRecord | Blank | LogFile | LogEnd | Damage
+QueueLine = Unit | BatchUnit | ExtUnit | Damage
+
+
+def walk_log(files: Sequence[StoreFile], open_file: OpenFile) -> Iterator[LogLine]:
+    """Every record, filler and damage of a commit log's files, in order, and the end.
+
+    Files are opened one at a time. Zeros where a record should start are the end of the log unless
+    a later file has records.
+    """
+    records = after_damage = damages = 0
+    end: int | None = None
+    reached = files[0].base if files else 0
+    for number, file in enumerate(files):
+        with open_file(file.path) as region:
+            rest = files[number + 1 :]
+            for line in _walk_log_file(file, region, partial(_begin, rest, open_file)):
+                if isinstance(line, Damage):
+                    damages += 1
+                    end = reached if end is None else end
+                elif isinstance(line, LogRecord):
+                    records += end is None
+                    after_damage += end is not None
+                    reached = line.record.log_offset + line.record.size
+                elif isinstance(line, LogFile) and line.full and end is None:
+                    reached = line.end_of_records
+                yield line
+    yield LogEnd(records, LogOffset(reached if end is None else end), after_damage, damages)
+
+
+def _begin(files: Sequence[StoreFile], open_file: OpenFile) -> bool:
+    """Whether any of the files has a first record."""
+    for file in files:
+        with open_file(file.path) as region:
+            if region.size >= FILLER_SIZE and not region.is_zero(0, FILLER_SIZE):
+                return True
+    return False
+
+
+def _walk_log_file(
+    file: StoreFile, region: Region, goes_on: Callable[[], bool]
+) -> Iterator[LogLine]:
+    position, full = 0, False
+    stop: str | None = None
+    cut: int | None = None
+    while True:
+        found = scan(region, position, region.size, SCAN_ROWS, False)
+        for row in range(found.count):
+            record = decode(region, found.rows[row, 0], region.size, file.base)
+            if not record.crc_ok:
+                at = record.log_offset - file.base
+                cut = at if cut is None else cut
+                stop = stop or "body crc"
+                yield Damage(file.path, at, "body crc")
+            data = region.view(record.log_offset - file.base, record.size)
+            yield LogRecord(record, crc32(data))
+        position = found.position
+        if found.status == OK and position < region.size:
+            continue
+        reason = _why_it_stops(region, position)
+        if reason is None:
+            full = True
+            yield Blank(LogOffset(file.base + position), region.get_i32(position))
+            break
+        stop, cut = stop or reason, position if cut is None else cut
+        if _is_end(region, position) and not goes_on():
+            break
+        yield Damage(file.path, position, reason)
+        resumed = _next_record(region, position + 1, file.base)
+        if resumed is None:
+            break
+        position = resumed
+    end = LogOffset(file.base + (position if cut is None else cut))
+    yield LogFile(file.name, region.size, full, end, stop)
+
+
+def _why_it_stops(region: Region, position: int) -> str | None:
+    """None for a filler, else what is wrong at a position where a record should start."""
+    left = region.size - position
+    if left < FILLER_SIZE:
+        return f"{left} bytes left, not even a filler"
+    size, magic = region.get_i32(position), region.get_i32(position + 4)
+    if magic == BLANK and size == left:
+        return None
+    if magic == BLANK:
+        return f"filler of {size} bytes where {left} are left"
+    if magic not in (V1, V2):
+        return f"no magic, size {size} magic {magic}"
+    if size > left:
+        return f"size {size} beyond the file"
+    try:
+        decode(region, position, region.size)
+    except ValueError as error:
+        return str(error)
+    raise AssertionError("the scan stopped at a record that decodes")
+
+
+def _is_end(region: Region, position: int) -> bool:
+    head = min(FILLER_SIZE, region.size - position)
+    return region.is_zero(position, head)
+
+
+def _next_record(region: Region, position: int, base: int) -> int | None:
+    """The next position that holds a record which says that it lies there; None if none does."""
+    start = position + 4
+    while start < region.size - 4:
+        length = min(SEARCH_CHUNK, region.size - start)
+        chunk = region.read(start, length)
+        for at in _magics_in(chunk):
+            candidate = start + at - 4
+            try:
+                record = decode(region, candidate, region.size, base)
+            except (ValueError, IndexError):
+                continue
+            if record.physical_offset == record.log_offset:
+                return candidate
+        if length < SEARCH_CHUNK:
+            return None
+        start += length - 3
+    return None
+
+
+def _magics_in(chunk: bytes) -> Iterator[int]:
+    at = -1
+    while True:
+        hits = [hit for magic in _MAGICS if (hit := chunk.find(magic, at + 1)) >= 0]
+        if not hits:
+            return
+        at = min(hits)
+        yield at
+
+
+def walk_queue(file: StoreFile, region: Region) -> Iterator[QueueLine]:
+    """The units of one consume queue file up to the first byte that was never written."""
+    end = region.size - region.size % UNIT_SIZE
+    yield from _odd_length(file, region, UNIT_SIZE)
+    for position in range(0, end, UNIT_SIZE):
+        log_offset, size, tags_code = get_unit(region, position)
+        if size == 0 and log_offset == 0 and tags_code == 0:
+            if region.is_zero(position, end - position):
+                return
+            yield Damage(file.path, position, "unit of zeros before written units")
+        elif size == BLANK_UNIT_SIZE and log_offset == 0:
+            continue
+        elif size <= 0 or log_offset < 0:
+            yield Damage(file.path, position, f"unit with log offset {log_offset} size {size}")
+        else:
+            index = (file.base + position) // UNIT_SIZE
+            yield Unit(index, LogOffset(log_offset), size, tags_code)
+
+
+def walk_batch_queue(file: StoreFile, region: Region) -> Iterator[QueueLine]:
+    """The units of one batch consume queue file (topics with queue.type=BatchCQ)."""
+    end = region.size - region.size % BATCH_UNIT_SIZE
+    yield from _odd_length(file, region, BATCH_UNIT_SIZE)
+    for position in range(0, end, BATCH_UNIT_SIZE):
+        if region.is_zero(position, BATCH_UNIT_SIZE):
+            if region.is_zero(position, end - position):
+                return
+            yield Damage(file.path, position, "unit of zeros before written units")
+            continue
+        unit = BatchUnit(
+            (file.base + position) // BATCH_UNIT_SIZE,
+            LogOffset(region.get_i64(position)),
+            region.get_i32(position + 8),
+            region.get_i64(position + 12),
+            region.get_i64(position + 20),
+            region.get_i64(position + 28),
+            region.get_i16(position + 36),
+            region.get_i32(position + 38),
+            region.get_i32(position + 42),
+        )
+        if unit.log_offset < 0 or unit.size <= 0 or unit.base_queue_offset < 0 or unit.count <= 0:
+            reason = f"unit with log offset {unit.log_offset} size {unit.size} count {unit.count}"
+            yield Damage(file.path, position, reason)
+        else:
+            yield unit
+
+
+def walk_queue_extension(file: StoreFile, region: Region) -> Iterator[QueueLine]:
+    """The units of one extension file; the last line is the end mark where there is one."""
+    position = 0
+    while position + EXT_HEAD_SIZE <= region.size - EXT_FILE_TAIL:
+        size = region.get_i16(position)
+        if size < 1:
+            yield ExtUnit(position, 0, 0, 0, b"")
+            return
+        bitmap_size = region.get_i16(position + 18)
+        if bitmap_size < 0 or size != EXT_HEAD_SIZE + bitmap_size:
+            yield Damage(file.path, position, f"unit of size {size} with bitmap of {bitmap_size}")
+            return
+        if position + size > region.size - EXT_FILE_TAIL:
+            yield Damage(file.path, position, f"unit of size {size} beyond the file")
+            return
+        yield ExtUnit(
+            position,
+            size,
+            region.get_i64(position + 2),
+            region.get_i64(position + 10),
+            region.read(position + EXT_HEAD_SIZE, bitmap_size),
+        )
+        position += size
+
+
+def _odd_length(file: StoreFile, region: Region, unit_size: int) -> Iterator[Damage]:
+    if region.size % unit_size:
+        reason = f"length {region.size} is not a multiple of {unit_size}"
+        yield Damage(file.path, region.size - region.size % unit_size, reason)
+
+
+def read_index_head(region: Region, slots: int | None = None) -> IndexHead:
+    """The header, with the number of slots given, guessed or RocketMQ's default.
+
+    The file does not say how many slots it has. Raises ValueError with one sentence where none
+    fits (then the caller may be told by its user).
+    """
+    if region.size < HEADER_SIZE:
+        raise ValueError(f"{region.size} bytes are too few for the header of an index file")
+    slot_count, count = region.get_i32(32), region.get_i32(36)
+    if count < 1:
+        # A header of zeros: the file was created and nothing was put, count starts at 1.
+        count = 1
+    chosen = slots if slots is not None else _guess_slots(region, slot_count, count)
+    if chosen is None:
+        raise ValueError("the number of slots of the file cannot be guessed: say it with --slots")
+    entries = (region.size - HEADER_SIZE - 4 * chosen) // INDEX_ENTRY_SIZE
+    if chosen < 1 or entries < 1:
+        raise ValueError(f"{chosen} slots do not fit into {region.size} bytes")
+    return IndexHead(
+        region.get_i64(0),
+        region.get_i64(8),
+        LogOffset(region.get_i64(16)),
+        LogOffset(region.get_i64(24)),
+        slot_count,
+        count,
+        chosen,
+        entries,
+    )
+
+
+def walk_slots(region: Region, head: IndexHead) -> Iterator[tuple[int, int]]:
+    """(slot, newest entry) of the slots in use, in order."""
+    for first in range(0, head.slots, SLOT_CHUNK):
+        for at, value in enumerate(
+            _slot_values(region, first, min(SLOT_CHUNK, head.slots - first))
+        ):
+            if value:
+                yield first + at, value
+
+
+def walk_index_entries(
+    file: StoreFile, region: Region, head: IndexHead
+) -> Iterator[IndexEntry | Damage]:
+    """The entries from number 1 to the count of the header, which must lie in the file."""
+    base = HEADER_SIZE + 4 * head.slots
+    last = min(head.count - 1, head.entries - 1)
+    for number in range(1, last + 1):
+        position = base + number * INDEX_ENTRY_SIZE
+        entry = IndexEntry(
+            number,
+            region.get_i32(position),
+            LogOffset(region.get_i64(position + 4)),
+            region.get_i32(position + 12),
+            region.get_i32(position + 16),
+        )
+        if entry.key_hash < 0 or entry.log_offset < 0 or not 0 <= entry.previous < number:
+            yield Damage(file.path, position, f"entry {number} is not an entry")
+        else:
+            yield entry
+    if head.count > head.entries:
+        reason = f"count {head.count} in the header of a file with {head.entries} entries"
+        yield Damage(file.path, 36, reason)
+
+
+def _slot_values(region: Region, first: int, count: int) -> "array.array[int]":
+    values = array.array("i", region.read(HEADER_SIZE + 4 * first, 4 * count))
+    if sys.byteorder == "little":
+        values.byteswap()
+    return values
+
+
+def _guess_slots(region: Region, slot_count: int, count: int) -> int | None:
+    """The slot count that the header's own figures confirm, RocketMQ's ratios tried first."""
+    words = (region.size - HEADER_SIZE) // 4
+    ratios = [words // 21, words // 11, words // 6]  # 4, 2, 1 entries a slot
+    candidates = [DEFAULT_SLOTS, *ratios]
+    if words <= GUESSED_SLOTS_MAX:
+        candidates += range(1, words)
+    for slots in candidates:
+        if not 0 < slots < words or (words - slots) % 5:
+            continue
+        if count <= (words - slots) // 5 and _slots_fit(region, slots, slot_count, count):
+            return slots
+    return None
+
+
+def _slots_fit(region: Region, slots: int, slot_count: int, count: int) -> bool:
+    """Whether the first entry is in the chain of its slot and the slots in use are as counted."""
+    if count > 1:
+        first = HEADER_SIZE + 4 * slots + INDEX_ENTRY_SIZE
+        key_hash = region.get_i32(first)
+        if key_hash < 0 or region.get_i32(first + 16) or region.get_i32(first + 12):
+            return False
+        if not 0 < region.get_i32(HEADER_SIZE + 4 * (key_hash % slots)) < count:
+            return False
+    used = 0
+    for start in range(0, slots, SLOT_CHUNK):
+        values = _slot_values(region, start, min(SLOT_CHUNK, slots - start))
+        if min(values) < 0 or max(values) >= max(count, 1):
+            return False
+        used += len(values) - values.count(0)
+    return used == slot_count

@@ -1,0 +1,191 @@
+"""The name server's configuration: RocketMQ's properties keys, typed and checked.
+
+Owns which keys there are, what they mean here and what a bad one is told. It must never read a
+file or a socket. Called by node.py, the CLI and the handlers of 318/319.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from turbopump.net.wire.java_properties import Property
+
+MAX_KEY_SHOWN = 100  # characters of a foreign key or value repeated in a message
+
+# RocketMQ's defaults for keys that steer its thread pools and Netty: accepted and shown, so that
+# its files and tools work unchanged, but one loop thread has nothing to do with them.
+NO_EFFECT = {
+    "clientRequestThreadPoolNums": "8",
+    "clientRequestThreadPoolQueueCapacity": "50000",
+    "clusterTest": "false",
+    "defaultThreadPoolNums": "16",
+    "defaultThreadPoolQueueCapacity": "10000",
+    "enableControllerInNamesrv": "false",
+    "enableShutdownGracefully": "false",
+    "productEnvName": "center",
+    "rocketmqHome": "",
+    "serverAsyncSemaphoreValue": "64",
+    "serverCallbackExecutorThreads": "0",
+    "serverNettyWorkerGroupEnable": "true",
+    "serverOnewaySemaphoreValue": "256",
+    "serverPooledByteBufAllocatorEnable": "true",
+    "serverSelectorThreads": "3",
+    "serverSocketBacklog": "1024",
+    "serverSocketRcvBufSize": "0",
+    "serverSocketSndBufSize": "0",
+    "serverWorkerThreads": "8",
+    "shutdownWaitTimeSeconds": "30",
+    "unRegisterBrokerQueueCapacity": "3000",
+    "useEpollNativeSelector": "false",
+    "writeBufferHighWaterMark": "0",
+    "writeBufferLowWaterMark": "0",
+}
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; the message is one sentence for the operator."""
+
+
+@dataclass(slots=True)
+class NamesrvConfig:
+    """Everything a name server is told from outside (RocketMQ: common/namesrv/NamesrvConfig).
+
+    `listen_port` 0 lets the system choose. An empty `config_store_path` means that changes by
+    UPDATE_NAMESRV_CONFIG last until the process ends.
+    """
+
+    bind_address: str = "0.0.0.0"
+    listen_port: int = 9876
+    kv_config_path: str = "~/namesrv/kvConfig.json"
+    config_store_path: str = ""
+    config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
+    order_message_enable: bool = False
+    return_order_topic_config_to_broker: bool = True
+    scan_not_active_broker_interval_ms: int = 5_000
+    server_channel_max_idle_seconds: int = 120
+    support_acting_master: bool = False
+    enable_all_topic_list: bool = True
+    enable_topic_list: bool = True
+    notify_min_broker_id_changed: bool = False
+    need_wait_for_service: bool = False
+    wait_seconds_for_service: int = 45
+    delete_topic_with_broker_registration: bool = False
+    tls_mode: str = "permissive"
+    tls_cert_path: str = ""
+    tls_key_path: str = ""
+    tls_key_password: str = ""
+    tls_client_auth: str = "none"
+    tls_trust_cert_path: str = ""
+    others: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def black_list(self) -> frozenset[str]:
+        """Keys that UPDATE_NAMESRV_CONFIG may not touch."""
+        configured = (part.strip() for part in self.config_black_list.split(";"))
+        return frozenset(part for part in configured if part)
+
+    def values(self) -> dict[str, str]:
+        """Every key and its value as text, keys of RocketMQ that do nothing here included."""
+        shown = {**NO_EFFECT, **self.others}
+        for key, (attribute, _) in _KEYS.items():
+            if key not in _SECRET:
+                shown[key] = _show(getattr(self, attribute))
+        return shown
+
+    def update(self, properties: Iterable[Property]) -> list[str]:
+        """Take over values; returns warnings. Raises ConfigError and then changes nothing."""
+        parsed: list[tuple[str, object]] = []
+        others: dict[str, str] = {}
+        warnings: list[str] = []
+        for item in properties:
+            known = _KEYS.get(item.key)
+            if known is not None:
+                parsed.append((known[0], _parse(known[1], item)))
+            elif item.key in NO_EFFECT:
+                others[item.key] = item.value
+            else:
+                warnings.append(f"unknown key {item.key[:MAX_KEY_SHOWN]} ignored{_place(item)}")
+        for attribute, value in parsed:
+            setattr(self, attribute, value)
+        self.others.update(others)
+        return warnings
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _boolean(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return value.lower() == "true"
+
+
+def _between(low: int, high: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if not re.fullmatch(r"-?\d{1,19}", value) or not low <= int(value) <= high:
+            raise ValueError(f"a whole number from {low} to {high}")
+        return int(value)
+
+    return parse
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in choices:
+            raise ValueError("one of " + ", ".join(choices))
+        return value
+
+    return parse
+
+
+_INT32_MAX = 2**31 - 1
+
+_SECRET = frozenset({"tls.server.keyPassword"})
+
+_KEYS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "bindAddress": ("bind_address", _text),
+    "listenPort": ("listen_port", _between(0, 65_535)),
+    "kvConfigPath": ("kv_config_path", _text),
+    "configStorePath": ("config_store_path", _text),
+    "configBlackList": ("config_black_list", _text),
+    "orderMessageEnable": ("order_message_enable", _boolean),
+    "returnOrderTopicConfigToBroker": ("return_order_topic_config_to_broker", _boolean),
+    "scanNotActiveBrokerInterval": (
+        "scan_not_active_broker_interval_ms",
+        _between(10, _INT32_MAX),
+    ),
+    "serverChannelMaxIdleTimeSeconds": (
+        "server_channel_max_idle_seconds",
+        _between(1, _INT32_MAX // 1_000),
+    ),
+    "supportActingMaster": ("support_acting_master", _boolean),
+    "enableAllTopicList": ("enable_all_topic_list", _boolean),
+    "enableTopicList": ("enable_topic_list", _boolean),
+    "notifyMinBrokerIdChanged": ("notify_min_broker_id_changed", _boolean),
+    "needWaitForService": ("need_wait_for_service", _boolean),
+    "waitSecondsForService": ("wait_seconds_for_service", _between(0, _INT32_MAX // 1_000)),
+    "deleteTopicWithBrokerRegistration": ("delete_topic_with_broker_registration", _boolean),
+    "tls.server.mode": ("tls_mode", _one_of("disabled", "permissive", "enforcing")),
+    "tls.server.certPath": ("tls_cert_path", _text),
+    "tls.server.keyPath": ("tls_key_path", _text),
+    "tls.server.keyPassword": ("tls_key_password", _text),
+    "tls.server.need.client.auth": ("tls_client_auth", _one_of("none", "optional", "require")),
+    "tls.server.trustCertPath": ("tls_trust_cert_path", _text),
+}
+
+
+def _place(item: Property) -> str:
+    return f" (line {item.line})" if item.line else ""
+
+
+def _parse(parse: Callable[[str], object], item: Property) -> object:
+    try:
+        return parse(item.value.strip())
+    except ValueError as error:
+        shown = item.value[:MAX_KEY_SHOWN]
+        raise ConfigError(f"{item.key}={shown}: expected {error}{_place(item)}") from None
+
+
+def _show(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

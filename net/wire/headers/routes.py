@@ -1,0 +1,194 @@
+"""Headers of the requests that a name server answers (remoting.md 8).
+
+Owns their members and which of them are required. It must never hold behaviour. Called by the name
+server's handlers and by everyone who asks or registers there. Names are RocketMQ's classes in
+remoting/protocol/header/namesrv without the word Header.
+"""
+
+from dataclasses import dataclass
+
+from turbopump.net.wire.header import Int32, Int64
+
+
+@dataclass(slots=True)
+class GetRouteInfoRequest:
+    """105. `accept_standard_json_only` asks for quoted integer keys in the body."""
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+@dataclass(slots=True)
+class RegisterBrokerRequest:
+    """103. `body_crc32` is the masked CRC of the body as sent, 0 for unchecked.
+
+    `enable_acting_master` None marks a broker older than 5.0.
+    """
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+    ha_server_addr: str = ""
+    heartbeat_timeout_millis: Int64 | None = None
+    enable_acting_master: bool | None = None
+    compressed: bool = False
+    body_crc32: Int32 = 0
+
+
+@dataclass(slots=True)
+class RegisterBrokerResponse:
+    """103: for a replica, where its live master and its replication port are."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+@dataclass(slots=True)
+class UnRegisterBrokerRequest:
+    """104."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+@dataclass(slots=True)
+class QueryDataVersionRequest:
+    """322; the body is the broker's DataVersion."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+@dataclass(slots=True)
+class QueryDataVersionResponse:
+    """322: whether the name server's topics are of another version."""
+
+    changed: bool
+
+
+@dataclass(slots=True)
+class BrokerHeartbeatRequest:
+    """904. Only the first three matter to a name server; a controller reads the rest."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: Int64 | None = None
+    epoch: Int32 | None = None
+    max_offset: Int64 | None = None
+    confirm_offset: Int64 | None = None
+    heartbeat_timeout_mills: Int64 | None = None
+    election_priority: Int32 | None = None
+
+
+@dataclass(slots=True)
+class GetBrokerMemberGroupRequest:
+    """901."""
+
+    cluster_name: str
+    broker_name: str
+
+
+@dataclass(slots=True)
+class NotifyMinBrokerIdChangeRequest:
+    """905, sent one-way by the name server to the brokers of a group."""
+
+    min_broker_id: Int64 | None = None
+    broker_name: str | None = None
+    min_broker_addr: str | None = None
+    offline_broker_addr: str | None = None
+    ha_broker_addr: str | None = None
+
+
+@dataclass(slots=True)
+class PutKVConfigRequest:
+    """100. RocketMQ requires all three; a missing one has an answer of its own."""
+
+    namespace: str | None = None
+    key: str | None = None
+    value: str | None = None
+
+
+@dataclass(slots=True)
+class GetKVConfigRequest:
+    """101."""
+
+    namespace: str
+    key: str
+
+
+@dataclass(slots=True)
+class GetKVConfigResponse:
+    """101."""
+
+    value: str | None = None
+
+
+@dataclass(slots=True)
+class DeleteKVConfigRequest:
+    """102."""
+
+    namespace: str
+    key: str
+
+
+@dataclass(slots=True)
+class GetKVListByNamespaceRequest:
+    """219."""
+
+    namespace: str
+
+
+@dataclass(slots=True)
+class WipeWritePermOfBrokerRequest:
+    """205."""
+
+    broker_name: str
+
+
+@dataclass(slots=True)
+class WipeWritePermOfBrokerResponse:
+    """205."""
+
+    wipe_topic_count: Int32
+
+
+@dataclass(slots=True)
+class AddWritePermOfBrokerRequest:
+    """327."""
+
+    broker_name: str
+
+
+@dataclass(slots=True)
+class AddWritePermOfBrokerResponse:
+    """327."""
+
+    add_topic_count: Int32
+
+
+@dataclass(slots=True)
+class GetTopicsByClusterRequest:
+    """224."""
+
+    cluster: str
+
+
+@dataclass(slots=True)
+class DeleteTopicFromNamesrvRequest:
+    """216. Without a cluster the topic goes from all of them."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+@dataclass(slots=True)
+class RegisterTopicRequest:
+    """217; the body is a TopicRouteData of which the queues count."""
+
+    topic: str

@@ -1,0 +1,104 @@
+"""Java properties text: RocketMQ's configuration files and configuration requests.
+
+Owns the syntax of `.conf`/`.properties` files and of the bodies of 25/26 and 318/319. It must
+never know a node's keys. Called by the nodes' config modules and their configuration handlers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MAX_TEXT = 1 << 20  # characters: RocketMQ's largest sample file is 4 KB; a body is not trusted
+
+_ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"})
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class PropertiesError(ValueError):
+    """A properties text that cannot be used, in one sentence for the person who wrote it."""
+
+
+@dataclass(slots=True)
+class Property:
+    """One `key=value` of a properties text and the line it began on (0: not from a text)."""
+
+    key: str
+    value: str
+    line: int = 0
+
+
+def parse_properties(text: str) -> list[Property]:
+    """The properties of a text in the syntax of java.util.Properties, in order.
+
+    Raises PropertiesError for a malformed escape or a text beyond MAX_TEXT.
+    """
+    if len(text) > MAX_TEXT:
+        raise PropertiesError(f"the properties text is longer than {MAX_TEXT} characters")
+    found: list[Property] = []
+    for line, logical in _logical_lines(text):
+        key, value = _split(logical)
+        found.append(Property(_unescape(key, line), _unescape(value, line).rstrip(), line))
+    return found
+
+
+def format_properties(values: Mapping[str, str]) -> str:
+    """`key=value` lines in order of the keys, as RocketMQ answers GET_*_CONFIG."""
+    return "".join(f"{key}={values[key].translate(_ESCAPED)}\n" for key in sorted(values))
+
+
+def _logical_lines(text: str) -> list[tuple[int, str]]:
+    """Lines with continuations joined, without comments and blanks, with their first number."""
+    lines: list[tuple[int, str]] = []
+    pending: str | None = None
+    first = 0
+    for number, natural in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
+        stripped = natural.lstrip(" \t\f")
+        if pending is None:
+            if not stripped or stripped[0] in "#!":
+                continue
+            pending, first = "", number
+        backslashes = len(stripped) - len(stripped.rstrip("\\"))
+        if backslashes % 2:
+            pending += stripped[:-1]
+            continue
+        lines.append((first, pending + stripped))
+        pending = None
+    if pending is not None:
+        lines.append((first, pending))
+    return lines
+
+
+def _split(logical: str) -> tuple[str, str]:
+    """Key and value: the key ends at the first unescaped `=`, `:` or white space."""
+    at = 0
+    while at < len(logical) and logical[at] not in "=: \t\f":
+        at += 2 if logical[at] == "\\" else 1
+    key, rest = logical[:at], logical[at:].lstrip(" \t\f")
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(" \t\f")
+    return key, rest
+
+
+def _unescape(text: str, line: int) -> str:
+    if "\\" not in text:
+        return text
+    parts: list[str] = []
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char != "\\":
+            parts.append(char)
+            at += 1
+            continue
+        escape = text[at + 1 : at + 2]
+        if escape == "u":
+            digits = text[at + 2 : at + 6]
+            if len(digits) < 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
+                raise PropertiesError(
+                    f"line {line}: \\u is not followed by four hexadecimal digits"
+                )
+            parts.append(chr(int(digits, 16)))
+            at += 6
+        else:
+            parts.append(_ESCAPES.get(escape, escape))
+            at += 2
+    return "".join(parts)

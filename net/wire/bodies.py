@@ -1,0 +1,124 @@
+"""Reading JSON bodies member by member, as tolerant as fastjson.
+
+Owns the coercions (numbers as text, missing and null members) that every typed body needs. It must
+never know a particular body. Called by topics, groups, heartbeat, route, register and queues.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from turbopump.engine import fastjson
+from turbopump.engine.types import Buffer
+
+T = TypeVar("T")
+
+
+class BadBody(ValueError):
+    """A body that is not JSON, or not of the shape that its request code asks for."""
+
+
+def load(body: Buffer | list[memoryview]) -> Any:
+    """The JSON value of a body; raises BadBody. An empty body is an error, as in RocketMQ."""
+    if isinstance(body, list):
+        body = b"".join(body)
+    try:
+        return fastjson.loads(body)
+    except ValueError as error:
+        raise BadBody(f"the body is not JSON: {error}") from None
+
+
+def load_object(body: Buffer | list[memoryview]) -> dict[str, Any]:
+    """The JSON object of a body; raises BadBody for anything else."""
+    return as_object(load(body))
+
+
+def dump(value: Any) -> bytes:
+    """A JSON body as RocketMQ writes it: compact, keys sorted, None members left out."""
+    return fastjson.dumps(value).encode("utf-8", "replace")
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """`value` if it is a JSON object; raises BadBody."""
+    if not isinstance(value, dict):
+        raise BadBody(f"the body has {_kind(value)} where an object belongs")
+    return value
+
+
+def text(members: dict[str, Any], name: str, default: str = "") -> str:
+    """A text member; numbers and booleans become text, null and missing the default."""
+    value = members.get(name)
+    if value is None:
+        return default
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    raise BadBody(f"{name} is {_kind(value)}, not text")
+
+
+def optional_text(members: dict[str, Any], name: str) -> str | None:
+    """A text member, None if it is null or missing."""
+    return None if members.get(name) is None else text(members, name)
+
+
+def number(members: dict[str, Any], name: str, default: int = 0) -> int:
+    """An int64 member; digits as text and whole floats are accepted. Raises BadBody."""
+    value = members.get(name)
+    return default if value is None else as_int(value, name)
+
+
+def as_int(value: Any, name: str) -> int:
+    """An int64 as fastjson coerces it; `name` is for the error. Raises BadBody."""
+    if isinstance(value, int | float | str):
+        try:
+            result = int(value)
+        except (ValueError, OverflowError):
+            raise BadBody(f"{name} is no number: {str(value)[:40]!r}") from None
+        if -(1 << 63) <= result < 1 << 63:
+            return result
+        raise BadBody(f"{name} is over 64 bits")
+    raise BadBody(f"{name} is {_kind(value)}, not a number")
+
+
+def flag(members: dict[str, Any], name: str, default: bool = False) -> bool:
+    """A boolean member; text and numbers are accepted as fastjson does."""
+    value = members.get(name)
+    if value is None:
+        return default
+    if isinstance(value, str):
+        return value.lower() in ("true", "1")
+    if isinstance(value, int | float):
+        return value == 1
+    raise BadBody(f"{name} is {_kind(value)}, not a boolean")
+
+
+def items(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> list[T]:
+    """A list member, each element through `read`; null and missing are empty. Raises BadBody."""
+    value = members.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise BadBody(f"{name} is {_kind(value)}, not a list")
+    return [read(element) for element in value]
+
+
+def table(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> dict[str, T]:
+    """An object member used as a map, each value through `read`; null values are dropped."""
+    value = members.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadBody(f"{name} is {_kind(value)}, not an object")
+    return {key: read(element) for key, element in value.items() if element is not None}
+
+
+def as_text(value: Any) -> str:
+    """An element that is text (numbers become text); raises BadBody."""
+    return text({"element": value}, "element")
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "a boolean"}
+    return "null" if value is None else names.get(type(value), "a number")

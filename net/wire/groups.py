@@ -1,0 +1,108 @@
+"""Configurations of subscription groups, on the wire and in subscriptionGroup.json.
+
+Owns RocketMQ's SubscriptionGroupConfig; members it does not know are kept. It must never decide
+whether a group may exist. Called by the broker's group table, its admin handlers and the client.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from turbopump.engine.types import Buffer
+from turbopump.net.wire.bodies import (
+    as_object,
+    as_text,
+    dump,
+    flag,
+    load_object,
+    number,
+    table,
+    text,
+)
+
+_KNOWN = frozenset(
+    {
+        "attributes", "brokerId", "consumeBroadcastEnable", "consumeEnable",
+        "consumeFromMinEnable", "consumeMessageOrderly", "consumeTimeoutMinute", "groupName",
+        "groupRetryPolicy", "groupSysFlag", "notifyConsumerIdsChangedEnable", "retryMaxTimes",
+        "retryQueueNums", "whichBrokerWhenConsumeSlowly",
+    }
+)  # fmt: skip
+
+
+def _default_policy() -> dict[str, Any]:
+    return {"type": "CUSTOMIZED"}
+
+
+@dataclass(slots=True)
+class SubscriptionGroupConfig:
+    """One group of a broker, with RocketMQ's defaults; `extra` holds members unknown here."""
+
+    group_name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    group_retry_policy: dict[str, Any] = field(default_factory=_default_policy)
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    attributes: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: Any) -> "SubscriptionGroupConfig":
+        """From its bean; missing members get RocketMQ's defaults. Raises BadBody."""
+        members = as_object(value)
+        policy = members.get("groupRetryPolicy")
+        return cls(
+            group_name=text(members, "groupName"),
+            consume_enable=flag(members, "consumeEnable", True),
+            consume_from_min_enable=flag(members, "consumeFromMinEnable", True),
+            consume_broadcast_enable=flag(members, "consumeBroadcastEnable", True),
+            consume_message_orderly=flag(members, "consumeMessageOrderly"),
+            retry_queue_nums=number(members, "retryQueueNums", 1),
+            retry_max_times=number(members, "retryMaxTimes", 16),
+            group_retry_policy=_default_policy() if policy is None else as_object(policy),
+            broker_id=number(members, "brokerId"),
+            which_broker_when_consume_slowly=number(members, "whichBrokerWhenConsumeSlowly", 1),
+            notify_consumer_ids_changed_enable=flag(
+                members, "notifyConsumerIdsChangedEnable", True
+            ),
+            group_sys_flag=number(members, "groupSysFlag"),
+            consume_timeout_minute=number(members, "consumeTimeoutMinute", 15),
+            attributes=table(members, "attributes", as_text),
+            extra={key: member for key, member in members.items() if key not in _KNOWN},
+        )
+
+    @classmethod
+    def decode(cls, body: Buffer) -> "SubscriptionGroupConfig":
+        """From a body that is one config; raises BadBody."""
+        return cls.from_json(load_object(body))
+
+    def to_json(self) -> dict[str, Any]:
+        """The bean."""
+        return {
+            **self.extra,
+            "attributes": dict(self.attributes),
+            "brokerId": self.broker_id,
+            "consumeBroadcastEnable": self.consume_broadcast_enable,
+            "consumeEnable": self.consume_enable,
+            "consumeFromMinEnable": self.consume_from_min_enable,
+            "consumeMessageOrderly": self.consume_message_orderly,
+            "consumeTimeoutMinute": self.consume_timeout_minute,
+            "groupName": self.group_name,
+            "groupRetryPolicy": self.group_retry_policy,
+            "groupSysFlag": self.group_sys_flag,
+            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
+            "retryMaxTimes": self.retry_max_times,
+            "retryQueueNums": self.retry_queue_nums,
+            "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
+        }
+
+    def encode(self) -> bytes:
+        """The bean as a body."""
+        return dump(self.to_json())

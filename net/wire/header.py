@@ -1,0 +1,149 @@
+"""Custom headers: typed dataclasses over the text-to-text extFields.
+
+Owns the reading and writing of any header dataclass. It must never know a particular header; they
+are in headers/*. Called by handlers (read requests, write responses) and clients (the reverse).
+
+A header is a `@dataclass(slots=True)`: the wire key of `queue_id` is `queueId`, unless
+`field(metadata={"key": "a"})` names it. Types: str, bool, float, Int32, Int64 (also plain int), and
+each of them `| None`. A field without a default is required.
+"""
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypeVar
+
+Int32 = Annotated[int, 31]
+"""An int within Java's int."""
+
+Int64 = Annotated[int, 63]
+"""An int within Java's long; a plain int is read the same way."""
+
+H = TypeVar("H")
+
+_DIGITS: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+
+
+class BadHeader(ValueError):
+    """A header that does not have what its class asks for; `field` is the wire key."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"the custom field <{field}> {reason}")
+        self.field = field
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Member:
+    name: str
+    key: str
+    read: Callable[[str, str], Any]
+    is_text: bool
+    required: bool
+
+
+_plans: dict[type[Any], tuple[_Member, ...]] = {}
+
+
+def read_header(cls: type[H], fields: dict[str, str]) -> H:
+    """The header `cls` out of extFields; unknown keys are ignored. Raises BadHeader.
+
+    An empty value counts as missing unless the member is text: the binary codec cannot tell the
+    two apart (RocketMQ: RemotingCommand.decodeCommandCustomHeader).
+    """
+    values: dict[str, Any] = {}
+    for member in _plan(cls):
+        text = fields.get(member.key)
+        if text or (text is not None and member.is_text):
+            values[member.name] = member.read(member.key, text)
+        elif member.required:
+            raise BadHeader(member.key, "is null")
+    return cls(**values)
+
+
+def write_header(header: Any) -> dict[str, str]:
+    """extFields of a header dataclass, in the order of its members; None members are left out."""
+    fields: dict[str, str] = {}
+    for member in _plan(type(header)):
+        value = getattr(header, member.name)
+        if value is None:
+            continue
+        if value is True or value is False:
+            fields[member.key] = "true" if value else "false"
+        else:
+            fields[member.key] = str(value)
+    return fields
+
+
+def _plan(cls: type[Any]) -> tuple[_Member, ...]:
+    plan = _plans.get(cls)
+    if plan is None:
+        plan = _plans[cls] = _make_plan(cls)
+    return plan
+
+
+def _make_plan(cls: type[Any]) -> tuple[_Member, ...]:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    members = []
+    for field in dataclasses.fields(cls):
+        read = _reader(hints[field.name])
+        members.append(
+            _Member(
+                name=field.name,
+                key=field.metadata.get("key") or _camel_case(field.name),
+                read=read,
+                is_text=read is _read_text,
+                required=field.default is field.default_factory is dataclasses.MISSING,
+            )
+        )
+    return tuple(members)
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _reader(hint: Any) -> Callable[[str, str], Any]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        hint = next(kind for kind in typing.get_args(hint) if kind is not types.NoneType)
+    if typing.get_origin(hint) is Annotated:
+        base, bits = typing.get_args(hint)[:2]
+        assert base is int
+        return _read_int32 if bits == 31 else _read_int64
+    readers = {str: _read_text, bool: _read_bool, int: _read_int64, float: _read_float}
+    assert hint in readers, f"a header member cannot be {hint}"
+    return readers[hint]
+
+
+def _read_text(_key: str, text: str) -> str:
+    return text
+
+
+def _read_bool(_key: str, text: str) -> bool:
+    # Java's Boolean.parseBoolean: everything but "true" is false.
+    return text.lower() == "true"
+
+
+def _read_int32(key: str, text: str) -> int:
+    return _read_int(key, text, 31)
+
+
+def _read_int64(key: str, text: str) -> int:
+    return _read_int(key, text, 63)
+
+
+def _read_int(key: str, text: str, bits: int) -> int:
+    if _DIGITS.fullmatch(text):
+        value = int(text)
+        if -(1 << bits) <= value < 1 << bits:
+            return value
+    raise BadHeader(key, f"is not an int{bits + 1}: {text[:40]!r}")
+
+
+def _read_float(key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadHeader(key, f"is not a number: {text[:40]!r}") from None

@@ -1,0 +1,1 @@
+"""Header dataclasses by family; each file names RocketMQ's classes minus "Header"."""

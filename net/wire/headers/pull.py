@@ -1,0 +1,52 @@
+"""Headers of the pull path (PULL_MESSAGE and LITE_PULL_MESSAGE share them) and its flag bits.
+
+Owns the fields of RocketMQ's PullMessageRequestHeader and PullMessageResponseHeader. It must never
+decide about a pull. Called by the broker's pull handler and by consumers.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from turbopump.net.wire.header import Int32, Int64
+
+# Bits of PullMessageRequest.sys_flag (RocketMQ: PullSysFlag).
+COMMIT_OFFSET_FLAG: Final = 1
+SUSPEND_FLAG: Final = 2
+SUBSCRIPTION_FLAG: Final = 4
+CLASS_FILTER_FLAG: Final = 8
+LITE_PULL_FLAG: Final = 16
+
+
+@dataclass(slots=True)
+class PullMessageRequest:
+    """PullMessageRequestHeader; `suspend_timeout_millis` bounds a long poll."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32
+    sys_flag: Int32
+    commit_offset: Int64
+    suspend_timeout_millis: Int64
+    sub_version: Int64
+    subscription: str | None = None
+    expression_type: str | None = None
+    max_msg_bytes: Int32 | None = None
+    request_source: Int32 | None = None
+    proxy_froward_client_id: str | None = None
+    broker_name: str | None = field(default=None, metadata={"key": "bname"})
+
+
+@dataclass(slots=True)
+class PullMessageResponse:
+    """PullMessageResponseHeader; the first four are there in every answer, found or not."""
+
+    suggest_which_broker_id: Int64
+    next_begin_offset: Int64
+    min_offset: Int64
+    max_offset: Int64
+    offset_delta: Int64 | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+    forbidden_type: Int32 | None = None

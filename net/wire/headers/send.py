@@ -1,0 +1,96 @@
+"""Headers of the send path: send in both spellings, its answer, and the send-back of consumers.
+
+Owns the fields of RocketMQ's SendMessageRequestHeader (V1 and V2), SendMessageResponseHeader and
+ConsumerSendMsgBackRequestHeader. It must never check their meaning. Called by the broker's send
+handlers and by producers.
+"""
+
+from dataclasses import dataclass, field, fields
+
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.header import Int32, Int64, read_header, write_header
+
+_V1_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
+
+
+@dataclass(slots=True)
+class SendMessageRequest:
+    """SendMessageRequestHeader; `born_timestamp` is epoch milliseconds."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
+    properties: str | None = None
+    reconsume_times: Int32 | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: Int32 | None = None
+    batch: bool | None = None
+    broker_name: str | None = field(default=None, metadata={"key": "bname"})
+
+
+@dataclass(slots=True)
+class SendMessageRequestV2(SendMessageRequest):
+    """SendMessageRequestHeaderV2: the same members under one-letter keys."""
+
+    producer_group: str = field(metadata={"key": "a"})
+    topic: str = field(metadata={"key": "b"})
+    default_topic: str = field(metadata={"key": "c"})
+    default_topic_queue_nums: Int32 = field(metadata={"key": "d"})
+    queue_id: Int32 = field(metadata={"key": "e"})
+    sys_flag: Int32 = field(metadata={"key": "f"})
+    born_timestamp: Int64 = field(metadata={"key": "g"})
+    flag: Int32 = field(metadata={"key": "h"})
+    properties: str | None = field(default=None, metadata={"key": "i"})
+    reconsume_times: Int32 | None = field(default=None, metadata={"key": "j"})
+    unit_mode: bool | None = field(default=None, metadata={"key": "k"})
+    max_reconsume_times: Int32 | None = field(default=None, metadata={"key": "l"})
+    batch: bool | None = field(default=None, metadata={"key": "m"})
+    broker_name: str | None = field(default=None, metadata={"key": "n"})
+
+
+def read_send(code: int, extension: dict[str, str]) -> SendMessageRequest:
+    """The send header in the spelling that `code` uses: V1 for 10 and 324, else V2.
+
+    Raises BadHeader (RocketMQ: SendMessageRequestHeader.parseRequestHeader).
+    """
+    cls = SendMessageRequest if code in _V1_CODES else SendMessageRequestV2
+    return read_header(cls, extension)
+
+
+def write_send(code: int, header: SendMessageRequest) -> dict[str, str]:
+    """extFields of a send header in the spelling that `code` uses."""
+    cls = SendMessageRequest if code in _V1_CODES else SendMessageRequestV2
+    if type(header) is not cls:
+        header = cls(**{member.name: getattr(header, member.name) for member in fields(cls)})
+    return write_header(header)
+
+
+@dataclass(slots=True)
+class SendMessageResponse:
+    """SendMessageResponseHeader; `msg_id` of a batch holds the ids of its records, comma-joined."""
+
+    msg_id: str
+    queue_id: Int32
+    queue_offset: Int64
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = None
+    recall_handle: str | None = None
+
+
+@dataclass(slots=True)
+class ConsumerSendMsgBackRequest:
+    """ConsumerSendMsgBackRequestHeader; `offset` is the log offset of the record to retry."""
+
+    offset: Int64
+    group: str
+    delay_level: Int32
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: Int32 | None = None
+    broker_name: str | None = field(default=None, metadata={"key": "bname"})

@@ -1,0 +1,114 @@
+"""The body of a heartbeat: who a client is, and what it produces and consumes.
+
+Owns RocketMQ's HeartbeatData, ProducerData and ConsumerData. It must never keep state. Called by
+the broker's client handlers and by the client instance.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from turbopump.engine.types import Buffer
+from turbopump.net.wire.bodies import as_object, dump, flag, items, load_object, number, text
+from turbopump.net.wire.subscription import SubscriptionData
+
+CLUSTERING: Final = "CLUSTERING"
+BROADCASTING: Final = "BROADCASTING"
+CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
+CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
+CONSUME_FROM_LAST_OFFSET: Final = "CONSUME_FROM_LAST_OFFSET"
+CONSUME_FROM_FIRST_OFFSET: Final = "CONSUME_FROM_FIRST_OFFSET"
+CONSUME_FROM_TIMESTAMP: Final = "CONSUME_FROM_TIMESTAMP"
+
+
+@dataclass(slots=True)
+class ProducerData:
+    """A producer group of a client."""
+
+    group_name: str
+
+    @classmethod
+    def from_json(cls, value: Any) -> "ProducerData":
+        """From its bean; raises BadBody."""
+        return cls(text(as_object(value), "groupName"))
+
+    def to_json(self) -> dict[str, Any]:
+        """The bean."""
+        return {"groupName": self.group_name}
+
+
+@dataclass(slots=True)
+class ConsumerData:
+    """A consumer group of a client with its subscriptions."""
+
+    group_name: str
+    consume_type: str = CONSUME_PASSIVELY
+    message_model: str = CLUSTERING
+    consume_from_where: str = CONSUME_FROM_LAST_OFFSET
+    subscription_data_set: list[SubscriptionData] = field(default_factory=list)
+    unit_mode: bool = False
+
+    @classmethod
+    def from_json(cls, value: Any) -> "ConsumerData":
+        """From its bean; raises BadBody."""
+        members = as_object(value)
+        return cls(
+            group_name=text(members, "groupName"),
+            consume_type=text(members, "consumeType", CONSUME_PASSIVELY),
+            message_model=text(members, "messageModel", CLUSTERING),
+            consume_from_where=text(members, "consumeFromWhere", CONSUME_FROM_LAST_OFFSET),
+            subscription_data_set=items(members, "subscriptionDataSet", SubscriptionData.from_json),
+            unit_mode=flag(members, "unitMode"),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The bean."""
+        return {
+            "consumeFromWhere": self.consume_from_where,
+            "consumeType": self.consume_type,
+            "groupName": self.group_name,
+            "messageModel": self.message_model,
+            "subscriptionDataSet": [data.to_json() for data in self.subscription_data_set],
+            "unitMode": self.unit_mode,
+        }
+
+
+@dataclass(slots=True)
+class HeartbeatData:
+    """A heartbeat. With `without_sub` the subscription sets are left out on purpose (V2)."""
+
+    client_id: str
+    producer_data_set: list[ProducerData] = field(default_factory=list)
+    consumer_data_set: list[ConsumerData] = field(default_factory=list)
+    heartbeat_fingerprint: int = 0
+    without_sub: bool = False
+
+    @classmethod
+    def decode(cls, body: Buffer) -> "HeartbeatData":
+        """From the body of HEART_BEAT; raises BadBody."""
+        return cls.from_json(load_object(body))
+
+    @classmethod
+    def from_json(cls, value: Any) -> "HeartbeatData":
+        """From its bean; `isWithoutSub` is read like `withoutSub`. Raises BadBody."""
+        members = as_object(value)
+        return cls(
+            client_id=text(members, "clientID"),
+            producer_data_set=items(members, "producerDataSet", ProducerData.from_json),
+            consumer_data_set=items(members, "consumerDataSet", ConsumerData.from_json),
+            heartbeat_fingerprint=number(members, "heartbeatFingerprint"),
+            without_sub=flag(members, "withoutSub") or flag(members, "isWithoutSub"),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The bean."""
+        return {
+            "clientID": self.client_id,
+            "consumerDataSet": [data.to_json() for data in self.consumer_data_set],
+            "heartbeatFingerprint": self.heartbeat_fingerprint,
+            "producerDataSet": [data.to_json() for data in self.producer_data_set],
+            "withoutSub": self.without_sub,
+        }
+
+    def encode(self) -> bytes:
+        """The bean as a body."""
+        return dump(self.to_json())

@@ -1,0 +1,174 @@
+"""Routes and cluster tables: where the queues of a topic are.
+
+Owns RocketMQ's TopicRouteData, BrokerData, QueueData and ClusterInfo. It must never cache or merge
+them. Called by the name server's handlers, clients and admin. Bodies are strict compact JSON, the
+broker ids quoted: every client reads that, and some read nothing else.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from turbopump.engine.types import Buffer
+from turbopump.net.wire.bodies import (
+    as_int,
+    as_object,
+    as_text,
+    dump,
+    flag,
+    items,
+    load_object,
+    number,
+    optional_text,
+    table,
+    text,
+)
+
+
+@dataclass(slots=True)
+class BrokerData:
+    """A broker group: the address of each broker id (0 is the master)."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: dict[int, str] = field(default_factory=dict)
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+
+    @classmethod
+    def from_json(cls, value: Any) -> "BrokerData":
+        """From its bean; raises BadBody."""
+        members = as_object(value)
+        addresses = table(members, "brokerAddrs", as_text)
+        return cls(
+            cluster=text(members, "cluster"),
+            broker_name=text(members, "brokerName"),
+            broker_addrs={as_int(key, "broker id"): value for key, value in addresses.items()},
+            enable_acting_master=flag(members, "enableActingMaster"),
+            zone_name=optional_text(members, "zoneName"),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The bean."""
+        return {
+            "brokerAddrs": {str(key): value for key, value in sorted(self.broker_addrs.items())},
+            "brokerName": self.broker_name,
+            "cluster": self.cluster,
+            "enableActingMaster": self.enable_acting_master,
+            "zoneName": self.zone_name,
+        }
+
+
+@dataclass(slots=True)
+class QueueData:
+    """How many queues a topic has on a broker group, and what may be done with them."""
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int = 0
+
+    @classmethod
+    def from_json(cls, value: Any) -> "QueueData":
+        """From its bean; raises BadBody."""
+        members = as_object(value)
+        return cls(
+            broker_name=text(members, "brokerName"),
+            read_queue_nums=number(members, "readQueueNums"),
+            write_queue_nums=number(members, "writeQueueNums"),
+            perm=number(members, "perm"),
+            topic_sys_flag=number(members, "topicSysFlag"),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The bean."""
+        return {
+            "brokerName": self.broker_name,
+            "perm": self.perm,
+            "readQueueNums": self.read_queue_nums,
+            "topicSysFlag": self.topic_sys_flag,
+            "writeQueueNums": self.write_queue_nums,
+        }
+
+
+@dataclass(slots=True)
+class TopicRouteData:
+    """The route of a topic; `order_topic_conf` is `broker:queues;...` for ordered topics."""
+
+    queue_datas: list[QueueData] = field(default_factory=list)
+    broker_datas: list[BrokerData] = field(default_factory=list)
+    order_topic_conf: str | None = None
+    filter_server_table: dict[str, list[str]] = field(default_factory=dict)
+    topic_queue_mapping_by_broker: dict[str, Any] | None = None
+
+    @classmethod
+    def decode(cls, body: Buffer) -> "TopicRouteData":
+        """From the body of GET_ROUTEINFO_BY_TOPIC; raises BadBody."""
+        return cls.from_json(load_object(body))
+
+    @classmethod
+    def from_json(cls, value: Any) -> "TopicRouteData":
+        """From its bean; raises BadBody."""
+        members = as_object(value)
+        mapping = members.get("topicQueueMappingByBroker")
+        return cls(
+            queue_datas=items(members, "queueDatas", QueueData.from_json),
+            broker_datas=items(members, "brokerDatas", BrokerData.from_json),
+            order_topic_conf=optional_text(members, "orderTopicConf"),
+            filter_server_table=table(members, "filterServerTable", _texts),
+            topic_queue_mapping_by_broker=None if mapping is None else as_object(mapping),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The bean."""
+        return {
+            "brokerDatas": [data.to_json() for data in self.broker_datas],
+            "filterServerTable": self.filter_server_table,
+            "orderTopicConf": self.order_topic_conf,
+            "queueDatas": [data.to_json() for data in self.queue_datas],
+            "topicQueueMappingByBroker": self.topic_queue_mapping_by_broker,
+        }
+
+    def encode(self) -> bytes:
+        """The bean as a body, without any blank: Go scans the text by hand."""
+        return dump(self.to_json())
+
+
+@dataclass(slots=True)
+class ClusterInfo:
+    """All broker groups, and the names of those in each cluster."""
+
+    broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
+    cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def decode(cls, body: Buffer) -> "ClusterInfo":
+        """From the body of GET_BROKER_CLUSTER_INFO; raises BadBody."""
+        return cls.from_json(load_object(body))
+
+    @classmethod
+    def from_json(cls, value: Any) -> "ClusterInfo":
+        """From its bean; raises BadBody."""
+        members = as_object(value)
+        return cls(
+            table(members, "brokerAddrTable", BrokerData.from_json),
+            table(members, "clusterAddrTable", _texts),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The bean."""
+        brokers = self.broker_addr_table
+        return {
+            "brokerAddrTable": {name: data.to_json() for name, data in brokers.items()},
+            "clusterAddrTable": {
+                name: sorted(names) for name, names in self.cluster_addr_table.items()
+            },
+        }
+
+    def encode(self) -> bytes:
+        """The bean as a body."""
+        return dump(self.to_json())
+
+
+def _texts(value: Any) -> list[str]:
+    return items({"element": value}, "element", as_text)

@@ -1,0 +1,95 @@
+"""What a group wants of a topic: the subscription and its text form.
+
+Owns RocketMQ's SubscriptionData and FilterAPI.build. It must never filter messages itself beyond
+the tag test. Called by heartbeats, the pull handler and consumers.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from turbopump.net.wire.bodies import as_int, as_object, as_text, flag, items, number, text
+from turbopump.pyx.index import java_hash
+
+ALL: Final = "*"
+TAG: Final = "TAG"
+SQL92: Final = "SQL92"
+
+
+@dataclass(slots=True)
+class SubscriptionData:
+    """A topic with the wanted tags and their Java hashes; `sub_version` is the client's clock."""
+
+    topic: str
+    sub_string: str = ALL
+    tags_set: frozenset[str] = frozenset()
+    code_set: frozenset[int] = frozenset()
+    sub_version: int = 0
+    expression_type: str = TAG
+    class_filter_mode: bool = False
+
+    @property
+    def is_tag_type(self) -> bool:
+        """Whether messages are chosen by tags (or not at all), not by an expression."""
+        return self.expression_type == TAG
+
+    @property
+    def filter_codes(self) -> frozenset[int] | None:
+        """Tag hashes to read with, None for every message."""
+        if self.sub_string == ALL or self.class_filter_mode or not self.is_tag_type:
+            return None
+        return self.code_set
+
+    def wants_tag(self, tag: str | None) -> bool:
+        """The test on the text, after the one on the hash (RocketMQ: PullAPIWrapper)."""
+        return not self.tags_set or self.class_filter_mode or tag in self.tags_set
+
+    @classmethod
+    def from_json(cls, value: Any) -> "SubscriptionData":
+        """From its bean; Go sends codeSet as texts. Raises BadBody."""
+        members = as_object(value)
+        return cls(
+            topic=text(members, "topic"),
+            sub_string=text(members, "subString"),
+            tags_set=frozenset(items(members, "tagsSet", as_text)),
+            code_set=frozenset(items(members, "codeSet", _code)),
+            sub_version=number(members, "subVersion"),
+            expression_type=text(members, "expressionType", TAG) or TAG,
+            class_filter_mode=flag(members, "classFilterMode"),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The bean."""
+        return {
+            "classFilterMode": self.class_filter_mode,
+            "codeSet": sorted(self.code_set),
+            "expressionType": self.expression_type,
+            "subString": self.sub_string,
+            "subVersion": self.sub_version,
+            "tagsSet": sorted(self.tags_set),
+            "topic": self.topic,
+        }
+
+
+def parse_subscription(
+    topic: str, expression: str | None, kind: str | None = None, sub_version: int = 0
+) -> SubscriptionData:
+    """The subscription of an expression; kind None or `TAG` is tags split on `||`.
+
+    Raises ValueError where RocketMQ answers SUBSCRIPTION_PARSE_FAILED (FilterAPI.build).
+    """
+    if kind and kind != TAG:
+        if not expression:
+            raise ValueError(f"Expression can't be null! {kind}")
+        return SubscriptionData(topic, expression, sub_version=sub_version, expression_type=kind)
+    if not expression or expression == ALL:
+        return SubscriptionData(topic, ALL, sub_version=sub_version)
+    pieces = expression.split("||")
+    if not any(pieces):
+        raise ValueError("subString split error")
+    tags = frozenset(piece.strip() for piece in pieces if piece.strip())
+    codes = frozenset(java_hash(tag.encode("utf-8", "replace")) for tag in tags)
+    return SubscriptionData(topic, expression, tags, codes, sub_version)
+
+
+def _code(value: Any) -> int:
+    return as_int(value, "codeSet")

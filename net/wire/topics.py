@@ -1,0 +1,212 @@
+"""Topic configurations and the version of a table, as they cross the wire and lie in topics.json.
+
+Owns RocketMQ's DataVersion, TopicConfig and TopicConfigSerializeWrapper. It must never decide
+whether a topic may exist. Called by the broker's topic table, registration, name server and admin.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from turbopump.engine import fastjson
+from turbopump.engine.types import Buffer
+from turbopump.net.wire.bodies import (
+    BadBody,
+    as_int,
+    as_object,
+    as_text,
+    dump,
+    flag,
+    load_object,
+    number,
+    table,
+    text,
+)
+
+# Bits of a permission (RocketMQ: PermName).
+PERM_INHERIT: Final = 1
+PERM_WRITE: Final = 2
+PERM_READ: Final = 4
+PERM_PRIORITY: Final = 8
+
+SINGLE_TAG: Final = "SINGLE_TAG"
+MULTI_TAG: Final = "MULTI_TAG"
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """The version of a table; two are equal if all three members are. `timestamp` is epoch ms."""
+
+    counter: int = 0
+    state_version: int = 0
+    timestamp: int = 0
+
+    def next(self, now_ms: int, state_version: int = 0) -> "DataVersion":
+        """The version after a change (RocketMQ: DataVersion.nextVersion)."""
+        return DataVersion(self.counter + 1, state_version, now_ms)
+
+    @classmethod
+    def from_json(cls, value: Any) -> "DataVersion":
+        """From its bean; null and missing members are 0. Raises BadBody."""
+        if value is None:
+            return cls()
+        members = as_object(value)
+        return cls(
+            number(members, "counter"),
+            number(members, "stateVersion"),
+            number(members, "timestamp"),
+        )
+
+    @classmethod
+    def decode(cls, body: Buffer) -> "DataVersion":
+        """From the body of QUERY_DATA_VERSION; raises BadBody."""
+        return cls.from_json(load_object(body))
+
+    def to_json(self) -> dict[str, int]:
+        """The bean."""
+        return {
+            "counter": self.counter,
+            "stateVersion": self.state_version,
+            "timestamp": self.timestamp,
+        }
+
+    def encode(self) -> bytes:
+        """The bean as a body."""
+        return dump(self.to_json())
+
+
+@dataclass(slots=True)
+class TopicConfig:
+    """One topic of a broker; `attributes` are stored without the + of their assignment."""
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = PERM_READ | PERM_WRITE
+    topic_filter_type: str = SINGLE_TAG
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether consumers may pull."""
+        return self.perm & PERM_READ != 0
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether producers may send."""
+        return self.perm & PERM_WRITE != 0
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether topics may be created after this one."""
+        return self.perm & PERM_INHERIT != 0
+
+    @classmethod
+    def from_json(cls, value: Any) -> "TopicConfig":
+        """From its bean; raises BadBody."""
+        members = as_object(value)
+        return cls(
+            topic_name=text(members, "topicName"),
+            read_queue_nums=number(members, "readQueueNums", 16),
+            write_queue_nums=number(members, "writeQueueNums", 16),
+            perm=number(members, "perm", PERM_READ | PERM_WRITE),
+            topic_filter_type=text(members, "topicFilterType", SINGLE_TAG),
+            topic_sys_flag=number(members, "topicSysFlag"),
+            order=flag(members, "order"),
+            attributes=table(members, "attributes", as_text),
+        )
+
+    @classmethod
+    def decode(cls, body: Buffer) -> "TopicConfig":
+        """From the body of GET_TOPIC_CONFIG; raises BadBody."""
+        return cls.from_json(load_object(body))
+
+    def to_json(self) -> dict[str, Any]:
+        """The bean."""
+        return {
+            "attributes": dict(self.attributes),
+            "order": self.order,
+            "perm": self.perm,
+            "readQueueNums": self.read_queue_nums,
+            "topicFilterType": self.topic_filter_type,
+            "topicName": self.topic_name,
+            "topicSysFlag": self.topic_sys_flag,
+            "writeQueueNums": self.write_queue_nums,
+        }
+
+    def encode(self) -> bytes:
+        """The bean as a body."""
+        return dump(self.to_json())
+
+    def to_text(self) -> str:
+        """The line of a compressed registration; order and topicSysFlag are not carried."""
+        return (
+            f"{self.topic_name} {self.read_queue_nums} {self.write_queue_nums} {self.perm} "
+            f"{self.topic_filter_type} {fastjson.dumps(self.attributes)}"
+        )
+
+    @classmethod
+    def from_text(cls, line: str) -> "TopicConfig":
+        """From `name reads writes perm filter {attributes}`, the last optional. Raises BadBody."""
+        words = line.split(" ", 5)
+        if len(words) < 5 or not words[0]:
+            raise BadBody(f"a topic of the registration is malformed: {line[:80]!r}")
+        try:
+            attributes = fastjson.loads(words[5]) if len(words) > 5 else {}
+        except ValueError as error:
+            raise BadBody(f"attributes of topic {words[0]}: {error}") from None
+        return cls(
+            topic_name=words[0],
+            read_queue_nums=as_int(words[1], "readQueueNums"),
+            write_queue_nums=as_int(words[2], "writeQueueNums"),
+            perm=as_int(words[3], "perm"),
+            topic_filter_type=words[4],
+            attributes=table({"attributes": attributes}, "attributes", as_text),
+        )
+
+
+@dataclass(slots=True)
+class TopicConfigs:
+    """All topics of a broker with their version (RocketMQ: TopicConfigAndMappingSerializeWrapper).
+
+    The mapping members belong to static topics and are passed through.
+    """
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
+    mapping_data_version: DataVersion = field(default_factory=DataVersion)
+    topic_queue_mapping_detail_map: dict[str, Any] = field(default_factory=dict)
+    topic_queue_mapping_info_map: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: Any) -> "TopicConfigs":
+        """From its bean; raises BadBody."""
+        members = as_object(value)
+        return cls(
+            DataVersion.from_json(members.get("dataVersion")),
+            table(members, "topicConfigTable", TopicConfig.from_json),
+            DataVersion.from_json(members.get("mappingDataVersion")),
+            table(members, "topicQueueMappingDetailMap", as_object),
+            table(members, "topicQueueMappingInfoMap", as_object),
+        )
+
+    @classmethod
+    def decode(cls, body: Buffer) -> "TopicConfigs":
+        """From the body of GET_ALL_TOPIC_CONFIG; raises BadBody."""
+        return cls.from_json(load_object(body))
+
+    def to_json(self) -> dict[str, Any]:
+        """The bean."""
+        configs = self.topic_config_table
+        return {
+            "dataVersion": self.data_version.to_json(),
+            "mappingDataVersion": self.mapping_data_version.to_json(),
+            "topicConfigTable": {name: config.to_json() for name, config in configs.items()},
+            "topicQueueMappingDetailMap": self.topic_queue_mapping_detail_map,
+            "topicQueueMappingInfoMap": self.topic_queue_mapping_info_map,
+        }
+
+    def encode(self) -> bytes:
+        """The bean as a body."""
+        return dump(self.to_json())

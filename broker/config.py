@@ -12,8 +12,8 @@ from turbopump.broker.known_keys import NO_EFFECT_KEYS, WEAKER_PROMISE_KEYS
 from turbopump.engine.config import PROPERTY_FIELDS, StoreConfig
 from turbopump.engine.types import FlushMode, StoreError
 from turbopump.net.wire.java_properties import PropertiesError, Property, parse_properties
+from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
-PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 MAX_QUEUES_OF_TOPIC = 65_536  # per topic: bounds the offset tables and what a route carries
 DEFAULT_ROOT = "turbopump-data/store"  # RocketMQ: $HOME/store; ours never leaves the folder
 _INT32_MAX = 2**31 - 1

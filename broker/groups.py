@@ -8,8 +8,9 @@ consumers.py. Called by the handlers and node.py.
 import re
 from typing import Any
 
-from turbopump.broker.config import BrokerConfig
+from turbopump.broker.config import BrokerConfig, ConfigError
 from turbopump.engine.config_files import ConfigFiles
+from turbopump.net.wire.bodies import BadBody, as_int, as_object, table
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import DataVersion
 
@@ -31,6 +32,8 @@ SYSTEM_GROUPS = frozenset(
         "CID_RMQ_SYS_TRANS",
     }
 )
+_Groups = dict[str, SubscriptionGroupConfig]
+_Forbidden = dict[str, dict[str, int]]
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -40,25 +43,23 @@ class GroupTable:
     def __init__(self, config: BrokerConfig, files: ConfigFiles) -> None:
         self._config = config
         self._files = files
-        self._groups: dict[str, SubscriptionGroupConfig] = {}
-        self._forbidden: dict[str, dict[str, int]] = {}
+        self._groups: _Groups = {}
+        self._forbidden: _Forbidden = {}
         self.data_version = DataVersion()
 
     def load(self, now_ms: int) -> None:
-        """Read subscriptionGroup.json and add the system groups (store.md 22)."""
+        """Read subscriptionGroup.json and add the system groups (store.md 22).
+
+        Raises ConfigError.
+        """
         saved = self._files.load(FILE_NAME)
-        if isinstance(saved, dict):
-            self.data_version = DataVersion.from_json(saved.get("dataVersion") or {})
-            for name, member in (saved.get("subscriptionGroupTable") or {}).items():
-                full = {"groupName": name, **member}
-                self._groups[name] = SubscriptionGroupConfig.from_json(full)
-            for group, masks in (saved.get("forbiddenTable") or {}).items():
-                self._forbidden[group] = {topic: int(mask) for topic, mask in masks.items()}
+        if saved is not None:
+            try:
+                self._read(as_object(saved))
+            except BadBody as error:
+                raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
         missing = sorted(SYSTEM_GROUPS - self._groups.keys())
-        for name in missing:
-            self._groups[name] = SubscriptionGroupConfig(group_name=name)
-        if missing:
-            self._save(now_ms)
+        self.put_all([SubscriptionGroupConfig(group_name=name) for name in missing], now_ms)
 
     def find(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
         """The group, created on first use where the configuration allows it.
@@ -91,18 +92,20 @@ class GroupTable:
 
     def put_all(self, configs: list[SubscriptionGroupConfig], now_ms: int) -> None:
         """As `put` for several, with one write and one new version. No change, no new version."""
-        changed = [one for one in configs if self._groups.get(one.group_name) != one]
-        for config in changed:
-            self._groups[config.group_name] = config
+        changed = {
+            one.group_name: one for one in configs if self._groups.get(one.group_name) != one
+        }
         if changed:
-            self._save(now_ms)
+            self._replace({**self._groups, **changed}, self._forbidden, now_ms)
 
     def delete(self, name: str, now_ms: int) -> bool:
         """Forget a group and its bans; False if it was not there."""
-        known = self._groups.pop(name, None) is not None
-        banned = self._forbidden.pop(name, None) is not None
-        if known or banned:
-            self._save(now_ms)
+        if name not in self._groups and name not in self._forbidden:
+            return False
+        known = name in self._groups
+        groups = {key: one for key, one in self._groups.items() if key != name}
+        banned = {key: masks for key, masks in self._forbidden.items() if key != name}
+        self._replace(groups, banned, now_ms)
         return known
 
     def forbidden(self, group: str, topic: str) -> int:
@@ -113,14 +116,13 @@ class GroupTable:
         """Set the mask; 0 lifts the ban."""
         if self.forbidden(group, topic) == mask:
             return
-        masks = self._forbidden.setdefault(group, {})
+        masks = {key: one for key, one in self._forbidden.get(group, {}).items() if key != topic}
         if mask:
             masks[topic] = mask
-        else:
-            masks.pop(topic, None)
-        if not masks:
-            del self._forbidden[group]
-        self._save(now_ms)
+        banned = {key: one for key, one in self._forbidden.items() if key != group}
+        if masks:
+            banned[group] = masks
+        self._replace(self._groups, banned, now_ms)
 
     def is_system(self, name: str) -> bool:
         """Whether the group belongs to RocketMQ's own tools (MixAll.isSysConsumerGroup)."""
@@ -128,23 +130,38 @@ class GroupTable:
 
     def to_json(self) -> dict[str, Any]:
         """The content of subscriptionGroup.json."""
-        return {
-            "dataVersion": self.data_version.to_json(),
-            "forbiddenTable": {group: dict(masks) for group, masks in self._forbidden.items()},
-            "subscriptionGroupTable": {name: one.to_json() for name, one in self._groups.items()},
-        }
+        return _to_json(self._groups, self._forbidden, self.data_version)
 
-    def _save(self, now_ms: int) -> None:
-        self.data_version.bump(now_ms)
-        self._files.save(FILE_NAME, self.to_json())
+    def _read(self, saved: dict[str, Any]) -> None:
+        self.data_version = DataVersion.from_json(saved.get("dataVersion"))
+        self._groups = table(saved, "subscriptionGroupTable", SubscriptionGroupConfig.from_json)
+        for group, masks in table(saved, "forbiddenTable", as_object).items():
+            self._forbidden[group] = {topic: as_int(mask, topic) for topic, mask in masks.items()}
+
+    def _replace(self, groups: _Groups, forbidden: _Forbidden, now_ms: int) -> None:
+        """Make these the tables, on disk first: where writing fails nothing has changed."""
+        version = self.data_version.next(now_ms)
+        self._files.save(FILE_NAME, _to_json(groups, forbidden, version))
+        self._groups, self._forbidden, self.data_version = groups, forbidden, version
+
+
+def _to_json(groups: _Groups, forbidden: _Forbidden, version: DataVersion) -> dict[str, Any]:
+    return {
+        "dataVersion": version.to_json(),
+        "forbiddenTable": {group: dict(masks) for group, masks in forbidden.items()},
+        "subscriptionGroupTable": {name: one.to_json() for name, one in groups.items()},
+    }
 
 
 def validate_group_name(name: str) -> str | None:
-    """What is wrong with a group's name, in RocketMQ's words; None if nothing."""
+    """What is wrong with a group's name, in RocketMQ's words (TopicValidator); None if nothing."""
     if not name.strip():
         return "The specified group is blank."
     if _LEGAL.fullmatch(name) is None:
-        return "The specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+        return (
+            f"The specified group: {name}, contains illegal characters,"
+            " allowing only ^[%|a-zA-Z0-9_-]+$"
+        )
     if len(name) > MAX_GROUP_LENGTH:
-        return f"The specified group is longer than group max length {MAX_GROUP_LENGTH}."
+        return f"The specified group: {name}, is longer than group max length: {MAX_GROUP_LENGTH}"
     return None

@@ -5,12 +5,14 @@ wait for the next pull. It must never check that a topic or group exists: the ha
 the handlers; node.py saves it every few seconds and at stop.
 """
 
+from collections.abc import Callable
 from typing import Any
 
-from turbopump.broker.config import MAX_QUEUES_OF_TOPIC
+from turbopump.broker.config import MAX_QUEUES_OF_TOPIC, ConfigError
 from turbopump.engine.config_files import ConfigFiles
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.bodies import BadBody, as_int, as_object, table
 from turbopump.net.wire.topics import DataVersion
 
 FILE_NAME = "consumerOffset.json"
@@ -22,9 +24,13 @@ _Table = dict[tuple[str, str], dict[int, QueueOffset]]
 
 
 class OffsetTable:
-    """(topic, group) to queue id to the next queue offset to consume. Loop thread only."""
+    """(topic, group) to queue id to the next queue offset to consume. Loop thread only.
+
+    `on_reset` is told of the topic and queue of a new reset, so that a waiting pull learns it.
+    """
 
     def __init__(self, files: ConfigFiles, version_step: int = 500) -> None:
+        self.on_reset: Callable[[str, int], None] = lambda topic, queue_id: None
         self._files = files
         self._version_step = version_step
         self._committed: _Table = {}
@@ -35,13 +41,17 @@ class OffsetTable:
         self.data_version = DataVersion()
 
     def load(self) -> None:
-        """Read consumerOffset.json, ours or RocketMQ's; damaged members are left out."""
+        """Read consumerOffset.json, ours or RocketMQ's; raises ConfigError."""
         saved = self._files.load(FILE_NAME)
-        if not isinstance(saved, dict):
+        if saved is None:
             return
-        self.data_version = DataVersion.from_json(saved.get("dataVersion") or {})
-        self._committed = _read_table(saved.get("offsetTable"))
-        self._pulled = _read_table(saved.get("pullOffsetTable"))
+        try:
+            members = as_object(saved)
+            self.data_version = DataVersion.from_json(members.get("dataVersion"))
+            self._committed = _read_table(members, "offsetTable")
+            self._pulled = _read_table(members, "pullOffsetTable")
+        except BadBody as error:
+            raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
     def commit(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
@@ -50,7 +60,7 @@ class OffsetTable:
         if _put(self._committed, (topic, group), queue_id, queue_offset):
             self._commits += 1
             if self._commits % self._version_step == 0:
-                self.data_version.bump(now_ms)
+                self.data_version = self.data_version.next(now_ms)
 
     def query(self, group: str, topic: str, queue_id: int) -> QueueOffset:
         """The pending reset if there is one, else the committed offset, else -1."""
@@ -78,6 +88,7 @@ class OffsetTable:
         """Record a reset that the next pull of the queue is told, and commit it."""
         self.commit(group, topic, queue_id, queue_offset, now_ms)
         _put(self._resets, (topic, group), queue_id, queue_offset)
+        self.on_reset(topic, queue_id)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset still waits for the queue's next pull."""
@@ -136,10 +147,10 @@ class OffsetTable:
         self._saved_commits = self._commits
         self._files.save(FILE_NAME, self.to_json())
 
-    def _remove(self, chosen: Any) -> None:
-        for table in (self._committed, self._pulled, self._resets):
-            for pair in [pair for pair in table if chosen(pair)]:
-                del table[pair]
+    def _remove(self, chosen: Callable[[tuple[str, str]], bool]) -> None:
+        for entries in (self._committed, self._pulled, self._resets):
+            for pair in [pair for pair in entries if chosen(pair)]:
+                del entries[pair]
         self._commits += 1
 
 
@@ -156,16 +167,16 @@ def _put(table: _Table, pair: tuple[str, str], queue_id: int, queue_offset: Queu
     return True
 
 
-def _read_table(saved: Any) -> _Table:
-    table: _Table = {}
-    for name, queues in (saved if isinstance(saved, dict) else {}).items():
-        topic, separator, group = name.partition("@")
-        if separator and isinstance(queues, dict):
-            table[topic, group] = {
-                int(queue_id): QueueOffset(int(queue_offset))
+def _read_table(members: dict[str, Any], name: str) -> _Table:
+    read: _Table = {}
+    for pair, queues in table(members, name, as_object).items():
+        topic, separator, group = pair.partition("@")
+        if separator:  # RocketMQ passes over a key without one too
+            read[topic, group] = {
+                as_int(queue_id, pair): QueueOffset(as_int(queue_offset, pair))
                 for queue_id, queue_offset in queues.items()
             }
-    return table
+    return read
 
 
 def _write_table(table: _Table) -> dict[str, Any]:

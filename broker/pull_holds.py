@@ -15,6 +15,8 @@ MAX_HOLDS = 200_000
 """All waiting pulls; one more is answered at once. About 100 MB at the worst."""
 _SLACK = 1_024  # deadlines of answered pulls that may stay in the heap before it is rebuilt
 
+_ANY_OFFSET = QueueOffset(2**63 - 1)  # above every queue offset
+
 _Key = tuple[str, int]
 
 
@@ -75,6 +77,10 @@ class PullHolds:
         if not self._arrived:
             self._wake()
         self._arrived[key] = max_queue_offset
+
+    def touch(self, topic: str, queue_id: int) -> None:
+        """Attempt the queue's pulls soon, whatever they wait for (an offset was reset)."""
+        self.arrived(topic, queue_id, _ANY_OFFSET)
 
     def sweep(self) -> None:
         """Attempt every pull whose queue has grown beyond it."""

@@ -11,13 +11,19 @@ from typing import Any
 
 from turbopump.broker.config import (
     MAX_QUEUES_OF_TOPIC,
+    BrokerConfig,
+    ConfigError,
+)
+from turbopump.engine.config_files import ConfigFiles
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.topics import (
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
-    BrokerConfig,
+    DataVersion,
+    TopicConfig,
+    TopicConfigs,
 )
-from turbopump.engine.config_files import ConfigFiles
-from turbopump.net.wire.topics import DataVersion, TopicConfig
 
 FILE_NAME = "topics.json"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -71,24 +77,26 @@ class TopicTable:
     """
 
     def __init__(self, config: BrokerConfig, files: ConfigFiles) -> None:
+        self.on_change: Callable[[list[str]], None] = lambda names: None
         self._config = config
         self._files = files
         self._topics: dict[str, TopicConfig] = {}
         self._made_at_start: set[str] = set()
         self.data_version = DataVersion()
-        self.on_change: Callable[[list[str]], None] = lambda names: None
 
     def load(self, now_ms: int) -> None:
-        """Read topics.json and add what a broker has at start (store.md 22)."""
+        """Read topics.json and add what a broker has at start (store.md 22); raises ConfigError."""
         saved = self._files.load(FILE_NAME)
-        if isinstance(saved, dict):
-            self.data_version = DataVersion.from_json(saved.get("dataVersion") or {})
-            for name, member in (saved.get("topicConfigTable") or {}).items():
-                self._topics[name] = TopicConfig.from_json({"topicName": name, **member})
-        before = dict(self._topics)
-        self._add_boot_topics()
-        if self._topics != before:
-            self._save(now_ms)
+        if saved is not None:
+            try:
+                configs = TopicConfigs.from_json(saved)
+            except BadBody as error:
+                raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
+            self._topics, self.data_version = configs.topic_config_table, configs.data_version
+        topics = dict(self._topics)
+        self._add_boot_topics(topics)
+        if topics != self._topics:
+            self._replace(topics, now_ms)
 
     def get(self, name: str) -> TopicConfig | None:
         """The configuration, or None."""
@@ -104,12 +112,12 @@ class TopicTable:
 
     def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
         """As `put` for several, with one write and one new version. No change, no new version."""
-        changed = [one for one in configs if self._topics.get(one.topic_name) != one]
-        for config in changed:
-            self._topics[config.topic_name] = config
+        changed = {
+            one.topic_name: one for one in configs if self._topics.get(one.topic_name) != one
+        }
         if changed:
-            self._save(now_ms)
-            self.on_change([config.topic_name for config in changed])
+            self._replace({**self._topics, **changed}, now_ms)
+            self.on_change(list(changed))
 
     def create_from_default(
         self, topic: str, default_topic: str, queue_nums: int, sys_flag: int, now_ms: int
@@ -122,7 +130,7 @@ class TopicTable:
         if known is not None:
             return known
         model = self._topics.get(default_topic)
-        if model is None or not model.perm & PERM_INHERIT or len(self._topics) >= MAX_TOPICS:
+        if model is None or not model.is_inherited or len(self._topics) >= MAX_TOPICS:
             return None
         if default_topic == AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
             return None  # still in topics.json from a time when it was enabled
@@ -168,9 +176,9 @@ class TopicTable:
 
     def delete(self, name: str, now_ms: int) -> bool:
         """Forget a topic; False if it was not there."""
-        if self._topics.pop(name, None) is None:
+        if name not in self._topics:
             return False
-        self._save(now_ms)
+        self._replace({key: one for key, one in self._topics.items() if key != name}, now_ms)
         self.on_change([name])
         return True
 
@@ -192,42 +200,50 @@ class TopicTable:
 
     def to_json(self) -> dict[str, Any]:
         """The content of topics.json."""
-        return {
-            "dataVersion": self.data_version.to_json(),
-            "topicConfigTable": {name: one.to_json() for name, one in self._topics.items()},
-        }
+        return _to_json(self._topics, self.data_version)
 
-    def _save(self, now_ms: int) -> None:
-        self.data_version.bump(now_ms)
-        self._files.save(FILE_NAME, self.to_json())
+    def _replace(self, topics: dict[str, TopicConfig], now_ms: int) -> None:
+        """Make `topics` the table, on disk first: where writing fails nothing has changed."""
+        version = self.data_version.next(now_ms)
+        self._files.save(FILE_NAME, _to_json(topics, version))
+        self._topics, self.data_version = topics, version
 
-    def _add_boot_topics(self) -> None:
+    def _add_boot_topics(self, topics: dict[str, TopicConfig]) -> None:
+        def add(name: str, queues: int, perm: int = _PERM_RW) -> None:
+            # What topics.json says of it wins, as in RocketMQ.
+            self._made_at_start.add(name)
+            topics.setdefault(
+                name,
+                TopicConfig(
+                    topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm
+                ),
+            )
+
         config = self._config
         cluster, name = config.broker_cluster_name, config.broker_name
         automatic = _PERM_RW | PERM_INHERIT
-        self._add("SELF_TEST_TOPIC", 1)
+        add("SELF_TEST_TOPIC", 1)
         if config.auto_create_topic_enable:
-            self._add(AUTO_CREATE_TOPIC, config.default_topic_queue_nums, automatic)
-        self._add("BenchmarkTest", 1024)
-        self._add(cluster, 16, automatic if config.cluster_topic_enable else PERM_INHERIT)
-        self._add(name, 1, automatic if config.broker_topic_enable else PERM_INHERIT)
-        self._add("OFFSET_MOVED_EVENT", 1)
-        self._add(SCHEDULE_TOPIC, len(config.delay_levels_ms))
+            add(AUTO_CREATE_TOPIC, config.default_topic_queue_nums, automatic)
+        add("BenchmarkTest", 1024)
+        add(cluster, 16, automatic if config.cluster_topic_enable else PERM_INHERIT)
+        add(name, 1, automatic if config.broker_topic_enable else PERM_INHERIT)
+        add("OFFSET_MOVED_EVENT", 1)
+        add(SCHEDULE_TOPIC, len(config.delay_levels_ms))
         if config.trace_topic_enable:
-            self._add(config.msg_trace_topic_name, 1)
-        self._add(f"{cluster}_REPLY_TOPIC", 1)
-        self._add(f"rmq_sys_REVIVE_LOG_{cluster}", config.revive_queue_num)
-        self._add(f"rmq_sys_SYNC_BROKER_MEMBER_{name}", 1, PERM_INHERIT)
-        self._add(_HALF_TOPIC, 1)
-        self._add(_OP_TOPIC, 1)
+            add(config.msg_trace_topic_name, 1)
+        add(f"{cluster}_REPLY_TOPIC", 1)
+        add(f"rmq_sys_REVIVE_LOG_{cluster}", config.revive_queue_num)
+        add(f"rmq_sys_SYNC_BROKER_MEMBER_{name}", 1, PERM_INHERIT)
+        add(_HALF_TOPIC, 1)
+        add(_OP_TOPIC, 1)
 
-    def _add(self, name: str, queues: int, perm: int = _PERM_RW) -> None:
-        """A topic of the broker's own; what topics.json says of it wins, as in RocketMQ."""
-        self._made_at_start.add(name)
-        if name not in self._topics:
-            self._topics[name] = TopicConfig(
-                topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm
-            )
+
+def _to_json(topics: dict[str, TopicConfig], version: DataVersion) -> dict[str, Any]:
+    return {
+        "dataVersion": version.to_json(),
+        "topicConfigTable": {name: one.to_json() for name, one in topics.items()},
+    }
 
 
 def validate_topic_name(name: str) -> str | None:
@@ -235,9 +251,16 @@ def validate_topic_name(name: str) -> str | None:
     if not name.strip():
         return "The specified topic is blank."
     if _LEGAL.fullmatch(name) is None:
-        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    derived = name.startswith((RETRY_PREFIX, DLQ_PREFIX))
-    limit = MAX_RETRY_TOPIC_LENGTH if derived else MAX_TOPIC_LENGTH
-    if len(name) > limit:
-        return f"The specified topic is longer than topic max length {limit}."
+        return (
+            f"The specified topic: {name}, contains illegal characters,"
+            " allowing only ^[%|a-zA-Z0-9_-]+$"
+        )
+    if name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        if len(name) > MAX_RETRY_TOPIC_LENGTH:
+            return (
+                f"The specified topic is DLQ or Retry topic: {name}, and it's longer than"
+                f" topic max length: {MAX_RETRY_TOPIC_LENGTH}"
+            )
+    elif len(name) > MAX_TOPIC_LENGTH:
+        return f"The specified topic: {name}, is longer than topic max length: {MAX_TOPIC_LENGTH}"
     return None

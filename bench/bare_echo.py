@@ -1,0 +1,53 @@
+"""The least a uvloop server can do: find frames by their length, answer each with fixed bytes.
+
+Run as a process by bench_round_trips.py; prints its port. No codec, no store, no handler.
+"""
+
+import asyncio
+import struct
+import sys
+
+import uvloop
+
+
+class Echo(asyncio.BufferedProtocol):
+    """Answers every complete frame with `reply`, one write per read."""
+
+    def __init__(self, reply: bytes) -> None:
+        self._reply = reply
+        self._buffer = bytearray(1 << 20)
+        self._view = memoryview(self._buffer)
+        self._filled = 0
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        at = count = 0
+        while self._filled - at >= 4:
+            size = struct.unpack_from(">i", self._buffer, at)[0] + 4
+            if self._filled - at < size:
+                break
+            at += size
+            count += 1
+        self._buffer[: self._filled - at] = self._buffer[at : self._filled]
+        self._filled -= at
+        if count and self._transport is not None:
+            self._transport.write(self._reply * count)
+
+
+async def serve(reply: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Echo(reply), "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(bytes.fromhex(sys.argv[1])))

@@ -1,0 +1,76 @@
+"""The table request code -> handler, and what a handler's failure is answered with.
+
+Owns the dispatch-level answers of RocketMQ's NettyRemotingAbstract. It must never know a handler's
+business. Called by every connection, on the loop thread.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from turbopump.engine.later import Later
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import BadHeader
+
+_log = logging.getLogger(__name__)
+
+REMARK_MAX: Final = 512
+"""Characters of an exception's text in a remark: one line for an operator, not a dump."""
+
+Answer = Command | Later[Command | None] | None
+Handler = Callable[[Command, Peer, int], Answer]
+"""(request, peer, now_ms) -> the answer, now, later, or never."""
+
+
+class Dispatcher:
+    """Handlers by request code. Adding a code twice is a programmer error."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, Handler] = {}
+        self._default: Handler | None = None
+
+    def add(self, code: int, handler: Handler) -> None:
+        """Let `handler` answer `code`."""
+        assert code not in self._handlers, f"code {code} has a handler already"
+        self._handlers[int(code)] = handler
+
+    def set_default(self, handler: Handler) -> None:
+        """Let `handler` answer every code without one of its own."""
+        self._default = handler
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """The codes that have a handler of their own."""
+        return frozenset(self._handlers)
+
+    def dispatch(self, request: Command, peer: Peer, now_ms: int) -> Answer:
+        """The answer to a request; never raises.
+
+        Unknown code: 3. A header or body that its class refuses, or any failure of the handler: 1
+        with one line of text.
+        """
+        handler = self._handlers.get(request.code, self._default)
+        if handler is None:
+            return _unsupported(request)
+        try:
+            return handler(request, peer, now_ms)
+        except (BadHeader, BadBody) as error:
+            return response(request, ResponseCode.SYSTEM_ERROR, one_line(error))
+        except Exception as error:
+            _log.exception("request %d of %s failed", request.code, peer.address)
+            return response(request, ResponseCode.SYSTEM_ERROR, one_line(error))
+
+
+def one_line(error: BaseException) -> str:
+    """`Class: text` of an exception, cut to one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:REMARK_MAX]
+
+
+def _unsupported(request: Command) -> Command:
+    # The leading space is RocketMQ's.
+    text = f" request type {request.code} not supported"
+    return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)

@@ -1,0 +1,25 @@
+"""What can go wrong between a client and a server.
+
+Owns the exception classes of the transport. It must never hold behaviour. Called by Client and by
+everything that calls it.
+"""
+
+
+class RemotingError(Exception):
+    """A call that got no answer."""
+
+
+class ConnectError(RemotingError):
+    """The server cannot be reached."""
+
+
+class CallTimeout(RemotingError):
+    """The server did not answer in time; the request may have been carried out."""
+
+
+class ConnectionClosed(RemotingError):
+    """The connection ended before the answer; the request may have been carried out."""
+
+
+class TooManyCalls(RemotingError):
+    """Too many calls to this server wait for their answers; nothing was sent."""

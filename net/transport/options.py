@@ -1,0 +1,162 @@
+"""Limits and settings of servers and clients, each with its reason.
+
+Owns the numbers and RocketMQ's names of the TLS properties. It must never read a file. Called by
+nodes, which fill them from their configuration, and by server, client and connection.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from turbopump.net.wire.command import FRAME_MAX
+
+MIB: Final = 1 << 20
+
+
+class TlsMode(Enum):
+    """What a server does with TLS and plain peers on its one port (RocketMQ: TlsMode)."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
+class ClientAuth(Enum):
+    """Whether a TLS server asks for a certificate of the client."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRE = "require"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """TLS of a server. Without files and in test mode it uses a self-signed certificate."""
+
+    mode: TlsMode = TlsMode.PERMISSIVE
+    cert_path: str = ""
+    key_path: str = ""
+    key_password: str = ""
+    trust_cert_path: str = ""
+    need_client_auth: ClientAuth = ClientAuth.NONE
+    auth_client: bool = False
+    test_mode: bool = True
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> "TlsSettings":
+        """From `tls.*` properties (RocketMQ: TlsSystemConfig); raises ValueError naming the key."""
+        return cls(
+            mode=TlsMode(_choice(properties, "tls.server.mode", "permissive", TlsMode)),
+            cert_path=properties.get("tls.server.certPath", ""),
+            key_path=properties.get("tls.server.keyPath", ""),
+            key_password=properties.get("tls.server.keyPassword", ""),
+            trust_cert_path=properties.get("tls.server.trustCertPath", ""),
+            need_client_auth=ClientAuth(
+                _choice(properties, "tls.server.need.client.auth", "none", ClientAuth)
+            ),
+            auth_client=_switch(properties, "tls.server.authClient", False),
+            test_mode=_switch(properties, "tls.test.mode.enable", True),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTlsSettings:
+    """TLS of a client. In test mode, or unless `auth_server`, any server is trusted."""
+
+    cert_path: str = ""
+    key_path: str = ""
+    key_password: str = ""
+    trust_cert_path: str = ""
+    auth_server: bool = False
+    test_mode: bool = True
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> "ClientTlsSettings | None":
+        """From `tls.*` properties; None unless tls.enable. Raises ValueError naming the key."""
+        if not _switch(properties, "tls.enable", False):
+            return None
+        return cls(
+            cert_path=properties.get("tls.client.certPath", ""),
+            key_path=properties.get("tls.client.keyPath", ""),
+            key_password=properties.get("tls.client.keyPassword", ""),
+            trust_cert_path=properties.get("tls.client.trustCertPath", ""),
+            auth_server=_switch(properties, "tls.client.authServer", False),
+            test_mode=_switch(properties, "tls.test.mode.enable", True),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """Limits of every connection, whichever side opened it.
+
+    idle_timeout_ms: without a byte in or out (RocketMQ: serverChannelMaxIdleTimeSeconds, 120 s).
+    frame_timeout_ms: from the first to the last byte of a frame, and for a TLS handshake; a peer
+        that trickles is cut, 4 MB at 140 KB/s is not.
+    close_timeout_ms: for a closing connection to take what is written to it.
+    max_frame: bytes of a frame (com.rocketmq.remoting.frameMaxLength).
+    max_in_flight: requests of a peer without an answer; long polls count, a consumer holds one per
+        queue. Reading from the peer pauses there.
+    write_high_water, write_low_water: unsent bytes above which reading from the peer pauses, and
+        below which it goes on; a pull answer is up to 256 KiB.
+    write_max: unsent bytes at which the peer is cut: answers to held pulls come although reading
+        has paused.
+    receive_max: bytes of incomplete frames of all connections together.
+    """
+
+    idle_timeout_ms: int = 120_000
+    frame_timeout_ms: int = 30_000
+    close_timeout_ms: int = 5_000
+    max_frame: int = FRAME_MAX
+    max_in_flight: int = 16_384
+    write_high_water: int = 4 * MIB
+    write_low_water: int = MIB
+    write_max: int = 64 * MIB
+    receive_max: int = 512 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions(ConnectionOptions):
+    """Limits of a server.
+
+    max_connections: also bounded by the process's limit of open files at start. Beyond it a peer's
+        first request is answered SYSTEM_BUSY and the connection closed.
+    backlog: RocketMQ's so_backlog.
+    stop_grace_ms: for requests in flight when the server stops.
+    """
+
+    max_connections: int = 20_000
+    backlog: int = 1024
+    stop_grace_ms: int = 300
+    tls: TlsSettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions(ConnectionOptions):
+    """Limits of a client.
+
+    connect_timeout_ms: com.rocketmq.remoting.client.connect.timeout.
+    max_in_flight here bounds both what a server may ask of us and our calls to one server
+        (clientAsyncSemaphoreValue).
+    """
+
+    max_in_flight: int = 65_535
+    connect_timeout_ms: int = 3_000
+    tls: ClientTlsSettings | None = None
+
+
+def _choice(
+    properties: Mapping[str, str], key: str, default: str, kind: type[TlsMode] | type[ClientAuth]
+) -> str:
+    value = properties.get(key, default).strip().lower()
+    names = [member.value for member in kind]
+    if value not in names:
+        raise ValueError(f"{key} is {value!r}, not one of {', '.join(names)}")
+    return value
+
+
+def _switch(properties: Mapping[str, str], key: str, default: bool) -> bool:
+    value = properties.get(key, str(default)).strip().lower()
+    if value not in ("true", "false"):
+        raise ValueError(f"{key} is {value!r}, not true or false")
+    return value == "true"

@@ -1,0 +1,170 @@
+"""The other side of a connection, as handlers see it.
+
+Owns the requests sent to it and their correlation by opaque, and what handlers attach to it. It
+must never touch a socket: a Link does. Called by handlers and tables (calls, notices, on_close) and
+by the connection (answers, loss).
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from turbopump.engine.later import Later
+from turbopump.net.wire.command import ONEWAY_FLAG, Command
+
+_log = logging.getLogger(__name__)
+
+_OPAQUE_MASK = 0x7FFFFFFF
+
+
+class Timer(Protocol):
+    """Something scheduled that can be called off."""
+
+    def cancel(self) -> None:
+        """Call it off; nothing happens if it is over."""
+
+
+class Link(Protocol):
+    """What a Peer needs of its connection."""
+
+    def send(self, command: Command) -> None:
+        """Write a request; encoded at once."""
+
+    def close(self) -> None:
+        """Write out what is waiting, then close."""
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        """Run `callback` after `delay_ms`."""
+
+    def after_answers(self, callback: Callable[[], None]) -> None:
+        """Run `callback` once the answers to what was read are on their way."""
+
+
+class Peer:
+    """One connected client or server; compared and hashed by identity.
+
+    `address` is `ip:port`, `host` the same packed as records hold it; `version` and `language` are
+    those of its newest request.
+    """
+
+    __slots__ = (
+        "_callbacks",
+        "_context",
+        "_link",
+        "_next_opaque",
+        "_pending",
+        "address",
+        "closed",
+        "host",
+        "language",
+        "version",
+    )
+
+    def __init__(self, address: str, host: bytes, link: Link) -> None:
+        self.address = address
+        self.host = host
+        self.closed = False
+        self.version = 0
+        self.language = ""
+        self._link = link
+        self._next_opaque = 0
+        # Made when first used: most of ten thousand peers never need them.
+        self._pending: dict[int, tuple[Later[Command | None], Timer]] | None = None
+        self._callbacks: list[Callable[[], None]] | None = None
+        self._context: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"Peer({self.address})"
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """What handlers want to remember about this peer."""
+        if self._context is None:
+            self._context = {}
+        return self._context
+
+    @property
+    def waiting_calls(self) -> int:
+        """Calls without an answer yet."""
+        return len(self._pending) if self._pending else 0
+
+    def call(self, command: Command, timeout_ms: int) -> Later[Command | None]:
+        """Send a request; the answer comes later, None if it timed out or the peer closed."""
+        answer: Later[Command | None] = Later()
+        if self.closed:
+            answer.resolve(None)
+            return answer
+        command.opaque = self._opaque()
+        opaque = command.opaque
+        self._link.send(command)
+        timer = self._link.call_later(timeout_ms, lambda: self._expire(opaque))
+        if self._pending is None:
+            self._pending = {}
+        self._pending[opaque] = (answer, timer)
+        return answer
+
+    def notify(self, command: Command) -> None:
+        """Send a one-way request; nothing happens if the peer closed."""
+        if not self.closed:
+            command.opaque = self._opaque()
+            command.flag |= ONEWAY_FLAG
+            self._link.send(command)
+
+    def close(self) -> None:
+        """Close the connection once what was written is out."""
+        if not self.closed:
+            self._link.close()
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Run `callback` when the connection is gone; at once if it is already."""
+        if self.closed:
+            callback()
+            return
+        if self._callbacks is None:
+            self._callbacks = []
+        self._callbacks.append(callback)
+
+    def after_answers(self, callback: Callable[[], None]) -> None:
+        """Run `callback` once the answers to what was read from this peer are on their way.
+
+        For notices that must not overtake an answer (a heartbeat before its 40).
+        """
+        self._link.after_answers(callback)
+
+    def answered(self, response: Command) -> None:
+        """The connection got a response; one that nobody waits for is dropped."""
+        waiting = self._pending.pop(response.opaque, None) if self._pending else None
+        if waiting is None:
+            _log.debug("%s answered %d, which nobody waits for", self.address, response.opaque)
+            return
+        answer, timer = waiting
+        timer.cancel()
+        answer.resolve(response)
+
+    def lost(self) -> None:
+        """The connection is gone: calls that wait get None, then the on_close callbacks run."""
+        self.closed = True
+        pending, self._pending = self._pending, None
+        callbacks, self._callbacks = self._callbacks, None
+        for answer, timer in (pending or {}).values():
+            timer.cancel()
+            _guarded(lambda answer=answer: answer.resolve(None))  # type: ignore[misc]
+        for callback in callbacks or ():
+            _guarded(callback)
+
+    def _opaque(self) -> int:
+        self._next_opaque = (self._next_opaque + 1) & _OPAQUE_MASK
+        return self._next_opaque
+
+    def _expire(self, opaque: int) -> None:
+        waiting = self._pending.pop(opaque, None) if self._pending else None
+        if waiting is not None:
+            waiting[0].resolve(None)
+
+
+def _guarded(callback: Callable[[], None]) -> None:
+    """One callback's failure must not keep the others from learning of the loss."""
+    try:
+        callback()
+    except Exception:
+        _log.exception("a callback of a lost connection failed")

@@ -1,0 +1,243 @@
+"""Who consumes: the members, subscriptions and model of every consumer group that is online.
+
+Owns what heartbeats said of consumers (RocketMQ: ConsumerManager, ConsumerGroupInfo). It must never
+send, close or read a clock: it says whom to notify and whom to close. Called by the handlers of
+heartbeats and of admin requests, by the pull path (subscriptions) and by housekeeping.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.heartbeat import BROADCASTING, ConsumerData
+from turbopump.net.wire.subscription import SubscriptionData
+
+MAX_GROUPS_OF_PEER: Final = 1_000
+"""Consumer groups of one connection. A client has a handful; each new one makes a group and a topic
+on disk, so one connection must not be able to make them without end."""
+
+MAX_SUBSCRIPTIONS: Final = 10_000
+"""Topics of one group, live or compensated: an answer to 203 stays below a few megabytes."""
+
+MAX_COMPENSATED_GROUPS: Final = 100_000
+"""Groups known from pulls only; as many as GroupTable may create by itself."""
+
+
+class TooManyGroups(Exception):
+    """A connection asks for more groups, or a group for more topics, than this table holds."""
+
+
+@dataclass(slots=True)
+class Member:
+    """One connection that consumes for a group (RocketMQ: ClientChannelInfo)."""
+
+    client_id: str
+    language: str
+    version: int
+    last_update_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """A group with at least one connection.
+
+    `notifies` is the group's own switch for change notices; `fingerprint` that of its newest
+    heartbeat of the second version, None before the first one that carried subscriptions.
+    """
+
+    name: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    notifies: bool = True
+    fingerprint: int | None = None
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    members: dict[Peer, Member] = field(default_factory=dict)
+
+    def find(self, client_id: str) -> Peer | None:
+        """The connection of a client; the newest one if it has several."""
+        found = [peer for peer, member in self.members.items() if member.client_id == client_id]
+        return found[-1] if found else None
+
+
+@dataclass(slots=True)
+class _Compensated:
+    subscription: SubscriptionData
+    updated_ms: int
+
+
+class ConsumerTable:
+    """Group name to ConsumerGroup, as long as the group has a connection."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._groups_of: dict[Peer, set[str]] = {}
+        self._compensated: dict[str, dict[str, _Compensated]] = {}
+        self._changed: dict[str, None] = {}
+
+    def register(
+        self,
+        peer: Peer,
+        client_id: str,
+        data: ConsumerData,
+        now_ms: int,
+        *,
+        notifies: bool = True,
+        with_subscriptions: bool = True,
+        fingerprint: int = 0,
+    ) -> bool:
+        """Take over one entry of a heartbeat; True if members or subscribed topics changed.
+
+        The entry's subscriptions become the group's: topics it does not name are dropped, a known
+        topic is replaced by a higher subVersion only (RocketMQ: ConsumerGroupInfo). A heartbeat
+        without subscriptions only refreshes the connection. Raises TooManyGroups.
+        """
+        self._check_bounds(peer, data)
+        group = self._groups.get(data.group_name)
+        if group is None:
+            group = self._groups[data.group_name] = ConsumerGroup(
+                data.group_name, data.consume_type, data.message_model, data.consume_from_where
+            )
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        group.notifies = notifies
+        changed = peer not in group.members
+        # Popped first so that the newest connection of a client comes last.
+        group.members.pop(peer, None)
+        group.members[peer] = Member(client_id, peer.language, peer.version, now_ms)
+        self._groups_of.setdefault(peer, set()).add(group.name)
+        if with_subscriptions:
+            changed |= _replace_subscriptions(group, data.subscription_data_set)
+            group.fingerprint = fingerprint
+        if changed:
+            self._changed[group.name] = None
+        return changed
+
+    def unregister(self, peer: Peer, client_id: str, group_name: str) -> bool:
+        """A client leaves a group; False if that connection was not in it under that id."""
+        group = self._groups.get(group_name)
+        if group is None or peer not in group.members:
+            return False
+        if group.members[peer].client_id != client_id:
+            return False
+        self._leave(group, peer)
+        return True
+
+    def peer_closed(self, peer: Peer) -> list[str]:
+        """A connection is gone; returns the groups it was in."""
+        left = sorted(self._groups_of.pop(peer, ()))
+        for name in left:
+            self._leave(self._groups[name], peer)
+        return left
+
+    def expired(self, now_ms: int, expired_after_ms: int) -> list[Peer]:
+        """Connections whose newest heartbeat for some group is too old: to be closed."""
+        old = {
+            peer: None
+            for group in self._groups.values()
+            for peer, member in group.members.items()
+            if now_ms - member.last_update_ms > expired_after_ms
+        }
+        return list(old)
+
+    def forget_compensated(self, now_ms: int, expired_after_ms: int) -> None:
+        """Drop the compensating subscriptions that no pull renewed (RocketMQ: 10 minutes)."""
+        for name, topics in list(self._compensated.items()):
+            for topic, known in list(topics.items()):
+                if now_ms - known.updated_ms > expired_after_ms:
+                    del topics[topic]
+            if not topics:
+                del self._compensated[name]
+
+    def compensate(
+        self, group_name: str, topic: str, subscription: SubscriptionData, now_ms: int
+    ) -> None:
+        """Remember the subscription a pull carried itself, for admin questions (remoting.md 10.3).
+
+        A table at its bound takes no new ones: they are only informative.
+        """
+        topics = self._compensated.get(group_name)
+        if topics is None:
+            if len(self._compensated) >= MAX_COMPENSATED_GROUPS:
+                return
+            topics = self._compensated[group_name] = {}
+        if topic in topics or len(topics) < MAX_SUBSCRIPTIONS:
+            topics[topic] = _Compensated(subscription, now_ms)
+
+    def group(self, name: str) -> ConsumerGroup | None:
+        """The group, if it has a connection."""
+        return self._groups.get(name)
+
+    def groups(self) -> list[ConsumerGroup]:
+        """Every group that has a connection."""
+        return list(self._groups.values())
+
+    def find_subscription(self, group_name: str, topic: str) -> SubscriptionData | None:
+        """What the group subscribes of the topic, by heartbeat, else by its own pulls."""
+        group = self._groups.get(group_name)
+        if group is not None and topic in group.subscriptions:
+            return group.subscriptions[topic]
+        known = self._compensated.get(group_name, {}).get(topic)
+        return known.subscription if known else None
+
+    def subscription_count(self, group_name: str) -> int:
+        """Topics the group subscribes by heartbeat; 0 when it is offline."""
+        group = self._groups.get(group_name)
+        return len(group.subscriptions) if group else 0
+
+    def online_groups_of(self, topic: str) -> list[str]:
+        """Groups that subscribe the topic by heartbeat, sorted."""
+        return sorted(
+            name for name, group in self._groups.items() if topic in group.subscriptions
+        )
+
+    def take_notices(self) -> list[tuple[Peer, str]]:
+        """Whom to send NOTIFY_CONSUMER_IDS_CHANGED (40) for which group, since the last call.
+
+        Every member of a changed group, the one that caused it too, unless the group's switch is
+        off or it broadcasts. A member that caused the change must get the answer to its heartbeat
+        first: the Java client skips the rebalance while a heartbeat is in flight (observed).
+        """
+        changed, self._changed = self._changed, {}
+        return [
+            (peer, name)
+            for name in changed
+            if (group := self._groups.get(name)) is not None
+            and group.notifies
+            and group.message_model != BROADCASTING
+            for peer in group.members
+        ]
+
+    def _leave(self, group: ConsumerGroup, peer: Peer) -> None:
+        del group.members[peer]
+        groups_of_peer = self._groups_of.get(peer)
+        if groups_of_peer is not None:
+            groups_of_peer.discard(group.name)
+            if not groups_of_peer:
+                del self._groups_of[peer]
+        if group.members:
+            self._changed[group.name] = None
+        else:
+            del self._groups[group.name]
+            self._changed.pop(group.name, None)
+
+    def _check_bounds(self, peer: Peer, data: ConsumerData) -> None:
+        known = self._groups_of.get(peer, ())
+        if data.group_name not in known and len(known) >= MAX_GROUPS_OF_PEER:
+            raise TooManyGroups(f"one connection consumes for over {MAX_GROUPS_OF_PEER} groups")
+        if len(data.subscription_data_set) > MAX_SUBSCRIPTIONS:
+            raise TooManyGroups(f"a group subscribes over {MAX_SUBSCRIPTIONS} topics")
+
+
+def _replace_subscriptions(group: ConsumerGroup, wanted: list[SubscriptionData]) -> bool:
+    """Make the subscriptions those of the newest heartbeat; whether the set of topics changed."""
+    before = set(group.subscriptions)
+    for subscription in wanted:
+        known = group.subscriptions.get(subscription.topic)
+        if known is None or subscription.sub_version > known.sub_version:
+            group.subscriptions[subscription.topic] = subscription
+    named = {subscription.topic for subscription in wanted}
+    for topic in before - named:
+        del group.subscriptions[topic]
+    return before != named

@@ -1,0 +1,260 @@
+"""Clients of the broker: heartbeats, leaving, who is connected, and change notices.
+
+Owns HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38), CHECK_CLIENT_CONFIG
+(46), the connection lists (203, 204, 328), message request modes (400-402) and the housekeeping of
+connections. It must never keep state: that is consumers.py and producers.py. Called by the
+dispatcher, and by node.py every 10 s.
+"""
+
+from functools import partial
+from typing import Any, Final
+
+from turbopump.broker.consumers import Member, TooManyGroups
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.producers import Producer, TooManyProducerGroups
+from turbopump.broker.topics import RETRY_PREFIX
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire import bodies
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.clients import (
+    GetConsumerConnectionListRequest,
+    GetConsumerListByGroupRequest,
+    GetProducerConnectionListRequest,
+    NotifyConsumerIdsChangedRequest,
+    UnregisterClientRequest,
+)
+from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData
+from turbopump.net.wire.subscription import SubscriptionData
+from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
+
+HOUSEKEEPING_INTERVAL_MS: Final = 10_000
+"""RocketMQ's ClientHousekeepingService looks at this pace."""
+
+MAX_NAME: Final = 255
+"""Characters of a client id or a producer group; real ones stay below 130."""
+
+_UNIT_SUBSCRIPTION = 2  # TopicSysFlag.FLAG_UNIT_SUB, on the retry topic of a unit-mode consumer
+_V2 = {"IS_SUPPORT_HEART_BEAT_V2": "true"}
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Add the handlers of this family."""
+    table.add(RequestCode.HEART_BEAT, partial(_heartbeat, broker))
+    table.add(RequestCode.UNREGISTER_CLIENT, partial(_unregister, broker))
+    table.add(RequestCode.GET_CONSUMER_LIST_BY_GROUP, partial(_consumer_list, broker))
+    table.add(RequestCode.CHECK_CLIENT_CONFIG, partial(_check_client_config, broker))
+    table.add(RequestCode.GET_CONSUMER_CONNECTION_LIST, partial(_consumer_connections, broker))
+    table.add(RequestCode.GET_PRODUCER_CONNECTION_LIST, partial(_producer_connections, broker))
+    table.add(RequestCode.GET_ALL_PRODUCER_INFO, partial(_all_producers, broker))
+    table.add(RequestCode.SET_MESSAGE_REQUEST_MODE, _set_request_mode)
+    table.add(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, _all_request_modes)
+
+
+def housekeeping(broker: BrokerContext, now_ms: int) -> None:
+    """Close connections without heartbeats, forget what ran out; every HOUSEKEEPING_INTERVAL_MS."""
+    limit_ms = broker.config.channel_expired_timeout_ms
+    expired = broker.consumers.expired(now_ms, limit_ms)
+    expired += broker.producers.expired(now_ms, limit_ms)
+    for peer in dict.fromkeys(expired):
+        _forget(broker, peer)
+        peer.close()
+    broker.consumers.forget_compensated(now_ms, broker.config.subscription_expired_timeout_ms)
+    broker.locks.sweep(now_ms)
+    send_notices(broker)
+
+
+def send_notices(broker: BrokerContext) -> None:
+    """Tell the members of every changed group to rebalance (40)."""
+    notices = broker.consumers.take_notices()
+    if not broker.config.notify_consumer_ids_changed_enable:
+        return
+    for peer, group in notices:
+        code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+        peer.notify(new_request(code, NotifyConsumerIdsChangedRequest(group), oneway=True))
+
+
+def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Command:
+    heartbeat = HeartbeatData.from_json(bodies.load(request.body))
+    if not heartbeat.client_id or len(heartbeat.client_id) > MAX_NAME:
+        remark = f"clientID must have 1 to {MAX_NAME} characters"
+        return response(request, ResponseCode.INVALID_PARAMETER, remark)
+    _watch(broker, peer)
+    subscriptions_wanted = heartbeat.heartbeat_fingerprint == 0
+    try:
+        for data in heartbeat.consumer_data_set:
+            subscriptions_wanted |= _take_consumer(broker, heartbeat, data, peer, now_ms)
+        for producer in heartbeat.producer_data_set:
+            if 0 < len(producer.group_name) <= MAX_NAME:
+                broker.producers.register(peer, heartbeat.client_id, producer.group_name, now_ms)
+    except (TooManyGroups, TooManyProducerGroups) as error:
+        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+    finally:
+        peer.after_answers(partial(send_notices, broker))
+    fields = {**_V2, "IS_SUB_CHANGE": "true" if subscriptions_wanted else "false"}
+    return response(request, ResponseCode.SUCCESS, fields=fields)
+
+
+def _take_consumer(
+    broker: BrokerContext, heartbeat: HeartbeatData, data: ConsumerData, peer: Peer, now_ms: int
+) -> bool:
+    """One consumer entry; True if the client should send its subscriptions with the next one.
+
+    A group that may not exist is passed over in silence, as in RocketMQ. Unlike there, a broker
+    that does not know a group's subscriptions (it was restarted) asks for them.
+    """
+    config = broker.groups.find(data.group_name, now_ms)
+    if config is None:
+        return False
+    known = broker.consumers.group(data.group_name)
+    fingerprint = known.fingerprint if known else None
+    topics = [broker.topics.get(one.topic) for one in data.subscription_data_set]
+    broker.topics.create_internal(
+        RETRY_PREFIX + data.group_name,
+        config.retry_queue_nums,
+        PERM_READ | PERM_WRITE,
+        now_ms,
+        order=any(topic is not None and topic.order for topic in topics),
+        sys_flag=_UNIT_SUBSCRIPTION if data.unit_mode else 0,
+    )
+    broker.consumers.register(
+        peer,
+        heartbeat.client_id,
+        data,
+        now_ms,
+        notifies=config.notify_consumer_ids_changed_enable,
+        with_subscriptions=not heartbeat.without_sub,
+        fingerprint=heartbeat.heartbeat_fingerprint,
+    )
+    if fingerprint is None:
+        return heartbeat.without_sub
+    return fingerprint != heartbeat.heartbeat_fingerprint
+
+
+def _watch(broker: BrokerContext, peer: Peer) -> None:
+    """Forget a connection as soon as it closes; asked for with its first heartbeat."""
+    if "clients" not in peer.context:
+        peer.context["clients"] = True
+        peer.on_close(lambda: _closed(broker, peer))
+
+
+def _closed(broker: BrokerContext, peer: Peer) -> None:
+    _forget(broker, peer)
+    send_notices(broker)
+
+
+def _forget(broker: BrokerContext, peer: Peer) -> None:
+    broker.consumers.peer_closed(peer)
+    broker.producers.peer_closed(peer)
+
+
+def _unregister(broker: BrokerContext, request: Command, peer: Peer, _now_ms: int) -> Command:
+    header = read_header(UnregisterClientRequest, request.fields)
+    if header.producer_group:
+        broker.producers.unregister(peer, header.producer_group)
+    if header.consumer_group:
+        broker.consumers.unregister(peer, header.client_id, header.consumer_group)
+        send_notices(broker)
+    return response(request, ResponseCode.SUCCESS)
+
+
+def _consumer_list(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    name = read_header(GetConsumerListByGroupRequest, request.fields).consumer_group
+    group = broker.consumers.group(name)
+    if group is None:
+        remark = f"no consumer for this group, {name}"
+        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    members = [member.client_id for member in group.members.values()]
+    body = bodies.dump({"consumerIdList": members})
+    return response(request, ResponseCode.SUCCESS, body=body)
+
+
+def _check_client_config(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Command:
+    members = bodies.load_object(request.body)
+    if members.get("subscriptionData") is None:
+        return response(request, ResponseCode.SYSTEM_ERROR, "subscriptionData is missing")
+    if SubscriptionData.from_json(members["subscriptionData"]).is_tag_type:
+        return response(request, ResponseCode.SUCCESS)
+    remark = "The broker does not support consumer to filter message by SQL92"
+    return response(request, ResponseCode.SYSTEM_ERROR, remark)
+
+
+def _consumer_connections(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Command:
+    name = read_header(GetConsumerConnectionListRequest, request.fields).consumer_group
+    group = broker.consumers.group(name)
+    if group is None:
+        remark = f"the consumer group[{name}] not online"
+        return response(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
+    body = {
+        "connectionSet": [_connection(peer, member) for peer, member in group.members.items()],
+        "consumeFromWhere": group.consume_from_where,
+        "consumeType": group.consume_type,
+        "messageModel": group.message_model,
+        "subscriptionTable": {
+            topic: subscription.to_json() for topic, subscription in group.subscriptions.items()
+        },
+    }
+    return response(request, ResponseCode.SUCCESS, body=bodies.dump(body))
+
+
+def _producer_connections(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Command:
+    name = read_header(GetProducerConnectionListRequest, request.fields).producer_group
+    members = broker.producers.group(name)
+    if not members:
+        remark = f"the producer group[{name}] not exist"
+        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    body = {"connectionSet": [_connection(peer, member) for peer, member in members.items()]}
+    return response(request, ResponseCode.SUCCESS, body=bodies.dump(body))
+
+
+def _connection(peer: Peer, member: Member | Producer) -> dict[str, Any]:
+    """The bean of RocketMQ's Connection."""
+    return {
+        "clientAddr": peer.address,
+        "clientId": member.client_id,
+        "language": member.language,
+        "version": member.version,
+    }
+
+
+def _all_producers(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    table = {
+        group: [
+            {
+                "clientId": member.client_id,
+                "language": member.language,
+                "lastUpdateTimestamp": member.last_update_ms,
+                "remoteIP": f"/{peer.address}",
+                "version": member.version,
+            }
+            for peer, member in members.items()
+        ]
+        for group, members in broker.producers.all().items()
+    }
+    return response(request, ResponseCode.SUCCESS, body=bodies.dump({"data": table}))
+
+
+def _set_request_mode(request: Command, _peer: Peer, _now_ms: int) -> Command:
+    """401: every group pulls, so PULL changes nothing and POP cannot be promised."""
+    members = bodies.load_object(request.body)
+    if bodies.text(members, "topic").startswith(RETRY_PREFIX):
+        remark = "retry topic is not allowed to set mode"
+        return response(request, ResponseCode.NO_PERMISSION, remark)
+    mode = bodies.text(members, "mode")
+    if mode == "PULL":
+        return response(request, ResponseCode.SUCCESS)
+    remark = f"message request mode {mode} is not supported, groups of this broker pull"
+    return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+
+
+def _all_request_modes(request: Command, _peer: Peer, _now_ms: int) -> Command:
+    body = bodies.dump({"messageRequestModeMap": {}})
+    return response(request, ResponseCode.SUCCESS, body=body)

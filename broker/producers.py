@@ -1,0 +1,106 @@
+"""Who produces: the connections of every producer group, by heartbeat.
+
+Owns the table group -> connections and the connection of each client id (RocketMQ:
+ProducerManager). It must never send, close or read a clock. Called by handlers/clients.py, by the
+admin handlers, by replies to requests and by housekeeping.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from turbopump.net.transport.peer import Peer
+
+MAX_GROUPS_OF_PEER: Final = 1_000
+"""Producer groups of one connection; a client has a handful."""
+
+
+class TooManyProducerGroups(Exception):
+    """A connection names more producer groups than this table holds for one."""
+
+
+@dataclass(slots=True)
+class Producer:
+    """One connection that produces for a group (RocketMQ: ClientChannelInfo)."""
+
+    client_id: str
+    language: str
+    version: int
+    last_update_ms: int
+
+
+class ProducerTable:
+    """Group name to its connections, as long as it has one."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Peer, Producer]] = {}
+        self._groups_of: dict[Peer, set[str]] = {}
+        self._clients: dict[str, Peer] = {}
+        self._client_of: dict[Peer, str] = {}
+
+    def register(self, peer: Peer, client_id: str, group: str, now_ms: int) -> None:
+        """Take over one entry of a heartbeat. Raises TooManyProducerGroups."""
+        mine = self._groups_of.setdefault(peer, set())
+        if group not in mine and len(mine) >= MAX_GROUPS_OF_PEER:
+            raise TooManyProducerGroups(
+                f"one connection produces for over {MAX_GROUPS_OF_PEER} groups"
+            )
+        mine.add(group)
+        self._groups.setdefault(group, {})[peer] = Producer(
+            client_id, peer.language, peer.version, now_ms
+        )
+        if self._client_of.get(peer) != client_id:
+            self._forget_client(peer)
+            self._client_of[peer] = client_id
+        self._clients[client_id] = peer
+
+    def unregister(self, peer: Peer, group: str) -> None:
+        """A connection leaves a group."""
+        self._leave(group, peer)
+        mine = self._groups_of.get(peer)
+        if mine is not None:
+            mine.discard(group)
+            if not mine:
+                self._forget(peer)
+
+    def peer_closed(self, peer: Peer) -> None:
+        """A connection is gone."""
+        for group in self._groups_of.get(peer, ()):
+            self._leave(group, peer)
+        self._forget(peer)
+
+    def expired(self, now_ms: int, expired_after_ms: int) -> list[Peer]:
+        """Connections whose newest heartbeat for some group is too old: to be closed."""
+        old = {
+            peer: None
+            for members in self._groups.values()
+            for peer, producer in members.items()
+            if now_ms - producer.last_update_ms > expired_after_ms
+        }
+        return list(old)
+
+    def group(self, name: str) -> dict[Peer, Producer]:
+        """The connections of a group; empty if it is offline."""
+        return dict(self._groups.get(name, {}))
+
+    def all(self) -> dict[str, dict[Peer, Producer]]:
+        """Every group that has a connection."""
+        return dict(self._groups)
+
+    def find(self, client_id: str) -> Peer | None:
+        """The connection of a client, for the reply to its request."""
+        return self._clients.get(client_id)
+
+    def _leave(self, group: str, peer: Peer) -> None:
+        members = self._groups.get(group, {})
+        members.pop(peer, None)
+        if not members:
+            self._groups.pop(group, None)
+
+    def _forget(self, peer: Peer) -> None:
+        self._groups_of.pop(peer, None)
+        self._forget_client(peer)
+
+    def _forget_client(self, peer: Peer) -> None:
+        client_id = self._client_of.pop(peer, None)
+        if client_id is not None and self._clients.get(client_id) is peer:
+            del self._clients[client_id]

@@ -1,0 +1,207 @@
+"""How much each topic was sent and each group was given: sums over minutes, hours, days.
+
+Owns the meters behind VIEW_BROKER_STATS_DATA and the rates that topic and group statistics show
+(RocketMQ: BrokerStatsManager, StatsItem). It must never read a clock or cost the hot path more than
+an addition. Fed by the store's arrivals and by pulls, sampled by housekeeping every 10 s, asked by
+the admin handlers.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from turbopump.engine.types import QueueOffset
+
+SAMPLE_INTERVAL_MS: Final = 10_000
+"""RocketMQ's StatsItemSet samples at this pace."""
+
+HOUR_STEP_MS: Final = 600_000
+DAY_STEP_MS: Final = 3_600_000
+MINUTE_SAMPLES: Final = 7
+HOUR_SAMPLES: Final = 7
+DAY_SAMPLES: Final = 25
+
+MAX_METERS: Final = 20_000
+"""Meters of one broker: at most some 100 MB with every sample taken; keys beyond it are not
+measured, which costs a figure on an operator's screen and nothing else."""
+
+IDLE_LIMIT_MS: Final = 25 * 3_600_000
+"""A meter that nothing moved for longer than the longest window is forgotten."""
+
+MAX_QUEUES: Final = 200_000
+"""Queues whose newest offset is remembered, to turn arrivals into counts."""
+
+TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
+GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
+GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
+BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+
+ALL: Final = ""
+"""The key of the two meters of the whole broker (RocketMQ: the cluster's name)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What one window saw: the sum, the rate a second, and the average of one event."""
+
+    sum: int = 0
+    tps: float = 0.0
+    average: float = 0.0
+
+    def to_json(self) -> dict[str, float | int]:
+        """The bean (RocketMQ: BrokerStatsItem)."""
+        return {"avgpt": self.average, "sum": self.sum, "tps": self.tps}
+
+
+@dataclass(slots=True)
+class _Sample:
+    at_ms: int
+    value: int
+    times: int
+
+
+@dataclass(slots=True)
+class Meter:
+    """A growing value, how often it grew, and its samples over three windows."""
+
+    value: int = 0
+    times: int = 0
+    moved_ms: int = 0
+    minute: deque[_Sample] = field(default_factory=lambda: deque(maxlen=MINUTE_SAMPLES))
+    hour: deque[_Sample] = field(default_factory=lambda: deque(maxlen=HOUR_SAMPLES))
+    day: deque[_Sample] = field(default_factory=lambda: deque(maxlen=DAY_SAMPLES))
+
+    def add(self, value: int) -> None:
+        """Count one event of the given value."""
+        self.value += value
+        self.times += 1
+
+    def sample(self, now_ms: int) -> None:
+        """Remember where the meter stands, in each window whose step has passed."""
+        now = _Sample(now_ms, self.value, self.times)
+        if not self.minute or self.minute[-1].value != now.value:
+            self.moved_ms = now_ms
+        self.minute.append(now)
+        for window, step_ms in ((self.hour, HOUR_STEP_MS), (self.day, DAY_STEP_MS)):
+            if not window or now_ms - window[-1].at_ms >= step_ms:
+                window.append(now)
+
+    def windows(self) -> tuple[Window, Window, Window]:
+        """The last minute, hour and day."""
+        return _window(self.minute), _window(self.hour), _window(self.day)
+
+
+class BrokerStatistics:
+    """The meters of one broker, by statistics name and key."""
+
+    def __init__(self) -> None:
+        self._meters: dict[tuple[str, str], Meter] = {}
+        self._newest: dict[tuple[str, int], QueueOffset] = {}
+        self._put = self._meters[BROKER_PUT_NUMS, ALL] = Meter()
+        self._got = self._meters[BROKER_GET_NUMS, ALL] = Meter()
+        self._day = 0
+        self._mornings = [(0, 0), (0, 0)]
+
+    def arrived(self, topic: str, queue_id: int, queue_offset: QueueOffset) -> None:
+        """A queue now ends at `queue_offset` (Store.on_arrival): its growth was put to the topic.
+
+        The first arrival of a queue counts as one message: what lay there before is not known.
+        """
+        queue = (topic, queue_id)
+        before = self._newest.get(queue)
+        if before is None and len(self._newest) >= MAX_QUEUES:
+            return
+        self._newest[queue] = queue_offset
+        count = 1 if before is None else queue_offset - before
+        if count > 0:
+            self._put.add(count)
+            self._add(TOPIC_PUT_NUMS, topic, count)
+
+    def got(self, group: str, topic: str, messages: int, size: int) -> None:
+        """A pull gave messages (size in bytes) of a topic to a group."""
+        self._got.add(messages)
+        key = f"{topic}@{group}"
+        self._add(GROUP_GET_NUMS, key, messages)
+        self._add(GROUP_GET_SIZE, key, size)
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop the meters of a deleted topic."""
+        self._drop([one for one in self._meters if one[1].partition("@")[0] == topic])
+        for queue in [queue for queue in self._newest if queue[0] == topic]:
+            del self._newest[queue]
+
+    def forget_group(self, group: str) -> None:
+        """Drop the meters of a deleted group."""
+        self._drop([one for one in self._meters if one[1].partition("@")[2] == group])
+
+    def sample(self, now_ms: int) -> None:
+        """Let every meter remember where it stands, forget idle ones; every SAMPLE_INTERVAL_MS."""
+        for meter in self._meters.values():
+            meter.sample(now_ms)
+        self._drop(
+            [
+                one
+                for one, meter in self._meters.items()
+                if one[1] != ALL and now_ms - meter.moved_ms > IDLE_LIMIT_MS
+            ]
+        )
+        day = datetime.fromtimestamp(now_ms / 1000).toordinal()
+        if self._day and day != self._day:
+            self._mornings = [self._mornings[1], (self._put.value, self._got.value)]
+        self._day = day
+
+    def find(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
+        """The last minute, hour and day of a meter; None if nothing was ever measured."""
+        meter = self._meters.get((name, key))
+        return meter.windows() if meter else None
+
+    def put_tps(self, topic: str) -> float:
+        """Messages a second put to the topic, over the last minute."""
+        return self._tps(TOPIC_PUT_NUMS, topic)
+
+    def got_tps(self, group: str, topic: str) -> float:
+        """Messages a second given to the group of the topic, over the last minute."""
+        return self._tps(GROUP_GET_NUMS, f"{topic}@{group}")
+
+    def totals(self) -> dict[str, int]:
+        """Messages put and got until yesterday morning, this morning and now.
+
+        Under RocketMQ's names; mornings are the first sample after local midnight (BrokerStats).
+        """
+        (put_before, got_before), (put_morning, got_morning) = self._mornings
+        return {
+            "msgPutTotalYesterdayMorning": put_before,
+            "msgPutTotalTodayMorning": put_morning,
+            "msgPutTotalTodayNow": self._put.value,
+            "msgGetTotalYesterdayMorning": got_before,
+            "msgGetTotalTodayMorning": got_morning,
+            "msgGetTotalTodayNow": self._got.value,
+        }
+
+    def _tps(self, name: str, key: str) -> float:
+        meter = self._meters.get((name, key))
+        return _window(meter.minute).tps if meter else 0.0
+
+    def _add(self, name: str, key: str, value: int) -> None:
+        meter = self._meters.get((name, key))
+        if meter is None:
+            if len(self._meters) >= MAX_METERS:
+                return
+            meter = self._meters[name, key] = Meter()
+        meter.add(value)
+
+    def _drop(self, chosen: list[tuple[str, str]]) -> None:
+        for one in chosen:
+            del self._meters[one]
+
+
+def _window(samples: deque[_Sample]) -> Window:
+    if len(samples) < 2:
+        return Window()
+    first, last = samples[0], samples[-1]
+    total, times = last.value - first.value, last.times - first.times
+    passed_ms = last.at_ms - first.at_ms
+    tps = total * 1000 / passed_ms if passed_ms > 0 else 0.0
+    return Window(total, tps, total / times if times else 0.0)

@@ -8,9 +8,10 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 
-from turbopump.broker.known_keys import NO_EFFECT_KEYS, WEAKER_PROMISE_KEYS
+from turbopump.broker.known_keys import NO_EFFECT_KEYS, TLS_KEYS, WEAKER_PROMISE_KEYS
 from turbopump.engine.config import PROPERTY_FIELDS, StoreConfig
 from turbopump.engine.types import FlushMode, StoreError
+from turbopump.net.transport.options import TlsSettings
 from turbopump.net.wire.java_properties import PropertiesError, Property, parse_properties
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
@@ -73,12 +74,7 @@ class BrokerConfig:
     subscription_expired_timeout_ms: int = 600_000
     server_channel_max_idle_seconds: int = 120
     broker_fast_failure_enable: bool = True
-    tls_mode: str = "permissive"
-    tls_cert_path: str = ""
-    tls_key_path: str = ""
-    tls_key_password: str = ""
-    tls_client_auth: str = "none"
-    tls_trust_cert_path: str = ""
+    tls_properties: dict[str, str] = field(default_factory=dict)
     store: StoreConfig = field(default_factory=lambda: StoreConfig(root=DEFAULT_ROOT))
     path: str = ""
     others: dict[str, str] = field(default_factory=dict)
@@ -98,6 +94,11 @@ class BrokerConfig:
         """Whether brokerPermission allows pulls."""
         return bool(self.broker_permission & PERM_READ)
 
+    @property
+    def tls(self) -> TlsSettings:
+        """The `tls.*` keys, which RocketMQ reads from system properties."""
+        return TlsSettings.from_properties(self.tls_properties)
+
     def values(self) -> dict[str, str]:
         """Every key and its value as text, keys of RocketMQ that do nothing here included.
 
@@ -105,8 +106,7 @@ class BrokerConfig:
         """
         shown = dict(self.others)
         for key, known in _KEYS.items():
-            if not key.startswith("tls."):
-                shown[key] = _show(getattr(self, known.attribute))
+            shown[key] = _show(getattr(self, known.attribute))
         for key, attribute in PROPERTY_FIELDS.items():
             shown[key] = _show(getattr(self.store, attribute))
         return shown
@@ -120,19 +120,23 @@ class BrokerConfig:
         others: dict[str, str] = {}
         warnings: list[str] = []
         store = self.store
+        tls = dict(self.tls_properties)
         for item in properties:
             known = _KEYS.get(item.key)
             if known is not None:
                 parsed.append((known.attribute, _parse(known, item)))
             elif item.key in PROPERTY_FIELDS:
                 store = _parse_store(store, item)
+            elif item.key in TLS_KEYS:
+                tls[item.key] = item.value
+                _check_tls(tls, item)
             else:
                 if item.key in NO_EFFECT_KEYS or item.key in WEAKER_PROMISE_KEYS:
                     others[item.key] = item.value
                 warnings.extend(_remark_on(item))
         for attribute, value in parsed:
             setattr(self, attribute, value)
-        self.store = store
+        self.store, self.tls_properties = store, tls
         self.others.update(others)
         return warnings
 
@@ -190,15 +194,6 @@ def _between(low: int, high: int) -> Callable[[str], int]:
         if not low <= number <= high:
             raise ValueError(expected)
         return number
-
-    return parse
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value not in choices:
-            raise ValueError("one of " + ", ".join(choices))
-        return value
 
     return parse
 
@@ -262,12 +257,6 @@ _KEYS: dict[str, _Key] = {
     "subscriptionExpiredTimeout": _Key("subscription_expired_timeout_ms", _COUNT),
     "serverChannelMaxIdleTimeSeconds": _Key("server_channel_max_idle_seconds", _COUNT),
     "brokerFastFailureEnable": _Key("broker_fast_failure_enable", _boolean),
-    "tls.server.mode": _Key("tls_mode", _one_of("disabled", "permissive", "enforcing")),
-    "tls.server.certPath": _Key("tls_cert_path", _text),
-    "tls.server.keyPath": _Key("tls_key_path", _text),
-    "tls.server.keyPassword": _Key("tls_key_password", _text),
-    "tls.server.need.client.auth": _Key("tls_client_auth", _one_of("none", "optional", "require")),
-    "tls.server.trustCertPath": _Key("tls_trust_cert_path", _text),
 }
 
 
@@ -284,6 +273,13 @@ def _parse_store(store: StoreConfig, item: Property) -> StoreConfig:
         one = StoreConfig.from_properties(store.root, {item.key: item.value})
         return replace(store, **{attribute: getattr(one, attribute)})
     except StoreError as error:
+        raise ConfigError(f"{item.key}={item.value}: {error}{_where(item)}") from None
+
+
+def _check_tls(properties: dict[str, str], item: Property) -> None:
+    try:
+        TlsSettings.from_properties(properties)
+    except ValueError as error:
         raise ConfigError(f"{item.key}={item.value}: {error}{_where(item)}") from None
 
 

@@ -16,9 +16,11 @@ from turbopump.broker.locks import QueueLocks
 from turbopump.broker.offsets import OffsetTable
 from turbopump.broker.producers import ProducerTable
 from turbopump.broker.pull_holds import PullHolds
+from turbopump.broker.statistics import BrokerStatistics
 from turbopump.broker.topics import TopicTable
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
+from turbopump.net.wire.message_id import UniqueIds
 
 
 @dataclass(slots=True)
@@ -39,11 +41,13 @@ class BrokerContext:
     producers: ProducerTable
     locks: QueueLocks
     holds: PullHolds
+    delay: DelayedMessages
+    statistics: BrokerStatistics
     random: random.Random
+    unique_ids: UniqueIds
     started_ms: int
     address: str
     store_host: bytes
     register_topics: Callable[[Sequence[str]], Later[None]]
     save_config: Callable[[], None]
-    delay: DelayedMessages
     shutting_down: bool = False

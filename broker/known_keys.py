@@ -31,6 +31,20 @@ WEAKER_PROMISE_KEYS: dict[str, tuple[str, ...]] = {
 }
 """Keys that promise something we do not do yet, with the values that promise nothing."""
 
+TLS_KEYS = frozenset(
+    {
+        "tls.server.mode",
+        "tls.server.certPath",
+        "tls.server.keyPath",
+        "tls.server.keyPassword",
+        "tls.server.need.client.auth",
+        "tls.server.authClient",
+        "tls.server.trustCertPath",
+        "tls.test.mode.enable",
+    }
+)
+"""Keys of TlsSettings; RocketMQ takes them from system properties or tls.config.file."""
+
 _NO_EFFECT = """
     abortFile accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues
     ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclCacheMaxNum adminBrokerThreadPoolNums
@@ -150,7 +164,7 @@ _NO_EFFECT = """
     timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable
     timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs tls.client.authServer
     tls.client.certPath tls.client.keyPassword tls.client.keyPath tls.client.trustCertPath
-    tls.config.file tls.enable tls.server.authClient tls.test.mode.enable topicQueueLockNum
+    tls.config.file tls.enable topicQueueLockNum
     transRocksDBEnable transWriteOriginTransHalfEnable transactionCheckInterval
     transactionCheckMax transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
     transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval transactionOpBatchInterval

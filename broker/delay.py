@@ -1,0 +1,175 @@
+"""Delay levels: messages that wait in SCHEDULE_TOPIC_XXXX until their time, then get delivered.
+
+Owns how far each level was delivered (delayOffset.json). It must never deliver before the time in
+the queue's tags code, nor save a progress that is ahead of what the disk has of the deliveries:
+after any crash a message is delivered at least once. Called by node.py every tick.
+"""
+
+import logging
+from typing import Any
+
+from turbopump.broker.config import ConfigError
+from turbopump.broker.topics import SCHEDULE_TOPIC
+from turbopump.engine.config_files import ConfigFiles
+from turbopump.engine.fastjson import RawKeys
+from turbopump.engine.store import Store
+from turbopump.engine.types import LogOffset, Message, PutStatus, QueueOffset
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.bodies import BadBody, as_int, as_object
+from turbopump.net.wire.properties import decode_properties, encode_properties
+from turbopump.net.wire.topics import DataVersion
+from turbopump.pyx.record import Record
+
+_log = logging.getLogger(__name__)
+
+FILE_NAME = "delayOffset.json"
+MAX_PER_STEP = 256
+"""Messages of all levels delivered by one step, some 10 ms: sends and pulls come in between."""
+_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+
+
+class DelayedMessages:
+    """Delivers what is due, level by level (RocketMQ: ScheduleMessageService). Loop thread only.
+
+    `delays_ms` is the delay of level 1, 2, ...; `version_step` the deliveries per data version.
+    """
+
+    def __init__(
+        self, store: Store, files: ConfigFiles, delays_ms: list[int], version_step: int = 200
+    ) -> None:
+        self._store = store
+        self._files = files
+        self._delays_ms = delays_ms
+        self._version_step = version_step
+        self._progress: dict[int, QueueOffset] = {}
+        self._safe: dict[int, QueueOffset] = {}
+        self._candidate: tuple[dict[int, QueueOffset], LogOffset] | None = None
+        self._steps = 0
+        self.data_version = DataVersion()
+
+    def load(self) -> None:
+        """Read delayOffset.json, ours or RocketMQ's; a level it does not name starts at its first
+        message. Raises ConfigError."""
+        saved = self._files.load(FILE_NAME)
+        if saved is None:
+            return
+        try:
+            members = as_object(saved)
+            self.data_version = DataVersion.from_json(members.get("dataVersion"))
+            for level, queue_offset in as_object(members.get("offsetTable") or {}).items():
+                number = as_int(level, "level")
+                self._progress[number] = QueueOffset(as_int(queue_offset, level))
+        except BadBody as error:
+            raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
+        self._safe = dict(self._progress)
+
+    def progress(self) -> dict[int, QueueOffset]:
+        """Level to the queue offset to deliver next; levels that had messages only."""
+        return dict(self._progress)
+
+    def step(self, now_ms: int) -> bool:
+        """Deliver what is due, at most MAX_PER_STEP; True if there may be more."""
+        budget = MAX_PER_STEP
+        for level in range(1, len(self._delays_ms) + 1):
+            budget -= self._deliver_level(level, budget, now_ms)
+            if budget <= 0:
+                return True
+        return False
+
+    def begin_save(self) -> None:
+        """Remember the progress now; it is saved once the deliveries behind it are on disk."""
+        if self._candidate is None and self._progress != self._safe:
+            self._candidate = (dict(self._progress), self._store.max_log_offset)
+
+    def take_save(self) -> dict[str, Any] | None:
+        """What to write to FILE_NAME, once; None if nothing new is safe to write."""
+        if self._candidate is None or self._store.flushed_log_offset < self._candidate[1]:
+            return None
+        self._safe = self._candidate[0]
+        self._candidate = None
+        return self._to_json(self._safe)
+
+    def save(self) -> None:
+        """Write the progress now; the caller has flushed the store (a clean stop)."""
+        if self._progress != self._safe:
+            self._safe, self._candidate = dict(self._progress), None
+            self._files.save(FILE_NAME, self._to_json(self._safe))
+
+    def _to_json(self, progress: dict[int, QueueOffset]) -> dict[str, Any]:
+        return {
+            "dataVersion": self.data_version.to_json(),
+            "offsetTable": RawKeys(sorted(progress.items())),
+        }
+
+    def _deliver_level(self, level: int, budget: int, now_ms: int) -> int:
+        """Deliver one level's due messages; returns how many were looked at."""
+        queue_id = level - 1
+        high = self._store.max_queue_offset(SCHEDULE_TOPIC, queue_id)
+        known = self._progress.get(level)
+        if known == high or (known is None and high == 0):
+            return 0
+        low = self._store.min_queue_offset(SCHEDULE_TOPIC, queue_id)
+        # Retention may have taken messages, and the file may be of another life of the store.
+        at = QueueOffset(min(max(known or 0, low), high))
+        done = 0
+        for unit in self._store.units(SCHEDULE_TOPIC, queue_id, at, budget):
+            due_ms = unit.tags_code
+            # Later than its delay from now can only mean that the clock was set back: due.
+            waits = now_ms < due_ms <= now_ms + self._delays_ms[queue_id]
+            if waits or not self._deliver(unit.log_offset, now_ms):
+                break
+            at = QueueOffset(at + 1)
+            done += 1
+        self._advance(level, at, done, now_ms)
+        return done
+
+    def _advance(self, level: int, at: QueueOffset, done: int, now_ms: int) -> None:
+        self._progress[level] = at
+        before = self._steps // self._version_step
+        self._steps += done
+        if self._steps // self._version_step > before:
+            self.data_version = self.data_version.next(now_ms)
+
+    def _deliver(self, log_offset: LogOffset, now_ms: int) -> bool:
+        """Append the waiting message where it belongs; False to try again later."""
+        record = self._store.record(log_offset)
+        if record is None:
+            return True  # retention took it between the queue and the log
+        message = _delivered(record)
+        if message is None:
+            _log.warning("delayed message at %d names no topic and queue: dropped", log_offset)
+            return True
+        appended = self._store.append(message, now_ms)
+        if appended.status is PutStatus.PUT_OK:
+            return True
+        if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
+            # The store will never take it: its limits were lowered since. Blocking the level for
+            # ever would cost every message behind it.
+            _log.error("delayed message at %d: %s, dropped", log_offset, appended.status.value)
+            return True
+        return False
+
+
+def _delivered(record: Record) -> Message | None:
+    """The message as its consumers get it (RocketMQ: messageTimeUp); None if it has no target.
+
+    DELAY, REAL_TOPIC and REAL_QID stay in its properties, as consumers of RocketMQ see them.
+    """
+    properties = decode_properties(record.properties)
+    topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
+    if not topic or topic == _HALF_TOPIC or not (queue.isascii() and queue.isdigit()):
+        return None
+    properties.pop(names.CRC32, None)
+    return Message(
+        topic=topic,
+        queue_id=int(queue),
+        body=record.body,
+        properties=encode_properties(properties),
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+    )

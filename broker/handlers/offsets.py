@@ -1,0 +1,131 @@
+"""Offsets of groups (14, 15) and of queues (29, 30, 31, 32).
+
+Owns the answers of RocketMQ's ConsumerManageProcessor and of the offset part of its
+AdminBrokerProcessor. It must never read records. Called by the dispatch table.
+"""
+
+from turbopump.broker.context import BrokerContext
+from turbopump.engine.types import Boundary, QueueOffset
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.offsets import (
+    GetEarliestMsgStoretimeRequest,
+    GetEarliestMsgStoretimeResponse,
+    GetMaxOffsetRequest,
+    GetMaxOffsetResponse,
+    GetMinOffsetRequest,
+    GetMinOffsetResponse,
+    QueryConsumerOffsetRequest,
+    QueryConsumerOffsetResponse,
+    SearchOffsetRequest,
+    SearchOffsetResponse,
+    UpdateConsumerOffsetRequest,
+)
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Serve the offset codes."""
+    handlers = _Handlers(broker)
+    table.add(RequestCode.QUERY_CONSUMER_OFFSET, handlers.query)
+    table.add(RequestCode.UPDATE_CONSUMER_OFFSET, handlers.update)
+    table.add(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, handlers.search)
+    table.add(RequestCode.GET_MAX_OFFSET, handlers.maximum)
+    table.add(RequestCode.GET_MIN_OFFSET, handlers.minimum)
+    table.add(RequestCode.GET_EARLIEST_MSG_STORETIME, handlers.earliest_time)
+
+
+class _Handlers:
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+
+    def query(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+        """14: the committed offset; 22 lets the client apply its consumeFromWhere."""
+        header = read_header(QueryConsumerOffsetRequest, request.fields)
+        known = self._broker.offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if known >= 0:
+            return _found(request, known)
+        if header.set_zero_if_not_found is False:
+            return response(
+                request,
+                ResponseCode.QUERY_NOT_FOUND,
+                "Not found, do not set to zero, maybe this group boot first",
+            )
+        if self._is_young(header.topic, header.queue_id):
+            # A new group on a young topic starts at the first message, whatever it asked for.
+            return _found(request, QueueOffset(0))
+        return response(
+            request,
+            ResponseCode.QUERY_NOT_FOUND,
+            "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+        )
+
+    def update(self, request: Command, _peer: Peer, now_ms: int) -> Command:
+        """15: commit an offset; a lower one is taken, a pending reset swallows it."""
+        header = read_header(UpdateConsumerOffsetRequest, request.fields)
+        broker, group, topic = self._broker, header.consumer_group, header.topic
+        if broker.groups.get(group) is None:
+            code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            return response(request, code, f"Group {group} not exist!")
+        if broker.topics.get(topic) is None:
+            return response(request, ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if header.queue_id is None:
+            code = ResponseCode.INVALID_PARAMETER
+            return response(request, code, f"QueueId is null, topic is {topic}")
+        if header.commit_offset is None:
+            code = ResponseCode.INVALID_PARAMETER
+            return response(request, code, f"Offset is null, topic is {topic}")
+        resets = broker.config.use_server_side_reset_offset
+        if resets and broker.offsets.has_reset(group, topic, header.queue_id):
+            return response(request, ResponseCode.SUCCESS, "Offset has been previously reset")
+        queue_offset = QueueOffset(header.commit_offset)
+        broker.offsets.commit(group, topic, header.queue_id, queue_offset, now_ms)
+        return response(request, ResponseCode.SUCCESS)
+
+    def search(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+        """29: the queue offset for a store time; LOWER unless the header says UPPER."""
+        header = read_header(SearchOffsetRequest, request.fields)
+        upper = (header.boundary_type or "").upper() == Boundary.UPPER.name
+        found = self._broker.store.search_time(
+            header.topic,
+            header.queue_id,
+            header.timestamp,
+            Boundary.UPPER if upper else Boundary.LOWER,
+        )
+        return response(request, ResponseCode.SUCCESS, header=SearchOffsetResponse(found))
+
+    def maximum(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+        """30: the queue offset the next message gets."""
+        header = read_header(GetMaxOffsetRequest, request.fields)
+        found = self._broker.store.max_queue_offset(header.topic, header.queue_id)
+        return response(request, ResponseCode.SUCCESS, header=GetMaxOffsetResponse(found))
+
+    def minimum(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+        """31: the queue offset of the oldest message."""
+        header = read_header(GetMinOffsetRequest, request.fields)
+        found = self._broker.store.min_queue_offset(header.topic, header.queue_id)
+        return response(request, ResponseCode.SUCCESS, header=GetMinOffsetResponse(found))
+
+    def earliest_time(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+        """32: the store time of the oldest message, -1 if there is none."""
+        header = read_header(GetEarliestMsgStoretimeRequest, request.fields)
+        store = self._broker.store
+        first = store.min_queue_offset(header.topic, header.queue_id)
+        time_ms = store.store_timestamp_ms(header.topic, header.queue_id, first)
+        body = GetEarliestMsgStoretimeResponse(time_ms)
+        return response(request, ResponseCode.SUCCESS, header=body)
+
+    def _is_young(self, topic: str, queue_id: int) -> bool:
+        """Whether message 0 of the queue is still there and not yet cold."""
+        store = self._broker.store
+        if store.min_queue_offset(topic, queue_id) > 0:
+            return False
+        units = store.units(topic, queue_id, QueueOffset(0), 1)
+        return bool(units) and store.in_memory(units[0].log_offset)
+
+
+def _found(request: Command, queue_offset: QueueOffset) -> Command:
+    header = QueryConsumerOffsetResponse(queue_offset)
+    return response(request, ResponseCode.SUCCESS, header=header)

@@ -1,0 +1,339 @@
+"""PULL_MESSAGE and LITE_PULL_MESSAGE (11, 361): records as they lie in the log, or a long poll.
+
+Owns the order of checks and the answers of RocketMQ's PullMessageProcessor. It must never copy a
+record or block: a pull without messages is left with `holds`. Called by the dispatch table, and by
+`holds` when a queue has grown.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+from turbopump.broker.consumers import BROADCASTING
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.groups import FORBIDDEN_READ
+from turbopump.broker.pull_holds import Hold
+from turbopump.broker.replies import SEE_FAQ
+from turbopump.engine.later import Later
+from turbopump.engine.types import QueueOffset, ReadResult, ReadStatus
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.pull import (
+    COMMIT_OFFSET_FLAG,
+    SUBSCRIPTION_FLAG,
+    SUSPEND_FLAG,
+    PullMessageRequest,
+    PullMessageResponse,
+)
+from turbopump.net.wire.subscription import SubscriptionData, parse_subscription
+
+MAX_SUSPEND_MS = 120_000
+"""The longest hold: an idle connection is closed then anyway. Clients ask for 15 to 20 s."""
+
+_OFFSET_RESET = "OFFSET_RESET"  # the one GetMessageStatus that no store can answer
+_NOT_FOUND = {ReadStatus.OFFSET_FOUND_NULL, ReadStatus.OFFSET_OVERFLOW_ONE}
+_RETRY = {ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.MESSAGE_WAS_REMOVING}
+_EMPTY = {ReadStatus.NO_MESSAGE_IN_QUEUE, ReadStatus.NO_MATCHED_LOGIC_QUEUE}
+
+_WATCHED = "pull holds"  # key of Peer.context
+
+# PullMessageResponseHeader.forbiddenType (ForbiddenType).
+_BY_BROKER, _BY_GROUP, _BY_TOPIC, _BY_BROADCAST, _BY_SUBSCRIPTION = 1, 2, 3, 4, 5
+
+
+class Refused(Exception):
+    """A pull that is answered with an error before anything is read."""
+
+    def __init__(self, code: ResponseCode, remark: str, forbidden_type: int | None = None) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+        self.forbidden_type = forbidden_type
+
+
+@dataclass(frozen=True, slots=True)
+class _Allowed:
+    """What the checks found out: which tags to read, and two numbers of the answer."""
+
+    codes: frozenset[int] | None
+    topic_sys_flag: int
+    group_sys_flag: int
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Serve the pull codes."""
+
+    def pull(request: Command, peer: Peer, now_ms: int) -> Command | Later[Command | None]:
+        header = read_header(PullMessageRequest, request.fields)
+        return _Pull(broker, request, header, peer).first(now_ms)
+
+    table.add(RequestCode.PULL_MESSAGE, pull)
+    table.add(RequestCode.LITE_PULL_MESSAGE, pull)
+
+
+class _Pull:
+    """One pull, from its request to its answer, through any number of attempts."""
+
+    __slots__ = ("_answer", "_broker", "_header", "_now_ms", "_peer", "_request")
+
+    def __init__(
+        self, broker: BrokerContext, request: Command, header: PullMessageRequest, peer: Peer
+    ) -> None:
+        self._broker = broker
+        self._request = request
+        self._header = header
+        self._peer = peer
+        self._now_ms = 0
+        self._answer: Later[Command | None] = Later()
+
+    def first(self, now_ms: int) -> Command | Later[Command | None]:
+        """Answer at once, or hold the pull until its queue grows or its time is over."""
+        header = self._header
+        self._now_ms = now_ms
+        try:
+            allowed = self._check()
+        except Refused as refused:
+            return self._refuse(refused)
+        if header.sys_flag & COMMIT_OFFSET_FLAG and header.commit_offset >= 0:
+            self._broker.offsets.commit(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                QueueOffset(header.commit_offset),
+                now_ms,
+            )
+        answer = self._reset(allowed) or self._read(QueueOffset(header.queue_offset), allowed)
+        wait_ms = self._wait_ms()
+        if answer.code != ResponseCode.PULL_NOT_FOUND or wait_ms <= 0:
+            return answer
+        hold = Hold(
+            topic=header.topic,
+            queue_id=header.queue_id,
+            queue_offset=QueueOffset(header.queue_offset),
+            deadline_ms=now_ms + wait_ms,
+            owner=self._peer,
+            attempt=self._attempt,
+        )
+        if not self._broker.holds.add(hold):
+            return answer
+        _watch(self._broker, self._peer)
+        return self._answer
+
+    def _wait_ms(self) -> int:
+        if not self._header.sys_flag & SUSPEND_FLAG or self._broker.shutting_down:
+            return 0
+        config = self._broker.config
+        if not config.long_polling_enable:
+            return config.short_polling_time_ms
+        return min(self._header.suspend_timeout_millis, MAX_SUSPEND_MS)
+
+    def _attempt(self, hold: Hold, final: bool) -> bool:
+        """Read again for a held pull: everything is checked again, nothing is committed."""
+        try:
+            allowed = self._check()
+        except Refused as refused:
+            self._answer.resolve(self._refuse(refused))
+            return True
+        answer = self._reset(allowed)
+        if answer is None:
+            result = self._result(hold.queue_offset, allowed)
+            refused = result.status is ReadStatus.NO_MATCHED_MESSAGE
+            if refused and not final and result.next_queue_offset >= result.max_queue_offset:
+                # Nothing for this filter: wait on from here rather than wake the client for it.
+                hold.queue_offset = result.next_queue_offset
+                return False
+            answer = self._compose(result, hold.queue_offset, allowed)
+        if answer.code == ResponseCode.PULL_NOT_FOUND and not final:
+            return False
+        self._answer.resolve(answer)
+        return True
+
+    def _reset(self, allowed: _Allowed) -> Command | None:
+        """The answer to a pull whose queue was reset by an admin; it is given once."""
+        header, broker = self._header, self._broker
+        target = broker.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if target is None or not broker.config.use_server_side_reset_offset:
+            return None
+        low = broker.store.min_queue_offset(header.topic, header.queue_id)
+        high = broker.store.max_queue_offset(header.topic, header.queue_id)
+        return self._found(
+            allowed,
+            ResponseCode.PULL_OFFSET_MOVED,
+            _OFFSET_RESET,
+            PullMessageResponse(0, target, low, high),
+        )
+
+    def _read(self, queue_offset: QueueOffset, allowed: _Allowed) -> Command:
+        return self._compose(self._result(queue_offset, allowed), queue_offset, allowed)
+
+    def _result(self, queue_offset: QueueOffset, allowed: _Allowed) -> ReadResult:
+        header = self._header
+        result = self._broker.store.read(
+            header.topic,
+            header.queue_id,
+            queue_offset,
+            max(header.max_msg_nums, 1),
+            allowed.codes,
+        )
+        self._broker.offsets.commit_pull(
+            header.consumer_group, header.topic, header.queue_id, result.next_queue_offset
+        )
+        return result
+
+    def _compose(self, result: ReadResult, queue_offset: QueueOffset, allowed: _Allowed) -> Command:
+        """The answer to what a read found (remoting.md 10.4)."""
+        status = result.status
+        if status is ReadStatus.FOUND:
+            code = ResponseCode.SUCCESS
+            name, topic = self._header.consumer_group, self._header.topic
+            self._broker.statistics.got(name, topic, result.count, result.size)
+        elif status in _RETRY:
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        elif status in _NOT_FOUND or (status in _EMPTY and queue_offset == 0):
+            code = ResponseCode.PULL_NOT_FOUND
+        else:
+            code = ResponseCode.PULL_OFFSET_MOVED
+        header = PullMessageResponse(
+            0, result.next_queue_offset, result.min_queue_offset, result.max_queue_offset
+        )
+        return self._found(allowed, code, status.value, header, result.slices)
+
+    def _found(
+        self,
+        allowed: _Allowed,
+        code: ResponseCode,
+        remark: str,
+        header: PullMessageResponse,
+        body: list[memoryview] | None = None,
+    ) -> Command:
+        header.topic_sys_flag = allowed.topic_sys_flag
+        header.group_sys_flag = allowed.group_sys_flag
+        return response(self._request, code, remark, header, body or b"")
+
+    def _refuse(self, refused: Refused) -> Command:
+        fields = (
+            {} if refused.forbidden_type is None else {"forbiddenType": str(refused.forbidden_type)}
+        )
+        return response(self._request, refused.code, refused.remark, fields=fields)
+
+    def _check(self) -> _Allowed:
+        """The checks of remoting.md 10.3 in their order; raises Refused."""
+        broker, header = self._broker, self._header
+        self._check_broker()
+        name, topic_name = header.consumer_group, header.topic
+        group = broker.groups.find(name, self._now_ms)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{name}] does not exist, {SEE_FAQ}",
+            )
+        if not group.consume_enable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}", _BY_GROUP
+            )
+        topic = broker.topics.get(topic_name)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic_name}] not exist, apply first please! {SEE_FAQ}",
+            )
+        if not topic.is_readable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic_name}] pulling message is forbidden",
+                _BY_TOPIC,
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{topic_name}]"
+                f" topicConfig.readQueueNums:[{topic.read_queue_nums}]"
+                f" consumer:[/{self._peer.address}]",
+            )
+        if header.sys_flag & SUBSCRIPTION_FLAG:
+            subscription = self._carried_subscription()
+        else:
+            subscription = self._known_subscription(group.consume_broadcast_enable)
+        if not subscription.is_tag_type:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "The broker does not support consumer to filter message by"
+                f" {subscription.expression_type}",
+            )
+        return _Allowed(subscription.filter_codes, topic.topic_sys_flag, group.group_sys_flag)
+
+    def _check_broker(self) -> None:
+        config = self._broker.config
+        if not config.readable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.broker_ip1}] pulling message is forbidden",
+                _BY_BROKER,
+            )
+        lite = self._request.code == RequestCode.LITE_PULL_MESSAGE
+        if lite and not config.lite_pull_message_enable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden",
+                _BY_BROKER,
+            )
+
+    def _carried_subscription(self) -> SubscriptionData:
+        """The subscription in the pull itself; admin tools see it for a while."""
+        header = self._header
+        try:
+            subscription = parse_subscription(
+                header.topic, header.subscription, header.expression_type, header.sub_version
+            )
+        except ValueError:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                "parse the consumer's subscription failed",
+            ) from None
+        self._broker.consumers.compensate(
+            header.consumer_group, header.topic, subscription, self._now_ms
+        )
+        return subscription
+
+    def _known_subscription(self, broadcast_enabled: bool) -> SubscriptionData:
+        """The subscription of the group's heartbeats."""
+        broker, header = self._broker, self._header
+        name, topic = header.consumer_group, header.topic
+        group = broker.consumers.group(name)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist{SEE_FAQ}",
+            )
+        if not broadcast_enabled and group.message_model == BROADCASTING:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{name}] can not consume by broadcast way",
+                _BY_BROADCAST,
+            )
+        if broker.groups.forbidden(name, topic) & FORBIDDEN_READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{name}] is forbidden for topic[{topic}]",
+                _BY_SUBSCRIPTION,
+            )
+        subscription = group.subscriptions.get(topic)
+        if subscription is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist{SEE_FAQ}",
+            )
+        if subscription.sub_version < header.sub_version:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        return subscription
+
+
+def _watch(broker: BrokerContext, peer: Peer) -> None:
+    """Let the holds forget a connection when it is gone; once for each connection."""
+    if not peer.context.get(_WATCHED):
+        peer.context[_WATCHED] = True
+        peer.on_close(partial(broker.holds.drop, peer))

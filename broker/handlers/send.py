@@ -1,0 +1,379 @@
+"""SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (10, 310, 320): from a request to a record.
+
+Owns the order of checks and the answers of RocketMQ's SendMessageProcessor. It must never write a
+file or know how the store acknowledges: it waits for `when_safe`. Called by the dispatch table.
+"""
+
+from datetime import datetime
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.puts import (
+    INNER_BATCH_FLAGS,
+    MULTI_TAGS_FLAG,
+    TRANSACTION_BITS,
+    Draft,
+    Refusal,
+    delay_level,
+    put,
+)
+from turbopump.broker.replies import SEE_FAQ, SHUT_DOWN_OR_FULL
+from turbopump.broker.topics import (
+    DLQ_PREFIX,
+    MAX_TOPIC_LENGTH,
+    NOT_ALLOWED_SEND_TOPICS,
+    RETRY_PREFIX,
+    validate_topic_name,
+)
+from turbopump.engine.later import Later
+from turbopump.engine.types import Appended, Buffer, Message, PutStatus
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.headers.send import SendMessageRequest, SendMessageResponse, read_send
+from turbopump.net.wire.message_id import encode_message_id
+from turbopump.net.wire.properties import decode_properties
+from turbopump.net.wire.topics import MULTI_TAG, PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
+
+MAX_WAITING = 10_000
+"""Sends that wait for a group commit (RocketMQ: sendThreadPoolQueueCapacity); one more is told to
+come back later. Their bodies are in the log already: what waits is an answer of some 500 bytes."""
+
+_MAX_RECONSUME_SINCE = 121  # MQVersion V3_4_9: from here the header's maxReconsumeTimes counts
+_UNIT, _UNIT_SUB = 1, 2  # bits of topicSysFlag (TopicSysFlag)
+_STORED = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+}
+
+
+class Refused(Exception):
+    """A send that is answered with an error; nothing was stored."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Serve the send codes."""
+    send = SendHandler(broker)
+    for code in (
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+    ):
+        table.add(code, send)
+
+
+class SendHandler:
+    """One for a broker: it counts the sends that wait for the disk."""
+
+    def __init__(self, broker: BrokerContext, max_waiting: int = MAX_WAITING) -> None:
+        self._broker = broker
+        self._max_waiting = max_waiting
+        self._waiting = 0
+
+    def __call__(
+        self, request: Command, peer: Peer, now_ms: int
+    ) -> Command | Later[Command | None]:
+        """Answer a send: at once, or when its record is as safe as flushDiskType asks."""
+        header = read_send(request.code, request.fields)
+        try:
+            self._check_service(request, now_ms)
+            topic = check_topic(self._broker, header, peer, now_ms)
+            if header.batch:
+                return self._send_batch(request, header, topic, peer, now_ms)
+            return self._send(request, header, topic, peer, now_ms)
+        except Refused as refused:
+            return self._reply(request, refused.code, refused.remark)
+
+    def _check_service(self, request: Command, now_ms: int) -> None:
+        if self._waiting >= self._max_waiting:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                "[OVERLOAD]system busy, start flow control for a while",
+            )
+        if not request.body:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the message has no body")
+        begin_ms = self._broker.config.start_accept_send_request_timestamp_ms
+        if now_ms < begin_ms:
+            until = datetime.fromtimestamp(begin_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {until}")
+
+    def _send(
+        self,
+        request: Command,
+        header: SendMessageRequest,
+        topic: TopicConfig,
+        peer: Peer,
+        now_ms: int,
+    ) -> Command | Later[Command | None]:
+        broker = self._broker
+        properties = decode_properties(header.properties or "")
+        properties.pop(names.POP_CK, None)
+        queue_id = self._queue_id(header, topic)
+        draft = Draft(
+            topic=header.topic,
+            queue_id=queue_id,
+            body=_flat(request),
+            properties=properties,
+            flag=header.flag,
+            # A client cannot make a committed or half message by bits: that takes END_TRANSACTION.
+            sys_flag=header.sys_flag & ~TRANSACTION_BITS,
+            born_timestamp_ms=header.born_timestamp,
+            born_host=peer.host,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        if header.topic.startswith(RETRY_PREFIX):
+            topic = self._redirect_retry(request, header, draft, topic, now_ms)
+        if topic.topic_filter_type == MULTI_TAG:
+            draft.sys_flag |= MULTI_TAGS_FLAG
+        self._check_properties(draft, topic)
+        properties[names.MSG_REGION] = broker.config.region_id
+        properties[names.TRACE_ON] = _flag(broker.config.trace_on)
+        properties[names.CLUSTER] = broker.config.broker_cluster_name
+        unique_key = properties.get(names.UNIQ_KEY) or broker.unique_ids.next()
+        properties[names.UNIQ_KEY] = unique_key
+        outcome = put(broker, draft, now_ms)
+        if isinstance(outcome, Refusal):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "accurate timer message is not enabled, timerWheelEnable is false",
+            )
+        waits = properties.get(names.WAIT, "true").lower() == "true"
+        return self._answer(request, outcome, queue_id, unique_key, now_ms, waits=waits)
+
+    def _send_batch(
+        self,
+        request: Command,
+        header: SendMessageRequest,
+        topic: TopicConfig,
+        peer: Peer,
+        now_ms: int,
+    ) -> Command | Later[Command | None]:
+        properties = decode_properties(header.properties or "")
+        if len(header.topic) > MAX_TOPIC_LENGTH:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(header.topic)}"
+            )
+        if header.topic.startswith(RETRY_PREFIX):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"batch request does not support retry group {header.topic}",
+            )
+        if header.sys_flag & (TRANSACTION_BITS | INNER_BATCH_FLAGS) or delay_level(properties) != 0:
+            raise _illegal(self._broker)
+        if self._broker.topics.is_batch(header.topic):
+            # One record for the whole batch is a later issue's; stored as plain records its queue
+            # would be unreadable for every client.
+            raise Refused(ResponseCode.SYSTEM_ERROR, "queue.type=BatchCQ is not supported yet")
+        queue_id = self._queue_id(header, topic)
+        multi_tags = MULTI_TAGS_FLAG if topic.topic_filter_type == MULTI_TAG else 0
+        message = Message(
+            topic=header.topic,
+            queue_id=queue_id,
+            body=_flat(request),
+            flag=header.flag,
+            sys_flag=header.sys_flag | multi_tags,
+            born_timestamp_ms=header.born_timestamp,
+            born_host=peer.host,
+            store_host=self._broker.store_host,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        appended = self._broker.store.append_batch(message, now_ms)
+        unique_key = properties.get(names.UNIQ_KEY)
+        return self._answer(request, appended, queue_id, unique_key, now_ms, waits=True)
+
+    def _queue_id(self, header: SendMessageRequest, topic: TopicConfig) -> int:
+        if header.queue_id >= 0:
+            return header.queue_id
+        return self._broker.random.randrange(max(topic.write_queue_nums, 1))
+
+    def _redirect_retry(
+        self,
+        request: Command,
+        header: SendMessageRequest,
+        draft: Draft,
+        topic: TopicConfig,
+        now_ms: int,
+    ) -> TopicConfig:
+        """A message a consumer sends to its own retry topic may be due for the dead letters."""
+        broker = self._broker
+        name = header.topic.removeprefix(RETRY_PREFIX)
+        group = broker.groups.find(name, now_ms)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {name} {SEE_FAQ}",
+            )
+        limit = group.retry_max_times
+        if request.version >= _MAX_RECONSUME_SINCE and header.max_reconsume_times is not None:
+            limit = header.max_reconsume_times
+        # A group that holds queue locks consumes in order: another delivery would break the order.
+        ordered = broker.locks.is_group_locked(name, now_ms)
+        if draft.reconsume_times <= limit and not ordered:
+            return topic
+        draft.topic, draft.queue_id = DLQ_PREFIX + name, 0
+        draft.properties[names.DELAY] = "-1"
+        dead_letters = broker.topics.create_internal(draft.topic, 1, PERM_READ | PERM_WRITE, now_ms)
+        if dead_letters is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic[{draft.topic}] not exist")
+        return dead_letters
+
+    def _check_properties(self, draft: Draft, topic: TopicConfig) -> None:
+        properties = draft.properties
+        compacts = topic.attributes.get("cleanup.policy") == "COMPACTION"
+        if compacts and not properties.get(names.KEYS, "").strip():
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
+        half = properties.get(names.TRAN_MSG, "").lower() == "true"
+        # A retry of a client before 4.6.1 still carries TRAN_MSG of the message it repeats.
+        repeated = draft.reconsume_times > 0 and (delay_level(properties) or 0) > 0
+        if half and not repeated:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._broker.config.broker_ip1}] sending transaction message is"
+                " forbidden",
+            )
+
+    def _answer(
+        self,
+        request: Command,
+        appended: Appended,
+        queue_id: int,
+        unique_key: str | None,
+        now_ms: int,
+        *,
+        waits: bool,
+    ) -> Command | Later[Command | None]:
+        if appended.status is not PutStatus.PUT_OK:
+            return self._reply_failure(request, appended)
+        host = self._broker.store_host
+        ids = ",".join([encode_message_id(host, each) for each in appended.log_offsets])
+        header = SendMessageResponse(ids, queue_id, appended.queue_offset, unique_key)
+        if not waits:
+            return self._reply(request, ResponseCode.SUCCESS, header=header)
+        safe = self._broker.store.when_safe(appended, now_ms)
+        if safe.done:
+            return self._reply(request, _STORED[safe.value], header=header)
+        self._waiting += 1
+
+        def reply(status: PutStatus) -> Command | None:
+            self._waiting -= 1
+            if status in _STORED:
+                return self._reply(request, _STORED[status], header=header)
+            return self._reply_failure(request, Appended(status))
+
+        return safe.map(reply)
+
+    def _reply_failure(self, request: Command, appended: Appended) -> Command:
+        status = appended.status
+        if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
+            illegal = _illegal(self._broker)
+            return self._reply(request, illegal.code, illegal.remark)
+        code, remark = {
+            PutStatus.SERVICE_NOT_AVAILABLE: (
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                SHUT_DOWN_OR_FULL,
+            ),
+            PutStatus.OS_PAGE_CACHE_BUSY: (
+                ResponseCode.SYSTEM_BUSY,
+                "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+            ),
+            PutStatus.CREATE_MAPPED_FILE_FAILED: (
+                ResponseCode.SYSTEM_ERROR,
+                "create mapped file failed, server is busy or broken.",
+            ),
+        }.get(status, (ResponseCode.SYSTEM_ERROR, status.value))
+        return self._reply(request, code, remark)
+
+    def _reply(
+        self,
+        request: Command,
+        code: ResponseCode,
+        remark: str | None = None,
+        header: SendMessageResponse | None = None,
+    ) -> Command:
+        """Every answer carries region and trace switch: clients read them without looking."""
+        config = self._broker.config
+        fields = {names.MSG_REGION: config.region_id, names.TRACE_ON: _flag(config.trace_on)}
+        return response(request, code, remark, header, fields=fields)
+
+
+def check_topic(
+    broker: BrokerContext, header: SendMessageRequest, peer: Peer, now_ms: int
+) -> TopicConfig:
+    """The topic of a send, created where that is allowed; raises Refused (remoting.md 9.2)."""
+    name = header.topic
+    known = broker.topics.get(name)
+    if not broker.config.writable and known is not None and known.order:
+        raise Refused(
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{broker.config.broker_ip1}] sending message is forbidden",
+        )
+    problem = validate_topic_name(name)
+    if problem is not None:
+        raise Refused(ResponseCode.INVALID_PARAMETER, problem)
+    if name in NOT_ALLOWED_SEND_TOPICS:
+        raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+    topic = known or _create(broker, header, now_ms)
+    if topic is None:
+        raise Refused(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{name}] not exist, apply first please!{SEE_FAQ}",
+        )
+    if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
+        raise Refused(
+            ResponseCode.INVALID_PARAMETER,
+            f"request queueId[{header.queue_id}] is illegal, {_describe(topic)}"
+            f" Producer: {peer.address}",
+        )
+    return topic
+
+
+def _create(broker: BrokerContext, header: SendMessageRequest, now_ms: int) -> TopicConfig | None:
+    retries = header.topic.startswith(RETRY_PREFIX)
+    sys_flag = (_UNIT_SUB if retries else _UNIT) if header.unit_mode else 0
+    created = broker.topics.create_from_default(
+        header.topic, header.default_topic, header.default_topic_queue_nums, sys_flag, now_ms
+    )
+    if created is None and retries:
+        return broker.topics.create_internal(
+            header.topic, 1, PERM_READ | PERM_WRITE, now_ms, sys_flag=sys_flag
+        )
+    return created
+
+
+def _describe(topic: TopicConfig) -> str:
+    """The topic as RocketMQ prints one in its remarks (TopicConfig.toString)."""
+    bits = ((PERM_READ, "R"), (PERM_WRITE, "W"), (PERM_INHERIT, "X"))
+    perm = "".join(letter if topic.perm & bit else "-" for bit, letter in bits)
+    attributes = ", ".join(f"{key}={value}" for key, value in topic.attributes.items())
+    return (
+        f"TopicConfig [topicName={topic.topic_name}, readQueueNums={topic.read_queue_nums},"
+        f" writeQueueNums={topic.write_queue_nums}, perm={perm},"
+        f" topicFilterType={topic.topic_filter_type}, topicSysFlag={topic.topic_sys_flag},"
+        f" order={_flag(topic.order)}, attributes={{{attributes}}}]"
+    )
+
+
+def _illegal(broker: BrokerContext) -> Refused:
+    limit = broker.config.store.max_message_size
+    return Refused(
+        ResponseCode.MESSAGE_ILLEGAL,
+        "the message is illegal, maybe msg body or properties length not matched."
+        f" msg body length limit {limit}B, msg properties length limit 32KB.",
+    )
+
+
+def _flat(request: Command) -> Buffer:
+    assert not isinstance(request.body, list), "a decoded body is one buffer"
+    return request.body
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

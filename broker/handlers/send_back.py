@@ -1,0 +1,130 @@
+"""CONSUMER_SEND_MSG_BACK (36): a message that failed comes again later, or is a dead letter.
+
+Owns the rules of RocketMQ's AbstractSendMessageProcessor.consumerSendMsgBack. It must never wait
+itself for the delay: delay.py delivers. Called by the dispatch table.
+"""
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.puts import Draft, Refusal, put
+from turbopump.broker.replies import SEE_FAQ
+from turbopump.broker.topics import DLQ_PREFIX, RETRY_PREFIX
+from turbopump.engine.later import Later
+from turbopump.engine.types import LogOffset, PutStatus
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.send import ConsumerSendMsgBackRequest
+from turbopump.net.wire.message_id import encode_message_id
+from turbopump.net.wire.properties import decode_properties
+from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
+from turbopump.pyx.record import Record
+
+_FIRST_RETRY_LEVEL = 3  # 10 s; each further retry is one level later
+_MAX_RECONSUME_SINCE = 121  # MQVersion V3_4_9: from here the header's maxReconsumeTimes counts
+_UNIT_SUB = 2  # bit of topicSysFlag
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Serve CONSUMER_SEND_MSG_BACK."""
+
+    def send_back(request: Command, _peer: Peer, now_ms: int) -> Command | Later[Command | None]:
+        return _send_back(broker, request, now_ms)
+
+    table.add(RequestCode.CONSUMER_SEND_MSG_BACK, send_back)
+
+
+def _send_back(
+    broker: BrokerContext, request: Command, now_ms: int
+) -> Command | Later[Command | None]:
+    header = read_header(ConsumerSendMsgBackRequest, request.fields)
+    group = broker.groups.find(header.group, now_ms)
+    if group is None:
+        return response(
+            request,
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group not exist, {header.group} {SEE_FAQ}",
+        )
+    if not broker.config.writable:
+        return response(
+            request,
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{broker.config.broker_ip1}] sending message is forbidden",
+        )
+    if group.retry_queue_nums <= 0:
+        return response(request, ResponseCode.SUCCESS)
+    retry_topic = RETRY_PREFIX + header.group
+    sys_flag = _UNIT_SUB if header.unit_mode else 0
+    topic = broker.topics.create_internal(
+        retry_topic, group.retry_queue_nums, PERM_READ | PERM_WRITE, now_ms, sys_flag=sys_flag
+    )
+    if topic is None:
+        return response(request, ResponseCode.SYSTEM_ERROR, f"topic[{retry_topic}] not exist")
+    if not topic.is_writable:
+        return response(
+            request,
+            ResponseCode.NO_PERMISSION,
+            f"the topic[{retry_topic}] sending message is forbidden",
+        )
+    record = broker.store.record(LogOffset(header.offset))
+    if record is None or not record.crc_ok:
+        return response(
+            request, ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
+        )
+    return _store_retry(broker, request, header, group, record, now_ms)
+
+
+def _store_retry(
+    broker: BrokerContext,
+    request: Command,
+    header: ConsumerSendMsgBackRequest,
+    group: SubscriptionGroupConfig,
+    record: Record,
+    now_ms: int,
+) -> Command | Later[Command | None]:
+    properties = decode_properties(record.properties)
+    properties.setdefault(names.RETRY_TOPIC, record.topic.decode())
+    properties[names.WAIT] = "false"
+    own_id = encode_message_id(record.store_host, LogOffset(record.physical_offset))
+    properties.setdefault(names.ORIGIN_MESSAGE_ID, own_id)
+    limit = group.retry_max_times
+    if request.version >= _MAX_RECONSUME_SINCE and header.max_reconsume_times is not None:
+        limit = header.max_reconsume_times
+    if record.reconsume_times >= limit or header.delay_level < 0:
+        name, queue_id, level = DLQ_PREFIX + header.group, 0, 0
+        if broker.topics.create_internal(name, 1, PERM_READ | PERM_WRITE, now_ms) is None:
+            return response(request, ResponseCode.SYSTEM_ERROR, f"topic[{name}] not exist")
+    else:
+        name = RETRY_PREFIX + header.group
+        queue_id = broker.random.randrange(group.retry_queue_nums)
+        level = header.delay_level or _FIRST_RETRY_LEVEL + record.reconsume_times
+    properties[names.DELAY] = str(level)
+    draft = Draft(
+        topic=name,
+        queue_id=queue_id,
+        body=record.body,
+        properties=properties,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        reconsume_times=record.reconsume_times + 1,
+    )
+    outcome = put(broker, draft, now_ms)
+    if isinstance(outcome, Refusal):
+        return _reply(request, outcome.value)
+    if outcome.status is not PutStatus.PUT_OK:
+        return _reply(request, outcome.status.value)
+    # The consumer commits its offset after this answer, so under SYNC_FLUSH the copy must be as
+    # safe as the original was (RocketMQ does not wait here).
+    safe = broker.store.when_safe(outcome, now_ms)
+    return safe.map(lambda status: _reply(request, status.value))
+
+
+def _reply(request: Command, status: str) -> Command:
+    if status == PutStatus.PUT_OK.value:
+        return response(request, ResponseCode.SUCCESS)
+    return response(request, ResponseCode.SYSTEM_ERROR, status)

@@ -125,7 +125,7 @@ class ServerOptions(ConnectionOptions):
     stop_grace_ms: for requests in flight when the server stops.
     """
 
-    max_connections: int = 20_000
+    max_connections: int = 16_384
     backlog: int = 1024
     stop_grace_ms: int = 300
     tls: TlsSettings | None = None

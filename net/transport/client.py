@@ -1,0 +1,207 @@
+"""Calls to servers by address: one connection each, opened when first needed.
+
+Owns the pool, the connect time-out and the meaning of GO_AWAY. It must never choose a server.
+Called by producers, consumers, admin, and brokers that talk to name servers.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from turbopump.net.transport.connection import Connection
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.errors import (
+    CallTimeout,
+    ConnectError,
+    ConnectionClosed,
+    RemotingError,
+    TooManyCalls,
+)
+from turbopump.net.transport.hub import Hub, Swept
+from turbopump.net.transport.options import ClientOptions
+from turbopump.net.transport.tls import TlsError, TlsSession, client_context
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.command import Command, WireError
+from turbopump.net.wire.hosts import split
+
+
+class Client:
+    """Calls servers; what they ask on the same connections goes to `handlers`.
+
+    A lost connection is opened again by the next call. Loop thread only.
+    """
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        handlers: Dispatcher | None = None,
+        options: ClientOptions | None = None,
+    ) -> None:
+        self._now_ms = now_ms
+        self._handlers = handlers or Dispatcher()
+        self._options = options or ClientOptions()
+        self._hub: _ClientHub | None = None
+        self._connections: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._closed = False
+
+    async def call(self, address: str, command: Command, timeout_ms: int) -> Command:
+        """Send a request to `host:port` and wait for its answer.
+
+        The time includes connecting and waiting for room to write. Sent once more on a new
+        connection if the server says GO_AWAY. Raises a RemotingError.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        answer = await self._call(address, command, deadline)
+        if answer.code == ResponseCode.GO_AWAY:
+            leaving = self._connections.pop(address, None)
+            if leaving is not None:
+                leaving.close()
+            answer = await self._call(address, command, deadline)
+        return answer
+
+    async def notify(self, address: str, command: Command, timeout_ms: int = 3_000) -> None:
+        """Send a one-way request; returns when it is written. Raises a RemotingError."""
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        connection = await self._writable(address, deadline)
+        try:
+            connection.peer.notify(command)
+        except WireError as error:
+            raise RemotingError(str(error)) from None
+
+    async def close(self) -> None:
+        """Close every connection; calls that wait raise ConnectionClosed."""
+        self._closed = True
+        for task in list(self._connecting.values()):
+            task.cancel()
+        hub = self._hub
+        if hub is not None:
+            for connection in list(hub.connections):
+                connection.close()
+            if not await hub.wait(lambda: not hub.connections, self._options.close_timeout_ms):
+                for connection in list(hub.connections):
+                    connection.abort()
+            hub.stop_sweeping()
+        self._connections.clear()
+
+    async def _call(self, address: str, command: Command, deadline: float) -> Command:
+        connection = await self._writable(address, deadline)
+        peer = connection.peer
+        if peer.waiting_calls >= self._options.max_in_flight:
+            raise TooManyCalls(f"{peer.waiting_calls} calls to {address} wait for their answers")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Command | None] = loop.create_future()
+        left_ms = max(1, round((deadline - loop.time()) * 1000))
+        try:
+            answer = peer.call(command, left_ms)
+        except WireError as error:
+            raise RemotingError(str(error)) from None
+        answer.then(lambda value: None if future.done() else future.set_result(value))
+        result = await future
+        if result is not None:
+            return result
+        if peer.closed:
+            raise ConnectionClosed(f"{address} closed the connection before it answered")
+        raise CallTimeout(f"{address} did not answer request {command.code} in time")
+
+    async def _writable(self, address: str, deadline: float) -> Connection:
+        """A connection below its high-water mark of unsent bytes."""
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_ready:
+            connection = await self._connect(address, deadline)
+        if not connection.writable:
+            room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            connection.when_writable(lambda: None if room.done() else room.set_result(None))
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await room
+            except TimeoutError:
+                raise CallTimeout(f"{address} does not read what is sent to it") from None
+        return connection
+
+    async def _connect(self, address: str, deadline: float) -> Connection:
+        if self._closed:
+            raise ConnectionClosed("the client is closed")
+        task = self._connecting.get(address)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._open(address))
+            self._connecting[address] = task
+            task.add_done_callback(lambda done: self._opened(address, done))
+        try:
+            async with asyncio.timeout_at(deadline):
+                # Others wait for the same connection: one caller's end is not theirs.
+                return await asyncio.shield(task)
+        except TimeoutError:
+            raise ConnectError(f"{address} cannot be reached: timed out") from None
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise ConnectionClosed("the client is closed") from None
+            raise
+
+    def _opened(self, address: str, task: asyncio.Task[Connection]) -> None:
+        del self._connecting[address]
+        if not task.cancelled() and task.exception() is None:
+            self._connections[address] = task.result()
+
+    async def _open(self, address: str) -> Connection:
+        loop = asyncio.get_running_loop()
+        if self._hub is None:
+            self._hub = _ClientHub(self._handlers, self._options, self._now_ms, loop)
+            self._hub.start_sweeping()
+        hub = self._hub
+        settings = self._options.tls
+        try:
+            host, port = split(address)
+            context = None if settings is None else client_context(settings)
+            session = None if context is None else TlsSession(context, server_side=False)
+            async with asyncio.timeout(self._options.connect_timeout_ms / 1000):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(hub, session), host, port
+                )
+                await hub.established(connection)
+        except TimeoutError:
+            raise ConnectError(f"{address} cannot be reached: timed out") from None
+        except (OSError, ValueError, TlsError) as error:
+            raise ConnectError(f"{address} cannot be reached: {error}") from None
+        return connection
+
+
+class _ClientHub(Hub):
+    """A hub that knows who waits for a TLS handshake."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        options: ClientOptions,
+        now_ms: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(dispatcher, options, now_ms, loop)
+        self._waiting: dict[Swept, asyncio.Future[None]] = {}
+
+    async def established(self, connection: Connection) -> None:
+        """Return once requests can be sent; raises OSError if the handshake fails."""
+        if connection.is_ready:
+            return
+        if connection in self.connections:
+            future = self._waiting[connection] = self.loop.create_future()
+            try:
+                await future
+            finally:
+                del self._waiting[connection]
+        if not connection.is_ready:
+            connection.abort()
+            raise OSError("the TLS handshake failed")
+
+    def ready(self, connection: Swept) -> None:
+        """The TLS handshake of a connection is done."""
+        self._wake(connection)
+
+    def leave(self, connection: Swept) -> None:
+        """A connection ended."""
+        super().leave(connection)
+        self._wake(connection)
+
+    def _wake(self, connection: Swept) -> None:
+        future = self._waiting.get(connection)
+        if future is not None and not future.done():
+            future.set_result(None)

@@ -1,0 +1,169 @@
+"""What all connections of one server or client share, and the one timer that sweeps them.
+
+Owns the set of connections, their common memory, the clocks and the complaints about peers. It must
+never read or write a socket. Called by connections; Server and Client each make one.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.options import ConnectionOptions
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.receiving import Area
+from turbopump.net.wire.command import Command
+
+_log = logging.getLogger(__name__)
+
+SWEEP_MS_MAX: Final = 1_000
+"""Between two sweeps at most; ten thousand connections take some ms each time."""
+
+SWEEPS_PER_TIMEOUT: Final = 4
+"""A timeout is kept to within a quarter of itself."""
+
+COMPLAINTS_MAX: Final = 10
+"""Log lines about bad peers between two sweeps; the rest is counted, so that a flood of garbage
+cannot fill a disk."""
+
+
+class Swept(Protocol):
+    """A connection, as the sweep sees it; times are of the loop's clock, 0 for never."""
+
+    peer: Peer
+    active_at: float
+    slow_since: float
+    closing_at: float
+
+    def close(self) -> None:
+        """Close once everything is written."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+class Hub:
+    """Connections of one server or client."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        options: ConnectionOptions,
+        now_ms: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.options = options
+        self.loop = loop
+        self.clock = loop.time
+        self.area = Area(options.receive_max)
+        self.connections: set[Swept] = set()
+        self.in_flight = 0
+        self._dispatcher = dispatcher
+        self._now_ms = now_ms
+        self._complaints = 0
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._watchers: dict[asyncio.Future[None], Callable[[], bool]] = {}
+
+    def dispatch(self, request: Command, peer: Peer) -> Answer:
+        """The answer of the dispatcher."""
+        return self._dispatcher.dispatch(request, peer, self._now_ms())
+
+    def admit(self, connection: Swept) -> bool:
+        """A connection begins; False to close it at once."""
+        self.connections.add(connection)
+        return True
+
+    def ready(self, connection: Swept) -> None:
+        """The TLS handshake of a connection is done."""
+
+    def leave(self, connection: Swept) -> None:
+        """A connection ended."""
+        self.connections.discard(connection)
+        self._look_after_watchers()
+
+    def settled(self, count: int) -> None:
+        """Requests were answered late, or lost their connection."""
+        self.in_flight -= count
+        self._look_after_watchers()
+
+    def refusal(self, connection: Swept, request: Command) -> Command | None:
+        """The answer to a request that is not to be handled; None to handle it."""
+        return None
+
+    def tls_context(self, hello: bool) -> ssl.SSLContext | None:
+        """The context for a new connection; None for a plain one.
+
+        `hello` tells whether its first byte begins a TLS handshake. Raises WireError to close it.
+        """
+        return None
+
+    async def wait(self, until: Callable[[], bool], timeout_ms: int) -> bool:
+        """Wait until a condition on in_flight or connections holds; False if time is up."""
+        if until():
+            return True
+        held = self.loop.create_future()
+        self._watchers[held] = until
+        timer = self.loop.call_later(timeout_ms / 1000, _settle, held)
+        try:
+            await held
+        finally:
+            timer.cancel()
+            del self._watchers[held]
+        return until()
+
+    def complain(self, text: str) -> None:
+        """Log what is wrong with a peer, within COMPLAINTS_MAX."""
+        self._complaints += 1
+        if self._complaints <= COMPLAINTS_MAX:
+            _log.warning("%s", text)
+
+    def start_sweeping(self) -> None:
+        """Begin the sweeps; `stop_sweeping` ends them."""
+        if self._sweeper is None:
+            self._sweep_later()
+
+    def stop_sweeping(self) -> None:
+        """End the sweeps."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+
+    def _look_after_watchers(self) -> None:
+        for held, until in self._watchers.items():
+            if until():
+                _settle(held)
+
+    def _sweep_later(self) -> None:
+        options = self.options
+        shortest_ms = min(
+            options.idle_timeout_ms, options.frame_timeout_ms, options.close_timeout_ms
+        )
+        period_ms = min(SWEEP_MS_MAX, max(1, shortest_ms // SWEEPS_PER_TIMEOUT))
+        self._sweeper = self.loop.call_later(period_ms / 1000, self._sweep)
+
+    def _sweep(self) -> None:
+        now = self.clock()
+        options = self.options
+        idle_before = now - options.idle_timeout_ms / 1000
+        slow_before = now - options.frame_timeout_ms / 1000
+        closing_before = now - options.close_timeout_ms / 1000
+        for connection in list(self.connections):
+            if connection.closing_at:
+                if connection.closing_at <= closing_before:
+                    connection.abort()
+            elif connection.slow_since and connection.slow_since <= slow_before:
+                self.complain(f"{connection.peer.address} closed: a frame did not end in time")
+                connection.abort()
+            elif connection.active_at <= idle_before:
+                connection.close()
+        if self._complaints > COMPLAINTS_MAX:
+            _log.warning("%d more complaints about peers", self._complaints - COMPLAINTS_MAX)
+        self._complaints = 0
+        self._sweep_later()
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

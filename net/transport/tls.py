@@ -1,0 +1,183 @@
+"""TLS without a socket: contexts from settings, and a session that turns bytes into bytes.
+
+Owns certificates, keys and the handshake. It must never read or write a transport. Called by the
+connection, which decides by the first byte whether a peer speaks TLS. Needs the package
+`cryptography` only for the self-signed certificate of test mode.
+"""
+
+import ssl
+import tempfile
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from turbopump.engine.types import Buffer
+from turbopump.net.transport.options import ClientAuth, ClientTlsSettings, TlsSettings
+
+HANDSHAKE_BYTE: Final = 0x16
+"""First byte of a TLS record that holds a ClientHello; no frame under the limit starts with it."""
+
+_CERTIFICATE_DAYS: Final = 365
+
+_AUTH_MODES: Final = {
+    ClientAuth.NONE: ssl.CERT_NONE,
+    ClientAuth.OPTIONAL: ssl.CERT_OPTIONAL,
+    ClientAuth.REQUIRE: ssl.CERT_REQUIRED,
+}
+
+
+class TlsError(Exception):
+    """Settings or files that make no TLS context; the text is one sentence."""
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of a server; raises TlsError.
+
+    A certificate is asked for only with `auth_client`: RocketMQ otherwise accepts any, which is
+    no check either.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if settings.cert_path or settings.key_path:
+        _load_pair(context, settings.cert_path, settings.key_path, settings.key_password)
+    elif settings.test_mode:
+        _load_self_signed(context)
+    else:
+        raise TlsError("TLS needs tls.server.certPath and tls.server.keyPath outside test mode")
+    if settings.auth_client:
+        _load_trust(context, settings.trust_cert_path, "tls.server.trustCertPath")
+        context.verify_mode = _AUTH_MODES[settings.need_client_auth]
+    return context
+
+
+def client_context(settings: ClientTlsSettings) -> ssl.SSLContext:
+    """The context of a client; raises TlsError. Host names are not compared, as in RocketMQ."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    if settings.test_mode or not settings.auth_server:
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        _load_trust(context, settings.trust_cert_path, "tls.client.trustCertPath")
+        context.verify_mode = ssl.CERT_REQUIRED
+    if settings.cert_path or settings.key_path:
+        _load_pair(context, settings.cert_path, settings.key_path, settings.key_password)
+    return context
+
+
+class TlsSession:
+    """One TLS connection between two memory buffers. Every method may raise ssl.SSLError."""
+
+    __slots__ = ("_incoming", "_object", "_outgoing", "established")
+
+    def __init__(self, context: ssl.SSLContext, server_side: bool) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        self.established = False
+
+    def feed(self, data: Buffer) -> None:
+        """Bytes from the peer; they are copied."""
+        self._incoming.write(data)
+
+    def handshake(self) -> bool:
+        """Go on with the handshake; True once it is done."""
+        if not self.established:
+            try:
+                self._object.do_handshake()
+                self.established = True
+            except ssl.SSLWantReadError:
+                pass
+        return self.established
+
+    def read_into(self, room: memoryview) -> int:
+        """Decrypted bytes into `room`; 0 when more must come first, -1 at the peer's end."""
+        try:
+            size = int(self._object.read(len(room), room))
+        except ssl.SSLWantReadError:
+            return 0
+        except ssl.SSLZeroReturnError:
+            return -1
+        return size or -1
+
+    def encrypt(self, buffers: Iterable[Buffer]) -> None:
+        """Encrypt what is to be sent; take it with `outgoing`."""
+        for buffer in buffers:
+            view = memoryview(buffer)
+            at = 0
+            while at < len(view):
+                at += self._object.write(view[at:])
+
+    def outgoing(self) -> bytes:
+        """Bytes for the peer."""
+        return self._outgoing.read()
+
+    def end(self) -> None:
+        """Say goodbye to the peer without waiting for its goodbye."""
+        try:
+            self._object.unwrap()
+        except ssl.SSLError:
+            pass
+
+
+def _load_pair(context: ssl.SSLContext, cert: str, key: str, password: str) -> None:
+    if not cert or not key:
+        raise TlsError("TLS needs both a certificate file and a key file")
+    try:
+        # A password is always given: without one OpenSSL would ask at the terminal.
+        context.load_cert_chain(cert, key, password=password)
+    except (OSError, ssl.SSLError) as error:
+        raise TlsError(f"TLS certificate {cert} with key {key} cannot be used: {error}") from None
+
+
+def _load_trust(context: ssl.SSLContext, path: str, key: str) -> None:
+    if not path:
+        raise TlsError(f"TLS needs {key} to check certificates")
+    try:
+        context.load_verify_locations(path)
+    except (OSError, ssl.SSLError) as error:
+        raise TlsError(f"TLS trust file {path} cannot be used: {error}") from None
+
+
+def _load_self_signed(context: ssl.SSLContext) -> None:
+    certificate, key = _make_self_signed()
+    # OpenSSL reads the pair from files only; the folder is gone when this returns.
+    with tempfile.TemporaryDirectory() as folder:
+        cert_path, key_path = Path(folder, "cert.pem"), Path(folder, "key.pem")
+        cert_path.write_bytes(certificate)
+        key_path.touch(mode=0o600)
+        key_path.write_bytes(key)
+        context.load_cert_chain(cert_path, key_path)
+
+
+def _make_self_signed() -> tuple[bytes, bytes]:
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError:
+        raise TlsError(
+            "TLS in test mode needs the package cryptography (pip install turbopump[tls])"
+        ) from None
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "turbopump test")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=_CERTIFICATE_DAYS))
+        .sign(key, hashes.SHA256())
+    )
+    return (
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )

@@ -180,6 +180,8 @@ def walk_log(files: Sequence[StoreFile], open_file: OpenFile) -> Iterator[LogLin
                 elif isinstance(line, LogFile) and line.full and end is None:
                     reached = line.end_of_records
                 yield line
+        if isinstance(line, LogFile) and not line.full and not _begin(rest, open_file):
+            break  # what follows was only created ahead
     yield LogEnd(records, LogOffset(reached if end is None else end), after_damage, damages)
 
 

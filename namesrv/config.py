@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from turbopump.net.transport.options import TlsSettings
 from turbopump.net.wire.java_properties import Property
 
 MAX_KEY_SHOWN = 100  # characters of a foreign key or value repeated in a message
@@ -70,12 +71,7 @@ class NamesrvConfig:
     need_wait_for_service: bool = False
     wait_seconds_for_service: int = 45
     delete_topic_with_broker_registration: bool = False
-    tls_mode: str = "permissive"
-    tls_cert_path: str = ""
-    tls_key_path: str = ""
-    tls_key_password: str = ""
-    tls_client_auth: str = "none"
-    tls_trust_cert_path: str = ""
+    tls: dict[str, str] = field(default_factory=dict)
     others: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -86,21 +82,26 @@ class NamesrvConfig:
 
     def values(self) -> dict[str, str]:
         """Every key and its value as text, keys of RocketMQ that do nothing here included."""
-        shown = {**NO_EFFECT, **self.others}
+        shown = {**NO_EFFECT, **self.others, **self.tls}
+        for key in _SECRET:
+            shown.pop(key, None)
         for key, (attribute, _) in _KEYS.items():
-            if key not in _SECRET:
-                shown[key] = _show(getattr(self, attribute))
+            shown[key] = _show(getattr(self, attribute))
         return shown
 
     def update(self, properties: Iterable[Property]) -> list[str]:
         """Take over values; returns warnings. Raises ConfigError and then changes nothing."""
         parsed: list[tuple[str, object]] = []
         others: dict[str, str] = {}
+        tls = dict(self.tls)
         warnings: list[str] = []
         for item in properties:
             known = _KEYS.get(item.key)
             if known is not None:
                 parsed.append((known[0], _parse(known[1], item)))
+            elif item.key in _TLS_KEYS:
+                tls[item.key] = item.value.strip()
+                _check_tls(tls, item)
             elif item.key in NO_EFFECT:
                 others[item.key] = item.value
             else:
@@ -108,6 +109,7 @@ class NamesrvConfig:
         for attribute, value in parsed:
             setattr(self, attribute, value)
         self.others.update(others)
+        self.tls = tls
         return warnings
 
 
@@ -130,18 +132,22 @@ def _between(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value not in choices:
-            raise ValueError("one of " + ", ".join(choices))
-        return value
-
-    return parse
-
-
 _INT32_MAX = 2**31 - 1
 
 _SECRET = frozenset({"tls.server.keyPassword"})
+
+_TLS_KEYS = frozenset(
+    {
+        "tls.server.mode",
+        "tls.server.need.client.auth",
+        "tls.server.keyPath",
+        "tls.server.keyPassword",
+        "tls.server.certPath",
+        "tls.server.authClient",
+        "tls.server.trustCertPath",
+        "tls.test.mode.enable",
+    }
+)
 
 _KEYS: dict[str, tuple[str, Callable[[str], object]]] = {
     "bindAddress": ("bind_address", _text),
@@ -166,12 +172,6 @@ _KEYS: dict[str, tuple[str, Callable[[str], object]]] = {
     "needWaitForService": ("need_wait_for_service", _boolean),
     "waitSecondsForService": ("wait_seconds_for_service", _between(0, _INT32_MAX // 1_000)),
     "deleteTopicWithBrokerRegistration": ("delete_topic_with_broker_registration", _boolean),
-    "tls.server.mode": ("tls_mode", _one_of("disabled", "permissive", "enforcing")),
-    "tls.server.certPath": ("tls_cert_path", _text),
-    "tls.server.keyPath": ("tls_key_path", _text),
-    "tls.server.keyPassword": ("tls_key_password", _text),
-    "tls.server.need.client.auth": ("tls_client_auth", _one_of("none", "optional", "require")),
-    "tls.server.trustCertPath": ("tls_trust_cert_path", _text),
 }
 
 
@@ -185,6 +185,13 @@ def _parse(parse: Callable[[str], object], item: Property) -> object:
     except ValueError as error:
         shown = item.value[:MAX_KEY_SHOWN]
         raise ConfigError(f"{item.key}={shown}: expected {error}{_place(item)}") from None
+
+
+def _check_tls(tls: dict[str, str], item: Property) -> None:
+    try:
+        TlsSettings.from_properties(tls)
+    except ValueError as error:
+        raise ConfigError(f"{error}{_place(item)}") from None
 
 
 def _show(value: object) -> str:

@@ -41,7 +41,7 @@ def test_an_unknown_key_is_named_in_a_warning() -> None:
         ),
         (
             "tls.server.mode=on",
-            "tls.server.mode=on: expected one of disabled, permissive, enforcing (line 2)",
+            "tls.server.mode is 'on', not one of disabled, permissive, enforcing (line 2)",
         ),
     ],
 )
@@ -61,4 +61,5 @@ def test_black_list_is_split_and_trimmed() -> None:
 def test_a_password_is_never_shown() -> None:
     config = NamesrvConfig()
     config.update([Property("tls.server.keyPassword", "secret")])
+    assert config.tls == {"tls.server.keyPassword": "secret"}
     assert "secret" not in str(config.values())

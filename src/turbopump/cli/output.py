@@ -1,0 +1,47 @@
+"""What commands print: JSON lines for programs, columns like mqadmin's for people.
+
+Owns formats only. It must never ask anybody anything. Called by every command.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on one line, at once: readers of a pipe wait for lines."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")) + "\n")
+    sys.stdout.flush()
+
+
+def columns(layout: str, *values: object) -> str:
+    """A line of columns: `layout` is format fields as in `{:<16}  {:>14}`, blanks cut at the end.
+
+    Bools are printed as Java prints them.
+    """
+    shown = [str(value).lower() if isinstance(value, bool) else value for value in values]
+    return layout.format(*shown).rstrip()
+
+
+def front(text: str, length: int) -> str:
+    """At most the first `length` characters (RocketMQ: UtilAll.frontStringAtLeast)."""
+    return text[:length]
+
+
+def local_time(epoch_ms: int) -> str:
+    """`2026-11-21 17:30:00,123` in local time; empty for 0 and before."""
+    if epoch_ms <= 0:
+        return ""
+    return f"{local_seconds(epoch_ms)},{epoch_ms % 1000:03d}"
+
+
+def local_seconds(epoch_ms: int) -> str:
+    """`2026-11-21 17:30:00` in local time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(epoch_ms // 1000))
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    """Several lines of text."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))

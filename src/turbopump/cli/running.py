@@ -1,0 +1,52 @@
+"""Runs a command's coroutine on uvloop and turns what it raises into one sentence.
+
+Owns the loop of every command. Called by the commands that talk to brokers or are brokers.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from turbopump.cli.errors import CommandFailed, UserError, sentence_of
+from turbopump.cli.options import split_addresses
+
+if TYPE_CHECKING:
+    from turbopump.net.client.admin import Admin
+
+T = TypeVar("T")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end on a uvloop of its own."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+def ask(namesrv: str, call: "Callable[[Admin], Awaitable[T]]") -> T:
+    """What an admin client answers; raises CommandFailed where nobody does, or where it is no."""
+    from turbopump.net.client.admin import Admin
+
+    addresses = split_addresses(namesrv)
+
+    async def main() -> T:
+        async with Admin(addresses) as admin:
+            return await call(admin)
+
+    return run(failing_clearly(main()))
+
+
+async def failing_clearly(work: Awaitable[T]) -> T:
+    """The result of `work`; what clients and the system raise becomes CommandFailed."""
+    from turbopump.net.client.errors import ClientError
+    from turbopump.net.transport.errors import RemotingError
+
+    try:
+        return await work
+    except UserError:
+        raise
+    except OSError as error:
+        raise CommandFailed(sentence_of(error)) from None
+    except (ClientError, RemotingError) as error:
+        raise CommandFailed(str(error) or type(error).__name__) from None

@@ -1,0 +1,333 @@
+"""Commit log records: encode into a region, decode one, scan many.
+
+Owns nothing; the caller owns positions, offsets and files. It must never decide where a record goes
+or what a bad one means. Called by engine.commit_log and engine.recovery.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from turbopump.pyx.c_record cimport *
+from turbopump.pyx.region cimport Region
+
+V1 = REC_MAGIC_V1
+V2 = REC_MAGIC_V2
+BLANK = REC_BLANK_MAGIC
+FILLER_SIZE = REC_FILLER
+MAX_PROPERTIES = REC_MAX_PROPERTIES
+
+OK = <int>REC_OK
+BLANK_FOUND = <int>REC_BLANK
+BAD_RECORD = <int>REC_BAD
+SHORT = <int>REC_SHORT
+NO_ROOM = <int>REC_NO_ROOM
+
+(
+    POSITION, SIZE, MAGIC, BODY_CRC, QUEUE_ID, FLAG, QUEUE_OFFSET, PHYSICAL_OFFSET, SYS_FLAG,
+    BORN_TIMESTAMP_MS, BORN_HOST_AT, BORN_HOST_SIZE, STORE_TIMESTAMP_MS, STORE_HOST_AT,
+    STORE_HOST_SIZE, RECONSUME_TIMES, PREPARED_TRANSACTION_OFFSET, BODY_AT, BODY_SIZE, TOPIC_AT,
+    TOPIC_SIZE, PROPERTIES_AT, PROPERTIES_SIZE, CRC_OK,
+) = range(REC_ROW_WIDTH)
+ROW_WIDTH = REC_ROW_WIDTH
+
+cdef enum:
+    WITHOUT_GIL = 4096            # below this, giving up the GIL costs more than it gives
+
+
+cdef object text_of(rec_reason reason):
+    return rec_reason_text(reason).decode("ascii")
+
+
+cdef class Record:
+    """One decoded record; texts and hosts are raw bytes."""
+
+    cdef readonly int64_t log_offset, queue_offset, physical_offset
+    cdef readonly int64_t born_timestamp_ms, store_timestamp_ms, prepared_transaction_offset
+    cdef readonly int32_t size, magic, body_crc, queue_id, flag, sys_flag, reconsume_times
+    cdef readonly bytes born_host, store_host, body, topic, properties
+    cdef readonly bint crc_ok
+
+
+cdef bytes copy(const uint8_t *memory, int64_t at, int64_t size):
+    return (<const char *>memory + at)[:size]
+
+
+def decode(
+    Region region not None, Py_ssize_t position, Py_ssize_t end, int64_t log_base=0
+) -> Record:
+    """Decode one record; raises ValueError with the reason."""
+    cdef const uint8_t *at = region.reading(position, end - position)
+    cdef rec_row row
+    cdef rec_reason reason
+    cdef rec_status status
+    cdef Record record = Record.__new__(Record)
+    if end - position < WITHOUT_GIL:
+        status = rec_parse(at, 0, <size_t>(end - position), REC_CHECK_BODY, &row, &reason)
+    else:
+        region.pin()
+        with nogil:
+            status = rec_parse(at, 0, <size_t>(end - position), REC_CHECK_BODY, &row, &reason)
+        region.unpin()
+    if status == REC_BLANK:
+        raise ValueError("a filler, not a record")
+    if status == REC_SHORT:
+        raise ValueError("the range ends inside the record")
+    if status != REC_OK and reason != REC_BAD_BODY_CRC:
+        raise ValueError(text_of(reason))
+    record.log_offset = log_base + position
+    record.size = <int32_t>row.size
+    record.magic = <int32_t>row.magic
+    record.body_crc = <int32_t>row.body_crc
+    record.queue_id = <int32_t>row.queue_id
+    record.flag = <int32_t>row.flag
+    record.queue_offset = row.queue_offset
+    record.physical_offset = row.physical_offset
+    record.sys_flag = <int32_t>row.sys_flag
+    record.born_timestamp_ms = row.born_timestamp_ms
+    record.born_host = copy(at, row.born_host_at, row.born_host_size)
+    record.store_timestamp_ms = row.store_timestamp_ms
+    record.store_host = copy(at, row.store_host_at, row.store_host_size)
+    record.reconsume_times = <int32_t>row.reconsume_times
+    record.prepared_transaction_offset = row.prepared_transaction_offset
+    record.body = copy(at, row.body_at, row.body_size)
+    record.topic = copy(at, row.topic_at, row.topic_size)
+    record.properties = copy(at, row.properties_at, row.properties_size)
+    record.crc_ok = row.crc_ok != 0
+    return record
+
+
+def record_size(
+    Py_ssize_t topic_size,
+    Py_ssize_t body_size,
+    Py_ssize_t properties_size,
+    Py_ssize_t born_host_size,
+    Py_ssize_t store_host_size,
+    int32_t version,
+) -> int:
+    """Bytes of the record such fields make (without CRC property); ValueError where none can."""
+    cdef rec_fields fields
+    if topic_size < 0 or body_size < 0 or properties_size < 0:
+        raise ValueError("a size is negative")
+    fields.topic_size = <size_t>topic_size
+    fields.body_size = <size_t>body_size
+    fields.properties_size = <size_t>properties_size
+    fields.born_host_size = <size_t>born_host_size
+    fields.store_host_size = <size_t>store_host_size
+    fields.magic = version
+    fields.property_crc = 0
+    return measure(&fields)
+
+
+cdef Py_ssize_t measure(const rec_fields *fields) except -1:
+    cdef rec_reason reason
+    cdef size_t size
+    if rec_measure(fields, &size, &reason) != REC_OK:
+        raise ValueError(text_of(reason))
+    return <Py_ssize_t>size
+
+
+cdef void put_text(const uint8_t **at, size_t *size, bytes text) noexcept:
+    at[0] = <const uint8_t *><const char *>text
+    size[0] = <size_t>len(text)
+
+
+def append(
+    Region region not None,
+    Py_ssize_t position,
+    Py_ssize_t limit,
+    *,
+    int64_t log_offset,
+    bytes topic not None,
+    object body,
+    bytes properties not None,
+    int32_t queue_id,
+    int32_t flag,
+    int64_t queue_offset,
+    int32_t sys_flag,
+    int64_t born_timestamp_ms,
+    bytes born_host not None,
+    int64_t store_timestamp_ms,
+    bytes store_host not None,
+    int32_t reconsume_times,
+    int64_t prepared_transaction_offset,
+    int32_t version,
+    bint property_crc=False,
+) -> int:
+    """Encode one record at position; returns its size, or -NO_ROOM (nothing written then).
+
+    sys_flag's IPv6 bits follow the host lengths. With property_crc the last 20 bytes of the
+    properties become `__CRC32#` 0x01 10 digits 0x02 (digits least significant first); an incoming
+    `__CRC32#` property is the caller's to remove. limit is the file size: record + 8 must fit.
+    Raises ValueError for fields no record can hold.
+    """
+    cdef uint8_t *at = region.writing(position, limit - position)
+    cdef rec_fields fields
+    cdef rec_reason reason
+    cdef rec_status status
+    cdef size_t size
+    cdef Py_buffer view
+    put_text(&fields.topic, &fields.topic_size, topic)
+    put_text(&fields.properties, &fields.properties_size, properties)
+    put_text(&fields.born_host, &fields.born_host_size, born_host)
+    put_text(&fields.store_host, &fields.store_host_size, store_host)
+    fields.log_offset = log_offset
+    fields.queue_offset = queue_offset
+    fields.born_timestamp_ms = born_timestamp_ms
+    fields.store_timestamp_ms = store_timestamp_ms
+    fields.prepared_transaction_offset = prepared_transaction_offset
+    fields.magic = version
+    fields.queue_id = queue_id
+    fields.flag = flag
+    fields.sys_flag = sys_flag
+    fields.reconsume_times = reconsume_times
+    fields.property_crc = property_crc
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    fields.body = <const uint8_t *>view.buf
+    fields.body_size = <size_t>view.len
+    status = rec_encode(at, 0, <size_t>(limit - position), &fields, &size, &reason)
+    PyBuffer_Release(&view)
+    if status == REC_BAD:
+        raise ValueError(text_of(reason))
+    return <Py_ssize_t>size if status == REC_OK else -<int>status
+
+
+def append_batch(
+    Region region not None,
+    Py_ssize_t position,
+    Py_ssize_t limit,
+    *,
+    int64_t log_offset,
+    bytes topic not None,
+    object batch,
+    int32_t queue_id,
+    int64_t queue_offset,
+    int32_t sys_flag,
+    int64_t born_timestamp_ms,
+    bytes born_host not None,
+    int64_t store_timestamp_ms,
+    bytes store_host not None,
+    int32_t reconsume_times,
+    int32_t version,
+    bint property_crc=False,
+) -> list[int] | int:
+    """Encode the elements of a batch body (remoting.md 9.4) as consecutive records, all or none.
+
+    Returns the size of each record, or -NO_ROOM. Raises ValueError for a malformed batch body.
+    """
+    cdef uint8_t *at = region.writing(position, limit - position)
+    cdef rec_fields common
+    cdef Py_buffer view
+    put_text(&common.topic, &common.topic_size, topic)
+    put_text(&common.born_host, &common.born_host_size, born_host)
+    put_text(&common.store_host, &common.store_host_size, store_host)
+    common.log_offset = log_offset
+    common.queue_offset = queue_offset
+    common.born_timestamp_ms = born_timestamp_ms
+    common.store_timestamp_ms = store_timestamp_ms
+    common.prepared_transaction_offset = 0
+    common.magic = version
+    common.queue_id = queue_id
+    common.sys_flag = sys_flag
+    common.reconsume_times = reconsume_times
+    common.property_crc = property_crc
+    PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
+    try:
+        return encode_batch(at, <size_t>(limit - position), &view, &common)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef object encode_batch(uint8_t *at, size_t limit, Py_buffer *view, const rec_fields *common):
+    cdef const uint8_t *batch = <const uint8_t *>view.buf
+    cdef rec_reason reason
+    cdef size_t count, total
+    cdef int32_t *sizes
+    if rec_measure_batch(batch, <size_t>view.len, common, &count, &total, &reason) != REC_OK:
+        raise ValueError(text_of(reason))
+    sizes = <int32_t *>PyMem_Malloc(count * sizeof(int32_t))
+    if sizes == NULL:
+        raise MemoryError
+    try:
+        if rec_encode_batch(at, 0, limit, batch, <size_t>view.len, common, sizes,
+                            &reason) != REC_OK:
+            return -<int>REC_NO_ROOM
+        return [sizes[i] for i in range(<Py_ssize_t>count)]
+    finally:
+        PyMem_Free(sizes)
+
+
+def append_filler(Region region not None, Py_ssize_t position, Py_ssize_t limit) -> None:
+    """Write the end-of-file filler (int32 bytes left, int32 BLANK) at position.
+
+    Raises ValueError where fewer than FILLER_SIZE bytes are left.
+    """
+    cdef uint8_t *at = region.writing(position, limit - position)
+    if rec_encode_filler(at, 0, <size_t>(limit - position)) != REC_OK:
+        raise ValueError(f"no filler fits {limit - position} bytes")
+
+
+cdef class ScanResult:
+    """Where a scan stopped and why; the rows it made."""
+
+    cdef readonly int status
+    cdef readonly Py_ssize_t position, count
+    cdef readonly object rows
+    cdef readonly str reason
+
+
+cdef ScanResult run(Region region, Py_ssize_t position, Py_ssize_t end, int checks,
+                    rec_row *rows, size_t max_rows):
+    cdef ScanResult result = ScanResult.__new__(ScanResult)
+    cdef const uint8_t *memory
+    cdef size_t at = <size_t>position, count
+    cdef rec_reason reason
+    region.reading(position, end - position)
+    memory = region.memory
+    region.pin()
+    with nogil:
+        result.status = rec_scan(memory, &at, <size_t>end, checks, rows, max_rows, &count, &reason)
+    region.unpin()
+    result.position = <Py_ssize_t>at
+    result.count = <Py_ssize_t>count
+    result.reason = text_of(reason) if result.status == REC_BAD else ""
+    return result
+
+
+def scan(
+    Region region not None,
+    Py_ssize_t position,
+    Py_ssize_t end,
+    Py_ssize_t max_rows=4096,
+    bint check_crc=True,
+) -> ScanResult:
+    """Decode all complete records in [position, end) without the GIL.
+
+    With check_crc a wrong body CRC is BAD_RECORD (recovery's rule: only if the body is not empty).
+    """
+    cdef Py_ssize_t room = max(1, min(max_rows, max(0, end - position) // REC_MIN + 1))
+    cdef bytearray memory = bytearray(room * sizeof(rec_row))
+    cdef ScanResult result = run(
+        region, position, end, REC_CHECK_BODY if check_crc else REC_CHECK_NOTHING,
+        <rec_row *><char *>memory, <size_t>max(0, min(room, max_rows)),
+    )
+    flat = memoryview(memory)[:result.count * sizeof(rec_row)]
+    # A memoryview cannot have a zero in its shape: without rows it is flat and empty.
+    result.rows = flat.cast("q", (result.count, REC_ROW_WIDTH)) if result.count else flat.cast("q")
+    return result
+
+
+def validate(
+    Region region not None,
+    Py_ssize_t position,
+    Py_ssize_t end,
+    bint check_crc=True,
+    bint check_property_crc=False,
+) -> ScanResult:
+    """As scan, to the end of the range and without rows: `count` records, `position` their end."""
+    cdef int checks = (REC_CHECK_BODY if check_crc else 0) | (
+        REC_CHECK_PROPERTY if check_property_crc else 0
+    )
+    cdef ScanResult result = run(region, position, end, checks, NULL, <size_t>-1)
+    result.rows = memoryview(b"").cast("q")
+    return result

@@ -1,0 +1,254 @@
+"""Stored records as clients get them, and the body of a batch as clients send it.
+
+Owns the decoding of pull and query answers: decompression, inner batches, properties. It must never
+touch a store: the broker passes records on without looking inside. Called by consumers and the
+admin client (decode) and by producers (encode).
+"""
+
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from turbopump.engine.types import Buffer, LogOffset, QueueOffset
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.message_id import encode_message_id
+from turbopump.net.wire.properties import INNER_BASE, UNIQ_KEY, decode_properties
+from turbopump.pyx.record import Record, decode
+from turbopump.pyx.region import Region
+
+# Bits of a message's sys_flag (RocketMQ: MessageSysFlag).
+COMPRESSED_FLAG: Final = 0x1
+MULTI_TAGS_FLAG: Final = 0x2
+TRANSACTION_MASK: Final = 0xC
+TRANSACTION_PREPARED: Final = 0x4
+TRANSACTION_COMMIT: Final = 0x8
+TRANSACTION_ROLLBACK: Final = 0xC
+NEED_UNWRAP_FLAG: Final = 0x40
+INNER_BATCH_FLAG: Final = 0x80
+COMPRESSION_TYPE_MASK: Final = 0x700
+COMPRESSION_LZ4: Final = 0x100
+COMPRESSION_ZSTD: Final = 0x200
+COMPRESSION_ZLIB: Final = 0x300
+
+INFLATED_MAX: Final = 64 << 20
+"""Bytes of a decompressed body: sixteen times the largest body that a producer may send, so that a
+few hostile kilobytes do not fill the memory of a consumer."""
+
+_ZSTD_STEP: Final = 512
+"""Compressed bytes of a step: at most 128 blocks, each of at most 128 KiB."""
+
+_ELEMENT_HEAD: Final = struct.Struct(">iiiii")
+_INT16_MAX: Final = 0x7FFF
+
+
+class CompressionMissing(RuntimeError):
+    """A body is compressed by a package that is not installed."""
+
+
+@dataclass(slots=True)
+class MessageView:
+    """One message; hosts are packed, `body` is decompressed, `size` is that of the record."""
+
+    topic: str
+    queue_id: int
+    queue_offset: QueueOffset
+    log_offset: LogOffset
+    size: int
+    body_crc: int
+    flag: int
+    sys_flag: int
+    born_timestamp_ms: int
+    born_host: bytes
+    store_timestamp_ms: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    properties: dict[str, str]
+
+    @property
+    def offset_message_id(self) -> str:
+        """The broker's id of the message: where it lies."""
+        return encode_message_id(self.store_host, self.log_offset)
+
+    @property
+    def message_id(self) -> str:
+        """The client's id if the message has one, else the broker's."""
+        return self.properties.get(UNIQ_KEY) or self.offset_message_id
+
+
+def decode_messages(body: Buffer, *, check_crc: bool = True) -> list[MessageView]:
+    """The messages of concatenated records (RocketMQ: MessageDecoder.decodesBatch).
+
+    Raises BadBody for bytes that are no record, a body whose CRC differs (unless told not to
+    check) or that cannot be decompressed, and CompressionMissing.
+    """
+    region = Region(body)
+    messages: list[MessageView] = []
+    position = 0
+    while position < region.size:
+        try:
+            record = decode(region, position, region.size)
+        except ValueError as error:
+            raise BadBody(f"no record at byte {position}: {error}") from None
+        if check_crc and not record.crc_ok:
+            raise BadBody(f"the body of the record at log offset {record.physical_offset} changed")
+        message = _view(record)
+        if message.sys_flag & NEED_UNWRAP_FLAG and message.sys_flag & INNER_BATCH_FLAG:
+            messages += _unwrap(message)
+        else:
+            messages.append(message)
+        position += record.size
+    return messages
+
+
+def encode_batch(elements: Iterable[tuple[int, Buffer, bytes]]) -> bytes:
+    """The body of SEND_BATCH_MESSAGE of (flag, body, encoded properties) elements.
+
+    Each is size, magic 0, CRC 0, flag, body size, body, int16 size, properties. Raises ValueError
+    for properties over 32,767 bytes.
+    """
+    pieces: list[Buffer] = []
+    for flag, body, properties in elements:
+        if len(properties) > _INT16_MAX:
+            raise ValueError(f"properties of {len(properties)} bytes are over {_INT16_MAX}")
+        size = _ELEMENT_HEAD.size + len(body) + 2 + len(properties)
+        pieces.append(_ELEMENT_HEAD.pack(size, 0, 0, flag, len(body)))
+        pieces += (body, len(properties).to_bytes(2, "big"), properties)
+    return b"".join(pieces)
+
+
+def decode_batch(body: Buffer) -> Iterator[tuple[int, bytes, bytes]]:
+    """(flag, body, encoded properties) of each element of a batch body; raises BadBody.
+
+    Bounded by the body: an element's own size is ignored, as RocketMQ does.
+    """
+    view = memoryview(body)
+    at, end = 0, len(view)
+    while at < end:
+        at += _ELEMENT_HEAD.size
+        if at > end:
+            raise BadBody(f"a batch ends inside an element at byte {end}")
+        _, _, _, flag, size = _ELEMENT_HEAD.unpack_from(view, at - _ELEMENT_HEAD.size)
+        properties_at = at + size + 2
+        if size < 0 or properties_at > end:
+            raise BadBody(f"a batch has an element of {size} bytes, {end - at} left")
+        properties_size = int.from_bytes(view[at + size : properties_at], "big", signed=True)
+        if not 0 <= properties_size <= end - properties_at:
+            raise BadBody(f"a batch has properties of {properties_size} bytes")
+        element_end = properties_at + properties_size
+        yield flag, bytes(view[at : at + size]), bytes(view[properties_at:element_end])
+        at = element_end
+
+
+def inflate(sys_flag: int, body: bytes) -> bytes:
+    """A body decompressed as its sys_flag says; raises BadBody or CompressionMissing."""
+    if not sys_flag & COMPRESSED_FLAG or not body:
+        return body
+    kind = sys_flag & COMPRESSION_TYPE_MASK
+    inflater = _INFLATERS.get(kind)
+    if inflater is None:
+        raise BadBody(f"a body of compression type {kind >> 8}, which is unknown")
+    inflated = inflater(body)
+    if len(inflated) > INFLATED_MAX:
+        raise BadBody(f"a body is over {INFLATED_MAX} bytes decompressed")
+    return inflated
+
+
+def _view(record: Record) -> MessageView:
+    return MessageView(
+        topic=str(record.topic, "utf-8", "replace"),
+        queue_id=record.queue_id,
+        queue_offset=QueueOffset(record.queue_offset),
+        log_offset=LogOffset(record.physical_offset),
+        size=record.size,
+        body_crc=record.body_crc,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        store_timestamp_ms=record.store_timestamp_ms,
+        store_host=record.store_host,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+        body=inflate(record.sys_flag, record.body),
+        properties=decode_properties(record.properties),
+    )
+
+
+def _unwrap(batch: MessageView) -> Iterator[MessageView]:
+    """The messages of an inner batch; their queue offsets count from INNER_BASE."""
+    base = batch.properties.get(INNER_BASE, "")
+    first = int(base) if base.isascii() and base.isdigit() else batch.queue_offset
+    for number, (flag, body, properties) in enumerate(decode_batch(batch.body)):
+        yield replace(
+            batch,
+            queue_offset=QueueOffset(first + number),
+            flag=flag,
+            body=body,
+            properties=decode_properties(properties),
+        )
+
+
+def _inflate_zlib(body: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        inflated = inflater.decompress(body, INFLATED_MAX + 1)
+    except zlib.error as error:
+        raise BadBody(f"a body is not compressed by zlib: {error}") from None
+    if not inflater.eof and len(inflated) <= INFLATED_MAX:
+        raise BadBody("a body ends inside its zlib stream")
+    return inflated
+
+
+def _inflate_lz4(body: bytes) -> bytes:
+    try:
+        import lz4.frame
+    except ImportError:
+        raise _missing("lz4") from None
+    inflater = lz4.frame.LZ4FrameDecompressor()
+    try:
+        inflated: bytes = inflater.decompress(body, INFLATED_MAX + 1)
+    except RuntimeError as error:
+        raise BadBody(f"a body is not compressed by LZ4: {error}") from None
+    if not inflater.eof and len(inflated) <= INFLATED_MAX:
+        raise BadBody("a body ends inside its LZ4 frame")
+    return inflated
+
+
+def _inflate_zstd(body: bytes) -> bytes:
+    try:
+        import zstandard
+    except ImportError:
+        raise _missing("zstandard") from None
+    inflater = zstandard.ZstdDecompressor().decompressobj()
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        # In steps, because it has no output limit and a frame may announce any size.
+        for at in range(0, len(body), _ZSTD_STEP):
+            piece: bytes = inflater.decompress(body[at : at + _ZSTD_STEP])
+            pieces.append(piece)
+            size += len(piece)
+            if inflater.eof or size > INFLATED_MAX:
+                return b"".join(pieces)
+    except zstandard.ZstdError as error:
+        raise BadBody(f"a body is not compressed by Zstandard: {error}") from None
+    raise BadBody("a body ends inside its Zstandard frame")
+
+
+def _missing(package: str) -> CompressionMissing:
+    return CompressionMissing(
+        f"a body is compressed by {package}, which is not installed "
+        "(pip install turbopump[compression])"
+    )
+
+
+_INFLATERS: Final[dict[int, Callable[[bytes], bytes]]] = {
+    0: _inflate_zlib,
+    COMPRESSION_ZLIB: _inflate_zlib,
+    COMPRESSION_LZ4: _inflate_lz4,
+    COMPRESSION_ZSTD: _inflate_zstd,
+}

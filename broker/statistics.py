@@ -2,16 +2,15 @@
 
 Owns the meters behind VIEW_BROKER_STATS_DATA and the rates that topic and group statistics show
 (RocketMQ: BrokerStatsManager, StatsItem). It must never read a clock or cost the hot path more than
-an addition. Fed by the store's arrivals and by pulls, sampled by housekeeping every 10 s, asked by
-the admin handlers.
+an addition. Fed by pulls and with the store's own counts of puts, sampled by housekeeping every
+10 s, asked by the admin handlers.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
-
-from turbopump.engine.types import QueueOffset
 
 SAMPLE_INTERVAL_MS: Final = 10_000
 """RocketMQ's StatsItemSet samples at this pace."""
@@ -27,10 +26,7 @@ MAX_METERS: Final = 20_000
 measured, which costs a figure on an operator's screen and nothing else."""
 
 IDLE_LIMIT_MS: Final = 25 * 3_600_000
-"""A meter that nothing moved for longer than the longest window is forgotten."""
-
-MAX_QUEUES: Final = 200_000
-"""Queues whose newest offset is remembered, to turn arrivals into counts."""
+"""A group's meter that nothing moved for longer than the longest window is forgotten."""
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
@@ -40,6 +36,8 @@ BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 
 ALL: Final = ""
 """The key of the two meters of the whole broker (RocketMQ: the cluster's name)."""
+
+_OF_GROUPS = frozenset({GROUP_GET_NUMS, GROUP_GET_SIZE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,26 +96,21 @@ class BrokerStatistics:
 
     def __init__(self) -> None:
         self._meters: dict[tuple[str, str], Meter] = {}
-        self._newest: dict[tuple[str, int], QueueOffset] = {}
         self._put = self._meters[BROKER_PUT_NUMS, ALL] = Meter()
         self._got = self._meters[BROKER_GET_NUMS, ALL] = Meter()
         self._day = 0
         self._mornings = [(0, 0), (0, 0)]
 
-    def arrived(self, topic: str, queue_id: int, queue_offset: QueueOffset) -> None:
-        """A queue now ends at `queue_offset` (Store.on_arrival): its growth was put to the topic.
-
-        The first arrival of a queue counts as one message: what lay there before is not known.
-        """
-        queue = (topic, queue_id)
-        before = self._newest.get(queue)
-        if before is None and len(self._newest) >= MAX_QUEUES:
-            return
-        self._newest[queue] = queue_offset
-        count = 1 if before is None else queue_offset - before
-        if count > 0:
-            self._put.add(count)
-            self._add(TOPIC_PUT_NUMS, topic, count)
+    def puts(self, counts: Mapping[str, int]) -> None:
+        """Take over how many messages each topic was sent since the store was opened."""
+        for topic, count in counts.items():
+            meter = self._meter(TOPIC_PUT_NUMS, topic)
+            if meter is not None and count != meter.value:
+                # A lower count is that of a topic that was deleted and made again.
+                grown = count - meter.value if count > meter.value else count
+                meter.value = meter.times = count
+                self._put.value += grown
+                self._put.times += grown
 
     def got(self, group: str, topic: str, messages: int, size: int) -> None:
         """A pull gave messages (size in bytes) of a topic to a group."""
@@ -129,8 +122,6 @@ class BrokerStatistics:
     def forget_topic(self, topic: str) -> None:
         """Drop the meters of a deleted topic."""
         self._drop([one for one in self._meters if one[1].partition("@")[0] == topic])
-        for queue in [queue for queue in self._newest if queue[0] == topic]:
-            del self._newest[queue]
 
     def forget_group(self, group: str) -> None:
         """Drop the meters of a deleted group."""
@@ -144,7 +135,7 @@ class BrokerStatistics:
             [
                 one
                 for one, meter in self._meters.items()
-                if one[1] != ALL and now_ms - meter.moved_ms > IDLE_LIMIT_MS
+                if one[0] in _OF_GROUPS and now_ms - meter.moved_ms > IDLE_LIMIT_MS
             ]
         )
         day = datetime.fromtimestamp(now_ms / 1000).toordinal()
@@ -185,12 +176,16 @@ class BrokerStatistics:
         return _window(meter.minute).tps if meter else 0.0
 
     def _add(self, name: str, key: str, value: int) -> None:
+        meter = self._meter(name, key)
+        if meter is not None:
+            meter.add(value)
+
+    def _meter(self, name: str, key: str) -> Meter | None:
+        """The meter, made if missing; None when there are too many."""
         meter = self._meters.get((name, key))
-        if meter is None:
-            if len(self._meters) >= MAX_METERS:
-                return
+        if meter is None and len(self._meters) < MAX_METERS:
             meter = self._meters[name, key] = Meter()
-        meter.add(value)
+        return meter
 
     def _drop(self, chosen: list[tuple[str, str]]) -> None:
         for one in chosen:

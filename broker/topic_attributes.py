@@ -83,7 +83,9 @@ def apply_attributes(
     if len({key[1:] for key in changes}) < len(changes):
         raise BadAttributes("an attribute is both set and deleted")
     for signed, value in changes.items():
-        sign, key = signed[0], signed[1:]
+        sign, key = signed[:1], signed[1:]
+        if sign not in ("+", "-"):
+            raise BadAttributes(f"an attribute needs + or - before its name: {signed}")
         known = _KNOWN.get(key)
         if known is None:
             raise BadAttributes(f"unsupported key: {key}")

@@ -1,0 +1,262 @@
+"""Topics as an operator sees them: create, delete, describe, list, clean up.
+
+Owns UPDATE_AND_CREATE_TOPIC (17) and its list form (18), DELETE_TOPIC_IN_BROKER (215),
+GET_TOPIC_STATS_INFO (202), GET_TOPIC_CONFIG (351), GET_ALL_TOPIC_CONFIG (21), the system topic list
+(305), who consumes a topic (300) and the three clean-ups (306, 316, 329). It must never change the
+topic table behind its back. Called by the dispatcher.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from turbopump.broker.config import MAX_QUEUES_OF_TOPIC
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.shapes import answer_json, by_queue, page, topic_list
+from turbopump.broker.topic_attributes import (
+    MESSAGE_TYPE,
+    MIXED,
+    BadAttributes,
+    apply_attributes,
+    parse_attributes,
+)
+from turbopump.broker.topics import MAX_TOPICS, RETRY_PREFIX, validate_topic_name
+from turbopump.engine.types import QueueOffset
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire import bodies
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.admin import (
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    GetAllTopicConfigRequest,
+    GetAllTopicConfigResponse,
+    GetTopicConfigRequest,
+    GetTopicStatsInfoRequest,
+    QueryTopicConsumeByWhoRequest,
+)
+from turbopump.net.wire.topics import (
+    MULTI_TAG,
+    PERM_INHERIT,
+    PERM_PRIORITY,
+    PERM_READ,
+    PERM_WRITE,
+    SINGLE_TAG,
+    DataVersion,
+    TopicConfig,
+)
+
+_ALL_PERMS = PERM_INHERIT | PERM_WRITE | PERM_READ | PERM_PRIORITY
+
+
+class _Refused(Exception):
+    """A topic that cannot be as it was asked for."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Add the handlers of this family."""
+    table.add(RequestCode.UPDATE_AND_CREATE_TOPIC, partial(_create_topic, broker))
+    table.add(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, partial(_create_topics, broker))
+    table.add(RequestCode.DELETE_TOPIC_IN_BROKER, partial(_delete_topic, broker))
+    table.add(RequestCode.GET_TOPIC_STATS_INFO, partial(_topic_stats, broker))
+    table.add(RequestCode.GET_TOPIC_CONFIG, partial(_topic_config, broker))
+    table.add(RequestCode.GET_ALL_TOPIC_CONFIG, partial(_all_topics, broker))
+    table.add(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, partial(_system_topics, broker))
+    table.add(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, partial(_who_consumes, broker))
+    table.add(RequestCode.CLEAN_UNUSED_TOPIC, partial(_clean_unused_topics, broker))
+    table.add(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, partial(_delete_expired, broker))
+    table.add(RequestCode.DELETE_EXPIRED_COMMITLOG, partial(_delete_expired, broker))
+
+
+def _create_topic(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Answer:
+    header = read_header(CreateTopicRequest, request.fields)
+    wanted = TopicConfig(
+        topic_name=header.topic,
+        read_queue_nums=header.read_queue_nums,
+        write_queue_nums=header.write_queue_nums,
+        perm=header.perm,
+        topic_filter_type=header.topic_filter_type,
+        topic_sys_flag=header.topic_sys_flag or 0,
+        order=bool(header.order),
+    )
+    try:
+        attributes = parse_attributes(header.attributes)
+        return _put_topics(broker, request, [_checked(broker, wanted, attributes)], now_ms)
+    except BadAttributes as error:
+        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+    except _Refused as refused:
+        return response(request, refused.code, refused.remark)
+
+
+def _create_topics(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Answer:
+    """18: all or none."""
+    members = bodies.load_object(request.body)
+    listed = bodies.items(members, "topicConfigList", TopicConfig.from_json)
+    try:
+        checked = [_checked(broker, wanted, wanted.attributes) for wanted in listed]
+        return _put_topics(broker, request, checked, now_ms)
+    except BadAttributes as error:
+        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+    except _Refused as refused:
+        return response(request, refused.code, refused.remark)
+
+
+def _put_topics(
+    broker: BrokerContext, request: Command, topics: list[TopicConfig], now_ms: int
+) -> Answer:
+    """Answered once the name servers know, so that the next route request sees the change."""
+    known = broker.topics.all()
+    changed = [topic for topic in topics if known.get(topic.topic_name) != topic]
+    if not changed:
+        return response(request, ResponseCode.SUCCESS)
+    new = sum(topic.topic_name not in known for topic in changed)
+    if len(known) + new > MAX_TOPICS:
+        remark = f"a broker holds at most {MAX_TOPICS} topics"
+        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    broker.topics.put_all(changed, now_ms)
+    announced = broker.register_topics([topic.topic_name for topic in changed])
+    return announced.map(lambda _nothing: response(request, ResponseCode.SUCCESS))
+
+
+def _checked(
+    broker: BrokerContext, wanted: TopicConfig, attributes: Mapping[str, str]
+) -> TopicConfig:
+    """The topic with its final attributes. Raises _Refused, BadAttributes."""
+    name = wanted.topic_name
+    wrong = validate_topic_name(name)
+    if wrong is not None:
+        raise _Refused(ResponseCode.INVALID_PARAMETER, wrong)
+    _check_not_system(broker, name)
+    for queues in (wanted.read_queue_nums, wanted.write_queue_nums):
+        if not 0 <= queues <= MAX_QUEUES_OF_TOPIC:
+            remark = f"queue nums of topic {name} must be 0 to {MAX_QUEUES_OF_TOPIC}, not {queues}"
+            raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+    if not 0 <= wanted.perm <= _ALL_PERMS:
+        remark = f"perm of topic {name} must be 0 to {_ALL_PERMS}, not {wanted.perm}"
+        raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+    if wanted.topic_filter_type not in (SINGLE_TAG, MULTI_TAG):
+        remark = f"topicFilterType {wanted.topic_filter_type} is none of SINGLE_TAG, MULTI_TAG"
+        raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+    if attributes.get(f"+{MESSAGE_TYPE}") == MIXED:
+        remark = "MIXED message type is not supported."
+        raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+    known = broker.topics.get(name)
+    wanted.attributes = apply_attributes(known.attributes if known else None, attributes)
+    return wanted
+
+
+def _check_not_system(broker: BrokerContext, name: str) -> None:
+    if broker.config.validate_system_topic_when_update_topic and broker.topics.is_system(name):
+        remark = f"The topic[{name}] is conflict with system topic."
+        raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+
+
+def _delete_topic(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
+    """215: configuration, offsets, queues, and the pop retry topics of the topic's groups."""
+    name = read_header(DeleteTopicRequest, request.fields).topic
+    if not name.strip():
+        remark = "The specified topic is blank."
+        return response(request, ResponseCode.INVALID_PARAMETER, remark)
+    try:
+        _check_not_system(broker, name)
+    except _Refused as refused:
+        return response(request, refused.code, refused.remark)
+    doomed = [name]
+    for group in broker.offsets.groups_of(name):
+        for separator in ("_", "+"):
+            retry = f"{RETRY_PREFIX}{group}{separator}{name}"
+            if broker.topics.get(retry) is not None:
+                doomed.append(retry)
+    for topic in doomed:
+        broker.topics.delete(topic, now_ms)
+        broker.offsets.remove_topic(topic)
+        broker.store.delete_topic(topic)
+        broker.statistics.forget_topic(topic)
+    return response(request, ResponseCode.SUCCESS)
+
+
+def _topic_stats(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    name = read_header(GetTopicStatsInfoRequest, request.fields).topic
+    topic = broker.topics.get(name)
+    if topic is None:
+        remark = f"topic[{name}] not exist"
+        return response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+    queues = range(max(topic.read_queue_nums, topic.write_queue_nums))
+    stats = {queue_id: _queue_stats(broker, name, queue_id) for queue_id in queues}
+    body = {
+        "offsetTable": by_queue(name, broker.config.broker_name, stats),
+        "topicPutTps": broker.statistics.put_tps(name),
+    }
+    return answer_json(request, body)
+
+
+def _queue_stats(broker: BrokerContext, topic: str, queue_id: int) -> dict[str, int]:
+    end = broker.store.max_queue_offset(topic, queue_id)
+    updated_ms = 0
+    if end > 0:
+        updated_ms = broker.store.store_timestamp_ms(topic, queue_id, QueueOffset(end - 1))
+    return {
+        "lastUpdateTimestamp": updated_ms,
+        "maxOffset": end,
+        "minOffset": max(broker.store.min_queue_offset(topic, queue_id), 0),
+    }
+
+
+def _topic_config(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    name = read_header(GetTopicConfigRequest, request.fields).topic
+    topic = broker.topics.get(name)
+    if topic is None:
+        remark = f"No topic in this broker. topic: {name}"
+        return response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+    return answer_json(request, topic.to_json())
+
+
+def _all_topics(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    """21: the whole table, or a page of it; static topics do not exist here."""
+    header = read_header(GetAllTopicConfigRequest, request.fields)
+    table = broker.topics.all()
+    version = broker.topics.data_version
+    names = page(
+        table, header.topic_seq, header.max_topic_num, header.data_version, version
+    )
+    body: dict[str, Any] = {
+        "dataVersion": version.to_json(),
+        "mappingDataVersion": DataVersion(timestamp=broker.started_ms).to_json(),
+        "topicConfigTable": {name: table[name].to_json() for name in names},
+        "topicQueueMappingDetailMap": {},
+        "topicQueueMappingInfoMap": {},
+    }
+    return answer_json(request, body, GetAllTopicConfigResponse(len(table)))
+
+
+def _system_topics(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    return answer_json(request, topic_list(broker.topics.system_topics()))
+
+
+def _who_consumes(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    topic = read_header(QueryTopicConsumeByWhoRequest, request.fields).topic
+    groups = {*broker.consumers.online_groups_of(topic), *broker.offsets.groups_of(topic)}
+    return answer_json(request, {"groupList": sorted(groups)})
+
+
+def _clean_unused_topics(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Command:
+    """316: drop the queues of topics that have no configuration any more."""
+    for topic in broker.store.topics():
+        if broker.topics.get(topic) is None and not broker.topics.is_system(topic):
+            broker.store.delete_topic(topic)
+    return response(request, ResponseCode.SUCCESS)
+
+
+def _delete_expired(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
+    """306 and 329: expired log files go, and with them the queue files that point into them."""
+    broker.store.delete_expired(now_ms)
+    return response(request, ResponseCode.SUCCESS)

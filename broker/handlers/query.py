@@ -1,0 +1,124 @@
+"""Looking for messages: by key, by log offset, and what a consume queue holds.
+
+Owns QUERY_MESSAGE (12), VIEW_MESSAGE_BY_ID (33) and QUERY_CONSUME_QUEUE (321). It must never
+decode a body: records leave as they are stored. Called by the dispatcher.
+"""
+
+from functools import partial
+from typing import Any, Final
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.shapes import MAX_BODY, answer_json
+from turbopump.engine.types import LogOffset, QueueOffset
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.admin import (
+    QueryConsumeQueueRequest,
+    QueryMessageRequest,
+    QueryMessageResponse,
+    ViewMessageRequest,
+)
+from turbopump.net.wire.subscription import SubscriptionData
+
+MAX_FOUND: Final = 64
+"""Messages of one query; mqadmin asks for 64 (queryMsgByKey). RocketMQ takes what it is told."""
+
+UNIQUE_FOUND: Final = 32
+"""Messages of a query by unique key, whatever maxNum says (defaultQueryMaxNum)."""
+
+MAX_UNITS: Final = 4_096
+"""Units of one QUERY_CONSUME_QUEUE answer: some 400 KB."""
+
+_KINDS = frozenset({"K", "U", "T"})
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Add the handlers of this family."""
+    table.add(RequestCode.QUERY_MESSAGE, partial(_query_message, broker))
+    table.add(RequestCode.VIEW_MESSAGE_BY_ID, partial(_view_message, broker))
+    table.add(RequestCode.QUERY_CONSUME_QUEUE, partial(_query_consume_queue, broker))
+
+
+def _query_message(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    """12: records whose key has the hash asked for; the client drops those of other keys."""
+    header = read_header(QueryMessageRequest, request.fields)
+    unique = header.unique_key_query == "true"
+    kind = (header.index_type or "").upper()
+    if kind and kind not in _KINDS:
+        remark = f"indexType {header.index_type} is none of K, U, T"
+        return response(request, ResponseCode.INVALID_PARAMETER, remark)
+    if not kind and unique:
+        kind = "U"
+    count = UNIQUE_FOUND if unique else min(header.max_num, MAX_FOUND)
+    found = broker.store.query(
+        header.topic, header.key, max(count, 0), header.begin_timestamp, header.end_timestamp, kind
+    )
+    progress = QueryMessageResponse(found.last_timestamp_ms, found.last_log_offset)
+    slices: list[memoryview] = []
+    size = 0
+    for record in found.slices:
+        size += len(record)
+        if size > MAX_BODY:
+            break
+        slices.append(record)
+    if not slices:
+        remark = "can not find message, maybe time range not correct"
+        return response(request, ResponseCode.QUERY_NOT_FOUND, remark, progress)
+    return response(request, ResponseCode.SUCCESS, header=progress, body=slices)
+
+
+def _view_message(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    header = read_header(ViewMessageRequest, request.fields)
+    record = broker.store.record_view(LogOffset(header.offset))
+    if record is None:
+        remark = f"can not find message by the offset, {header.offset}"
+        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    return response(request, ResponseCode.SUCCESS, body=[record])
+
+
+def _query_consume_queue(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Command:
+    """321: units of a queue as they lie there, and whether a group's subscription wants them."""
+    header = read_header(QueryConsumeQueueRequest, request.fields)
+    topic, queue_id = header.topic, header.queue_id
+    store = broker.store
+    if queue_id not in store.queue_ids(topic):
+        remark = f"{queue_id}@{topic} is not exist!"
+        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    first, end = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
+    if not first <= header.index < end:
+        remark = f"Index {header.index} of {queue_id}@{topic} is not exist!"
+        return response(request, ResponseCode.SUCCESS, remark)
+    subscription: SubscriptionData | None = None
+    filter_data: str | None = None
+    if header.consumer_group:
+        subscription = broker.consumers.find_subscription(header.consumer_group, topic)
+        offline = f"{header.consumer_group}@{topic} is not online!"
+        filter_data = "null" if subscription else offline
+    count = min(max(header.count, 0), MAX_UNITS)
+    units = store.units(topic, queue_id, QueueOffset(header.index), count)
+    body: dict[str, Any] = {
+        "filterData": filter_data,
+        "maxQueueIndex": end,
+        "minQueueIndex": first,
+        "queueData": [
+            {
+                "eval": _wants(subscription, unit.tags_code),
+                "physicOffset": unit.log_offset,
+                "physicSize": unit.size,
+                "tagsCode": unit.tags_code,
+            }
+            for unit in units
+        ],
+        "subscriptionData": subscription.to_json() if subscription else None,
+    }
+    return answer_json(request, body)
+
+
+def _wants(subscription: SubscriptionData | None, tags_code: int) -> bool:
+    codes = subscription.filter_codes if subscription else None
+    return codes is None or tags_code in codes

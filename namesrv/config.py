@@ -80,10 +80,13 @@ class NamesrvConfig:
         configured = (part.strip() for part in self.config_black_list.split(";"))
         return frozenset(part for part in configured if part)
 
-    def values(self) -> dict[str, str]:
-        """Every key and its value as text, keys of RocketMQ that do nothing here included."""
+    def values(self, *, secrets: bool = False) -> dict[str, str]:
+        """Every key and its value as text, keys of RocketMQ that do nothing here included.
+
+        Passwords only with `secrets`: for the configuration file, never for an answer.
+        """
         shown = {**NO_EFFECT, **self.others, **self.tls}
-        for key in _SECRET:
+        for key in () if secrets else _SECRET:
             shown.pop(key, None)
         for key, (attribute, _) in _KEYS.items():
             shown[key] = _show(getattr(self, attribute))

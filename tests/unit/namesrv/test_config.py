@@ -63,3 +63,4 @@ def test_a_password_is_never_shown() -> None:
     config.update([Property("tls.server.keyPassword", "secret")])
     assert config.tls == {"tls.server.keyPassword": "secret"}
     assert "secret" not in str(config.values())
+    assert config.values(secrets=True)["tls.server.keyPassword"] == "secret"

@@ -122,17 +122,16 @@ cdef class IndexFile:
         cdef int32_t wanted = hash_of(key)
         cdef int64_t *found
         cdef size_t count
+        cdef object held = self.region.buffer
         cdef Py_ssize_t room = max(0, min(max_count, <Py_ssize_t>idx_count(file)))
         if room == 0:
             return []
         found = <int64_t *>PyMem_Malloc(<size_t>room * sizeof(int64_t))
         if found == NULL:
             raise MemoryError
-        self.region.pin()
         try:
             with nogil:
                 count = idx_search(file, wanted, begin_ms, end_ms, found, <size_t>room)
             return [found[i] for i in range(<Py_ssize_t>count)]
         finally:
-            self.region.unpin()
             PyMem_Free(found)

@@ -60,10 +60,9 @@ def get_unit(Region region, Py_ssize_t position) -> tuple[int, int, int]:
 def fill_blank(Region region, Py_ssize_t position, Py_ssize_t end) -> None:
     """Pre-fill units (0, 0x7FFFFFFF, 0), as RocketMQ does before a queue's first offset."""
     cdef uint8_t *at = region.writing(position, end - position)
-    region.pin()
+    cdef object held = region.buffer
     with nogil:
         cq_fill_blank(at, 0, <size_t>(end - position))
-    region.unpin()
 
 
 def find_end(Region region, Py_ssize_t position, Py_ssize_t end) -> tuple[int, int]:
@@ -74,10 +73,9 @@ def find_end(Region region, Py_ssize_t position, Py_ssize_t end) -> tuple[int, i
     cdef const uint8_t *at = region.reading(position, end - position)
     cdef int64_t log_end
     cdef size_t stop
-    region.pin()
+    cdef object held = region.buffer
     with nogil:
         stop = cq_find_end(at, 0, <size_t>(end - position), &log_end)
-    region.unpin()
     return position + <Py_ssize_t>stop, log_end
 
 

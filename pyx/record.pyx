@@ -61,14 +61,13 @@ def decode(
     cdef rec_row row
     cdef rec_reason reason
     cdef rec_status status
+    cdef object held = region.buffer
     cdef Record record = Record.__new__(Record)
     if end - position < WITHOUT_GIL:
         status = rec_parse(at, 0, <size_t>(end - position), REC_CHECK_BODY, &row, &reason)
     else:
-        region.pin()
         with nogil:
             status = rec_parse(at, 0, <size_t>(end - position), REC_CHECK_BODY, &row, &reason)
-        region.unpin()
     if status == REC_BLANK:
         raise ValueError("a filler, not a record")
     if status == REC_SHORT:
@@ -282,12 +281,11 @@ cdef ScanResult run(Region region, Py_ssize_t position, Py_ssize_t end, int chec
     cdef const uint8_t *memory
     cdef size_t at = <size_t>position, count
     cdef rec_reason reason
+    cdef object held = region.buffer
     region.reading(position, end - position)
     memory = region.memory
-    region.pin()
     with nogil:
         result.status = rec_scan(memory, &at, <size_t>end, checks, rows, max_rows, &count, &reason)
-    region.unpin()
     result.position = <Py_ssize_t>at
     result.count = <Py_ssize_t>count
     result.reason = text_of(reason) if result.status == REC_BAD else ""

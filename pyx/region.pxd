@@ -1,7 +1,7 @@
 """The memory every kernel works on: cimport this, ask for a pointer per call, never keep it.
 
-Whoever must keep a pointer (or use one without the GIL) pins the region first: a pinned region's
-buffer outlives `release`.
+Whoever must keep a pointer, or use one without the GIL, keeps a reference to `buffer` meanwhile:
+the memory then outlives `release`.
 """
 
 from libc.stdint cimport uint8_t
@@ -12,10 +12,7 @@ cdef class Region:
     cdef readonly bint readonly
     cdef uint8_t *memory          # NULL after release
     cdef object buffer            # the memoryview that owns the export
-    cdef Py_ssize_t pins
 
     # The range's address; IndexError outside, ValueError after release, TypeError if read-only.
     cdef const uint8_t *reading(self, Py_ssize_t position, Py_ssize_t length) except NULL
     cdef uint8_t *writing(self, Py_ssize_t position, Py_ssize_t length) except NULL
-    cdef int pin(self) except -1
-    cdef int unpin(self) except -1

@@ -66,27 +66,14 @@ cdef class Region:
             raise TypeError("the region is read-only")
         return <uint8_t *>at
 
-    cdef int pin(self) except -1:
-        if self.memory == NULL:
-            raise ValueError("the region was released")
-        self.pins += 1
-        return 0
-
-    cdef int unpin(self) except -1:
-        self.pins -= 1
-        if self.pins == 0 and self.memory == NULL:
-            self.buffer = None
-        return 0
-
     def release(self) -> None:
         """Give the buffer back; any later use raises ValueError.
 
-        While the region is attached to a queue table or a call on another thread is in it, the
-        buffer itself stays until that ends.
+        While a view lives, the region is attached to a queue table or a call on another thread is
+        in it, the buffer itself stays exported.
         """
         self.memory = NULL
-        if self.pins == 0:
-            self.buffer = None
+        self.buffer = None
 
     def read(self, Py_ssize_t position, Py_ssize_t length) -> bytes:
         """A copy of the range."""
@@ -110,24 +97,22 @@ cdef class Region:
     def zero(self, Py_ssize_t position, Py_ssize_t length) -> None:
         """Overwrite the range with zeros."""
         cdef uint8_t *at = self.writing(position, length)
+        cdef object held = self.buffer
         if length < WITHOUT_GIL:
             memset(at, 0, <size_t>length)
             return
-        self.pin()
         with nogil:
             memset(at, 0, <size_t>length)
-        self.unpin()
 
     def is_zero(self, Py_ssize_t position, Py_ssize_t length) -> bool:
         """Whether every byte of the range is zero."""
         cdef const uint8_t *at = self.reading(position, length)
         cdef bint zero
+        cdef object held = self.buffer
         if length < WITHOUT_GIL:
             return bytes_all_zero(at, <size_t>length) != 0
-        self.pin()
         with nogil:
             zero = bytes_all_zero(at, <size_t>length)
-        self.unpin()
         return zero
 
     def get_i16(self, Py_ssize_t position) -> int:
@@ -155,14 +140,13 @@ cdef class Region:
         cdef uintptr_t first = <uintptr_t>self.reading(position, length)
         cdef uintptr_t start = first - first % PAGE
         cdef int failed
+        cdef object held = self.buffer
         if length == 0:
             return
-        self.pin()
         with nogil:
             failed = msync(<void *>start, first + <size_t>length - start, MS_SYNC)
             if failed:
                 failed = errno
-        self.unpin()
         if failed:
             raise OSError(failed, "msync failed")
 
@@ -176,9 +160,9 @@ cdef class Region:
         cdef uintptr_t end = first + <uintptr_t>length
         cdef uintptr_t page
         cdef int failed
+        cdef object held = self.buffer
         if length == 0:
             return
-        self.pin()
         with nogil:
             failed = madvise(<void *>start, end - start, MADV_POPULATE_WRITE)
             if failed:
@@ -189,7 +173,6 @@ cdef class Region:
                 while page < end:
                     bytes_touch(<uint8_t *>page)
                     page = page - page % PAGE + PAGE
-        self.unpin()
         if failed:
             raise OSError(failed, "the pages cannot be made writable")
 
@@ -199,13 +182,12 @@ cdef class Region:
         cdef uintptr_t start = (first + PAGE - 1) // PAGE * PAGE
         cdef uintptr_t end = (first + <uintptr_t>length) // PAGE * PAGE
         cdef int failed
+        cdef object held = self.buffer
         if end <= start:
             return
-        self.pin()
         with nogil:
             failed = madvise(<void *>start, end - start, advice)
             if failed:
                 failed = errno
-        self.unpin()
         if failed:
             raise OSError(failed, "madvise failed")

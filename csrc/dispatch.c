@@ -1,0 +1,390 @@
+#include "dispatch.h"
+
+#include "bytes.h"
+#include "queue_unit.h"
+#include "record.h"
+
+#define DELAY_TOPIC "SCHEDULE_TOPIC_XXXX"
+#define KEY_SEPARATOR ' '
+#define HASH_STEP 0x9E3779B97F4A7C15ull /* 2^64 / golden ratio: spreads low entropy upwards */
+
+void dsp_init(struct dsp_table *table)
+{
+    memset(table, 0, sizeof *table);
+    table->first_arrived = table->last_arrived = -1;
+    table->resume_log_offset = -1;
+}
+
+uint32_t dsp_hash(const uint8_t *topic, size_t topic_size, int32_t queue_id)
+{
+    uint64_t hash = (uint64_t)(uint32_t)queue_id * HASH_STEP + topic_size, word;
+    for (; topic_size >= 8; topic += 8, topic_size -= 8) {
+        memcpy(&word, topic, sizeof word);
+        hash = (hash ^ word) * HASH_STEP;
+        hash ^= hash >> 32;
+    }
+    if (topic_size > 0) {
+        word = 0;
+        memcpy(&word, topic, topic_size);
+        hash = (hash ^ word) * HASH_STEP;
+        hash ^= hash >> 32;
+    }
+    hash *= HASH_STEP;
+    return (uint32_t)(hash >> 32);
+}
+
+static int is_slot_of(const struct dsp_slot *slot, uint32_t hash, const uint8_t *topic,
+                      size_t topic_size, int32_t queue_id)
+{
+    return slot->hash == hash && slot->queue_id == queue_id && slot->topic_size == topic_size &&
+           memcmp(slot->topic, topic, topic_size) == 0;
+}
+
+int32_t dsp_find(const struct dsp_table *table, const uint8_t *topic, size_t topic_size,
+                 int32_t queue_id)
+{
+    uint32_t hash = dsp_hash(topic, topic_size, queue_id);
+    size_t bucket = hash & table->bucket_mask;
+    int32_t slot;
+    if (table->buckets == NULL) {
+        return -1;
+    }
+    while ((slot = table->buckets[bucket]) >= 0) {
+        if (is_slot_of(&table->slots[slot], hash, topic, topic_size, queue_id)) {
+            return slot;
+        }
+        bucket = (bucket + 1) & table->bucket_mask;
+    }
+    return -1;
+}
+
+void dsp_enter(struct dsp_table *table, int32_t slot)
+{
+    size_t bucket = table->slots[slot].hash & table->bucket_mask;
+    while (table->buckets[bucket] >= 0) {
+        bucket = (bucket + 1) & table->bucket_mask;
+    }
+    table->buckets[bucket] = slot;
+}
+
+void dsp_rehash(struct dsp_table *table, int32_t *buckets, size_t count, int32_t slot_count)
+{
+    table->buckets = buckets;
+    table->bucket_mask = count - 1;
+    memset(buckets, 0xFF, count * sizeof *buckets); /* -1 everywhere */
+    for (int32_t slot = 0; slot < slot_count; slot++) {
+        if (table->slots[slot].topic != NULL) {
+            dsp_enter(table, slot);
+        }
+    }
+}
+
+/* Close the hole at `hole` by moving back the slots behind it that would not be found over it. */
+static void close_hole(struct dsp_table *table, size_t hole)
+{
+    size_t mask = table->bucket_mask, bucket = hole;
+    for (;;) {
+        size_t home;
+        int32_t slot;
+        bucket = (bucket + 1) & mask;
+        slot = table->buckets[bucket];
+        if (slot < 0) {
+            break;
+        }
+        home = table->slots[slot].hash & mask;
+        if (((bucket - home) & mask) >= ((bucket - hole) & mask)) {
+            table->buckets[hole] = slot;
+            hole = bucket;
+        }
+    }
+    table->buckets[hole] = -1;
+}
+
+static void forget_arrival(struct dsp_table *table, int32_t slot)
+{
+    int32_t before = -1, at = table->first_arrived;
+    while (at >= 0 && at != slot) {
+        before = at;
+        at = table->slots[at].next_arrived;
+    }
+    if (at < 0) {
+        return;
+    }
+    if (before < 0) {
+        table->first_arrived = table->slots[slot].next_arrived;
+    } else {
+        table->slots[before].next_arrived = table->slots[slot].next_arrived;
+    }
+    if (table->last_arrived == slot) {
+        table->last_arrived = before;
+    }
+}
+
+void dsp_remove(struct dsp_table *table, int32_t slot)
+{
+    size_t bucket = table->slots[slot].hash & table->bucket_mask;
+    while (table->buckets[bucket] != slot) {
+        bucket = (bucket + 1) & table->bucket_mask;
+    }
+    close_hole(table, bucket);
+    if (table->slots[slot].arrived) {
+        forget_arrival(table, slot);
+    }
+    memset(&table->slots[slot], 0, sizeof table->slots[slot]);
+}
+
+static void note_arrival(struct dsp_table *table, int32_t slot)
+{
+    struct dsp_slot *at = &table->slots[slot];
+    if (at->arrived) {
+        return;
+    }
+    at->arrived = 1;
+    at->next_arrived = -1;
+    if (table->last_arrived < 0) {
+        table->first_arrived = slot;
+    } else {
+        table->slots[table->last_arrived].next_arrived = slot;
+    }
+    table->last_arrived = slot;
+}
+
+int32_t dsp_take_arrival(struct dsp_table *table)
+{
+    int32_t slot = table->first_arrived;
+    if (slot < 0) {
+        return -1;
+    }
+    table->slots[slot].arrived = 0;
+    table->first_arrived = table->slots[slot].next_arrived;
+    if (table->first_arrived < 0) {
+        table->last_arrived = -1;
+    }
+    return slot;
+}
+
+/* What is known of the record at hand. */
+struct at_hand {
+    const uint8_t *topic;
+    size_t topic_size;
+    int64_t log_offset;
+    const struct rec_row *row;
+    struct rec_properties properties;
+};
+
+/* The level of a DELAY property, as Integer.parseInt reads it, -1 where it is no number. More than
+ * nine digits are above every level there can be. */
+static int64_t parse_level(struct rec_text text)
+{
+    int64_t level = 0;
+    size_t at = text.size > 0 && text.at[0] == '+';
+    if (at == text.size) {
+        return -1;
+    }
+    for (; at < text.size; at++) {
+        if (text.at[at] < '0' || text.at[at] > '9') {
+            return -1;
+        }
+        level = level > INT32_MAX ? level : level * 10 + (text.at[at] - '0');
+    }
+    return level;
+}
+
+/* Java hash of the tags, sign extended; the delivery time for the delay topic. */
+static int64_t tags_code_of(const struct dsp_table *table, const struct at_hand *hand)
+{
+    const struct rec_text tags = hand->properties.tags;
+    if (hand->properties.delay.at != NULL && table->delay_count > 0 &&
+        hand->topic_size == sizeof DELAY_TOPIC - 1 &&
+        memcmp(hand->topic, DELAY_TOPIC, sizeof DELAY_TOPIC - 1) == 0) {
+        int64_t level = parse_level(hand->properties.delay);
+        if (level > 0) {
+            size_t index = (uint64_t)level > table->delay_count ? table->delay_count - 1
+                                                                : (size_t)level - 1;
+            return (int64_t)((uint64_t)hand->row->store_timestamp_ms +
+                             (uint64_t)table->delays_ms[index]);
+        }
+    }
+    return tags.at == NULL ? 0 : (int32_t)idx_java_hash(0, tags.at, tags.size);
+}
+
+/* Write the record's unit unless it is there already. */
+static enum dsp_status put_unit(struct dsp_table *table, int32_t number,
+                                const struct at_hand *hand)
+{
+    struct dsp_slot *slot = &table->slots[number];
+    int64_t queue_offset = hand->row->queue_offset;
+    int64_t log_end = hand->log_offset + hand->row->size;
+    struct cq_unit unit;
+    int64_t index;
+
+    if (!slot->plain) {
+        return DSP_SPECIAL;
+    }
+    if (queue_offset < slot->max_offset || log_end <= slot->max_log_offset) {
+        return DSP_DONE;
+    }
+    if (queue_offset > slot->max_offset) {
+        return DSP_GAP;
+    }
+    index = queue_offset - slot->first_queue_offset;
+    if (slot->units == NULL || index < 0 || index >= slot->limit / CQ_UNIT) {
+        return DSP_NO_ROOM;
+    }
+    unit.log_offset = hand->log_offset;
+    unit.size = (int32_t)hand->row->size;
+    unit.tags_code = tags_code_of(table, hand);
+    cq_put(slot->units + index * CQ_UNIT, unit);
+    slot->max_offset = queue_offset + 1;
+    slot->max_log_offset = log_end;
+    if (slot->next_offset < slot->max_offset) {
+        slot->next_offset = slot->max_offset;
+    }
+    note_arrival(table, number);
+    return DSP_DONE;
+}
+
+/* The keys of one record, counted as they are put so that a full file can interrupt them. */
+struct key_run {
+    const struct idx_file *file;
+    const struct at_hand *hand;
+    uint32_t topic_hash; /* Java hash of "topic#", which every key goes on from */
+    uint32_t skip;       /* keys that the index already has */
+    uint32_t seen;
+};
+
+static int put_key(struct key_run *run, uint32_t java_hash)
+{
+    const struct at_hand *hand = run->hand;
+    if (run->seen >= run->skip && !idx_put(run->file, idx_key_hash(java_hash), hand->log_offset,
+                                           hand->row->store_timestamp_ms)) {
+        return 0;
+    }
+    run->seen++;
+    return 1;
+}
+
+static int put_text_key(struct key_run *run, struct rec_text text)
+{
+    return put_key(run, idx_java_hash(run->topic_hash, text.at, text.size));
+}
+
+static int put_words(struct key_run *run, struct rec_text text)
+{
+    const uint8_t *at = text.at, *end = text.at + text.size;
+    while (at < end) {
+        const uint8_t *stop = memchr(at, KEY_SEPARATOR, (size_t)(end - at));
+        struct rec_text word;
+        stop = stop ? stop : end;
+        word.at = at;
+        word.size = (size_t)(stop - at);
+        if (word.size > 0 && !put_text_key(run, word)) {
+            return 0;
+        }
+        at = stop + 1;
+    }
+    return 1;
+}
+
+static int put_keys(struct key_run *run)
+{
+    const struct rec_properties *properties = &run->hand->properties;
+    if (properties->uniq_key.at != NULL && !put_text_key(run, properties->uniq_key)) {
+        return 0;
+    }
+    if (properties->keys.at != NULL && !put_words(run, properties->keys)) {
+        return 0;
+    }
+    if (properties->tags.at != NULL) {
+        uint32_t hash = idx_java_hash(run->topic_hash, (const uint8_t *)"T#", 2);
+        return put_key(run, idx_java_hash(hash, properties->tags.at, properties->tags.size));
+    }
+    return 1;
+}
+
+static enum dsp_status put_index(struct dsp_table *table, const struct at_hand *hand)
+{
+    struct key_run run = {table->index, hand, 0, 0, 0};
+    int64_t end = idx_end_log_offset(table->index);
+    int resumed = table->resume_log_offset == hand->log_offset;
+
+    if ((hand->row->sys_flag & REC_SYS_TRANSACTION) == REC_SYS_ROLLBACK || hand->log_offset < end) {
+        return DSP_DONE;
+    }
+    if (hand->log_offset == end) {
+        /* Dispatched again after a crash: what RocketMQ would enter twice is counted instead. */
+        run.skip = idx_tail_of(table->index, end);
+    }
+    if (resumed && run.skip < table->resume_keys) {
+        run.skip = table->resume_keys;
+    }
+    run.topic_hash = idx_java_hash(0, hand->topic, hand->topic_size);
+    run.topic_hash = idx_java_hash(run.topic_hash, (const uint8_t *)"#", 1);
+    if (!put_keys(&run)) {
+        table->resume_log_offset = hand->log_offset;
+        table->resume_keys = run.seen;
+        return DSP_NO_INDEX;
+    }
+    if (resumed) {
+        table->resume_log_offset = -1;
+    }
+    return DSP_DONE;
+}
+
+static enum dsp_status dispatch_one(struct dsp_table *table, enum dsp_work work,
+                                    struct at_hand *hand, const uint8_t *log, int32_t *slot)
+{
+    const struct rec_row *row = hand->row;
+    int64_t transaction = row->sys_flag & REC_SYS_TRANSACTION;
+    enum dsp_status status;
+
+    hand->topic = log + row->topic_at;
+    hand->topic_size = (size_t)row->topic_size;
+    rec_find_properties(log + row->properties_at, (size_t)row->properties_size, &hand->properties);
+    if (work == DSP_QUEUES && transaction != REC_SYS_PREPARED && transaction != REC_SYS_ROLLBACK) {
+        *slot = dsp_find(table, hand->topic, hand->topic_size, (int32_t)row->queue_id);
+        status = *slot < 0 ? DSP_UNKNOWN : put_unit(table, *slot, hand);
+        if (status != DSP_DONE) {
+            return status;
+        }
+    }
+    return table->index == NULL ? DSP_DONE : put_index(table, hand);
+}
+
+void dsp_range(struct dsp_table *table, enum dsp_work work, const uint8_t *log, int64_t log_base,
+               size_t position, size_t end, struct dsp_stop *stop)
+{
+    struct rec_row row;
+    struct at_hand hand;
+    enum rec_reason reason;
+
+    memset(stop, 0, sizeof *stop);
+    stop->slot = -1;
+    stop->queue_offset = -1;
+    hand.row = &row;
+    for (; position < end; position += (size_t)row.size) {
+        enum rec_status parsed = rec_parse(log, position, end, REC_CHECK_NOTHING, &row, &reason);
+        if (parsed != REC_OK) {
+            stop->status = (enum dsp_status)parsed;
+            break;
+        }
+        hand.log_offset = log_base + (int64_t)position;
+        stop->slot = -1;
+        stop->status = dispatch_one(table, work, &hand, log, &stop->slot);
+        if (stop->status != DSP_DONE) {
+            stop->size = row.size;
+            stop->queue_offset = row.queue_offset;
+            break;
+        }
+        stop->store_timestamp_ms = row.store_timestamp_ms;
+        stop->count++;
+    }
+    if (stop->status == DSP_DONE) {
+        stop->slot = -1;
+    }
+    stop->position = position;
+}
+
+_Static_assert((int)DSP_BLANK == (int)REC_BLANK && (int)DSP_BAD == (int)REC_BAD &&
+                   (int)DSP_SHORT == (int)REC_SHORT,
+               "a parse that fails is the stop");

@@ -1,0 +1,112 @@
+/* From log records to queue units and index entries, once per byte (RocketMQ: ReputMessageService,
+ * CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex).
+ *
+ * A table of slots, one for each (topic, queue id), found through an open-addressing hash:
+ *
+ *     buckets (int32 slot or -1)      slots
+ *     +----+----+----+----+--         +---------------------------------------------------------+
+ *     | -1 |  3 | -1 |  0 |  ...  ->  | name, next units' memory, max offset, max log offset    |
+ *     +----+----+----+----+--         +---------------------------------------------------------+
+ *
+ * All memory is the caller's: slots, buckets (a power of two, at least twice the slots in use), the
+ * topics' bytes, and the mapped files. A slot keeps its number until it is removed.
+ *
+ * For one record, in this order:
+ *   1. parse (no CRC: whoever hands the range over vouches for it);
+ *   2. unless prepared or rolled back: the unit. It is skipped if the record's queue offset is
+ *      below the slot's max offset, or its end not above the slot's max log offset. So dispatching
+ *      a range twice does no harm;
+ *   3. if there is an index and the record is not rolled back nor before the end of the index file:
+ *      topic#UNIQ_KEY, topic#k for each k of KEYS, topic#T#TAGS (5.5.0). Entries that the file
+ *      already has for this record are not repeated.
+ * A stop leaves the table such that the same call goes on after the caller has done what it asks.
+ */
+#ifndef TURBOPUMP_DISPATCH_H
+#define TURBOPUMP_DISPATCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "hash_index.h"
+
+enum dsp_status {
+    DSP_DONE = 0,      /* position reached end */
+    DSP_BLANK = 1,     /* a filler: go on in the next file */
+    DSP_BAD = 2,       /* not a record */
+    DSP_SHORT = 3,     /* the range ends inside the record */
+    DSP_UNKNOWN = 4,   /* no slot for the record's queue */
+    DSP_NO_ROOM = 5,   /* the slot's memory does not hold the record's unit */
+    DSP_NO_INDEX = 6,  /* the index file is full */
+    DSP_GAP = 7,       /* the record's queue offset is beyond the slot's max offset */
+    DSP_SPECIAL = 8    /* the slot is not plain */
+};
+
+struct dsp_slot {
+    const uint8_t *topic; /* NULL: the slot is free */
+    size_t topic_size;
+    uint32_t hash;
+    int32_t queue_id;
+    uint8_t *units;             /* memory of the next units, NULL: none attached */
+    int64_t first_queue_offset; /* of the unit at units[0] */
+    int64_t limit;              /* bytes of units that may be written */
+    int64_t max_offset;         /* queue offset of the next unit */
+    int64_t max_log_offset;     /* end of the record of the last unit */
+    int64_t next_offset;        /* queue offset of the next append */
+    int32_t next_arrived;       /* list of slots that got units, see dsp_table */
+    uint8_t plain;
+    uint8_t arrived;
+};
+
+struct dsp_table {
+    struct dsp_slot *slots;
+    int32_t *buckets;
+    size_t bucket_mask; /* bucket count - 1 */
+    const int64_t *delays_ms; /* of the levels 1 .. delay_count, for SCHEDULE_TOPIC_XXXX */
+    size_t delay_count;
+    const struct idx_file *index; /* NULL: no index is kept */
+    int32_t first_arrived; /* -1: none */
+    int32_t last_arrived;
+    /* The record whose index entries a full file interrupted, and how many keys it has had. */
+    int64_t resume_log_offset; /* -1: none */
+    uint32_t resume_keys;
+};
+
+/* What dsp_range does beside the index. */
+enum dsp_work { DSP_INDEX_ONLY = 0, DSP_QUEUES = 1 };
+
+struct dsp_stop {
+    enum dsp_status status;
+    size_t position;            /* of the record that stopped it, or the end */
+    int32_t slot;               /* concerned, or -1 */
+    int64_t size;               /* of the record that stopped it, or 0 */
+    int64_t queue_offset;       /* of the record that stopped it, or -1 */
+    int64_t store_timestamp_ms; /* of the last record dispatched, 0 if none */
+    size_t count;               /* records dispatched */
+};
+
+/* An empty table without memory: no slots, no buckets, no index. */
+void dsp_init(struct dsp_table *table);
+
+uint32_t dsp_hash(const uint8_t *topic, size_t topic_size, int32_t queue_id);
+
+/* The slot of a queue, or -1. */
+int32_t dsp_find(const struct dsp_table *table, const uint8_t *topic, size_t topic_size,
+                 int32_t queue_id);
+
+/* Enter slots[slot], whose name and hash are set and whose queue is not yet there. */
+void dsp_enter(struct dsp_table *table, int32_t slot);
+
+/* Take slots[slot] out of the hash and the list of arrivals, and mark it free. */
+void dsp_remove(struct dsp_table *table, int32_t slot);
+
+/* Use buckets[0:count) from now on; enters the slots 0 .. slot_count - 1 that are not free. */
+void dsp_rehash(struct dsp_table *table, int32_t *buckets, size_t count, int32_t slot_count);
+
+/* The first slot of the list of arrivals, taken off it; -1 if it is empty. */
+int32_t dsp_take_arrival(struct dsp_table *table);
+
+/* Dispatch the records of log[position:end); log offset = log_base + position. */
+void dsp_range(struct dsp_table *table, enum dsp_work work, const uint8_t *log, int64_t log_base,
+               size_t position, size_t end, struct dsp_stop *stop);
+
+#endif

@@ -1,0 +1,303 @@
+"""Log to queues and index, once per byte, natively. The same code on masters, replicas, recovery.
+
+Owns the table of queues and their counters. It must never open, create or choose a file: it stops
+and says what it needs. Called by engine.dispatcher and engine.recovery, on the loop thread only.
+"""
+
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memset
+
+from turbopump.pyx.index cimport IndexFile, idx_file
+from turbopump.pyx.region cimport Region
+
+cdef extern from "dispatch.h" nogil:
+    enum dsp_status:
+        DSP_DONE
+        DSP_BLANK
+        DSP_BAD
+        DSP_SHORT
+        DSP_UNKNOWN
+        DSP_NO_ROOM
+        DSP_NO_INDEX
+        DSP_GAP
+        DSP_SPECIAL
+    enum dsp_work:
+        DSP_INDEX_ONLY
+        DSP_QUEUES
+    struct dsp_slot:
+        const uint8_t *topic
+        size_t topic_size
+        uint32_t hash
+        int32_t queue_id
+        uint8_t *units
+        int64_t first_queue_offset
+        int64_t limit
+        int64_t max_offset
+        int64_t max_log_offset
+        int64_t next_offset
+        uint8_t plain
+    struct dsp_table:
+        dsp_slot *slots
+        int32_t *buckets
+        size_t bucket_mask
+        const int64_t *delays_ms
+        size_t delay_count
+        const idx_file *index
+        int32_t first_arrived
+    struct dsp_stop:
+        dsp_status status
+        size_t position
+        int32_t slot
+        int64_t size
+        int64_t queue_offset
+        int64_t store_timestamp_ms
+        size_t count
+    void dsp_init(dsp_table *table)
+    uint32_t dsp_hash(const uint8_t *topic, size_t topic_size, int32_t queue_id)
+    int32_t dsp_find(const dsp_table *table, const uint8_t *topic, size_t topic_size,
+                     int32_t queue_id)
+    void dsp_enter(dsp_table *table, int32_t slot)
+    void dsp_remove(dsp_table *table, int32_t slot)
+    void dsp_rehash(dsp_table *table, int32_t *buckets, size_t count, int32_t slot_count)
+    int32_t dsp_take_arrival(dsp_table *table)
+    void dsp_range(dsp_table *table, dsp_work work, const uint8_t *log, int64_t log_base,
+                   size_t position, size_t end, dsp_stop *stop)
+
+DONE = <int>DSP_DONE
+BLANK_FOUND = <int>DSP_BLANK
+BAD_RECORD = <int>DSP_BAD
+SHORT = <int>DSP_SHORT
+UNKNOWN_QUEUE = <int>DSP_UNKNOWN
+NEEDS_ROOM = <int>DSP_NO_ROOM
+NEEDS_INDEX = <int>DSP_NO_INDEX
+QUEUE_GAP = <int>DSP_GAP
+SPECIAL = <int>DSP_SPECIAL
+
+cdef enum:
+    WITHOUT_GIL = 65536           # below this, giving up the GIL costs more than it gives
+    FIRST_SLOTS = 64
+    MAX_SLOTS = 1 << 24           # 2 GB of slots; a broker has thousands
+    MAX_DELAY_LEVELS = 1024       # RocketMQ has 18; messageDelayLevel may name more
+
+
+cdef class Stop:
+    """Where a dispatch stopped and why."""
+
+    cdef readonly int status
+    cdef readonly Py_ssize_t position, count
+    cdef readonly int32_t slot
+    cdef readonly int64_t size, queue_offset, store_timestamp_ms
+
+
+cdef class QueueTable:
+    """All queues of a store: (topic, queue id) -> slot with its write pointer and counters."""
+
+    cdef dsp_table table
+    cdef int32_t capacity         # slots and half the buckets
+    cdef int32_t used             # slots ever used: all below are free or taken
+    cdef readonly int count
+    cdef list names               # the topics' bytes, which the slots point to
+    cdef list held                # the buffers that the slots' units lie in
+    cdef list free
+    cdef IndexFile index
+    cdef int64_t delays_ms[MAX_DELAY_LEVELS]
+    cdef bint busy                # a dispatch runs without the GIL
+
+    def __cinit__(self):
+        dsp_init(&self.table)
+        self.names = []
+        self.held = []
+        self.free = []
+        self.table.delays_ms = self.delays_ms
+
+    def __dealloc__(self):
+        PyMem_Free(self.table.slots)
+        PyMem_Free(self.table.buckets)
+
+    cdef int alone(self) except -1:
+        if self.busy:
+            raise RuntimeError("the table is used by two threads")
+        return 0
+
+    cdef dsp_slot *at(self, Py_ssize_t slot) except NULL:
+        self.alone()
+        if slot < 0 or slot >= self.used or self.table.slots[slot].topic == NULL:
+            raise IndexError(f"no queue has slot {slot}")
+        return &self.table.slots[slot]
+
+    cdef int grow(self) except -1:
+        cdef int32_t capacity = self.capacity * 2 if self.capacity else FIRST_SLOTS
+        cdef void *slots
+        cdef void *buckets
+        if capacity > MAX_SLOTS:
+            raise MemoryError(f"more than {MAX_SLOTS} queues")
+        slots = PyMem_Realloc(self.table.slots, <size_t>capacity * sizeof(dsp_slot))
+        if slots == NULL:
+            raise MemoryError
+        self.table.slots = <dsp_slot *>slots
+        buckets = PyMem_Realloc(self.table.buckets, <size_t>capacity * 2 * sizeof(int32_t))
+        if buckets == NULL:
+            raise MemoryError
+        self.capacity = capacity
+        dsp_rehash(&self.table, <int32_t *>buckets, <size_t>capacity * 2, self.used)
+        return 0
+
+    def find(self, bytes topic not None, int32_t queue_id) -> int:
+        """The slot, or -1."""
+        return dsp_find(&self.table, <const uint8_t *><const char *>topic, <size_t>len(topic),
+                        queue_id)
+
+    def add(self, bytes topic not None, int32_t queue_id, bint plain=True) -> int:
+        """The slot of the queue, a new one if it has none; a slot's number may be used again after
+        `remove`. Records of a queue that is not plain stop the dispatch with SPECIAL."""
+        cdef int32_t number = self.find(topic, queue_id)
+        cdef dsp_slot *slot
+        self.alone()
+        if number >= 0:
+            self.table.slots[number].plain = plain
+            return number
+        if self.free:
+            number = self.free.pop()
+            self.names[number] = topic
+        else:
+            if self.used == self.capacity:
+                self.grow()
+            number = self.used
+            self.used += 1
+            self.names.append(topic)
+            self.held.append(None)
+        slot = &self.table.slots[number]
+        memset(slot, 0, sizeof(dsp_slot))
+        slot.topic = <const uint8_t *><const char *>topic
+        slot.topic_size = <size_t>len(topic)
+        slot.queue_id = queue_id
+        slot.hash = dsp_hash(slot.topic, slot.topic_size, queue_id)
+        slot.plain = plain
+        dsp_enter(&self.table, number)
+        self.count += 1
+        return number
+
+    def remove(self, int32_t slot) -> None:
+        """Forget the queue; its memory is detached."""
+        self.at(slot)
+        dsp_remove(&self.table, slot)
+        self.names[slot] = None
+        self.held[slot] = None
+        self.free.append(slot)
+        self.count -= 1
+
+    def name(self, int32_t slot) -> tuple[bytes, int]:
+        """(topic, queue id)."""
+        cdef dsp_slot *at = self.at(slot)
+        return self.names[slot], at.queue_id
+
+    def attach(
+        self, int32_t slot, Region region, int64_t first_queue_offset, int64_t limit
+    ) -> None:
+        """Where the next units go; None detaches (the file was closed).
+
+        The region's buffer stays exported until another one is attached.
+        """
+        cdef dsp_slot *at = self.at(slot)
+        if region is None:
+            at.units = NULL
+            self.held[slot] = None
+            return
+        if first_queue_offset < 0:
+            raise ValueError(f"queue offset {first_queue_offset}")
+        at.units = region.writing(0, limit)
+        at.first_queue_offset = first_queue_offset
+        at.limit = limit
+        self.held[slot] = region.buffer
+
+    def max_offset(self, int32_t slot) -> int:
+        """Units dispatched: the queue offset of the next unit."""
+        return self.at(slot).max_offset
+
+    def max_log_offset(self, int32_t slot) -> int:
+        """End (offset + size) of the last unit's record; records below it are skipped."""
+        return self.at(slot).max_log_offset
+
+    def set_progress(self, int32_t slot, int64_t max_offset, int64_t max_log_offset) -> None:
+        """Set both counters, as recovery and truncation find them."""
+        cdef dsp_slot *at = self.at(slot)
+        at.max_offset = max_offset
+        at.max_log_offset = max_log_offset
+
+    def next_offset(self, int32_t slot) -> int:
+        """The queue offset the next append gets (RocketMQ: topicQueueTable).
+
+        Dispatch raises it to max_offset, so that it follows on a replica.
+        """
+        return self.at(slot).next_offset
+
+    def set_next_offset(self, int32_t slot, int64_t queue_offset) -> None:
+        """Set it, after an append or a truncation."""
+        self.at(slot).next_offset = queue_offset
+
+    def set_delay_levels(self, list delays_ms not None) -> None:
+        """For SCHEDULE_TOPIC_XXXX the tags code is the delivery time (store.md 6.3)."""
+        self.alone()
+        if len(delays_ms) > MAX_DELAY_LEVELS:
+            raise ValueError(f"more than {MAX_DELAY_LEVELS} delay levels")
+        self.table.delay_count = 0
+        for i, delay_ms in enumerate(delays_ms):
+            self.delays_ms[i] = delay_ms
+        self.table.delay_count = <size_t>len(delays_ms)
+
+    def set_index(self, IndexFile index) -> None:
+        """The index file that keys go to; None: no index is kept."""
+        self.alone()
+        self.index = index
+
+    def dispatch(
+        self, Region log not None, int64_t log_base, Py_ssize_t position, Py_ssize_t end,
+        *, bint queues=True
+    ) -> Stop:
+        """Dispatch the records of log[position:end); log offset = log_base + position.
+
+        queues=False does the index alone: for a record whose units the caller wrote (SPECIAL).
+        """
+        cdef const uint8_t *memory
+        cdef dsp_stop stop
+        cdef dsp_work work = DSP_QUEUES if queues else DSP_INDEX_ONLY
+        cdef Stop result = Stop.__new__(Stop)
+        cdef object held = log.buffer
+        cdef object held_index = None
+        self.alone()
+        log.reading(position, end - position)
+        memory = log.memory
+        self.table.index = NULL
+        if self.index is not None:
+            self.table.index = self.index.writing()
+            held_index = self.index.region.buffer
+        if end - position < WITHOUT_GIL:
+            dsp_range(&self.table, work, memory, log_base, <size_t>position, <size_t>end, &stop)
+        else:
+            self.busy = True
+            with nogil:
+                dsp_range(&self.table, work, memory, log_base, <size_t>position, <size_t>end,
+                          &stop)
+            self.busy = False
+        result.status = stop.status
+        result.position = <Py_ssize_t>stop.position
+        result.count = <Py_ssize_t>stop.count
+        result.slot = stop.slot
+        result.size = stop.size
+        result.queue_offset = stop.queue_offset
+        result.store_timestamp_ms = stop.store_timestamp_ms
+        return result
+
+    def take_arrivals(self) -> list[int]:
+        """Slots that got units since the last call, each once."""
+        cdef list arrived = []
+        cdef int32_t slot
+        if self.table.first_arrived < 0:
+            return arrived
+        self.alone()
+        slot = dsp_take_arrival(&self.table)
+        while slot >= 0:
+            arrived.append(slot)
+            slot = dsp_take_arrival(&self.table)
+        return arrived

@@ -6,6 +6,7 @@ after any crash a message is delivered at least once. Called by node.py every ti
 """
 
 import logging
+import re
 from typing import Any
 
 from turbopump.broker.config import ConfigError
@@ -26,6 +27,7 @@ FILE_NAME = "delayOffset.json"
 MAX_PER_STEP = 256
 """Messages of all levels delivered by one step, some 10 ms: sends and pulls come in between."""
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+_INT = re.compile(r"[0-9]{1,9}", re.ASCII)  # of a queue id
 
 
 class DelayedMessages:
@@ -88,6 +90,10 @@ class DelayedMessages:
         self._safe = self._candidate[0]
         self._candidate = None
         return self._to_json(self._safe)
+
+    def save_failed(self) -> None:
+        """What `take_save` gave is not on disk: the next interval tries again."""
+        self._safe = {}
 
     def save(self) -> None:
         """Write the progress now; the caller has flushed the store (a clean stop)."""
@@ -157,7 +163,7 @@ def _delivered(record: Record) -> Message | None:
     """
     properties = decode_properties(record.properties)
     topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
-    if not topic or topic == _HALF_TOPIC or not (queue.isascii() and queue.isdigit()):
+    if not topic or topic == _HALF_TOPIC or not _INT.fullmatch(queue):
         return None
     properties.pop(names.CRC32, None)
     return Message(

@@ -142,6 +142,10 @@ class OffsetTable:
         self._saved_commits = self._commits
         return self.to_json()
 
+    def save_failed(self) -> None:
+        """What `take_changes` gave is not on disk: give it again."""
+        self._saved_commits = -1
+
     def save(self) -> None:
         """Write consumerOffset.json now."""
         self._saved_commits = self._commits

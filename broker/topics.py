@@ -84,8 +84,11 @@ class TopicTable:
         self._made_at_start: set[str] = set()
         self.data_version = DataVersion()
 
-    def load(self, now_ms: int) -> None:
-        """Read topics.json and add what a broker has at start (store.md 22); raises ConfigError."""
+    def load(self) -> None:
+        """Read topics.json; writes nothing, another broker may still hold the store.
+
+        Raises ConfigError.
+        """
         saved = self._files.load(FILE_NAME)
         if saved is not None:
             try:
@@ -93,6 +96,9 @@ class TopicTable:
             except BadBody as error:
                 raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
             self._topics, self.data_version = configs.topic_config_table, configs.data_version
+
+    def add_boot_topics(self, now_ms: int) -> None:
+        """Make the topics a broker has at start (store.md 22), where they are missing."""
         topics = dict(self._topics)
         self._add_boot_topics(topics)
         if topics != self._topics:

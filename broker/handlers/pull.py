@@ -8,7 +8,6 @@ record or block: a pull without messages is left with `holds`. Called by the dis
 from dataclasses import dataclass
 from functools import partial
 
-from turbopump.broker.consumers import BROADCASTING
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.groups import FORBIDDEN_READ
 from turbopump.broker.pull_holds import Hold
@@ -27,6 +26,7 @@ from turbopump.net.wire.headers.pull import (
     PullMessageRequest,
     PullMessageResponse,
 )
+from turbopump.net.wire.heartbeat import BROADCASTING
 from turbopump.net.wire.subscription import SubscriptionData, parse_subscription
 
 MAX_SUSPEND_MS = 120_000
@@ -139,8 +139,8 @@ class _Pull:
         answer = self._reset(allowed)
         if answer is None:
             result = self._result(hold.queue_offset, allowed)
-            refused = result.status is ReadStatus.NO_MATCHED_MESSAGE
-            if refused and not final and result.next_queue_offset >= result.max_queue_offset:
+            filtered = result.status is ReadStatus.NO_MATCHED_MESSAGE
+            if filtered and not final and result.next_queue_offset >= result.max_queue_offset:
                 # Nothing for this filter: wait on from here rather than wake the client for it.
                 hold.queue_offset = result.next_queue_offset
                 return False

@@ -1,0 +1,390 @@
+"""One broker process: the only place with a clock, a loop, files, sockets and a seed.
+
+Owns start and stop and the timers between them. It must never know what a request means: the
+handlers do. Called by the CLI, cluster.py and integration tests.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Sequence
+
+from turbopump.broker.config import BrokerConfig
+from turbopump.broker.consumers import ConsumerTable
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.delay import FILE_NAME as DELAY_FILE
+from turbopump.broker.delay import DelayedMessages
+from turbopump.broker.groups import GroupTable
+from turbopump.broker.handlers import (
+    admin_broker,
+    admin_groups,
+    admin_offsets,
+    admin_topics,
+    clients,
+    locks,
+    offsets,
+    pull,
+    query,
+    send,
+    send_back,
+)
+from turbopump.broker.locks import QueueLocks
+from turbopump.broker.offsets import FILE_NAME as OFFSETS_FILE
+from turbopump.broker.offsets import OffsetTable
+from turbopump.broker.producers import ProducerTable
+from turbopump.broker.pull_holds import PullHolds
+from turbopump.broker.registration import NameServerState, Registration, Work
+from turbopump.broker.statistics import SAMPLE_INTERVAL_MS, BrokerStatistics
+from turbopump.broker.topics import TopicTable
+from turbopump.engine.config_files import ConfigFiles
+from turbopump.engine.files import Files, RealFiles
+from turbopump.engine.flush import DiskThreads
+from turbopump.engine.later import Later
+from turbopump.engine.store import Store
+from turbopump.net.transport.client import Client
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.transport.options import ServerOptions
+from turbopump.net.transport.server import Server
+from turbopump.net.transport.tls import TlsError
+from turbopump.net.wire.hosts import join, pack_ip
+from turbopump.net.wire.java_properties import format_properties
+from turbopump.net.wire.message_id import UniqueIds
+
+_log = logging.getLogger(__name__)
+
+TICK_MS = 100
+"""Pace of the store's policy, the deadlines of long polls and the delay levels."""
+DELAY_PAUSE_MS = 2
+"""Between two steps of a backlog of delayed messages: sends and pulls come in between."""
+FIRST_REGISTRATION_MS = 1_000
+"""How long `start` waits for name servers; they are told later, too, but then clients may ask
+before."""
+UNREGISTER_MS = 1_000
+"""A stop waits no longer than this for name servers."""
+VIP_DISTANCE = 2  # the VIP port is listenPort - 2 (MixAll.brokerVIPChannel)
+_FAMILIES = (
+    send, send_back, pull, offsets, clients, locks, query, admin_topics, admin_groups,
+    admin_offsets, admin_broker,
+)  # fmt: skip
+
+
+class StartError(Exception):
+    """The broker cannot start; the message is one sentence for the operator."""
+
+
+class BrokerNode:
+    """A broker on the running loop.
+
+    `seed` makes its random choices repeatable, `now_ms` is its wall clock.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        files: Files | None = None,
+        seed: int | None = None,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self._config = config
+        self._files: Files = files or RealFiles()
+        self._random = random.Random(seed)
+        self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
+        self._config_files = ConfigFiles(self._files, f"{config.store.root}/config")
+        self._topics = TopicTable(config, self._config_files)
+        self._client = Client(self._now_ms)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._saving: set[str] = set()
+        self._due_ms: dict[str, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._register_soon: asyncio.Handle | None = None
+        self._address = ""
+        self._loop: asyncio.AbstractEventLoop
+        self._disk: DiskThreads
+        self._store: Store
+        self._registration: Registration
+        self._server: Server
+        self.context: BrokerContext
+
+    @property
+    def address(self) -> str:
+        """`ip:port` clients connect to and name servers hand out; known after `start`."""
+        return self._address
+
+    async def start(self) -> None:
+        """Open the store, serve, and be known to the name servers that answer.
+
+        Raises StartError, ConfigError or StoreError; then nothing runs and nothing was lost.
+        """
+        self._loop = asyncio.get_running_loop()
+        if not self._config.broker_ip1:
+            self._config.broker_ip1 = _local_ip()
+        self._disk = DiskThreads(self._loop.call_soon_threadsafe)
+        try:
+            await self._open_store()
+            try:
+                self._build()
+                await self._listen()
+            except BaseException:
+                self._store.close(self._now_ms())
+                raise
+        except BaseException:
+            self._disk.close()
+            raise
+        _log.info("broker %s serves at %s", self._config.broker_name, self._address)
+        self._tick()
+        await self._first_registration()
+
+    async def stop(self) -> None:
+        """Leave the name servers, answer who waits, write everything down."""
+        self.context.shutting_down = True
+        await self._unregister()
+        self.context.holds.release_all()
+        await self._server.stop()
+        for handle in (self._timer, self._register_soon):
+            if handle is not None:
+                handle.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.close()
+        try:
+            self._store.close(self._now_ms())
+            # After the store: a progress must not be ahead of the deliveries behind it.
+            self.context.delay.save()
+        finally:
+            self._disk.close()  # waits for a save of the offsets that is under way
+            self.context.offsets.save()
+        _log.info("broker %s stopped", self._config.broker_name)
+
+    async def _open_store(self) -> None:
+        _log.info("opening the store at %s", self._config.store.root)
+        self._topics.load()  # recovery asks which topics hold batches
+        # In a thread: recovery of a big store takes minutes, and signals must be heard meanwhile.
+        self._store = await asyncio.to_thread(
+            Store.open,
+            self._files,
+            self._config.store,
+            self._disk,
+            self._now_ms(),
+            delay_levels_ms=self._config.delay_levels_ms,
+            is_batch_topic=self._topics.is_batch,
+        )
+
+    def _build(self) -> None:
+        """Load the tables and tie the parts together."""
+        config, files, now_ms = self._config, self._config_files, self._now_ms()
+        ip = pack_ip(config.broker_ip1, 0)[:-4]
+        self.context = context = BrokerContext(
+            config=config,
+            store=self._store,
+            topics=self._topics,
+            groups=GroupTable(config, files),
+            offsets=OffsetTable(files, config.consumer_offset_update_version_step),
+            consumers=ConsumerTable(),
+            producers=ProducerTable(),
+            locks=QueueLocks(),
+            holds=PullHolds(self._wake_holds),
+            delay=DelayedMessages(
+                self._store, files, config.delay_levels_ms, config.delay_offset_update_version_step
+            ),
+            statistics=BrokerStatistics(),
+            random=self._random,
+            unique_ids=UniqueIds(ip, os.getpid(), self._random.getrandbits(32), self._now_ms),
+            started_ms=now_ms,
+            address="",
+            store_host=b"",
+            register_topics=self._register_topics,
+            save_config=self._save_config,
+        )
+        context.topics.add_boot_topics(now_ms)
+        context.groups.load(now_ms)
+        context.offsets.load()
+        context.delay.load()
+        context.offsets.on_reset = context.holds.touch
+        self._store.on_arrival(context.holds.arrived)
+
+    async def _listen(self) -> None:
+        config = self._config
+        table = Dispatcher()
+        for family in _FAMILIES:
+            family.register(table, self.context)
+        options = ServerOptions(
+            idle_timeout_ms=config.server_channel_max_idle_seconds * 1000, tls=config.tls
+        )
+        self._server = Server(table, options, self._now_ms)
+        host = config.bind_address
+        try:
+            port = await self._server.start(host, config.listen_port)
+            # Nothing is read before control returns to the loop: no handler sees the empty host.
+            self._address = self.context.address = join(config.broker_ip1, port)
+            self.context.store_host = pack_ip(config.broker_ip1, port)
+            if config.vip_port_enable and config.listen_port > VIP_DISTANCE:
+                await self._server.start(host, config.listen_port - VIP_DISTANCE)
+        except (OSError, TlsError) as error:
+            await self._server.stop()
+            raise StartError(_why_not(host, config.listen_port, error)) from None
+        self._registration = Registration(config, self._topics, self._address)
+        self._topics.on_change = self._announce
+
+    def _wake_holds(self) -> None:
+        self._loop.call_soon(self.context.holds.sweep)
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
+        now_ms = self._now_ms()
+        context, config = self.context, self._config
+        for work in (self._store.tick, context.holds.tick):
+            _guarded(work, now_ms)
+        _guarded(self._deliver_delayed, now_ms)
+        self._register_due()
+        self._every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, now_ms, self._housekeep)
+        self._every("statistics", SAMPLE_INTERVAL_MS, now_ms, self._sample)
+        interval_ms = config.flush_consumer_offset_interval_ms
+        self._every("offsets", interval_ms, now_ms, self._save_offsets)
+        interval_ms = config.flush_delay_offset_interval_ms
+        self._every("delay", interval_ms, now_ms, lambda _: context.delay.begin_save())
+        self._save_delay()
+
+    def _every(
+        self, name: str, interval_ms: int, now_ms: int, work: Callable[[int], object]
+    ) -> None:
+        """Run `work` once an interval; the first time one interval after the start."""
+        due_ms = self._due_ms.setdefault(name, now_ms + interval_ms)
+        # A clock set back must not stop housekeeping until it has caught up.
+        if now_ms >= due_ms or due_ms - now_ms > interval_ms:
+            self._due_ms[name] = now_ms + interval_ms
+            _guarded(work, now_ms)
+
+    def _housekeep(self, now_ms: int) -> None:
+        clients.housekeeping(self.context, now_ms)
+
+    def _sample(self, now_ms: int) -> None:
+        self.context.statistics.puts(self._store.statistics.put_count_by_topic)
+        self.context.statistics.sample(now_ms)
+
+    def _deliver_delayed(self, now_ms: int) -> None:
+        if self.context.delay.step(now_ms) and not self.context.shutting_down:
+            self._loop.call_later(DELAY_PAUSE_MS / 1000, self._deliver_more)
+
+    def _deliver_more(self) -> None:
+        if not self.context.shutting_down:
+            _guarded(self._deliver_delayed, self._now_ms())
+
+    def _save_offsets(self, _now_ms: int) -> None:
+        if OFFSETS_FILE not in self._saving:
+            changes = self.context.offsets.take_changes()
+            if changes is not None:
+                self._save(OFFSETS_FILE, changes, self.context.offsets.save_failed)
+
+    def _save_delay(self) -> None:
+        if DELAY_FILE not in self._saving:
+            progress = self.context.delay.take_save()
+            if progress is not None:
+                self._save(DELAY_FILE, progress, self.context.delay.save_failed)
+
+    def _save(self, name: str, value: object, failed: Callable[[], None]) -> None:
+        """Write a config file on a disk thread; the same file is never written twice at once."""
+        self._saving.add(name)
+
+        def done(result: OSError | None) -> None:
+            self._saving.discard(name)
+            if isinstance(result, OSError):
+                _log.error("%s could not be saved: %s", name, result)
+                failed()
+
+        self._disk.submit(lambda: self._config_files.save(name, value), done)
+
+    def _save_config(self) -> None:
+        """Write the configuration back to its file, the one before as .bak (as RocketMQ does)."""
+        path = self._config.path
+        if not path:
+            return
+        text = format_properties(self._config.values())
+        self._files.write(f"{path}.tmp", text.encode())
+        self._files.sync(f"{path}.tmp")
+        if self._files.exists(path):
+            self._files.rename(path, f"{path}.bak")
+        self._files.rename(f"{path}.tmp", path)
+        self._files.sync_folder(os.path.dirname(path) or ".")
+
+    def _register_topics(self, names: Sequence[str]) -> Later[None]:
+        told = self._registration.changed(names, self._now_ms())
+        if self._register_soon is None:
+            # Soon, not now: a handler's changes of one moment go in one registration.
+            self._register_soon = self._loop.call_soon(self._register_due)
+        return told
+
+    def _announce(self, names: list[str]) -> None:
+        self._register_topics(names)  # nobody waits: a send that made a topic is answered at once
+
+    def _register_due(self) -> None:
+        self._register_soon = None
+        if self.context.shutting_down:
+            return
+        for server in self._registration.servers:
+            work = server.take(self._now_ms())
+            if work is not None:
+                task = self._loop.create_task(self._register(server, work))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _register(self, server: NameServerState, work: Work) -> None:
+        ok = False
+        try:
+            request = self._registration.request(work)
+            timeout_ms = self._config.register_broker_timeout_ms
+            answer = await self._client.call(server.address, request, timeout_ms)
+            ok = self._registration.take_answer(answer, self._now_ms())
+            reason = answer.remark or str(answer.code)
+        except (RemotingError, OSError) as error:
+            reason = str(error)
+        finally:
+            server.answered(work, ok, self._now_ms())
+        if not ok:
+            _log.warning("not registered at name server %s: %s", server.address, reason)
+        self._register_due()
+
+    async def _first_registration(self) -> None:
+        """Until each name server was asked once; a slow one is not waited for long."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=FIRST_REGISTRATION_MS / 1000)
+
+    async def _unregister(self) -> None:
+        async def leave(address: str) -> None:
+            try:
+                request = self._registration.unregister_request()
+                await self._client.call(address, request, UNREGISTER_MS)
+            except RemotingError as error:
+                _log.info("name server %s was not told of the stop: %s", address, error)
+
+        await asyncio.gather(*(leave(server.address) for server in self._registration.servers))
+
+
+def _guarded(work: Callable[[int], object], now_ms: int) -> None:
+    """One timer's failure must not stop the others: the store has to be flushed."""
+    try:
+        work(now_ms)
+    except Exception:
+        _log.exception("%s failed", getattr(work, "__qualname__", work))
+
+
+def _why_not(host: str, port: int, error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return f"port {port} (or {port - VIP_DISTANCE}, its VIP port) is in use at {host}"
+    return f"cannot listen on {host}:{port}: {error}"
+
+
+def _local_ip() -> str:
+    """The address others reach this machine at; the loopback address if it has no other."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # chooses a route; nothing is sent
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

@@ -4,7 +4,7 @@ Owns the shapes and their JSON (`to_json`), nothing else: no call, no formatting
 by net/client/admin.py, which fills them, and by the CLI, which prints them.
 """
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from turbopump.net.client.messages import ReceivedMessage
@@ -12,7 +12,7 @@ from turbopump.net.client.messages import ReceivedMessage
 
 def plain(value: object) -> Any:
     """`value` as JSON-ready dicts, lists, numbers and texts; bytes are not accepted."""
-    if hasattr(value, "to_json") and not isinstance(value, type):
+    if isinstance(value, Result | ReceivedMessage):
         return value.to_json()
     if isinstance(value, dict):
         return {str(key): plain(member) for key, member in value.items()}
@@ -21,14 +21,12 @@ def plain(value: object) -> Any:
     return value
 
 
+@dataclass(frozen=True, slots=True)
 class Result:
     """Base of every result: the members under their own names."""
 
-    __slots__ = ()
-
     def to_json(self) -> dict[str, Any]:
         """The result as JSON-ready data: member name to value, nested results likewise."""
-        assert is_dataclass(self)
         return {member.name: plain(getattr(self, member.name)) for member in fields(self)}
 
 
@@ -170,8 +168,11 @@ class QueueProgress(Result):
 
     def to_json(self) -> dict[str, Any]:
         """The members and the two differences."""
-        return {**super(QueueProgress, self).to_json(), "diff": self.diff,
-                "inflight": self.inflight}
+        return {
+            **super(QueueProgress, self).to_json(),
+            "diff": self.diff,
+            "inflight": self.inflight,
+        }
 
 
 @dataclass(frozen=True, slots=True)

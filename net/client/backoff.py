@@ -1,0 +1,43 @@
+"""How long to wait after a failure.
+
+Owns the waiting rules of pulls and sends. It must never wait itself. Called by the pull loops and
+the producer.
+"""
+
+from turbopump.net.client.errors import BrokerError
+from turbopump.net.wire.codes import ResponseCode
+
+FIRST_MS = 100
+"""First wait after a lost connection: a failover takes a few tenths of a second."""
+
+LONGEST_MS = 3000
+"""Longest wait: RocketMQ's pullTimeDelayMillsWhenException."""
+
+FLOW_CONTROL_MS = 20
+"""RocketMQ's wait after FLOW_CONTROL (DefaultMQPushConsumerImpl)."""
+
+_SUBSCRIPTION_CODES = (
+    ResponseCode.SUBSCRIPTION_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_NOT_LATEST,
+)
+
+
+def needs_heartbeat(error: Exception) -> bool:
+    """Whether the broker does not know our (newest) subscription: a heartbeat repairs it."""
+    return isinstance(error, BrokerError) and error.code in _SUBSCRIPTION_CODES
+
+
+def wait_ms(error: Exception, failures: int) -> int:
+    """Wait before the next try after `failures` (1 or more) failures in a row.
+
+    Doubles from FIRST_MS to LONGEST_MS, except for answers that say what is wrong: a missing
+    subscription is cured by the heartbeat sent in between, flow control passes at once, and
+    other refusals (permission, unknown topic) do not pass within a second.
+    """
+    assert failures > 0, "a wait without a failure"
+    if isinstance(error, BrokerError):
+        if error.code == ResponseCode.FLOW_CONTROL:
+            return FLOW_CONTROL_MS
+        if error.code not in _SUBSCRIPTION_CODES:
+            return min(LONGEST_MS, 1000 * failures)
+    return int(min(LONGEST_MS, FIRST_MS << min(failures - 1, 10)))

@@ -1,0 +1,35 @@
+"""What can go wrong in the client, as exceptions a program can tell apart.
+
+Owns the exception classes above the transport's RemotingError. It must never import the shells.
+Called by every module of net/client.
+"""
+
+
+class ClientError(Exception):
+    """The request cannot be made, or what was asked for does not exist."""
+
+
+class RouteNotFound(ClientError):
+    """No name server knows a usable route of the topic."""
+
+
+class NoWritableQueue(RouteNotFound):
+    """The topic is there, but for the moment no master takes messages for it."""
+
+
+class ClientClosed(ClientError):
+    """The producer, consumer or admin client is not started, or is closed."""
+
+
+class BrokerError(ClientError):
+    """A broker or name server answered with an error code.
+
+    `code` is RocketMQ's response code (remoting/protocol/ResponseCode), `remark` its text,
+    `address` who said so.
+    """
+
+    def __init__(self, code: int, remark: str | None, address: str) -> None:
+        super().__init__(f"{address} answered {code}: {remark or 'no remark'}")
+        self.code = code
+        self.remark = remark or ""
+        self.address = address

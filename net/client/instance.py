@@ -1,0 +1,354 @@
+"""One client of a cluster: connections, routes, heartbeats, and the requests brokers send us.
+
+Owns the one transport Client, the route cache, the client id and the background tasks that
+producers and consumers share. It must never know how messages are sent or consumed. Called by
+Producer, Consumer, PullConsumer and Admin, each of which makes one of its own unless it is given
+one to share.
+"""
+
+import asyncio
+import itertools
+import logging
+import os
+import time
+from collections.abc import Collection, Sequence
+from typing import Any, Final, Protocol
+
+from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError
+from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.routes import BrokerTable, TopicRoute, interpret, provisional
+from turbopump.net.client.sending import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUES
+from turbopump.net.client.tasks import TaskSet
+from turbopump.net.transport.client import Client
+from turbopump.net.transport.dispatcher import Answer, Dispatcher, Handler
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire import hosts
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Body, Command, new_request, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.clients import (
+    NotifyConsumerIdsChangedRequest,
+    UnregisterClientRequest,
+)
+from turbopump.net.wire.headers.routes import GetRouteInfoRequest
+from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from turbopump.net.wire.route import TopicRouteData
+
+log = logging.getLogger(__name__)
+
+TOPICS_MAX: Final = 10_000
+"""Topics whose routes are kept and refreshed; beyond it the least recently used goes."""
+
+ROUTE_AGE_MIN_MS: Final = 100
+"""A route younger than this is not asked for again: many senders fail at once in a failover."""
+
+UNREGISTER_TIMEOUT_MS: Final = 1000
+"""Leaving is a courtesy: a broker that does not answer must not hold up `close`."""
+
+_serial = itertools.count()
+
+
+class Member(Protocol):
+    """A consumer of a group, as the instance sees it."""
+
+    group: str
+
+    def heartbeat_data(self) -> ConsumerData:
+        """What heartbeats say about the group."""
+
+    def topics(self) -> Collection[str]:
+        """The topics whose routes the member needs."""
+
+    def wake(self) -> None:
+        """The members of the group, or a route, changed: share the queues out anew."""
+
+    def answer(self, request: Command, now_ms: int) -> Answer:
+        """Answer 220, 221, 307 or 309 from a broker."""
+
+
+class _Topic:
+    """A cached route; the lock lets one request at a time ask for it."""
+
+    __slots__ = ("asked_ms", "lock", "route")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.route: TopicRoute | None = None
+        self.asked_ms = 0
+
+
+class Instance:
+    """A client of one cluster of name servers, shared by any number of producers and consumers.
+
+    Args:
+        namesrv: addresses "host:port"; the first that answers is used until it fails.
+        options: intervals and timeouts.
+    """
+
+    def __init__(self, namesrv: Sequence[str], options: ClientOptions | None = None) -> None:
+        if not namesrv:
+            raise ClientError("at least one name server address is needed")
+        self.namesrv = list(namesrv)
+        self.options = options or ClientOptions()
+        self.brokers = BrokerTable()
+        self.tasks = TaskSet()
+        self.client_id = ""
+        self.ip = "127.0.0.1"
+        self._client: Client | None = None
+        self._users = 0
+        self._starting = asyncio.Lock()
+        self._heartbeats = asyncio.Lock()
+        self._topics: dict[str, _Topic] = {}
+        self._producers: dict[str, int] = {}
+        self._members: dict[str, Member] = {}
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds of the client's clock."""
+        return self.options.now_ms()
+
+    async def acquire(self) -> None:
+        """Start with the first user; each `acquire` needs a `release`."""
+        async with self._starting:
+            if self._users == 0:
+                await self._start()
+            self._users += 1
+
+    async def release(self) -> None:
+        """Close the connections with the last user."""
+        async with self._starting:
+            assert self._users > 0, "released more often than acquired"
+            self._users -= 1
+            if self._users == 0:
+                await self.tasks.cancel()
+                client, self._client = self._client, None
+                assert client is not None
+                await client.close()
+
+    async def call(self, address: str, request: Command, timeout_ms: int = 0) -> Command:
+        """Send a request and wait for its answer, whatever its code.
+
+        Raises RemotingError when there is none within `timeout_ms` (0: the option's value).
+        """
+        if self._client is None:
+            raise ClientClosed("the client is not started, or is closed")
+        return await self._client.call(address, request, timeout_ms or self.options.timeout_ms)
+
+    async def ask(
+        self,
+        address: str,
+        code: int,
+        header: Any = None,
+        body: Body = b"",
+        *,
+        timeout_ms: int = 0,
+        fields: dict[str, str] | None = None,
+    ) -> Command:
+        """Like `call`; raises BrokerError for every code but SUCCESS."""
+        request = new_request(code, header, body, fields=fields)
+        answer = await self.call(address, request, timeout_ms)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.code, answer.remark, address)
+        return answer
+
+    async def notify(self, address: str, request: Command) -> None:
+        """Send a one-way request; raises RemotingError if there is no connection."""
+        if self._client is None:
+            raise ClientClosed("the client is not started, or is closed")
+        await self._client.notify(address, request)
+
+    async def ask_name_server(
+        self, code: int, header: Any = None, body: Body = b"", *, timeout_ms: int = 0
+    ) -> Command:
+        """Ask the name servers in turn until one answers; raises BrokerError, RemotingError."""
+        failure: RemotingError | None = None
+        for address in list(self.namesrv):
+            try:
+                return await self.ask(address, code, header, body, timeout_ms=timeout_ms)
+            except RemotingError as error:
+                failure = error
+                # The next request begins with another one; all stay in the list.
+                if self.namesrv[0] == address:
+                    self.namesrv.append(self.namesrv.pop(0))
+        assert failure is not None
+        raise failure
+
+    async def route(self, topic: str, *, for_sending: bool = False) -> TopicRoute | None:
+        """The route of a topic, from the cache if it is there; None if nobody knows it.
+
+        `for_sending` falls back to the route of TBW102: the first message creates the topic.
+        Raises RemotingError when no name server answers.
+        """
+        known = self._topics.get(topic)
+        cached = known.route if known is not None else None
+        if cached is not None and (for_sending or not cached.provisional):
+            self._topics[topic] = self._topics.pop(topic)
+            return cached
+        return await self.refresh(topic, for_sending=for_sending)
+
+    async def refresh(self, topic: str, *, for_sending: bool = False) -> TopicRoute | None:
+        """The route of a topic, asked for anew unless that was done a moment ago.
+
+        An answer "no route" leaves a route known earlier in place: after a failover brokers come
+        back one by one.
+        """
+        known = self._topics.get(topic)
+        if known is None:
+            known = self._topics[topic] = _Topic()
+            if len(self._topics) > TOPICS_MAX:
+                del self._topics[next(iter(self._topics))]
+        async with known.lock:
+            now_ms = self.now_ms()
+            fresh = now_ms - known.asked_ms < ROUTE_AGE_MIN_MS
+            if fresh and (known.route is not None or not for_sending):
+                return known.route
+            known.asked_ms = now_ms
+            route = await self._fetch_route(topic)
+            if route is None and for_sending and known.route is None:
+                template = await self._fetch_route(DEFAULT_TOPIC)
+                if template is not None and template.publish:
+                    route = provisional(topic, template, DEFAULT_TOPIC_QUEUES)
+            if route is not None:
+                self._take(known, route)
+            return known.route
+
+    def add_producer(self, group: str) -> None:
+        """Name the group in heartbeats from now on."""
+        self._producers[group] = self._producers.get(group, 0) + 1
+
+    async def remove_producer(self, group: str) -> None:
+        """The opposite of `add_producer`; tells the brokers after the last one of the group."""
+        self._producers[group] -= 1
+        if not self._producers[group]:
+            del self._producers[group]
+            await self._unregister(UnregisterClientRequest(self.client_id, producer_group=group))
+
+    def add_member(self, member: Member) -> None:
+        """Name the consumer in heartbeats and pass brokers' requests to it.
+
+        Raises ClientError for a second consumer of one group: the broker could not tell them
+        apart by client id.
+        """
+        if member.group in self._members:
+            raise ClientError(f"group {member.group} has a consumer in this instance already")
+        self._members[member.group] = member
+
+    async def remove_member(self, member: Member) -> None:
+        """The opposite of `add_member`; tells the brokers."""
+        if self._members.pop(member.group, None) is not None:
+            await self._unregister(
+                UnregisterClientRequest(self.client_id, consumer_group=member.group)
+            )
+
+    async def heartbeat(self, addresses: Collection[str] | None = None) -> None:
+        """Tell the brokers (all known ones, or those given) who we are; failures are logged."""
+        if not self._producers and not self._members:
+            return
+        async with self._heartbeats:
+            if addresses is None:
+                addresses = self.brokers.addresses(masters_only=not self._members)
+            body = HeartbeatData(
+                self.client_id,
+                [ProducerData(group) for group in sorted(self._producers)],
+                [self._members[group].heartbeat_data() for group in sorted(self._members)],
+            ).encode()
+            await asyncio.gather(*(self._heartbeat(address, body) for address in addresses))
+
+    async def _start(self) -> None:
+        self.ip = await self._own_ip()
+        name = self.options.instance_name or f"{os.getpid()}#{time.time_ns() + next(_serial)}"
+        self.client_id = f"{self.ip}@{name}"
+        dispatcher = Dispatcher()
+        dispatcher.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._on_ids_changed)
+        for code, name_of_group in (
+            (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, "group"),
+            (RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, "group"),
+            (RequestCode.GET_CONSUMER_RUNNING_INFO, "consumerGroup"),
+            (RequestCode.CONSUME_MESSAGE_DIRECTLY, "consumerGroup"),
+        ):
+            dispatcher.add(code, self._forward(name_of_group))
+        self._client = Client(self.options.now_ms, dispatcher, self.options.remoting)
+        self.tasks.every(self.options.route_refresh_ms, self._refresh_all, "route refresh")
+        self.tasks.every(self.options.heartbeat_ms, self.heartbeat, "heartbeat")
+
+    async def _own_ip(self) -> str:
+        """The address of this machine that faces the name server."""
+        host, port = hosts.split(self.namesrv[0])
+        try:
+            transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+                asyncio.DatagramProtocol, remote_addr=(host, port)
+            )
+        except OSError:
+            return "127.0.0.1"
+        try:
+            return str(transport.get_extra_info("sockname")[0])
+        finally:
+            transport.close()
+
+    async def _fetch_route(self, topic: str) -> TopicRoute | None:
+        try:
+            answer = await self.ask_name_server(
+                RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic, True)
+            )
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            raise
+        assert isinstance(answer.body, bytes)
+        return interpret(topic, TopicRouteData.decode(answer.body))
+
+    def _take(self, known: _Topic, route: TopicRoute) -> None:
+        before, known.route = known.route, route
+        self.brokers.update(route)
+        if before is None or before.subscribe != route.subscribe:
+            for member in self._members.values():
+                if route.topic in member.topics():
+                    member.wake()
+
+    async def _refresh_all(self) -> None:
+        topics = set(self._topics)
+        for member in self._members.values():
+            topics.update(member.topics())
+        for topic in sorted(topics):
+            try:
+                await self.refresh(topic)
+            except (ClientError, RemotingError, ValueError) as error:
+                log.warning("no new route of %s: %s", topic, error)
+        self.brokers.keep(
+            name for topic in self._topics.values() if topic.route for name in topic.route.brokers
+        )
+
+    async def _heartbeat(self, address: str, body: bytes) -> None:
+        try:
+            await self.ask(address, RequestCode.HEART_BEAT, body=body)
+        except (ClientError, RemotingError) as error:
+            log.info("heartbeat to %s failed: %s", address, error)
+
+    async def _unregister(self, header: UnregisterClientRequest) -> None:
+        async def leave(address: str) -> None:
+            try:
+                await self.ask(
+                    address, RequestCode.UNREGISTER_CLIENT, header,
+                    timeout_ms=UNREGISTER_TIMEOUT_MS,
+                )  # fmt: skip
+            except (ClientError, RemotingError) as error:
+                log.debug("leaving %s failed: %s", address, error)
+
+        await asyncio.gather(*map(leave, self.brokers.addresses(masters_only=False)))
+
+    def _on_ids_changed(self, request: Command, _peer: Peer, _now_ms: int) -> None:
+        group = read_header(NotifyConsumerIdsChangedRequest, request.fields).consumer_group
+        member = self._members.get(group)
+        if member is not None:
+            member.wake()
+
+    def _forward(self, name_of_group: str) -> Handler:
+        def forward(request: Command, _peer: Peer, now_ms: int) -> Answer:
+            group = request.fields.get(name_of_group, "")
+            member = self._members.get(group)
+            if member is None:
+                remark = f"The Consumer Group <{group}> not exist in this consumer"
+                return response(request, ResponseCode.SYSTEM_ERROR, remark)
+            return member.answer(request, now_ms)
+
+        return forward

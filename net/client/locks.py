@@ -1,0 +1,94 @@
+"""Queue locks at the brokers: only the holder of a queue's lock consumes it in order.
+
+Owns LOCK_BATCH_MQ and UNLOCK_BATCH_MQ. It must never decide which queues to consume. Called by the
+rebalance of an ordered consumer.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from turbopump.net.client.errors import ClientError
+from turbopump.net.client.instance import Instance
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.wire.bodies import dump, items, load_object
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.queues import MessageQueue
+
+log = logging.getLogger(__name__)
+
+LOCK_TIMEOUT_MS: Final = 1000
+"""RocketMQ's bound of one lock request."""
+
+RENEW_MS: Final = 20_000
+"""How often held locks are renewed (ProcessQueue.REBALANCE_LOCK_INTERVAL)."""
+
+LIVE_MS: Final = 30_000
+"""How long a lock counts without renewal; the broker gives it to another after 60 s."""
+
+
+class QueueLocks:
+    """The locks of one group's member."""
+
+    def __init__(self, instance: Instance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+
+    async def lock(
+        self, queues: Iterable[MessageQueue]
+    ) -> tuple[set[MessageQueue], set[MessageQueue]]:
+        """Ask for locks, or renew them: (granted, refused).
+
+        Queues of a broker that did not answer are in neither.
+        """
+        granted: set[MessageQueue] = set()
+        refused: set[MessageQueue] = set()
+
+        async def ask(broker_name: str, wanted: set[MessageQueue]) -> None:
+            try:
+                answer = await self._request(broker_name, wanted, RequestCode.LOCK_BATCH_MQ)
+                given = set(items(load_object(answer), "lockOKMQSet", MessageQueue.from_json))
+            except (ClientError, RemotingError, ValueError) as error:
+                log.warning("no locks from broker %s: %s", broker_name, error)
+                return
+            granted.update(wanted & given)
+            refused.update(wanted - given)
+
+        by_broker = _by_broker(queues)
+        await asyncio.gather(*(ask(name, wanted) for name, wanted in by_broker.items()))
+        return granted, refused
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Give locks back; failures are logged, the locks then run out."""
+
+        async def ask(broker_name: str, held: set[MessageQueue]) -> None:
+            try:
+                await self._request(broker_name, held, RequestCode.UNLOCK_BATCH_MQ)
+            except (ClientError, RemotingError) as error:
+                log.warning("locks at broker %s were not given back: %s", broker_name, error)
+
+        await asyncio.gather(*(ask(name, held) for name, held in _by_broker(queues).items()))
+
+    async def _request(self, broker_name: str, queues: set[MessageQueue], code: int) -> bytes:
+        address = self._instance.brokers.master(broker_name)
+        if address is None:
+            raise ClientError(f"broker {broker_name} has no master")
+        body = dump(
+            {
+                "clientId": self._instance.client_id,
+                "consumerGroup": self._group,
+                "mqSet": [queue.to_json() for queue in sorted(queues)],
+                "onlyThisBroker": False,
+            }
+        )
+        answer = await self._instance.ask(address, code, body=body, timeout_ms=LOCK_TIMEOUT_MS)
+        assert isinstance(answer.body, bytes)
+        return answer.body
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, set[MessageQueue]]:
+    table: dict[str, set[MessageQueue]] = {}
+    for queue in queues:
+        table.setdefault(queue.broker_name, set()).add(queue)
+    return table

@@ -1,0 +1,120 @@
+"""How a client behaves: intervals, limits and choices, each with RocketMQ's default.
+
+Owns the option types shared by producer, consumers and admin client. It must never hold state.
+Called by programs and by every shell of net/client.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from turbopump.net.transport.options import ClientOptions as RemotingOptions
+
+
+def wall_clock_ms() -> int:
+    """Epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """Intervals and timeouts of one client instance (client/ClientConfig).
+
+    Args:
+        instance_name: last part of the client id; empty for a name unique on this machine.
+        timeout_ms: bound of one request that has no bound of its own.
+        route_refresh_ms: how often every known route is asked for again.
+        heartbeat_ms: how often brokers are told that we live.
+        now_ms: the clock, epoch milliseconds.
+        remoting: limits of connections, and TLS.
+    """
+
+    instance_name: str = ""
+    timeout_ms: int = 3000
+    route_refresh_ms: int = 30_000
+    heartbeat_ms: int = 30_000
+    now_ms: Callable[[], int] = wall_clock_ms
+    remoting: RemotingOptions = field(default_factory=RemotingOptions)
+
+
+class MessageModel(Enum):
+    """Who gets a message (protocol/heartbeat/MessageModel)."""
+
+    CLUSTERING = "CLUSTERING"
+    """One member of the group; offsets are kept by the broker, failures are retried."""
+
+    BROADCASTING = "BROADCASTING"
+    """Every member; offsets are kept by the client, failures are not retried."""
+
+
+class ConsumeFrom(Enum):
+    """Where a group without a stored offset begins (common/consumer/ConsumeFromWhere).
+
+    A RocketMQ broker lets a new group begin at 0 whatever is asked for, as long as nothing of the
+    queue was deleted yet and its first message is still in memory: a queue that was created a
+    moment ago must not lose what arrived before the consumer saw it.
+    """
+
+    LAST = "CONSUME_FROM_LAST_OFFSET"
+    FIRST = "CONSUME_FROM_FIRST_OFFSET"
+    TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+class Outcome(Enum):
+    """What a message handler may return; None means ACK."""
+
+    ACK = "ACK"
+    RETRY = "RETRY"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """How a push consumer works (client/consumer/DefaultMQPushConsumer).
+
+    Args:
+        model: cluster or broadcast.
+        ordered: one message of a queue at a time, under the broker's queue lock.
+        consume_from: where a group without offsets begins.
+        consume_from_ms: the time for ConsumeFrom.TIMESTAMP, epoch milliseconds.
+        concurrency: handlers running at the same time, of different queues or, unless ordered,
+            of the same one.
+        pull_batch: messages asked for by one pull.
+        max_reconsume_times: retries before a message becomes a dead letter; -1 is 16, and
+            without end for an ordered consumer.
+        consume_timeout_ms: a message in a handler for longer is sent back for retry.
+        suspend_ms: how long an ordered queue pauses after a failure.
+        auto_ack: the iterator acknowledges a message when the next one is asked for; otherwise
+            the program calls `ack` or `retry`.
+        close_timeout_ms: how long `close` waits for running handlers.
+        rebalance_ms: how often the shares are computed anew without a notice.
+        persist_ms: how often offsets are committed.
+    """
+
+    model: MessageModel = MessageModel.CLUSTERING
+    ordered: bool = False
+    consume_from: ConsumeFrom = ConsumeFrom.LAST
+    consume_from_ms: int = 0
+    concurrency: int = 20
+    pull_batch: int = 32
+    max_reconsume_times: int = -1
+    consume_timeout_ms: int = 15 * 60_000
+    suspend_ms: int = 1000
+    auto_ack: bool = True
+    close_timeout_ms: int = 10_000
+    rebalance_ms: int = 20_000
+    persist_ms: int = 5000
+
+    @property
+    def broadcast(self) -> bool:
+        """Whether every member gets every message."""
+        return self.model is MessageModel.BROADCASTING
+
+    @property
+    def retry_limit(self) -> int:
+        """The limit sent with a retry: RocketMQ sends 16 for -1."""
+        return DEFAULT_RETRY_LIMIT if self.max_reconsume_times < 0 else self.max_reconsume_times
+
+
+DEFAULT_RETRY_LIMIT = 16
+"""Retries of a message before %DLQ%, where nothing else is configured."""

@@ -1,0 +1,223 @@
+"""The messages of one queue between pull and acknowledgement, and where it may be committed.
+
+Owns the order of hand-out, what is in flight, the committable offset under out-of-order
+acknowledgements, and the flow-control decision. It must never wait, call or read a clock. Called
+by the push consumer and the pull consumer.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from turbopump.engine.types import QueueOffset
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.wire.queues import MessageQueue
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """How much may lie between pull and acknowledgement before pulling pauses.
+
+    The limits of one queue are RocketMQ's (pullThresholdForQueue, pullThresholdSizeForQueue,
+    consumeConcurrentlyMaxSpan); those of the whole consumer keep many queues from adding up. One
+    answer (32 messages, 256 KiB) may go beyond a limit.
+    """
+
+    queue_messages: int = 1000
+    queue_bytes: int = 100 * 1024 * 1024
+    queue_span: int = 2000
+    total_messages: int = 20_000
+    total_bytes: int = 256 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Totals:
+    """Messages and body bytes held by all queues of one consumer."""
+
+    messages: int = 0
+    size: int = 0
+
+
+class ProcessQueue:
+    """One queue of a consumer: pulled, in flight, acknowledged.
+
+    In ordered mode at most one message is in flight, the next one is handed out only after the
+    acknowledgement of the one before it, and only until `lock_until_ms`. A `retired` queue hands
+    out nothing more but still counts acknowledgements; in a `dropped` one (it belongs to another
+    member, or was reset) they change nothing.
+    """
+
+    __slots__ = (
+        "_acked", "_in_flight", "_order", "_suspended_until_ms", "_waiting", "dropped",
+        "last_consume_ms", "last_lock_ms", "last_pull_ms", "lock_until_ms", "next_queue_offset",
+        "ordered", "queue", "retired", "size", "totals",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        next_queue_offset: QueueOffset,
+        totals: Totals,
+        *,
+        ordered: bool = False,
+    ) -> None:
+        self.queue = queue
+        self.next_queue_offset = next_queue_offset
+        self.totals = totals
+        self.ordered = ordered
+        self.retired = False
+        self.dropped = False
+        self.size = 0
+        self.last_pull_ms = 0
+        self.last_consume_ms = 0
+        self.last_lock_ms = 0
+        self.lock_until_ms = 0
+        self._waiting: deque[ReceivedMessage] = deque()
+        self._in_flight: dict[int, tuple[ReceivedMessage, int]] = {}
+        self._order: deque[int] = deque()
+        self._acked: set[int] = set()
+        self._suspended_until_ms = 0
+
+    @property
+    def count(self) -> int:
+        """Messages held: waiting and in flight."""
+        return len(self._waiting) + len(self._in_flight)
+
+    @property
+    def in_flight(self) -> int:
+        """Messages handed out and not yet acknowledged."""
+        return len(self._in_flight)
+
+    @property
+    def span(self) -> int:
+        """Distance between the oldest unacknowledged and the newest pulled message."""
+        return self._order[-1] - self._order[0] if self._order else 0
+
+    @property
+    def commit_queue_offset(self) -> QueueOffset:
+        """The next offset to consume: everything below it is acknowledged or filtered out."""
+        return QueueOffset(self._order[0]) if self._order else self.next_queue_offset
+
+    @property
+    def newest_queue_offset(self) -> int:
+        """The newest offset held, or 0."""
+        return self._order[-1] if self._order else 0
+
+    def put(self, messages: Iterable[ReceivedMessage], next_queue_offset: QueueOffset) -> int:
+        """Add the messages of one pull, ascending; returns how many were new.
+
+        `next_queue_offset` is where the next pull begins: messages the filter left out lie
+        below it and need no acknowledgement. What is already known is left out.
+        """
+        if self.retired:
+            return 0
+        added = 0
+        for message in messages:
+            if message.queue_offset < self.next_queue_offset:
+                continue
+            self.next_queue_offset = QueueOffset(message.queue_offset + 1)
+            self._waiting.append(message)
+            self._order.append(message.queue_offset)
+            self.size += len(message.body)
+            self.totals.size += len(message.body)
+            added += 1
+        self.totals.messages += added
+        self.next_queue_offset = max(self.next_queue_offset, next_queue_offset)
+        return added
+
+    def take(self, now_ms: int) -> ReceivedMessage | None:
+        """The next message to handle, now in flight; None when there is none for the moment."""
+        if not self._waiting or now_ms < self._suspended_until_ms:
+            return None
+        if self.ordered and (self._in_flight or now_ms >= self.lock_until_ms):
+            return None
+        message = self._waiting.popleft()
+        self._in_flight[message.queue_offset] = (message, now_ms)
+        return message
+
+    def holds(self, message: ReceivedMessage) -> bool:
+        """Whether `message` is in flight here (not acknowledged, not put back, not dropped)."""
+        entry = self._in_flight.get(message.queue_offset)
+        return not self.dropped and entry is not None and entry[0] is message
+
+    def ack(self, message: ReceivedMessage, now_ms: int) -> bool:
+        """The message is done with; False if it was not in flight (late or repeated)."""
+        if not self.holds(message):
+            return False
+        del self._in_flight[message.queue_offset]
+        self.last_consume_ms = now_ms
+        self._acked.add(message.queue_offset)
+        while self._order and self._order[0] in self._acked:
+            self._acked.discard(self._order.popleft())
+        self._forget(message)
+        return True
+
+    def put_back(self, message: ReceivedMessage, not_before_ms: int) -> bool:
+        """Hand the message out again, as the next one, not before `not_before_ms`.
+
+        The whole queue pauses until then (ordered mode: ConsumeMessageOrderlyService's
+        suspendCurrentQueue). False if the message was not in flight.
+        """
+        if not self.holds(message):
+            return False
+        del self._in_flight[message.queue_offset]
+        if self.retired:
+            self._forget(message)
+            return True
+        self._waiting.appendleft(message)
+        self._suspended_until_ms = max(self._suspended_until_ms, not_before_ms)
+        return True
+
+    def suspended_for_ms(self, now_ms: int) -> int:
+        """How long the queue hands out nothing because of `put_back`."""
+        return max(0, self._suspended_until_ms - now_ms)
+
+    def overdue(self, now_ms: int, timeout_ms: int) -> list[ReceivedMessage]:
+        """Messages in flight for longer than `timeout_ms`, oldest offset first."""
+        return [
+            message
+            for _, (message, since_ms) in sorted(self._in_flight.items())
+            if now_ms - since_ms > timeout_ms
+        ]
+
+    def retire(self) -> None:
+        """Hand out nothing more; what was not handed out yet is for the next owner."""
+        self.retired = True
+        for message in self._waiting:
+            self._forget(message)
+        self._waiting.clear()
+
+    def drop(self) -> None:
+        """The queue is given up: nothing is handed out any more, nothing counts any more."""
+        if self.dropped:
+            return
+        self.retire()
+        self.dropped = True
+        for message, _ in self._in_flight.values():
+            self._forget(message)
+
+    def finished(self, message: ReceivedMessage) -> None:
+        """A handler of a dropped queue returned: the message is no longer in flight."""
+        assert self.dropped, "only a dropped queue forgets without an acknowledgement"
+        self._in_flight.pop(message.queue_offset, None)
+
+    def _forget(self, message: ReceivedMessage) -> None:
+        self.size -= len(message.body)
+        self.totals.size -= len(message.body)
+        self.totals.messages -= 1
+
+
+def pause_reason(queue: ProcessQueue, limits: FlowLimits) -> str | None:
+    """Why the next pull of the queue must wait, or None."""
+    totals = queue.totals
+    if queue.count >= limits.queue_messages:
+        return f"{queue.count} messages of the queue wait for acknowledgement"
+    if queue.size >= limits.queue_bytes:
+        return f"{queue.size} bytes of the queue wait for acknowledgement"
+    if not queue.ordered and queue.span >= limits.queue_span:
+        return f"acknowledgements of the queue span {queue.span} messages"
+    if queue.count and totals.messages >= limits.total_messages:
+        return f"{totals.messages} messages wait for acknowledgement"
+    if queue.count and totals.size >= limits.total_bytes:
+        return f"{totals.size} bytes wait for acknowledgement"
+    return None

@@ -1,0 +1,309 @@
+"""The producer: sends messages to the queues of their topics.
+
+Owns the choice of a queue, the tries after failures and the client's message ids. It must never
+encode a header; sending.py does. Called by programs and the CLI.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+
+from turbopump.net.client import backoff
+from turbopump.net.client.errors import (
+    BrokerError,
+    ClientClosed,
+    ClientError,
+    NoWritableQueue,
+    RouteNotFound,
+)
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.messages import Message, SendResult
+from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.selection import QueueSelector, choose_by_key
+from turbopump.net.client.sending import (
+    COMPRESS_OVER,
+    batch_request,
+    check_batch,
+    check_group,
+    check_message,
+    send_request,
+    send_result,
+    worth_another_try,
+)
+from turbopump.net.transport.errors import CallTimeout, ConnectError, RemotingError
+from turbopump.net.wire import hosts
+from turbopump.net.wire.command import Command
+from turbopump.net.wire.message_id import UniqueIds
+from turbopump.net.wire.queues import MessageQueue
+
+log = logging.getLogger(__name__)
+
+Choose = Callable[[Sequence[MessageQueue]], MessageQueue]
+"""Chooses one of a topic's queues, which are sorted and not empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOptions:
+    """How a producer works (client/producer/DefaultMQProducer).
+
+    Args:
+        timeout_ms: bound of one send, all its tries together.
+        retries: further tries after the first one failed, on another broker if there is one.
+        compress_over: bodies of this size or larger are compressed; 0 for never.
+    """
+
+    timeout_ms: int = 3000
+    retries: int = 2
+    compress_over: int = COMPRESS_OVER
+
+
+class Producer:
+    """Sends messages; use as `async with Producer("group", ["127.0.0.1:9876"]) as producer`.
+
+    Args:
+        group: the producer group, which brokers list.
+        namesrv: addresses "host:port"; not needed with `instance`.
+        options: time-out, tries, compression.
+        instance: a client to share with other producers and consumers.
+        client_options: intervals and timeouts of an own client.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: Sequence[str] = (),
+        *,
+        options: ProducerOptions | None = None,
+        instance: Instance | None = None,
+        client_options: ClientOptions | None = None,
+    ) -> None:
+        check_group(group)
+        self.group = group
+        self._options = options or ProducerOptions()
+        self._instance = instance or Instance(namesrv, client_options)
+        self._selector = QueueSelector()
+        self._ids: UniqueIds | None = None
+
+    async def start(self) -> None:
+        """Make the producer ready; connections are made when first used."""
+        if self._ids is not None:
+            raise ClientError("the producer is started already")
+        await self._instance.acquire()
+        self._instance.add_producer(self.group)
+        packed = hosts.pack_ip(self._instance.ip, 0)[:-4]
+        constant = id(self) >> 4
+        self._ids = UniqueIds(packed, os.getpid(), constant, self._instance.now_ms)
+
+    async def close(self) -> None:
+        """Leave the brokers and close the connections. Closing twice does nothing."""
+        if self._ids is not None:
+            self._ids = None
+            await self._instance.remove_producer(self.group)
+            await self._instance.release()
+
+    async def __aenter__(self) -> "Producer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that can be sent to, sorted; raises RouteNotFound."""
+        return list(await self._publish_queues(topic))
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        choose: Choose | None = None,
+        timeout_ms: int = 0,
+    ) -> SendResult:
+        """Send one message and wait until it is stored.
+
+        Without more, the topic's queues are taken in turn, and after a failure another broker is
+        tried. With `queue`, `choose` or a sharding key in the message the queue is fixed and there
+        is one try, so that the order of its messages is not changed.
+
+        Args:
+            message: what to send.
+            queue: the queue to send to.
+            choose: chooses the queue, for ordered messages.
+            timeout_ms: bound of all tries; 0 for the option's value.
+
+        Raises ClientError for a message that cannot be sent, RouteNotFound without a route,
+        BrokerError for the broker's refusal, RemotingError without an answer: the message may have
+        been stored then.
+        """
+        check_message(message)
+        unique_id = self._next_id()
+        if queue is None and (choose is not None or message.sharding_key):
+            queues = await self._publish_queues(message.topic)
+            queue = choose(queues) if choose else choose_by_key(queues, message.sharding_key)
+
+        def request(target: MessageQueue) -> Command:
+            return self._request(message, target, unique_id)
+
+        return await self._send(message.topic, queue, request, unique_id, timeout_ms)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int = 0,
+    ) -> SendResult:
+        """Send messages of one topic as one: all are stored, in one queue, or none.
+
+        The result's ids are comma-joined, its queue offset is that of the first. Raises as `send`
+        does, and ClientError for messages that may not be one batch (delay, other topics, more
+        than 4 MiB together).
+        """
+        check_batch(messages)
+        ids = [self._next_id() for _ in messages]
+        batch_id = self._next_id()
+
+        def request(target: MessageQueue) -> Command:
+            now_ms = self._instance.now_ms()
+            return batch_request(messages, target, self.group, ids, batch_id, now_ms)
+
+        return await self._send(messages[0].topic, queue, request, ",".join(ids), timeout_ms)
+
+    async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> str:
+        """Send without waiting for an answer; returns the message id. It may get lost.
+
+        Raises as `send` does where nothing could be written.
+        """
+        check_message(message)
+        unique_id = self._next_id()
+        queues = await self._publish_queues(message.topic)
+        if queue is None and message.sharding_key:
+            queue = choose_by_key(queues, message.sharding_key)
+        target = queue or self._selector.choose(queues, (), self._instance.now_ms())
+        request = self._request(message, target, unique_id, oneway=True)
+        await self._instance.notify(await self._master(target), request)
+        return unique_id
+
+    def _request(
+        self, message: Message, queue: MessageQueue, unique_id: str, *, oneway: bool = False
+    ) -> Command:
+        return send_request(
+            message,
+            queue,
+            self.group,
+            unique_id,
+            self._instance.now_ms(),
+            compress_over=self._options.compress_over,
+            oneway=oneway,
+        )
+
+    async def _send(
+        self,
+        topic: str,
+        fixed: MessageQueue | None,
+        request: Callable[[MessageQueue], Command],
+        message_id: str,
+        timeout_ms: int,
+    ) -> SendResult:
+        """Try until it is stored, the tries or the time are used up, or no try can help.
+
+        A broker that cannot be reached got nothing, so such a try does not count: in a failover
+        the time alone decides.
+        """
+        deadline_ms = self._instance.now_ms() + (timeout_ms or self._options.timeout_ms)
+        tries = 1 if fixed is not None else 1 + self._options.retries
+        tried: set[str] = set()
+        failures = 0
+        while True:
+            try:
+                async with _deadline(deadline_ms - self._instance.now_ms()):
+                    queue = fixed or await self._choose(topic, tried)
+                    return await self._try(queue, request(queue), message_id, deadline_ms, tried)
+            except (BrokerError, RemotingError, NoWritableQueue) as error:
+                failures += 1
+                tries -= not isinstance(error, ConnectError | NoWritableQueue)
+                if tries == 0 or not worth_another_try(error):
+                    raise
+                log.info("try %d of a message of %s failed: %s", failures, topic, error)
+                pause_ms = await self._pause_ms(topic, tried, error, failures)
+                if self._instance.now_ms() + pause_ms >= deadline_ms:
+                    raise
+                await asyncio.sleep(pause_ms / 1000)
+
+    async def _choose(self, topic: str, tried: set[str]) -> MessageQueue:
+        queues = await self._publish_queues(topic)
+        return self._selector.choose(queues, tried, self._instance.now_ms())
+
+    async def _try(
+        self,
+        queue: MessageQueue,
+        request: Command,
+        message_id: str,
+        deadline_ms: int,
+        tried: set[str],
+    ) -> SendResult:
+        tried.add(queue.broker_name)
+        try:
+            address = await self._master(queue)
+            left_ms = max(1, deadline_ms - self._instance.now_ms())
+            answer = await self._instance.call(address, request, left_ms)
+            result = send_result(answer, queue, message_id, address)
+        except (BrokerError, RemotingError):
+            self._selector.failed(queue.broker_name, self._instance.now_ms())
+            raise
+        self._selector.succeeded(queue.broker_name)
+        return result
+
+    async def _pause_ms(self, topic: str, tried: set[str], error: Exception, failures: int) -> int:
+        """Ask for the route anew; no pause if it has a broker that was not tried yet."""
+        try:
+            route = await self._instance.refresh(topic, for_sending=True)
+        except (ClientError, RemotingError) as second:
+            log.info("no new route of %s: %s", topic, second)
+            route = None
+        names = {queue.broker_name for queue in route.publish} if route is not None else set()
+        return 0 if names - tried else backoff.wait_ms(error, failures)
+
+    async def _publish_queues(self, topic: str) -> Sequence[MessageQueue]:
+        route = await self._instance.route(topic, for_sending=True)
+        if route is not None and not route.publish:
+            route = await self._instance.refresh(topic, for_sending=True)
+        if route is None:
+            raise RouteNotFound(f"no name server knows topic {topic}, nor may it be created")
+        if not route.publish:
+            raise NoWritableQueue(f"no queue of {topic} can be written for the moment")
+        return route.publish
+
+    async def _master(self, queue: MessageQueue) -> str:
+        address = self._instance.brokers.master(queue.broker_name)
+        if address is None:
+            await self._publish_queues(queue.topic)
+            address = self._instance.brokers.master(queue.broker_name)
+        if address is None:
+            raise NoWritableQueue(f"broker {queue.broker_name} has no master for the moment")
+        return address
+
+    def _next_id(self) -> str:
+        if self._ids is None:
+            raise ClientClosed("the producer is not started, or is closed")
+        return self._ids.next()
+
+
+@asynccontextmanager
+async def _deadline(left_ms: int) -> AsyncIterator[None]:
+    """CallTimeout when the time is over: name servers have time-outs of their own."""
+    try:
+        async with asyncio.timeout(max(1, left_ms) / 1000):
+            yield
+    except TimeoutError:
+        raise CallTimeout("the message was not stored in time") from None

@@ -1,0 +1,150 @@
+"""One pull: the request, the broker it goes to, and what its answer means.
+
+Owns the two forms of a pull (push consumer, lite pull), the broker suggested for the next one, and
+the text test of tags. It must never decide when to pull. Called by the pull loops.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from turbopump.engine.types import QueueOffset
+from turbopump.net.client.errors import BrokerError, RouteNotFound
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.client.receiving import received_messages
+from turbopump.net.client.routes import MASTER_ID
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import new_request
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.pull import (
+    COMMIT_OFFSET_FLAG,
+    LITE_PULL_FLAG,
+    SUBSCRIPTION_FLAG,
+    SUSPEND_FLAG,
+    PullMessageRequest,
+    PullMessageResponse,
+)
+from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.subscription import SubscriptionData
+
+GRACE_MS: Final = 15_000
+"""How much longer than its long poll a pull may take; RocketMQ: 30 s for a poll of 15 s."""
+
+SUSPEND_MS: Final = 15_000
+"""How long a broker may hold a pull of a push consumer (brokerSuspendMaxTimeMillis)."""
+
+
+class PullStatus(Enum):
+    """What a pull found."""
+
+    FOUND = "FOUND"
+    NO_NEW = "NO_NEW"
+    NO_MATCH = "NO_MATCH"
+    MOVED = "MOVED"
+    """The offset is outside of the queue, or was reset: go on at the one in the answer."""
+
+
+_STATUS: Final = {
+    int(ResponseCode.SUCCESS): PullStatus.FOUND,
+    int(ResponseCode.PULL_NOT_FOUND): PullStatus.NO_NEW,
+    int(ResponseCode.PULL_RETRY_IMMEDIATELY): PullStatus.NO_MATCH,
+    int(ResponseCode.PULL_OFFSET_MOVED): PullStatus.MOVED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """The answer of a pull; the next one begins at `next_queue_offset`."""
+
+    status: PullStatus
+    messages: list[ReceivedMessage]
+    next_queue_offset: QueueOffset
+    min_queue_offset: QueueOffset
+    max_queue_offset: QueueOffset
+
+
+class Puller:
+    """Pulls for one group.
+
+    `lite` pulls carry their subscription and use LITE_PULL_MESSAGE (DefaultLitePullConsumer); the
+    others rely on the heartbeat's (DefaultMQPushConsumer).
+    """
+
+    def __init__(self, instance: Instance, group: str, *, lite: bool) -> None:
+        self._instance = instance
+        self._group = group
+        self._lite = lite
+        self._suggested: dict[MessageQueue, int] = {}
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        queue_offset: QueueOffset,
+        subscription: SubscriptionData,
+        *,
+        max_count: int,
+        suspend_ms: int = SUSPEND_MS,
+        commit: QueueOffset | None = None,
+    ) -> Pulled:
+        """Pull once, waiting up to `suspend_ms` for a message.
+
+        `commit` is committed on the way. Raises BrokerError, RemotingError, RouteNotFound, and
+        ValueError for an answer that cannot be read.
+        """
+        reader = self._instance.brokers.reader(queue.broker_name, self._suggested.get(queue, 0))
+        if reader is None:
+            raise RouteNotFound(f"no address of broker {queue.broker_name} is known")
+        broker_id, address = reader
+        flags = SUSPEND_FLAG if suspend_ms > 0 else 0
+        if self._lite:
+            flags |= SUBSCRIPTION_FLAG | LITE_PULL_FLAG
+        if commit is not None and broker_id == MASTER_ID:
+            flags |= COMMIT_OFFSET_FLAG
+        header = PullMessageRequest(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=queue_offset,
+            max_msg_nums=max_count,
+            sys_flag=flags,
+            commit_offset=commit or 0,
+            suspend_timeout_millis=suspend_ms,
+            sub_version=0 if self._lite else subscription.sub_version,
+            subscription=subscription.sub_string if self._lite else None,
+            expression_type=subscription.expression_type,
+            broker_name=queue.broker_name,
+        )
+        code = RequestCode.LITE_PULL_MESSAGE if self._lite else RequestCode.PULL_MESSAGE
+        try:
+            answer = await self._instance.call(
+                address, new_request(code, header), suspend_ms + GRACE_MS
+            )
+        except RemotingError:
+            self._suggested.pop(queue, None)
+            raise
+        status = _STATUS.get(answer.code)
+        if status is None:
+            raise BrokerError(answer.code, answer.remark, address)
+        reply = read_header(PullMessageResponse, answer.fields)
+        self._suggested[queue] = reply.suggest_which_broker_id
+        messages: list[ReceivedMessage] = []
+        if status is PullStatus.FOUND:
+            assert isinstance(answer.body, bytes)
+            messages = [
+                message
+                for message in received_messages(answer.body, queue.broker_name, self._group)
+                if not subscription.is_tag_type or subscription.wants_tag(message.tags)
+            ]
+        return Pulled(
+            status,
+            messages,
+            QueueOffset(reply.next_begin_offset),
+            QueueOffset(reply.min_offset),
+            QueueOffset(reply.max_offset),
+        )
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is not pulled from any more."""
+        self._suggested.pop(queue, None)

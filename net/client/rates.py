@@ -1,0 +1,90 @@
+"""How fast a consumer works, as GET_CONSUMER_RUNNING_INFO tells it.
+
+Owns counters for each topic over a moving minute. It must never read a clock. Called by the push
+consumer's delivery and pull loops.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+WINDOW_MS: Final = 60_000
+BUCKET_MS: Final = 10_000
+
+
+@dataclass(slots=True)
+class _Bucket:
+    begin_ms: int
+    ok: int = 0
+    failed: int = 0
+    pulled: int = 0
+    pulls: int = 0
+    handling_ms: int = 0
+    pulling_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """One topic: per second over the last minute; times are averages in milliseconds."""
+
+    ok_tps: float = 0.0
+    failed_tps: float = 0.0
+    pull_tps: float = 0.0
+    handling_ms: float = 0.0
+    pulling_ms: float = 0.0
+    failed_count: int = 0
+
+
+@dataclass(slots=True)
+class TopicRates:
+    """Counters of each subscribed topic (client/stat/ConsumerStatsManager)."""
+
+    _buckets: dict[str, deque[_Bucket]] = field(default_factory=dict)
+
+    def handled(self, topic: str, ok: bool, took_ms: int, now_ms: int) -> None:
+        """A handler returned after `took_ms`."""
+        bucket = self._bucket(topic, now_ms)
+        bucket.handling_ms += took_ms
+        if ok:
+            bucket.ok += 1
+        else:
+            bucket.failed += 1
+
+    def pulled(self, topic: str, count: int, took_ms: int, now_ms: int) -> None:
+        """A pull that found `count` messages took `took_ms`."""
+        bucket = self._bucket(topic, now_ms)
+        bucket.pulls += 1
+        bucket.pulled += count
+        bucket.pulling_ms += took_ms
+
+    def read(self, topic: str, now_ms: int) -> Rates:
+        """The rates of a topic; zeros for an unknown one."""
+        buckets = [
+            bucket
+            for bucket in self._buckets.get(topic, ())
+            if now_ms - bucket.begin_ms < WINDOW_MS
+        ]
+        if not buckets:
+            return Rates()
+        seconds = max(BUCKET_MS, now_ms - buckets[0].begin_ms) / 1000
+        ok = sum(bucket.ok for bucket in buckets)
+        failed = sum(bucket.failed for bucket in buckets)
+        pulls = sum(bucket.pulls for bucket in buckets)
+        return Rates(
+            ok_tps=ok / seconds,
+            failed_tps=failed / seconds,
+            pull_tps=sum(bucket.pulled for bucket in buckets) / seconds,
+            handling_ms=sum(bucket.handling_ms for bucket in buckets) / max(1, ok + failed),
+            pulling_ms=sum(bucket.pulling_ms for bucket in buckets) / max(1, pulls),
+            failed_count=failed,
+        )
+
+    def forget(self, topic: str) -> None:
+        """The topic is no longer subscribed."""
+        self._buckets.pop(topic, None)
+
+    def _bucket(self, topic: str, now_ms: int) -> _Bucket:
+        buckets = self._buckets.setdefault(topic, deque(maxlen=WINDOW_MS // BUCKET_MS))
+        if not buckets or now_ms - buckets[-1].begin_ms >= BUCKET_MS:
+            buckets.append(_Bucket(now_ms))
+        return buckets[-1]

@@ -1,0 +1,141 @@
+"""Sending a failed message back: to its broker, and where that fails as a new message.
+
+Owns CONSUMER_SEND_MSG_BACK and its fallback (DefaultMQPushConsumerImpl.sendMessageBack). It must
+never decide whether a message failed. Called by the delivery.
+"""
+
+import logging
+from typing import Final
+
+from turbopump.net.client.errors import ClientError
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.client.sending import (
+    DEFAULT_TOPIC,
+    DEFAULT_TOPIC_QUEUES,
+    encoded_properties,
+    send_result,
+)
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.headers.send import (
+    ConsumerSendMsgBackRequest,
+    SendMessageRequestV2,
+    write_send,
+)
+from turbopump.net.wire.queues import MessageQueue
+
+log = logging.getLogger(__name__)
+
+SEND_BACK_TIMEOUT_MS: Final = 5000
+"""RocketMQ's bound of a send-back."""
+
+INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+"""The producer group under which RocketMQ's clients send retries themselves."""
+
+DEAD_LETTER: Final = -1
+"""The delay level that means %DLQ%."""
+
+FIRST_DELAY_LEVEL: Final = 3
+"""The first retry comes at level 3 (10 s), the next one a level later, and so on."""
+
+
+class Retries:
+    """Sends failed messages of one group back; `limit` is the number of retries allowed."""
+
+    def __init__(self, instance: Instance, group: str, limit: int) -> None:
+        self._instance = instance
+        self._group = group
+        self._limit = limit
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
+        """Have the broker deliver the message again; False if nobody took it.
+
+        `delay_level` 0 lets the broker choose by the number of retries, -1 is the dead letters.
+        """
+        header = ConsumerSendMsgBackRequest(
+            offset=message.log_offset,
+            group=self._group,
+            delay_level=delay_level,
+            origin_msg_id=message.message_id,
+            origin_topic=message.topic,
+            unit_mode=False,
+            max_reconsume_times=self._limit,
+            broker_name=message.broker_name,
+        )
+        master = self._instance.brokers.master(message.broker_name)
+        try:
+            if master is None:
+                raise ClientError(f"broker {message.broker_name} has no master")
+            await self._instance.ask(
+                master,
+                RequestCode.CONSUMER_SEND_MSG_BACK,
+                header,
+                timeout_ms=SEND_BACK_TIMEOUT_MS,
+            )
+            return True
+        except (ClientError, RemotingError) as error:
+            log.warning("message %s was not sent back: %s", message.message_id, error)
+        return delay_level != DEAD_LETTER and await self._send_as_new(message)
+
+    async def send_to_dead_letters(self, message: ReceivedMessage) -> bool:
+        """Give the message up, to %DLQ% of the group; False if nobody took it."""
+        return await self.send_back(message, DEAD_LETTER)
+
+    async def _send_as_new(self, message: ReceivedMessage) -> bool:
+        topic = f"%RETRY%{self._group}"
+        try:
+            route = await self._instance.route(topic)
+            for queue in route.publish if route is not None else ():
+                if await self._send_to(message, queue):
+                    return True
+        except (ClientError, RemotingError) as error:
+            log.warning("no route of %s: %s", topic, error)
+        return False
+
+    async def _send_to(self, message: ReceivedMessage, queue: MessageQueue) -> bool:
+        address = self._instance.brokers.master(queue.broker_name)
+        if address is None:
+            return False
+        request = retry_request(message, queue, self._limit, self._instance.now_ms())
+        try:
+            answer = await self._instance.call(address, request, SEND_BACK_TIMEOUT_MS)
+            send_result(answer, queue, message.message_id, address)
+        except (ClientError, RemotingError) as error:
+            log.warning("retry of %s was not sent: %s", message.message_id, error)
+            return False
+        return True
+
+
+def retry_request(
+    message: ReceivedMessage, queue: MessageQueue, limit: int, now_ms: int
+) -> Command:
+    """The message as a new one for the group's retry topic (messages.md 6.3).
+
+    The broker takes the number of retries and their limit from the header, not the properties.
+    """
+    properties = dict(message.properties)
+    properties.pop(names.TRAN_MSG, None)
+    properties.setdefault(names.RETRY_TOPIC, message.topic)
+    properties.setdefault(names.ORIGIN_MESSAGE_ID, message.offset_message_id)
+    properties[names.DELAY] = str(FIRST_DELAY_LEVEL + message.reconsume_times)
+    header = SendMessageRequestV2(
+        producer_group=INNER_GROUP,
+        topic=queue.topic,
+        default_topic=DEFAULT_TOPIC,
+        default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
+        queue_id=queue.queue_id,
+        sys_flag=0,
+        born_timestamp=now_ms,
+        flag=message.flag,
+        properties=encoded_properties(properties).decode(),
+        reconsume_times=message.reconsume_times + 1,
+        unit_mode=False,
+        max_reconsume_times=limit,
+        batch=False,
+        broker_name=queue.broker_name,
+    )
+    code = RequestCode.SEND_MESSAGE_V2
+    return new_request(code, body=message.body, fields=write_send(code, header))

@@ -1,0 +1,133 @@
+"""What a route means to a client: the queues to send to, the queues to read, the addresses.
+
+Owns the reading of TopicRouteData (MQClientInstance.topicRouteData2TopicPublishInfo and its
+sibling) and the table of broker addresses. It must never ask a name server. Called by the
+instance.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from turbopump.net.client.rebalance import sorted_queues
+from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.route import TopicRouteData
+from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
+
+MASTER_ID: Final = 0
+
+QUEUES_MAX: Final = 65_536
+"""Queues of one topic that are looked at: a damaged route must not fill the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """The route of a topic.
+
+    `publish` are the queues that can be sent to (writable, with a master), `subscribe` those that
+    can be read, both sorted; `brokers` the address of each broker id. A `provisional` route is
+    that of TBW102 for a topic that does not exist yet: sending creates it, nothing can be read.
+    """
+
+    topic: str
+    publish: tuple[MessageQueue, ...]
+    subscribe: tuple[MessageQueue, ...]
+    brokers: Mapping[str, Mapping[int, str]]
+    ordered: bool = False
+    provisional: bool = False
+
+
+def interpret(topic: str, data: TopicRouteData) -> TopicRoute:
+    """The route of `topic` out of a name server's answer."""
+    brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
+    subscribe = _queues(
+        topic,
+        (
+            (queues.broker_name, queues.read_queue_nums)
+            for queues in data.queue_datas
+            if queues.perm & PERM_READ and brokers.get(queues.broker_name)
+        ),
+    )
+    ordered = bool(data.order_topic_conf)
+    if ordered:
+        publish = _queues(topic, _ordered_queues(data.order_topic_conf or ""))
+    else:
+        publish = _queues(
+            topic,
+            (
+                (queues.broker_name, queues.write_queue_nums)
+                for queues in data.queue_datas
+                if queues.perm & PERM_WRITE and MASTER_ID in brokers.get(queues.broker_name, {})
+            ),
+        )
+    return TopicRoute(topic, publish, subscribe, brokers, ordered)
+
+
+def provisional(topic: str, template: TopicRoute, queues_max: int) -> TopicRoute:
+    """A route for a topic that the first message will create: the template's, fewer queues."""
+    publish = tuple(
+        MessageQueue(topic, queue.broker_name, queue.queue_id)
+        for queue in template.publish
+        if queue.queue_id < queues_max
+    )
+    return TopicRoute(topic, publish, (), template.brokers, provisional=True)
+
+
+class BrokerTable:
+    """The addresses of all broker groups on any known route; the newest route decides."""
+
+    def __init__(self) -> None:
+        self._brokers: dict[str, Mapping[int, str]] = {}
+
+    def update(self, route: TopicRoute) -> None:
+        """Take over the addresses of a route just received."""
+        for name, addresses in route.brokers.items():
+            if addresses:
+                self._brokers[name] = addresses
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget every broker group that is not in `names` (those of the known routes)."""
+        known = set(names)
+        for name in [name for name in self._brokers if name not in known]:
+            del self._brokers[name]
+
+    def master(self, broker_name: str) -> str | None:
+        """The address to send to and to commit at."""
+        return self._brokers.get(broker_name, {}).get(MASTER_ID)
+
+    def reader(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[int, str] | None:
+        """(broker id, address) to read from: the wanted one, else the master, else any."""
+        addresses = self._brokers.get(broker_name)
+        if not addresses:
+            return None
+        chosen = broker_id if broker_id in addresses else min(addresses)
+        return chosen, addresses[chosen]
+
+    def addresses(self, *, masters_only: bool) -> list[str]:
+        """Every address, each once, sorted."""
+        return sorted(
+            {
+                address
+                for addresses in self._brokers.values()
+                for broker_id, address in addresses.items()
+                if broker_id == MASTER_ID or not masters_only
+            }
+        )
+
+
+def _queues(topic: str, counts: Iterable[tuple[str, int]]) -> tuple[MessageQueue, ...]:
+    queues: list[MessageQueue] = []
+    for broker_name, count in counts:
+        room = QUEUES_MAX - len(queues)
+        queues += [MessageQueue(topic, broker_name, at) for at in range(min(count, room))]
+    return tuple(sorted_queues(queues))
+
+
+def _ordered_queues(text: str) -> list[tuple[str, int]]:
+    """`broker:queues;broker:queues`; what cannot be read is left out."""
+    pairs = []
+    for item in text.split(";"):
+        name, colon, count = item.strip().rpartition(":")
+        if colon and name and count.isascii() and count.isdigit():
+            pairs.append((name, int(count[:6])))
+    return pairs

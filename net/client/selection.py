@@ -1,0 +1,63 @@
+"""Which queue a message is sent to: round robin around brokers that failed, or by key.
+
+Owns the counters and the memory of failures. It must never send or read a clock. Called by the
+producer.
+"""
+
+from collections.abc import Collection, Sequence
+
+from turbopump.net.wire.queues import MessageQueue
+from turbopump.pyx.index import java_hash
+
+AVOID_MS = 3000
+"""How long a broker that failed is passed over while another one is there: about as long as a
+failover takes, short enough that a broker that is back gets its share."""
+
+COUNTERS_MAX = 10_000
+"""Topics whose round-robin position is remembered; beyond it the oldest starts anew."""
+
+
+class QueueSelector:
+    """Round robin for each topic, brokers that failed last."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}
+        self._avoid_until_ms: dict[str, int] = {}
+
+    def choose(
+        self, queues: Sequence[MessageQueue], tried: Collection[str], now_ms: int
+    ) -> MessageQueue:
+        """The next queue of `queues` (one topic, not empty).
+
+        Brokers in `tried` (this send failed there already) and brokers that failed lately are
+        taken only when there is no other.
+        """
+        assert queues, "a route without queues cannot be sent to"
+        topic = queues[0].topic
+        start = self._next.pop(topic, 0)
+        if len(self._next) >= COUNTERS_MAX:
+            del self._next[next(iter(self._next))]
+
+        def rank(queue: MessageQueue) -> int:
+            avoided = now_ms < self._avoid_until_ms.get(queue.broker_name, 0)
+            return 2 * (queue.broker_name in tried) + avoided
+
+        at = min(
+            range(start, start + len(queues)), key=lambda index: rank(queues[index % len(queues)])
+        )
+        self._next[topic] = (at + 1) % len(queues)
+        return queues[at % len(queues)]
+
+    def failed(self, broker_name: str, now_ms: int) -> None:
+        """A send to the broker failed."""
+        self._avoid_until_ms[broker_name] = now_ms + AVOID_MS
+
+    def succeeded(self, broker_name: str) -> None:
+        """A send to the broker succeeded."""
+        self._avoid_until_ms.pop(broker_name, None)
+
+
+def choose_by_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
+    """The queue of a sharding key: that of SelectMessageQueueByHash, so a Java producer with the
+    same key and route sends to the same queue."""
+    return queues[abs(java_hash(key.encode())) % len(queues)]

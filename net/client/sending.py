@@ -1,0 +1,231 @@
+"""A message as a send request, and the answer as a result: no connection, no clock.
+
+Owns the checks of a message, its properties, compression, the request headers, and which answers
+are worth another try. It must never send. Called by the producer and by the retry path of the
+consumer.
+"""
+
+import re
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+from turbopump.net.client.errors import BrokerError, ClientError, NoWritableQueue
+from turbopump.net.client.messages import MAX_BODY_SIZE, Message, SendResult, SendStatus
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.send import SendMessageRequestV2, SendMessageResponse, write_send
+from turbopump.net.wire.message import encode_batch
+from turbopump.net.wire.queues import MessageQueue
+
+DEFAULT_TOPIC: Final = "TBW102"
+"""The topic whose configuration a broker copies when it creates a topic by itself."""
+
+DEFAULT_TOPIC_QUEUES: Final = 4
+"""Queues asked for such a topic (DefaultMQProducer.defaultTopicQueueNums)."""
+
+COMPRESS_OVER: Final = 4096
+"""Bodies of this size or larger are compressed (DefaultMQProducer.compressMsgBodyOverHowmuch)."""
+
+COMPRESSION_LEVEL: Final = 5
+"""RocketMQ's default level."""
+
+TOPIC_SIZE_MAX: Final = 127
+GROUP_SIZE_MAX: Final = 120
+PROPERTIES_SIZE_MAX: Final = 32767
+BATCH_MAX: Final = 4096
+"""Messages of one batch: each is a record, and the broker appends them without a pause."""
+
+_COMPRESSED_ZLIB: Final = 0x301
+"""MessageSysFlag: compressed, by zlib."""
+
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+RETRIED_CODES: Final = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Answers after which another broker is tried (DefaultMQProducer.retryResponseCodes)."""
+
+_STATUS: Final = {
+    int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
+    int(ResponseCode.FLUSH_DISK_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
+    int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
+    int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
+}
+
+
+def check_topic(topic: str) -> None:
+    """Raises ClientError for a topic name that no broker accepts (TopicValidator)."""
+    limit = 255 if topic.startswith(("%RETRY%", "%DLQ%")) else TOPIC_SIZE_MAX
+    if not _NAME.fullmatch(topic) or len(topic) > limit:
+        raise ClientError(f"{topic[:200]!r} is no topic name: 1 to {limit} of %|a-zA-Z0-9_-")
+
+
+def check_group(group: str) -> None:
+    """Raises ClientError for a group name that no broker accepts."""
+    if not _NAME.fullmatch(group) or len(group) > GROUP_SIZE_MAX:
+        rule = f"1 to {GROUP_SIZE_MAX} of %|a-zA-Z0-9_-"
+        raise ClientError(f"{group[:200]!r} is no group name: {rule}")
+
+
+def check_message(message: Message) -> None:
+    """Raises ClientError for a message that a broker would refuse or could not give back."""
+    check_topic(message.topic)
+    if not message.body:
+        raise ClientError("a message needs a body")
+    if len(message.body) > MAX_BODY_SIZE:
+        raise ClientError(f"a body of {len(message.body)} bytes is over {MAX_BODY_SIZE}")
+    if isinstance(message.keys, str) or any(not key or " " in key for key in message.keys):
+        raise ClientError("keys are texts without blanks")
+    for name, value in message.properties.items():
+        if name in names.RESERVED:
+            raise ClientError(f"the property name {name} belongs to RocketMQ")
+        if not name or not value:
+            raise ClientError("a property needs a name and a value")
+
+
+def properties_of(message: Message, unique_id: str) -> dict[str, str]:
+    """All properties of a message, RocketMQ's own included."""
+    properties = dict(message.properties)
+    if message.tags:
+        properties[names.TAGS] = message.tags
+    if message.keys:
+        properties[names.KEYS] = names.KEY_SEPARATOR.join(message.keys)
+    if message.delay_level:
+        properties[names.DELAY] = str(message.delay_level)
+    if message.sharding_key:
+        properties[names.SHARDING_KEY] = message.sharding_key
+    properties[names.UNIQ_KEY] = unique_id
+    return properties
+
+
+def encoded_properties(properties: dict[str, str]) -> bytes:
+    """The properties as text bytes; raises ClientError if they do not fit into a record."""
+    try:
+        encoded = names.encode_properties(properties)
+    except ValueError as error:
+        raise ClientError(str(error)) from None
+    if len(encoded) > PROPERTIES_SIZE_MAX:
+        raise ClientError(f"properties of {len(encoded)} bytes are over {PROPERTIES_SIZE_MAX}")
+    return encoded
+
+
+def send_request(
+    message: Message,
+    queue: MessageQueue,
+    group: str,
+    unique_id: str,
+    now_ms: int,
+    *,
+    compress_over: int = COMPRESS_OVER,
+    oneway: bool = False,
+) -> Command:
+    """SEND_MESSAGE_V2 for one message. `compress_over` 0 never compresses."""
+    body, sys_flag = bytes(message.body), 0
+    if 0 < compress_over <= len(body):
+        body, sys_flag = zlib.compress(body, COMPRESSION_LEVEL), _COMPRESSED_ZLIB
+    header = SendMessageRequestV2(
+        producer_group=group,
+        topic=queue.topic,
+        default_topic=DEFAULT_TOPIC,
+        default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
+        queue_id=queue.queue_id,
+        sys_flag=sys_flag,
+        born_timestamp=now_ms,
+        flag=message.flag,
+        properties=encoded_properties(properties_of(message, unique_id)).decode(),
+        reconsume_times=0,
+        unit_mode=False,
+        batch=False,
+        broker_name=queue.broker_name,
+    )
+    code = RequestCode.SEND_MESSAGE_V2
+    return new_request(code, body=body, oneway=oneway, fields=write_send(code, header))
+
+
+def check_batch(messages: Sequence[Message]) -> None:
+    """Raises ClientError unless the messages may be one batch (MessageBatch.generateFromList)."""
+    if not 0 < len(messages) <= BATCH_MAX:
+        raise ClientError(f"a batch has 1 to {BATCH_MAX} messages, not {len(messages)}")
+    for message in messages:
+        check_message(message)
+        if message.topic != messages[0].topic:
+            raise ClientError("the messages of a batch have one topic")
+        if message.delay_level:
+            raise ClientError("a batch cannot be delayed")
+        if message.topic.startswith("%RETRY%"):
+            raise ClientError("a batch cannot go to a retry topic")
+
+
+def batch_request(
+    messages: Sequence[Message],
+    queue: MessageQueue,
+    group: str,
+    unique_ids: Sequence[str],
+    batch_id: str,
+    now_ms: int,
+) -> Command:
+    """SEND_BATCH_MESSAGE; raises ClientError if the encoded batch is over MAX_BODY_SIZE."""
+    body = encode_batch(
+        [
+            (message.flag, message.body, encoded_properties(properties_of(message, unique_id)))
+            for message, unique_id in zip(messages, unique_ids, strict=True)
+        ]
+    )
+    if len(body) > MAX_BODY_SIZE:
+        raise ClientError(f"a batch of {len(body)} bytes is over {MAX_BODY_SIZE}")
+    header = SendMessageRequestV2(
+        producer_group=group,
+        topic=queue.topic,
+        default_topic=DEFAULT_TOPIC,
+        default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
+        queue_id=queue.queue_id,
+        sys_flag=0,
+        born_timestamp=now_ms,
+        flag=0,
+        properties=encoded_properties({names.UNIQ_KEY: batch_id}).decode(),
+        reconsume_times=0,
+        unit_mode=False,
+        batch=True,
+        broker_name=queue.broker_name,
+    )
+    code = RequestCode.SEND_BATCH_MESSAGE
+    return new_request(code, body=body, fields=write_send(code, header))
+
+
+def send_result(answer: Command, queue: MessageQueue, message_id: str, address: str) -> SendResult:
+    """The result in an answer to a send; raises BrokerError for an error code.
+
+    FLUSH_DISK_TIMEOUT and its kind are successes: the message is stored, less safely than asked
+    for (MQClientAPIImpl.processSendResponse).
+    """
+    status = _STATUS.get(answer.code)
+    if status is None:
+        raise BrokerError(answer.code, answer.remark, address)
+    header = read_header(SendMessageResponse, answer.fields)
+    return SendResult(
+        status,
+        message_id,
+        header.msg_id,
+        MessageQueue(queue.topic, queue.broker_name, header.queue_id),
+        header.queue_offset,
+    )
+
+
+def worth_another_try(error: Exception) -> bool:
+    """Whether a failed send may succeed elsewhere or later: no answer, RETRIED_CODES."""
+    if isinstance(error, BrokerError):
+        return error.code in RETRIED_CODES
+    return isinstance(error, RemotingError | NoWritableQueue)

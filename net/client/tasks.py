@@ -1,0 +1,57 @@
+"""The background tasks of a client: all known, all ended at close, no failure unseen.
+
+Owns the set of running tasks. It must never end a task that it did not start. Called by the
+instance, the consumers and the producer.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+class TaskSet:
+    """Tasks that live at most as long as their owner."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+        """Start `work`; what it raises is logged under `name`."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def every(
+        self, interval_ms: int, work: Callable[[], Awaitable[None]], name: str
+    ) -> "asyncio.Task[None]":
+        """Run `work` every `interval_ms`, the first time after one interval; it may fail."""
+
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(interval_ms / 1000)
+                try:
+                    await work()
+                except Exception as error:
+                    log.warning("%s failed: %s", name, error)
+
+        return self.spawn(repeat(), name)
+
+    async def cancel(self) -> None:
+        """Cancel all tasks and wait until they are gone."""
+        current = asyncio.current_task()
+        tasks = [task for task in self._tasks if task is not current]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("task %s ended: %s", task.get_name(), task.exception())

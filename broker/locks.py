@@ -85,10 +85,6 @@ class QueueLocks:
         """
         return any(not held.expired(now_ms) for held in self._groups.get(group, {}).values())
 
-    def drop_group(self, group: str) -> None:
-        """Forget the locks of a deleted group."""
-        self._count -= len(self._groups.pop(group, {}))
-
     def sweep(self, now_ms: int) -> None:
         """Forget every lock whose lease ran out (housekeeping: so that a full table empties)."""
         for group, locks in list(self._groups.items()):

@@ -1,0 +1,145 @@
+"""SEND_REPLY_MESSAGE and _V2 (324, 325): a consumer's reply on its way to the producer that asked.
+
+Owns the push to the producer (326) and the answer (RocketMQ: ReplyMessageProcessor). It must never
+wait for a producer before storing: the log's times would run backwards. Called by the dispatcher.
+"""
+
+from functools import partial
+from typing import Final
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.send import Refused, check_topic
+from turbopump.broker.puts import TRANSACTION_BITS, Draft, Refusal, put
+from turbopump.engine.types import PutStatus
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.headers.clients import ReplyMessageRequest
+from turbopump.net.wire.headers.send import SendMessageRequest, SendMessageResponse, read_send
+from turbopump.net.wire.message_id import encode_message_id
+from turbopump.net.wire.properties import decode_properties, encode_properties
+
+PUSH_TIMEOUT_MS: Final = 10_000
+"""RocketMQ's Broker2Client waits as long for the producer."""
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Add the handlers of this family."""
+    table.add(RequestCode.SEND_REPLY_MESSAGE, partial(_reply, broker))
+    table.add(RequestCode.SEND_REPLY_MESSAGE_V2, partial(_reply, broker))
+
+
+def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Answer:
+    """Store the reply and push it; whether the push came through decides the code.
+
+    A reply that could not be stored but was delivered is a success, as in RocketMQ; its id is 0.
+    """
+    header = read_send(request.code, request.fields)
+    try:
+        check_topic(broker, header, peer, now_ms)
+    except Refused as refused:
+        return _answer(broker, request, refused.code, refused.remark)
+    if not request.body or isinstance(request.body, list):
+        remark = "the message has no body"
+        return _answer(broker, request, ResponseCode.SYSTEM_ERROR, remark)
+    properties = decode_properties(header.properties or "")
+    properties[names.MSG_REGION] = broker.config.region_id
+    properties[names.TRACE_ON] = "true" if broker.config.trace_on else "false"
+    client_id = properties.get(names.REPLY_TO_CLIENT)
+    stored = _store(broker, request, header, peer, properties, now_ms)
+    if client_id is None:
+        remark = "push reply message fail, property[REPLY_TO_CLIENT] is null"
+        return _answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
+    producer = broker.producers.find(client_id)
+    if producer is None:
+        remark = f"push reply message fail, channel of <{client_id}> not found."
+        return _answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
+    push = _push_request(broker, request, header, peer, properties, now_ms)
+    return producer.call(push, PUSH_TIMEOUT_MS).map(
+        partial(_pushed, broker, request, client_id, stored)
+    )
+
+
+def _store(
+    broker: BrokerContext,
+    request: Command,
+    header: SendMessageRequest,
+    peer: Peer,
+    properties: dict[str, str],
+    now_ms: int,
+) -> SendMessageResponse:
+    queue_id = max(header.queue_id, 0)
+    assert not isinstance(request.body, list), "a decoded body is bytes"
+    draft = Draft(
+        topic=header.topic,
+        queue_id=queue_id,
+        body=request.body,
+        properties=dict(properties),
+        flag=header.flag,
+        sys_flag=header.sys_flag & ~TRANSACTION_BITS,
+        born_timestamp_ms=header.born_timestamp,
+        born_host=peer.host,
+        reconsume_times=header.reconsume_times or 0,
+    )
+    appended = put(broker, draft, now_ms)
+    if isinstance(appended, Refusal) or appended.status is not PutStatus.PUT_OK:
+        return SendMessageResponse("0", queue_id, 0)
+    message_id = encode_message_id(broker.store_host, appended.log_offsets[0])
+    return SendMessageResponse(message_id, queue_id, appended.queue_offset)
+
+
+def _push_request(
+    broker: BrokerContext,
+    request: Command,
+    header: SendMessageRequest,
+    peer: Peer,
+    properties: dict[str, str],
+    now_ms: int,
+) -> Command:
+    pushed = {names.PUSH_REPLY_TIME: str(now_ms), **properties}
+    reply = ReplyMessageRequest(
+        producer_group=header.producer_group,
+        topic=header.topic,
+        default_topic=header.default_topic,
+        default_topic_queue_nums=header.default_topic_queue_nums,
+        queue_id=header.queue_id,
+        sys_flag=header.sys_flag,
+        born_timestamp=header.born_timestamp,
+        flag=header.flag,
+        born_host=peer.address,
+        store_host=broker.address,
+        store_timestamp=now_ms,
+        properties=str(encode_properties(pushed), "utf-8"),
+        reconsume_times=header.reconsume_times,
+        unit_mode=header.unit_mode,
+    )
+    return new_request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, reply, request.body)
+
+
+def _pushed(
+    broker: BrokerContext,
+    request: Command,
+    client_id: str,
+    stored: SendMessageResponse,
+    answer: Command | None,
+) -> Command | None:
+    if answer is not None and answer.code == ResponseCode.SUCCESS:
+        return _answer(broker, request, ResponseCode.SUCCESS, None, stored)
+    remark = f"push reply message to <{client_id}> fail."
+    return _answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
+
+
+def _answer(
+    broker: BrokerContext,
+    request: Command,
+    code: ResponseCode,
+    remark: str | None,
+    header: SendMessageResponse | None = None,
+) -> Command:
+    fields = {
+        names.MSG_REGION: broker.config.region_id,
+        names.TRACE_ON: "true" if broker.config.trace_on else "false",
+    }
+    return response(request, code, remark, header, fields=fields)

@@ -1,0 +1,163 @@
+"""Meters and their windows, and the figures of mornings."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from turbopump.broker import statistics
+from turbopump.broker.statistics import (
+    ALL,
+    BROKER_GET_NUMS,
+    BROKER_PUT_NUMS,
+    GROUP_GET_NUMS,
+    GROUP_GET_SIZE,
+    IDLE_LIMIT_MS,
+    SAMPLE_INTERVAL_MS,
+    TOPIC_PUT_NUMS,
+    BrokerStatistics,
+)
+
+NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
+
+
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_nothing_is_known_of_what_was_never_measured() -> None:
+    table = BrokerStatistics()
+    assert table.find(TOPIC_PUT_NUMS, "T") is None
+    assert table.put_tps("T") == 0.0
+    assert table.got_tps("g", "T") == 0.0
+
+
+def test_one_sample_has_no_rate() -> None:
+    table = BrokerStatistics()
+    table.puts({"T": 5})
+    table.sample(NOON)
+    found = table.find(TOPIC_PUT_NUMS, "T")
+    assert found is not None
+    assert [(one.sum, one.tps, one.average) for one in found] == [(0, 0.0, 0.0)] * 3
+
+
+def test_a_minute_is_the_last_seven_samples() -> None:
+    table = BrokerStatistics()
+    for number in range(10):
+        table.puts({"T": 10 * number})
+        table.sample(NOON + number * SAMPLE_INTERVAL_MS)
+    found = table.find(TOPIC_PUT_NUMS, "T")
+    assert found is not None
+    minute = found[0]
+    assert (minute.sum, minute.tps, minute.average) == (60, 1.0, 1.0)
+    assert table.put_tps("T") == 1.0
+    assert minute.to_json() == {"avgpt": 1.0, "sum": 60, "tps": 1.0}
+
+
+def test_hours_and_days_sample_at_their_own_pace() -> None:
+    table = BrokerStatistics()
+    for number in range(361):
+        table.puts({"T": number})
+        table.sample(NOON + number * SAMPLE_INTERVAL_MS)
+    found = table.find(TOPIC_PUT_NUMS, "T")
+    assert found is not None
+    _minute, hour, day = found
+    assert (hour.sum, day.sum) == (360, 360)
+    assert hour.tps == day.tps == 0.1
+
+
+def test_what_a_group_got_has_a_number_and_a_size() -> None:
+    table = BrokerStatistics()
+    table.got("g", "T", 4, 1_000)
+    table.sample(NOON)
+    table.got("g", "T", 8, 2_000)
+    table.sample(NOON + 10_000)
+    nums, sizes = table.find(GROUP_GET_NUMS, "T@g"), table.find(GROUP_GET_SIZE, "T@g")
+    assert nums is not None
+    assert sizes is not None
+    assert (nums[0].sum, nums[0].average) == (8, 8.0)
+    assert (sizes[0].sum, sizes[0].tps) == (2_000, 200.0)
+    assert table.got_tps("g", "T") == 0.8
+
+
+def test_the_broker_s_own_meters_count_everything() -> None:
+    table = BrokerStatistics()
+    table.sample(NOON)
+    table.puts({"T": 3, "U": 4})
+    table.puts({"T": 5, "U": 4})
+    table.got("g", "T", 2, 20)
+    table.sample(NOON + 10_000)
+    put, got = table.find(BROKER_PUT_NUMS, ALL), table.find(BROKER_GET_NUMS, ALL)
+    assert put is not None
+    assert got is not None
+    assert (put[0].sum, got[0].sum) == (9, 2)
+
+
+def test_a_topic_made_again_counts_from_zero() -> None:
+    table = BrokerStatistics()
+    table.puts({"T": 5})
+    table.puts({"T": 2})
+    assert table.totals()["msgPutTotalTodayNow"] == 7
+    table.forget_topic("T")
+    table.puts({"T": 3})
+    assert table.totals()["msgPutTotalTodayNow"] == 10
+
+
+def test_deleted_topics_and_groups_lose_their_meters() -> None:
+    table = BrokerStatistics()
+    table.puts({"T": 1, "U": 1})
+    table.got("g", "T", 1, 1)
+    table.got("g", "U", 1, 1)
+    table.got("h", "U", 1, 1)
+    table.forget_topic("T")
+    assert table.find(TOPIC_PUT_NUMS, "T") is None
+    assert table.find(GROUP_GET_NUMS, "T@g") is None
+    assert table.find(GROUP_GET_NUMS, "U@g") is not None
+    table.forget_group("g")
+    assert table.find(GROUP_GET_NUMS, "U@g") is None
+    assert table.find(GROUP_GET_NUMS, "U@h") is not None
+    assert table.find(TOPIC_PUT_NUMS, "U") is not None
+
+
+def test_idle_groups_are_forgotten_topics_are_not() -> None:
+    table = BrokerStatistics()
+    table.puts({"T": 1})
+    table.got("g", "T", 1, 1)
+    table.sample(NOON)
+    table.sample(NOON + IDLE_LIMIT_MS)
+    assert table.find(GROUP_GET_NUMS, "T@g") is not None
+    table.sample(NOON + IDLE_LIMIT_MS + 1)
+    assert table.find(GROUP_GET_NUMS, "T@g") is None
+    assert table.find(TOPIC_PUT_NUMS, "T") is not None
+
+
+def test_meters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "MAX_METERS", 3)
+    table = BrokerStatistics()
+    table.puts({"T": 1, "U": 1})
+    table.got("g", "T", 1, 1)
+    assert table.find(TOPIC_PUT_NUMS, "T") is not None
+    assert table.find(TOPIC_PUT_NUMS, "U") is None
+    assert table.find(GROUP_GET_NUMS, "T@g") is None
+    assert table.totals()["msgGetTotalTodayNow"] == 1
+
+
+def test_mornings_move_at_midnight(utc: None) -> None:
+    table = BrokerStatistics()
+    table.puts({"T": 5})
+    table.sample(NOON)
+    assert set(table.totals().values()) == {0, 5}
+    table.got("g", "T", 2, 2)
+    table.sample(NOON + 43_200_000)
+    totals = table.totals()
+    assert (totals["msgPutTotalTodayMorning"], totals["msgGetTotalTodayMorning"]) == (5, 2)
+    assert totals["msgPutTotalYesterdayMorning"] == 0
+    table.puts({"T": 6})
+    table.sample(NOON + 2 * 86_400_000)
+    totals = table.totals()
+    assert (totals["msgPutTotalYesterdayMorning"], totals["msgPutTotalTodayMorning"]) == (5, 6)

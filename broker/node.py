@@ -29,6 +29,8 @@ from turbopump.broker.handlers import (
     offsets,
     pull,
     query,
+    relays,
+    request_reply,
     send,
     send_back,
 )
@@ -68,8 +70,8 @@ UNREGISTER_MS = 1_000
 """A stop waits no longer than this for name servers."""
 VIP_DISTANCE = 2  # the VIP port is listenPort - 2 (MixAll.brokerVIPChannel)
 _FAMILIES = (
-    send, send_back, pull, offsets, clients, locks, query, admin_topics, admin_groups,
-    admin_offsets, admin_broker,
+    send, send_back, request_reply, pull, offsets, clients, locks, query, relays, admin_topics,
+    admin_groups, admin_offsets, admin_broker,
 )  # fmt: skip
 
 

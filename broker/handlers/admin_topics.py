@@ -175,9 +175,9 @@ def _delete_topic(broker: BrokerContext, request: Command, _peer: Peer, now_ms: 
             if broker.topics.get(retry) is not None:
                 doomed.append(retry)
     for topic in doomed:
-        broker.topics.delete(topic, now_ms)
-        broker.offsets.remove_topic(topic)
         broker.store.delete_topic(topic)
+        broker.offsets.remove_topic(topic)
+        broker.topics.delete(topic, now_ms)
         broker.statistics.forget_topic(topic)
     return response(request, ResponseCode.SUCCESS)
 

@@ -54,10 +54,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def housekeeping(broker: BrokerContext, now_ms: int) -> None:
-    """Close connections without heartbeats, forget what ran out, sample the meters.
-
-    Every HOUSEKEEPING_INTERVAL_MS.
-    """
+    """Close connections without heartbeats, forget what ran out; every HOUSEKEEPING_INTERVAL_MS."""
     limit_ms = broker.config.channel_expired_timeout_ms
     expired = broker.consumers.expired(now_ms, limit_ms)
     expired += broker.producers.expired(now_ms, limit_ms)
@@ -66,8 +63,6 @@ def housekeeping(broker: BrokerContext, now_ms: int) -> None:
         peer.close()
     broker.consumers.forget_compensated(now_ms, broker.config.subscription_expired_timeout_ms)
     broker.locks.sweep(now_ms)
-    broker.statistics.puts(broker.store.statistics.put_count_by_topic)
-    broker.statistics.sample(now_ms)
     send_notices(broker)
 
 

@@ -20,6 +20,10 @@ Epoch = NewType("Epoch", int)
 Buffer = bytes | bytearray | memoryview
 
 
+class StoreError(Exception):
+    """The store cannot be opened or used; the text is one sentence for the operator."""
+
+
 class PutStatus(Enum):
     """What became of an append (RocketMQ: store/PutMessageStatus)."""
 
@@ -116,3 +120,29 @@ class ReadResult:
     slices: list[memoryview] = field(default_factory=list)
     count: int = 0
     size: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class QueueUnit:
+    """One entry of a consume queue: where the record lies and the code tags are matched by.
+
+    `count` is above 1 for an inner batch, which holds that many messages from `queue_offset` on.
+    """
+
+    log_offset: LogOffset
+    size: int
+    tags_code: int
+    queue_offset: QueueOffset = QueueOffset(0)
+    count: int = 1
+
+
+@dataclass(slots=True)
+class QueryResult:
+    """Records found by key, oldest first, and the last key the index has seen.
+
+    The records are not checked against the key again: equal hashes are returned as RocketMQ does.
+    """
+
+    slices: list[memoryview] = field(default_factory=list)
+    last_timestamp_ms: int = 0
+    last_log_offset: LogOffset = LogOffset(0)

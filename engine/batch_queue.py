@@ -1,0 +1,263 @@
+"""Batch consume queues: 46-byte units, each for one record that holds several messages.
+
+Owns the folders below `batchconsumequeue` and the offsets of topics with `queue.type=BatchCQ`
+(RocketMQ: store/queue/BatchConsumeQueue). It must never read the commit log. Called by the
+dispatcher, recovery, retention, lookup and the store; such topics are rare, so nothing is native.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from turbopump.engine.config import BATCH_UNIT_SIZE
+from turbopump.engine.files import Files
+from turbopump.engine.segments import MappingPool, Segments
+from turbopump.engine.types import LogOffset, QueueOffset, QueueUnit
+from turbopump.pyx.index import java_hash
+from turbopump.pyx.record import Record
+
+FOLDER = "batchconsumequeue"
+# log offset, size, tags code, store time, base queue offset, count, compacted offset, reserved.
+_UNIT = struct.Struct(">qiqqqhii")
+_NOT_COMPACTED = -1
+ZERO = QueueOffset(0)
+assert _UNIT.size == BATCH_UNIT_SIZE
+
+
+@dataclass(slots=True, frozen=True)
+class BatchUnit:
+    """One unit: `count` messages from queue offset `base` on, in one record."""
+
+    log_offset: int
+    size: int
+    tags_code: int
+    store_timestamp_ms: int
+    base: int
+    count: int
+
+    @property
+    def valid(self) -> bool:
+        """Whether it was written (RocketMQ: BatchConsumeQueue, store.md 13)."""
+        return self.log_offset >= 0 and self.size > 0 and self.base >= 0 and self.count > 0
+
+
+@dataclass(slots=True, eq=False)
+class BatchQueue:
+    """One queue; `unit_end` is the byte after its last unit."""
+
+    topic: str
+    queue_id: int
+    segments: Segments
+    unit_end: int = 0
+    min_offset: QueueOffset = ZERO
+    max_offset: QueueOffset = ZERO
+    next_offset: QueueOffset = ZERO
+    max_log_offset: int = 0
+    flushed_end: int = 0
+    names_synced: bool = True
+
+
+class BatchQueues:
+    """All batch queues of a store."""
+
+    def __init__(self, files: Files, root: str, file_size: int, pool: MappingPool) -> None:
+        self.files = files
+        self.folder = f"{root}/{FOLDER}"
+        self.file_size = file_size
+        self._pool = pool
+        self._by_name: dict[tuple[str, int], BatchQueue] = {}
+
+    def __iter__(self) -> Iterator[BatchQueue]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def topics(self) -> set[str]:
+        """Topics that have a batch queue."""
+        return {queue.topic for queue in self}
+
+    def find(self, topic: str, queue_id: int) -> BatchQueue | None:
+        """The queue, if there is one."""
+        return self._by_name.get((topic, queue_id))
+
+    def get(self, topic: str, queue_id: int) -> BatchQueue:
+        """The queue, made if there is none."""
+        queue = self._by_name.get((topic, queue_id))
+        if queue is None:
+            segments = Segments(self._pool, f"{self.folder}/{topic}/{queue_id}", self.file_size)
+            queue = BatchQueue(topic, queue_id, segments)
+            self._by_name[(topic, queue_id)] = queue
+        return queue
+
+    def load(self) -> None:
+        """Find all queues and their ends. Files behind a hole are removed: the log has them."""
+        for topic in self.files.list_folder(self.folder):
+            for name in self.files.list_folder(f"{self.folder}/{topic}"):
+                if name.isascii() and name.isdigit():
+                    queue = self.get(topic, int(name))
+                    for start in queue.segments.load():
+                        self.files.remove(queue.segments.path(start))
+                    self._recover_end(queue)
+
+    def dispatch(self, topic: str, record: Record, properties: Mapping[bytes, bytes]) -> bool:
+        """Write the unit of a record; False if the queue has it already. Raises OSError."""
+        queue = self.get(topic, record.queue_id)
+        if record.log_offset < queue.max_log_offset or record.queue_offset < queue.max_offset:
+            return False
+        tags = properties.get(b"TAGS")
+        unit = BatchUnit(
+            record.log_offset, record.size, java_hash(tags) if tags else 0,
+            record.store_timestamp_ms, record.queue_offset, inner_count(properties),
+        )  # fmt: skip
+        segments = queue.segments
+        start = segments.start_of(queue.unit_end)
+        if start == segments.end or segments.count == 0:
+            self.files.make_folders(segments.folder)
+            queue.names_synced = False
+            mapped = segments.create(start)
+            try:
+                mapped.reserve(0, self.file_size)
+            except OSError:
+                self.files.remove(segments.forget_last())
+                raise
+        self._write(queue, queue.unit_end, unit)
+        if queue.unit_end == segments.first:
+            queue.min_offset = QueueOffset(unit.base)
+        queue.unit_end += BATCH_UNIT_SIZE
+        self._advance(queue, unit)
+        return True
+
+    def units(self, queue: BatchQueue, queue_offset: int, count: int) -> list[QueueUnit]:
+        """Up to `count` units from the one that holds message `queue_offset` on."""
+        at = self._find(queue, queue_offset)
+        found: list[QueueUnit] = []
+        while at < queue.unit_end and len(found) < count:
+            unit = self.unit(queue, at)
+            log_offset, base = LogOffset(unit.log_offset), QueueOffset(unit.base)
+            found.append(QueueUnit(log_offset, unit.size, unit.tags_code, base, unit.count))
+            at += BATCH_UNIT_SIZE
+        return found
+
+    def unit(self, queue: BatchQueue, at: int) -> BatchUnit:
+        """The unit at byte `at` of the queue."""
+        start = queue.segments.start_of(at)
+        data = queue.segments.region(start).read(at - start, BATCH_UNIT_SIZE)
+        return BatchUnit(*_UNIT.unpack(data)[:6])
+
+    def truncate(self, queue: BatchQueue, log_end: int) -> None:
+        """Cut away units of records at or behind `log_end`; what is cut becomes zeros."""
+        segments = queue.segments
+        while queue.unit_end > segments.first:
+            unit = self.unit(queue, queue.unit_end - BATCH_UNIT_SIZE)
+            if unit.log_offset < log_end:
+                break
+            queue.unit_end -= BATCH_UNIT_SIZE
+        while segments.count > 1 and segments.last >= queue.unit_end:
+            self.files.remove(segments.forget_last())
+        if segments.count:
+            start = segments.last
+            mapped = segments.mapped(start)
+            keep = queue.unit_end - start
+            if not mapped.region.is_zero(keep, self.file_size - keep):
+                mapped.region.zero(keep, self.file_size - keep)
+                mapped.sync(keep, self.file_size)
+        kept = queue.min_offset
+        self._recover_end(queue)
+        if queue.unit_end == segments.first:
+            # The counter of an emptied queue goes on where its first unit was, if known.
+            queue.min_offset = queue.max_offset = queue.next_offset = kept
+
+    def correct_min(self, queue: BatchQueue, min_log_offset: int) -> None:
+        """Move the min offset past units whose records are gone."""
+        at = self._find(queue, queue.min_offset)
+        while at < queue.unit_end:
+            unit = self.unit(queue, at)
+            if unit.log_offset >= min_log_offset:
+                queue.min_offset = QueueOffset(unit.base)
+                return
+            at += BATCH_UNIT_SIZE
+        queue.min_offset = queue.max_offset
+
+    def delete_expired(self, queue: BatchQueue, min_log_offset: int) -> list[str]:
+        """Take files out whose last record is gone, never the last file; returns their paths."""
+        expired = []
+        while queue.segments.count > 1:
+            last = queue.segments.first + self.file_size - BATCH_UNIT_SIZE
+            if self.unit(queue, last).log_offset >= min_log_offset:
+                break
+            expired.append(queue.segments.forget_first())
+        return expired
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic's queues and remove their files. Raises OSError."""
+        for queue in [queue for queue in self if queue.topic == topic]:
+            while queue.segments.count:
+                queue.segments.forget_last()
+            del self._by_name[(topic, queue.queue_id)]
+        self.files.remove_folder(f"{self.folder}/{topic}")
+
+    def dirty_paths(self, queue: BatchQueue) -> tuple[list[str], list[str], int]:
+        """What to sync to make the queue durable: (files, folders, the byte reached then)."""
+        segments = queue.segments
+        paths = []
+        if queue.unit_end > queue.flushed_end:
+            first = segments.start_of(queue.flushed_end)
+            starts = range(first, queue.unit_end, self.file_size)
+            paths = [segments.path(start) for start in starts if segments.holds(start)]
+        folders = []
+        if not queue.names_synced and segments.count:
+            folders = [segments.folder, f"{self.folder}/{queue.topic}", self.folder]
+        return paths, folders, queue.unit_end
+
+    def _write(self, queue: BatchQueue, at: int, unit: BatchUnit) -> None:
+        start = queue.segments.start_of(at)
+        data = _UNIT.pack(
+            unit.log_offset, unit.size, unit.tags_code, unit.store_timestamp_ms, unit.base,
+            unit.count, _NOT_COMPACTED, 0,
+        )  # fmt: skip
+        queue.segments.region(start).write(at - start, data)
+
+    def _advance(self, queue: BatchQueue, unit: BatchUnit) -> None:
+        queue.max_offset = QueueOffset(unit.base + unit.count)
+        queue.next_offset = QueueOffset(max(queue.next_offset, queue.max_offset))
+        queue.max_log_offset = unit.log_offset + unit.size
+
+    def _recover_end(self, queue: BatchQueue) -> None:
+        """Units end at the first one that is not valid; the last file with a valid one decides."""
+        segments = queue.segments
+        queue.unit_end = segments.first
+        queue.max_offset = queue.next_offset = queue.min_offset = QueueOffset(0)
+        queue.max_log_offset = 0
+        for start in reversed(segments.starts()):
+            low, high = start, start + self.file_size
+            while low < high and self.unit(queue, low).valid:
+                low += BATCH_UNIT_SIZE
+            if low > start:
+                queue.unit_end = low
+                break
+        if queue.unit_end > segments.first:
+            queue.min_offset = QueueOffset(self.unit(queue, segments.first).base)
+            queue.next_offset = QueueOffset(0)
+            self._advance(queue, self.unit(queue, queue.unit_end - BATCH_UNIT_SIZE))
+        queue.flushed_end = queue.unit_end
+
+    def _find(self, queue: BatchQueue, queue_offset: int) -> int:
+        """Byte of the unit that holds message `queue_offset`, or of the next one after it."""
+        first = queue.segments.first
+        low, high = 0, (queue.unit_end - first) // BATCH_UNIT_SIZE
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(queue, first + middle * BATCH_UNIT_SIZE)
+            if unit.base + unit.count <= queue_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return first + low * BATCH_UNIT_SIZE
+
+
+def inner_count(properties: Mapping[bytes, bytes]) -> int:
+    """How many messages a record holds: INNER_NUM, 1 for a single message or a damaged number."""
+    text = properties.get(b"INNER_NUM", b"1")
+    count = int(text) if text.isdigit() else 1
+    return count if 0 < count < 1 << 15 else 1

@@ -1,0 +1,243 @@
+"""Making queues and index durable, and the checkpoint behind them.
+
+Owns what of the derived files is not durable yet. It must never write a checkpoint before the data
+it speaks of is synced, and never sync on the loop thread while the store runs. Called by the store
+(tick, close) and by recovery (progress).
+"""
+
+import logging
+from dataclasses import dataclass
+
+from turbopump.engine import checkpoint as checkpoints
+from turbopump.engine.batch_queue import BatchQueues
+from turbopump.engine.checkpoint import Checkpoint, Marks
+from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.consume_queue import ConsumeQueues
+from turbopump.engine.dispatcher import Dispatcher
+from turbopump.engine.files import Files
+from turbopump.engine.flush import Disk, InlineDisk, Lane
+from turbopump.engine.index import IndexFiles, IndexPart
+from turbopump.engine.queue_ext import QueueExtensions
+from turbopump.engine.types import LogOffset, QueueOffset
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Round:
+    """One pass over what is dirty: decided on the loop, synced elsewhere, noted on the loop."""
+
+    paths: list[str]
+    folders: list[str]
+    reached: dict[int, QueueOffset]
+    batches_reached: dict[tuple[str, int], int]
+    rolled: list[IndexPart]
+    last_unit_log_offset: int
+    marks: Marks
+    timestamp_ms: int
+
+
+class Checkpointer:
+    """At most one round is under way."""
+
+    def __init__(
+        self,
+        files: Files,
+        config: StoreConfig,
+        disk: Disk,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        batches: BatchQueues,
+        extensions: QueueExtensions | None,
+        index: IndexFiles | None,
+        dispatcher: Dispatcher,
+    ) -> None:
+        self.checkpoint = Checkpoint()
+        """What is on the disk, or on its way there."""
+        self.failed: OSError | None = None
+        self._files = files
+        self._config = config
+        self._disk = disk
+        self._log = log
+        self._queues = queues
+        self._batches = batches
+        self._extensions = extensions
+        self._index = index
+        self._dispatcher = dispatcher
+        self._dirty: set[int] = set()
+        self._dirty_batches: set[tuple[str, int]] = set()
+        self._waiting: Marks | None = None
+        self._index_durable = LogOffset(0)
+        self._lane = Lane(disk)
+        self._last_ms = 0
+        self._last_thorough_ms = 0
+
+    def start(self, saved: Checkpoint, now_ms: int) -> None:
+        """Go on from the checkpoint the store was opened with."""
+        self.checkpoint = saved
+        self._index_durable = saved.marks.index if saved.marks is not None else LogOffset(0)
+        self._last_thorough_ms = now_ms
+
+    def arrived(self, slots: list[int], batches: list[tuple[str, int]]) -> None:
+        """These queues got units."""
+        self._dirty.update(slots)
+        self._dirty_batches.update(batches)
+
+    def forget(self, slot: int) -> None:
+        """A queue was deleted."""
+        self._dirty.discard(slot)
+
+    def count_units(self) -> tuple[int, int]:
+        """How many queues have units, and how many units they had in all."""
+        counts = [self._queues.max_offset(queue) for queue in self._queues]
+        counts += [queue.max_offset for queue in self._batches]
+        return sum(count > 0 for count in counts), sum(counts)
+
+    def tick(self, now_ms: int, log_timestamp_ms: int) -> None:
+        """Each second the log's time and full index files; queues in the thorough rhythm."""
+        if now_ms - self._last_ms < self._config.flush_interval_consume_queue_ms:
+            return
+        self._last_ms = now_ms
+        if self._lane.busy or self.failed is not None:
+            return
+        thorough_ms = self._config.flush_consume_queue_thorough_interval_ms
+        index_waits = self._index is not None and bool(self._index.rolled)
+        if now_ms - self._last_thorough_ms >= thorough_ms or index_waits:
+            self._last_thorough_ms = now_ms
+            self._begin(self._disk)
+        elif self._waiting is not None and self._waiting.queues <= self._log.flushed:
+            self._save(self._disk, log_timestamp_ms)
+
+    def request(self) -> None:
+        """Have the next tick do a thorough round."""
+        self._last_ms = 0
+        self._last_thorough_ms = 0
+
+    def finish(self, log_timestamp_ms: int = 0, *, last: bool = False) -> None:
+        """Make all durable now and save the checkpoint; the log must be flushed already. With
+        `last` the index file that is written counts as done. Raises OSError."""
+        self._lane.finish()
+        inline = InlineDisk()
+        if last and self._index is not None:
+            self._index.finish()
+        self._begin(inline)
+        if last:
+            self._index_durable = self._dispatcher.position
+        if self.failed is None and self._waiting is not None:
+            self._save(inline, log_timestamp_ms)
+        if self.failed is not None:
+            raise self.failed
+
+    def _begin(self, disk: Disk) -> None:
+        plan = self._plan()
+        files = self._files
+
+        def work() -> None:
+            for path in plan.paths:
+                files.sync(path)
+            for folder in plan.folders:
+                files.sync_folder(folder)
+
+        def done(result: OSError | None) -> None:
+            if result is not None:
+                self._fail(result)
+                return
+            self._note(plan)
+
+        self._lane.submit(work, done, disk)
+
+    def _plan(self) -> _Round:
+        paths: list[str] = []
+        folders: dict[str, None] = {}
+        reached: dict[int, QueueOffset] = {}
+        last_unit = 0
+        for slot in self._dirty:
+            queue = self._queues.by_slot(slot)
+            queue_paths, queue_folders, offset = self._queues.dirty_paths(queue)
+            paths += queue_paths
+            folders.update(dict.fromkeys(queue_folders))
+            reached[slot] = offset
+            for unit in self._queues.units(queue, offset - 1, 1):
+                last_unit = max(last_unit, unit.log_offset)
+        batches_reached = {}
+        for name in self._dirty_batches:
+            batch = self._batches.find(*name)
+            if batch is not None:
+                batch_paths, batch_folders, end = self._batches.dirty_paths(batch)
+                paths += batch_paths
+                folders.update(dict.fromkeys(batch_folders))
+                batches_reached[name] = end
+        if self._extensions is not None:
+            paths += self._extensions.paths()
+        rolled: list[IndexPart] = []
+        if self._index is not None:
+            rolled, self._index.rolled = self._index.rolled, []
+            paths += [part.path for part in rolled]
+            if rolled:
+                folders[self._index.folder] = None
+        self._dirty.clear()
+        self._dirty_batches.clear()
+        count, units = self.count_units()
+        position = self._dispatcher.position
+        marks = Marks(self._log.flushed, position, self._index_durable, count, units)
+        return _Round(
+            paths, list(folders), reached, batches_reached, rolled, last_unit, marks,
+            self._dispatcher.last_store_timestamp_ms,
+        )  # fmt: skip
+
+    def _note(self, plan: _Round) -> None:
+        """The round is durable: remember how far, for the checkpoint that follows."""
+        for slot, offset in plan.reached.items():
+            queue = self._queues.find_slot(slot)
+            if queue is not None:
+                queue.flushed_offset = offset
+                queue.names_synced = True
+        for name, end in plan.batches_reached.items():
+            batch = self._batches.find(*name)
+            if batch is not None:
+                batch.flushed_end = end
+                batch.names_synced = True
+        index_timestamp_ms = self.checkpoint.index_timestamp_ms
+        for part in plan.rolled:
+            self._index_durable = LogOffset(part.end_log_offset + 1)
+            index_timestamp_ms = part.end_timestamp_ms
+        marks = plan.marks
+        self._waiting = Marks(
+            marks.log, marks.queues, self._index_durable, marks.queue_count, marks.unit_count
+        )
+        old = self.checkpoint
+        self.checkpoint = Checkpoint(
+            old.log_timestamp_ms, plan.timestamp_ms or old.queue_timestamp_ms, index_timestamp_ms,
+            old.master_flushed_offset, old.confirm_offset,
+            plan.last_unit_log_offset or old.queue_log_offset, old.marks,
+        )  # fmt: skip
+
+    def _save(self, disk: Disk, log_timestamp_ms: int) -> None:
+        """Write the checkpoint: queues and log are durable up to what it says."""
+        waiting, old = self._waiting, self.checkpoint
+        assert waiting is not None and waiting.queues <= self._log.flushed
+        self._waiting = None
+        marks = Marks(
+            self._log.flushed, waiting.queues, self._index_durable, waiting.queue_count,
+            waiting.unit_count,
+        )  # fmt: skip
+        new = Checkpoint(
+            max(log_timestamp_ms, old.log_timestamp_ms), old.queue_timestamp_ms,
+            old.index_timestamp_ms, old.master_flushed_offset, old.confirm_offset,
+            old.queue_log_offset, marks,
+        )  # fmt: skip
+        self.checkpoint = new
+
+        def work() -> None:
+            checkpoints.save(self._files, self._config.root, new)
+
+        def done(result: OSError | None) -> None:
+            if result is not None:
+                self._fail(result)
+
+        self._lane.submit(work, done, disk)
+
+    def _fail(self, error: OSError) -> None:
+        logger.error("queues or checkpoint cannot be made durable, writes are refused: %s", error)
+        self.failed = error

@@ -1,0 +1,379 @@
+"""The commit log: records one after the other in preallocated files, with one writer.
+
+Owns the end of the log, rolling with the filler, the file made ahead, and the bytes of a record.
+It must never know a queue, decide what is durable or visible, or block on a sync. Called by the
+store, the dispatcher, the group commit and recovery.
+"""
+
+import logging
+from collections.abc import Callable
+
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.files import Files, MappedFile
+from turbopump.engine.flush import Disk, Lane
+from turbopump.engine.segments import MappingPool, Segments
+from turbopump.engine.types import (
+    Appended,
+    Buffer,
+    LogOffset,
+    Message,
+    PutStatus,
+    QueueOffset,
+)
+from turbopump.pyx import record as kernel
+from turbopump.pyx.record import Record
+from turbopump.pyx.region import Region
+
+logger = logging.getLogger(__name__)
+
+# Topics up to here are V1 records with a one-byte length, which every client reads (store.md 3).
+V1_TOPIC_MAX = 127
+# HookUtils: only retry topics may be longer, up to this many bytes.
+RETRY_TOPIC_MAX = 255
+RETRY_PREFIX = "%RETRY%"
+CRC_PROPERTY = b"__CRC32#"
+# `__CRC32#` 0x01 ten digits 0x02 (RocketMQ: CommitLog.CRC32_RESERVED_LEN), and a separator that may
+# have to be added before it.
+CRC_RESERVED = 20
+# Tail bytes are inspected in pieces of this size, so that zeros which are there are not rewritten.
+ZERO_PIECE = 1 << 20
+# An element of a batch body without body and properties (remoting.md 9.4).
+_BATCH_ELEMENT_FIXED = 22
+
+
+class CommitLog:
+    """Positions: `min` <= flushed <= `end`; all are on record boundaries."""
+
+    def __init__(self, files: Files, config: StoreConfig, disk: Disk, pool: MappingPool) -> None:
+        self.config = config
+        self.files = files
+        self.end = LogOffset(0)
+        self.flushed = LogOffset(0)
+        self.last_store_timestamp_ms = 0
+        self.segments = Segments(pool, config.log_folder, config.mapped_file_size_commit_log)
+        self._lane = Lane(disk)
+        self._next: MappedFile | None = None
+        self._file: MappedFile | None = None
+        self._base = 0
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of one file."""
+        return self.segments.file_size
+
+    @property
+    def min(self) -> LogOffset:
+        """The first byte that is still there."""
+        return LogOffset(self.segments.first)
+
+    def start_writing(self, end: LogOffset, last_store_timestamp_ms: int) -> None:
+        """Go on at `end` after recovery: files behind it are gone, all before it is durable."""
+        self.end = end
+        self.flushed = end
+        self.last_store_timestamp_ms = last_store_timestamp_ms
+        if self.segments.holds(end):
+            self._open_file(self.segments.start_of(end))
+        self._prepare_next()
+
+    def append(
+        self, message: Message, properties: bytes, queue_offset: QueueOffset, now_ms: int
+    ) -> Appended:
+        """Write one record. Statuses: PUT_OK, MESSAGE_ILLEGAL, PROPERTIES_SIZE_EXCEEDED,
+        CREATE_MAPPED_FILE_FAILED (nothing written then); sizes as store.md section 4."""
+        topic = message.topic.encode()
+        property_crc = self.config.enabled_append_prop_crc
+        if property_crc:
+            properties = without_crc(properties)
+        refused = self._refuse(message, topic, properties)
+        if refused is not None:
+            return refused
+        version = kernel.V2 if len(message.topic) > V1_TOPIC_MAX else kernel.V1
+        store_ms = max(now_ms, self.last_store_timestamp_ms)
+
+        def write(region: Region, position: int, log_offset: int) -> list[int] | int:
+            size = kernel.append(
+                region, position, self.file_size, log_offset=log_offset, topic=topic,
+                body=message.body, properties=properties, queue_id=message.queue_id,
+                flag=message.flag, queue_offset=queue_offset, sys_flag=message.sys_flag,
+                born_timestamp_ms=message.born_timestamp_ms, born_host=message.born_host,
+                store_timestamp_ms=store_ms, store_host=message.store_host,
+                reconsume_times=message.reconsume_times,
+                prepared_transaction_offset=message.prepared_transaction_offset,
+                version=version, property_crc=property_crc,
+            )  # fmt: skip
+            return size if size < 0 else [size]
+
+        size = kernel.record_size(
+            len(topic), len(message.body), len(properties), len(message.born_host),
+            len(message.store_host), version,
+        )  # fmt: skip
+        return self._place(write, size + CRC_RESERVED, queue_offset, store_ms)
+
+    def append_batch(self, message: Message, queue_offset: QueueOffset, now_ms: int) -> Appended:
+        """Write the elements of a batch body as consecutive records in one file, all or none."""
+        topic = message.topic.encode()
+        refused = self._refuse(message, topic, b"")
+        if refused is not None:
+            return refused
+        version = kernel.V2 if len(message.topic) > V1_TOPIC_MAX else kernel.V1
+        store_ms = max(now_ms, self.last_store_timestamp_ms)
+
+        def write(region: Region, position: int, log_offset: int) -> list[int] | int:
+            return kernel.append_batch(
+                region, position, self.file_size, log_offset=log_offset, topic=topic,
+                batch=message.body, queue_id=message.queue_id, queue_offset=queue_offset,
+                sys_flag=message.sys_flag, born_timestamp_ms=message.born_timestamp_ms,
+                born_host=message.born_host, store_timestamp_ms=store_ms,
+                store_host=message.store_host, reconsume_times=message.reconsume_times,
+                version=version, property_crc=self.config.enabled_append_prop_crc,
+            )  # fmt: skip
+
+        fixed = kernel.record_size(
+            len(topic), 0, 0, len(message.born_host), len(message.store_host), version
+        )
+        fixed += CRC_RESERVED
+        # Counting the elements is only needed where the most there can be would not fit.
+        size = len(message.body) + fixed * (len(message.body) // _BATCH_ELEMENT_FIXED + 1)
+        try:
+            if size + kernel.FILLER_SIZE > self.file_size:
+                size = batch_records_size(message.body, fixed)
+            return self._place(write, size, queue_offset, store_ms)
+        except ValueError as error:
+            return Appended(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
+
+    def view(self, log_offset: int, size: int) -> memoryview | None:
+        """The bytes of a record of known size; None where the log does not hold them."""
+        start = self.segments.start_of(log_offset)
+        position = log_offset - start
+        if (
+            log_offset < self.segments.first
+            or size <= 0
+            or log_offset + size > self.end
+            or position + size > self.file_size
+        ):
+            return None
+        return self._region(start).view(position, size)
+
+    def record(self, log_offset: int) -> Record | None:
+        """The record at `log_offset`, decoded; None if none starts there or its CRC is wrong."""
+        if not self.segments.first <= log_offset < self.end:
+            return None
+        start = self.segments.start_of(log_offset)
+        limit = min(self.end - start, self.file_size)
+        try:
+            found = kernel.decode(self._region(start), log_offset - start, limit, start)
+        except ValueError:
+            return None
+        return found if found.physical_offset == log_offset and found.crc_ok else None
+
+    def piece(self, start: LogOffset, end: LogOffset) -> tuple[int, Region, int, int]:
+        """The part of [start, end) in its first file: (base, region, position, position end)."""
+        base = self.segments.start_of(start)
+        return base, self._region(base), start - base, min(end - base, self.file_size)
+
+    def unflushed(self, end: LogOffset) -> list[tuple[MappedFile, int, int]]:
+        """What must be synced to make all before `end` durable: (file, position, position end)."""
+        ranges = []
+        at: int = self.flushed
+        while at < end:
+            base = self.segments.start_of(at)
+            stop = min(end, base + self.file_size)
+            ranges.append((self._mapped(base), at - base, stop - base))
+            at = stop
+        return ranges
+
+    def truncate(self, end: LogOffset) -> int:
+        """Cut the log at `end`, durably: files behind it go, the rest of its file becomes zeros.
+
+        Law 6: a truncated byte never comes back. Returns how many bytes were not zero. Raises
+        OSError; the log is then as it was or shorter, never mixed.
+        """
+        segments = self.segments
+        removed = False
+        while segments.count and segments.last >= end:
+            self.files.remove(segments.forget_last())
+            removed = True
+        if removed:
+            self.files.sync_folder(segments.folder)
+        zeroed = 0
+        if segments.count and segments.holds(end):
+            mapped = segments.mapped(segments.start_of(end))
+            zeroed = zero_tail(mapped, end - segments.start_of(end))
+        return zeroed
+
+    def forget_oldest(self) -> str:
+        """Take the oldest file out of the log; the caller removes the returned path."""
+        assert self.segments.count > 1, "the last file stays"
+        return self.segments.forget_first()
+
+    def close(self) -> None:
+        """Wait for the file made ahead and remove it if it was not used (as RocketMQ does)."""
+        self._lane.finish()
+        if self._next is not None:
+            path = self._next.path
+            self._next.close()
+            self._next = None
+            try:
+                self.files.remove(path)
+            except OSError as error:
+                logger.warning("the unused log file %s stays: %s", path, error)
+
+    def _refuse(self, message: Message, topic: bytes, properties: bytes) -> Appended | None:
+        """Limits of store.md section 4 (RocketMQ: HookUtils, MessageExtEncoder)."""
+        longest = RETRY_TOPIC_MAX if message.topic.startswith(RETRY_PREFIX) else V1_TOPIC_MAX
+        v1_overflow = len(message.topic) <= V1_TOPIC_MAX < len(topic)
+        if not topic or len(topic) > longest or v1_overflow:
+            reason = f"the topic has {len(topic)} bytes, allowed are 1 to {longest}"
+            return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
+        if len(message.body) > self.config.max_message_size:
+            reason = f"the body has {len(message.body)} bytes, over {self.config.max_message_size}"
+            return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
+        reserved = CRC_RESERVED + 1 if self.config.enabled_append_prop_crc else 0
+        if len(properties) + reserved > kernel.MAX_PROPERTIES:
+            reason = f"the properties have {len(properties)} bytes, over {kernel.MAX_PROPERTIES}"
+            return Appended(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=reason)
+        return None
+
+    def _place(
+        self,
+        write: Callable[[Region, int, int], list[int] | int],
+        size_max: int,
+        queue_offset: QueueOffset,
+        store_ms: int,
+    ) -> Appended:
+        """Write at the end of the log, rolling to the next file if there is no room."""
+        if size_max + kernel.FILLER_SIZE > self.file_size:
+            reason = f"{size_max} bytes do not fit into a log file of {self.file_size}"
+            return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
+        if self._file is None and not self._roll():
+            return Appended(PutStatus.CREATE_MAPPED_FILE_FAILED, reason="no next log file")
+        assert self._file is not None
+        sizes = write(self._file.region, self.end - self._base, self.end)
+        if isinstance(sizes, int):
+            if not self._roll():
+                return Appended(PutStatus.CREATE_MAPPED_FILE_FAILED, reason="no next log file")
+            sizes = write(self._file.region, self.end - self._base, self.end)
+            assert not isinstance(sizes, int), "no room in a new file"
+        log_offsets = []
+        at = self.end
+        for size in sizes:
+            log_offsets.append(at)
+            at = LogOffset(at + size)
+        size = at - self.end
+        self.end = at
+        self.last_store_timestamp_ms = store_ms
+        return Appended(PutStatus.PUT_OK, queue_offset, log_offsets, at, size, store_ms)
+
+    def _roll(self) -> bool:
+        """Go on in the next file. The filler is written only once there is one (nothing lost)."""
+        start = self.segments.end if self.segments.count else self.segments.start_of(self.end)
+        mapped = self._take_next(start)
+        if mapped is None:
+            return False
+        if self._file is not None:
+            kernel.append_filler(self._file.region, self.end - self._base, self.file_size)
+        self.segments.adopt(start, mapped, lambda: self._may_close(start))
+        self.end = LogOffset(max(start, self.end))
+        self._open_file(start)
+        self._prepare_next()
+        return True
+
+    def _may_close(self, start: int) -> bool:
+        return start + self.file_size <= self.flushed
+
+    def _open_file(self, start: int) -> None:
+        self._file = self._mapped(start)
+        self._base = start
+
+    def _take_next(self, start: int) -> MappedFile | None:
+        self._lane.finish()
+        mapped, self._next = self._next, None
+        if mapped is None:
+            try:
+                mapped = self._create(start)
+            except OSError as error:
+                logger.error("no next log file at %d: %s", start, error)
+        return mapped
+
+    def _prepare_next(self) -> None:
+        """Make the next file ahead, on a disk thread, so that a roll does not wait for it."""
+        start = self.segments.end if self.segments.count else self.segments.start_of(self.end)
+
+        def done(result: MappedFile | OSError) -> None:
+            if isinstance(result, OSError):
+                logger.warning("could not make the next log file ahead: %s", result)
+            else:
+                self._next = result
+
+        self._lane.submit(lambda: self._create(start), done)
+
+    def _create(self, start: int) -> MappedFile:
+        """A file with all its blocks, durable by name: a later sync of its bytes is enough."""
+        self.files.make_folders(self.segments.folder)
+        mapped = self.files.create(self.segments.path(start), self.file_size)
+        try:
+            mapped.reserve(0, self.file_size)
+            self.files.sync(mapped.path)
+            self.files.sync_folder(self.segments.folder)
+        except BaseException:
+            mapped.close()
+            self.files.remove(mapped.path)
+            raise
+        return mapped
+
+    def _mapped(self, start: int) -> MappedFile:
+        return self.segments.mapped(start, lambda: self._may_close(start))
+
+    def _region(self, start: int) -> Region:
+        if start == self._base and self._file is not None:
+            return self._file.region
+        return self._mapped(start).region
+
+
+def zero_tail(mapped: MappedFile, position: int) -> int:
+    """Make [position, size) of a file zeros, durably; returns how many pieces' bytes were not."""
+    changed = 0
+    for start in range(position, mapped.size, ZERO_PIECE):
+        length = min(ZERO_PIECE, mapped.size - start)
+        if not mapped.region.is_zero(start, length):
+            mapped.region.zero(start, length)
+            mapped.sync(start, start + length)
+            changed += length
+    return changed
+
+
+def batch_records_size(batch: Buffer, fixed: int) -> int:
+    """Bytes of the records of a batch body; `fixed` is a record without body and properties.
+
+    The elements' own total size is ignored, as RocketMQ does; ValueError for a malformed body.
+    """
+    view = memoryview(batch)
+    at = total = 0
+    while at < len(view):
+        if len(view) - at < _BATCH_ELEMENT_FIXED:
+            raise ValueError("the batch body ends inside an element")
+        body_size = int.from_bytes(view[at + 16 : at + 20], "big", signed=True)
+        properties_at = at + 20 + body_size
+        if body_size < 0 or properties_at + 2 > len(view):
+            raise ValueError(f"a batch element has a body of {body_size} bytes")
+        at = properties_at + 2
+        properties_size = int.from_bytes(view[properties_at:at], "big", signed=True)
+        at += properties_size
+        if properties_size < 0 or at > len(view):
+            raise ValueError(f"a batch element has properties of {properties_size} bytes")
+        total += fixed + body_size + properties_size
+    if total == 0:
+        raise ValueError("the batch body is empty")
+    return total
+
+
+def without_crc(properties: bytes) -> bytes:
+    """The properties text without a `__CRC32#` that a sender put in."""
+    if CRC_PROPERTY not in properties:
+        return properties
+    kept = [
+        pair
+        for pair in properties.split(b"\x02")
+        if pair and pair.split(b"\x01")[0] != CRC_PROPERTY
+    ]
+    return b"".join(pair + b"\x02" for pair in kept)

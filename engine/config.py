@@ -1,0 +1,181 @@
+"""The settings of a store, under RocketMQ's names and with its defaults.
+
+Owns `StoreConfig` and the table from RocketMQ's property keys to its fields. It must never read a
+file or the environment. Called by the broker's configuration, the store and the inspecting tools.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from turbopump.engine.types import FlushMode, StoreError
+
+QUEUE_UNIT_SIZE = 20
+BATCH_UNIT_SIZE = 46
+INDEX_HEADER_SIZE = 40
+# Below this a file cannot hold the filler that ends it; RocketMQ never writes smaller ones.
+MIN_COMMIT_LOG_FILE = 4096
+
+PROPERTY_FIELDS: Mapping[str, str] = {
+    "storePathRootDir": "root",
+    "storePathCommitLog": "commit_log_folder",
+    "mappedFileSizeCommitLog": "mapped_file_size_commit_log",
+    "mappedFileSizeConsumeQueue": "mapped_file_size_consume_queue",
+    "mappedFileSizeConsumeQueueExt": "mapped_file_size_consume_queue_ext",
+    "mapperFileSizeBatchConsumeQueue": "mapper_file_size_batch_consume_queue",
+    "maxHashSlotNum": "max_hash_slot_num",
+    "maxIndexNum": "max_index_num",
+    "messageIndexEnable": "message_index_enable",
+    "flushDiskType": "flush_disk_type",
+    "flushIntervalCommitLog": "flush_interval_commit_log_ms",
+    "flushCommitLogLeastPages": "flush_commit_log_least_pages",
+    "flushCommitLogThoroughInterval": "flush_commit_log_thorough_interval_ms",
+    "flushIntervalConsumeQueue": "flush_interval_consume_queue_ms",
+    "flushConsumeQueueThoroughInterval": "flush_consume_queue_thorough_interval_ms",
+    "syncFlushTimeout": "sync_flush_timeout_ms",
+    "fileReservedTime": "file_reserved_time_hours",
+    "deleteWhen": "delete_when",
+    "diskMaxUsedSpaceRatio": "disk_max_used_space_ratio",
+    "diskSpaceWarningLevelRatio": "disk_space_warning_level_ratio",
+    "diskSpaceCleanForciblyRatio": "disk_space_clean_forcibly_ratio",
+    "cleanFileForciblyEnable": "clean_file_forcibly_enable",
+    "cleanResourceInterval": "clean_resource_interval_ms",
+    "deleteFileBatchMax": "delete_file_batch_max",
+    "maxMessageSize": "max_message_size",
+    "maxTransferBytesOnMessageInMemory": "max_transfer_bytes_on_message_in_memory",
+    "maxTransferCountOnMessageInMemory": "max_transfer_count_on_message_in_memory",
+    "maxTransferBytesOnMessageInDisk": "max_transfer_bytes_on_message_in_disk",
+    "maxTransferCountOnMessageInDisk": "max_transfer_count_on_message_in_disk",
+    "accessMessageInMemoryMaxRatio": "access_message_in_memory_max_ratio",
+    "maxMsgsNumBatch": "max_msgs_num_batch",
+    "enabledAppendPropCRC": "enabled_append_prop_crc",
+    "enableConsumeQueueExt": "enable_consume_queue_ext",
+}
+"""RocketMQ key -> field of StoreConfig; hours, percents and milliseconds keep RocketMQ's unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """All that shapes a store (RocketMQ: store/config/MessageStoreConfig).
+
+    Raises StoreError, naming the key, where a value cannot work at all.
+    """
+
+    root: str
+    commit_log_folder: str = ""
+    mapped_file_size_commit_log: int = 1 << 30
+    mapped_file_size_consume_queue: int = 300_000 * QUEUE_UNIT_SIZE
+    mapped_file_size_consume_queue_ext: int = 48 << 20
+    mapper_file_size_batch_consume_queue: int = 300_000 * BATCH_UNIT_SIZE
+    max_hash_slot_num: int = 5_000_000
+    max_index_num: int = 20_000_000
+    message_index_enable: bool = True
+    flush_disk_type: FlushMode = FlushMode.ASYNC_FLUSH
+    flush_interval_commit_log_ms: int = 500
+    flush_commit_log_least_pages: int = 4
+    flush_commit_log_thorough_interval_ms: int = 10_000
+    flush_interval_consume_queue_ms: int = 1000
+    flush_consume_queue_thorough_interval_ms: int = 60_000
+    sync_flush_timeout_ms: int = 5000
+    file_reserved_time_hours: int = 72
+    delete_when: str = "04"
+    disk_max_used_space_ratio: int = 75
+    disk_space_warning_level_ratio: int = 90
+    disk_space_clean_forcibly_ratio: int = 85
+    clean_file_forcibly_enable: bool = True
+    clean_resource_interval_ms: int = 10_000
+    delete_file_batch_max: int = 10
+    max_message_size: int = 4 << 20
+    max_transfer_bytes_on_message_in_memory: int = 256 << 10
+    max_transfer_count_on_message_in_memory: int = 32
+    max_transfer_bytes_on_message_in_disk: int = 64 << 10
+    max_transfer_count_on_message_in_disk: int = 8
+    access_message_in_memory_max_ratio: int = 40
+    max_msgs_num_batch: int = 64
+    enabled_append_prop_crc: bool = False
+    enable_consume_queue_ext: bool = False
+
+    def __post_init__(self) -> None:
+        positive = (
+            "mappedFileSizeConsumeQueue", "mappedFileSizeConsumeQueueExt", "maxHashSlotNum",
+            "mapperFileSizeBatchConsumeQueue", "maxMessageSize", "syncFlushTimeout",
+        )  # fmt: skip
+        for key in positive:
+            if getattr(self, PROPERTY_FIELDS[key]) <= 0:
+                raise StoreError(f"{key} must be above 0")
+        if self.mapped_file_size_commit_log < MIN_COMMIT_LOG_FILE:
+            raise StoreError(f"mappedFileSizeCommitLog must be at least {MIN_COMMIT_LOG_FILE}")
+        if self.max_index_num < 2:
+            raise StoreError("maxIndexNum must be at least 2: entry 0 of an index file is not used")
+        if not self.root:
+            raise StoreError("storePathRootDir must not be empty")
+        self.delete_hours()
+
+    @property
+    def log_folder(self) -> str:
+        """Where the commit log's files lie."""
+        return self.commit_log_folder or f"{self.root}/commitlog"
+
+    @property
+    def queue_file_size(self) -> int:
+        """Bytes of a consume queue file: the configured size rounded up to whole units."""
+        return _round_up(self.mapped_file_size_consume_queue, QUEUE_UNIT_SIZE)
+
+    @property
+    def batch_queue_file_size(self) -> int:
+        """Bytes of a batch consume queue file: the configured size rounded up to whole units."""
+        return _round_up(self.mapper_file_size_batch_consume_queue, BATCH_UNIT_SIZE)
+
+    @property
+    def index_file_size(self) -> int:
+        """Bytes of an index file: header, hash slots, entries."""
+        return INDEX_HEADER_SIZE + 4 * self.max_hash_slot_num + 20 * self.max_index_num
+
+    @property
+    def max_record_size(self) -> int:
+        """The largest whole record: the body's limit and 64 KiB more (MessageExtEncoder)."""
+        return self.max_message_size + (64 << 10)
+
+    def delete_hours(self) -> frozenset[int]:
+        """Hours of the day at which expired files go; raises StoreError for text that is none."""
+        hours = set()
+        for part in self.delete_when.split(";"):
+            text = part.strip()
+            if not text.isdigit() or int(text) > 23:
+                raise StoreError(f'deleteWhen must be hours like "04" or "04;16", not {text!r}')
+            hours.add(int(text))
+        return frozenset(hours)
+
+    @classmethod
+    def from_properties(cls, root: str, properties: Mapping[str, str]) -> "StoreConfig":
+        """A configuration from RocketMQ's property texts; keys of other parts are passed over.
+
+        Raises StoreError naming the key whose value is not of its type.
+        """
+        kinds = {item.name: item.type for item in fields(cls)}
+        values: dict[str, object] = {}
+        for key, text in properties.items():
+            name = PROPERTY_FIELDS.get(key)
+            if name is not None:
+                values[name] = _parse(key, text.strip(), kinds[name])
+        return cls(**{"root": root, **values})  # type: ignore[arg-type]
+
+
+def _parse(key: str, text: str, kind: object) -> object:
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise StoreError(f"{key} must be true or false, not {text!r}")
+        return text.lower() == "true"
+    if kind is FlushMode:
+        if text not in FlushMode.__members__:
+            raise StoreError(f"{key} must be ASYNC_FLUSH or SYNC_FLUSH, not {text!r}")
+        return FlushMode[text]
+    if kind is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise StoreError(f"{key} must be a whole number, not {text!r}") from None
+    return text
+
+
+def _round_up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit

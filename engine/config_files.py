@@ -1,0 +1,83 @@
+"""The JSON files of `config/`: topics, groups, offsets and whatever else must survive.
+
+Owns how such a file is replaced and which copy is read. It must never know what a file says, nor
+keep state: any thread may save. Called by the broker's and the name server's tables.
+
+A save writes X.tmp, makes it durable, renames X to X.bak and X.tmp to X, and makes the names
+durable (RocketMQ 5.x: X is renamed to X.bak and written anew). Wherever a crash hits, X or X.bak is
+whole; both brokers fall back to X.bak.
+"""
+
+import logging
+from typing import Any
+
+from turbopump.engine import fastjson
+from turbopump.engine.files import Files
+from turbopump.engine.types import StoreError
+
+logger = logging.getLogger(__name__)
+
+BACKUP = ".bak"
+DAMAGED = ".damaged"
+TEMPORARY = ".tmp"
+
+
+class ConfigFiles:
+    """The files of one folder."""
+
+    def __init__(self, files: Files, folder: str) -> None:
+        self._files = files
+        self._folder = folder
+
+    def load(self, name: str) -> Any | None:
+        """The value of a file or, if that is missing or damaged, of its backup; None without both.
+
+        An empty or zeroed file counts as missing: a power cut leaves such files of brokers that
+        write in place. Raises StoreError if a file is damaged and no copy can stand in.
+        """
+        damaged = ""
+        for candidate in (name, name + BACKUP):
+            path = f"{self._folder}/{candidate}"
+            try:
+                text = self._files.read(path) if self._files.exists(path) else b""
+            except OSError as error:
+                raise StoreError(f"{path} cannot be read: {error}") from error
+            if not text.strip(b"\0 \t\r\n"):
+                if text:
+                    logger.warning("%s holds nothing", path)
+                continue
+            try:
+                value = fastjson.loads(text)
+            except ValueError as error:
+                logger.warning("%s is damaged: %s", path, error)
+                damaged = damaged or path
+                continue
+            if candidate != name:
+                self._restored(name)
+            return value
+        if damaged:
+            raise StoreError(f"{damaged} is damaged and no whole copy of it exists")
+        return None
+
+    def save(self, name: str, value: Any) -> None:
+        """Replace a file; it is durable on return. Raises OSError, the old value then stays."""
+        path = f"{self._folder}/{name}"
+        text = fastjson.dumps(value, pretty=True).encode()
+        files = self._files
+        files.make_folders(self._folder)
+        files.write(path + TEMPORARY, text)
+        files.sync(path + TEMPORARY)
+        if files.exists(path):
+            files.rename(path, path + BACKUP)
+        files.rename(path + TEMPORARY, path)
+        files.sync_folder(self._folder)
+
+    def _restored(self, name: str) -> None:
+        """Keep a damaged file out of the way: the next save must not make it the backup."""
+        path = f"{self._folder}/{name}"
+        logger.warning("%s was restored from %s%s", path, path, BACKUP)
+        if self._files.exists(path):
+            try:
+                self._files.rename(path, path + DAMAGED)
+            except OSError as error:
+                raise StoreError(f"{path} is damaged and cannot be moved: {error}") from error

@@ -1,0 +1,353 @@
+"""Consume queues: for each topic and queue id, 20-byte units that point into the commit log.
+
+Owns the queue folders, the room the native dispatcher writes into, the offsets of each queue, and
+how a queue is cut. It must never read the commit log or decide what may be seen. Called by the
+dispatcher, recovery, retention, lookup and the store.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from turbopump.engine.config import QUEUE_UNIT_SIZE
+from turbopump.engine.files import Files
+from turbopump.engine.segments import MappingPool, Segments
+from turbopump.engine.types import LogOffset, QueueOffset, QueueUnit
+from turbopump.pyx import queue as kernel
+from turbopump.pyx.dispatch import QueueTable
+from turbopump.pyx.region import Region
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "consumequeue"
+# Blocks of a queue file are reserved from one page on and then doubled, so that 100,000 small
+# queues cost 400 MB and a busy one reserves rarely.
+RESERVE_MIN = 4096
+RESERVE_MAX = 1 << 20
+# The size of a pre-filled blank unit (RocketMQ: ConsumeQueue.fillPreBlank).
+BLANK_SIZE = 0x7FFFFFFF
+ZERO = QueueOffset(0)
+
+
+@dataclass(slots=True, eq=False)
+class ConsumeQueue:
+    """One queue. Units `min_offset` to the table's max offset are there."""
+
+    topic: str
+    queue_id: int
+    slot: int
+    segments: Segments
+    min_offset: QueueOffset = ZERO
+    attached: int = -1
+    """Start of the file the native table writes into, -1 if none."""
+    flushed_offset: QueueOffset = ZERO
+    names_synced: bool = True
+    """Whether the names of the queue's files and folders are durable."""
+
+
+class ConsumeQueues:
+    """All plain queues of a store, and the native table they are written through."""
+
+    def __init__(self, files: Files, root: str, file_size: int, pool: MappingPool) -> None:
+        assert file_size % QUEUE_UNIT_SIZE == 0, "a file of broken units"
+        self.files = files
+        self.folder = f"{root}/{FOLDER}"
+        self.file_size = file_size
+        self.table = QueueTable()
+        self._pool = pool
+        self._by_name: dict[tuple[str, int], ConsumeQueue] = {}
+        self._by_slot: dict[int, ConsumeQueue] = {}
+        self._special: list[tuple[bytes, int]] = []
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if there is one."""
+        return self._by_name.get((topic, queue_id))
+
+    def by_slot(self, slot: int) -> ConsumeQueue:
+        """The queue of a slot of the table."""
+        return self._by_slot[slot]
+
+    def find_slot(self, slot: int) -> ConsumeQueue | None:
+        """The queue of a slot, None if it was deleted."""
+        return self._by_slot.get(slot)
+
+    def add(self, topic: str, queue_id: int, plain: bool = True) -> ConsumeQueue:
+        """A new, empty queue; its files come with its first unit. Not plain: see QueueTable."""
+        assert (topic, queue_id) not in self._by_name, "added twice"
+        slot = self.table.add(topic.encode(), queue_id, plain)
+        segments = Segments(self._pool, f"{self.folder}/{topic}/{queue_id}", self.file_size)
+        queue = ConsumeQueue(topic, queue_id, slot, segments)
+        self._by_name[(topic, queue_id)] = queue
+        self._by_slot[slot] = queue
+        return queue
+
+    def add_special(self, topic: bytes, queue_id: int) -> None:
+        """Have the table stop at records of a queue that is not kept here (QueueTable: SPECIAL)."""
+        self._special.append((topic, self.table.add(topic, queue_id, False)))
+
+    def load(self, is_plain: Callable[[str], bool]) -> list[tuple[ConsumeQueue, list[int]]]:
+        """Find all queues on the disk. Returns those with a hole in their row of files, and the
+        starts behind the hole. Raises StoreError for a file of another size."""
+        broken = []
+        for topic in self.files.list_folder(self.folder):
+            for name in self.files.list_folder(f"{self.folder}/{topic}"):
+                if name.isascii() and name.isdigit():
+                    queue = self.add(topic, int(name), is_plain(topic))
+                    behind = queue.segments.load()
+                    if behind:
+                        broken.append((queue, behind))
+        return broken
+
+    def recover_ends(self) -> None:
+        """Find where the units of each queue end and begin, and tell the table."""
+        for queue in self:
+            self.recover_end(queue)
+
+    def recover_end(self, queue: ConsumeQueue) -> None:
+        """Find the end of a queue whose units have no hole: the last file decides, or if it has
+        no unit yet, the one before it."""
+        segments = queue.segments
+        queue.min_offset = QueueOffset(segments.first // QUEUE_UNIT_SIZE)
+        for start in reversed(segments.starts()):
+            region = segments.region(start)
+            position, _log_end = kernel.find_end(region, 0, self.file_size)
+            if position > 0 or start == segments.first:
+                self._set_end(queue, start + position, _log_end_before(region, position))
+                self._skip_blanks(queue)
+                return
+        self._set_end(queue, segments.first, -1)
+
+    def max_offset(self, queue: ConsumeQueue) -> QueueOffset:
+        """Units dispatched: the offset of the next one."""
+        return QueueOffset(self.table.max_offset(queue.slot))
+
+    def make_room(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        """Attach reserved room for unit `queue_offset`, the next one. Raises OSError (disk full).
+
+        A queue's first file that does not begin with its first unit is pre-filled with blanks
+        before it, as RocketMQ does after a deletion (store.md 11).
+        """
+        segments = queue.segments
+        at = queue_offset * QUEUE_UNIT_SIZE
+        start = segments.start_of(at)
+        if segments.count == 0:
+            self.files.make_folders(segments.folder)
+            queue.names_synced = False
+            region = segments.create(start, lambda: self._may_close(queue, start)).region
+            try:
+                self._reserve(queue, start, at - start)
+            except OSError:
+                self.files.remove(segments.forget_last())
+                raise
+            if at > start:
+                kernel.fill_blank(region, 0, at - start)
+            queue.min_offset = QueueOffset(queue_offset)
+        elif start == segments.end:
+            segments.create(start, lambda: self._may_close(queue, start))
+            queue.names_synced = False
+        assert segments.holds(at), "room asked for beyond the next unit"
+        region = self.region(queue, start)
+        limit = self._reserve(queue, start, at - start)
+        self.table.attach(queue.slot, region, start // QUEUE_UNIT_SIZE, limit)
+        queue.attached = start
+
+    def put(self, queue: ConsumeQueue, log_offset: int, size: int, tags_code: int) -> None:
+        """Write the next unit from here, for queues that are not plain. Raises OSError."""
+        offset = self.table.max_offset(queue.slot)
+        self.make_room(queue, offset)
+        start = queue.attached
+        region = queue.segments.region(start)
+        position = offset * QUEUE_UNIT_SIZE - start
+        kernel.put_unit(region, position, log_offset, size, tags_code)
+        self.table.set_progress(queue.slot, offset + 1, log_offset + size)
+
+    def fill_blank(self, queue: ConsumeQueue, queue_offset: QueueOffset) -> None:
+        """Stand-ins for units that the log no longer has: the count stays. Raises OSError."""
+        log_end = self.table.max_log_offset(queue.slot)
+        while (offset := self.table.max_offset(queue.slot)) < queue_offset:
+            self.make_room(queue, offset)
+            start = queue.attached
+            stop = min(queue_offset * QUEUE_UNIT_SIZE, self._room_end(queue, start, offset))
+            kernel.fill_blank(
+                self.region(queue, start), offset * QUEUE_UNIT_SIZE - start, stop - start
+            )
+            self.table.set_progress(queue.slot, stop // QUEUE_UNIT_SIZE, log_end)
+
+    def units(self, queue: ConsumeQueue, queue_offset: int, count: int) -> list[QueueUnit]:
+        """Up to `count` units from `queue_offset` on, as far as there are."""
+        found = []
+        end = min(queue_offset + count, self.max_offset(queue))
+        for offset in range(max(queue_offset, queue.min_offset), end):
+            at = offset * QUEUE_UNIT_SIZE
+            start = queue.segments.start_of(at)
+            region = self.region(queue, start)
+            log_offset, size, tags_code = kernel.get_unit(region, at - start)
+            found.append(QueueUnit(LogOffset(log_offset), size, tags_code, QueueOffset(offset)))
+        return found
+
+    def region(self, queue: ConsumeQueue, start: int) -> Region:
+        """The memory of a queue's file."""
+        return queue.segments.mapped(start, lambda: self._may_close(queue, start)).region
+
+    def truncate(self, queue: ConsumeQueue, log_end: int) -> bool:
+        """Cut away units of records at or behind `log_end`; what is cut becomes zeros.
+
+        Units may have holes behind the durable part, so the walk goes back to the last file whose
+        first unit is one to keep. Returns whether anything was cut. Raises OSError.
+        """
+        segments = queue.segments
+        before = (segments.end, self.table.max_offset(queue.slot))
+        self._detach(queue)
+        while segments.count:
+            start = segments.last
+            region = segments.region(start)
+            end, _log_end = kernel.find_end(region, 0, self.file_size)
+            keep = kernel.lower_bound(region, 0, end, log_end)
+            if keep > 0 or start == segments.first > 0:
+                # An emptied first file that is not file 0 stays: its name keeps the queue's count.
+                if not region.is_zero(keep, self.file_size - keep):
+                    region.zero(keep, self.file_size - keep)
+                    segments.mapped(start).sync(keep, self.file_size)
+                    before = (-1, -1)
+                self._set_end(queue, start + keep, _log_end_before(region, keep))
+                self._skip_blanks(queue)
+                break
+            self.files.remove(segments.forget_last())
+        else:
+            # min <= max also for a queue without files (R13): it starts anew at 0.
+            self._set_end(queue, 0, -1)
+            queue.min_offset = QueueOffset(0)
+        return before != (segments.end, self.table.max_offset(queue.slot))
+
+    def drop_files_from(self, queue: ConsumeQueue, starts: list[int]) -> None:
+        """Remove files behind a hole in the row: their units come again from the log."""
+        for start in starts:
+            self.files.remove(queue.segments.path(start))
+
+    def correct_min(self, queue: ConsumeQueue, min_log_offset: int) -> None:
+        """Move the min offset past units whose records are gone (RocketMQ: correctMinOffset)."""
+        segments = queue.segments
+        maximum = self.table.max_offset(queue.slot)
+        if segments.count == 0 or queue.min_offset >= maximum:
+            return
+        at = queue.min_offset * QUEUE_UNIT_SIZE
+        while at < maximum * QUEUE_UNIT_SIZE:
+            start = segments.start_of(at)
+            end = min(maximum * QUEUE_UNIT_SIZE - start, self.file_size)
+            found = kernel.lower_bound(self.region(queue, start), at - start, end, min_log_offset)
+            at = start + found
+            if found < end:
+                break
+        queue.min_offset = QueueOffset(at // QUEUE_UNIT_SIZE)
+
+    def delete_expired(self, queue: ConsumeQueue, min_log_offset: int) -> list[str]:
+        """Take files out whose last unit's record is gone, oldest first, never the last file.
+
+        Returns their paths for the caller to remove.
+        """
+        expired = []
+        segments = queue.segments
+        while segments.count > 1:
+            region = self.region(queue, segments.first)
+            log_offset, size, _tags = kernel.get_unit(region, self.file_size - QUEUE_UNIT_SIZE)
+            if log_offset >= min_log_offset or size == 0:
+                break
+            expired.append(segments.forget_first())
+        queue.min_offset = QueueOffset(
+            max(queue.min_offset, segments.first // QUEUE_UNIT_SIZE)
+        )
+        return expired
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic's queues and remove their files. Raises OSError."""
+        for queue in [queue for queue in self if queue.topic == topic]:
+            self._detach(queue)
+            while queue.segments.count:
+                queue.segments.forget_last()
+            self.table.remove(queue.slot)
+            del self._by_slot[queue.slot]
+            del self._by_name[(topic, queue.queue_id)]
+        for name, slot in [special for special in self._special if special[0] == topic.encode()]:
+            self.table.remove(slot)
+            self._special.remove((name, slot))
+        self.files.remove_folder(f"{self.folder}/{topic}")
+
+    def dirty_paths(self, queue: ConsumeQueue) -> tuple[list[str], list[str], QueueOffset]:
+        """What to sync to make the queue durable: (files, folders, the offset reached then)."""
+        maximum = self.max_offset(queue)
+        segments = queue.segments
+        first = segments.start_of(queue.flushed_offset * QUEUE_UNIT_SIZE)
+        last = segments.start_of(max(0, maximum - 1) * QUEUE_UNIT_SIZE)
+        paths = []
+        if maximum > queue.flushed_offset:
+            paths = [
+                segments.path(start)
+                for start in range(first, last + 1, self.file_size)
+                if segments.holds(start)
+            ]
+        folders = []
+        if not queue.names_synced and segments.count:
+            folders = [segments.folder, f"{self.folder}/{queue.topic}", self.folder]
+        return paths, folders, maximum
+
+    def _set_end(self, queue: ConsumeQueue, at: int, log_end: int) -> None:
+        offset = at // QUEUE_UNIT_SIZE
+        self.table.set_progress(queue.slot, offset, max(log_end, 0))
+        self.table.set_next_offset(queue.slot, offset)
+        queue.flushed_offset = QueueOffset(offset)
+
+    def _skip_blanks(self, queue: ConsumeQueue) -> None:
+        """The pre-filled blanks of a first file are not units: begin behind them."""
+        segments = queue.segments
+        region = segments.region(segments.first)
+        end = min(self.file_size, self.max_offset(queue) * QUEUE_UNIT_SIZE - segments.first)
+        low, high = 0, max(end, 0) // QUEUE_UNIT_SIZE
+        while low < high:
+            middle = (low + high) // 2
+            unit = kernel.get_unit(region, middle * QUEUE_UNIT_SIZE)
+            if unit[0] == 0 and unit[1] == BLANK_SIZE:
+                low = middle + 1
+            else:
+                high = middle
+        queue.min_offset = QueueOffset(segments.first // QUEUE_UNIT_SIZE + low)
+
+    def _room_end(self, queue: ConsumeQueue, start: int, queue_offset: int) -> int:
+        position = queue_offset * QUEUE_UNIT_SIZE - start
+        room = _reserve_end(position, self.file_size) - position
+        return start + position + room // QUEUE_UNIT_SIZE * QUEUE_UNIT_SIZE
+
+    def _reserve(self, queue: ConsumeQueue, start: int, position: int) -> int:
+        limit = _reserve_end(position, self.file_size)
+        queue.segments.mapped(start).reserve(0 if position <= RESERVE_MIN else position, limit)
+        return limit
+
+    def _may_close(self, queue: ConsumeQueue, start: int) -> bool:
+        """Asked before a mapping closes: the table must not write into it any more."""
+        if queue.attached == start:
+            self._detach(queue)
+        return True
+
+    def _detach(self, queue: ConsumeQueue) -> None:
+        if queue.attached >= 0:
+            self.table.attach(queue.slot, None, 0, 0)
+            queue.attached = -1
+
+
+def _reserve_end(position: int, file_size: int) -> int:
+    """Up to where blocks are reserved when the next unit lies at `position`."""
+    wanted = position + max(RESERVE_MIN, min(position, RESERVE_MAX))
+    return min(file_size, -(-wanted // RESERVE_MIN) * RESERVE_MIN)
+
+
+def _log_end_before(region: Region, position: int) -> int:
+    """End of the record of the unit before `position`; -1 if there is none or it is a blank."""
+    if position == 0:
+        return -1
+    log_offset, size, _tags = kernel.get_unit(region, position - QUEUE_UNIT_SIZE)
+    return -1 if size == BLANK_SIZE else log_offset + size

@@ -1,0 +1,264 @@
+"""Everything the engine does to a disk: the `Files` protocol and the real one.
+
+Owns mapping, creation, preallocation, atomic replacement and the lock of a folder. It must never
+know what a file means. Called by the engine alone; a simulated disk implements the same protocol.
+All paths are absolute or relative texts with "/" between the parts. Every method raises OSError.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+import resource
+import shutil
+import struct
+from pathlib import Path
+from typing import Protocol
+
+from turbopump.pyx.region import Region
+
+# mmap keeps a descriptor of each mapped file: half of what the process may open is left to
+# connections, and the kernel's default limit of mappings (65,530) is never approached.
+MAPPED_FILES_MAX = 16_384
+
+
+class MappedFile(Protocol):
+    """A file mapped whole, for reading and (unless opened read-only) writing."""
+
+    path: str
+    size: int
+    region: Region
+
+    def reserve(self, start: int, end: int) -> None:
+        """Give the bytes [start, end) real blocks, so that storing into them cannot fail."""
+
+    def sync(self, start: int, end: int) -> None:
+        """Return when the bytes [start, end) are durable."""
+
+    def close(self) -> None:
+        """Unmap; views that were handed out stay valid as long as they are referenced."""
+
+
+class FileLock(Protocol):
+    """A held lock on a file."""
+
+    def release(self) -> None:
+        """Let another process have it."""
+
+
+class Files(Protocol):
+    """A file system as the engine needs it."""
+
+    def list_folder(self, path: str) -> list[str]:
+        """Names in a folder, sorted; empty if there is no such folder or it is a file."""
+
+    def exists(self, path: str) -> bool: ...
+    def is_folder(self, path: str) -> bool: ...
+    def file_size(self, path: str) -> int: ...
+    def make_folders(self, path: str) -> None:
+        """Create the folder and its parents; durable only after `sync_folder` of each parent."""
+
+    def create(self, path: str, size: int) -> MappedFile:
+        """A new sparse file of zeros; FileExistsError if there is one."""
+
+    def open(self, path: str, *, readonly: bool = False) -> MappedFile: ...
+    def resize(self, path: str, size: int) -> None:
+        """Cut or extend with zeros, durably."""
+
+    def read(self, path: str) -> bytes: ...
+    def write(self, path: str, data: bytes, position: int = -1) -> None:
+        """Replace the content, or with a position overwrite from there. Not yet durable."""
+
+    def sync(self, path: str) -> None:
+        """Return when all stores into the file, mapped ones included, are durable."""
+
+    def sync_folder(self, path: str) -> None:
+        """Return when creations, renames and removals in the folder are durable."""
+
+    def rename(self, source: str, target: str) -> None: ...
+    def remove(self, path: str) -> None: ...
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder and all in it; no error if there is none."""
+
+    def modified_ms(self, path: str) -> int: ...
+    def used_ratio(self, path: str) -> float:
+        """The used part (0.0 to 1.0) of the disk that holds the path."""
+
+    def lock(self, path: str, content: bytes) -> FileLock:
+        """Lock byte 0 of the file and write the content; BlockingIOError if somebody has it."""
+
+    def mapping_limit(self) -> int:
+        """How many files may be mapped at once."""
+
+    def memory_size(self) -> int:
+        """Bytes of RAM of the machine."""
+
+
+class RealMappedFile:
+    """A file of the real disk."""
+
+    __slots__ = ("_map", "path", "region", "size")
+
+    def __init__(self, path: str, descriptor: int, size: int, readonly: bool) -> None:
+        access = mmap.ACCESS_READ if readonly else mmap.ACCESS_WRITE
+        self.path = path
+        self.size = size
+        self._map = mmap.mmap(descriptor, size, access=access)
+        self.region = Region(self._map)
+
+    def reserve(self, start: int, end: int) -> None:
+        assert 0 <= start <= end <= self.size, "reservation outside the file"
+        if start == end:
+            return
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.posix_fallocate(descriptor, start, end - start)
+        finally:
+            os.close(descriptor)
+
+    def sync(self, start: int, end: int) -> None:
+        self.region.sync(start, end - start)
+
+    def close(self) -> None:
+        self.region.release()
+        try:
+            self._map.close()
+        except BufferError:
+            pass  # a reader still holds a view: the mapping goes with the last of them
+
+
+class RealFileLock:
+    """An open file description lock, which also keeps a second store of this process out."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+class RealFiles:
+    """The operating system's files (Linux)."""
+
+    def list_folder(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_folder(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def file_size(self, path: str) -> int:
+        return os.path.getsize(path)
+
+    def make_folders(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def create(self, path: str, size: int) -> MappedFile:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(descriptor, size)
+            return RealMappedFile(path, descriptor, size, readonly=False)
+        except BaseException:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def open(self, path: str, *, readonly: bool = False) -> MappedFile:
+        flags = os.O_RDONLY if readonly else os.O_RDWR
+        descriptor = os.open(path, flags | os.O_CLOEXEC)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size == 0:
+                raise OSError(errno.EINVAL, "an empty file cannot be mapped", path)
+            return RealMappedFile(path, descriptor, size, readonly)
+        finally:
+            os.close(descriptor)
+
+    def resize(self, path: str, size: int) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read(self, path: str) -> bytes:
+        return Path(path).read_bytes()
+
+    def write(self, path: str, data: bytes, position: int = -1) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if position < 0 else 0)
+        descriptor = os.open(path, flags, 0o644)
+        try:
+            at = max(position, 0)
+            rest = memoryview(data)
+            while rest:
+                written = os.pwrite(descriptor, rest, at)
+                at += written
+                rest = rest[written:]
+        finally:
+            os.close(descriptor)
+
+    def sync(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_folder(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_folder(self, path: str) -> None:
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            pass
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def used_ratio(self, path: str) -> float:
+        status = os.statvfs(path)
+        free = status.f_bavail
+        used = status.f_blocks - status.f_bfree
+        return used / (used + free) if used + free else 0.0
+
+    def lock(self, path: str, content: bytes) -> FileLock:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # struct flock: an exclusive lock of byte 0. Java's FileLock is a POSIX record lock,
+            # which the kernel sets against this one.
+            request = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+            if os.pread(descriptor, len(content) + 1, 0) != content:
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, content, 0)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return RealFileLock(descriptor)
+
+    def mapping_limit(self) -> int:
+        soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft == resource.RLIM_INFINITY:
+            return MAPPED_FILES_MAX
+        return max(64, min(MAPPED_FILES_MAX, soft // 2))
+
+    def memory_size(self) -> int:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

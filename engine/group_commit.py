@@ -1,0 +1,124 @@
+"""When appended bytes become durable, and who waits for it.
+
+Owns the flushed offset of the commit log, the waiters of SYNC_FLUSH and the rhythm of ASYNC_FLUSH.
+It must never sync on the loop thread, and never take a failed sync as done: the bytes' state is
+unknown then, for good (a second fsync would report success). Called by the store.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.flush import Disk, Lane
+from turbopump.engine.later import Later
+from turbopump.engine.types import LogOffset, PutStatus
+
+logger = logging.getLogger(__name__)
+
+PAGE_SIZE = 4096
+
+
+@dataclass(slots=True)
+class _Waiter:
+    end: LogOffset
+    deadline_ms: int
+    later: Later[PutStatus]
+
+
+class GroupCommit:
+    """At most one sync is under way; all that wait when it ends share the next one."""
+
+    def __init__(
+        self, log: CommitLog, config: StoreConfig, disk: Disk, on_flushed: Callable[[], None]
+    ) -> None:
+        self.log = log
+        self.failed: OSError | None = None
+        """Set when a sync failed: nothing may be acknowledged any more."""
+        self.flushed_timestamp_ms = 0
+        """Store time of the last durable record."""
+        self._config = config
+        self._on_flushed = on_flushed
+        self._waiters: deque[_Waiter] = deque()
+        self._lane = Lane(disk)
+        self._last_check_ms = 0
+        self._last_thorough_ms = 0
+
+    def wait(self, end: LogOffset, now_ms: int) -> Later[PutStatus]:
+        """PUT_OK once all before `end` is durable; FLUSH_DISK_TIMEOUT after syncFlushTimeout or a
+        failed sync (RocketMQ: GroupCommitService)."""
+        later: Later[PutStatus] = Later()
+        if self.failed is not None:
+            later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
+        elif end <= self.log.flushed:
+            later.resolve(PutStatus.PUT_OK)
+        else:
+            deadline_ms = now_ms + self._config.sync_flush_timeout_ms
+            self._waiters.append(_Waiter(end, deadline_ms, later))
+            self.start()
+        return later
+
+    def tick(self, now_ms: int) -> None:
+        """Give up on waiters whose time is over, and flush in ASYNC_FLUSH's rhythm."""
+        waiters = self._waiters
+        while waiters and waiters[0].deadline_ms <= now_ms:
+            waiters.popleft().later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
+        if now_ms - self._last_check_ms < self._config.flush_interval_commit_log_ms:
+            return
+        self._last_check_ms = now_ms
+        thorough_ms = self._config.flush_commit_log_thorough_interval_ms
+        is_thorough = now_ms - self._last_thorough_ms >= thorough_ms
+        pages = self.log.end // PAGE_SIZE - self.log.flushed // PAGE_SIZE
+        if is_thorough or pages >= self._config.flush_commit_log_least_pages:
+            if is_thorough:
+                self._last_thorough_ms = now_ms
+            self.start()
+
+    def start(self) -> None:
+        """Sync all that was appended so far, unless a sync is under way or has failed."""
+        log = self.log
+        if self._lane.busy or self.failed is not None or log.end <= log.flushed:
+            return
+        end, timestamp_ms = log.end, log.last_store_timestamp_ms
+        ranges = log.unflushed(end)
+
+        def work() -> None:
+            for mapped, start, stop in ranges:
+                mapped.sync(start, stop)
+
+        def done(result: OSError | None) -> None:
+            if result is not None:
+                self._fail(result)
+                return
+            log.flushed = end
+            self.flushed_timestamp_ms = timestamp_ms
+            # Visible first, acknowledged second: a sender that reads back its message finds it.
+            self._on_flushed()
+            self._release()
+            if self._waiters:
+                self.start()
+
+        self._lane.submit(work, done)
+
+    def finish(self) -> None:
+        """Block until all that was appended is durable or has failed."""
+        while self.failed is None and self.log.flushed < self.log.end:
+            self.start()
+            self._lane.finish()
+
+    def close(self) -> None:
+        """Tell those who still wait that it is over."""
+        while self._waiters:
+            self._waiters.popleft().later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
+
+    def _release(self) -> None:
+        waiters = self._waiters
+        while waiters and waiters[0].end <= self.log.flushed:
+            waiters.popleft().later.resolve(PutStatus.PUT_OK)
+
+    def _fail(self, error: OSError) -> None:
+        logger.error("the commit log cannot be made durable, writes are refused: %s", error)
+        self.failed = error
+        self.close()

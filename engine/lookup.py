@@ -1,0 +1,347 @@
+"""Reading: a queue from an offset on, a queue by time, records by key.
+
+Owns the limits of a read and the searches. It must never write, and never show what was not
+dispatched: it only follows queue units and index entries. Called by the store.
+"""
+
+from dataclasses import dataclass
+
+from turbopump.engine.batch_queue import BatchQueue, BatchQueues
+from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
+from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
+from turbopump.engine.index import IndexFiles
+from turbopump.engine.queue_ext import QueueExtensions, is_address
+from turbopump.engine.types import (
+    Boundary,
+    LogOffset,
+    QueryResult,
+    QueueOffset,
+    QueueUnit,
+    ReadResult,
+    ReadStatus,
+)
+from turbopump.pyx import queue as kernel
+
+# maxFilterMessageSize: how many bytes of units one read examines at least.
+FILTER_SIZE = 16_000
+# A read without a size of its own gets what memory allows (limits of remoting.md 10.5).
+NO_LIMIT = 1 << 40
+# sysFlag: the born host has 16 bytes and moves the store time (store.md 3).
+BORN_V6 = 0x10
+# Bytes of a record up to behind the store time, born host IPv6.
+TIME_END_MAX = 76
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """What one read collected."""
+
+    slices: list[memoryview]
+    count: int = 0
+    size: int = 0
+    removed: bool = False
+    next_offset: int = 0
+
+
+class Lookup:
+    """All reading of a store."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        batches: BatchQueues,
+        index: IndexFiles | None,
+        extensions: QueueExtensions | None,
+        memory_size: int,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._batches = batches
+        self._index = index
+        self._extensions = extensions
+        self._memory = memory_size * config.access_message_in_memory_max_ratio // 100
+
+    def in_memory(self, log_offset: int) -> bool:
+        """Whether a record is near enough to the end of the log to be in the page cache."""
+        return self._log.end - log_offset <= self._memory
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        codes: frozenset[int] | None,
+        max_size: int,
+    ) -> ReadResult:
+        """Records of a queue from `queue_offset` on (DefaultMessageStore.getMessage)."""
+        batch = self._batches.find(topic, queue_id)
+        queue = None if batch is not None else self._queues.find(topic, queue_id)
+        if batch is not None:
+            minimum, maximum = batch.min_offset, batch.max_offset
+        elif queue is not None:
+            minimum, maximum = queue.min_offset, self._queues.max_offset(queue)
+        else:
+            zero = QueueOffset(0)
+            return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, zero, zero, zero)
+
+        def nothing(status: ReadStatus, next_offset: int) -> ReadResult:
+            return ReadResult(status, QueueOffset(next_offset), minimum, maximum)
+
+        if maximum == 0:
+            return nothing(ReadStatus.NO_MESSAGE_IN_QUEUE, 0)
+        if queue_offset < minimum:
+            return nothing(ReadStatus.OFFSET_TOO_SMALL, minimum)
+        if queue_offset == maximum:
+            return nothing(ReadStatus.OFFSET_OVERFLOW_ONE, queue_offset)
+        if queue_offset > maximum:
+            return nothing(ReadStatus.OFFSET_OVERFLOW_BADLY, maximum)
+        size_max = max_size if max_size > 0 else NO_LIMIT
+        if queue is not None and self._extensions is None:
+            chosen = self._read_plain(queue, queue_offset, max_count, codes, size_max)
+        else:
+            units = self._decoded_units(queue, batch, queue_offset, max_count, codes)
+            chosen = self._read_units(units, queue_offset, max_count, size_max)
+        if chosen.count:
+            status = ReadStatus.FOUND
+        elif chosen.removed:
+            status = ReadStatus.MESSAGE_WAS_REMOVING
+        else:
+            status = ReadStatus.NO_MATCHED_MESSAGE
+        return ReadResult(
+            status, QueueOffset(chosen.next_offset), minimum, maximum, chosen.slices,
+            chosen.count, chosen.size,
+        )  # fmt: skip
+
+    def search_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
+    ) -> QueueOffset:
+        """The queue offset that belongs to a time (ConsumeQueue.getOffsetInQueueByTime)."""
+        batch = self._batches.find(topic, queue_id)
+        if batch is not None:
+            return self._search_batch(batch, timestamp_ms, boundary)
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return QueueOffset(0)
+        low, high = queue.min_offset, self._queues.max_offset(queue)
+        found = self._search_queue(queue, low, high, timestamp_ms, boundary)
+        return QueueOffset(min(max(found, low), high))
+
+    def store_timestamp_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Store time of a message, -1 if it is not there."""
+        units = self.units(topic, queue_id, queue_offset, 1)
+        return self._time_of(units[0].log_offset, units[0].size) if units else -1
+
+    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[QueueUnit]:
+        """Queue units from an offset on, extension addresses replaced by the tags code."""
+        batch = self._batches.find(topic, queue_id)
+        if batch is not None:
+            return self._batches.units(batch, queue_offset, count)
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return []
+        units = self._queues.units(queue, queue_offset, count)
+        if self._extensions is None:
+            return units
+        return [self._with_code(queue, unit) for unit in units]
+
+    def query(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, kind: str
+    ) -> QueryResult:
+        """Records by key, unique key or tag (DefaultMessageStore.queryMessage)."""
+        index = self._index
+        if index is None:
+            return QueryResult()
+        text = f"{topic}#T#{key}" if kind == "T" else f"{topic}#{key}"
+        log_offset, timestamp_ms = index.end()
+        result = QueryResult([], timestamp_ms, LogOffset(max(0, log_offset)))
+        count = min(max_count, self._config.max_msgs_num_batch)
+        if count <= 0:
+            return result
+
+        def usable(found: int) -> bool:
+            return self._log.min <= found < self._log.end
+
+        hits = index.search(text.encode(), count, begin_ms, end_ms, usable)
+        for hit in sorted(hits):
+            record = self._log.record(hit)
+            view = self._log.view(hit, record.size) if record is not None else None
+            if view is not None:
+                result.slices.append(view)
+        return result
+
+    def _read_plain(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        max_count: int,
+        codes: frozenset[int] | None,
+        max_size: int,
+    ) -> _Chosen:
+        """Native selection inside one queue file, then slices of the log."""
+        at = queue_offset * QUEUE_UNIT_SIZE
+        start = queue.segments.start_of(at)
+        unit_end = self._queues.max_offset(queue) * QUEUE_UNIT_SIZE
+        end = min(unit_end - start, queue.segments.file_size)
+        region = self._queues.region(queue, start)
+        first = kernel.get_unit(region, at - start)[0]
+        count, size = self._limits(first, max_count, max_size)
+        selection = kernel.select(
+            region, at - start, end, codes=codes, max_count=count, max_size=size,
+            max_units=max(FILTER_SIZE // QUEUE_UNIT_SIZE, max_count),
+        )  # fmt: skip
+        chosen = _Chosen([])
+        chosen.next_offset = (start + selection.next_position) // QUEUE_UNIT_SIZE
+        if chosen.next_offset == queue_offset:
+            # A unit that was never written: go on in the next file (ConsumeQueue.rollNextFile).
+            chosen.next_offset = (start + queue.segments.file_size) // QUEUE_UNIT_SIZE
+        self._collect(chosen, selection.units)
+        return chosen
+
+    def _limits(self, log_offset: int, max_count: int, max_size: int) -> tuple[int, int]:
+        config = self._config
+        if self.in_memory(log_offset):
+            count = config.max_transfer_count_on_message_in_memory
+            size = config.max_transfer_bytes_on_message_in_memory
+        else:
+            count = config.max_transfer_count_on_message_in_disk
+            size = config.max_transfer_bytes_on_message_in_disk
+        return max(1, min(max_count, count)), min(max_size, size)
+
+    def _collect(self, chosen: _Chosen, units: list[tuple[int, int]]) -> None:
+        """Turn units into slices; neighbours in the log become one slice."""
+        log = self._log
+        run_start = run_size = 0
+        for log_offset, size in units:
+            if not log.min <= log_offset <= log.end - size:
+                chosen.removed = True
+                continue
+            same_file = log.segments.start_of(log_offset) == log.segments.start_of(run_start)
+            if run_size and run_start + run_size == log_offset and same_file:
+                run_size += size
+            else:
+                self._add_slice(chosen, run_start, run_size)
+                run_start, run_size = log_offset, size
+            chosen.count += 1
+            chosen.size += size
+        self._add_slice(chosen, run_start, run_size)
+
+    def _add_slice(self, chosen: _Chosen, log_offset: int, size: int) -> None:
+        if size:
+            view = self._log.view(log_offset, size)
+            assert view is not None, "a queue unit points outside the log"
+            chosen.slices.append(view)
+
+    def _decoded_units(
+        self,
+        queue: ConsumeQueue | None,
+        batch: BatchQueue | None,
+        queue_offset: int,
+        max_count: int,
+        codes: frozenset[int] | None,
+    ) -> list[tuple[QueueUnit, bool]]:
+        """Units to examine, each with whether its tags match; for queues that are not plain."""
+        if batch is not None:
+            found = self._batches.units(batch, queue_offset, max(1, max_count))
+        else:
+            assert queue is not None
+            count = max(FILTER_SIZE // QUEUE_UNIT_SIZE, max_count)
+            found = self._queues.units(queue, queue_offset, count)
+            found = [self._with_code(queue, unit) for unit in found]
+        wanted = None if codes is None else {code & 0xFFFFFFFF for code in codes}
+        return [
+            (unit, wanted is None or unit.tags_code & 0xFFFFFFFF in wanted) for unit in found
+        ]
+
+    def _read_units(
+        self, units: list[tuple[QueueUnit, bool]], queue_offset: int, max_count: int, max_size: int
+    ) -> _Chosen:
+        chosen = _Chosen([], next_offset=queue_offset)
+        picked: list[tuple[int, int]] = []
+        messages = total = 0
+        for unit, matches in units:
+            if matches:
+                count, size = self._limits(unit.log_offset, max_count, max_size)
+                if picked and (messages + unit.count > count or total + unit.size > size):
+                    break
+                picked.append((unit.log_offset, unit.size))
+                messages += unit.count
+                total += unit.size
+            chosen.next_offset = unit.queue_offset + unit.count
+        self._collect(chosen, picked)
+        if chosen.count:
+            chosen.count = messages
+        return chosen
+
+    def _with_code(self, queue: ConsumeQueue, unit: QueueUnit) -> QueueUnit:
+        if self._extensions is None or not is_address(unit.tags_code):
+            return unit
+        extra = self._extensions.get(queue.topic, queue.queue_id, unit.tags_code)
+        if extra is None:
+            return unit
+        return QueueUnit(
+            unit.log_offset, unit.size, extra.tags_code, unit.queue_offset, unit.count
+        )
+
+    def _search_queue(
+        self, queue: ConsumeQueue, low: int, high: int, timestamp_ms: int, boundary: Boundary
+    ) -> int:
+        """Pick the file by the time of its last unit, then search inside it (store.md 11)."""
+        if low >= high:
+            return low
+        per_file = queue.segments.file_size // QUEUE_UNIT_SIZE
+        start = low // per_file * per_file
+        while start + per_file < high and self._time_at(queue, start + per_file - 1) < timestamp_ms:
+            start += per_file
+        first = max(low, start)
+        last = min(high, start + per_file) - 1
+        if self._time_at(queue, last) < timestamp_ms:
+            return last + 1 if boundary == Boundary.LOWER else last
+        if self._time_at(queue, first) > timestamp_ms:
+            return first if boundary == Boundary.LOWER else 0
+        # The first unit with a time at or above (LOWER) or strictly above (UPPER).
+        left, right = first, last + 1
+        while left < right:
+            middle = (left + right) // 2
+            time_ms = self._time_at(queue, middle)
+            if time_ms < timestamp_ms or (boundary == Boundary.UPPER and time_ms == timestamp_ms):
+                left = middle + 1
+            else:
+                right = middle
+        return left if boundary == Boundary.LOWER else left - 1
+
+    def _search_batch(
+        self, queue: BatchQueue, timestamp_ms: int, boundary: Boundary
+    ) -> QueueOffset:
+        units = self._batches.units(queue, queue.min_offset, max(1, queue.max_offset))
+        times = [self._time_of(unit.log_offset, unit.size) for unit in units]
+        if boundary == Boundary.LOWER:
+            for unit, time_ms in zip(units, times, strict=True):
+                if time_ms >= timestamp_ms:
+                    return unit.queue_offset
+            return queue.max_offset
+        found = queue.min_offset
+        for unit, time_ms in zip(units, times, strict=True):
+            if time_ms <= timestamp_ms:
+                found = unit.queue_offset
+        return found
+
+    def _time_at(self, queue: ConsumeQueue, queue_offset: int) -> int:
+        at = queue_offset * QUEUE_UNIT_SIZE
+        start = queue.segments.start_of(at)
+        region = self._queues.region(queue, start)
+        log_offset, size, _tags = kernel.get_unit(region, at - start)
+        return self._time_of(log_offset, size)
+
+    def _time_of(self, log_offset: int, size: int) -> int:
+        """The store time in the record's header, -1 if the record is gone."""
+        view = self._log.view(log_offset, size)
+        if view is None or size < TIME_END_MAX:
+            return -1
+        sys_flag = int.from_bytes(view[36:40], "big")
+        at = 68 if sys_flag & BORN_V6 else 56
+        return int.from_bytes(view[at : at + 8], "big", signed=True)

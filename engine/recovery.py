@@ -1,0 +1,387 @@
+"""Opening a store: the list of crash windows, top down, and what each leaves to be done.
+
+Owns the order in which a store is looked at, planned and repaired. It must never serve a byte, and
+never guess: what cannot be derived from the log is a StoreError. Called once by Store.open, on the
+loop thread, before anybody can write or read.
+
+`recover` decides on what is there (`_survey`), then executes: every step can be interrupted and
+done again, because nothing that a later step needs to know is lost by an earlier one, and the
+checkpoint moves only behind what was synced.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from turbopump.engine import checkpoint as checkpoints
+from turbopump.engine.batch_queue import BatchQueues
+from turbopump.engine.checkpoint import Checkpoint
+from turbopump.engine.checkpointer import Checkpointer
+from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
+from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
+from turbopump.engine.dispatcher import Dispatcher, QueueGapError
+from turbopump.engine.files import Files
+from turbopump.engine.index import IndexFiles
+from turbopump.engine.queue_ext import QueueExtensions, is_address
+from turbopump.engine.segments import is_file_name
+from turbopump.engine.types import LogOffset, StoreError
+from turbopump.pyx import queue as queue_kernel
+from turbopump.pyx import record as kernel
+from turbopump.pyx.record import ScanResult
+
+logger = logging.getLogger(__name__)
+
+ABORT_FILE = "abort"
+# Records checked by one native call: a memory of rows of 768 KiB.
+SCAN_ROWS = 4096
+
+
+@dataclass(slots=True)
+class StoreParts:
+    """What recovery works on."""
+
+    files: Files
+    config: StoreConfig
+    log: CommitLog
+    queues: ConsumeQueues
+    batches: BatchQueues
+    extensions: QueueExtensions | None
+    index: IndexFiles | None
+    dispatcher: Dispatcher
+    checkpointer: Checkpointer
+
+
+@dataclass(slots=True, frozen=True)
+class LogScan:
+    """Where the records of the log end and why."""
+
+    start: LogOffset
+    end: LogOffset
+    last_timestamp_ms: int
+    count: int
+    reason: str
+    """Empty if the log simply ends there, else what is wrong with the bytes that follow."""
+
+
+@dataclass(slots=True, frozen=True)
+class Plan:
+    """What has to be done: decided before the first byte is changed."""
+
+    clean: bool
+    scan: LogScan
+    queues_from: LogOffset
+    """Queues are complete and durable for records before this."""
+    cut_queues_at: LogOffset
+    """Units of records from here on are cut."""
+
+
+def recover(parts: StoreParts, now_ms: int) -> Checkpoint:
+    """Bring a store into a state that can be written. Returns the checkpoint it was opened with.
+
+    Raises StoreError (one sentence) where the store cannot be opened, OSError from the disk.
+    """
+    # Window 1: the stop was not clean. RocketMQ's mark for it: `abort` exists while it runs.
+    clean = not parts.files.exists(f"{parts.config.root}/{ABORT_FILE}")
+    saved = checkpoints.load(parts.files, parts.config.root)
+    _load(parts)
+    plan = _survey(parts, saved, clean)
+    _execute(parts, plan, saved, now_ms)
+    return saved
+
+
+def _load(parts: StoreParts) -> None:
+    """Find the files; whatever contradicts the configuration is refused here."""
+    # Window 2: a crash (or a copy) left a log file shorter than its place in the row demands.
+    _extend_short_files(parts)
+    log = parts.log
+    behind = log.segments.load()
+    if behind:
+        # Window 3: a log file is missing between others. The log cannot be derived from anything.
+        raise StoreError(
+            f"the commit log file {log.segments.path(log.segments.end)} is missing while "
+            f"{log.segments.path(behind[0])} exists"
+        )
+    parts.batches.load()
+    # Window 4: a queue file is missing between others: the files behind it come from the log.
+    for queue, starts in parts.queues.load(parts.dispatcher.is_plain):
+        logger.warning("%s/%d lacks a file: rebuilt from the log", queue.topic, queue.queue_id)
+        parts.queues.drop_files_from(queue, starts)
+    if parts.extensions is not None:
+        parts.extensions.load()
+    # Window 5: an index file whose header makes no sense is rebuilt, like one that is missing.
+    if parts.index is not None:
+        for path in parts.index.load():
+            logger.warning("%s is damaged: rebuilt from the log", path)
+            parts.files.remove(path)
+
+
+def _extend_short_files(parts: StoreParts) -> None:
+    """The last file with records may be short: the names of the others prove what it should be.
+
+    A single file proves nothing (the configuration may be wrong), nor does a short file that is
+    followed by records.
+    """
+    segments = parts.log.segments
+    files = parts.files
+    names = [name for name in files.list_folder(segments.folder) if is_file_name(name)]
+    sizes = {name: files.file_size(f"{segments.folder}/{name}") for name in names}
+    if not any(size == segments.file_size for size in sizes.values()):
+        return
+    for number, name in enumerate(names):
+        path = f"{segments.folder}/{name}"
+        if not 0 < sizes[name] < segments.file_size:
+            continue
+        for later in names[number + 1 :]:
+            if sizes[later] and kernel_has_record(files, f"{segments.folder}/{later}"):
+                raise StoreError(f"{path} is cut short, but records follow it in {later}")
+        logger.warning("%s is cut short: extended to %d bytes", path, segments.file_size)
+        files.resize(path, segments.file_size)
+
+
+def kernel_has_record(files: Files, path: str) -> bool:
+    """Whether a log file begins with a record."""
+    mapped = files.open(path, readonly=True)
+    try:
+        return kernel.scan(mapped.region, 0, mapped.size, 1).count > 0
+    finally:
+        mapped.close()
+
+
+def _survey(parts: StoreParts, saved: Checkpoint, clean: bool) -> Plan:
+    """Decide where the log ends and from where queues have to be filled up."""
+    log = parts.log
+    parts.queues.recover_ends()
+    dispatched = _dispatched(parts)
+    if log.segments.count == 0:
+        # Window 3 again: nothing to derive queues from. Perhaps its disk is not there.
+        if dispatched > 0:
+            raise StoreError(
+                f"the queues point to records up to log offset {dispatched}, but "
+                f"{log.segments.folder} holds no commit log"
+            )
+        zero = LogOffset(0)
+        return Plan(clean, LogScan(zero, zero, 0, 0, ""), zero, zero)
+    marks = saved.marks
+    if marks is not None and not log.segments.first <= marks.log <= log.segments.end:
+        logger.warning("the checkpoint points outside the log: it is not used")
+        marks = None
+    # Windows 6, 7: torn record, torn filler, zeroed pages in what was not durable yet. All before
+    # our own mark was synced; without it RocketMQ's times tell the file to begin with.
+    if marks is not None:
+        start = marks.log
+    elif clean:
+        start = _start_normal(log, dispatched)
+    else:
+        start = _start_abnormal(log, saved.safe_timestamp_ms)
+    scan = scan_log(log, start, saved.log_timestamp_ms)
+    if scan.reason:
+        logger.warning("the log is cut at %d: %s", scan.end, scan.reason)
+    if clean:
+        # Window 8: queues ahead of the log are cut, behind it filled up.
+        queues_from = marks.queues if marks is not None else LogOffset(dispatched)
+        return Plan(clean, scan, LogOffset(min(queues_from, scan.end)), scan.end)
+    # Window 9: queue pages reach the disk in any order. Units of records behind the mark are cut
+    # and written again, because there may be holes among them.
+    queues_from = LogOffset(min(marks.queues if marks is not None else start, scan.end))
+    return Plan(clean, scan, queues_from, queues_from)
+
+
+def _dispatched(parts: StoreParts) -> int:
+    """End of the last record that has a unit."""
+    table = parts.queues.table
+    ends = [table.max_log_offset(queue.slot) for queue in parts.queues]
+    return max([0, *ends, *(queue.max_log_offset for queue in parts.batches)])
+
+
+def _start_normal(log: CommitLog, dispatched: int) -> LogOffset:
+    """The last file that begins before what was dispatched (CommitLog.recoverNormally)."""
+    for start in reversed(log.segments.starts()):
+        first = kernel.scan(log.segments.region(start), 0, log.file_size, 1)
+        if first.count and (
+            first.rows[0, kernel.STORE_TIMESTAMP_MS]
+            and first.rows[0, kernel.PHYSICAL_OFFSET] <= dispatched
+        ):
+            return LogOffset(start)
+    return log.min
+
+
+def _start_abnormal(log: CommitLog, safe_timestamp_ms: int) -> LogOffset:
+    """The last file that begins before what was surely flushed (CommitLog.recoverAbnormally)."""
+    for start in reversed(log.segments.starts()):
+        first = kernel.scan(log.segments.region(start), 0, log.file_size, 1)
+        if first.count and 0 < first.rows[0, kernel.STORE_TIMESTAMP_MS] <= safe_timestamp_ms:
+            return LogOffset(start)
+    return log.min
+
+
+def scan_log(log: CommitLog, start: LogOffset, last_timestamp_ms: int) -> LogScan:
+    """Walk the records from `start` on to the first bytes that are none."""
+    at: int = start
+    count = 0
+    reason = ""
+    while log.segments.holds(at):
+        base = log.segments.start_of(at)
+        region = log.segments.region(base)
+        result = kernel.scan(region, at - base, log.file_size, SCAN_ROWS)
+        good = _in_place(result, base)
+        if good:
+            last_timestamp_ms = result.rows[good - 1, kernel.STORE_TIMESTAMP_MS]
+        count += good
+        if good < result.count:
+            # Bytes of an older life of the file: RocketMQ does not compare, and would serve them.
+            at = base + result.rows[good, kernel.POSITION]
+            reason = "a record says it lies elsewhere"
+            break
+        at = base + result.position
+        if result.status == kernel.OK and good:
+            continue
+        if result.status == kernel.BLANK_FOUND:
+            at = base + log.file_size
+            continue
+        length = min(log.file_size - result.position, kernel.FILLER_SIZE)
+        if not region.is_zero(result.position, length):
+            reason = result.reason or "the file ends inside a record"
+        break
+    return LogScan(start, LogOffset(at), last_timestamp_ms, count, reason)
+
+
+def _in_place(result: ScanResult, base: int) -> int:
+    """How many of the scanned records lie where they say they lie."""
+    if result.count == 0:
+        return 0
+    cells = result.rows.cast("B").cast("q")
+    positions = cells[kernel.POSITION :: kernel.ROW_WIDTH].tolist()
+    stored = cells[kernel.PHYSICAL_OFFSET :: kernel.ROW_WIDTH].tolist()
+    if all(base + position == offset for position, offset in zip(positions, stored, strict=True)):
+        return result.count
+    for number, (position, offset) in enumerate(zip(positions, stored, strict=True)):
+        if base + position != offset:
+            return number
+    return result.count
+
+
+def _execute(parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int) -> None:
+    log, end = parts.log, plan.scan.end
+    # The log first, and durably: a byte that is cut now must not come back in the next recovery.
+    zeroed = log.truncate(end) if not _known_clean(plan, saved) else 0
+    if zeroed:
+        logger.warning("%d bytes behind the end of the log at %d were cleared", zeroed, end)
+    if not plan.clean:
+        _sync_tail(log, plan.scan)
+    log.start_writing(end, plan.scan.last_timestamp_ms)
+    _cut_queues(parts, plan)
+    queues_from = _queues_from(parts, plan, saved)
+    index_from = _trim_index(parts, plan, saved)
+    _fill_up(parts, plan.scan.end, queues_from, index_from, now_ms)
+    for queue in parts.queues:
+        parts.queues.correct_min(queue, log.min)
+        parts.queues.table.set_next_offset(queue.slot, parts.queues.max_offset(queue))
+    for batch in parts.batches:
+        parts.batches.correct_min(batch, log.min)
+
+
+def _known_clean(plan: Plan, saved: Checkpoint) -> bool:
+    """Whether we closed this store ourselves: then there is nothing behind its end."""
+    return plan.clean and saved.marks is not None and saved.marks.log == plan.scan.end
+
+
+def _sync_tail(log: CommitLog, scan: LogScan) -> None:
+    """What a killed process left in the page cache is durable before anybody reads it (R36)."""
+    for start in log.segments.starts():
+        first, last = max(scan.start - start, 0), min(log.file_size, scan.end - start)
+        if first < last and first < log.file_size:
+            log.segments.mapped(start).sync(first, last)
+
+
+def _cut_queues(parts: StoreParts, plan: Plan) -> None:
+    table = parts.queues.table
+    for queue in parts.queues:
+        if not plan.clean or table.max_log_offset(queue.slot) > plan.cut_queues_at:
+            if parts.queues.truncate(queue, plan.cut_queues_at):
+                logger.info("%s/%d: units cut", queue.topic, queue.queue_id)
+            _cut_extension(parts, queue)
+    for batch in parts.batches:
+        if not plan.clean or batch.max_log_offset > plan.cut_queues_at:
+            parts.batches.truncate(batch, plan.cut_queues_at)
+
+
+def _queues_from(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
+    """From where records are dispatched: from the oldest one if units are missing before that."""
+    marks = saved.marks
+    # Window 10: queues are missing. All that the log still has is dispatched again.
+    trusted = _dispatched(parts) > 0
+    if marks is not None and marks.queues == plan.queues_from:
+        trusted = parts.checkpointer.count_units() == (marks.queue_count, marks.unit_count)
+    if not trusted and plan.queues_from > parts.log.min:
+        logger.warning("queues are missing: all are compared with the log")
+        return parts.log.min
+    return LogOffset(max(plan.queues_from, parts.log.min))
+
+
+def _cut_extension(parts: StoreParts, queue: ConsumeQueue) -> None:
+    """Extension units behind the last one that a queue unit points to go with it."""
+    if parts.extensions is None:
+        return
+    address = None
+    for offset in range(parts.queues.max_offset(queue) - 1, queue.min_offset - 1, -1):
+        at = offset * QUEUE_UNIT_SIZE
+        start = queue.segments.start_of(at)
+        code = queue_kernel.get_unit(queue.segments.region(start), at - start)[2]
+        if is_address(code):
+            address = code
+            break
+    parts.extensions.truncate(queue.topic, queue.queue_id, address)
+
+
+def _trim_index(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
+    """Drop index files that cannot be trusted; returns from where records need entries."""
+    index, log, end = parts.index, parts.log, plan.scan.end
+    if index is None:
+        return end
+    while index.parts:
+        part = index.parts[-1]
+        # Window 11: slots and entries of the file that was written reach the disk in any order.
+        if saved.marks is not None:
+            torn = not plan.clean and part.end_log_offset >= saved.marks.index
+        else:
+            torn = not plan.clean and part.end_timestamp_ms > saved.index_timestamp_ms
+        if not torn and part.end_log_offset < max(end, 1):
+            last, _timestamp_ms = index.end()
+            # The last record may lack keys: it is dispatched again, which adds only those.
+            if last < log.min or log.record(last) is not None:
+                return LogOffset(max(last, log.min))
+        logger.info("%s is rebuilt from the log", part.path)
+        parts.files.remove(index.drop_last())
+    return log.min
+
+
+def _fill_up(
+    parts: StoreParts,
+    end: LogOffset,
+    queues_from: LogOffset,
+    index_from: LogOffset,
+    now_ms: int,
+) -> None:
+    """Dispatch what queues and index lack, saving progress file by file (R46)."""
+    dispatcher, log = parts.dispatcher, parts.log
+    dispatcher.index_only(index_from, LogOffset(min(queues_from, end)), now_ms)
+    index_from = LogOffset(max(index_from, min(queues_from, end)))
+    for start in (queues_from, log.min):
+        dispatcher.strict = start > log.min
+        dispatcher.start(start, index_from)
+        try:
+            while dispatcher.position < end:
+                base = log.segments.start_of(dispatcher.position)
+                stop = LogOffset(min(end, base + log.file_size))
+                dispatcher.run(stop, now_ms)
+                if dispatcher.stalled is not None:
+                    raise dispatcher.stalled
+                if stop < end:
+                    logger.info("dispatched up to log offset %d of %d", stop, end)
+                    parts.checkpointer.finish()
+            dispatcher.strict = False
+            return
+        except QueueGapError as error:
+            # Window 10 again, found late: a queue's folder is gone and nothing had counted it.
+            logger.warning("%s: all queues are compared with the log", error)
+            index_from = LogOffset(max(index_from, dispatcher.position))

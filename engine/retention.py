@@ -1,0 +1,157 @@
+"""Which old files go, and when.
+
+Owns the decision: by age, by the disk's use, by hand; and the order log, queues, index. It must
+never remove the last file of a row, nor anything on the loop thread. Called by the store's tick.
+"""
+
+import logging
+from datetime import datetime
+
+from turbopump.engine.batch_queue import BatchQueues
+from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
+from turbopump.engine.consume_queue import ConsumeQueues
+from turbopump.engine.files import Files
+from turbopump.engine.flush import Disk, Lane
+from turbopump.engine.index import IndexFiles
+from turbopump.engine.queue_ext import QueueExtensions
+from turbopump.pyx import queue as queue_kernel
+
+logger = logging.getLogger(__name__)
+
+HOUR_MS = 3_600_000
+# RocketMQ bounds both ratios, so that neither can be switched off by a slip (store.md 20).
+WARNING_RANGE = (35, 90)
+FORCE_RANGE = (30, 85)
+
+
+class Retention:
+    """`disk_full` tells the store to refuse writes until cleaning has helped."""
+
+    def __init__(
+        self,
+        files: Files,
+        config: StoreConfig,
+        disk: Disk,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        batches: BatchQueues,
+        extensions: QueueExtensions | None,
+        index: IndexFiles | None,
+    ) -> None:
+        self.disk_full = False
+        self._files = files
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._batches = batches
+        self._extensions = extensions
+        self._index = index
+        self._last_ms = 0
+        self._lane = Lane(disk)
+
+    def start(self, now_ms: int) -> None:
+        """The first check comes one interval after the start."""
+        self._last_ms = now_ms
+
+    def tick(self, now_ms: int) -> None:
+        """Every cleanResourceInterval: look at the disk and the clock."""
+        if now_ms - self._last_ms < self._config.clean_resource_interval_ms:
+            return
+        self._last_ms = now_ms
+        if self._lane.busy:
+            return
+        used = self._used_percent()
+        config = self._config
+        warning = _clamp(config.disk_space_warning_level_ratio, *WARNING_RANGE)
+        force = _clamp(config.disk_space_clean_forcibly_ratio, *FORCE_RANGE)
+        was_full, self.disk_full = self.disk_full, used > warning
+        if self.disk_full != was_full:
+            logger.warning("the disk is used to %d %%: writes %s", used,
+                           "are refused" if self.disk_full else "go on")  # fmt: skip
+        at_once = used > force and config.clean_file_forcibly_enable
+        is_hour = datetime.fromtimestamp(now_ms // 1000).hour in config.delete_hours()
+        if at_once or used > config.disk_max_used_space_ratio or is_hour:
+            self.clean(now_ms, at_once=at_once)
+
+    def clean(self, now_ms: int, *, at_once: bool = False) -> int:
+        """Take expired log files out (with `at_once` also young ones), and what only spoke of
+        them. Returns how many log files went; the files are unlinked on a disk thread."""
+        self._lane.finish()
+        paths = self._expired_log_files(now_ms, at_once)
+        count = len(paths)
+        if paths:
+            logger.info("%d log files expired, the log now begins at %d", count, self._log.min)
+            paths += self._follow()
+            self._remove(paths)
+        return count
+
+    def close(self) -> None:
+        """Wait for removals that are under way."""
+        self._lane.finish()
+
+    def _expired_log_files(self, now_ms: int, at_once: bool) -> list[str]:
+        """Oldest first, stopping at the first survivor; the last file and unflushed ones stay."""
+        log = self._log
+        reserved_ms = self._config.file_reserved_time_hours * HOUR_MS
+        paths: list[str] = []
+        while len(paths) < self._config.delete_file_batch_max and log.segments.count > 1:
+            oldest = log.segments.path(log.segments.first)
+            if log.segments.first + log.file_size > log.flushed:
+                break
+            try:
+                expired = self._files.modified_ms(oldest) + reserved_ms <= now_ms
+            except OSError:
+                expired = True  # already gone: forgetting it is all that is left to do
+            if not expired and not at_once:
+                break
+            paths.append(log.forget_oldest())
+        return paths
+
+    def _follow(self) -> list[str]:
+        """Queues and index give up what pointed into the removed files."""
+        paths: list[str] = []
+        minimum = self._log.min
+        for queue in self._queues:
+            paths += self._queues.delete_expired(queue, minimum)
+            self._queues.correct_min(queue, minimum)
+            if self._extensions is not None and queue.segments.count:
+                first = queue.segments.first
+                at = max(queue.min_offset * QUEUE_UNIT_SIZE, first)
+                if at < self._queues.max_offset(queue) * QUEUE_UNIT_SIZE:
+                    start = queue.segments.start_of(at)
+                    region = self._queues.region(queue, start)
+                    address = queue_kernel.get_unit(region, at - start)[2]
+                    paths += self._extensions.delete_before(queue.topic, queue.queue_id, address)
+        for batch in self._batches:
+            paths += self._batches.delete_expired(batch, minimum)
+            self._batches.correct_min(batch, minimum)
+        if self._index is not None:
+            paths += self._index.expired(minimum)
+        return paths
+
+    def _remove(self, paths: list[str]) -> None:
+        def work() -> None:
+            for path in paths:
+                try:
+                    self._files.remove(path)
+                except FileNotFoundError:
+                    continue
+
+        def done(result: OSError | None) -> None:
+            if result is not None:
+                logger.warning("an expired file could not be removed: %s", result)
+
+        self._lane.submit(work, done)
+
+    def _used_percent(self) -> float:
+        """The fuller one of the disks that hold log and queues."""
+        used = 0.0
+        for path in {self._config.log_folder, self._config.root}:
+            if self._files.exists(path):
+                used = max(used, self._files.used_ratio(path) * 100)
+        return used
+
+
+def _clamp(value: int, low: int, high: int) -> int:
+    return min(max(value, low), high)

@@ -1,0 +1,97 @@
+"""Counters of a store and what they were a while ago.
+
+Owns the numbers behind GET_BROKER_RUNTIME_INFO (RocketMQ: store/StoreStatsService, BrokerStats).
+It must never read a clock. Called by the store for each append and read, and by its tick.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+SAMPLE_MS = 1000
+# Rates are given over 10, 60 and 600 seconds: one sample a second for the longest of them.
+SAMPLES_MAX = 601
+DAY_MS = 86_400_000
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the store was opened; a put counts as many as it has messages."""
+
+    put_count: int = 0
+    put_size: int = 0
+    put_failed_count: int = 0
+    found_count: int = 0
+    miss_count: int = 0
+    transferred_count: int = 0
+
+    def copy(self) -> "Counters":
+        """The totals as they are now."""
+        return Counters(
+            self.put_count, self.put_size, self.put_failed_count, self.found_count,
+            self.miss_count, self.transferred_count,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class StoreStatistics:
+    """Totals, per topic totals of puts, and moving rates."""
+
+    started_ms: int = 0
+    total: Counters = field(default_factory=Counters)
+    put_count_by_topic: dict[str, int] = field(default_factory=dict)
+    put_size_max: int = 0
+    _samples: deque[tuple[int, Counters]] = field(
+        default_factory=lambda: deque(maxlen=SAMPLES_MAX)
+    )
+    _day: int = 0
+    _day_starts: list[Counters] = field(default_factory=lambda: [Counters(), Counters()])
+
+    def put(self, topic: str, count: int, size: int) -> None:
+        """`count` messages of `size` bytes in all were appended."""
+        self.total.put_count += count
+        self.total.put_size += size
+        self.put_size_max = max(self.put_size_max, size)
+        self.put_count_by_topic[topic] = self.put_count_by_topic.get(topic, 0) + count
+
+    def put_failed(self) -> None:
+        """An append was refused."""
+        self.total.put_failed_count += 1
+
+    def read(self, count: int) -> None:
+        """A read found `count` messages."""
+        if count:
+            self.total.found_count += 1
+            self.total.transferred_count += count
+        else:
+            self.total.miss_count += 1
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic was deleted."""
+        self.put_count_by_topic.pop(topic, None)
+
+    def tick(self, now_ms: int) -> None:
+        """Keep a sample each second and the totals at the start of each day (UTC)."""
+        if self._samples and now_ms - self._samples[-1][0] < SAMPLE_MS:
+            return
+        self._samples.append((now_ms, self.total.copy()))
+        day = now_ms // DAY_MS
+        if day != self._day:
+            self._day_starts = [self._day_starts[1], self.total.copy()]
+            self._day = day
+
+    def rate(self, counter: str, seconds: int) -> float:
+        """How fast a counter grew per second over the last `seconds` (or since the start)."""
+        if len(self._samples) < 2:
+            return 0.0
+        newest_ms, newest = self._samples[-1]
+        oldest_ms, oldest = self._samples[max(0, len(self._samples) - 1 - seconds)]
+        grown: int = getattr(newest, counter) - getattr(oldest, counter)
+        return grown * 1000 / max(1, newest_ms - oldest_ms)
+
+    def put_count_today(self) -> int:
+        """Messages put since midnight (UTC)."""
+        return self.total.put_count - self._day_starts[1].put_count
+
+    def put_count_yesterday(self) -> int:
+        """Messages put the day before."""
+        return self._day_starts[1].put_count - self._day_starts[0].put_count

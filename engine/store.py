@@ -1,0 +1,481 @@
+"""The store: one writer's view of log, queues and index.
+
+Owns the order of things: append, become durable, be dispatched, be seen; open, tick, close. It must
+never block on a disk while it runs, and be used from one thread only. Called by the broker and the
+tools; its parts are told to nobody.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+
+from turbopump.engine import recovery
+from turbopump.engine.batch_queue import BatchQueues, inner_count
+from turbopump.engine.checkpointer import Checkpointer
+from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.consume_queue import ConsumeQueues
+from turbopump.engine.dispatcher import Dispatcher, is_folder_name, parse_properties
+from turbopump.engine.files import FileLock, Files
+from turbopump.engine.flush import Disk
+from turbopump.engine.group_commit import GroupCommit
+from turbopump.engine.index import IndexFiles
+from turbopump.engine.later import Later
+from turbopump.engine.lookup import Lookup
+from turbopump.engine.queue_ext import QueueExtensions
+from turbopump.engine.recovery import StoreParts
+from turbopump.engine.retention import Retention
+from turbopump.engine.segments import MappingPool
+from turbopump.engine.statistics import StoreStatistics
+from turbopump.engine.types import (
+    Appended,
+    Boundary,
+    FlushMode,
+    LogOffset,
+    Message,
+    PutStatus,
+    QueryResult,
+    QueueOffset,
+    QueueUnit,
+    ReadResult,
+    StoreError,
+)
+from turbopump.pyx.record import Record
+
+logger = logging.getLogger(__name__)
+
+LOCK_FILE = "lock"
+LOCK_CONTENT = b"lock"
+TRANSACTION_MASK = 0x0C
+TRANSACTION_PREPARED = 0x04
+TRANSACTION_ROLLBACK = 0x0C
+INNER_BASE = b"INNER_BASE"
+Arrival = Callable[[str, int, QueueOffset], None]
+
+
+class Store:
+    """See `open`. All methods on one thread; every time is epoch milliseconds."""
+
+    def __init__(
+        self,
+        parts: StoreParts,
+        disk: Disk,
+        pool: MappingPool,
+        lock: FileLock,
+        is_batch_topic: Callable[[str], bool],
+        now_ms: int,
+    ) -> None:
+        """For `open` alone: the parts are recovered, the folder is locked."""
+        self.config = parts.config
+        self.statistics = StoreStatistics(started_ms=now_ms)
+        self._parts = parts
+        self._files = parts.files
+        self._log = parts.log
+        self._queues = parts.queues
+        self._batches = parts.batches
+        self._dispatcher = parts.dispatcher
+        self._checkpointer = parts.checkpointer
+        self._pool = pool
+        self._lock = lock
+        self._is_batch_topic = is_batch_topic
+        self._is_sync = parts.config.flush_disk_type == FlushMode.SYNC_FLUSH
+        self._arrivals: list[Arrival] = []
+        self._closed = False
+        self._now_ms = now_ms
+        self._commit = GroupCommit(parts.log, parts.config, disk, self._flushed)
+        self._retention = Retention(
+            parts.files, parts.config, disk, parts.log, parts.queues, parts.batches,
+            parts.extensions, parts.index,
+        )  # fmt: skip
+        self._retention.start(now_ms)
+        self._lookup = Lookup(
+            parts.config, parts.log, parts.queues, parts.batches, parts.index, parts.extensions,
+            parts.files.memory_size(),
+        )  # fmt: skip
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        config: StoreConfig,
+        disk: Disk,
+        now_ms: int,
+        *,
+        delay_levels_ms: Sequence[int] = (),
+        is_batch_topic: Callable[[str], bool] = lambda topic: False,
+    ) -> "Store":
+        """Lock a store folder, recover it and make it writable; an empty folder becomes a store.
+
+        `delay_levels_ms` are those of messageDelayLevel; `is_batch_topic` tells topics with
+        `queue.type=BatchCQ`. Raises StoreError with one clear sentence: locked by another broker,
+        files of another size, unreadable.
+        """
+        lock = _lock_folder(files, config)
+        pool = MappingPool(files, files.mapping_limit())
+        try:
+            parts = _parts(files, config, disk, pool, is_batch_topic, list(delay_levels_ms))
+            saved = recovery.recover(parts, now_ms)
+            _mark_running(files, config)
+            parts.checkpointer.start(saved, now_ms)
+            parts.checkpointer.finish(parts.log.last_store_timestamp_ms)
+        except OSError as error:
+            pool.close()
+            lock.release()
+            raise StoreError(f"the store in {config.root} cannot be opened: {error}") from error
+        except BaseException:
+            pool.close()
+            lock.release()
+            raise
+        return cls(parts, disk, pool, lock, is_batch_topic, now_ms)
+
+    # Positions
+
+    @property
+    def min_log_offset(self) -> LogOffset:
+        """The first byte of the log that is still there."""
+        return self._log.min
+
+    @property
+    def max_log_offset(self) -> LogOffset:
+        """Where the next record goes."""
+        return self._log.end
+
+    @property
+    def flushed_log_offset(self) -> LogOffset:
+        """All before this is durable."""
+        return self._log.flushed
+
+    @property
+    def dispatched_log_offset(self) -> LogOffset:
+        """All before this can be read."""
+        return self._dispatcher.position
+
+    @property
+    def confirm_log_offset(self) -> LogOffset:
+        """All before this may be shown to readers; without replicas what is dispatched."""
+        return self._dispatcher.position
+
+    # Writing
+
+    def refusal(self, now_ms: int) -> PutStatus | None:
+        """Why a put would be refused now, None if the store is writable."""
+        if self._closed or self._commit.failed is not None:
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        if self._checkpointer.failed is not None or self._retention.disk_full:
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        # Queues that cannot follow (disk full): try again before refusing (store.md 11).
+        if self._dispatcher.stalled is not None:
+            self._dispatch(now_ms)
+            if self._dispatcher.stalled is not None:
+                return PutStatus.SERVICE_NOT_AVAILABLE
+        return None
+
+    def append(self, message: Message, now_ms: int) -> Appended:
+        """Append one message. Nothing is written unless the status is PUT_OK.
+
+        Under ASYNC_FLUSH it can be read when this returns; under SYNC_FLUSH once it is durable. A
+        message of a batch topic takes as many queue offsets as its INNER_NUM says.
+        """
+        refused = self._refuse(message, now_ms)
+        if refused is not None:
+            return refused
+        kind = message.sys_flag & TRANSACTION_MASK
+        if kind in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+            # No queue unit, and the queue's counter stays (store.md 10).
+            appended = self._log.append(message, message.properties, QueueOffset(0), now_ms)
+        elif self._is_batch_topic(message.topic):
+            appended = self._append_inner(message, now_ms)
+        else:
+            queue = self._queues.find(message.topic, message.queue_id)
+            offset = self._queues.table.next_offset(queue.slot) if queue is not None else 0
+            appended = self._log.append(
+                message, message.properties, QueueOffset(offset), now_ms
+            )
+            if appended.status is PutStatus.PUT_OK:
+                self._advance(message, offset + 1)
+        return self._appended(message, appended, now_ms)
+
+    def append_batch(self, message: Message, now_ms: int) -> Appended:
+        """Append the elements of a batch body (remoting.md 9.4) as records of their own, all or
+        none; they get consecutive queue offsets."""
+        refused = self._refuse(message, now_ms)
+        if refused is not None:
+            return refused
+        if message.sys_flag & TRANSACTION_MASK or self._is_batch_topic(message.topic):
+            reason = "a batch cannot be transactional or go to a batch topic"
+            return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
+        queue = self._queues.find(message.topic, message.queue_id)
+        offset = self._queues.table.next_offset(queue.slot) if queue is not None else 0
+        appended = self._log.append_batch(message, QueueOffset(offset), now_ms)
+        if appended.status is PutStatus.PUT_OK:
+            self._advance(message, offset + len(appended.log_offsets))
+        return self._appended(message, appended, now_ms)
+
+    def when_safe(self, appended: Appended, now_ms: int) -> Later[PutStatus]:
+        """The status to answer a sender with: at once under ASYNC_FLUSH, after the group commit
+        under SYNC_FLUSH (FLUSH_DISK_TIMEOUT if that fails or takes too long)."""
+        if appended.status is not PutStatus.PUT_OK or not self._is_sync:
+            later: Later[PutStatus] = Later()
+            later.resolve(appended.status)
+            return later
+        return self._commit.wait(appended.end, now_ms)
+
+    # Reading
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        codes: frozenset[int] | None = None,
+        max_size: int = 0,
+    ) -> ReadResult:
+        """Records of a queue from `queue_offset` on whose tags code is among `codes` (None: all),
+        within the limits of remoting.md 10.5 and `max_size` bytes (0: no limit of its own)."""
+        result = self._lookup.read(topic, queue_id, queue_offset, max_count, codes, max_size)
+        self.statistics.read(result.count)
+        return result
+
+    def record(self, log_offset: int) -> Record | None:
+        """The record at `log_offset`; None outside of what may be seen, if none starts there, or
+        if its body does not fit its CRC."""
+        if log_offset >= self._dispatcher.position:
+            return None
+        return self._log.record(log_offset)
+
+    def record_view(self, log_offset: int) -> memoryview | None:
+        """The stored bytes of the record at `log_offset`, None as for `record`."""
+        record = self.record(log_offset)
+        return None if record is None else self._log.view(log_offset, record.size)
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
+        """The first message of a queue that is still there; 0 for an unknown queue."""
+        batch = self._batches.find(topic, queue_id)
+        if batch is not None:
+            return batch.min_offset
+        queue = self._queues.find(topic, queue_id)
+        return queue.min_offset if queue is not None else QueueOffset(0)
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
+        """The offset behind the last message that can be read; 0 for an unknown queue."""
+        batch = self._batches.find(topic, queue_id)
+        if batch is not None:
+            return batch.max_offset
+        queue = self._queues.find(topic, queue_id)
+        return self._queues.max_offset(queue) if queue is not None else QueueOffset(0)
+
+    def search_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
+    ) -> QueueOffset:
+        """The queue offset that belongs to a store time (store.md 11)."""
+        return self._lookup.search_time(topic, queue_id, timestamp_ms, boundary)
+
+    def store_timestamp_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """When a message was stored, -1 if it is not there."""
+        return self._lookup.store_timestamp_ms(topic, queue_id, queue_offset)
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        kind: str = "",
+    ) -> QueryResult:
+        """Records by key; `kind` is "" or "K" for keys, "U" for the unique key, "T" for tags."""
+        return self._lookup.query(topic, key, max_count, begin_ms, end_ms, kind)
+
+    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[QueueUnit]:
+        """Up to `count` queue units from `queue_offset` on."""
+        return self._lookup.units(topic, queue_id, queue_offset, count)
+
+    def in_memory(self, log_offset: int) -> bool:
+        """Whether a record is so near the end of the log that it is likely in memory."""
+        return self._lookup.in_memory(log_offset)
+
+    # Topics
+
+    def topics(self) -> list[str]:
+        """Topics that have a queue, sorted."""
+        return sorted({queue.topic for queue in self._queues} | self._batches.topics())
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """Ids of a topic's queues, sorted."""
+        ids = {queue.queue_id for queue in self._queues if queue.topic == topic}
+        return sorted(ids | {queue.queue_id for queue in self._batches if queue.topic == topic})
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove a topic's queues; the records stay in the log (store.md 20). Raises StoreError."""
+        for queue in self._queues:
+            if queue.topic == topic:
+                self._checkpointer.forget(queue.slot)
+        try:
+            self._queues.delete_topic(topic)
+            self._batches.delete_topic(topic)
+            if self._parts.extensions is not None:
+                self._parts.extensions.delete_topic(topic)
+        except OSError as error:
+            raise StoreError(f"the queues of {topic} cannot be removed: {error}") from error
+        self.statistics.forget_topic(topic)
+        self._checkpointer.request()
+
+    # Running
+
+    def on_arrival(self, callback: Arrival) -> None:
+        """Call back with (topic, queue id, new max queue offset) after messages can be read."""
+        self._arrivals.append(callback)
+
+    def tick(self, now_ms: int) -> None:
+        """Every 100 ms: timeouts, flushing, checkpoint, retention, statistics."""
+        if self._closed:
+            return
+        self._now_ms = now_ms
+        self._commit.tick(now_ms)
+        if self._dispatcher.stalled is not None:
+            self._dispatch(now_ms)
+        self._checkpointer.tick(now_ms, self._commit.flushed_timestamp_ms)
+        self._retention.tick(now_ms)
+        self.statistics.tick(now_ms)
+
+    def delete_expired(self, now_ms: int) -> int:
+        """Remove log files older than fileReservedTime now; returns how many went."""
+        return self._retention.clean(now_ms)
+
+    def close(self, now_ms: int) -> None:
+        """Flush log, queues, index and checkpoint, in this order, then take the abort mark away.
+
+        If any of that fails the mark stays, and the next start recovers as after a crash.
+        """
+        if self._closed:
+            return
+        self._dispatch(now_ms)
+        self._closed = True
+        self._commit.finish()
+        self._commit.close()
+        self._retention.close()
+        self._log.close()
+        whole = self._commit.failed is None and self._dispatcher.position == self._log.end
+        try:
+            if whole:
+                self._checkpointer.finish(self._log.last_store_timestamp_ms, last=True)
+                self._files.remove(f"{self.config.root}/{recovery.ABORT_FILE}")
+                self._files.sync_folder(self.config.root)
+        except OSError as error:
+            logger.error("the store was not closed cleanly: %s", error)
+        self._pool.close()
+        self._lock.release()
+
+    # Inside
+
+    def _refuse(self, message: Message, now_ms: int) -> Appended | None:
+        status = self.refusal(now_ms)
+        if status is not None:
+            self.statistics.put_failed()
+            return Appended(status, reason="the store does not take messages now")
+        if message.queue_id < 0 or not is_folder_name(message.topic):
+            reason = f"no queue can be named {message.topic!r}, {message.queue_id}"
+            return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
+        return None
+
+    def _append_inner(self, message: Message, now_ms: int) -> Appended:
+        """A message of a batch topic; INNER_BASE is known only now (store.md 8)."""
+        queue = self._batches.get(message.topic, message.queue_id)
+        properties = parse_properties(message.properties)
+        text = message.properties
+        if b"INNER_NUM" in properties:
+            properties[INNER_BASE] = str(queue.next_offset).encode()
+            text = b"".join(
+                name + b"\x01" + value + b"\x02" for name, value in properties.items()
+            )
+        appended = self._log.append(message, text, queue.next_offset, now_ms)
+        if appended.status is PutStatus.PUT_OK:
+            queue.next_offset = QueueOffset(queue.next_offset + inner_count(properties))
+        return appended
+
+    def _advance(self, message: Message, next_offset: int) -> None:
+        queue = self._queues.find(message.topic, message.queue_id)
+        if queue is None:
+            plain = self._dispatcher.is_plain(message.topic)
+            queue = self._queues.add(message.topic, message.queue_id, plain)
+        self._queues.table.set_next_offset(queue.slot, next_offset)
+
+    def _appended(self, message: Message, appended: Appended, now_ms: int) -> Appended:
+        if appended.status is not PutStatus.PUT_OK:
+            self.statistics.put_failed()
+            return appended
+        self.statistics.put(message.topic, len(appended.log_offsets), appended.size)
+        self._now_ms = now_ms
+        if self._is_sync:
+            self._commit.start()
+        else:
+            self._dispatch(now_ms)
+        return appended
+
+    def _flushed(self) -> None:
+        """A group commit ended: under SYNC_FLUSH only now messages may be seen."""
+        if self._is_sync:
+            self._dispatch(self._now_ms)
+
+    def _dispatch(self, now_ms: int) -> None:
+        self._dispatcher.run(self._log.flushed if self._is_sync else self._log.end, now_ms)
+        slots = self._queues.table.take_arrivals()
+        batches, self._dispatcher.batch_arrivals = self._dispatcher.batch_arrivals, []
+        if not slots and not batches:
+            return
+        self._checkpointer.arrived(slots, batches)
+        if not self._arrivals:
+            return
+        arrived = [
+            (queue.topic, queue.queue_id, self._queues.max_offset(queue))
+            for queue in map(self._queues.by_slot, slots)
+        ]
+        for topic, queue_id in batches:
+            arrived.append((topic, queue_id, self._batches.get(topic, queue_id).max_offset))
+        for callback in self._arrivals:
+            for topic, queue_id, maximum in arrived:
+                callback(topic, queue_id, maximum)
+
+
+def _lock_folder(files: Files, config: StoreConfig) -> FileLock:
+    try:
+        files.make_folders(config.root)
+        return files.lock(f"{config.root}/{LOCK_FILE}", LOCK_CONTENT)
+    except BlockingIOError:
+        raise StoreError(f"the store in {config.root} is in use by a running broker") from None
+    except OSError as error:
+        raise StoreError(f"the store in {config.root} cannot be opened: {error}") from error
+
+
+def _mark_running(files: Files, config: StoreConfig) -> None:
+    """The abort file (RocketMQ: the pid as text), durable before the first write."""
+    path = f"{config.root}/{recovery.ABORT_FILE}"
+    files.write(path, str(os.getpid()).encode())
+    files.sync(path)
+    files.sync_folder(config.root)
+
+
+def _parts(
+    files: Files,
+    config: StoreConfig,
+    disk: Disk,
+    pool: MappingPool,
+    is_batch_topic: Callable[[str], bool],
+    delays_ms: list[int],
+) -> StoreParts:
+    log = CommitLog(files, config, disk, pool)
+    queues = ConsumeQueues(files, config.root, config.queue_file_size, pool)
+    batches = BatchQueues(files, config.root, config.batch_queue_file_size, pool)
+    extensions = None
+    if config.enable_consume_queue_ext:
+        size = config.mapped_file_size_consume_queue_ext
+        extensions = QueueExtensions(files, config.root, size, pool)
+    index = IndexFiles(files, config, pool) if config.message_index_enable else None
+    dispatcher = Dispatcher(log, queues, batches, index, extensions, is_batch_topic, delays_ms)
+    checkpointer = Checkpointer(
+        files, config, disk, log, queues, batches, extensions, index, dispatcher
+    )
+    return StoreParts(
+        files, config, log, queues, batches, extensions, index, dispatcher, checkpointer
+    )

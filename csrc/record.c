@@ -13,6 +13,8 @@ const char *rec_reason_text(enum rec_reason reason)
 {
     switch (reason) {
     case REC_FINE: return "nothing is wrong";
+    case REC_IS_FILLER: return "a filler, not a record";
+    case REC_IS_CUT: return "the range ends inside the record";
     case REC_IS_EMPTY: return "the space is empty (size and magic are 0)";
     case REC_BAD_MAGIC: return "the magic is neither V1, V2 nor BLANK";
     case REC_BAD_SIZE: return "the size is too small or too large for a record";
@@ -132,12 +134,14 @@ enum rec_status rec_parse(const uint8_t *buf, size_t at, size_t end, int checks,
     enum rec_status status;
 
     *reason = REC_FINE;
-    if (end - at < REC_MAGIC_AT + 4) {
+    if (at > end || end - at < REC_MAGIC_AT + 4) {
+        *reason = REC_IS_CUT;
         return REC_SHORT;
     }
     row->size = be_i32(record + REC_SIZE_AT);
     row->magic = be_i32(record + REC_MAGIC_AT);
     if (row->magic == REC_BLANK_MAGIC) {
+        *reason = REC_IS_FILLER;
         return REC_BLANK;
     }
     if (row->magic != REC_MAGIC_V1 && row->magic != REC_MAGIC_V2) {
@@ -148,6 +152,7 @@ enum rec_status rec_parse(const uint8_t *buf, size_t at, size_t end, int checks,
     }
     size = (size_t)row->size;
     if (size > end - at) {
+        *reason = REC_IS_CUT;
         return REC_SHORT;
     }
     row->body_crc = be_i32(record + REC_BODY_CRC_AT);
@@ -337,8 +342,10 @@ static int next_element(const uint8_t *batch, size_t len, size_t *at, struct rec
     return 1;
 }
 
-enum rec_status rec_measure_batch(const uint8_t *batch, size_t len, const struct rec_fields *common,
-                                  size_t *count, size_t *total, enum rec_reason *reason)
+/* Count the elements and sum the sizes of their records. */
+static enum rec_status measure_batch(const uint8_t *batch, size_t len,
+                                     const struct rec_fields *common, size_t *count,
+                                     size_t *total, enum rec_reason *reason)
 {
     struct rec_fields fields = *common;
     size_t at = 0, size;
@@ -359,12 +366,12 @@ enum rec_status rec_measure_batch(const uint8_t *batch, size_t len, const struct
 }
 
 enum rec_status rec_encode_batch(uint8_t *buf, size_t at, size_t limit, const uint8_t *batch,
-                                 size_t len, const struct rec_fields *common, int32_t *sizes,
+                                 size_t len, const struct rec_fields *common, size_t *count,
                                  enum rec_reason *reason)
 {
     struct rec_fields fields = *common;
-    size_t count, total, size = 0, read = 0;
-    enum rec_status status = rec_measure_batch(batch, len, common, &count, &total, reason);
+    size_t total, size = 0, read = 0;
+    enum rec_status status = measure_batch(batch, len, common, count, &total, reason);
 
     if (status != REC_OK) {
         return status;
@@ -372,11 +379,10 @@ enum rec_status rec_encode_batch(uint8_t *buf, size_t at, size_t limit, const ui
     if (at > limit || total + REC_FILLER > limit - at) {
         return REC_NO_ROOM;
     }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < *count; i++) {
         next_element(batch, len, &read, &fields);
         rec_measure(&fields, &size, reason);
         encode(buf + at, &fields, size);
-        sizes[i] = (int32_t)size;
         at += size;
         fields.log_offset += (int64_t)size;
         fields.queue_offset += 1;

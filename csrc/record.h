@@ -78,9 +78,11 @@ _Static_assert(REC_MIN == 91, "an empty V1 record with IPv4 hosts");
 
 enum rec_status { REC_OK = 0, REC_BLANK = 1, REC_BAD = 2, REC_SHORT = 3, REC_NO_ROOM = 4 };
 
-/* Why a record (REC_BAD), the fields to encode or a batch body were refused. */
+/* Why there is no good record, or why the fields to encode or a batch body were refused. */
 enum rec_reason {
     REC_FINE = 0,
+    REC_IS_FILLER,
+    REC_IS_CUT,
     REC_IS_EMPTY,
     REC_BAD_MAGIC,
     REC_BAD_SIZE,
@@ -132,8 +134,8 @@ _Static_assert(sizeof(struct rec_row) == REC_ROW_WIDTH * sizeof(int64_t), "rows 
 enum rec_check { REC_CHECK_NOTHING = 0, REC_CHECK_BODY = 1, REC_CHECK_PROPERTY = 2 };
 
 /* Parse the record at buf[at:end). REC_OK fills *row. REC_BLANK: a filler. REC_SHORT: the range
- * ends inside the record. REC_BAD: *reason says why; after REC_BAD_BODY_CRC and
- * REC_BAD_PROPERTY_CRC the row is filled all the same. */
+ * ends inside the record. REC_BAD: no record. *reason says why it is not REC_OK; after
+ * REC_BAD_BODY_CRC and REC_BAD_PROPERTY_CRC the row is filled all the same. */
 enum rec_status rec_parse(const uint8_t *buf, size_t at, size_t end, int checks,
                           struct rec_row *row, enum rec_reason *reason);
 
@@ -179,15 +181,11 @@ enum rec_status rec_encode(uint8_t *buf, size_t at, size_t limit, const struct r
 /* A batch body is elements of: int32 size, int32 magic, int32 CRC (all three ignored, as RocketMQ
  * ignores them), int32 flag, int32 body length, body, int16 properties length, properties.
  *
- * Count the elements and sum the sizes of their records; `common` gives everything but body,
- * properties and flag. REC_BAD for a malformed or empty batch. */
-enum rec_status rec_measure_batch(const uint8_t *batch, size_t len, const struct rec_fields *common,
-                                  size_t *count, size_t *total, enum rec_reason *reason);
-
-/* Encode the elements as consecutive records, queue offsets and log offsets counting up from those
- * of `common`: all of them or none. sizes has room for the count of rec_measure_batch. */
+ * Encode the elements as consecutive records: all of them or none. `common` gives everything but
+ * body, properties and flag; queue offsets and log offsets count up from its. *count is the number
+ * of records. REC_BAD for a malformed or empty batch. */
 enum rec_status rec_encode_batch(uint8_t *buf, size_t at, size_t limit, const uint8_t *batch,
-                                 size_t len, const struct rec_fields *common, int32_t *sizes,
+                                 size_t len, const struct rec_fields *common, size_t *count,
                                  enum rec_reason *reason);
 
 /* Write the filler; REC_NO_ROOM if fewer than REC_FILLER bytes are left. */

@@ -81,9 +81,7 @@ cdef extern from "record.h" nogil:
     rec_status rec_measure(const rec_fields *fields, size_t *size, rec_reason *reason)
     rec_status rec_encode(uint8_t *buf, size_t at, size_t limit, const rec_fields *fields,
                           size_t *size, rec_reason *reason)
-    rec_status rec_measure_batch(const uint8_t *batch, size_t len, const rec_fields *common,
-                                 size_t *count, size_t *total, rec_reason *reason)
     rec_status rec_encode_batch(uint8_t *buf, size_t at, size_t limit, const uint8_t *batch,
-                                size_t len, const rec_fields *common, int32_t *sizes,
+                                size_t len, const rec_fields *common, size_t *count,
                                 rec_reason *reason)
     rec_status rec_encode_filler(uint8_t *buf, size_t at, size_t limit)

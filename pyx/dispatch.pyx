@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """Log to queues and index, once per byte, natively. The same code on masters, replicas, recovery.
 
 Owns the table of queues and their counters. It must never open, create or choose a file: it stops
@@ -5,64 +6,12 @@ and says what it needs. Called by engine.dispatcher and engine.recovery, on the 
 """
 
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
-from turbopump.pyx.index cimport IndexFile, idx_file
+from turbopump.pyx.c_dispatch cimport *
+from turbopump.pyx.index cimport IndexFile
 from turbopump.pyx.region cimport Region
-
-cdef extern from "dispatch.h" nogil:
-    enum dsp_status:
-        DSP_DONE
-        DSP_BLANK
-        DSP_BAD
-        DSP_SHORT
-        DSP_UNKNOWN
-        DSP_NO_ROOM
-        DSP_NO_INDEX
-        DSP_GAP
-        DSP_SPECIAL
-    enum dsp_work:
-        DSP_INDEX_ONLY
-        DSP_QUEUES
-    struct dsp_slot:
-        const uint8_t *topic
-        size_t topic_size
-        uint32_t hash
-        int32_t queue_id
-        uint8_t *units
-        int64_t first_queue_offset
-        int64_t limit
-        int64_t max_offset
-        int64_t max_log_offset
-        int64_t next_offset
-        uint8_t plain
-    struct dsp_table:
-        dsp_slot *slots
-        int32_t *buckets
-        size_t bucket_mask
-        const int64_t *delays_ms
-        size_t delay_count
-        const idx_file *index
-        int32_t first_arrived
-    struct dsp_stop:
-        dsp_status status
-        size_t position
-        int32_t slot
-        int64_t size
-        int64_t queue_offset
-        int64_t store_timestamp_ms
-        size_t count
-    void dsp_init(dsp_table *table)
-    uint32_t dsp_hash(const uint8_t *topic, size_t topic_size, int32_t queue_id)
-    int32_t dsp_find(const dsp_table *table, const uint8_t *topic, size_t topic_size,
-                     int32_t queue_id)
-    void dsp_enter(dsp_table *table, int32_t slot)
-    void dsp_remove(dsp_table *table, int32_t slot)
-    void dsp_rehash(dsp_table *table, int32_t *buckets, size_t count, int32_t slot_count)
-    int32_t dsp_take_arrival(dsp_table *table)
-    void dsp_range(dsp_table *table, dsp_work work, const uint8_t *log, int64_t log_base,
-                   size_t position, size_t end, dsp_stop *stop)
 
 DONE = <int>DSP_DONE
 BLANK_FOUND = <int>DSP_BLANK
@@ -106,9 +55,7 @@ cdef class QueueTable:
 
     def __cinit__(self):
         dsp_init(&self.table)
-        self.names = []
-        self.held = []
-        self.free = []
+        self.names, self.held, self.free = [], [], []
         self.table.delays_ms = self.delays_ms
 
     def __dealloc__(self):
@@ -149,8 +96,7 @@ cdef class QueueTable:
                         queue_id)
 
     def add(self, bytes topic not None, int32_t queue_id, bint plain=True) -> int:
-        """The slot of the queue, a new one if it has none; a slot's number may be used again after
-        `remove`. Records of a queue that is not plain stop the dispatch with SPECIAL."""
+        """The slot of the queue, a new one if it has none."""
         cdef int32_t number = self.find(topic, queue_id)
         cdef dsp_slot *slot
         self.alone()

@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """The key index: one file of hash slots and chained entries.
 
 Owns the view of one file. It must never open, roll or choose a file. Called by engine.index; the

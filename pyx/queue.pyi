@@ -10,15 +10,26 @@ def fill_blank(region: Region, position: int, end: int) -> None:
     """Pre-fill units (0, 0x7FFFFFFF, 0), as RocketMQ does before a queue's first offset."""
 
 def find_end(region: Region, position: int, end: int) -> tuple[int, int]:
-    """(position after the last valid unit, end (offset + size) of that unit or -1)."""
+    """(position after the last valid unit, end (offset + size) of that unit or -1).
+
+    Blank units are passed over, and have no end.
+    """
 
 def lower_bound(region: Region, position: int, end: int, log_offset: int) -> int:
     """Position of the first unit whose log offset is >= log_offset (end if none)."""
 
 class Selection:
-    units: list[tuple[int, int]]  # (log_offset, size) of the chosen units
-    next_position: int  # after the last unit examined
-    size: int  # sum of the chosen sizes
+    @property
+    def units(self) -> list[tuple[int, int]]:
+        """(log_offset, size) of the chosen units."""
+
+    @property
+    def next_position(self) -> int:
+        """After the last unit examined; a unit that would exceed max_size is not examined yet."""
+
+    @property
+    def size(self) -> int:
+        """Sum of the chosen sizes."""
 
 def select(
     region: Region,
@@ -31,4 +42,5 @@ def select(
     max_units: int,
 ) -> Selection:
     """Choose units for a pull: tag codes match by the low 32 bits (None: all); at least one unit
-    is chosen even if larger than max_size; stops at the first unit not written."""
+    is chosen even if larger than max_size; stops at the first unit not written. Looks at no more
+    than max_units; blank units are passed over."""

@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """Units of a consume queue file: single ones, and batches of them for pulls and recovery.
 
 Owns nothing. It must never know which queue or file a region is. Called by engine.consume_queue;

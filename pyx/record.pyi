@@ -16,33 +16,65 @@ NO_ROOM: int  # record + FILLER_SIZE does not fit: roll
 class Record:
     """One decoded record. Hosts are packed ip + int32 port; texts are raw UTF-8 bytes."""
 
-    log_offset: int  # where it lies (position + log_base)
-    size: int
-    magic: int
-    body_crc: int
-    queue_id: int
-    flag: int
-    queue_offset: int
-    physical_offset: int  # as stored
-    sys_flag: int
-    born_timestamp_ms: int
-    born_host: bytes
-    store_timestamp_ms: int
-    store_host: bytes
-    reconsume_times: int
-    prepared_transaction_offset: int
-    body: bytes
-    topic: bytes
-    properties: bytes
-    crc_ok: bool  # of the body; True for an empty body
+    @property
+    def log_offset(self) -> int:
+        """Where it lies: position + log_base."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def magic(self) -> int: ...
+    @property
+    def body_crc(self) -> int:
+        """As stored."""
+
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def flag(self) -> int: ...
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def physical_offset(self) -> int:
+        """As stored."""
+
+    @property
+    def sys_flag(self) -> int: ...
+    @property
+    def born_timestamp_ms(self) -> int: ...
+    @property
+    def born_host(self) -> bytes: ...
+    @property
+    def store_timestamp_ms(self) -> int: ...
+    @property
+    def store_host(self) -> bytes: ...
+    @property
+    def reconsume_times(self) -> int: ...
+    @property
+    def prepared_transaction_offset(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def topic(self) -> bytes: ...
+    @property
+    def properties(self) -> bytes: ...
+    @property
+    def crc_ok(self) -> bool:
+        """Of the body; True for an empty body."""
 
 def decode(region: Region, position: int, end: int, log_base: int = 0) -> Record:
-    """Decode one record; raises ValueError with the reason."""
+    """Decode one record; raises ValueError with the reason. A wrong body CRC is none: crc_ok."""
 
 def record_size(
-    topic_size: int, body_size: int, properties_size: int, born_host_size: int, store_host_size: int,
+    topic_size: int,
+    body_size: int,
+    properties_size: int,
+    born_host_size: int,
+    store_host_size: int,
     version: int,
-) -> int: ...
+) -> int:
+    """Bytes of the record such fields make (without CRC property); ValueError where none can."""
+
 def append(
     region: Region,
     position: int,
@@ -70,6 +102,7 @@ def append(
     sys_flag's IPv6 bits follow the host lengths. With property_crc the last 20 bytes of the
     properties become `__CRC32#` 0x01 10 digits 0x02 (digits least significant first); an incoming
     `__CRC32#` property is the caller's to remove. limit is the file size: record + 8 must fit.
+    Raises ValueError for fields that no record can hold.
     """
 
 def append_batch(
@@ -97,9 +130,12 @@ def append_batch(
     """
 
 def append_filler(region: Region, position: int, limit: int) -> None:
-    """Write the end-of-file filler (int32 bytes left, int32 BLANK) at position."""
+    """Write the end-of-file filler (int32 bytes left, int32 BLANK) at position.
 
-# Columns of a scan row (int64 each).
+    Raises ValueError where fewer than FILLER_SIZE bytes are left.
+    """
+
+# Columns of a scan row (int64 each); the *_AT are positions in the region.
 POSITION: int
 SIZE: int
 MAGIC: int
@@ -127,11 +163,23 @@ CRC_OK: int
 ROW_WIDTH: int
 
 class ScanResult:
-    status: int  # OK, BLANK_FOUND, BAD_RECORD, SHORT; OK with count == max_rows: call again
-    position: int  # the first byte not consumed
-    count: int
-    rows: memoryview  # shape (count, ROW_WIDTH), format "q"
-    reason: str  # for BAD_RECORD, one sentence
+    @property
+    def status(self) -> int:
+        """OK, BLANK_FOUND, BAD_RECORD, SHORT; OK with count == max_rows: call again."""
+
+    @property
+    def position(self) -> int:
+        """The first byte not consumed."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def rows(self) -> memoryview:
+        """Shape (count, ROW_WIDTH), format "q"; flat and empty if count is 0."""
+
+    @property
+    def reason(self) -> str:
+        """For BAD_RECORD, one sentence; else empty."""
 
 def scan(
     region: Region, position: int, end: int, max_rows: int = 4096, check_crc: bool = True
@@ -142,6 +190,10 @@ def scan(
     """
 
 def validate(
-    region: Region, position: int, end: int, check_crc: bool = True, check_property_crc: bool = False
+    region: Region,
+    position: int,
+    end: int,
+    check_crc: bool = True,
+    check_property_crc: bool = False,
 ) -> ScanResult:
     """As scan, to the end of the range and without rows: `count` records, `position` their end."""

@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """Commit log records: encode into a region, decode one, scan many.
 
 Owns nothing; the caller owns positions, offsets and files. It must never decide where a record goes
@@ -5,11 +6,14 @@ or what a bad one means. Called by engine.commit_log and engine.recovery.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memset
 
 from turbopump.pyx.c_record cimport *
 from turbopump.pyx.region cimport Region
+
+cdef extern from "bytes.h" nogil:
+    int32_t be_i32(const uint8_t *at)
 
 V1 = REC_MAGIC_V1
 V2 = REC_MAGIC_V2
@@ -30,9 +34,6 @@ NO_ROOM = <int>REC_NO_ROOM
     TOPIC_SIZE, PROPERTIES_AT, PROPERTIES_SIZE, CRC_OK,
 ) = range(REC_ROW_WIDTH)
 ROW_WIDTH = REC_ROW_WIDTH
-
-cdef enum:
-    WITHOUT_GIL = 4096            # below this, giving up the GIL costs more than it gives
 
 
 cdef object text_of(rec_reason reason):
@@ -60,29 +61,16 @@ def decode(
     cdef const uint8_t *at = region.reading(position, end - position)
     cdef rec_row row
     cdef rec_reason reason
-    cdef rec_status status
-    cdef object held = region.buffer
     cdef Record record = Record.__new__(Record)
-    if end - position < WITHOUT_GIL:
-        status = rec_parse(at, 0, <size_t>(end - position), REC_CHECK_BODY, &row, &reason)
-    else:
-        with nogil:
-            status = rec_parse(at, 0, <size_t>(end - position), REC_CHECK_BODY, &row, &reason)
-    if status == REC_BLANK:
-        raise ValueError("a filler, not a record")
-    if status == REC_SHORT:
-        raise ValueError("the range ends inside the record")
-    if status != REC_OK and reason != REC_BAD_BODY_CRC:
+    rec_parse(at, 0, <size_t>(end - position), REC_CHECK_BODY, &row, &reason)
+    if reason != REC_FINE and reason != REC_BAD_BODY_CRC:
         raise ValueError(text_of(reason))
     record.log_offset = log_base + position
-    record.size = <int32_t>row.size
-    record.magic = <int32_t>row.magic
-    record.body_crc = <int32_t>row.body_crc
-    record.queue_id = <int32_t>row.queue_id
-    record.flag = <int32_t>row.flag
+    record.size, record.magic = <int32_t>row.size, <int32_t>row.magic
+    record.body_crc, record.flag = <int32_t>row.body_crc, <int32_t>row.flag
+    record.queue_id, record.sys_flag = <int32_t>row.queue_id, <int32_t>row.sys_flag
     record.queue_offset = row.queue_offset
     record.physical_offset = row.physical_offset
-    record.sys_flag = <int32_t>row.sys_flag
     record.born_timestamp_ms = row.born_timestamp_ms
     record.born_host = copy(at, row.born_host_at, row.born_host_size)
     record.store_timestamp_ms = row.store_timestamp_ms
@@ -97,33 +85,23 @@ def decode(
 
 
 def record_size(
-    Py_ssize_t topic_size,
-    Py_ssize_t body_size,
-    Py_ssize_t properties_size,
-    Py_ssize_t born_host_size,
-    Py_ssize_t store_host_size,
-    int32_t version,
+    Py_ssize_t topic_size, Py_ssize_t body_size, Py_ssize_t properties_size,
+    Py_ssize_t born_host_size, Py_ssize_t store_host_size, int32_t version,
 ) -> int:
     """Bytes of the record such fields make (without CRC property); ValueError where none can."""
     cdef rec_fields fields
-    if topic_size < 0 or body_size < 0 or properties_size < 0:
-        raise ValueError("a size is negative")
+    cdef rec_reason reason
+    cdef size_t size
+    memset(&fields, 0, sizeof(fields))
     fields.topic_size = <size_t>topic_size
     fields.body_size = <size_t>body_size
     fields.properties_size = <size_t>properties_size
     fields.born_host_size = <size_t>born_host_size
     fields.store_host_size = <size_t>store_host_size
     fields.magic = version
-    fields.property_crc = 0
-    return measure(&fields)
-
-
-cdef Py_ssize_t measure(const rec_fields *fields) except -1:
-    cdef rec_reason reason
-    cdef size_t size
-    if rec_measure(fields, &size, &reason) != REC_OK:
+    if rec_measure(&fields, &size, &reason) != REC_OK:
         raise ValueError(text_of(reason))
-    return <Py_ssize_t>size
+    return size
 
 
 cdef void put_text(const uint8_t **at, size_t *size, bytes text) noexcept:
@@ -132,34 +110,13 @@ cdef void put_text(const uint8_t **at, size_t *size, bytes text) noexcept:
 
 
 def append(
-    Region region not None,
-    Py_ssize_t position,
-    Py_ssize_t limit,
-    *,
-    int64_t log_offset,
-    bytes topic not None,
-    object body,
-    bytes properties not None,
-    int32_t queue_id,
-    int32_t flag,
-    int64_t queue_offset,
-    int32_t sys_flag,
-    int64_t born_timestamp_ms,
-    bytes born_host not None,
-    int64_t store_timestamp_ms,
-    bytes store_host not None,
-    int32_t reconsume_times,
-    int64_t prepared_transaction_offset,
-    int32_t version,
-    bint property_crc=False,
+    Region region not None, Py_ssize_t position, Py_ssize_t limit, *, int64_t log_offset,
+    bytes topic not None, object body, bytes properties not None, int32_t queue_id, int32_t flag,
+    int64_t queue_offset, int32_t sys_flag, int64_t born_timestamp_ms, bytes born_host not None,
+    int64_t store_timestamp_ms, bytes store_host not None, int32_t reconsume_times,
+    int64_t prepared_transaction_offset, int32_t version, bint property_crc=False,
 ) -> int:
-    """Encode one record at position; returns its size, or -NO_ROOM (nothing written then).
-
-    sys_flag's IPv6 bits follow the host lengths. With property_crc the last 20 bytes of the
-    properties become `__CRC32#` 0x01 10 digits 0x02 (digits least significant first); an incoming
-    `__CRC32#` property is the caller's to remove. limit is the file size: record + 8 must fit.
-    Raises ValueError for fields no record can hold.
-    """
+    """Encode one record at position; returns its size, or -NO_ROOM (nothing written then)."""
     cdef uint8_t *at = region.writing(position, limit - position)
     cdef rec_fields fields
     cdef rec_reason reason
@@ -192,31 +149,20 @@ def append(
 
 
 def append_batch(
-    Region region not None,
-    Py_ssize_t position,
-    Py_ssize_t limit,
-    *,
-    int64_t log_offset,
-    bytes topic not None,
-    object batch,
-    int32_t queue_id,
-    int64_t queue_offset,
-    int32_t sys_flag,
-    int64_t born_timestamp_ms,
-    bytes born_host not None,
-    int64_t store_timestamp_ms,
-    bytes store_host not None,
-    int32_t reconsume_times,
-    int32_t version,
-    bint property_crc=False,
+    Region region not None, Py_ssize_t position, Py_ssize_t limit, *, int64_t log_offset,
+    bytes topic not None, object batch, int32_t queue_id, int64_t queue_offset, int32_t sys_flag,
+    int64_t born_timestamp_ms, bytes born_host not None, int64_t store_timestamp_ms,
+    bytes store_host not None, int32_t reconsume_times, int32_t version, bint property_crc=False,
 ) -> list[int] | int:
-    """Encode the elements of a batch body (remoting.md 9.4) as consecutive records, all or none.
-
-    Returns the size of each record, or -NO_ROOM. Raises ValueError for a malformed batch body.
-    """
+    """Encode the elements of a batch body (remoting.md 9.4) as consecutive records, all or none."""
     cdef uint8_t *at = region.writing(position, limit - position)
     cdef rec_fields common
+    cdef rec_reason reason
+    cdef rec_status status
+    cdef size_t count
     cdef Py_buffer view
+    cdef list sizes = []
+    memset(&common, 0, sizeof(common))
     put_text(&common.topic, &common.topic_size, topic)
     put_text(&common.born_host, &common.born_host_size, born_host)
     put_text(&common.store_host, &common.store_host_size, store_host)
@@ -224,43 +170,27 @@ def append_batch(
     common.queue_offset = queue_offset
     common.born_timestamp_ms = born_timestamp_ms
     common.store_timestamp_ms = store_timestamp_ms
-    common.prepared_transaction_offset = 0
     common.magic = version
     common.queue_id = queue_id
     common.sys_flag = sys_flag
     common.reconsume_times = reconsume_times
     common.property_crc = property_crc
     PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
-    try:
-        return encode_batch(at, <size_t>(limit - position), &view, &common)
-    finally:
-        PyBuffer_Release(&view)
-
-
-cdef object encode_batch(uint8_t *at, size_t limit, Py_buffer *view, const rec_fields *common):
-    cdef const uint8_t *batch = <const uint8_t *>view.buf
-    cdef rec_reason reason
-    cdef size_t count, total
-    cdef int32_t *sizes
-    if rec_measure_batch(batch, <size_t>view.len, common, &count, &total, &reason) != REC_OK:
+    status = rec_encode_batch(at, 0, <size_t>(limit - position), <const uint8_t *>view.buf,
+                              <size_t>view.len, &common, &count, &reason)
+    PyBuffer_Release(&view)
+    if status == REC_BAD:
         raise ValueError(text_of(reason))
-    sizes = <int32_t *>PyMem_Malloc(count * sizeof(int32_t))
-    if sizes == NULL:
-        raise MemoryError
-    try:
-        if rec_encode_batch(at, 0, limit, batch, <size_t>view.len, common, sizes,
-                            &reason) != REC_OK:
-            return -<int>REC_NO_ROOM
-        return [sizes[i] for i in range(<Py_ssize_t>count)]
-    finally:
-        PyMem_Free(sizes)
+    if status != REC_OK:
+        return -<int>status
+    for _ in range(<Py_ssize_t>count):
+        sizes.append(be_i32(at))
+        at += be_i32(at)
+    return sizes
 
 
 def append_filler(Region region not None, Py_ssize_t position, Py_ssize_t limit) -> None:
-    """Write the end-of-file filler (int32 bytes left, int32 BLANK) at position.
-
-    Raises ValueError where fewer than FILLER_SIZE bytes are left.
-    """
+    """Write the end-of-file filler; ValueError where fewer than FILLER_SIZE bytes are left."""
     cdef uint8_t *at = region.writing(position, limit - position)
     if rec_encode_filler(at, 0, <size_t>(limit - position)) != REC_OK:
         raise ValueError(f"no filler fits {limit - position} bytes")
@@ -281,7 +211,7 @@ cdef ScanResult run(Region region, Py_ssize_t position, Py_ssize_t end, int chec
     cdef const uint8_t *memory
     cdef size_t at = <size_t>position, count
     cdef rec_reason reason
-    cdef object held = region.buffer
+    cdef object held = region.buffer  # outlives a release while the GIL is given up
     region.reading(position, end - position)
     memory = region.memory
     with nogil:
@@ -293,16 +223,10 @@ cdef ScanResult run(Region region, Py_ssize_t position, Py_ssize_t end, int chec
 
 
 def scan(
-    Region region not None,
-    Py_ssize_t position,
-    Py_ssize_t end,
-    Py_ssize_t max_rows=4096,
+    Region region not None, Py_ssize_t position, Py_ssize_t end, Py_ssize_t max_rows=4096,
     bint check_crc=True,
 ) -> ScanResult:
-    """Decode all complete records in [position, end) without the GIL.
-
-    With check_crc a wrong body CRC is BAD_RECORD (recovery's rule: only if the body is not empty).
-    """
+    """Decode all complete records in [position, end) without the GIL."""
     cdef Py_ssize_t room = max(1, min(max_rows, max(0, end - position) // REC_MIN + 1))
     cdef bytearray memory = bytearray(room * sizeof(rec_row))
     cdef ScanResult result = run(
@@ -316,10 +240,7 @@ def scan(
 
 
 def validate(
-    Region region not None,
-    Py_ssize_t position,
-    Py_ssize_t end,
-    bint check_crc=True,
+    Region region not None, Py_ssize_t position, Py_ssize_t end, bint check_crc=True,
     bint check_property_crc=False,
 ) -> ScanResult:
     """As scan, to the end of the range and without rows: `count` records, `position` their end."""

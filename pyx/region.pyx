@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """Region: a buffer acquired once, so that a kernel call costs no buffer protocol.
 
 Owns the export of the buffer and the checks of every range. It must never know a format. Called by

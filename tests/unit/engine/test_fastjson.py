@@ -1,0 +1,127 @@
+"""The dialect of fastjson: what is read, what is written, and what is refused."""
+
+import math
+
+import pytest
+
+from turbopump.engine import fastjson
+from turbopump.engine.fastjson import RawKeys, dumps, loads
+
+QUEUE = '{"brokerName":"b","queueId":0,"topic":"T"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a":1}', {"a": 1}),
+        (b'{"a":[1,2.5,true,false,null]}', {"a": [1, 2.5, True, False, None]}),
+        (memoryview(b"[]"), []),
+        ("{0:'x',1:\"y\"}", {"0": "x", "1": "y"}),
+        ("{-1:1e3}", {"-1": 1000.0}),
+        ("{name:{ }}", {"name": {}}),
+        (f"{{{QUEUE}:5}}", {QUEUE: 5}),
+        ('{{"topic":"T","queueId":0, "brokerName":"b"}:5}', {QUEUE: 5}),
+        ("{'it\\'s':'a \"b\"'}", {"it's": 'a "b"'}),
+        ("{'\\u0041':\"\\n\n\"}", {"A": "\n\n"}),
+        ('{"s":"\\ud83d\\ude00","x":"\\ud800"}', {"s": "\U0001f600", "x": "?"}),
+        (b'{"a":"\xff"}', {"a": "�"}),
+        ("{[1,2]:3}", {"[1,2]": 3}),
+        ("  7  ", 7),
+    ],
+)
+def test_read(text, value) -> None:
+    assert loads(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "{a}",
+        "{'a':}",
+        "{'a':1,,}",
+        "{1:2}x",
+        "[1 2]",
+        "{'a':01x}",
+        "nope",
+        "'",
+        "{'a'",
+        ":",
+    ],
+)
+def test_refused(text) -> None:
+    with pytest.raises(ValueError):
+        loads(text)
+
+
+def test_nesting_is_bounded() -> None:
+    with pytest.raises(ValueError, match="deeply"):
+        loads("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(ValueError, match="deeply"):
+        loads("{1:" * 300 + "1" + "}" * 300)
+    nested: list[object] = []
+    for _ in range(fastjson.DEPTH_MAX):
+        nested = [nested]
+    with pytest.raises(ValueError, match="nested"):
+        dumps(nested)
+
+
+def test_size_is_bounded() -> None:
+    with pytest.raises(ValueError, match="over"):
+        loads("{1:'" + "x" * fastjson.LOOSE_SIZE_MAX + "'}")
+    with pytest.raises(ValueError, match="over"):
+        loads(" " * (fastjson.SIZE_MAX + 1))
+
+
+def test_references_are_resolved_where_simple() -> None:
+    text = '{"a":[{"q":1},{"$ref":"$.a[0]"}],"b":{"$ref":"$.a[0].q"},"c":{"d":{"$ref":".."}}}'
+    value = loads(text)
+    assert value["a"][1] == {"q": 1}
+    assert value["b"] == 1
+    # A reference to what contains it stays as it is.
+    assert value["c"] == {"d": {"$ref": ".."}}
+    assert loads('{"a":{"$ref":"$.nowhere"}}') == {"a": {"$ref": "$.nowhere"}}
+    assert loads('{"a":{"$ref":"$"}}') == {"a": {"$ref": "$"}}
+
+
+def test_references_cannot_multiply() -> None:
+    """Twenty levels of two references each would be a million values."""
+    levels = ['"l0":[1,1]']
+    levels += [f'"l{n}":[{{"$ref":"$.l{n - 1}"}},{{"$ref":"$.l{n - 1}"}}]' for n in range(1, 21)]
+    value = loads("{" + ",".join(levels) + "}")
+    assert value["l1"] == [[1, 1], [1, 1]]
+    assert value["l20"][0] == {"$ref": "$.l19"}
+    many = "[" + ",".join(['{"$ref":"$"}'] * (fastjson.REFERENCES_MAX + 1)) + "]"
+    with pytest.raises(ValueError, match="references"):
+        loads(many)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"b": 1, "a": None, "c": [None]}, '{"b":1,"c":[null]}'),
+        ({"é": 'q"\n'}, '{"é":"q\\"\\n"}'),
+        ({2: "b", 1: "a"}, '{"1":"a","2":"b"}'),
+        (RawKeys({10: "b", 2: "a"}), '{2:"a",10:"b"}'),
+        ({"t": RawKeys({QUEUE: 0})}, f'{{"t":{{{QUEUE}:0}}}}'),
+        ([True, False, 1, 0.5, "x", ()], '[true,false,1,0.5,"x",[]]'),
+        ({"e": {}, "l": []}, '{"e":{},"l":[]}'),
+        ([math.nan, math.inf], "[null,null]"),
+    ],
+)
+def test_written(value, text) -> None:
+    assert dumps(value) == text
+
+
+def test_pretty_is_what_rocketmq_writes_to_files() -> None:
+    value = {"offsetTable": {"T@g": RawKeys({0: 2, 1: 3})}, "groups": ["a"], "none": {}}
+    assert dumps(value, pretty=True) == (
+        '{\n\t"groups":[\n\t\t"a"\n\t],\n\t"none":{},\n'
+        '\t"offsetTable":{\n\t\t"T@g":{\n\t\t\t0:2,\n\t\t\t1:3\n\t\t}\n\t}\n}'
+    )
+
+
+def test_what_json_cannot_hold_is_refused() -> None:
+    with pytest.raises(TypeError):
+        dumps({"a": b"bytes"})

@@ -1,0 +1,64 @@
+"""The table of handlers and its answers of its own."""
+
+import pytest
+
+from turbopump.engine.later import Later
+from turbopump.net.transport.dispatcher import REMARK_MAX, Dispatcher
+from turbopump.net.wire.command import new_request, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.offsets import GetMinOffsetRequest
+from turbopump.net.wire.heartbeat import HeartbeatData
+
+
+def test_handlers_get_request_peer_and_time(peer) -> None:
+    table = Dispatcher()
+    table.add(31, lambda request, who, now_ms: response(request, 0, f"{who.address} {now_ms}"))
+    assert table.dispatch(new_request(31), peer, 5).remark == "10.0.0.5:1234 5"
+    assert table.codes == {31}
+
+
+def test_unknown_codes(peer) -> None:
+    table = Dispatcher()
+    answer = table.dispatch(new_request(9999), peer, 0)
+    assert (answer.code, answer.remark) == (3, " request type 9999 not supported")
+    table.set_default(lambda request, _peer, _now_ms: response(request, 0))
+    assert table.dispatch(new_request(9999), peer, 0).code == 0
+
+
+def test_bad_headers_and_bodies_are_answered_1(peer) -> None:
+    table = Dispatcher()
+    table.add(31, lambda request, *_: read_header(GetMinOffsetRequest, request.fields))
+    table.add(34, lambda request, *_: HeartbeatData.decode(request.body))
+    answer = table.dispatch(new_request(31, fields={"topic": "T"}), peer, 0)
+    assert (answer.code, answer.remark) == (1, "BadHeader: the custom field <queueId> is null")
+    answer = table.dispatch(new_request(34, body=b"[]"), peer, 0)
+    assert answer.code == 1
+    assert answer.remark.startswith("BadBody: ")
+
+
+def test_failures_are_answered_with_one_line(peer, caplog) -> None:
+    table = Dispatcher()
+
+    def fails(*_) -> None:
+        raise RuntimeError("two\nlines " + "x" * 1000)
+
+    table.add(10, fails)
+    answer = table.dispatch(new_request(10), peer, 0)
+    assert answer.code == 1
+    assert answer.remark.startswith("RuntimeError: two lines xxx")
+    assert len(answer.remark) == REMARK_MAX
+    assert "request 10 of 10.0.0.5:1234 failed" in caplog.text
+
+
+def test_late_answers_pass_through(peer) -> None:
+    table = Dispatcher()
+    later: Later = Later()
+    table.add(11, lambda *_: later)
+    assert table.dispatch(new_request(11), peer, 0) is later
+
+
+def test_a_code_has_one_handler() -> None:
+    table = Dispatcher()
+    table.add(1, lambda *_: None)
+    with pytest.raises(AssertionError, match="already"):
+        table.add(1, lambda *_: None)

@@ -1,0 +1,100 @@
+"""Frames out of reads of any size, and the memory that takes."""
+
+import struct
+
+import pytest
+
+from turbopump.net.transport.receiving import OWN_SIZE_MIN, SCRATCH_SIZE, Area, Receiver
+from turbopump.net.wire.command import FRAME_MAX, WireError
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+class Reader:
+    """Feeds a receiver as a loop does: into the room it gives, at most as much as fits."""
+
+    def __init__(self, area: Area, max_frame: int = FRAME_MAX) -> None:
+        self.receiver = Receiver(area, max_frame)
+        self.frames: list[bytes] = []
+
+    def feed(self, data: bytes, piece: int = SCRATCH_SIZE) -> None:
+        while data:
+            room = self.receiver.room()
+            assert len(room)
+            size = min(len(room), len(data), piece)
+            room[:size] = data[:size]
+            self.receiver.received(size, self.take)
+            data = data[size:]
+
+    def take(self, frame: memoryview) -> bool:
+        self.frames.append(bytes(frame))
+        return True
+
+
+FRAMES = [framed(b"head" + b"x" * size) for size in (0, 1, 100, 5000, 300_000)]
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 100, 4096, 100_000, SCRATCH_SIZE])
+def test_the_same_frames_at_any_split(piece) -> None:
+    area = Area(1 << 22)
+    reader = Reader(area)
+    frames = FRAMES if piece > 3 else FRAMES[:4]
+    reader.feed(b"".join(frames), piece)
+    assert reader.frames == frames
+    assert not reader.receiver.partial
+    assert area.in_use == 0
+
+
+def test_an_announced_frame_costs_what_has_arrived() -> None:
+    area = Area(1 << 30)
+    reader = Reader(area)
+    reader.feed(struct.pack(">i", FRAME_MAX - 4))
+    assert reader.receiver.partial
+    assert area.in_use == OWN_SIZE_MIN
+    reader.feed(bytes(10_000))
+    assert area.in_use <= 4 * 10_004
+    reader.receiver.release()
+    assert area.in_use == 0
+    assert not reader.receiver.partial
+
+
+def test_the_last_area_is_not_larger_than_the_frame() -> None:
+    area = Area(1 << 30)
+    reader = Reader(area)
+    frame = framed(bytes(3 << 20))
+    reader.feed(frame[:-1])
+    assert area.in_use == len(frame)
+    reader.feed(frame[-1:])
+    assert reader.frames == [frame]
+    assert area.in_use == 0
+
+
+def test_all_incomplete_frames_share_a_budget() -> None:
+    area = Area(2 * OWN_SIZE_MIN)
+    readers = [Reader(area) for _ in range(3)]
+    readers[0].feed(b"\0")
+    readers[1].feed(b"\0")
+    with pytest.raises(WireError, match="hold"):
+        readers[2].feed(b"\0")
+    readers[0].receiver.release()
+    readers[2].feed(b"\0")
+
+
+@pytest.mark.parametrize("length", [-1, 0, 3, -(2**31), 2**31 - 1, FRAME_MAX - 3])
+def test_lengths_that_no_frame_has(length) -> None:
+    reader = Reader(Area(1 << 20))
+    with pytest.raises(WireError):
+        reader.feed(struct.pack(">i", length) + bytes(100))
+
+
+def test_stopping_drops_what_follows() -> None:
+    area = Area(1 << 20)
+    receiver = Receiver(area, FRAME_MAX)
+    data = FRAMES[1] * 3 + b"\0"
+    receiver.room()[: len(data)] = data
+    seen: list[bytes] = []
+    receiver.received(len(data), lambda frame: seen.append(bytes(frame)) is not None)
+    assert seen == [FRAMES[1]]
+    assert area.in_use == 0

@@ -1,0 +1,46 @@
+"""Addresses as text and packed."""
+
+import pytest
+
+from turbopump.net.wire import hosts
+
+
+@pytest.mark.parametrize(
+    ("address", "packed"),
+    [
+        ("10.0.0.5:10911", "0a00000500002a9f"),
+        ("[::1]:80", "0000000000000000000000000000000100000050"),
+        ("::1:80", "0000000000000000000000000000000100000050"),
+    ],
+)
+def test_packed_and_back(address, packed) -> None:
+    assert hosts.pack(address).hex() == packed
+    assert hosts.pack(hosts.unpack(bytes.fromhex(packed))).hex() == packed
+
+
+def test_mapped_addresses_count_as_ipv4() -> None:
+    assert hosts.unpack(hosts.pack_ip("::ffff:1.2.3.4", 5)) == "1.2.3.4:5"
+    assert hosts.unpack(hosts.pack_ip("fe80::1%eth0", 5)) == "[fe80::1]:5"
+
+
+def test_split_and_join() -> None:
+    assert hosts.split(" broker-a.example:10911 ") == ("broker-a.example", 10911)
+    assert hosts.split("[::1]:1") == ("::1", 1)
+    assert hosts.join("::1", 1) == "[::1]:1"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host", ":80", "host:", "host:x", "host:70000", "host:-1", "h:²"]
+)
+def test_what_is_no_address(text) -> None:
+    with pytest.raises(ValueError):
+        hosts.split(text)
+
+
+def test_what_cannot_be_packed() -> None:
+    with pytest.raises(ValueError):
+        hosts.pack("host.example:80")
+    with pytest.raises(ValueError):
+        hosts.pack_ip("1.2.3.4", -1)
+    with pytest.raises(ValueError):
+        hosts.unpack(b"short")

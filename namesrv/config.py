@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from turbopump.net.transport.options import TlsSettings
-from turbopump.net.wire.java_properties import Property
+from turbopump.net.wire.java_properties import PropertiesError, Property
 
 MAX_KEY_SHOWN = 100  # characters of a foreign key or value repeated in a message
 
@@ -43,7 +43,7 @@ NO_EFFECT = {
 }
 
 
-class ConfigError(Exception):
+class ConfigError(PropertiesError):
     """A configuration that cannot be used; the message is one sentence for the operator."""
 
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turbopump.namesrv.config import ConfigError, NamesrvConfig
+from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.key_values import ORDER_TOPIC_CONFIG, KeyValues
 from turbopump.namesrv.routes import (
     Notice,
@@ -326,7 +326,7 @@ def _update_config(server: NameServer, request: Command, peer: Peer, now_ms: int
         for warning in changed.update(properties):
             log.warning("configuration from %s: %s", peer.address, warning)
         server.save_config(changed)
-    except (PropertiesError, ConfigError) as error:
+    except PropertiesError as error:
         return response(request, ResponseCode.SYSTEM_ERROR, str(error))
     except OSError as error:
         return _not_saved(request, error)

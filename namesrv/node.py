@@ -62,6 +62,10 @@ class NameServerNode:
         host = self._config.bind_address
         return join({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), self._port)
 
+    def knows(self, name: str, address: str) -> bool:
+        """Whether a broker is registered with this address."""
+        return address in self._routes.member_group(name).values()
+
     async def start(self) -> None:
         """Load the key values, listen, watch the brokers.
 

@@ -1,1 +1,77 @@
-"""The pytest fixture `turbopump_cluster`: a real broker on free ports."""
+"""The pytest fixture `turbopump_cluster`: a real broker on free ports.
+
+Owns the thread and the loop it runs in, so that synchronous and asynchronous tests can use it. It
+must never import the broker when pytest starts. Loaded by pytest through its entry point.
+"""
+
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    import asyncio
+    from pathlib import Path
+
+    from turbopump.cluster import BrokerAddress, Cluster
+
+T = TypeVar("T")
+
+
+class RunningCluster:
+    """A started cluster in a thread of its own.
+
+    `namesrv` is what clients are pointed at, `brokers` what runs, `data` the folder of its files.
+    """
+
+    def __init__(self, cluster: "Cluster", loop: "asyncio.AbstractEventLoop") -> None:
+        self._loop = loop
+        self.namesrv: str = cluster.namesrv
+        self.brokers: list[BrokerAddress] = cluster.brokers
+        self.data: Path = cluster.data
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the cluster's loop and wait for its result, from any other thread."""
+        import asyncio
+
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+@contextmanager
+def running_cluster(
+    data: "str | Path | None" = None, broker_properties: Mapping[str, str] | None = None
+) -> Iterator[RunningCluster]:
+    """A cluster with small files for as long as the context lasts, for fixtures of any scope."""
+    import asyncio
+    import threading
+
+    import uvloop
+
+    from turbopump.cluster import SMALL_FILES, Cluster
+
+    loop = uvloop.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="turbopump-cluster", daemon=True)
+    thread.start()
+
+    def call(work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    try:
+        cluster = Cluster(data, broker_properties={**SMALL_FILES, **(broker_properties or {})})
+        call(cluster.start())
+        try:
+            yield RunningCluster(cluster, loop)
+        finally:
+            call(cluster.stop())
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture
+def turbopump_cluster(tmp_path: "Path") -> Iterator[RunningCluster]:
+    """A broker and a name server of the test's own, empty at its start."""
+    with running_cluster(tmp_path / "turbopump") as cluster:
+        yield cluster

@@ -9,8 +9,12 @@ import sys
 
 import typer
 
-from turbopump.cli import inspect
+from turbopump.cli import admin, inspect
+from turbopump.cli.consume import consume
 from turbopump.cli.errors import UserError, fail
+from turbopump.cli.nodes import broker, namesrv
+from turbopump.cli.send import send
+from turbopump.cli.up import up
 
 app = typer.Typer(
     name="turbopump",
@@ -19,6 +23,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+for command in (up, namesrv, broker, send, consume):
+    app.command()(command)
+app.add_typer(admin.app, name="admin")
 app.add_typer(inspect.app, name="inspect")
 
 

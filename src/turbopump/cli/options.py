@@ -3,7 +3,8 @@
 Owns their spelling and their parsing. Called by the command modules.
 """
 
-from typing import Annotated
+from enum import Enum
+from typing import Annotated, Any
 
 import typer
 
@@ -12,11 +13,25 @@ from turbopump.cli.errors import UserError
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 
 
-def parse_switch(text: str) -> bool:
+class Switch(Enum):
     """mqadmin's boolean options take a value: `-o true`."""
-    if text.lower() not in ("true", "false"):
-        raise typer.BadParameter(f"{text!r} is not true or false")
-    return text.lower() == "true"
+
+    TRUE = "true"
+    FALSE = "false"
+
+    def __bool__(self) -> bool:
+        return self is Switch.TRUE
+
+
+def port_option(*names: str, help: str) -> Any:
+    """The option of a port number."""
+    return typer.Option(*names, min=0, max=65_535, metavar="N", help=help)
+
+
+def _log_level(text: str) -> str:
+    if text.lower() not in ("debug", "info", "warning", "error"):
+        raise typer.BadParameter(f"{text!r} is not debug, info, warning or error")
+    return text.lower()
 
 
 def split_addresses(text: str) -> list[str]:
@@ -42,5 +57,17 @@ Namesrv = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one document a line.")]
-Switch = bool
-"""A boolean option that takes a value; declare it with `parser=parse_switch`."""
+LogLevel = Annotated[
+    str,
+    typer.Option(
+        "--log-level", metavar="LEVEL", help="debug, info, warning or error.", callback=_log_level
+    ),
+]
+Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="The topic.")]
+MessageId = Annotated[str, typer.Option("-i", "--msgId", metavar="ID", help="The message's id.")]
+
+
+def one_place(broker: str | None, cluster: str | None) -> None:
+    """Commands go to one broker or to a cluster; raises UserError unless exactly one is given."""
+    if (broker is None) == (cluster is None):
+        raise UserError("say where: either a broker's address with -b or a cluster with -c")

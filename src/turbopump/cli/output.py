@@ -6,7 +6,7 @@ Owns formats only. It must never ask anybody anything. Called by every command.
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -23,6 +23,11 @@ def columns(layout: str, *values: object) -> str:
     """
     shown = [str(value).lower() if isinstance(value, bool) else value for value in values]
     return layout.format(*shown).rstrip()
+
+
+def table(layout: str, head: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:
+    """The head and the rows as lines of columns."""
+    return [columns(layout, *cells) for cells in (head, *rows)]
 
 
 def front(text: str, length: int) -> str:
@@ -42,6 +47,8 @@ def local_seconds(epoch_ms: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(epoch_ms // 1000))
 
 
-def print_lines(lines: Sequence[str]) -> None:
-    """Several lines of text."""
+def print_lines(lines: Sequence[str], *, flush: bool = False) -> None:
+    """Several lines of text, with `flush` seen at once behind a pipe too."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
+    if flush:
+        sys.stdout.flush()

@@ -1,0 +1,16 @@
+"""`turbopump admin`: mqadmin's commands under its names, letters and columns.
+
+Owns the group of commands; they live in admin_*.py by what they are about. Called by app.py.
+"""
+
+import typer
+
+from turbopump.cli import admin_brokers, admin_groups, admin_messages, admin_topics
+
+app = typer.Typer(
+    help="What mqadmin does, with its command names, option letters and columns.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for module in (admin_brokers, admin_topics, admin_groups, admin_messages):
+    module.register(app)

@@ -1,0 +1,244 @@
+"""`admin consumerProgress`, `updateSubGroup` and `resetOffsetByTime`.
+
+Owns their options and columns (RocketMQ: tools/command/consumer and offset). The asking is done by
+net/client/admin.py.
+"""
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turbopump.cli.errors import UserError
+from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Switch, Topic, one_place
+from turbopump.cli.output import front, local_seconds, print_json, print_lines, table
+from turbopump.cli.running import ask
+
+if TYPE_CHECKING:
+    from turbopump.net.client.admin_results import ConsumerProgress, GroupProgress
+
+PROGRESS = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20} {}"
+PROGRESS_CLIENTS = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20} {:<20} {}"
+GROUPS = "{:<64}  {:<6}  {:<24} {:<5}  {:<14}  {:<7}  {}"
+RESET = "{:<40}  {:<40}  {:<40}"
+
+Group = Annotated[str, typer.Option("-g", "--group", help="The consumer group.")]
+GroupName = Annotated[str, typer.Option("-g", "--groupName", help="The consumer group.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the group."""
+    app.command("consumerProgress")(consumer_progress)
+    app.command("updateSubGroup")(update_group)
+    app.command("resetOffsetByTime")(reset_offset)
+
+
+def consumer_progress(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    group: Annotated[
+        str | None, typer.Option("-g", "--groupName", help="One group; all without it.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("-t", "--topicName", help="One topic of the group.")
+    ] = None,
+    with_clients: Annotated[
+        Switch,
+        typer.Option("-s", "--showClientIP", case_sensitive=False, help="Who has each queue."),
+    ] = Switch.FALSE,
+    as_json: Json = False,
+) -> None:
+    """How far consumer groups are."""
+    if group is None:
+        groups = ask(namesrv, lambda admin: admin.consumer_progress_all())
+        if as_json:
+            print_json({"groups": [line.to_json() for line in groups]})
+        else:
+            print_lines(_groups(groups))
+        return
+    wanted, shown = group, bool(with_clients)
+    found = ask(
+        namesrv, lambda admin: admin.consumer_progress(wanted, topic=topic, with_clients=shown)
+    )
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_lines(_progress(found, shown))
+
+
+def _groups(groups: "list[GroupProgress]") -> list[str]:
+    head = "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total"
+    rows = (
+        (
+            front(one.group, 64),
+            one.count,
+            one.version,
+            one.consume_type,
+            one.message_model,
+            int(one.consume_tps),
+            one.diff_total,
+        )
+        for one in groups
+    )
+    return table(GROUPS, head, rows)
+
+
+def _progress(found: "ConsumerProgress", with_clients: bool) -> list[str]:
+    client = ["#Client IP"] if with_clients else []
+    head = ["#Topic", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset", *client]
+    head += ["#Diff", "#Inflight", "#LastTime"]
+    rows = (
+        [
+            front(queue.topic, 64),
+            front(queue.broker_name, 32),
+            queue.queue_id,
+            queue.broker_offset,
+            queue.consumer_offset,
+            *([queue.client_address or "N/A"] if with_clients else []),
+            queue.diff,
+            queue.inflight,
+            local_seconds(queue.last_time_ms) if queue.last_time_ms > 0 else "N/A",
+        ]
+        for queue in found.queues
+    )
+    return [
+        *table(PROGRESS_CLIENTS if with_clients else PROGRESS, head, rows),
+        "",
+        f"Consume TPS: {found.consume_tps:.2f}",
+        f"Consume Diff Total: {found.diff_total}",
+        f"Consume Inflight Total: {found.inflight_total}",
+    ]
+
+
+def _switch(letter: str, name: str, meaning: str) -> typer.models.OptionInfo:
+    option = typer.Option(letter, name, case_sensitive=False, help=meaning)
+    assert isinstance(option, typer.models.OptionInfo)
+    return option
+
+
+def update_group(
+    group: GroupName,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    broker: Annotated[
+        str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="At one broker.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("-c", "--clusterName", help="At every master of a cluster.")
+    ] = None,
+    consume: Annotated[Switch, _switch("-s", "--consumeEnable", "May consume.")] = Switch.TRUE,
+    from_min: Annotated[
+        Switch, _switch("-m", "--consumeFromMinEnable", "Begin at the first message.")
+    ] = Switch.FALSE,
+    broadcast: Annotated[
+        Switch, _switch("-d", "--consumeBroadcastEnable", "May broadcast.")
+    ] = Switch.FALSE,
+    orderly: Annotated[
+        Switch, _switch("-o", "--consumeMessageOrderly", "Consumes in order.")
+    ] = Switch.FALSE,
+    retry_queues: Annotated[
+        int, typer.Option("-q", "--retryQueueNums", min=0, help="Queues of its retry topic.")
+    ] = 1,
+    retries: Annotated[
+        int, typer.Option("-r", "--retryMaxTimes", help="Retries before the dead letter.")
+    ] = 16,
+    broker_id: Annotated[
+        int, typer.Option("-i", "--brokerId", min=0, help="The broker to consume from.")
+    ] = 0,
+    slow_broker_id: Annotated[
+        int,
+        typer.Option("-w", "--whichBrokerWhenConsumeSlowly", min=0, help="The broker when slow."),
+    ] = 1,
+    notify: Annotated[
+        Switch, _switch("-a", "--notifyConsumerIdsChanged", "Tell members of changes.")
+    ] = Switch.TRUE,
+    attributes: Annotated[
+        str, typer.Option("--attributes", metavar="+A=B,-C", help="Attributes to change.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Create a consumer group's configuration or change it."""
+    one_place(broker, cluster)
+    done = ask(
+        namesrv,
+        lambda admin: admin.update_subscription_group(
+            group,
+            broker=broker,
+            cluster=cluster,
+            consume_enable=bool(consume),
+            consume_from_min_enable=bool(from_min),
+            consume_broadcast_enable=bool(broadcast),
+            consume_message_orderly=bool(orderly),
+            retry_queue_nums=retry_queues,
+            retry_max_times=retries,
+            broker_id=broker_id,
+            which_broker_when_consume_slowly=slow_broker_id,
+            notify_consumer_ids_changed_enable=bool(notify),
+            attributes=_attributes(attributes),
+        ),
+    )
+    if as_json:
+        print_json(done.to_json())
+        return
+    print_lines([f"create subscription group to {address} success." for address in done.addresses])
+    shown = ", ".join(f"{key}={value}" for key, value in done.config.items())
+    print(f"SubscriptionGroupConfig{{{shown}}}")
+
+
+def _attributes(text: str) -> dict[str, str]:
+    """`+a=b,-c` as RocketMQ sends it: the sign stays with the name (AttributeParser)."""
+    found: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        name, _, value = part.strip().partition("=")
+        if name[:1] not in ("+", "-") or len(name) < 2 or (name[0] == "+") != bool(value):
+            raise UserError(f"{part} is no attribute: +name=value or -name is expected")
+        found[name] = value
+    return found
+
+
+def reset_offset(
+    group: Group,
+    topic: Topic,
+    when: Annotated[
+        str,
+        typer.Option(
+            "-s",
+            "--timestamp",
+            metavar="now|-1|MILLISECONDS|yyyy-MM-dd#HH:mm:ss:SSS",
+            help="Where to go on; -1 is the end.",
+        ),
+    ],
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    force: Annotated[
+        Switch, typer.Option("-f", "--force", case_sensitive=False, help="Back and forth.")
+    ] = Switch.TRUE,
+    as_json: Json = False,
+) -> None:
+    """Let a group go on at another time."""
+    timestamp_ms = _timestamp_ms(when)
+    done = ask(
+        namesrv,
+        lambda admin: admin.reset_offset_by_time(group, topic, timestamp_ms, force=bool(force)),
+    )
+    if as_json:
+        print_json(done.to_json())
+        return
+    print(
+        f"start reset consumer offset by specified, group[{group}], topic[{topic}], "
+        f"force[{force.value}], timestamp(string)[{when}], timestamp(long)[{timestamp_ms}]"
+    )
+    rows = ((front(one.broker_name, 32), one.queue_id, one.queue_offset) for one in done.queues)
+    print_lines(table(RESET, ("#brokerName", "#queueId", "#offset"), rows))
+
+
+def _timestamp_ms(text: str) -> int:
+    """mqadmin's forms of a time, local where it is a date."""
+    if text == "now":
+        return time.time_ns() // 1_000_000
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    try:
+        # strptime reads microseconds: three digits are right-padded to milliseconds.
+        return round(datetime.strptime(text, "%Y-%m-%d#%H:%M:%S:%f").timestamp() * 1000)
+    except ValueError:
+        expected = "now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS"
+        raise UserError(f"{text} is no time: {expected} is expected") from None

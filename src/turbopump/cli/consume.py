@@ -1,0 +1,102 @@
+"""`turbopump consume`: print the messages of a topic as they come.
+
+Owns the options and the printing. The consuming is done by net/client/consumer.py. Called by
+app.py.
+"""
+
+import asyncio
+import os
+import signal
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Topic, split_addresses
+from turbopump.cli.output import local_time, print_json, print_lines
+from turbopump.cli.running import failing_clearly, run
+
+if TYPE_CHECKING:
+    from turbopump.net.client.consumer import Consumer
+    from turbopump.net.client.messages import ReceivedMessage
+
+
+class Begin(Enum):
+    """Where a group that has no offsets yet begins."""
+
+    FIRST = "first"
+    LAST = "last"
+
+
+def consume(
+    topic: Topic,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    group: Annotated[
+        str, typer.Option("-g", "--consumerGroup", help="The consumer group; it keeps its offsets.")
+    ] = "TURBOPUMP_CONSUME",
+    expression: Annotated[
+        str, typer.Option("-e", "--expression", metavar="TAGS", help="Tags joined by '||'.")
+    ] = "*",
+    begin: Annotated[Begin, typer.Option("--from", help="Where a new group begins.")] = Begin.FIRST,
+    count: Annotated[
+        int, typer.Option("--count", min=0, help="End after so many messages; 0 for never.")
+    ] = 0,
+    timeout_s: Annotated[
+        float | None,
+        typer.Option("--timeout", min=0, metavar="SECONDS", help="End when none came for so long."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print messages until Ctrl-C; each is acknowledged once it is printed."""
+    from turbopump.net.client.consumer import Consumer
+    from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
+
+    start = ConsumeFrom.FIRST if begin is Begin.FIRST else ConsumeFrom.LAST
+    addresses = split_addresses(namesrv)
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        consumer = Consumer(group, addresses, options=ConsumerOptions(consume_from=start))
+        consumer.subscribe(topic, expression)
+        async with consumer:
+            await _print_messages(consumer, stop, count, timeout_s, as_json)
+
+    run(failing_clearly(main()))
+
+
+async def _print_messages(
+    consumer: "Consumer", stop: asyncio.Event, count: int, timeout_s: float | None, as_json: bool
+) -> None:
+    stopped = asyncio.ensure_future(stop.wait())
+    printed = 0
+    try:
+        while not stop.is_set() and (count == 0 or printed < count):
+            arriving = asyncio.ensure_future(consumer.receive())
+            done, _ = await asyncio.wait(
+                (arriving, stopped), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if arriving not in done:
+                arriving.cancel()
+                return
+            message = arriving.result()
+            if message is None:
+                return
+            _print(message, as_json)
+            await consumer.ack(message)
+            printed += 1
+    finally:
+        stopped.cancel()
+
+
+def _print(message: "ReceivedMessage", as_json: bool) -> None:
+    if as_json:
+        print_json(message.to_json())
+        return
+    tags = f" [{message.tags}]" if message.tags else ""
+    keys = f" keys={' '.join(message.keys)}" if message.keys else ""
+    where = f"{message.broker_name}/{message.queue_id}@{message.queue_offset}"
+    head = f"{local_time(message.born_timestamp_ms)} {where}{tags}{keys} {message.message_id}"
+    print_lines([f"{head}{os.linesep}{message.text}"], flush=True)

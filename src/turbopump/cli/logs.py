@@ -1,0 +1,29 @@
+"""Where a node's log goes: stderr, and rotating files in a folder.
+
+Owns the format and the sizes. Called by up.py and nodes.py before anything starts.
+"""
+
+import logging
+import logging.handlers
+import sys
+from pathlib import Path
+
+FILE_SIZE_MAX = 16 << 20  # bytes of one log file
+FILES_MAX = 5  # older files kept: 100 MB of log at most
+FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+def configure(folder: Path | None, level: str) -> None:
+    """Log to stderr and, with a folder, to turbopump.log in it. Raises OSError."""
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        handlers.append(
+            logging.handlers.RotatingFileHandler(
+                folder / "turbopump.log",
+                maxBytes=FILE_SIZE_MAX,
+                backupCount=FILES_MAX,
+                encoding="utf-8",
+            )
+        )
+    logging.basicConfig(format=FORMAT, level=level.upper(), handlers=handlers)

@@ -1,0 +1,124 @@
+"""`turbopump namesrv` and `turbopump broker`: one node from RocketMQ's own properties files.
+
+Owns the reading of the file and what of it is said. Called by app.py.
+"""
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turbopump.cli import logs
+from turbopump.cli.errors import UserError, sentence_of
+from turbopump.cli.options import Json, LogLevel, port_option, split_addresses
+from turbopump.cli.output import print_json, print_lines
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("-c", "--configFile", metavar="FILE", help="RocketMQ's properties."),
+]
+LogFolder = Annotated[
+    Path | None, typer.Option("--log-dir", metavar="DIR", help="Log files besides stderr.")
+]
+
+
+def namesrv(
+    config_file: ConfigFile = None,
+    port: Annotated[
+        int | None, port_option("-p", "--port", help="Over listenPort of the file.")
+    ] = None,
+    log_folder: LogFolder = None,
+    log_level: LogLevel = "info",
+    as_json: Json = False,
+) -> None:
+    """Run one name server until Ctrl-C."""
+    from turbopump.cli.running import run
+    from turbopump.cli.serving import serve
+    from turbopump.namesrv.config import NamesrvConfig
+    from turbopump.namesrv.node import NameServerNode
+    from turbopump.net.wire.java_properties import PropertiesError, parse_properties
+
+    _logging(log_folder, log_level)
+    config = NamesrvConfig()
+    try:
+        warnings = config.update(parse_properties(_text_of(config_file)))
+    except PropertiesError as error:
+        raise UserError(f"{config_file}: {error}") from None
+    if config_file is not None and not config.config_store_path:
+        config.config_store_path = str(config_file)
+    if port is not None:
+        config.listen_port = port
+    _warn(config_file, warnings)
+    node = NameServerNode(config)
+    run(serve(node, lambda: _ready("name server", node.address, as_json)))
+    _stopped(as_json)
+
+
+def broker(
+    config_file: ConfigFile = None,
+    name_servers: Annotated[
+        str | None,
+        typer.Option(
+            "-n", "--namesrvAddr", metavar="HOST:PORT", help="Over namesrvAddr of the file."
+        ),
+    ] = None,
+    log_folder: LogFolder = None,
+    log_level: LogLevel = "info",
+    as_json: Json = False,
+) -> None:
+    """Run one broker until Ctrl-C."""
+    from turbopump.broker.config import load_config
+    from turbopump.broker.node import BrokerNode
+    from turbopump.cli.running import run
+    from turbopump.cli.serving import serve
+    from turbopump.net.wire.java_properties import PropertiesError
+
+    _logging(log_folder, log_level)
+    text = _text_of(config_file)
+    try:
+        config, warnings = load_config(text, str(config_file or ""))
+    except PropertiesError as error:
+        raise UserError(f"{config_file}: {error}") from None
+    if name_servers is not None:
+        config.namesrv_addr = split_addresses(name_servers)
+    _warn(config_file, warnings)
+    node = BrokerNode(config)
+    name = f"broker {config.broker_name}"
+    run(serve(node, lambda: _ready(name, node.address, as_json)))
+    _stopped(as_json)
+
+
+def _text_of(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise UserError(sentence_of(error)) from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8 text") from None
+
+
+def _logging(folder: Path | None, level: str) -> None:
+    try:
+        logs.configure(folder, level)
+    except OSError as error:
+        raise UserError(f"the log folder cannot be used: {sentence_of(error)}") from None
+
+
+def _warn(path: Path | None, warnings: list[str]) -> None:
+    for warning in warnings:
+        logging.getLogger(__name__).warning("%s: %s", path, warning)
+
+
+def _ready(what: str, address: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"event": "ready", "node": what, "address": address})
+    else:
+        print_lines([f"Turbopump {what} is ready at {address}. Ctrl-C stops it."], flush=True)
+
+
+def _stopped(as_json: bool) -> None:
+    if as_json:
+        print_json({"event": "stopped"})

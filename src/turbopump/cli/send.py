@@ -1,0 +1,106 @@
+"""`turbopump send`: messages from the command line, a file or standard input.
+
+Owns the options. The sending is done by net/client/producer.py. Called by app.py.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turbopump.cli.errors import UserError, sentence_of
+from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Topic, split_addresses
+from turbopump.cli.output import print_json, print_lines
+from turbopump.cli.running import failing_clearly, run
+
+GROUP = "TURBOPUMP_SEND"
+LINE_MAX = 4 << 20  # bytes of one line of standard input: the broker's largest message
+
+
+def send(
+    topic: Topic,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    body: Annotated[
+        str | None,
+        typer.Option("-p", "--body", help="The body; without it each line of stdin is one."),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("-f", "--file", metavar="FILE", help="The body is this file.")
+    ] = None,
+    keys: Annotated[
+        str, typer.Option("-k", "--keys", help="Business keys, separated by blanks.")
+    ] = "",
+    tags: Annotated[str, typer.Option("-c", "--tags", help="The tag.")] = "",
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="A user property; repeatable."),
+    ] = None,
+    delay_level: Annotated[
+        int, typer.Option("--delay-level", min=0, help="Deliver later, by the broker's levels.")
+    ] = 0,
+    sharding_key: Annotated[
+        str, typer.Option("--sharding-key", help="Messages of one key go to one queue, in order.")
+    ] = "",
+    count: Annotated[int, typer.Option("--count", min=1, help="Send it so many times.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Send messages; a topic that does not exist yet is created by the broker."""
+    from turbopump.net.client.messages import Message, SendResult
+    from turbopump.net.client.producer import Producer
+
+    user_properties = dict(_pair(text) for text in properties or [])
+    addresses = split_addresses(namesrv)
+
+    def show(result: SendResult) -> None:
+        if as_json:
+            print_json(result.to_json())
+            return
+        queue = f"{result.queue.broker_name} queue {result.queue.queue_id}"
+        print_lines(
+            [f"{result.status.value} {result.message_id} {queue} offset {result.queue_offset}"],
+            flush=True,
+        )
+
+    async def main() -> None:
+        async with Producer(GROUP, addresses) as producer:
+            for content in _bodies(body, file, count):
+                message = Message(
+                    topic,
+                    content,
+                    tags=tags,
+                    keys=keys.split(),
+                    properties=user_properties,
+                    delay_level=delay_level,
+                    sharding_key=sharding_key,
+                )
+                show(await producer.send(message))
+
+    run(failing_clearly(main()))
+
+
+def _bodies(body: str | None, file: Path | None, count: int) -> Iterator[bytes]:
+    if body is not None and file is not None:
+        raise UserError("the body is given twice: either -p or -f")
+    if body is not None or file is not None:
+        try:
+            content = body.encode() if body is not None else Path(str(file)).read_bytes()
+        except OSError as error:
+            raise UserError(sentence_of(error)) from None
+        for _ in range(count):
+            yield content
+        return
+    while line := sys.stdin.buffer.readline(LINE_MAX + 1):
+        content = line.rstrip(b"\r\n")
+        if len(content) > LINE_MAX:
+            raise UserError(f"a line of standard input is longer than {LINE_MAX} bytes")
+        if content:
+            yield content
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name or not value:
+        raise UserError(f"{text} is no property: NAME=VALUE is expected")
+    return name, value

@@ -1,0 +1,51 @@
+"""Runs nodes until a signal: start, say that they are ready, wait, stop.
+
+Owns signals and what a failed start is told. Called by up.py and nodes.py.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from typing import Protocol
+
+from turbopump.cli.errors import UserError, sentence_of
+
+
+class Node(Protocol):
+    """Something that runs on the loop."""
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+async def serve(node: Node, ready: Callable[[], None]) -> None:
+    """Start, call `ready`, wait for SIGINT or SIGTERM, stop.
+
+    A signal during the start takes effect after it. Raises UserError where the node cannot start.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await _start(node)
+    try:
+        if not stop.is_set():
+            ready()
+            await stop.wait()
+    finally:
+        await node.stop()
+
+
+async def _start(node: Node) -> None:
+    from turbopump.broker.node import StartError
+    from turbopump.cluster import ClusterError
+    from turbopump.engine.types import StoreError
+    from turbopump.net.transport.tls import TlsError
+    from turbopump.net.wire.java_properties import PropertiesError
+
+    try:
+        await node.start()
+    except (StartError, ClusterError, StoreError, PropertiesError, TlsError) as error:
+        raise UserError(str(error)) from None
+    except OSError as error:
+        raise UserError(f"cannot start: {sentence_of(error)}") from None

@@ -1,0 +1,115 @@
+"""`turbopump up`: a name server and a broker in this process, ready for any RocketMQ client.
+
+Owns the options, the ready event and the hint for people. Called by app.py.
+"""
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turbopump.cli.errors import UserError, sentence_of
+from turbopump.cli.options import Json, LogLevel, port_option
+from turbopump.cli.output import print_json, print_lines
+
+if TYPE_CHECKING:
+    from turbopump.cluster import Cluster
+
+
+def up(
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="Where everything is kept.")
+    ] = Path("turbopump-data"),
+    namesrv_port: Annotated[
+        int, port_option("--namesrv-port", help="The name server's port; 0 for a free one.")
+    ] = 9876,
+    broker_port: Annotated[
+        int, port_option("--broker-port", help="The broker's port; 0 for a free one.")
+    ] = 10911,
+    host: Annotated[
+        str, typer.Option("--host", help="The address to listen at and to tell clients.")
+    ] = "127.0.0.1",
+    config: Annotated[
+        Path | None,
+        typer.Option("-c", "--config", metavar="FILE", help="More properties of the broker."),
+    ] = None,
+    log_level: LogLevel = "info",
+    as_json: Json = False,
+) -> None:
+    """Run a name server and a broker until Ctrl-C; says where to connect."""
+    from turbopump.cli import logs
+    from turbopump.cli.running import run
+    from turbopump.cli.serving import serve
+    from turbopump.cluster import Cluster, prepare_data
+    from turbopump.engine.types import StoreError
+
+    properties = {} if config is None else read_properties(config)
+    try:
+        prepare_data(data)
+        logs.configure(data / "logs", log_level)
+    except OSError as error:
+        raise UserError(f"the data folder cannot be used: {sentence_of(error)}") from None
+    except StoreError as error:
+        raise UserError(str(error)) from None
+    cluster = Cluster(
+        data,
+        host=host,
+        namesrv_port=namesrv_port,
+        broker_port=broker_port,
+        broker_properties=properties,
+    )
+
+    def ready() -> None:
+        for warning in cluster.warnings:
+            logging.getLogger(__name__).warning("%s: %s", config, warning)
+        _announce(cluster, as_json)
+
+    run(serve(cluster, ready))
+    if as_json:
+        print_json({"event": "stopped"})
+    else:
+        print_lines(["Stopped; everything is written down."])
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """The properties of a file; raises UserError."""
+    from turbopump.net.wire.java_properties import PropertiesError, parse_properties
+
+    try:
+        found = parse_properties(path.read_text("utf-8"))
+    except OSError as error:
+        raise UserError(sentence_of(error)) from None
+    except (PropertiesError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: {error}") from None
+    return {item.key: item.value for item in found}
+
+
+def _announce(cluster: "Cluster", as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "event": "ready",
+                "namesrv": [cluster.namesrv],
+                "controllers": [],
+                "brokers": [dataclasses.asdict(broker) for broker in cluster.brokers],
+                "data": str(cluster.data.absolute()),
+            }
+        )
+        return
+    (broker,) = cluster.brokers
+    print_lines(
+        [
+            f"Turbopump is ready. Name server {cluster.namesrv}, broker {broker.name} at "
+            f"{broker.address}, data in {cluster.data}.",
+            "",
+            f"  Point any RocketMQ client at {cluster.namesrv}; topics are created by sending.",
+            f"  turbopump send    -n {cluster.namesrv} -t hello -p 'a first message'",
+            f"  turbopump consume -n {cluster.namesrv} -t hello",
+            f"  turbopump admin clusterList -n {cluster.namesrv}",
+            "",
+            "Ctrl-C stops it.",
+        ],
+        flush=True,
+    )

@@ -1,0 +1,215 @@
+"""A whole broker group in one process: name server and broker on the running loop.
+
+Owns the layout of a data folder and the order of start and stop. It must never know a request.
+Called by `turbopump up`, by the pytest fixture and by programs: `async with Cluster() as cluster`.
+"""
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from turbopump.broker.config import BrokerConfig
+from turbopump.broker.node import BrokerNode
+from turbopump.engine.files import RealFiles
+from turbopump.engine.types import StoreError
+from turbopump.namesrv.config import NamesrvConfig
+from turbopump.namesrv.node import NameServerNode
+from turbopump.net.wire.java_properties import Property
+
+LAYOUT = 1
+"""Version of a data folder: layout.json, namesrv/, logs/ and a store folder for each broker."""
+
+LAYOUT_FILE = "layout.json"
+LOOPBACK = "127.0.0.1"
+REGISTERED_POLL_MS = 10
+REGISTERED_TIMEOUT_MS = 10_000  # a broker registers in milliseconds where both are one process
+
+SMALL_FILES = {
+    "mappedFileSizeCommitLog": str(16 << 20),  # a message of 4 MiB fits, and rolling happens
+    "mappedFileSizeConsumeQueue": str(20 * 5_000),
+    "maxHashSlotNum": "20000",
+    "maxIndexNum": "80000",
+}
+"""Broker properties for tests: files of some MB instead of gigabytes."""
+
+
+class ClusterError(Exception):
+    """The cluster cannot run; the message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """A running broker of a cluster; `address` is `host:port`, `id` 0 the master's."""
+
+    name: str
+    id: int
+    address: str
+    pid: int
+    role: str
+
+
+class Cluster:
+    """A name server and a broker, reachable by any RocketMQ client.
+
+    Args:
+        data: the folder of everything kept; None for one that is removed at the end.
+        host: the address to listen at and to tell clients.
+        namesrv_port, broker_port: 0 for free ones.
+        broker_properties, namesrv_properties: RocketMQ's keys, over what the cluster itself sets.
+    """
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str] | None = None,
+        *,
+        host: str = LOOPBACK,
+        namesrv_port: int = 0,
+        broker_port: int = 0,
+        broker_properties: Mapping[str, str] | None = None,
+        namesrv_properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if data is None:
+            self._temporary = tempfile.TemporaryDirectory("-turbopump")
+            data = self._temporary.name
+        self.data = Path(data)
+        self._host = host
+        self._ports = namesrv_port, broker_port
+        self._broker_properties = dict(broker_properties or {})
+        self._namesrv_properties = dict(namesrv_properties or {})
+        self._namesrv: NameServerNode | None = None
+        self._broker: BrokerNode | None = None
+        self._broker_config = BrokerConfig()
+        self.warnings: list[str] = []
+
+    @property
+    def namesrv(self) -> str:
+        """The name server's `host:port`."""
+        assert self._namesrv is not None, "the cluster is not started"
+        return self._namesrv.address
+
+    @property
+    def brokers(self) -> list[BrokerAddress]:
+        """The running brokers."""
+        assert self._broker is not None, "the cluster is not started"
+        config = self._broker_config
+        role = "master" if config.broker_id == 0 else "slave"
+        return [
+            BrokerAddress(
+                config.broker_name, config.broker_id, self._broker.address, os.getpid(), role
+            )
+        ]
+
+    async def start(self) -> None:
+        """Start both; returns when clients can send.
+
+        Raises ClusterError, StoreError, StartError, PropertiesError or OSError; nothing runs then.
+        """
+        prepare_data(self.data)
+        try:
+            await self._start_namesrv()
+            await self._start_broker()
+            await self._registered()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop what runs: the broker writes everything down, then the name server goes."""
+        broker, self._broker = self._broker, None
+        namesrv, self._namesrv = self._namesrv, None
+        try:
+            if broker is not None:
+                await broker.stop()
+        finally:
+            if namesrv is not None:
+                await namesrv.stop()
+            if self._temporary is not None:
+                self._temporary.cleanup()
+
+    async def __aenter__(self) -> "Cluster":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def _start_namesrv(self) -> None:
+        config = NamesrvConfig(
+            bind_address=self._host,
+            listen_port=self._ports[0],
+            kv_config_path=str(self.data / "namesrv" / "kvConfig.json"),
+            config_store_path=str(self.data / "namesrv" / "namesrv.properties"),
+        )
+        self.warnings += config.update(_properties(self._namesrv_properties))
+        namesrv = NameServerNode(config)
+        await namesrv.start()
+        self._namesrv = namesrv
+
+    async def _start_broker(self) -> None:
+        config = BrokerConfig()
+        own = {
+            "storePathRootDir": str(self.data / config.broker_name),
+            "bindAddress": self._host,
+            "brokerIP1": self._host,
+            "listenPort": str(self._ports[1]),
+            "namesrvAddr": self.namesrv,
+        }
+        self.warnings += config.update(_properties({**own, **self._broker_properties}))
+        broker = BrokerNode(config)
+        await broker.start()
+        self._broker, self._broker_config = broker, config
+
+    async def _registered(self) -> None:
+        """Until the name server hands out the broker's address."""
+        assert self._namesrv is not None
+        (broker,) = self.brokers
+        for _ in range(REGISTERED_TIMEOUT_MS // REGISTERED_POLL_MS):
+            if self._namesrv.knows(broker.name, broker.address):
+                return
+            await asyncio.sleep(REGISTERED_POLL_MS / 1_000)
+        raise ClusterError(f"broker {broker.name} did not register at {self.namesrv}")
+
+
+def prepare_data(data: Path) -> None:
+    """Make a data folder, or check that this program knows its layout.
+
+    Raises OSError where it cannot be made or written, StoreError where it is of another version.
+    """
+    files, marker = RealFiles(), data / LAYOUT_FILE
+    data.mkdir(parents=True, exist_ok=True)
+    if marker.exists():
+        found = _layout_of(marker.read_bytes())
+        if found != LAYOUT:
+            raise StoreError(
+                f"{data} is a data folder of another version: its layout is {found}, "
+                f"this program knows {LAYOUT}"
+            )
+        return
+    fresh = f"{marker}.tmp"
+    files.write(fresh, json.dumps({"layout": LAYOUT}).encode() + b"\n")
+    files.sync(fresh)
+    files.rename(fresh, str(marker))
+    files.sync_folder(str(data))
+
+
+def _layout_of(text: bytes) -> object:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return "unreadable"
+    return value.get("layout", "missing") if isinstance(value, dict) else "unreadable"
+
+
+def _properties(values: Mapping[str, str]) -> list[Property]:
+    return [Property(key, value) for key, value in values.items()]

@@ -198,6 +198,8 @@ class _Pull:
         header = PullMessageResponse(
             0, result.next_queue_offset, result.min_queue_offset, result.max_queue_offset
         )
+        if status is ReadStatus.NO_MATCHED_LOGIC_QUEUE:
+            status = ReadStatus.NO_MESSAGE_IN_QUEUE  # RocketMQ makes a queue that is asked for
         return self._found(allowed, code, status.value, header, result.slices)
 
     def _found(

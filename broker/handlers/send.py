@@ -32,8 +32,9 @@ from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.headers.send import SendMessageRequest, SendMessageResponse, read_send
+from turbopump.net.wire.message import decode_batch
 from turbopump.net.wire.message_id import encode_message_id
-from turbopump.net.wire.properties import decode_properties
+from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.net.wire.topics import MULTI_TAG, PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 
 MAX_WAITING = 10_000
@@ -134,9 +135,7 @@ class SendHandler:
         if topic.topic_filter_type == MULTI_TAG:
             draft.sys_flag |= MULTI_TAGS_FLAG
         self._check_properties(draft, topic)
-        properties[names.MSG_REGION] = broker.config.region_id
-        properties[names.TRACE_ON] = _flag(broker.config.trace_on)
-        properties[names.CLUSTER] = broker.config.broker_cluster_name
+        self._add_own_properties(properties)
         unique_key = properties.get(names.UNIQ_KEY) or broker.unique_ids.next()
         properties[names.UNIQ_KEY] = unique_key
         outcome = put(broker, draft, now_ms)
@@ -168,15 +167,10 @@ class SendHandler:
             )
         if header.sys_flag & (TRANSACTION_BITS | INNER_BATCH_FLAGS) or delay_level(properties) != 0:
             raise _illegal(self._broker)
-        if self._broker.topics.is_batch(header.topic):
-            # One record for the whole batch is a later issue's; stored as plain records its queue
-            # would be unreadable for every client.
-            raise Refused(ResponseCode.SYSTEM_ERROR, "queue.type=BatchCQ is not supported yet")
-        queue_id = self._queue_id(header, topic)
         multi_tags = MULTI_TAGS_FLAG if topic.topic_filter_type == MULTI_TAG else 0
         message = Message(
             topic=header.topic,
-            queue_id=queue_id,
+            queue_id=self._queue_id(header, topic),
             body=_flat(request),
             flag=header.flag,
             sys_flag=header.sys_flag | multi_tags,
@@ -185,9 +179,33 @@ class SendHandler:
             store_host=self._broker.store_host,
             reconsume_times=header.reconsume_times or 0,
         )
-        appended = self._broker.store.append_batch(message, now_ms)
         unique_key = properties.get(names.UNIQ_KEY)
-        return self._answer(request, appended, queue_id, unique_key, now_ms, waits=True)
+        batch_key = unique_key if self._broker.topics.is_batch(header.topic) else None
+        if batch_key is None:
+            appended = self._broker.store.append_batch(message, now_ms)
+        else:
+            self._fill_inner_batch(message, properties)
+            appended = self._broker.store.append(message, now_ms)
+        return self._answer(
+            request, appended, message.queue_id, unique_key, now_ms, batch_key=batch_key
+        )
+
+    def _fill_inner_batch(self, message: Message, properties: dict[str, str]) -> None:
+        """The whole batch as one record, for a topic with queue.type=BatchCQ (messages.md 8.2)."""
+        try:
+            count = sum(1 for _ in decode_batch(message.body))
+        except ValueError:
+            raise _illegal(self._broker) from None
+        self._add_own_properties(properties)
+        properties[names.INNER_NUM] = str(count)
+        message.properties = encode_properties(properties)
+        message.sys_flag |= INNER_BATCH_FLAGS
+
+    def _add_own_properties(self, properties: dict[str, str]) -> None:
+        config = self._broker.config
+        properties[names.MSG_REGION] = config.region_id
+        properties[names.TRACE_ON] = _flag(config.trace_on)
+        properties[names.CLUSTER] = config.broker_cluster_name
 
     def _queue_id(self, header: SendMessageRequest, topic: TopicConfig) -> int:
         if header.queue_id >= 0:
@@ -248,13 +266,14 @@ class SendHandler:
         unique_key: str | None,
         now_ms: int,
         *,
-        waits: bool,
+        waits: bool = True,
+        batch_key: str | None = None,
     ) -> Command | Later[Command | None]:
         if appended.status is not PutStatus.PUT_OK:
             return self._reply_failure(request, appended)
         host = self._broker.store_host
         ids = ",".join([encode_message_id(host, each) for each in appended.log_offsets])
-        header = SendMessageResponse(ids, queue_id, appended.queue_offset, unique_key)
+        header = SendMessageResponse(ids, queue_id, appended.queue_offset, unique_key, batch_key)
         if not waits:
             return self._reply(request, ResponseCode.SUCCESS, header=header)
         safe = self._broker.store.when_safe(appended, now_ms)

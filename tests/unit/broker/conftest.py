@@ -1,0 +1,238 @@
+"""A whole broker without sockets, threads or a clock: the real parts around a real store."""
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turbopump.broker.config import BrokerConfig, load_config
+from turbopump.broker.consumers import ConsumerTable
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.delay import DelayedMessages
+from turbopump.broker.groups import GroupTable
+from turbopump.broker.handlers import offsets, pull, send, send_back
+from turbopump.broker.locks import QueueLocks
+from turbopump.broker.offsets import OffsetTable
+from turbopump.broker.producers import ProducerTable
+from turbopump.broker.pull_holds import PullHolds
+from turbopump.broker.statistics import BrokerStatistics
+from turbopump.broker.topics import TopicTable
+from turbopump.engine.config_files import ConfigFiles
+from turbopump.engine.files import RealFiles
+from turbopump.engine.later import Later
+from turbopump.engine.store import Store
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer, Timer
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.message_id import UniqueIds
+
+START_MS = 1_700_000_000_000
+
+
+class WrittenDown:
+    """The link of a peer: keeps what would have been sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[Command] = []
+
+    def send(self, command: Command) -> None:
+        self.sent.append(command)
+
+    def close(self) -> None:
+        pass
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        raise AssertionError("no timers in these tests")
+
+    def after_answers(self, callback: Callable[[], None]) -> None:
+        callback()
+
+
+class SteeredJob:
+    """Work given to a disk, done when somebody says so."""
+
+    def __init__(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self._work: Callable[[], Any] | None = work
+        self._done = done
+
+    def finish(self) -> None:
+        work, self._work = self._work, None
+        if work is None:
+            return
+        try:
+            result = work()
+        except OSError as error:
+            result = error
+        self._done(result)
+
+
+class SteeredDisk:
+    """A disk that works at once, or, between `hold` and `release`, not at all."""
+
+    def __init__(self) -> None:
+        self._held: list[SteeredJob] | None = None
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> SteeredJob:
+        job = SteeredJob(work, done)
+        if self._held is None:
+            job.finish()
+        else:
+            self._held.append(job)
+        return job
+
+    def hold(self) -> None:
+        self._held = []
+
+    def release(self) -> None:
+        while self._held:
+            self._held.pop(0).finish()
+        self._held = None
+
+    def close(self) -> None:
+        self.release()
+
+
+class World:
+    """A broker, a clock that stands until it is moved, and clients."""
+
+    def __init__(self, folder: Path, properties: str) -> None:
+        text = f"storePathRootDir={folder}\nbrokerIP1=127.0.0.1\n{_SMALL}{properties}"
+        self.config: BrokerConfig
+        self.config, warnings = load_config(text)
+        assert not warnings
+        self.now_ms = START_MS
+        self.disk = SteeredDisk()
+        self.files = ConfigFiles(RealFiles(), f"{folder}/config")
+        self._ports = itertools.count(50_000)
+        self._opaques = itertools.count(1)
+        self.open()
+
+    def open(self) -> None:
+        """Start the broker (again)."""
+        config, files = self.config, self.files
+        topics = TopicTable(config, files)
+        topics.load()
+        store = Store.open(
+            RealFiles(),
+            config.store,
+            self.disk,
+            self.now_ms,
+            delay_levels_ms=config.delay_levels_ms,
+            is_batch_topic=topics.is_batch,
+        )
+        levels_ms = config.delay_levels_ms
+        self.broker = BrokerContext(
+            config=config,
+            store=store,
+            topics=topics,
+            groups=GroupTable(config, files),
+            offsets=OffsetTable(files),
+            consumers=ConsumerTable(),
+            producers=ProducerTable(),
+            locks=QueueLocks(),
+            holds=PullHolds(),
+            delay=DelayedMessages(store, files, levels_ms),
+            statistics=BrokerStatistics(),
+            random=random.Random(1),
+            unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: self.now_ms),
+            started_ms=self.now_ms,
+            address="127.0.0.1:10911",
+            store_host=pack("127.0.0.1:10911"),
+            register_topics=lambda names: Later(),
+            save_config=lambda: None,
+        )
+        topics.add_boot_topics(self.now_ms)
+        self.broker.groups.load(self.now_ms)
+        self.broker.offsets.load()
+        self.broker.delay.load()
+        self.broker.offsets.on_reset = self.broker.holds.touch
+        store.on_arrival(self.broker.holds.arrived)
+        self.table = Dispatcher()
+        for family in (send, send_back, pull, offsets):
+            family.register(self.table, self.broker)
+        self.client = self.peer()
+
+    def peer(self) -> Peer:
+        """One more connected client."""
+        address = f"127.0.0.1:{next(self._ports)}"
+        return Peer(address, pack(address), WrittenDown())
+
+    def dispatch(self, request: Command, peer: Peer | None = None) -> Command | Later:
+        """Give the broker a request; its answer, or the promise of one."""
+        request.opaque = next(self._opaques)
+        answer = self.table.dispatch(request, peer or self.client, self.now_ms)
+        assert answer is not None
+        return answer
+
+    def ask(
+        self, code: int, header: object = None, body: bytes = b"", peer: Peer | None = None
+    ) -> Command:
+        """A request that is answered at once."""
+        request = new_request(code, header, body)
+        answer = self.dispatch(request, peer)
+        if isinstance(answer, Later):
+            assert answer.done, "the answer is still to come"
+            answer = answer.value
+        assert isinstance(answer, Command)
+        assert answer.is_response
+        assert answer.opaque == request.opaque
+        return answer
+
+    def ask_fields(self, code: int, fields: dict[str, Any]) -> Command:
+        """As `ask`, with the extFields as they are; `version` among them is the client's."""
+        request = new_request(code, fields={**fields})
+        request.version = request.fields.pop("version", request.version)  # type: ignore[assignment]
+        answer = self.dispatch(request)
+        if isinstance(answer, Later):
+            assert answer.done, "the answer is still to come"
+            answer = answer.value
+        return answer
+
+    def pass_time(self, duration_ms: int, step_ms: int = 100) -> None:
+        """Let time pass as the node does: a tick every 100 ms."""
+        end_ms = self.now_ms + duration_ms
+        while self.now_ms < end_ms:
+            self.now_ms = min(self.now_ms + step_ms, end_ms)
+            self.broker.store.tick(self.now_ms)
+            self.broker.holds.tick(self.now_ms)
+            while self.broker.delay.step(self.now_ms):
+                pass
+
+    def close(self) -> None:
+        """A clean stop."""
+        self.disk.release()
+        self.broker.store.close(self.now_ms)
+        self.broker.delay.save()
+        self.broker.offsets.save()
+
+
+_SMALL = (
+    "mappedFileSizeCommitLog=8388608\nmappedFileSizeConsumeQueue=20000\n"
+    "maxHashSlotNum=1000\nmaxIndexNum=10000\n"
+)
+
+
+@pytest.fixture
+def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
+    """Makes a World with properties of its own; closed at the end."""
+    made: list[World] = []
+
+    def make(properties: str = "", folder: str = "store") -> World:
+        world = World(tmp_path / folder, properties)
+        made.append(world)
+        return world
+
+    yield make
+    for world in made:
+        world.disk.release()
+        world.broker.store.close(world.now_ms)
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    """A World with RocketMQ's defaults and small files."""
+    return make_world()

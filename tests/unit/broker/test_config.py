@@ -1,0 +1,103 @@
+"""Properties: RocketMQ's keys, and what bad ones are told."""
+
+import pytest
+
+from turbopump.broker.config import ConfigError, load_config, parse_delay_levels
+from turbopump.engine.types import FlushMode
+from turbopump.net.transport.options import TlsMode
+from turbopump.net.wire.java_properties import format_properties, parse_properties
+
+
+def test_defaults_are_rocketmqs() -> None:
+    config, warnings = load_config("")
+    assert not warnings
+    assert config.listen_port == 10911
+    assert config.default_topic_queue_nums == 8
+    assert config.broker_permission == 6
+    assert config.delay_levels_ms[:4] == [1_000, 5_000, 10_000, 30_000]
+    assert len(config.delay_levels_ms) == 18
+    assert config.store.max_message_size == 4 << 20
+
+
+def test_keys_of_broker_store_and_tls() -> None:
+    config, warnings = load_config(
+        "brokerName = b1\nnamesrvAddr=127.0.0.1:9876; 10.0.0.2:9876\nflushDiskType=SYNC_FLUSH\n"
+        "storePathRootDir=/data/b1\nautoCreateTopicEnable=FALSE\ntls.server.mode=enforcing\n"
+        "messageDelayLevel=1s 2d\n"
+    )
+    assert not warnings
+    assert config.broker_name == "b1"
+    assert config.namesrv_addr == ["127.0.0.1:9876", "10.0.0.2:9876"]
+    assert config.store.flush_disk_type is FlushMode.SYNC_FLUSH
+    assert config.store.root == "/data/b1"
+    assert config.auto_create_topic_enable is False
+    assert config.tls.mode is TlsMode.ENFORCING
+    assert config.delay_levels_ms == [1_000, 172_800_000]
+
+
+def test_unknown_key_is_named_with_its_line() -> None:
+    _, warnings = load_config("# a comment\n\nbrokerNmae=b1\n")
+    assert warnings == ["unknown key brokerNmae (line 3)"]
+
+
+def test_key_of_rocketmq_without_effect_is_silent_and_shown() -> None:
+    config, warnings = load_config("sendMessageThreadPoolNums=16\n")
+    assert not warnings
+    assert config.values()["sendMessageThreadPoolNums"] == "16"
+
+
+def test_promise_that_is_not_kept_is_warned_of() -> None:
+    _, warnings = load_config("brokerRole=SLAVE\n")
+    assert len(warnings) == 1
+    assert "brokerRole=SLAVE" in warnings[0]
+    assert load_config("brokerRole=ASYNC_MASTER\naclEnable=false\n")[1] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("listenPort=ten", ["listenPort=ten", "0 to 65535", "line 2"]),
+        ("listenPort=70000", ["listenPort=70000", "0 to 65535"]),
+        ("defaultTopicQueueNums=0", ["defaultTopicQueueNums=0", "whole number"]),
+        ("autoCreateTopicEnable=yes", ["true or false"]),
+        ("namesrvAddr=nowhere", ["namesrvAddr=nowhere", "host:port"]),
+        ("flushDiskType=NEVER", ["flushDiskType=NEVER", "SYNC_FLUSH"]),
+        ("maxMessageSize=big", ["maxMessageSize=big"]),
+        ("mappedFileSizeCommitLog=1", ["mappedFileSizeCommitLog=1", "line 2"]),
+        ("messageDelayLevel=1s 5x", ["messageDelayLevel", "5m"]),
+        ("brokerName=a b", ["brokerName=a b"]),
+        ("tls.server.mode=maybe", ["tls.server.mode=maybe"]),
+    ],
+)
+def test_bad_value_is_one_sentence_with_key_value_and_line(line: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(f"brokerName=b\n{line}\n")
+    text = str(raised.value)
+    assert "\n" not in text
+    for word in words:
+        assert word in text
+
+
+def test_bad_update_changes_nothing() -> None:
+    config, _ = load_config("brokerName=b\n")
+    with pytest.raises(ConfigError):
+        config.update(parse_properties("brokerPermission=4\nlistenPort=x\n"))
+    assert config.broker_permission == 6
+
+
+def test_values_load_again_as_they_are() -> None:
+    config, _ = load_config("brokerName=b\nbrokerIP1=127.0.0.1\nhaListenPort=10912\n")
+    again, warnings = load_config(format_properties(config.values()))
+    assert not warnings
+    assert again.values() == config.values()
+
+
+def test_password_is_not_shown() -> None:
+    config, _ = load_config("tls.server.keyPassword=secret\n")
+    assert "secret" not in format_properties(config.values())
+
+
+@pytest.mark.parametrize("text", ["", "1", "1s,5s", "-1s", "1s " * 65])
+def test_delay_levels_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_delay_levels(text)

@@ -1,0 +1,125 @@
+"""Offsets of groups and queues: 22 or 0, resets, unknown names, times."""
+
+from typing import Any
+
+import pytest
+
+from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.headers.offsets import (
+    GetEarliestMsgStoretimeRequest,
+    GetMaxOffsetRequest,
+    GetMinOffsetRequest,
+    QueryConsumerOffsetRequest,
+    SearchOffsetRequest,
+    UpdateConsumerOffsetRequest,
+)
+from turbopump.net.wire.headers.send import SendMessageRequestV2
+
+NOT_FOUND = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+
+
+def send(world: Any, count: int = 1) -> None:
+    """Messages to queue 0 of T, 100 ms apart."""
+    for _ in range(count):
+        header = SendMessageRequestV2("PG", "T", "TBW102", 4, 0, 0, 1, 0)
+        assert world.ask(RequestCode.SEND_MESSAGE_V2, header, b"x").code == 0
+        world.now_ms += 100
+
+
+def query(world: Any, zero: bool | None = None) -> tuple[int, str | None, str | None]:
+    """Code, offset and remark of 14."""
+    header = QueryConsumerOffsetRequest("G", "T", 0, zero)
+    answer = world.ask(RequestCode.QUERY_CONSUMER_OFFSET, header)
+    return answer.code, answer.fields.get("offset"), answer.remark
+
+
+def update(world: Any, queue_id: int | None = 0, commit: int | None = 7) -> tuple[int, str | None]:
+    """Code and remark of 15."""
+    header = UpdateConsumerOffsetRequest("G", "T", queue_id, commit)
+    answer = world.ask(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+    return answer.code, answer.remark
+
+
+def test_unknown_offset_of_an_empty_queue(world: Any) -> None:
+    assert query(world) == (22, None, NOT_FOUND)
+
+
+def test_new_group_of_a_young_topic_starts_at_its_begin(world: Any) -> None:
+    send(world)
+    assert query(world) == (0, "0", None)
+    assert query(world, True) == (0, "0", None)
+    code, offset, remark = query(world, False)
+    assert (code, offset) == (22, None)
+    assert "do not set to zero" in (remark or "")
+
+
+def test_committed_offset(world: Any) -> None:
+    send(world)
+    world.broker.groups.find("G", world.now_ms)
+    assert update(world) == (0, None)
+    assert query(world) == (0, "7", None)
+    assert update(world, commit=3) == (0, None)
+    assert query(world) == (0, "3", None)
+
+
+def test_commit_is_checked(world: Any) -> None:
+    assert update(world) == (26, "Group G not exist!")
+    world.broker.groups.find("G", world.now_ms)
+    assert update(world) == (17, "Topic T not exist!")
+    send(world)
+    assert update(world, queue_id=None) == (29, "QueueId is null, topic is T")
+    assert update(world, commit=None) == (29, "Offset is null, topic is T")
+
+
+def test_pending_reset_swallows_commits(world: Any) -> None:
+    send(world, 3)
+    world.broker.groups.find("G", world.now_ms)
+    world.broker.offsets.set_reset("G", "T", 0, QueueOffset(1), world.now_ms)
+    assert update(world) == (0, "Offset has been previously reset")
+    assert query(world) == (0, "1", None)
+    assert world.broker.offsets.take_reset("G", "T", 0) == 1
+    assert update(world) == (0, None)
+    assert query(world) == (0, "7", None)
+
+
+def ask(world: Any, code: int, header: object, field: str = "offset") -> int:
+    answer = world.ask(code, header)
+    assert answer.code == ResponseCode.SUCCESS
+    return int(answer.fields[field])
+
+
+def test_limits_of_a_queue(world: Any) -> None:
+    send(world, 3)
+    assert ask(world, RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest("T", 0)) == 3
+    assert ask(world, RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest("T", 0)) == 0
+    assert ask(world, RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest("U", 5)) == 0
+    assert ask(world, RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest("U", 5)) == 0
+
+
+def test_time_of_the_oldest_message(world: Any) -> None:
+    code = RequestCode.GET_EARLIEST_MSG_STORETIME
+    header = GetEarliestMsgStoretimeRequest("T", 0)
+    assert ask(world, code, header, "timestamp") == -1
+    first_ms = world.now_ms
+    send(world, 2)
+    assert ask(world, code, header, "timestamp") == first_ms
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "boundary", "found"),
+    [
+        (-50, None, 0),
+        (100, None, 1),
+        (150, "LOWER", 2),
+        (150, "UPPER", 1),
+        (150, "upper", 1),
+        (150, "sideways", 2),
+        (10_000, "LOWER", 3),
+    ],
+)
+def test_offset_by_time(world: Any, after_ms: int, boundary: str | None, found: int) -> None:
+    begin_ms = world.now_ms
+    send(world, 3)
+    header = SearchOffsetRequest("T", 0, begin_ms + after_ms, boundary)
+    assert ask(world, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header) == found

@@ -1,0 +1,197 @@
+"""What name servers are told, when, and what a dead one costs."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from turbopump.broker.config import load_config
+from turbopump.broker.registration import MAX_WAIT_MS, NameServerState, Registration, Work
+from turbopump.broker.topics import TopicTable
+from turbopump.engine.config_files import ConfigFiles
+from turbopump.engine.files import RealFiles
+from turbopump.net.wire.command import Command
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.routes import RegisterBrokerRequest
+from turbopump.net.wire.register import RegisterBrokerBody, body_crc32
+from turbopump.net.wire.topics import TopicConfig
+
+
+@pytest.fixture
+def server() -> NameServerState:
+    return NameServerState("127.0.0.1:9876", 30_000, single=True)
+
+
+def register(server: NameServerState, now_ms: int, ok: bool = True) -> Work | None:
+    """One round: take what is due and have it answered."""
+    work = server.take(now_ms)
+    if work is not None:
+        server.answered(work, ok, now_ms)
+    return work
+
+
+def test_full_at_start_and_every_period(server: NameServerState) -> None:
+    assert register(server, 1_000) == Work(True, [])
+    assert register(server, 30_999) is None
+    assert register(server, 31_000) == Work(True, [])
+
+
+def test_one_request_at_a_time(server: NameServerState) -> None:
+    work = server.take(0)
+    assert work is not None
+    server.changed(["T"], 10)
+    assert server.take(20) is None
+    server.answered(work, True, 30)
+    assert server.take(30) == Work(False, ["T"])
+
+
+def test_changed_topic_goes_alone_once_the_broker_is_known(server: NameServerState) -> None:
+    register(server, 0)
+    told = server.changed(["T"], 100)
+    server.changed(["T", "U"], 100)
+    work = server.take(100)
+    assert work == Work(False, ["T", "U"])
+    assert not told.done
+    server.answered(work, True, 120)
+    assert told.done
+
+
+def test_before_the_first_success_everything_is_sent(server: NameServerState) -> None:
+    work = server.take(0)
+    assert work is not None
+    server.answered(work, False, 0)
+    server.changed(["T"], 100)
+    assert server.take(100) is None  # it failed just now: the retry comes at 500
+    assert server.take(500) == Work(True, ["T"])
+
+
+def test_restarted_name_server_gets_everything_at_once(server: NameServerState) -> None:
+    register(server, 0)
+    told = server.changed(["T"], 100)
+    assert register(server, 100, ok=False) == Work(False, ["T"])
+    assert not told.done
+    assert register(server, 110) == Work(True, [])
+    assert told.done
+
+
+def test_failures_back_off_to_the_period(server: NameServerState) -> None:
+    now_ms, times = 0, []
+    for _ in range(9):
+        while register(server, now_ms, ok=False) is None:
+            now_ms += 100
+        times.append(now_ms)
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    assert gaps == [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]
+
+
+def test_dead_name_server_is_not_waited_for(server: NameServerState) -> None:
+    register(server, 0, ok=False)
+    assert server.changed(["T"], 100).done
+
+
+def test_silent_name_server_is_waited_for_a_while(server: NameServerState) -> None:
+    register(server, 0)
+    told = server.changed(["T"], 100)
+    assert server.take(100) is not None  # never answered
+    late = server.changed(["U"], 200)
+    server.take(100 + MAX_WAIT_MS)
+    assert told.done
+    assert not late.done
+    server.take(200 + MAX_WAIT_MS)
+    assert late.done
+
+
+def test_many_changes_are_one_full_registration(server: NameServerState) -> None:
+    register(server, 0)
+    server.changed([f"T{number}" for number in range(100)], 100)
+    work = server.take(100)
+    assert work is not None
+    assert work.full
+
+
+def test_no_topic_named_means_all(server: NameServerState) -> None:
+    register(server, 0)
+    server.changed([], 100)
+    assert server.take(100) == Work(True, [])
+
+
+def make(tmp_path: Path, properties: str = "") -> tuple[Registration, TopicTable]:
+    """A registration at two name servers and its topics."""
+    config, _ = load_config(f"namesrvAddr=127.0.0.1:1;127.0.0.1:2\n{properties}")
+    topics = TopicTable(config, ConfigFiles(RealFiles(), str(tmp_path)))
+    topics.add_boot_topics(1)
+    topics.put(TopicConfig("T", perm=6), 2)
+    return Registration(config, topics, "127.0.0.1:10911"), topics
+
+
+def parse(request: Command) -> tuple[RegisterBrokerRequest, RegisterBrokerBody]:
+    assert isinstance(request.body, bytes)
+    header = read_header(RegisterBrokerRequest, request.fields)
+    assert header.body_crc32 == body_crc32(request.body)
+    return header, RegisterBrokerBody.decode(request.body)
+
+
+def test_full_request_has_every_topic(tmp_path: Path) -> None:
+    registration, topics = make(tmp_path)
+    header, body = parse(registration.request(Work(True, [])))
+    assert header.broker_addr == "127.0.0.1:10911"
+    assert header.ha_server_addr == "127.0.0.1:10912"
+    assert (header.cluster_name, header.broker_name, header.broker_id) == (
+        "DefaultCluster",
+        "broker-a",
+        0,
+    )
+    assert body.topics.topic_config_table == topics.all()
+    assert body.topics.data_version == topics.data_version
+    assert len(body.topics.topic_config_table) >= 2
+
+
+def test_single_request_has_the_changed_topic(tmp_path: Path) -> None:
+    registration, _ = make(tmp_path)
+    _, body = parse(registration.request(Work(False, ["T"])))
+    assert list(body.topics.topic_config_table) == ["T"]
+
+
+def test_deleted_topic_makes_the_request_full(tmp_path: Path) -> None:
+    registration, topics = make(tmp_path)
+    topics.delete("T", 3)
+    _, body = parse(registration.request(Work(False, ["T"])))
+    assert body.topics.topic_config_table == topics.all()
+
+
+def test_permission_of_the_broker_masks_its_topics(tmp_path: Path) -> None:
+    registration, topics = make(tmp_path, "brokerPermission=4\n")
+    _, body = parse(registration.request(Work(False, ["T"])))
+    assert body.topics.topic_config_table["T"].perm == 4
+    known = topics.get("T")
+    assert known is not None
+    assert known.perm == 6
+
+
+def test_change_is_told_when_both_name_servers_know(tmp_path: Path) -> None:
+    registration, _ = make(tmp_path)
+    first, second = registration.servers
+    register(first, 0)
+    register(second, 0)
+    told = registration.changed(["T"], 100)
+    register(first, 100)
+    assert not told.done
+    register(second, 100)
+    assert told.done
+
+
+def test_without_name_servers_nobody_waits(tmp_path: Path) -> None:
+    config, _ = load_config("")
+    topics = TopicTable(config, ConfigFiles(RealFiles(), str(tmp_path)))
+    assert Registration(config, topics, "127.0.0.1:1").changed(["T"], 0).done
+
+
+def test_answer_may_name_ordered_topics(tmp_path: Path) -> None:
+    registration, topics = make(tmp_path)
+    answer = Command(0, flag=1, body=b'{"table":{"T":"broker-a:4","Gone":"broker-a:1"}}')
+    assert registration.take_answer(answer, 5)
+    known = topics.get("T")
+    assert known is not None
+    assert known.order
+    assert not registration.take_answer(Command(1, flag=1, remark="no"), 5)
+    assert registration.take_answer(Command(0, flag=1, body=b"junk"), 5)

@@ -1,0 +1,313 @@
+"""Topics, groups and offsets: rules, bounds, and files that RocketMQ reads and writes."""
+
+from pathlib import Path
+
+import pytest
+
+from turbopump.broker import groups as groups_module
+from turbopump.broker import offsets as offsets_module
+from turbopump.broker import topics as topics_module
+from turbopump.broker.config import BrokerConfig, ConfigError, load_config
+from turbopump.broker.groups import GroupTable, validate_group_name
+from turbopump.broker.offsets import OffsetTable
+from turbopump.broker.topics import TopicTable, validate_topic_name
+from turbopump.engine.config_files import ConfigFiles
+from turbopump.engine.files import RealFiles
+from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.topics import TopicConfig
+
+JAVA_OFFSETS = b"""{
+	"dataVersion":{
+		"counter":3,
+		"stateVersion":0,
+		"timestamp":1795267173310
+	},
+	"groupTopicMap":{
+		"G_lite":[
+			"Basic"
+		]
+	},
+	"offsetTable":{
+		"Basic@G_lite":{
+			0:4,
+			1:10
+		},
+		"%RETRY%G@G":{
+			0:3
+		}
+	},
+	"pullOffsetTable":{
+		"Basic@G_lite":{
+			0:5
+		}
+	}
+}"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> ConfigFiles:
+    return ConfigFiles(RealFiles(), str(tmp_path))
+
+
+def topic_table(files: ConfigFiles, properties: str = "") -> TopicTable:
+    table = TopicTable(load_config(properties)[0], files)
+    table.load()
+    table.add_boot_topics(1)
+    return table
+
+
+def group_table(files: ConfigFiles, config: BrokerConfig | None = None) -> GroupTable:
+    table = GroupTable(config or BrokerConfig(), files)
+    table.load(1)
+    return table
+
+
+def test_topics_of_the_start(files: ConfigFiles) -> None:
+    table = topic_table(files, "brokerClusterName=C\nbrokerName=b\n")
+    made = {name: (one.write_queue_nums, one.perm) for name, one in table.all().items()}
+    assert made == {
+        "SELF_TEST_TOPIC": (1, 6),
+        "TBW102": (8, 7),
+        "BenchmarkTest": (1024, 6),
+        "C": (16, 7),
+        "b": (1, 7),
+        "OFFSET_MOVED_EVENT": (1, 6),
+        "SCHEDULE_TOPIC_XXXX": (18, 6),
+        "C_REPLY_TOPIC": (1, 6),
+        "rmq_sys_REVIVE_LOG_C": (8, 6),
+        "rmq_sys_SYNC_BROKER_MEMBER_b": (1, 1),
+        "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
+    }
+    assert all(table.is_system(name) for name in made)
+    assert not table.is_system("T")
+    assert set(table.system_topics()) >= set(made)
+
+
+def test_topics_of_the_start_follow_the_configuration(files: ConfigFiles) -> None:
+    table = topic_table(
+        files,
+        "autoCreateTopicEnable=false\nclusterTopicEnable=false\ntraceTopicEnable=true\n"
+        "messageDelayLevel=1s 2s\n",
+    )
+    assert table.get("TBW102") is None
+    cluster, schedule = table.get("DefaultCluster"), table.get("SCHEDULE_TOPIC_XXXX")
+    assert cluster is not None
+    assert cluster.perm == 1
+    assert schedule is not None
+    assert schedule.write_queue_nums == 2
+    assert table.get("RMQ_SYS_TRACE_TOPIC") is not None
+
+
+def test_loading_writes_nothing(files: ConfigFiles, tmp_path: Path) -> None:
+    TopicTable(BrokerConfig(), files).load()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_topics_survive_a_restart(files: ConfigFiles) -> None:
+    table = topic_table(files)
+    version = table.data_version
+    table.put(TopicConfig("T", 3, 4, 4, order=True, attributes={"a": "b"}), 1_000)
+    assert table.data_version.counter == version.counter + 1
+    assert table.data_version.timestamp == 1_000
+    again = topic_table(files)
+    assert again.all() == table.all()
+    assert again.data_version == table.data_version
+
+
+def test_equal_topic_is_no_change(files: ConfigFiles) -> None:
+    table = topic_table(files)
+    told: list[list[str]] = []
+    table.on_change = told.append
+    table.put(TopicConfig("T"), 2)
+    version = table.data_version
+    table.put(TopicConfig("T"), 3)
+    assert table.data_version == version
+    table.put_all([TopicConfig("T", perm=4), TopicConfig("U")], 4)
+    assert table.data_version.counter == version.counter + 1
+    assert table.delete("T", 5)
+    assert not table.delete("T", 6)
+    assert told == [["T"], ["T", "U"], ["T"]]
+
+
+def test_automatic_creation_follows_the_default_topic(files: ConfigFiles) -> None:
+    table = topic_table(files)
+    made = table.create_from_default("T", "TBW102", 4, 1, 2)
+    assert made == TopicConfig("T", 4, 4, 6, topic_sys_flag=1)
+    wide = table.create_from_default("W", "TBW102", 100, 0, 2)
+    assert wide is not None
+    assert wide.write_queue_nums == 8
+    assert table.create_from_default("T", "Missing", 4, 0, 2) == made
+    assert table.create_from_default("U", "T", 4, 0, 2) is None
+    assert table.create_from_default("U", "Missing", 4, 0, 2) is None
+
+
+def test_default_topic_of_an_older_start_does_not_create(files: ConfigFiles) -> None:
+    topic_table(files)
+    table = topic_table(files, "autoCreateTopicEnable=false\n")
+    assert table.get("TBW102") is not None
+    assert table.create_from_default("T", "TBW102", 4, 0, 2) is None
+
+
+def test_tables_are_bounded(files: ConfigFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics_module, "MAX_TOPICS", 13)
+    table = topic_table(files)
+    assert table.create_internal("%RETRY%A", 1, 6, 2) is not None
+    assert table.create_internal("%RETRY%B", 1, 6, 2) is None
+    assert table.create_from_default("T", "TBW102", 4, 0, 2) is None
+    monkeypatch.setattr(groups_module, "MAX_GROUPS", 9)
+    groups = group_table(files)
+    assert groups.find("A", 2) is not None
+    assert groups.find("B", 2) is None
+    monkeypatch.setattr(offsets_module, "MAX_PAIRS", 1)
+    monkeypatch.setattr(offsets_module, "MAX_QUEUES_OF_TOPIC", 2)
+    offsets = OffsetTable(files)
+    for queue_id in range(3):
+        offsets.commit("G", "T", queue_id, QueueOffset(1), 2)
+    offsets.commit("G", "U", 0, QueueOffset(1), 2)
+    assert offsets.queues_of("G", "T") == {0: 1, 1: 1}
+    assert offsets.query("G", "U", 0) == -1
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("T", None),
+        ("%RETRY%a|b-C_1", None),
+        ("T" * 127, None),
+        ("%DLQ%" + "g" * 250, None),
+        (" ", "is blank"),
+        ("a.b", "illegal characters"),
+        ("主题", "illegal characters"),
+        ("T\n", "illegal characters"),
+        ("T" * 128, "max length: 127"),
+        ("%DLQ%" + "g" * 251, "max length: 255"),
+    ],
+)
+def test_topic_names(name: str, problem: str | None) -> None:
+    found = validate_topic_name(name)
+    assert (found is None) == (problem is None)
+    assert (problem or "") in (found or "")
+
+
+def test_group_names() -> None:
+    assert validate_group_name("g" * 120) is None
+    assert "max length: 120" in (validate_group_name("g" * 121) or "")
+    assert "illegal" in (validate_group_name("g g") or "")
+    assert "blank" in (validate_group_name("") or "")
+
+
+def test_groups_are_made_on_first_use(files: ConfigFiles) -> None:
+    table = group_table(files)
+    assert len(table.all()) == 8
+    assert table.get("G") is None
+    made = table.find("G", 5)
+    assert made == SubscriptionGroupConfig("G")
+    assert table.get("G") is made
+    assert table.find("bad name", 5) is None
+    again = group_table(files)
+    assert again.all() == table.all()
+    assert again.data_version == table.data_version
+
+
+def test_groups_are_not_made_where_that_is_off(files: ConfigFiles) -> None:
+    table = group_table(files, load_config("autoCreateSubscriptionGroup=false\n")[0])
+    assert table.find("G", 2) is None
+    assert table.find("CID_RMQ_SYS_X", 2) is not None
+
+
+def test_bans_and_deletion(files: ConfigFiles) -> None:
+    table = group_table(files)
+    table.put(SubscriptionGroupConfig("G"), 2)
+    table.set_forbidden("G", "T", 4, 3)
+    table.set_forbidden("G", "U", 4, 3)
+    table.set_forbidden("G", "U", 0, 3)
+    again = group_table(files)
+    assert (again.forbidden("G", "T"), again.forbidden("G", "U")) == (4, 0)
+    assert table.delete("G", 4)
+    assert not table.delete("G", 4)
+    assert table.forbidden("G", "T") == 0
+
+
+def test_offsets_of_a_java_broker(files: ConfigFiles, tmp_path: Path) -> None:
+    (tmp_path / "consumerOffset.json").write_bytes(JAVA_OFFSETS)
+    table = OffsetTable(files)
+    table.load()
+    assert table.queues_of("G_lite", "Basic") == {0: 4, 1: 10}
+    assert table.query("G", "%RETRY%G", 0) == 3
+    assert table.query_pull("G_lite", "Basic", 0) == 5
+    assert table.data_version.counter == 3
+    assert table.topics_of("G_lite") == ["Basic"]
+    assert table.groups_of("Basic") == ["G_lite"]
+
+
+def test_offsets_are_written_as_java_writes_them(files: ConfigFiles, tmp_path: Path) -> None:
+    (tmp_path / "consumerOffset.json").write_bytes(JAVA_OFFSETS)
+    table = OffsetTable(files)
+    table.load()
+    table.save()
+    written = (tmp_path / "consumerOffset.json").read_text()
+    assert '\t\t"Basic@G_lite":{\n\t\t\t0:4,\n\t\t\t1:10\n\t\t}' in written
+    again = OffsetTable(files)
+    again.load()
+    assert again.to_json() == table.to_json()
+
+
+def test_offsets_that_changed_are_taken_once(files: ConfigFiles) -> None:
+    table = OffsetTable(files)
+    assert table.take_changes() is None
+    table.commit("G", "T", 0, QueueOffset(1), 2)
+    assert table.take_changes() is not None
+    assert table.take_changes() is None
+    table.save_failed()
+    assert table.take_changes() is not None
+    table.commit_pull("G", "T", 0, QueueOffset(1))
+    assert table.take_changes() is not None
+
+
+def test_offsets_version_counts_commits(files: ConfigFiles) -> None:
+    table = OffsetTable(files, version_step=3)
+    for value in range(7):
+        table.commit("G", "T", 0, QueueOffset(value), 9)
+    assert table.data_version.counter == 2
+    assert table.data_version.timestamp == 9
+
+
+def test_offsets_reset_removed_and_cloned(files: ConfigFiles) -> None:
+    table = OffsetTable(files)
+    told: list[tuple[str, int]] = []
+    table.on_reset = lambda topic, queue_id: told.append((topic, queue_id))
+    table.commit("G", "T", 0, QueueOffset(9), 1)
+    table.set_reset("G", "T", 0, QueueOffset(4), 1)
+    assert told == [("T", 0)]
+    assert table.has_reset("G", "T", 0)
+    assert table.query("G", "T", 0) == 4
+    assert table.take_reset("G", "T", 0) == 4
+    assert table.take_reset("G", "T", 0) is None
+    table.clone("G", "H", "T", 2)
+    assert table.queues_of("H", "T") == {0: 4}
+    table.commit_pull("G", "T", 0, QueueOffset(4))
+    table.remove_group("G")
+    assert table.query("G", "T", 0) == -1
+    assert table.query_pull("G", "T", 0) == -1
+    table.remove_topic("T")
+    assert table.topics_of("H") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("topics.json", b'{"topicConfigTable":{"T":5}}'),
+        ("subscriptionGroup.json", b'{"subscriptionGroupTable":[1]}'),
+        ("consumerOffset.json", b'{"offsetTable":{"T@G":{"zero":1}}}'),
+    ],
+)
+def test_file_of_a_wrong_shape_is_named(
+    files: ConfigFiles, tmp_path: Path, name: str, text: bytes
+) -> None:
+    (tmp_path / name).write_bytes(text)
+    with pytest.raises(ConfigError, match=name):
+        topic_table(files)
+        group_table(files)
+        OffsetTable(files).load()

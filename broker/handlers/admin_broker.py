@@ -102,7 +102,10 @@ class ConfigRequests:
         except PropertiesError as error:
             return response(request, ResponseCode.SYSTEM_ERROR, str(error))
         self._version = self._version.next(now_ms)
-        broker.save_config()
+        try:
+            broker.save_config()
+        except OSError as error:
+            notes.append(f"taken over, but lost at a restart: {error}")
         self._add_default_topic(now_ms)
         answer = response(request, ResponseCode.SUCCESS, "; ".join(notes) or None)
         if broker.config.broker_permission == permission:

@@ -182,9 +182,10 @@ class Admin:
         beat = HeartbeatData(
             client_id, [ProducerData(name) for name in producers], list(consumers), **members
         )
-        answer = self.ask(RequestCode.HEART_BEAT, beat.encode(), peer)
         wire = peer.context["wire"]
-        assert not wire.take(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED), "overtook the answer"
+        before = len(wire.sent)
+        answer = self.ask(RequestCode.HEART_BEAT, beat.encode(), peer)
+        assert len(wire.sent) == before, "a notice overtook the answer"
         wire.flush()
         return answer
 

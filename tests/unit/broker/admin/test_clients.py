@@ -1,0 +1,257 @@
+"""Heartbeats, leaving, lists of clients and their housekeeping (remoting.md 12, 16.3)."""
+
+from typing import Any
+
+import pytest
+
+from turbopump.net.wire.command import VERSION
+
+FULL = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+KNOWN = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "false"}
+
+
+def test_a_heartbeat_registers_and_makes_the_retry_topic(admin: Any) -> None:
+    peer = admin.connect()
+    answer = admin.heartbeat(peer, "c1", admin.consumer("g", "T"), producers=("pg",))
+    assert (answer.code, answer.fields, answer.version) == (0, FULL, VERSION)
+    assert admin.notified(peer) == ["g"]
+    retry = admin.broker.topics.get("%RETRY%g")
+    assert retry is not None
+    assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
+    assert admin.broker.groups.get("g") is not None
+    assert list(admin.broker.producers.group("pg")) == [peer]
+    assert admin.json(38, consumerGroup="g") == {"consumerIdList": ["c1"]}
+
+
+def test_the_answer_goes_out_before_the_notice(admin: Any) -> None:
+    first, second = admin.connect(), admin.connect()
+    admin.heartbeat(first, "c1", admin.consumer("g", "T"))
+    admin.notified(first)
+    beat = b'{"clientID":"c2","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[]}]}'
+    assert admin.ask(34, beat, second).code == 0
+    assert admin.notified(first) == admin.notified(second) == []
+    second.context["wire"].flush()
+    assert admin.notified(first) == admin.notified(second) == ["g"]
+
+
+def test_a_second_identical_heartbeat_notifies_nobody(admin: Any) -> None:
+    peer = admin.connect()
+    for _ in range(2):
+        admin.heartbeat(peer, "c1", admin.consumer("g", "T"))
+    assert admin.notified(peer) == ["g"]
+
+
+def test_an_order_topic_makes_an_order_retry_topic(admin: Any) -> None:
+    admin.create_topic("Ordered", order=True)
+    admin.heartbeat(admin.connect(), "c1", admin.consumer("g", "Ordered"))
+    assert admin.broker.topics.get("%RETRY%g").order
+
+
+def test_a_unit_consumer_marks_its_retry_topic(admin: Any) -> None:
+    admin.heartbeat(admin.connect(), "c1", admin.consumer("g", "T", unit_mode=True))
+    assert admin.broker.topics.get("%RETRY%g").topic_sys_flag == 2
+
+
+@pytest.mark.parametrize("group", ["", "no blanks", "x" * 121])
+def test_an_impossible_group_is_passed_over(admin: Any, group: str) -> None:
+    peer = admin.connect()
+    answer = admin.heartbeat(peer, "c1", admin.consumer(group, "T"), admin.consumer("g", "T"))
+    assert answer.code == 0
+    assert admin.notified(peer) == ["g"]
+    assert admin.broker.topics.get(f"%RETRY%{group}") is None
+
+
+def test_without_automatic_creation_a_new_group_is_passed_over(make_admin: Any) -> None:
+    admin = make_admin("autoCreateSubscriptionGroup=false\n")
+    peer = admin.connect()
+    assert admin.heartbeat(peer, "c1", admin.consumer("g", "T")).code == 0
+    assert admin.ask(38, consumerGroup="g").code == 1
+
+
+def test_second_version_of_heartbeats(admin: Any) -> None:
+    peer = admin.connect()
+
+    def beat(*topics: str, mark: int, without_sub: bool = False) -> dict[str, str]:
+        answer = admin.heartbeat(
+            peer, "c1", admin.consumer("g", *topics),
+            heartbeat_fingerprint=mark, without_sub=without_sub,
+        )  # fmt: skip
+        return dict(answer.fields)
+
+    assert beat("T", mark=5) == KNOWN
+    assert beat(mark=5, without_sub=True) == KNOWN
+    assert admin.broker.consumers.find_subscription("g", "T") is not None
+    assert beat("T", "U", mark=6) == FULL
+    assert beat(mark=6, without_sub=True) == KNOWN
+    assert beat(mark=7, without_sub=True) == FULL
+    assert admin.notified(peer) == ["g", "g"]
+
+
+def test_a_restarted_broker_asks_for_the_subscriptions(admin: Any) -> None:
+    answer = admin.heartbeat(
+        admin.connect(), "c1", admin.consumer("g"), heartbeat_fingerprint=5, without_sub=True
+    )
+    assert answer.fields == FULL
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", 1),
+        (b"[]", 1),
+        (b"{", 1),
+        (b'{"clientID":"c","consumerDataSet":[1]}', 1),
+        (b"{}", 29),
+        (b'{"clientID":"' + b"c" * 256 + b'"}', 29),
+        (b'{"clientID":"c"}', 0),
+        (b'{"clientID":"c","producerDataSet":[{"groupName":""}]}', 0),
+    ],
+)
+def test_odd_heartbeats(admin: Any, body: bytes, code: int) -> None:
+    assert admin.ask(34, body, admin.connect()).code == code
+    assert admin.broker.producers.all() == {}
+
+
+def test_too_many_groups_of_one_connection_are_refused(
+    admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turbopump.broker.consumers.MAX_GROUPS_OF_PEER", 1)
+    peer = admin.connect()
+    answer = admin.heartbeat(peer, "c1", admin.consumer("g", "T"), admin.consumer("h", "T"))
+    assert answer.code == 1
+    assert "over 1 groups" in answer.remark
+    assert admin.notified(peer) == ["g"]
+
+
+def test_leaving(admin: Any) -> None:
+    first, second = admin.connect(), admin.connect()
+    for peer, name in ((first, "c1"), (second, "c2")):
+        admin.heartbeat(peer, name, admin.consumer("g", "T"), producers=("pg",))
+    admin.notified(second)
+    assert admin.ask(35, peer=first, clientID="c1", consumerGroup="g").code == 0
+    assert admin.notified(second) == ["g"]
+    assert admin.json(38, consumerGroup="g") == {"consumerIdList": ["c2"]}
+    assert admin.ask(35, peer=first, clientID="c1", producerGroup="pg").code == 0
+    assert list(admin.broker.producers.group("pg")) == [second]
+    assert admin.ask(35, peer=first, clientID="c1", consumerGroup="other").code == 0
+    assert admin.ask(35, peer=first, consumerGroup="g").code == 1
+
+
+def test_a_lost_connection_leaves_everything_and_the_rest_is_told(admin: Any) -> None:
+    first, second = admin.connect(), admin.connect()
+    for peer, name in ((first, "c1"), (second, "c2")):
+        admin.heartbeat(peer, name, admin.consumer("g", "T"), producers=("pg",))
+    admin.notified(second)
+    first.lost()
+    assert admin.notified(second) == ["g"]
+    assert admin.json(38, consumerGroup="g") == {"consumerIdList": ["c2"]}
+    assert list(admin.broker.producers.group("pg")) == [second]
+
+
+def test_silent_connections_are_closed(admin: Any) -> None:
+    from turbopump.broker.handlers.clients import housekeeping
+
+    silent, second = admin.connect(), admin.connect()
+    admin.heartbeat(silent, "c1", admin.consumer("g", "T"), producers=("pg",))
+    admin.world.now_ms += 60_000
+    admin.heartbeat(second, "c2", admin.consumer("g", "T"))
+    admin.notified(second)
+    admin.world.now_ms += 60_000
+    housekeeping(admin.broker, admin.now_ms)
+    assert not silent.context["wire"].closed
+    admin.world.now_ms += 1
+    housekeeping(admin.broker, admin.now_ms)
+    assert silent.context["wire"].closed
+    assert not second.context["wire"].closed
+    assert admin.notified(second) == ["g"]
+    assert admin.json(38, consumerGroup="g") == {"consumerIdList": ["c2"]}
+    assert admin.broker.producers.all() == {}
+
+
+def test_housekeeping_sweeps_locks_and_compensations(admin: Any) -> None:
+    from turbopump.broker.handlers.clients import housekeeping
+    from turbopump.net.wire.queues import MessageQueue
+    from turbopump.net.wire.subscription import parse_subscription
+
+    admin.broker.locks.lock("g", "c", [MessageQueue("T", "b", 0)], admin.now_ms)
+    admin.broker.consumers.compensate("g", "T", parse_subscription("T", "*"), admin.now_ms)
+    housekeeping(admin.broker, admin.now_ms + 600_001)
+    assert len(admin.broker.locks) == 0
+    assert admin.broker.consumers.find_subscription("g", "T") is None
+
+
+@pytest.mark.parametrize("how", ["broker", "group", "broadcasting"])
+def test_no_notices_where_they_are_switched_off(make_admin: Any, how: str) -> None:
+    off = how == "broker"
+    admin = make_admin("notifyConsumerIdsChangedEnable=false\n" if off else "")
+    if how == "group":
+        body = {"groupName": "g", "notifyConsumerIdsChangedEnable": False}
+        assert admin.ask(200, body).code == 0
+    model = "BROADCASTING" if how == "broadcasting" else "CLUSTERING"
+    peer = admin.connect()
+    admin.heartbeat(peer, "c1", admin.consumer("g", "T", message_model=model))
+    assert admin.notified(peer) == []
+
+
+def test_an_empty_group_is_an_error_not_an_empty_list(admin: Any) -> None:
+    answer = admin.ask(38, consumerGroup="nobody")
+    assert (answer.code, answer.remark) == (1, "no consumer for this group, nobody")
+    assert admin.ask(38).code == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "remark"),
+    [
+        ("TAG", 0, None),
+        ("SQL92", 1, "The broker does not support consumer to filter message by SQL92"),
+    ],
+)
+def test_check_client_config(admin: Any, kind: str, code: int, remark: str | None) -> None:
+    data = {"topic": "T", "subString": "a > 1", "expressionType": kind}
+    answer = admin.ask(46, {"clientId": "c", "group": "g", "subscriptionData": data})
+    assert (answer.code, answer.remark) == (code, remark)
+    assert admin.ask(46, {"clientId": "c"}).code == 1
+
+
+def test_the_connections_of_a_group(admin: Any) -> None:
+    peer = admin.connect(version=355, language="GO")
+    entry = admin.consumer("g", "T:A", consume_type="CONSUME_ACTIVELY", sub_version=3)
+    admin.heartbeat(peer, "c1", entry)
+    assert admin.json(203, consumerGroup="g") == {
+        "connectionSet": [
+            {"clientAddr": peer.address, "clientId": "c1", "language": "GO", "version": 355}
+        ],
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "consumeType": "CONSUME_ACTIVELY",
+        "messageModel": "CLUSTERING",
+        "subscriptionTable": {
+            "T": {
+                "classFilterMode": False, "codeSet": [65], "expressionType": "TAG",
+                "subString": "A", "subVersion": 3, "tagsSet": ["A"], "topic": "T",
+            }
+        },
+    }  # fmt: skip
+    answer = admin.ask(203, consumerGroup="h")
+    assert (answer.code, answer.remark) == (206, "the consumer group[h] not online")
+
+
+def test_the_connections_of_producers(admin: Any) -> None:
+    peer = admin.connect()
+    admin.heartbeat(peer, "p1", producers=("pg", "other"))
+    line = {"clientId": "p1", "language": "JAVA", "version": VERSION}
+    assert admin.json(204, producerGroup="pg") == {
+        "connectionSet": [{"clientAddr": peer.address, **line}]
+    }
+    answer = admin.ask(204, producerGroup="nobody")
+    assert (answer.code, answer.remark) == (1, "the producer group[nobody] not exist")
+    info = {**line, "lastUpdateTimestamp": admin.now_ms, "remoteIP": f"/{peer.address}"}
+    assert admin.json(328) == {"data": {"pg": [info], "other": [info]}}
+
+
+def test_request_modes(admin: Any) -> None:
+    assert admin.json(402) == {"messageRequestModeMap": {}}
+    body = {"consumerGroup": "g", "mode": "PULL", "popShareQueueNum": 0, "topic": "T"}
+    assert admin.ask(401, body).code == 0
+    assert admin.ask(401, {**body, "mode": "POP"}).code == 3
+    assert admin.ask(401, {**body, "topic": "%RETRY%g"}).code == 16
+    assert admin.ask(400, {"topic": "T"}).code == 3

@@ -6,6 +6,7 @@ Run as a process by bench_round_trips.py; prints its port. No codec, no store, n
 import asyncio
 import struct
 import sys
+from typing import cast
 
 import uvloop
 
@@ -21,8 +22,8 @@ class Echo(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports do not derive from asyncio.Transport.
+        self._transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view[self._filled :]

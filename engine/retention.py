@@ -61,7 +61,7 @@ class Retention:
         self._last_ms = now_ms
         if self._lane.busy:
             return
-        used = self._used_percent()
+        used = self.used_percent()
         config = self._config
         warning = _clamp(config.disk_space_warning_level_ratio, *WARNING_RANGE)
         force = _clamp(config.disk_space_clean_forcibly_ratio, *FORCE_RANGE)
@@ -144,7 +144,7 @@ class Retention:
 
         self._lane.submit(work, done)
 
-    def _used_percent(self) -> float:
+    def used_percent(self) -> float:
         """The fuller one of the disks that hold log and queues."""
         used = 0.0
         for path in {self._config.log_folder, self._config.root}:

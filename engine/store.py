@@ -291,6 +291,10 @@ class Store:
         """Up to `count` queue units from `queue_offset` on."""
         return self._lookup.units(topic, queue_id, queue_offset, count)
 
+    def disk_used_ratio(self) -> float:
+        """How full the disk of log and queues is, 0 to 1; the fuller one if they are two."""
+        return self._retention.used_percent() / 100
+
     def in_memory(self, log_offset: int) -> bool:
         """Whether a record is so near the end of the log that it is likely in memory."""
         return self._lookup.in_memory(log_offset)

@@ -289,33 +289,23 @@ def _magics_in(chunk: bytes) -> Iterator[int]:
 
 def walk_queue(file: StoreFile, region: Region) -> Iterator[QueueLine]:
     """The units of one consume queue file up to the first byte that was never written."""
-    end = region.size - region.size % UNIT_SIZE
-    yield from _odd_length(file, region, UNIT_SIZE)
-    for position in range(0, end, UNIT_SIZE):
+
+    def read(position: int) -> Unit | str | None:
         log_offset, size, tags_code = get_unit(region, position)
-        if size == 0 and log_offset == 0 and tags_code == 0:
-            if region.is_zero(position, end - position):
-                return
-            yield Damage(file.path, position, "unit of zeros before written units")
-        elif size == BLANK_UNIT_SIZE and log_offset == 0:
-            continue
-        elif size <= 0 or log_offset < 0:
-            yield Damage(file.path, position, f"unit with log offset {log_offset} size {size}")
-        else:
-            index = (file.base + position) // UNIT_SIZE
-            yield Unit(index, LogOffset(log_offset), size, tags_code)
+        if size == BLANK_UNIT_SIZE and log_offset == 0:
+            return None
+        if size <= 0 or log_offset < 0:
+            return f"no unit: log offset {log_offset}, size {size}"
+        index = (file.base + position) // UNIT_SIZE
+        return Unit(index, LogOffset(log_offset), size, tags_code)
+
+    return _walk_units(file, region, UNIT_SIZE, read)
 
 
 def walk_batch_queue(file: StoreFile, region: Region) -> Iterator[QueueLine]:
     """The units of one batch consume queue file (topics with queue.type=BatchCQ)."""
-    end = region.size - region.size % BATCH_UNIT_SIZE
-    yield from _odd_length(file, region, BATCH_UNIT_SIZE)
-    for position in range(0, end, BATCH_UNIT_SIZE):
-        if region.is_zero(position, BATCH_UNIT_SIZE):
-            if region.is_zero(position, end - position):
-                return
-            yield Damage(file.path, position, "unit of zeros before written units")
-            continue
+
+    def read(position: int) -> BatchUnit | str:
         unit = BatchUnit(
             (file.base + position) // BATCH_UNIT_SIZE,
             LogOffset(region.get_i64(position)),
@@ -328,10 +318,41 @@ def walk_batch_queue(file: StoreFile, region: Region) -> Iterator[QueueLine]:
             region.get_i32(position + 42),
         )
         if unit.log_offset < 0 or unit.size <= 0 or unit.base_queue_offset < 0 or unit.count <= 0:
-            reason = f"unit with log offset {unit.log_offset} size {unit.size} count {unit.count}"
-            yield Damage(file.path, position, reason)
-        else:
+            return f"no unit: log offset {unit.log_offset}, size {unit.size}, count {unit.count}"
+        return unit
+
+    return _walk_units(file, region, BATCH_UNIT_SIZE, read)
+
+
+def _walk_units(
+    file: StoreFile,
+    region: Region,
+    unit_size: int,
+    read: Callable[[int], Unit | BatchUnit | str | None],
+) -> Iterator[QueueLine]:
+    """Units of fixed size; `read` returns a unit, None for one to skip, or what is wrong.
+
+    A run of wrong units is one damage: a file that is none of ours must not become a flood.
+    """
+    end = region.size - region.size % unit_size
+    start, reason, wrong = 0, "", 0
+    for position in range(0, end, unit_size):
+        unit = read(position)
+        if isinstance(unit, str):
+            if not wrong and region.is_zero(position, end - position):
+                break
+            start, reason = (start, reason) if wrong else (position, unit)
+            wrong += 1
+            continue
+        if wrong:
+            yield Damage(file.path, start, f"{reason} ({wrong} of this kind)")
+            wrong = 0
+        if unit is not None:
             yield unit
+    if wrong:
+        yield Damage(file.path, start, f"{reason} ({wrong} of this kind)")
+    if end < region.size:
+        yield Damage(file.path, end, f"length {region.size} is not a multiple of {unit_size}")
 
 
 def walk_queue_extension(file: StoreFile, region: Region) -> Iterator[QueueLine]:
@@ -357,12 +378,6 @@ def walk_queue_extension(file: StoreFile, region: Region) -> Iterator[QueueLine]
             region.read(position + EXT_HEAD_SIZE, bitmap_size),
         )
         position += size
-
-
-def _odd_length(file: StoreFile, region: Region, unit_size: int) -> Iterator[Damage]:
-    if region.size % unit_size:
-        reason = f"length {region.size} is not a multiple of {unit_size}"
-        yield Damage(file.path, region.size - region.size % unit_size, reason)
 
 
 def read_index_head(region: Region, slots: int | None = None) -> IndexHead:

@@ -4,7 +4,7 @@ Owns the folder layout of store.md 1 as a reader needs it. It must never open a 
 Called by inspect.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,8 @@ from turbopump.engine.files import RealFiles
 from turbopump.engine.inspect import StoreFile
 from turbopump.pyx.region import Region
 
+QUEUE_NAME_DIGITS = 20
+INDEX_NAME_DIGITS = 17
 QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 
 
@@ -42,12 +44,12 @@ def open_readonly(path: str) -> Iterator[Region]:
 
 def log_files(path: Path) -> list[StoreFile]:
     """The files of a commit log in order: of a store, a commitlog folder, or one file."""
-    return _store_files(path, "commitlog", "a commit log")
+    return _store_files(path, "commitlog", QUEUE_NAME_DIGITS)
 
 
 def index_files(path: Path) -> list[StoreFile]:
     """The index files in order of their creation."""
-    return _store_files(path, "index", "an index")
+    return _store_files(path, "index", INDEX_NAME_DIGITS)
 
 
 def queue_files(path: Path) -> list[QueueFile]:
@@ -55,10 +57,11 @@ def queue_files(path: Path) -> list[QueueFile]:
     _must_exist(path)
     if path.is_file():
         return [_queue_file(path)]
-    kinds = [path / name for name in QUEUE_FOLDERS if (path / name).is_dir()] or [path]
-    found = [_queue_file(file) for kind in kinds for file in _files_below(kind)]
+    store = _store(path, *QUEUE_FOLDERS)
+    kinds = [store / name for name in QUEUE_FOLDERS if (store / name).is_dir()] or [path]
+    found = [_queue_file(file) for kind in kinds for file in _numbered(kind.rglob("*"))]
     if not found:
-        raise UserError(f"{path} is no consume queue: there are no files named by 20 digits")
+        raise UserError(f"{path}: no file named by {QUEUE_NAME_DIGITS} digits is below it")
     return sorted(found, key=_place)
 
 
@@ -66,19 +69,32 @@ def _place(one: QueueFile) -> tuple[int, str, int, int]:
     return QUEUE_FOLDERS.index(one.kind), one.topic, one.queue_id, one.file.base
 
 
-def _store_files(path: Path, folder: str, what: str) -> list[StoreFile]:
+def _store_files(path: Path, folder: str, digits: int) -> list[StoreFile]:
     _must_exist(path)
     if path.is_file():
         return [_store_file(path)]
-    place = path / folder if (path / folder).is_dir() else path
-    files = sorted(file for file in place.iterdir() if file.is_file() and file.name.isdecimal())
+    store = _store(path, folder)
+    place = store / folder if (store / folder).is_dir() else path
+    files = sorted(_numbered(place.iterdir(), digits))
     if not files:
-        raise UserError(f"{path} is no folder of {what}: there are no files named by digits")
+        raise UserError(f"{place}: no file named by {digits} digits is in it")
     return [_store_file(file) for file in files]
 
 
-def _files_below(folder: Path) -> list[Path]:
-    return [file for file in folder.rglob("*") if file.is_file() and file.name.isdecimal()]
+def _store(path: Path, *folders: str) -> Path:
+    """The store a folder is, or the only one in it: `turbopump up` keeps a store for a broker."""
+    if any((path / folder).is_dir() for folder in folders):
+        return path
+    stores = sorted({below.parent for folder in folders for below in path.glob(f"*/{folder}")})
+    if len(stores) > 1:
+        names = ", ".join(str(store) for store in stores)
+        raise UserError(f"{path} holds several stores, say which: {names}")
+    return stores[0] if stores else path
+
+
+def _numbered(files: Iterable[Path], digits: int = QUEUE_NAME_DIGITS) -> list[Path]:
+    named = (file for file in files if file.name.isdecimal() and len(file.name) == digits)
+    return [file for file in named if file.is_file()]
 
 
 def _queue_file(path: Path) -> QueueFile:

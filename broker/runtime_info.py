@@ -89,7 +89,9 @@ def _of_store(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     first = store.record(LogOffset(store.min_log_offset))
     earliest_ms = first.store_timestamp_ms if first else now_ms
     ratio = f"{store.disk_used_ratio():.2f}"
+    space, free = store.disk_space()
     return {
+        "commitLogDirCapacity": f"Total : {size_text(space)}, Free : {size_text(free)}.",
         "commitLogDiskRatio": ratio,
         f"commitLogDiskRatio_{store.config.log_folder}": ratio,
         "commitLogMaxOffset": str(store.max_log_offset),

@@ -84,6 +84,9 @@ class Files(Protocol):
     def used_ratio(self, path: str) -> float:
         """The used part (0.0 to 1.0) of the disk that holds the path."""
 
+    def disk_space(self, path: str) -> tuple[int, int]:
+        """(all, free) bytes of the disk that holds the path."""
+
     def lock(self, path: str, content: bytes) -> FileLock:
         """Lock byte 0 of the file and write the content; BlockingIOError if somebody has it."""
 
@@ -238,6 +241,10 @@ class RealFiles:
         free = status.f_bavail
         used = status.f_blocks - status.f_bfree
         return used / (used + free) if used + free else 0.0
+
+    def disk_space(self, path: str) -> tuple[int, int]:
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
 
     def lock(self, path: str, content: bytes) -> FileLock:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

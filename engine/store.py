@@ -295,6 +295,10 @@ class Store:
         """How full the disk of log and queues is, 0 to 1; the fuller one if they are two."""
         return self._retention.used_percent() / 100
 
+    def disk_space(self) -> tuple[int, int]:
+        """(all, free) bytes of the disk that holds the log."""
+        return self._files.disk_space(self.config.log_folder)
+
     def in_memory(self, log_offset: int) -> bool:
         """Whether a record is so near the end of the log that it is likely in memory."""
         return self._lookup.in_memory(log_offset)

@@ -250,6 +250,9 @@ class SimDisk:
     def used_ratio(self, path: str) -> float:
         return self.used
 
+    def disk_space(self, path: str) -> tuple[int, int]:
+        return 1 << 40, int((1 - self.used) * (1 << 40))
+
     def lock(self, path: str, content: bytes) -> SimLock:
         if path in self._locks:
             raise BlockingIOError(errno.EAGAIN, "locked", path)

@@ -1,0 +1,311 @@
+"""Server and client over the loopback interface: calls both ways, and what ends them."""
+
+import asyncio
+
+import pytest
+
+from turbopump.engine.later import Later
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.errors import (
+    CallTimeout,
+    ConnectError,
+    ConnectionClosed,
+    RemotingError,
+    TooManyCalls,
+)
+from turbopump.net.transport.options import ClientOptions, ServerOptions
+from turbopump.net.wire.command import FRAME_MAX, Codec, Command, new_request, response
+
+ECHO, HOLD, FAIL, BACK = 10, 11, 12, 13
+
+
+def test_echo(run, serve, connect) -> None:
+    async def main() -> None:
+        async with serve() as served, connect() as client:
+            answer = await client.call(
+                served.address, new_request(ECHO, body=b"x", fields={"k": "中"}), 5000
+            )
+            assert (answer.code, answer.body, answer.fields) == (0, b"x", {"k": "中"})
+            (peer,) = served.server.peers
+            assert (peer.language, peer.version) == ("PYTHON", 513)
+            assert peer.address.startswith("127.0.0.1:")
+            assert peer.host[:4] == bytes([127, 0, 0, 1])
+
+    run(main())
+
+
+def test_sizes_and_many_at_once(run, serve, connect) -> None:
+    async def main() -> None:
+        async with serve() as served, connect() as client:
+
+            async def one(size: int) -> None:
+                body = size.to_bytes(4, "big") * (size // 4 + 1)
+                request = new_request(ECHO, body=body)
+                assert (await client.call(served.address, request, 10_000)).body == body
+
+            sizes = [0, 1, 2047, 2048, 2049, 100_000, 262_144, 4 << 20, 16_000_000]
+            for size in sizes:
+                await one(size)
+            await asyncio.gather(*(one(size) for size in sizes[:-1] * 5), *map(one, range(1000)))
+            assert len(served.server.peers) == 1
+            assert served.hub.area.in_use == 0
+
+    run(main())
+
+
+def test_dispatch_level_answers(run, serve, connect) -> None:
+    async def main() -> None:
+        async with serve() as served, connect() as client:
+            answer = await client.call(served.address, new_request(9999), 5000)
+            assert (answer.code, answer.remark) == (3, " request type 9999 not supported")
+            answer = await client.call(served.address, new_request(FAIL), 5000)
+            assert (answer.code, answer.remark) == (1, "RuntimeError: broken")
+
+    run(main())
+
+
+def test_oneway_requests_are_never_answered(run, serve, talk) -> None:
+    async def main() -> None:
+        async with serve() as served, talk(served.port) as raw:
+            for code in (9999, FAIL, HOLD, ECHO):
+                raw.send(new_request(code, oneway=True))
+            raw.send(Command(ECHO, opaque=77))
+            assert (await raw.answer()).opaque == 77
+            served.release()
+            raw.send(Command(ECHO, opaque=78))
+            assert (await raw.answer()).opaque == 78
+
+    run(main())
+
+
+def test_binary_requests_are_answered_in_json(run, serve, talk) -> None:
+    async def main() -> None:
+        async with serve() as served, talk(served.port) as raw:
+            raw.send(Command(ECHO, opaque=1, body=b"b", codec=Codec.ROCKETMQ))
+            answer = await raw.answer()
+            assert (answer.codec, answer.body) == (Codec.JSON, b"b")
+
+    run(main())
+
+
+def test_late_answers_in_any_order(run, serve, talk) -> None:
+    async def main() -> None:
+        async with serve() as served, talk(served.port) as raw:
+            raw.send(Command(HOLD, opaque=1), Command(HOLD, opaque=2), Command(ECHO, opaque=3))
+            assert (await raw.answer()).opaque == 3
+            assert served.hub.in_flight == 2
+            for request, later in reversed(served.held):
+                later.resolve(response(request, 0))
+            assert [(await raw.answer()).opaque for _ in range(2)] == [2, 1]
+            assert served.hub.in_flight == 0
+            raw.send(Command(HOLD, opaque=4), Command(ECHO, opaque=5))
+            await raw.answer()
+            served.held[-1][1].resolve(None)
+            raw.send(Command(ECHO, opaque=6))
+            assert (await raw.answer()).opaque == 6
+            assert served.hub.in_flight == 0
+
+    run(main())
+
+
+def test_answers_to_a_lost_peer_are_dropped(run, serve, talk) -> None:
+    async def main() -> None:
+        async with serve() as served:
+            async with talk(served.port) as raw:
+                raw.send(Command(HOLD, opaque=1))
+                await served.until(lambda: len(served.held) == 1)
+            await served.until(lambda: not served.server.peers)
+            assert served.hub.in_flight == 0
+            served.release(b"too late")
+            await served.alive()
+
+    run(main())
+
+
+def test_servers_call_clients_on_the_same_connection(run, serve, connect) -> None:
+    async def main() -> None:
+        seen = []
+        handlers = Dispatcher()
+
+        def running_info(request: Command, peer, now_ms: int) -> Command:
+            seen.append((peer.address, now_ms))
+            return response(request, 0, body=b"info")
+
+        handlers.add(307, running_info)
+        handlers.add(40, lambda request, *_: seen.append(request.fields["g"]))
+        async with serve() as served, connect(handlers) as client:
+
+            def back(request: Command, peer, _now_ms: int) -> Later[Command | None]:
+                peer.notify(new_request(40, fields={"g": "group"}))
+                asked = peer.call(new_request(307), 5000)
+                return asked.map(lambda got: response(request, 0, body=got.body if got else b""))
+
+            served.table.add(BACK, back)
+            answer = await client.call(served.address, new_request(BACK), 5000)
+            assert answer.body == b"info"
+            assert seen == ["group", (served.address, 7)]
+            (peer,) = served.server.peers
+            asked = peer.call(new_request(309), 5000)
+            await served.until(lambda: asked.done)
+            assert asked.value.code == 3
+
+    run(main())
+
+
+def test_calls_of_a_server_time_out_or_end_with_the_connection(run, serve, talk) -> None:
+    async def main() -> None:
+        async with serve() as served:
+            async with talk(served.port) as raw:
+                raw.send(Command(ECHO))
+                await raw.answer()
+                (peer,) = served.server.peers
+                slow, lost = peer.call(new_request(307), 30), peer.call(new_request(307), 60_000)
+                await served.until(lambda: slow.done)
+                assert slow.value is None and not lost.done
+            await served.until(lambda: lost.done)
+            assert lost.value is None and peer.closed
+
+    run(main())
+
+
+def test_a_notice_does_not_overtake_the_answer(run, serve, talk) -> None:
+    async def main() -> None:
+        async with serve() as served, talk(served.port) as raw:
+
+            def heartbeat(request: Command, peer, _now_ms: int) -> Command:
+                peer.after_answers(lambda: peer.notify(new_request(40)))
+                return response(request, 0)
+
+            served.table.add(34, heartbeat)
+            raw.send(Command(34, opaque=5), Command(34, opaque=6))
+            codes = [(await raw.answer()).code for _ in range(4)]
+            assert codes == [0, 0, 40, 40]
+
+    run(main())
+
+
+def test_calls_of_a_client_time_out_and_fail(run, serve, connect) -> None:
+    async def main() -> None:
+        async with serve() as served, connect() as client:
+            with pytest.raises(CallTimeout):
+                await client.call(served.address, new_request(HOLD), 50)
+            served.release()
+            waiting = asyncio.ensure_future(client.call(served.address, new_request(HOLD), 9000))
+            await served.until(lambda: bool(served.held))
+            (peer,) = served.server.peers
+            peer.close()
+            with pytest.raises(ConnectionClosed):
+                await waiting
+            # The next call opens a connection of its own.
+            answer = await client.call(served.address, new_request(ECHO, body=b"again"), 5000)
+            assert answer.body == b"again"
+            with pytest.raises(RemotingError, match="limit"):
+                await client.call(served.address, new_request(ECHO, body=bytes(FRAME_MAX)), 5000)
+
+    run(main())
+
+
+def test_servers_that_cannot_be_reached(run, serve, connect) -> None:
+    async def main() -> None:
+        async with serve() as served:
+            address = served.address
+        async with connect() as client:
+            for bad in (address, "127.0.0.1", "no.such.host.invalid:1"):
+                with pytest.raises(ConnectError, match="cannot be reached"):
+                    await client.call(bad, new_request(ECHO), 5000)
+        with pytest.raises(ConnectionClosed):
+            await client.call(address, new_request(ECHO), 5000)
+
+    run(main())
+
+
+def test_waiting_calls_are_bounded_and_fail_at_close(run, serve, connect) -> None:
+    async def main() -> None:
+        async with serve() as served:
+            async with connect(None, ClientOptions(max_in_flight=2)) as client:
+                waiting = [
+                    asyncio.ensure_future(client.call(served.address, new_request(HOLD), 9000))
+                    for _ in range(2)
+                ]
+                await served.until(lambda: len(served.held) == 2)
+                with pytest.raises(TooManyCalls):
+                    await client.call(served.address, new_request(HOLD), 9000)
+            for one in waiting:
+                with pytest.raises(ConnectionClosed):
+                    await one
+
+    run(main())
+
+
+def test_notices_of_a_client(run, serve, connect) -> None:
+    async def main() -> None:
+        async with serve() as served, connect() as client:
+            await client.notify(served.address, new_request(ECHO, body=b"one-way"))
+            await served.until(lambda: bool(served.seen))
+            assert served.seen[0].is_oneway
+            with pytest.raises(RemotingError, match="limit"):
+                await client.notify(served.address, new_request(ECHO, body=bytes(FRAME_MAX)))
+
+    run(main())
+
+
+def test_a_stopping_server_says_go_away_and_finishes_what_it_holds(run, serve, talk) -> None:
+    async def main() -> None:
+        async with serve(ServerOptions(stop_grace_ms=10_000)) as served, talk(served.port) as raw:
+            raw.send(Command(HOLD, opaque=1))
+            await served.until(lambda: bool(served.held))
+            stopping = asyncio.ensure_future(served.server.stop())
+            await asyncio.sleep(0)
+            raw.send(Command(ECHO, opaque=2, version=476), Command(ECHO, opaque=3, version=475))
+            answer = await raw.answer()
+            assert (answer.code, answer.opaque, answer.remark) == (1500, 2, "please go away")
+            assert (await raw.answer()).code == 0
+            served.release(b"held")
+            assert (await raw.answer()).body == b"held"
+            assert await raw.closed() == b""
+            await stopping
+
+    run(main())
+
+
+def test_a_client_told_to_go_away_sends_once_more_on_a_new_connection(run, serve, connect) -> None:
+    async def main() -> None:
+        async with serve() as served, connect() as client:
+            told = []
+
+            def once(request: Command, peer, _now_ms: int) -> Command:
+                told.append(peer)
+                return response(request, 1500 if len(told) == 1 else 0)
+
+            served.table.add(BACK, once)
+            assert (await client.call(served.address, new_request(BACK), 5000)).code == 0
+            assert told[0] is not told[1]
+            await served.until(lambda: len(served.server.peers) == 1)
+
+    run(main())
+
+
+def test_several_ports_share_their_peers(run, serve, talk) -> None:
+    async def main() -> None:
+        async with serve() as served:
+            vip = await served.server.start("127.0.0.1", 0)
+            async with talk(served.port) as one, talk(vip) as other:
+                for raw in (one, other):
+                    raw.send(Command(ECHO, opaque=1))
+                    assert (await raw.answer()).code == 0
+                assert len(served.server.peers) == 2
+            with pytest.raises(OSError):
+                await served.server.start("127.0.0.1", vip)
+
+    run(main())
+
+
+def test_an_answer_that_cannot_be_encoded_is_answered_1(run, serve, connect) -> None:
+    async def main() -> None:
+        async with serve() as served, connect() as client:
+            served.table.add(BACK, lambda request, *_: response(request, 0, body=bytes(FRAME_MAX)))
+            answer = await client.call(served.address, new_request(BACK), 5000)
+            assert answer.code == 1
+            assert "limit" in answer.remark
+
+    run(main())

@@ -294,9 +294,19 @@ class Lookup:
         if low >= high:
             return low
         per_file = queue.segments.file_size // QUEUE_UNIT_SIZE
-        start = low // per_file * per_file
-        while start + per_file < high and self._time_at(queue, start + per_file - 1) < timestamp_ms:
-            start += per_file
+        starts = range(low // per_file * per_file, high, per_file)
+        if boundary == Boundary.LOWER:
+            # The first file whose last unit is late enough, else the last file.
+            def late(start: int) -> bool:
+                return self._time_at(queue, min(start + per_file, high) - 1) >= timestamp_ms
+
+            start = next(filter(late, starts), starts[-1])
+        else:
+            # The last file whose first unit is early enough, else the first file.
+            def early(start: int) -> bool:
+                return self._time_at(queue, max(start, low)) <= timestamp_ms
+
+            start = next(filter(early, reversed(starts)), starts[0])
         first = max(low, start)
         last = min(high, start + per_file) - 1
         if self._time_at(queue, last) < timestamp_ms:
@@ -317,17 +327,17 @@ class Lookup:
     def _search_batch(
         self, queue: BatchQueue, timestamp_ms: int, boundary: Boundary
     ) -> QueueOffset:
-        units = self._batches.units(queue, queue.min_offset, max(1, queue.max_offset))
-        times = [self._time_of(unit.log_offset, unit.size) for unit in units]
-        if boundary == Boundary.LOWER:
-            for unit, time_ms in zip(units, times, strict=True):
-                if time_ms >= timestamp_ms:
-                    return unit.queue_offset
-            return queue.max_offset
+        """LOWER: the first unit not older than the time, else the last. UPPER: the last not newer,
+        else the first (BatchConsumeQueue.getOffsetInQueueByTime, without its slip of taking the
+        next unit where that is the last one)."""
         found = queue.min_offset
-        for unit, time_ms in zip(units, times, strict=True):
-            if time_ms <= timestamp_ms:
-                found = unit.queue_offset
+        for unit in self._batches.units(queue, queue.min_offset, max(1, queue.max_offset)):
+            time_ms = self._time_of(unit.log_offset, unit.size)
+            if boundary == Boundary.UPPER and time_ms > timestamp_ms:
+                break
+            found = unit.queue_offset
+            if boundary == Boundary.LOWER and time_ms >= timestamp_ms:
+                break
         return found
 
     def _time_at(self, queue: ConsumeQueue, queue_offset: int) -> int:

@@ -64,6 +64,10 @@ class QueueExtensions:
                         self.files.remove(extension.segments.path(start))
                     extension.end = self._find_end(extension)
 
+    def names(self) -> list[tuple[str, int]]:
+        """Queues that have extension files."""
+        return list(self._by_name)
+
     def put(
         self, topic: str, queue_id: int, tags_code: int, store_ms: int, bitmap: bytes = b""
     ) -> int | None:

@@ -300,6 +300,10 @@ def _cut_queues(parts: StoreParts, plan: Plan) -> None:
             if parts.queues.truncate(queue, plan.cut_queues_at):
                 logger.info("%s/%d: units cut", queue.topic, queue.queue_id)
             _cut_extension(parts, queue)
+    if parts.extensions is not None:
+        for topic, queue_id in parts.extensions.names():
+            if parts.queues.find(topic, queue_id) is None:
+                parts.extensions.truncate(topic, queue_id, None)
     for batch in parts.batches:
         if not plan.clean or batch.max_log_offset > plan.cut_queues_at:
             parts.batches.truncate(batch, plan.cut_queues_at)
@@ -309,7 +313,7 @@ def _queues_from(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
     """From where records are dispatched: from the oldest one if units are missing before that."""
     marks = saved.marks
     # Window 10: queues are missing. All that the log still has is dispatched again.
-    trusted = _dispatched(parts) > 0
+    trusted = len(parts.queues) > 0
     if marks is not None and marks.queues == plan.queues_from:
         trusted = parts.checkpointer.count_units() == (marks.queue_count, marks.unit_count)
     if not trusted and plan.queues_from > parts.log.min:

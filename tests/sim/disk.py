@@ -22,12 +22,13 @@ PAGE = 4096
 class SimFile:
     """An inode: what memory shows and what the disk holds."""
 
-    __slots__ = ("durable", "memory", "modified_ms")
+    __slots__ = ("durable", "memory", "modified_ms", "torn_length")
 
     def __init__(self, size: int, modified_ms: int) -> None:
         self.memory = bytearray(size)
         self.durable = b""
         self.modified_ms = modified_ms
+        self.torn_length = False
 
     def flush(self, start: int, end: int) -> None:
         """Make the pages that hold [start, end) durable, and the length."""
@@ -44,7 +45,9 @@ class SimFile:
             return
         length = len(self.memory)
         if len(self.durable) != length and rng.random() < 0.5:
-            length = rng.choice((len(self.durable), rng.randrange(length + 1)))
+            # Setting the length of a new file is one change; a written file grows with its pages.
+            torn = rng.randrange(length + 1) if self.torn_length else 0
+            length = rng.choice((len(self.durable), torn))
         image = bytearray(self.durable[:length].ljust(length, b"\0"))
         keep = rng.random()
         for at in range(0, length, PAGE):
@@ -170,8 +173,8 @@ class SimDisk:
         return len(self._file(path).memory)
 
     def make_folders(self, path: str) -> None:
-        self.check_space()
         while path and path not in self._folders:
+            self.check_space()
             self._folders.add(path)
             path = parent(path)
 
@@ -210,6 +213,7 @@ class SimDisk:
                 file.memory = file.memory.ljust(end, b"\0")
             file.memory[position:end] = data
         file.modified_ms = self._now_ms()
+        file.torn_length = True
 
     def sync(self, path: str) -> None:
         self.check_sync()

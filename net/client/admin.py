@@ -112,14 +112,14 @@ class Admin:
             name = broker.broker_name
             return admin_parse.broker_line(of, name, broker_id, address, figures, now_ms)
 
-        lines = [
+        lines = (
             line(of, info.broker_addr_table[name], broker_id, address)
             for of, names in sorted(info.cluster_addr_table.items())
             if cluster in (None, of)
             for name in sorted(names)
             if name in info.broker_addr_table
             for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
-        ]
+        )
         return ClusterList(await gather(lines))
 
     async def topic_list(self, *, with_clusters: bool = False) -> TopicList:

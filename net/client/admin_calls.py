@@ -260,14 +260,24 @@ def one_of_each(route: TopicRouteData) -> list[str]:
 
 
 async def gather(work: Iterable[Awaitable[T]]) -> list[T]:
-    """The results in order, PARALLEL at a time."""
-    slots = asyncio.Semaphore(PARALLEL)
+    """The results in order, PARALLEL at a time; after a failure nothing new is begun."""
+    numbered = enumerate(work)
+    results: dict[int, T] = {}
+    failures: list[Exception] = []
 
-    async def one(task: Awaitable[T]) -> T:
-        async with slots:
-            return await task
+    async def worker() -> None:
+        for number, task in numbered:
+            try:
+                results[number] = await task
+            except Exception as error:
+                failures.append(error)
+            if failures:
+                return
 
-    return await asyncio.gather(*(one(task) for task in work))
+    await asyncio.gather(*(worker() for _ in range(PARALLEL)))
+    if failures:
+        raise failures[0]
+    return [results[number] for number in sorted(results)]
 
 
 def _address(broker: BrokerData) -> str:

@@ -131,17 +131,23 @@ class BrokerOffsets:
             *(self._commit(queue, offset, confirmed) for queue, offset in offsets.items())
         )
 
-    async def _commit(self, queue: MessageQueue, offset: QueueOffset, confirmed: bool) -> None:
+    async def commit_one(
+        self, queue: MessageQueue, offset: QueueOffset, *, confirmed: bool = True
+    ) -> None:
+        """Commit one offset; raises BrokerError, RemotingError, RouteNotFound."""
+        address = broker_address(self._instance, queue)
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
         header = UpdateConsumerOffsetRequest(
             self._group, queue.topic, queue.queue_id, offset, queue.broker_name
         )
-        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        if confirmed:
+            await self._instance.ask(address, code, header)
+        else:
+            await self._instance.notify(address, new_request(code, header, oneway=True))
+
+    async def _commit(self, queue: MessageQueue, offset: QueueOffset, confirmed: bool) -> None:
         try:
-            address = broker_address(self._instance, queue)
-            if confirmed:
-                await self._instance.ask(address, code, header)
-            else:
-                await self._instance.notify(address, new_request(code, header, oneway=True))
+            await self.commit_one(queue, offset, confirmed=confirmed)
         except (ClientError, RemotingError) as error:
             log.warning("offset %d of %s was not committed: %s", offset, queue, error)
 

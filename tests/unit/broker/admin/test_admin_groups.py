@@ -1,0 +1,140 @@
+"""Groups as an operator sees them (remoting.md 16.3)."""
+
+from typing import Any
+
+import pytest
+
+DEFAULTS = {
+    "attributes": {}, "brokerId": 0, "consumeBroadcastEnable": True, "consumeEnable": True,
+    "consumeFromMinEnable": True, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15,
+    "groupName": "g", "groupRetryPolicy": {"type": "CUSTOMIZED"}, "groupSysFlag": 0,
+    "notifyConsumerIdsChangedEnable": True, "retryMaxTimes": 16, "retryQueueNums": 1,
+    "whichBrokerWhenConsumeSlowly": 1,
+}  # fmt: skip
+
+
+def test_create_change_and_describe(admin: Any) -> None:
+    assert admin.ask(200, {"groupName": "g"}).code == 0
+    assert admin.json(352, group="g") == DEFAULTS
+    changed = {**DEFAULTS, "retryMaxTimes": 3, "somethingNew": [1]}
+    assert admin.ask(200, changed).code == 0
+    assert admin.json(352, group="g") == changed
+    saved = admin.world.files.load("subscriptionGroup.json")
+    assert saved["subscriptionGroupTable"]["g"] == changed
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"groupName": ""}, 29),
+        ({"groupName": "no blanks"}, 29),
+        ({"groupName": "x" * 121}, 29),
+        ({}, 29),
+        ({"groupName": "g", "attributes": {"+color": "red"}}, 1),
+        ({"groupName": "g", "retryMaxTimes": "many"}, 1),
+        (b"", 1),
+        (b"[]", 1),
+    ],
+)
+def test_groups_that_cannot_be(admin: Any, body: Any, code: int) -> None:
+    assert admin.ask(200, body).code == code
+    assert admin.broker.groups.get("g") is None
+
+
+def test_a_list_of_groups_is_made_whole_or_not(admin: Any) -> None:
+    one, two = {"groupName": "g"}, {"groupName": "h"}
+    assert admin.ask(225, {"groupConfigList": [one, two]}).code == 0
+    assert admin.broker.groups.get("h") is not None
+    bad = {"groupConfigList": [{"groupName": "i"}, {"groupName": "no blanks"}]}
+    assert admin.ask(225, bad).code == 29
+    assert admin.broker.groups.get("i") is None
+
+
+def test_attributes_that_are_there_may_be_sent_back(admin: Any) -> None:
+    from turbopump.net.wire.groups import SubscriptionGroupConfig
+
+    admin.broker.groups.put(SubscriptionGroupConfig("g", attributes={"a": "b"}), admin.now_ms)
+    assert admin.ask(200, admin.json(352, group="g")).code == 0
+
+
+def test_a_full_table_takes_no_more(admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin.ask(200, {"groupName": "g"})
+    known = len(admin.broker.groups.all())
+    monkeypatch.setattr("turbopump.broker.handlers.admin_groups.MAX_GROUPS", known)
+    assert admin.ask(200, {"groupName": "h"}).code == 1
+    assert admin.ask(200, {"groupName": "g", "retryMaxTimes": 3}).code == 0
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_delete(admin: Any, clean: bool) -> None:
+    admin.ask(200, {"groupName": "g"})
+    admin.broker.offsets.commit("g", "T", 0, 1, admin.now_ms)
+    admin.broker.statistics.got("g", "T", 1, 1)
+    assert admin.ask(207, groupName="g", cleanOffset=clean).code == 0
+    assert admin.broker.groups.get("g") is None
+    assert admin.broker.offsets.query("g", "T", 0) == (-1 if clean else 1)
+    assert admin.broker.statistics.find("GROUP_GET_NUMS", "T@g") is None
+    assert admin.ask(207, groupName="g").code == 0
+    assert admin.ask(207).code == 1
+
+
+def test_asking_for_a_new_group_creates_it(admin: Any) -> None:
+    assert admin.json(352, group="g") == DEFAULTS
+    assert admin.broker.groups.get("g") is not None
+
+
+def test_asking_for_a_new_group_where_none_is_created(make_admin: Any) -> None:
+    admin = make_admin("autoCreateSubscriptionGroup=false\n")
+    assert admin.ask(352, group="g").code == 26
+    assert admin.broker.groups.get("g") is None
+
+
+def test_the_whole_table(admin: Any) -> None:
+    admin.ask(200, {"groupName": "g"})
+    admin.ask(353, group="g", topic="T", readable=False)
+    names = admin.broker.groups.all()
+    answer = admin.ask(201)
+    assert answer.fields == {"totalGroupNum": str(len(names))}
+    body = admin.json(201)
+    assert body["subscriptionGroupTable"]["g"] == DEFAULTS
+    assert body["subscriptionGroupTable"].keys() == names.keys()
+    assert body["dataVersion"] == admin.broker.groups.data_version.to_json()
+    assert list(body["forbiddenTable"]) == ["g"]
+
+
+def test_the_table_in_pages(admin: Any) -> None:
+    everything = sorted(admin.broker.groups.all())
+    found: list[str] = []
+    while len(found) < len(everything):
+        body = admin.json(201, groupSeq=len(found), dataVersion="", maxGroupNum=3)
+        found += body["subscriptionGroupTable"]
+    assert found == everything
+    body = admin.json(201, groupSeq=5, dataVersion='{"counter":99}', maxGroupNum=3)
+    assert list(body["subscriptionGroupTable"]) == everything[:3]
+
+
+def test_forbidding_a_group_to_read(admin: Any) -> None:
+    def says(**more: object) -> dict[str, object]:
+        return dict(admin.json(353, group="g", topic="T", **more))
+
+    assert says() == {"group": "g", "readable": True, "topic": "T"}
+    assert says(readable=False)["readable"] is False
+    assert says()["readable"] is False
+    assert says(readable=True)["readable"] is True
+    assert admin.broker.groups.forbidden("g", "T") == 0
+
+
+def test_topics_of_a_group(admin: Any) -> None:
+    for topic in ("U", "T"):
+        admin.broker.offsets.commit("g", topic, 0, 1, admin.now_ms)
+    assert admin.json(343, group="g") == {
+        "brokerAddr": admin.broker.address, "topicList": ["T", "U"],
+    }  # fmt: skip
+    assert admin.json(343, group="h")["topicList"] == []
+
+
+def test_subscription_of_a_group(admin: Any) -> None:
+    admin.heartbeat(admin.connect(), "c", admin.consumer("g", "T:A"))
+    body = admin.json(345, group="g", topic="T")
+    assert body["subscriptionData"]["subString"] == "A"
+    assert admin.json(345, group="g", topic="U") == {"group": "g", "topic": "U"}

@@ -14,7 +14,7 @@ from turbopump.engine.commit_log import CommitLog
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.flush import Disk, Lane
 from turbopump.engine.later import Later
-from turbopump.engine.types import LogOffset, PutStatus
+from turbopump.engine.types import FlushMode, LogOffset, PutStatus
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,8 @@ class GroupCommit:
             # Visible first, acknowledged second: a sender that reads back its message finds it.
             self._on_flushed()
             self._release()
-            if self._waiters:
+            # Under SYNC_FLUSH a message nobody waits for is seen once it is durable, too.
+            if self._waiters or self._config.flush_disk_type is FlushMode.SYNC_FLUSH:
                 self.start()
 
         self._lane.submit(work, done)

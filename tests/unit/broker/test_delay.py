@@ -92,6 +92,20 @@ def test_store_that_refuses_is_asked_again(world: Any, monkeypatch: Any) -> None
     assert len(delivered(world)) == 1
 
 
+def test_sync_flush_shows_all_that_was_delivered_during_a_flush(
+    make_world: Callable[..., Any],
+) -> None:
+    world = make_world("flushDiskType=SYNC_FLUSH\n")
+    for _ in range(5):
+        send(world, 1)
+    world.disk.hold()
+    world.now_ms += 1_000
+    world.broker.delay.step(world.now_ms)
+    assert delivered(world) == []
+    world.disk.release()
+    assert len(delivered(world)) == 5
+
+
 def test_restart_goes_on_where_the_last_stop_was(make_world: Callable[..., Any]) -> None:
     world = make_world()
     send(world, 1, b"before")

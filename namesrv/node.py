@@ -90,7 +90,8 @@ class NameServerNode:
         try:
             self._port = await server.start(host, port)
         except OSError as error:
-            what = os.strerror(error.errno) if error.errno else str(error)
+            known = error.errno is not None and error.errno > 0  # a resolver's numbers are not
+            what = os.strerror(error.errno or 0) if known else error.strerror or str(error)
             reason = f"the name server cannot listen on {join(host, port)}: {what}"
             raise ConfigError(reason) from None
         self._server = server

@@ -5,6 +5,7 @@ Called by `turbopump up`, by the pytest fixture and by programs: `async with Clu
 """
 
 import asyncio
+import errno
 import json
 import os
 import tempfile
@@ -187,6 +188,8 @@ def prepare_data(data: Path) -> None:
     Raises OSError where it cannot be made or written, StoreError where it is of another version.
     """
     files, marker = RealFiles(), data / LAYOUT_FILE
+    if data.is_file():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(data))
     data.mkdir(parents=True, exist_ok=True)
     if marker.exists():
         found = _layout_of(marker.read_bytes())

@@ -74,11 +74,13 @@ def up(
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """The properties of a file; raises UserError."""
+    """The broker properties of a file, each checked; raises UserError naming file and line."""
+    from turbopump.broker.config import BrokerConfig
     from turbopump.net.wire.java_properties import PropertiesError, parse_properties
 
     try:
         found = parse_properties(path.read_text("utf-8"))
+        BrokerConfig().update(found)
     except OSError as error:
         raise UserError(sentence_of(error)) from None
     except (PropertiesError, UnicodeDecodeError) as error:

@@ -359,17 +359,16 @@ void dsp_range(struct dsp_table *table, enum dsp_work work, const uint8_t *log, 
     enum rec_reason reason;
 
     memset(stop, 0, sizeof *stop);
-    stop->slot = -1;
     stop->queue_offset = -1;
     hand.row = &row;
     for (; position < end; position += (size_t)row.size) {
         enum rec_status parsed = rec_parse(log, position, end, REC_CHECK_NOTHING, &row, &reason);
+        stop->slot = -1;
         if (parsed != REC_OK) {
             stop->status = (enum dsp_status)parsed;
             break;
         }
         hand.log_offset = log_base + (int64_t)position;
-        stop->slot = -1;
         stop->status = dispatch_one(table, work, &hand, log, &stop->slot);
         if (stop->status != DSP_DONE) {
             stop->size = row.size;

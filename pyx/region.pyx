@@ -45,7 +45,7 @@ cdef class Region:
 
     def __cinit__(self, object buffer):
         cdef object flat = PyMemoryView_FromObject(buffer)
-        if flat.format != "B" or flat.ndim != 1:
+        if flat.itemsize != 1 or flat.ndim != 1:
             flat = flat.cast("B")
         self.buffer = flat
         self.size = PyMemoryView_GET_BUFFER(flat).len

@@ -1,0 +1,45 @@
+"""The kernels as C: no warning under the strict flags, and no function that needs a library."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CSRC = Path(__file__).resolve().parents[3] / "csrc"
+FLAGS = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
+# What a freestanding C implementation must have anyway.
+ALLOWED = {"memcpy", "memcmp", "memset", "memmove", "memchr", "bcmp", "__cpu_model"}
+
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+
+
+@needs_gcc
+@pytest.mark.parametrize("unit", sorted(path.name for path in CSRC.glob("*.c")))
+def test_compiles_without_a_warning_and_calls_nobody(unit: str, tmp_path: Path) -> None:
+    built = tmp_path / "unit.o"
+    done = subprocess.run(
+        ["gcc", *FLAGS, "-c", str(CSRC / unit), "-o", str(built)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    names = subprocess.run(
+        ["nm", "--undefined-only", "--format=just-symbols", str(built)],
+        capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    own = ("crc32_", "rec_", "cq_", "idx_", "dsp_", "frame_", "_GLOBAL_OFFSET_TABLE_")
+    foreign = {name for name in names if not name.startswith(own)} - ALLOWED
+    assert not foreign, f"{unit} calls {foreign}"
+
+
+@needs_gcc
+@pytest.mark.parametrize("unit", sorted(path.name for path in CSRC.glob("*.c")))
+def test_has_no_writable_globals(unit: str, tmp_path: Path) -> None:
+    built = tmp_path / "unit.o"
+    subprocess.run(
+        ["gcc", *FLAGS, "-c", str(CSRC / unit), "-o", str(built)], check=True, capture_output=True
+    )
+    listing = subprocess.run(
+        ["nm", str(built)], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    writable = [line for line in listing if line.split()[-2] in "bBdDC"]
+    assert not writable

@@ -4,9 +4,7 @@ Owns the options and the printing. The consuming is done by net/client/consumer.
 app.py.
 """
 
-import asyncio
 import os
-import signal
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +15,8 @@ from turbopump.cli.output import local_time, print_json, print_lines
 from turbopump.cli.running import failing_clearly, run
 
 if TYPE_CHECKING:
+    import asyncio
+
     from turbopump.net.client.consumer import Consumer
     from turbopump.net.client.messages import ReceivedMessage
 
@@ -48,6 +48,9 @@ def consume(
     as_json: Json = False,
 ) -> None:
     """Print messages until Ctrl-C; each is acknowledged once it is printed."""
+    import asyncio
+    import signal
+
     from turbopump.net.client.consumer import Consumer
     from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
 
@@ -68,8 +71,14 @@ def consume(
 
 
 async def _print_messages(
-    consumer: "Consumer", stop: asyncio.Event, count: int, timeout_s: float | None, as_json: bool
+    consumer: "Consumer",
+    stop: "asyncio.Event",
+    count: int,
+    timeout_s: float | None,
+    as_json: bool,
 ) -> None:
+    import asyncio
+
     stopped = asyncio.ensure_future(stop.wait())
     printed = 0
     try:

@@ -1,0 +1,112 @@
+"""The command line as processes, and a cluster to point it at."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turbopump.testing import RunningCluster, running_cluster
+
+PROGRAM = [sys.executable, "-m", "turbopump"]
+TIMEOUT_S = 60
+SMALL_FILES = (
+    "mappedFileSizeCommitLog=8388608\nmappedFileSizeConsumeQueue=200000\n"
+    "maxHashSlotNum=1000\nmaxIndexNum=4000\n"
+)
+
+
+@dataclass
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def run_command(*arguments: str, stdin: str | None = None, cwd: Path | None = None) -> Done:
+    """Run a command to its end."""
+    done = subprocess.run(
+        [*PROGRAM, *arguments], input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S,
+        cwd=cwd,
+    )  # fmt: skip
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+class Up:
+    """A running `turbopump up --json` or node."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line.startswith("{"):
+            self.process.kill()
+            _, err = self.process.communicate()
+            raise AssertionError(f"not ready: {line}{err}")
+        self.ready = json.loads(line)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> Done:
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=TIMEOUT_S)
+        return Done(self.process.returncode, out, err)
+
+
+@pytest.fixture(scope="session")
+def program() -> list[str]:
+    """The command line's own command line."""
+    return PROGRAM
+
+
+@pytest.fixture(scope="session")
+def command() -> Callable[..., Done]:
+    """Run a command to its end."""
+    return run_command
+
+
+@pytest.fixture
+def launch() -> Iterator[Callable[..., Up]]:
+    """Start a command that says when it is ready; killed at the end if it still runs."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments: str) -> Up:
+            running = Up(*arguments)
+            stack.callback(running.process.communicate)
+            stack.callback(running.process.kill)
+            return running
+
+        yield start
+
+
+@pytest.fixture
+def up(tmp_path: Path, launch: Callable[..., Up]) -> Callable[..., Up]:
+    """Start `up` with small files on free ports in the test's data folder."""
+    config = tmp_path / "small.conf"
+    config.write_text(SMALL_FILES)
+
+    def start(*more: str) -> Up:
+        given = ("--data", str(tmp_path / "data"), "-c", str(config), "--json",
+                 "--namesrv-port", "0", "--broker-port", "0")  # fmt: skip
+        return launch("up", *given, *more)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    """One cluster for the tests of a file."""
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running

@@ -1,0 +1,258 @@
+"""`turbopump up` as a process: ready, used, stopped, and what it says when it cannot start."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.integration
+
+Command = Callable[..., Any]
+Ready = Callable[..., Any]
+
+READY_S = 0.7
+HELP_S = 0.3
+
+
+def best_of(tries: int, run: Callable[[], float]) -> float:
+    """The machine may be busy with other tests: the best try is what the program needs."""
+    return min(run() for _ in range(tries))
+
+
+def test_up_is_ready_used_and_stopped(up: Ready, command: Command, tmp_path: Path) -> None:
+    running = up()
+    data = tmp_path / "data"
+    (namesrv,) = running.ready["namesrv"]
+    (broker,) = running.ready["brokers"]
+    assert running.ready == {
+        "event": "ready",
+        "namesrv": [namesrv],
+        "controllers": [],
+        "brokers": [
+            {
+                "name": "broker-a", "id": 0, "address": broker["address"],
+                "pid": running.process.pid, "role": "master",
+            }
+        ],
+        "data": str(data),
+    }  # fmt: skip
+    sent = command("send", "-n", namesrv, "-t", "T", "-p", "one", "-c", "TagA", "-k", "k1 k2",
+                   "--property", "colour=red", "--json")  # fmt: skip
+    assert (sent.code, sent.json[0]["status"], sent.json[0]["queue_offset"]) == (0, "SEND_OK", 0)
+    more = command("send", "-n", namesrv, "-t", "T", "--sharding-key", "s",
+                   stdin="two\n\nthree 中\n")  # fmt: skip
+    assert (more.code, more.out.count("SEND_OK")) == (0, 2)
+    got = command("consume", "-n", namesrv, "-t", "T", "--count", "3", "--json")
+    assert got.code == 0
+    assert sorted(message["body"] for message in got.json) == ["one", "three 中", "two"]
+    (one,) = [message for message in got.json if message["body"] == "one"]
+    assert (one["tags"], one["keys"], one["properties"]["colour"]) == ("TagA", ["k1", "k2"], "red")
+    assert (data / "broker-a" / "abort").exists()
+    done = running.stop()
+    assert (done.code, done.json) == (0, [{"event": "stopped"}])
+    assert not (data / "broker-a" / "abort").exists()
+    assert "Traceback" not in done.err
+    assert "name server listens" in done.err
+    assert "name server listens" in (data / "logs" / "turbopump.log").read_text()
+
+    again = up()
+    (namesrv,) = again.ready["namesrv"]
+    got = command("consume", "-n", namesrv, "-t", "T", "-g", "other", "--count", "3", "--json")
+    assert sorted(message["body"] for message in got.json) == ["one", "three 中", "two"]
+    ours = command("consume", "-n", namesrv, "-t", "T", "--timeout", "1")
+    assert (ours.code, ours.out) == (0, "")  # the first group's offsets were kept
+    assert again.stop(signal.SIGINT).code == 0
+
+
+def test_up_comes_back_after_a_kill(up: Ready, command: Command, tmp_path: Path) -> None:
+    running = up()
+    (namesrv,) = running.ready["namesrv"]
+    assert command("send", "-n", namesrv, "-t", "T", "-p", "kept", "--count", "5").code == 0
+    running.stop(signal.SIGKILL)
+    assert (tmp_path / "data" / "broker-a" / "abort").exists()
+    again = up()
+    (namesrv,) = again.ready["namesrv"]
+    got = command("consume", "-n", namesrv, "-t", "T", "--count", "5", "--json")
+    assert [message["body"] for message in got.json] == ["kept"] * 5
+    assert again.stop().code == 0
+
+
+def test_up_tells_people_where_to_connect(tmp_path: Path, program: list[str]) -> None:
+    process = subprocess.Popen(
+        [*program, "up", "--data", str(tmp_path / "data"), "--namesrv-port", "0",
+         "--broker-port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(8)]
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert lines[0].startswith("Turbopump is ready. Name server 127.0.0.1:")
+    assert any("turbopump send" in line for line in lines)
+    assert "written down" in out
+    assert process.returncode == 0
+
+
+def test_a_signal_during_the_start_stops_it_cleanly(tmp_path: Path, program: list[str]) -> None:
+    process = subprocess.Popen(
+        [*program, "up", "--data", str(tmp_path / "data"), "--namesrv-port", "0",
+         "--broker-port", "0", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    log = tmp_path / "data" / "logs" / "turbopump.log"
+    while not (log.exists() and "name server listens" in log.read_text()):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert json.loads(out.splitlines()[-1]) == {"event": "stopped"}
+    assert not (tmp_path / "data" / "broker-a" / "abort").exists()
+
+
+def refused(done: Any, *words: str) -> None:
+    """Exit code 2 and one clear sentence, nothing else that is not log."""
+    assert done.code == 2, done.err
+    assert "Traceback" not in done.err
+    said = [line for line in done.err.splitlines() if line.startswith("turbopump: ")]
+    assert len(said) == 1, done.err
+    for word in words:
+        assert word in said[0]
+
+
+@pytest.fixture
+def up_once(tmp_path: Path, command: Command) -> Command:
+    """An `up` that is expected to end by itself."""
+
+    def run(*more: str) -> Any:
+        given = {"--data": str(tmp_path / "data"), "--namesrv-port": "0", "--broker-port": "0"}
+        pairs = dict(zip(more[::2], more[1::2], strict=True))
+        return command("up", *(part for pair in {**given, **pairs}.items() for part in pair))
+
+    return run
+
+
+def test_a_port_in_use_is_named(tmp_path: Path, up_once: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused(up_once("--namesrv-port", port), f"127.0.0.1:{port}", "in use")
+        refused(up_once("--broker-port", port), port, "in use")
+    assert not (tmp_path / "data" / "broker-a" / "abort").exists()
+
+
+def test_a_locked_data_folder_is_named(
+    up: Ready, up_once: Command, command: Command, tmp_path: Path
+) -> None:
+    running = up()
+    refused(up_once(), str(tmp_path / "data"), "in use")
+    (namesrv,) = running.ready["namesrv"]
+    assert command("send", "-n", namesrv, "-t", "T", "-p", "unharmed").code == 0
+    assert running.stop().code == 0
+
+
+@pytest.mark.parametrize("text", ['{"layout": 99}', "no json", "{}", "[]"])
+def test_a_data_folder_of_another_version_is_named(
+    tmp_path: Path, up_once: Command, text: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "layout.json").write_text(text)
+    refused(up_once(), str(tmp_path / "data"), "another version")
+    assert (tmp_path / "data" / "layout.json").read_text() == text
+    assert os.listdir(tmp_path / "data") == ["layout.json"]
+
+
+def test_a_data_folder_that_cannot_be_made_is_named(tmp_path: Path, up_once: Command) -> None:
+    (tmp_path / "data").write_text("a file")
+    refused(up_once(), str(tmp_path / "data"), "Not a directory")
+    refused(up_once("--data", "/proc/turbopump"), "/proc/turbopump")
+
+
+def test_a_full_disk_is_named(tmp_path: Path, program: list[str]) -> None:
+    """On a file system of one page, mounted where only the test sees it."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    inner = [*program, "up", "--data", str(disk / "data"), "--namesrv-port", "0",
+             "--broker-port", "0"]  # fmt: skip
+    script = (
+        f'mount -t tmpfs -o size=4k tmpfs {disk} || exit 77; echo full > {disk}/taken; exec "$@"'
+    )
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", *inner],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    assert done.returncode == 2, done.stderr
+    assert "the disk is full" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x=1\nflushDiskType=SOMETIMES\n", ("flushDiskType=SOMETIMES", "line 2")),
+        ("brokerId=-1\n", ("brokerId=-1", "line 1")),
+        ("a=\\u12\n", ("line 1",)),
+    ],
+)
+def test_a_bad_broker_setting_is_named(
+    tmp_path: Path, up_once: Command, text: str, words: tuple[str, ...]
+) -> None:
+    config = tmp_path / "bad.conf"
+    config.write_text(text)
+    refused(up_once("-c", str(config)), str(config), *words)
+    assert not (tmp_path / "data").exists()
+
+
+def test_bad_arguments_end_with_2(tmp_path: Path, up_once: Command, command: Command) -> None:
+    refused(up_once("-c", str(tmp_path / "none.conf")), "none.conf")
+    for arguments in (["up", "--namesrv-port", "70000"], ["up", "--no-such"], ["nonsense"],
+                      ["up", "--log-level", "loud"]):  # fmt: skip
+        done = command(*arguments, cwd=tmp_path)
+        assert done.code == 2
+        assert "Traceback" not in done.err
+    assert os.listdir(tmp_path) == []
+
+
+def test_ready_in_time_on_an_empty_store(tmp_path: Path, launch: Ready) -> None:
+    numbers = iter(range(100))
+
+    def once() -> float:
+        begin = time.perf_counter()
+        running = launch("up", "--data", str(tmp_path / str(next(numbers))), "--json",
+                     "--namesrv-port", "0", "--broker-port", "0")  # fmt: skip
+        taken = time.perf_counter() - begin
+        assert running.stop().code == 0
+        return taken
+
+    assert best_of(4, once) < READY_S
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["up", "--help"], ["admin", "--help"], ["inspect", "log", "--help"]]
+)
+def test_help_starts_in_time(command: Command, arguments: list[str]) -> None:
+    def once() -> float:
+        begin = time.perf_counter()
+        assert command(*arguments).code == 0
+        return time.perf_counter() - begin
+
+    assert best_of(4, once) < HELP_S
+
+
+def test_importing_the_command_line_imports_no_node() -> None:
+    code = (
+        "import sys, turbopump, turbopump.testing, turbopump.cli.app; "
+        "heavy = {'asyncio', 'uvloop', 'rich', 'turbopump.cluster', 'turbopump.engine.store', "
+        "'turbopump.net.client.admin', 'ssl'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr

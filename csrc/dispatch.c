@@ -12,7 +12,7 @@ void dsp_init(struct dsp_table *table)
 {
     memset(table, 0, sizeof *table);
     table->first_arrived = table->last_arrived = -1;
-    table->resume_log_offset = -1;
+    table->last_log_offset = -1;
 }
 
 uint32_t dsp_hash(const uint8_t *topic, size_t topic_size, int32_t queue_id)
@@ -306,29 +306,25 @@ static enum dsp_status put_index(struct dsp_table *table, const struct at_hand *
 {
     struct key_run run = {table->index, hand, 0, 0, 0};
     int64_t end = idx_end_log_offset(table->index);
-    int resumed = table->resume_log_offset == hand->log_offset;
+    int all_put;
 
     if ((hand->row->sys_flag & REC_SYS_TRANSACTION) == REC_SYS_ROLLBACK || hand->log_offset < end) {
         return DSP_DONE;
     }
     if (hand->log_offset == end) {
-        /* Dispatched again after a crash: what RocketMQ would enter twice is counted instead. */
+        /* Interrupted, or dispatched again: what RocketMQ may enter twice is counted instead. The
+         * file knows the keys in it; the table knows those that went to the file before it. */
         run.skip = idx_tail_of(table->index, end);
-    }
-    if (resumed && run.skip < table->resume_keys) {
-        run.skip = table->resume_keys;
+        if (table->last_log_offset == end && run.skip < table->last_keys) {
+            run.skip = table->last_keys;
+        }
     }
     run.topic_hash = idx_java_hash(0, hand->topic, hand->topic_size);
     run.topic_hash = idx_java_hash(run.topic_hash, (const uint8_t *)"#", 1);
-    if (!put_keys(&run)) {
-        table->resume_log_offset = hand->log_offset;
-        table->resume_keys = run.seen;
-        return DSP_NO_INDEX;
-    }
-    if (resumed) {
-        table->resume_log_offset = -1;
-    }
-    return DSP_DONE;
+    all_put = put_keys(&run);
+    table->last_log_offset = hand->log_offset;
+    table->last_keys = run.seen;
+    return all_put ? DSP_DONE : DSP_NO_INDEX;
 }
 
 static enum dsp_status dispatch_one(struct dsp_table *table, enum dsp_work work,

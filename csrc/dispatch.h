@@ -66,9 +66,10 @@ struct dsp_table {
     const struct idx_file *index; /* NULL: no index is kept */
     int32_t first_arrived; /* -1: none */
     int32_t last_arrived;
-    /* The record whose index entries a full file interrupted, and how many keys it has had. */
-    int64_t resume_log_offset; /* -1: none */
-    uint32_t resume_keys;
+    /* The record whose keys were put last, and how many of them: a full file may have interrupted
+     * it, and the next file does not know. */
+    int64_t last_log_offset; /* -1: none */
+    uint32_t last_keys;
 };
 
 /* What dsp_range does beside the index. */

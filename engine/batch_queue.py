@@ -65,29 +65,35 @@ class BatchQueues:
         self.folder = f"{root}/{FOLDER}"
         self.file_size = file_size
         self._pool = pool
-        self._by_name: dict[tuple[str, int], BatchQueue] = {}
+        self._by_topic: dict[str, dict[int, BatchQueue]] = {}
 
     def __iter__(self) -> Iterator[BatchQueue]:
-        return iter(self._by_name.values())
-
-    def __len__(self) -> int:
-        return len(self._by_name)
+        return (queue for queues in self._by_topic.values() for queue in queues.values())
 
     def topics(self) -> set[str]:
         """Topics that have a batch queue."""
-        return {queue.topic for queue in self}
+        return set(self._by_topic)
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether the topic has a batch queue."""
+        return topic in self._by_topic
+
+    def of_topic(self, topic: str) -> list[BatchQueue]:
+        """The queues of a topic."""
+        return list(self._by_topic.get(topic, {}).values())
 
     def find(self, topic: str, queue_id: int) -> BatchQueue | None:
         """The queue, if there is one."""
-        return self._by_name.get((topic, queue_id))
+        queues = self._by_topic.get(topic)
+        return None if queues is None else queues.get(queue_id)
 
     def get(self, topic: str, queue_id: int) -> BatchQueue:
         """The queue, made if there is none."""
-        queue = self._by_name.get((topic, queue_id))
+        queue = self.find(topic, queue_id)
         if queue is None:
             segments = Segments(self._pool, f"{self.folder}/{topic}/{queue_id}", self.file_size)
             queue = BatchQueue(topic, queue_id, segments)
-            self._by_name[(topic, queue_id)] = queue
+            self._by_topic.setdefault(topic, {})[queue_id] = queue
         return queue
 
     def load(self) -> None:
@@ -115,12 +121,8 @@ class BatchQueues:
         if start == segments.end or segments.count == 0:
             self.files.make_folders(segments.folder)
             queue.names_synced = False
-            mapped = segments.create(start)
-            try:
-                mapped.reserve(0, self.file_size)
-            except OSError:
-                self.files.remove(segments.forget_last())
-                raise
+            segments.create(start)
+        segments.reserve(queue.unit_end, BATCH_UNIT_SIZE)
         self._write(queue, queue.unit_end, unit)
         if queue.unit_end == segments.first:
             queue.min_offset = QueueOffset(unit.base)
@@ -191,10 +193,9 @@ class BatchQueues:
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's queues and remove their files. Raises OSError."""
-        for queue in [queue for queue in self if queue.topic == topic]:
+        for queue in self._by_topic.pop(topic, {}).values():
             while queue.segments.count:
                 queue.segments.forget_last()
-            del self._by_name[(topic, queue.queue_id)]
         self.files.remove_folder(f"{self.folder}/{topic}")
 
     def dirty_paths(self, queue: BatchQueue) -> tuple[list[str], list[str], int]:

@@ -9,11 +9,11 @@ import logging
 from dataclasses import dataclass
 
 from turbopump.engine import checkpoint as checkpoints
-from turbopump.engine.batch_queue import BatchQueues
+from turbopump.engine.batch_queue import BatchQueue, BatchQueues
 from turbopump.engine.checkpoint import Checkpoint, Marks
 from turbopump.engine.commit_log import CommitLog
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.consume_queue import ConsumeQueues
+from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from turbopump.engine.dispatcher import Dispatcher
 from turbopump.engine.files import Files
 from turbopump.engine.flush import Disk, InlineDisk, Lane
@@ -23,6 +23,10 @@ from turbopump.engine.types import LogOffset, QueueOffset
 
 logger = logging.getLogger(__name__)
 
+# After a crash this much of the log is dispatched again at most, beyond one thorough interval's
+# worth: a fraction of a second.
+ROUND_BYTES = 256 << 20
+
 
 @dataclass(slots=True)
 class _Round:
@@ -30,8 +34,8 @@ class _Round:
 
     paths: list[str]
     folders: list[str]
-    reached: dict[int, QueueOffset]
-    batches_reached: dict[tuple[str, int], int]
+    reached: list[tuple[ConsumeQueue, QueueOffset]]
+    batches_reached: list[tuple[BatchQueue, int]]
     rolled: list[IndexPart]
     last_unit_log_offset: int
     marks: Marks
@@ -95,7 +99,8 @@ class Checkpointer:
         return sum(count > 0 for count in counts), sum(counts)
 
     def tick(self, now_ms: int, log_timestamp_ms: int) -> None:
-        """Each second the log's time and full index files; queues in the thorough rhythm."""
+        """Each second the log's position and full index files; queues in the thorough rhythm, or
+        when a recovery would have much to dispatch."""
         if now_ms - self._last_ms < self._config.flush_interval_consume_queue_ms:
             return
         self._last_ms = now_ms
@@ -103,10 +108,15 @@ class Checkpointer:
             return
         thorough_ms = self._config.flush_consume_queue_thorough_interval_ms
         index_waits = self._index is not None and bool(self._index.rolled)
-        if now_ms - self._last_thorough_ms >= thorough_ms or index_waits:
+        durable = self.checkpoint.marks.queues if self.checkpoint.marks is not None else 0
+        if (
+            now_ms - self._last_thorough_ms >= thorough_ms
+            or index_waits
+            or self._dispatcher.position - durable >= ROUND_BYTES
+        ):
             self._last_thorough_ms = now_ms
             self._begin(self._disk)
-        elif self._waiting is not None and self._waiting.queues <= self._log.flushed:
+        elif self._is_news():
             self._save(self._disk, log_timestamp_ms)
 
     def request(self) -> None:
@@ -124,10 +134,21 @@ class Checkpointer:
         self._begin(inline)
         if last:
             self._index_durable = self._dispatcher.position
-        if self.failed is None and self._waiting is not None:
+        if self.failed is None:
             self._save(inline, log_timestamp_ms)
         if self.failed is not None:
             raise self.failed
+
+    def wait(self) -> None:
+        """Block until the round that is under way, if any, is over."""
+        self._lane.finish()
+
+    def _is_news(self) -> bool:
+        """Whether the checkpoint can say more than what is on the disk."""
+        if self._waiting is not None and self._waiting.queues <= self._log.flushed:
+            return True
+        marks = self.checkpoint.marks
+        return marks is not None and marks.log != self._log.flushed
 
     def _begin(self, disk: Disk) -> None:
         plan = self._plan()
@@ -135,9 +156,15 @@ class Checkpointer:
 
         def work() -> None:
             for path in plan.paths:
-                files.sync(path)
+                try:
+                    files.sync(path)
+                except FileNotFoundError:
+                    continue  # its topic was deleted, or it expired, in the meantime
             for folder in plan.folders:
-                files.sync_folder(folder)
+                try:
+                    files.sync_folder(folder)
+                except FileNotFoundError:
+                    continue
 
         def done(result: OSError | None) -> None:
             if result is not None:
@@ -150,24 +177,24 @@ class Checkpointer:
     def _plan(self) -> _Round:
         paths: list[str] = []
         folders: dict[str, None] = {}
-        reached: dict[int, QueueOffset] = {}
+        reached: list[tuple[ConsumeQueue, QueueOffset]] = []
         last_unit = 0
         for slot in self._dirty:
             queue = self._queues.by_slot(slot)
             queue_paths, queue_folders, offset = self._queues.dirty_paths(queue)
             paths += queue_paths
             folders.update(dict.fromkeys(queue_folders))
-            reached[slot] = offset
+            reached.append((queue, offset))
             for unit in self._queues.units(queue, offset - 1, 1):
                 last_unit = max(last_unit, unit.log_offset)
-        batches_reached = {}
+        batches_reached: list[tuple[BatchQueue, int]] = []
         for name in self._dirty_batches:
             batch = self._batches.find(*name)
             if batch is not None:
                 batch_paths, batch_folders, end = self._batches.dirty_paths(batch)
                 paths += batch_paths
                 folders.update(dict.fromkeys(batch_folders))
-                batches_reached[name] = end
+                batches_reached.append((batch, end))
         if self._extensions is not None:
             paths += self._extensions.paths()
         rolled: list[IndexPart] = []
@@ -188,16 +215,12 @@ class Checkpointer:
 
     def _note(self, plan: _Round) -> None:
         """The round is durable: remember how far, for the checkpoint that follows."""
-        for slot, offset in plan.reached.items():
-            queue = self._queues.find_slot(slot)
-            if queue is not None:
-                queue.flushed_offset = offset
-                queue.names_synced = True
-        for name, end in plan.batches_reached.items():
-            batch = self._batches.find(*name)
-            if batch is not None:
-                batch.flushed_end = end
-                batch.names_synced = True
+        for queue, offset in plan.reached:
+            queue.flushed_offset = offset
+            queue.names_synced = True
+        for batch, end in plan.batches_reached:
+            batch.flushed_end = end
+            batch.names_synced = True
         index_timestamp_ms = self.checkpoint.index_timestamp_ms
         for part in plan.rolled:
             self._index_durable = LogOffset(part.end_log_offset + 1)
@@ -216,8 +239,11 @@ class Checkpointer:
     def _save(self, disk: Disk, log_timestamp_ms: int) -> None:
         """Write the checkpoint: queues and log are durable up to what it says."""
         waiting, old = self._waiting, self.checkpoint
+        if waiting is None or waiting.queues > self._log.flushed:
+            waiting = old.marks
+        else:
+            self._waiting = None
         assert waiting is not None and waiting.queues <= self._log.flushed
-        self._waiting = None
         marks = Marks(
             self._log.flushed, waiting.queues, self._index_durable, waiting.queue_count,
             waiting.unit_count,

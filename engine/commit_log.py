@@ -182,12 +182,9 @@ class CommitLog:
             at = stop
         return ranges
 
-    def truncate(self, end: LogOffset) -> int:
-        """Cut the log at `end`, durably: files behind it go, the rest of its file becomes zeros.
-
-        Law 6: a truncated byte never comes back. Returns how many bytes were not zero. Raises
-        OSError; the log is then as it was or shorter, never mixed.
-        """
+    def drop_files_behind(self, end: LogOffset) -> None:
+        """Remove files that begin at or behind `end`, durably: among them one made ahead and not
+        used. Raises OSError."""
         segments = self.segments
         removed = False
         while segments.count and segments.last >= end:
@@ -195,11 +192,19 @@ class CommitLog:
             removed = True
         if removed:
             self.files.sync_folder(segments.folder)
-        zeroed = 0
-        if segments.count and segments.holds(end):
-            mapped = segments.mapped(segments.start_of(end))
-            zeroed = zero_tail(mapped, end - segments.start_of(end))
-        return zeroed
+
+    def truncate(self, end: LogOffset) -> int:
+        """Cut the log at `end`, durably: files behind it go, the rest of its file becomes zeros.
+
+        Law 6: a truncated byte never comes back. Returns how many bytes were not zero (in whole
+        pieces). Raises OSError; the log is then as it was or shorter, never mixed.
+        """
+        self.drop_files_behind(end)
+        segments = self.segments
+        if not segments.holds(end):
+            return 0
+        start = segments.start_of(end)
+        return zero_tail(segments.mapped(start), end - start)
 
     def forget_oldest(self) -> str:
         """Take the oldest file out of the log; the caller removes the returned path."""

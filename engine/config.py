@@ -130,11 +130,6 @@ class StoreConfig:
         """Bytes of an index file: header, hash slots, entries."""
         return INDEX_HEADER_SIZE + 4 * self.max_hash_slot_num + 20 * self.max_index_num
 
-    @property
-    def max_record_size(self) -> int:
-        """The largest whole record: the body's limit and 64 KiB more (MessageExtEncoder)."""
-        return self.max_message_size + (64 << 10)
-
     def delete_hours(self) -> frozenset[int]:
         """Hours of the day at which expired files go; raises StoreError for text that is none."""
         hours = set()

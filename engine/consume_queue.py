@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE
+from turbopump.engine.deleted_topics import DeletedTopics
 from turbopump.engine.files import Files
 from turbopump.engine.segments import MappingPool, Segments
 from turbopump.engine.types import LogOffset, QueueOffset, QueueUnit
@@ -55,19 +56,29 @@ class ConsumeQueues:
         self.file_size = file_size
         self.table = QueueTable()
         self._pool = pool
-        self._by_name: dict[tuple[str, int], ConsumeQueue] = {}
+        self.deleted = DeletedTopics(files, root)
+        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._by_slot: dict[int, ConsumeQueue] = {}
         self._special: list[tuple[bytes, int]] = []
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
-        return iter(self._by_name.values())
+        return iter(self._by_slot.values())
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return len(self._by_slot)
+
+    def topics(self) -> set[str]:
+        """Topics that have a queue."""
+        return set(self._by_topic)
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """The queues of a topic."""
+        return list(self._by_topic.get(topic, {}).values())
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if there is one."""
-        return self._by_name.get((topic, queue_id))
+        queues = self._by_topic.get(topic)
+        return None if queues is None else queues.get(queue_id)
 
     def by_slot(self, slot: int) -> ConsumeQueue:
         """The queue of a slot of the table."""
@@ -79,12 +90,13 @@ class ConsumeQueues:
 
     def add(self, topic: str, queue_id: int, plain: bool = True) -> ConsumeQueue:
         """A new, empty queue; its files come with its first unit. Not plain: see QueueTable."""
-        assert (topic, queue_id) not in self._by_name, "added twice"
+        assert self.find(topic, queue_id) is None, "added twice"
         slot = self.table.add(topic.encode(), queue_id, plain)
         segments = Segments(self._pool, f"{self.folder}/{topic}/{queue_id}", self.file_size)
         queue = ConsumeQueue(topic, queue_id, slot, segments)
-        self._by_name[(topic, queue_id)] = queue
+        self._by_topic.setdefault(topic, {})[queue_id] = queue
         self._by_slot[slot] = queue
+        self.table.set_progress(slot, 0, self.deleted.end(topic))
         return queue
 
     def add_special(self, topic: bytes, queue_id: int) -> None:
@@ -94,6 +106,7 @@ class ConsumeQueues:
     def load(self, is_plain: Callable[[str], bool]) -> list[tuple[ConsumeQueue, list[int]]]:
         """Find all queues on the disk. Returns those with a hole in their row of files, and the
         starts behind the hole. Raises StoreError for a file of another size."""
+        self.deleted.load()
         broken = []
         for topic in self.files.list_folder(self.folder):
             for name in self.files.list_folder(f"{self.folder}/{topic}"):
@@ -264,15 +277,17 @@ class ConsumeQueues:
         )
         return expired
 
-    def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues and remove their files. Raises OSError."""
-        for queue in [queue for queue in self if queue.topic == topic]:
+    def delete_topic(self, topic: str, log_end: LogOffset, log_min: LogOffset) -> None:
+        """Forget a topic's queues and remove their files: records before `log_end` will not come
+        back, whatever is rebuilt. Raises OSError."""
+        self.deleted.add(topic, log_end, log_min)
+        for queue in self.of_topic(topic):
             self._detach(queue)
             while queue.segments.count:
                 queue.segments.forget_last()
             self.table.remove(queue.slot)
             del self._by_slot[queue.slot]
-            del self._by_name[(topic, queue.queue_id)]
+        self._by_topic.pop(topic, None)
         for name, slot in [special for special in self._special if special[0] == topic.encode()]:
             self.table.remove(slot)
             self._special.remove((name, slot))
@@ -298,7 +313,8 @@ class ConsumeQueues:
 
     def _set_end(self, queue: ConsumeQueue, at: int, log_end: int) -> None:
         offset = at // QUEUE_UNIT_SIZE
-        self.table.set_progress(queue.slot, offset, max(log_end, 0))
+        former = self.deleted.end(queue.topic)
+        self.table.set_progress(queue.slot, offset, max(log_end, former))
         self.table.set_next_offset(queue.slot, offset)
         queue.flushed_offset = QueueOffset(offset)
 

@@ -50,11 +50,11 @@ class Dispatcher:
         self.stalled: OSError | None = None
         """Why the queues cannot follow the log now (disk full); cleared when they can again."""
         self.last_store_timestamp_ms = 0
-        self.batch_arrivals: list[tuple[str, int]] = []
         self._queues = queues
         self._batches = batches
         self._index = index
         self._extensions = extensions
+        self._batch_arrivals: list[tuple[str, int]] = []
         self._is_batch_topic = is_batch_topic
         self._delays_ms = list(delays_ms)
         queues.table.set_delay_levels(self._delays_ms)
@@ -62,7 +62,11 @@ class Dispatcher:
 
     def is_plain(self, topic: str) -> bool:
         """Whether the native table may write the units of the topic's queues itself."""
-        return self._extensions is None and not self._is_batch_topic(topic)
+        return self._extensions is None and not self.is_batch(topic)
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the topic's messages go to batch queues: it says so, or has them already."""
+        return self._is_batch_topic(topic) or self._batches.has_topic(topic)
 
     def start(self, position: LogOffset, index_from: LogOffset) -> None:
         """Dispatch from `position`; records before `index_from` have their index entries."""
@@ -86,6 +90,11 @@ class Dispatcher:
         except OSError as error:
             logger.error("queues and index wait at log offset %d: %s", self.position, error)
             self.stalled = error
+
+    def take_arrivals(self) -> tuple[list[int], list[tuple[str, int]]]:
+        """Slots and batch queues that got units since the last call."""
+        batches, self._batch_arrivals = self._batch_arrivals, []
+        return self._queues.table.take_arrivals(), batches
 
     def index_only(self, start: LogOffset, until: LogOffset, now_ms: int) -> None:
         """Index the records of [start, until), whose queue units are there. Raises OSError."""
@@ -151,7 +160,7 @@ class Dispatcher:
                 record.log_offset, topic, record.queue_id,
             )  # fmt: skip
             self._queues.add_special(record.topic, record.queue_id)
-        elif self._is_batch_topic(topic):
+        elif self.is_batch(topic):
             self._queues.add_special(record.topic, record.queue_id)
         else:
             self._queues.add(topic, record.queue_id, self.is_plain(topic))
@@ -184,9 +193,9 @@ class Dispatcher:
         topic = record.topic.decode(errors="surrogateescape")
         properties = parse_properties(record.properties)
         if is_folder_name(topic) and record.queue_id >= 0:
-            if self._is_batch_topic(topic):
+            if self.is_batch(topic):
                 if self._batches.dispatch(topic, record, properties):
-                    self.batch_arrivals.append((topic, record.queue_id))
+                    self._batch_arrivals.append((topic, record.queue_id))
             else:
                 self._extended(topic, record, properties)
         self.last_store_timestamp_ms = record.store_timestamp_ms

@@ -107,8 +107,9 @@ class IndexFiles:
             self._current = self._open_last()
         else:
             self._refresh()
-            self.rolled.append(self.parts[-1])
+            full = self.parts[-1]
             self._create(now_ms)
+            self.rolled.append(full)
         assert self._current is not None
         return self._current
 

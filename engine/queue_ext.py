@@ -86,12 +86,8 @@ class QueueExtensions:
         start = segments.start_of(extension.end)
         if not segments.holds(extension.end):
             self.files.make_folders(segments.folder)
-            mapped = segments.create(start)
-            try:
-                mapped.reserve(0, self.file_size)
-            except OSError:
-                self.files.remove(segments.forget_last())
-                raise
+            segments.create(start)
+        segments.reserve(extension.end, size)
         head = _HEAD.pack(size, tags_code, store_ms, len(bitmap))
         segments.region(start).write(extension.end - start, head + bitmap)
         address = extension.end + _ADDRESS_BASE

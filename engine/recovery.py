@@ -75,18 +75,18 @@ class Plan:
     """Units of records from here on are cut."""
 
 
-def recover(parts: StoreParts, now_ms: int) -> Checkpoint:
-    """Bring a store into a state that can be written. Returns the checkpoint it was opened with.
+def recover(parts: StoreParts, now_ms: int) -> None:
+    """Bring a store into a state that can be written.
 
     Raises StoreError (one sentence) where the store cannot be opened, OSError from the disk.
     """
     # Window 1: the stop was not clean. RocketMQ's mark for it: `abort` exists while it runs.
     clean = not parts.files.exists(f"{parts.config.root}/{ABORT_FILE}")
     saved = checkpoints.load(parts.files, parts.config.root)
+    parts.checkpointer.start(saved, now_ms)
     _load(parts)
     plan = _survey(parts, saved, clean)
     _execute(parts, plan, saved, now_ms)
-    return saved
 
 
 def _load(parts: StoreParts) -> None:
@@ -263,12 +263,14 @@ def _in_place(result: ScanResult, base: int) -> int:
 def _execute(parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int) -> None:
     log, end = parts.log, plan.scan.end
     # The log first, and durably: a byte that is cut now must not come back in the next recovery.
-    zeroed = log.truncate(end) if not _known_clean(plan, saved) else 0
-    if zeroed:
-        logger.warning("%d bytes behind the end of the log at %d were cleared", zeroed, end)
+    if _known_clean(plan, saved):
+        log.drop_files_behind(end)
+    elif log.truncate(end):
+        logger.warning("bytes behind the end of the log at %d were cleared", end)
     if not plan.clean:
         _sync_tail(log, plan.scan)
     log.start_writing(end, plan.scan.last_timestamp_ms)
+    parts.queues.deleted.clamp(end)
     _cut_queues(parts, plan)
     queues_from = _queues_from(parts, plan, saved)
     index_from = _trim_index(parts, plan, saved)
@@ -378,6 +380,7 @@ def _fill_up(
                 base = log.segments.start_of(dispatcher.position)
                 stop = LogOffset(min(end, base + log.file_size))
                 dispatcher.run(stop, now_ms)
+                parts.checkpointer.arrived(*dispatcher.take_arrivals())
                 if dispatcher.stalled is not None:
                     raise dispatcher.stalled
                 if stop < end:

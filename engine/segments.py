@@ -13,6 +13,8 @@ from turbopump.engine.types import StoreError
 from turbopump.pyx.region import Region
 
 NAME_DIGITS = 20
+# Blocks of files that are written a little at a time are reserved this far ahead.
+RESERVE_STEP = 64 << 10
 
 
 def file_name(start: int) -> str:
@@ -82,7 +84,7 @@ class MappingPool:
 class Segments:
     """The files of one folder: `count` of them, contiguous from byte `first` on."""
 
-    __slots__ = ("count", "file_size", "first", "folder", "pool")
+    __slots__ = ("count", "file_size", "first", "folder", "pool", "reserved")
 
     def __init__(self, pool: MappingPool, folder: str, file_size: int) -> None:
         self.pool = pool
@@ -90,6 +92,8 @@ class Segments:
         self.file_size = file_size
         self.first = 0
         self.count = 0
+        self.reserved = 0
+        """Up to which byte of the last file `reserve` has been."""
 
     @property
     def end(self) -> int:
@@ -172,6 +176,16 @@ class Segments:
         mapped = self.pool.files.create(self.path(start), self.file_size)
         self.adopt(start, mapped, may_close)
         return mapped
+
+    def reserve(self, at: int, size: int) -> None:
+        """Give the next bytes blocks before they are written, in steps. Raises OSError (disk full),
+        and can then be called again."""
+        start = self.start_of(at)
+        if at + size > self.reserved or at < self.reserved - RESERVE_STEP:
+            position = at - start
+            end = min(self.file_size, position + size + RESERVE_STEP)
+            self.mapped(start).reserve(position, end)
+            self.reserved = start + end
 
     def forget_first(self) -> str:
         """Take the first file out of the row; returns its path for the caller to remove."""

@@ -62,7 +62,6 @@ class Store:
         disk: Disk,
         pool: MappingPool,
         lock: FileLock,
-        is_batch_topic: Callable[[str], bool],
         now_ms: int,
     ) -> None:
         """For `open` alone: the parts are recovered, the folder is locked."""
@@ -77,7 +76,6 @@ class Store:
         self._checkpointer = parts.checkpointer
         self._pool = pool
         self._lock = lock
-        self._is_batch_topic = is_batch_topic
         self._is_sync = parts.config.flush_disk_type == FlushMode.SYNC_FLUSH
         self._arrivals: list[Arrival] = []
         self._closed = False
@@ -114,9 +112,8 @@ class Store:
         pool = MappingPool(files, files.mapping_limit())
         try:
             parts = _parts(files, config, disk, pool, is_batch_topic, list(delay_levels_ms))
-            saved = recovery.recover(parts, now_ms)
+            recovery.recover(parts, now_ms)
             _mark_running(files, config)
-            parts.checkpointer.start(saved, now_ms)
             parts.checkpointer.finish(parts.log.last_store_timestamp_ms)
         except OSError as error:
             pool.close()
@@ -126,7 +123,7 @@ class Store:
             pool.close()
             lock.release()
             raise
-        return cls(parts, disk, pool, lock, is_batch_topic, now_ms)
+        return cls(parts, disk, pool, lock, now_ms)
 
     # Positions
 
@@ -183,7 +180,7 @@ class Store:
         if kind in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             # No queue unit, and the queue's counter stays (store.md 10).
             appended = self._log.append(message, message.properties, QueueOffset(0), now_ms)
-        elif self._is_batch_topic(message.topic):
+        elif self._dispatcher.is_batch(message.topic):
             appended = self._append_inner(message, now_ms)
         else:
             queue = self._queues.find(message.topic, message.queue_id)
@@ -201,7 +198,7 @@ class Store:
         refused = self._refuse(message, now_ms)
         if refused is not None:
             return refused
-        if message.sys_flag & TRANSACTION_MASK or self._is_batch_topic(message.topic):
+        if message.sys_flag & TRANSACTION_MASK or self._dispatcher.is_batch(message.topic):
             reason = "a batch cannot be transactional or go to a batch topic"
             return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
         queue = self._queues.find(message.topic, message.queue_id)
@@ -307,20 +304,19 @@ class Store:
 
     def topics(self) -> list[str]:
         """Topics that have a queue, sorted."""
-        return sorted({queue.topic for queue in self._queues} | self._batches.topics())
+        return sorted(self._queues.topics() | self._batches.topics())
 
     def queue_ids(self, topic: str) -> list[int]:
         """Ids of a topic's queues, sorted."""
-        ids = {queue.queue_id for queue in self._queues if queue.topic == topic}
-        return sorted(ids | {queue.queue_id for queue in self._batches if queue.topic == topic})
+        ids = {queue.queue_id for queue in self._queues.of_topic(topic)}
+        return sorted(ids | {queue.queue_id for queue in self._batches.of_topic(topic)})
 
     def delete_topic(self, topic: str) -> None:
         """Remove a topic's queues; the records stay in the log (store.md 20). Raises StoreError."""
-        for queue in self._queues:
-            if queue.topic == topic:
-                self._checkpointer.forget(queue.slot)
+        for queue in self._queues.of_topic(topic):
+            self._checkpointer.forget(queue.slot)
         try:
-            self._queues.delete_topic(topic)
+            self._queues.delete_topic(topic, self._log.end, self._log.min)
             self._batches.delete_topic(topic)
             if self._parts.extensions is not None:
                 self._parts.extensions.delete_topic(topic)
@@ -363,6 +359,7 @@ class Store:
         self._commit.finish()
         self._commit.close()
         self._retention.close()
+        self._checkpointer.wait()
         self._log.close()
         whole = self._commit.failed is None and self._dispatcher.position == self._log.end
         try:
@@ -428,8 +425,7 @@ class Store:
 
     def _dispatch(self, now_ms: int) -> None:
         self._dispatcher.run(self._log.flushed if self._is_sync else self._log.end, now_ms)
-        slots = self._queues.table.take_arrivals()
-        batches, self._dispatcher.batch_arrivals = self._dispatcher.batch_arrivals, []
+        slots, batches = self._dispatcher.take_arrivals()
         if not slots and not batches:
             return
         self._checkpointer.arrived(slots, batches)

@@ -8,7 +8,12 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 
-from turbopump.broker.known_keys import NO_EFFECT_KEYS, TLS_KEYS, WEAKER_PROMISE_KEYS
+from turbopump.broker.known_keys import (
+    NO_EFFECT_KEYS,
+    REFUSED_KEYS,
+    TLS_KEYS,
+    WEAKER_PROMISE_KEYS,
+)
 from turbopump.engine.config import PROPERTY_FIELDS, StoreConfig
 from turbopump.engine.types import FlushMode, StoreError
 from turbopump.net.transport.options import TlsSettings
@@ -130,6 +135,8 @@ class BrokerConfig:
             elif item.key in TLS_KEYS:
                 tls[item.key] = item.value
                 _check_tls(tls, item)
+            elif item.key in REFUSED_KEYS:
+                others[item.key] = _check_refused(item)
             else:
                 if item.key in NO_EFFECT_KEYS or item.key in WEAKER_PROMISE_KEYS:
                     others[item.key] = item.value
@@ -198,6 +205,12 @@ def _between(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def _broker_id(value: str) -> int:
+    if value != "0":
+        raise ValueError("0, a master: replicas are not supported yet")
+    return 0
+
+
 def _addresses(value: str) -> list[str]:
     found = [part.strip() for part in value.split(";") if part.strip()]
     for address in found:
@@ -220,7 +233,7 @@ _MS = _between(0, _INT32_MAX)
 _KEYS: dict[str, _Key] = {
     "brokerName": _Key("broker_name", _name),
     "brokerClusterName": _Key("broker_cluster_name", _name),
-    "brokerId": _Key("broker_id", _between(0, 2**63 - 1)),
+    "brokerId": _Key("broker_id", _broker_id),
     "brokerIP1": _Key("broker_ip1", _text),
     "bindAddress": _Key("bind_address", _text),
     "listenPort": _Key("listen_port", _PORT),
@@ -281,6 +294,15 @@ def _check_tls(properties: dict[str, str], item: Property) -> None:
         TlsSettings.from_properties(properties)
     except ValueError as error:
         raise ConfigError(f"{item.key}={item.value}: {error}{_where(item)}") from None
+
+
+def _check_refused(item: Property) -> str:
+    harmless = REFUSED_KEYS[item.key]
+    if item.value.strip() in harmless:
+        return item.value
+    raise ConfigError(
+        f"{item.key}={item.value}: not supported yet, only {' or '.join(harmless)}{_where(item)}"
+    )
 
 
 def _remark_on(item: Property) -> list[str]:

@@ -1,35 +1,41 @@
 """RocketMQ's configuration keys that this broker knows by name only.
 
-Owns two lists, so that a configuration file of RocketMQ is accepted as it is, a misspelt key is
+Owns the lists by which a configuration file of RocketMQ is accepted as it is, a misspelt key is
 told from a known one, and a key whose promise we cannot keep yet is never ignored in silence. It
 must never hold behaviour. Called by config.py.
 """
 
-WEAKER_PROMISE_KEYS: dict[str, tuple[str, ...]] = {
+REFUSED_KEYS: dict[str, tuple[str, ...]] = {
     "aclEnable": ("false",),
     "allAckInSyncStateSet": ("false",),
     "authenticationEnabled": ("false",),
     "authorizationEnabled": ("false",),
     "brokerRole": ("ASYNC_MASTER", "SYNC_MASTER"),
-    "coldDataFlowControlEnable": ("false",),
-    "duplicationEnable": ("false",),
     "enableControllerMode": ("false",),
     "enableDLegerCommitLog": ("false",),
+    "enableSlaveActingMaster": ("false",),
+    "inSyncReplicas": ("1",),
+    "minInSyncReplicas": ("1",),
+    "storeType": ("default",),
+}
+"""Keys whose promise would be broken in silence (a replica, an access check, another store), with
+the values that promise nothing: any other is an error."""
+
+WEAKER_PROMISE_KEYS: dict[str, tuple[str, ...]] = {
+    "coldDataFlowControlEnable": ("false",),
+    "duplicationEnable": ("false",),
     "enableLmq": ("false",),
     "enableMixedMessageType": ("false",),
     "enableMultiDispatch": ("false",),
     "enablePropertyFilter": ("false",),
-    "enableSlaveActingMaster": ("false",),
-    "inSyncReplicas": ("1",),
     "lockInStrictMode": ("false",),
-    "minInSyncReplicas": ("1",),
     "recallMessageEnable": ("false",),
     "slaveReadEnable": ("false",),
-    "storeType": ("default",),
     "totalReplicas": ("1",),
     "transientStorePoolEnable": ("false",),
 }
-"""Keys that promise something we do not do yet, with the values that promise nothing."""
+"""Keys of features that are not there yet, with the values that ask for none: any other is warned
+of."""
 
 TLS_KEYS = frozenset(
     {

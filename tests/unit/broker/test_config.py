@@ -46,11 +46,15 @@ def test_key_of_rocketmq_without_effect_is_silent_and_shown() -> None:
     assert config.values()["sendMessageThreadPoolNums"] == "16"
 
 
-def test_promise_that_is_not_kept_is_warned_of() -> None:
-    _, warnings = load_config("brokerRole=SLAVE\n")
+def test_feature_that_is_not_there_is_warned_of() -> None:
+    _, warnings = load_config("slaveReadEnable=true\n")
     assert len(warnings) == 1
-    assert "brokerRole=SLAVE" in warnings[0]
-    assert load_config("brokerRole=ASYNC_MASTER\naclEnable=false\n")[1] == []
+    assert "slaveReadEnable=true" in warnings[0]
+    assert load_config("slaveReadEnable=false\n")[1] == []
+
+
+def test_values_of_rocketmq_that_promise_nothing_are_silent() -> None:
+    assert load_config("brokerRole=ASYNC_MASTER\naclEnable=false\nbrokerId=0\n")[1] == []
 
 
 @pytest.mark.parametrize(
@@ -67,6 +71,9 @@ def test_promise_that_is_not_kept_is_warned_of() -> None:
         ("messageDelayLevel=1s 5x", ["messageDelayLevel", "5m"]),
         ("brokerName=a b", ["brokerName=a b"]),
         ("tls.server.mode=maybe", ["tls.server.mode=maybe"]),
+        ("brokerRole=SLAVE", ["brokerRole=SLAVE", "ASYNC_MASTER or SYNC_MASTER"]),
+        ("brokerId=1", ["brokerId=1", "replicas are not supported yet"]),
+        ("aclEnable=true", ["aclEnable=true", "not supported yet"]),
     ],
 )
 def test_bad_value_is_one_sentence_with_key_value_and_line(line: str, words: list[str]) -> None:

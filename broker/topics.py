@@ -188,6 +188,13 @@ class TopicTable:
         self.on_change([name])
         return True
 
+    def bump_version(self, now_ms: int) -> None:
+        """A new version without another topic: what brokerPermission makes of each has changed.
+
+        Name servers read the topics of a registration only if its version is another one.
+        """
+        self._replace(self._topics, now_ms)
+
     def is_batch(self, name: str) -> bool:
         """Whether the topic's queues hold inner batches (attribute queue.type=BatchCQ)."""
         config = self._topics.get(name)

@@ -111,7 +111,8 @@ class ConfigRequests:
         if broker.config.broker_permission == permission:
             return answer
         # Every topic's permission is told to the name servers through the broker's own.
-        return broker.register_topics(sorted(broker.topics.all())).map(lambda _nothing: answer)
+        broker.topics.bump_version(now_ms)
+        return broker.register_topics([]).map(lambda _nothing: answer)
 
     def _configured_black_list(self) -> frozenset[str]:
         listed = self._broker.config.others.get("configBlackList", "")

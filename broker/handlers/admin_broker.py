@@ -10,7 +10,7 @@ from typing import Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.shapes import answer_json
-from turbopump.broker.known_keys import NO_EFFECT_KEYS, WEAKER_PROMISE_KEYS
+from turbopump.broker.known_keys import NO_EFFECT_KEYS, REFUSED_KEYS, WEAKER_PROMISE_KEYS
 from turbopump.broker.runtime_info import runtime_table
 from turbopump.broker.statistics import ALL, BROKER_GET_NUMS, BROKER_PUT_NUMS
 from turbopump.broker.topics import AUTO_CREATE_TOPIC
@@ -127,8 +127,9 @@ class ConfigRequests:
             if self._broker.config.path:
                 return "", f"{key} is taken over at the next start"
             return f"{key} needs a restart, and this broker has no file to keep it in", ""
-        if key in WEAKER_PROMISE_KEYS:
-            harmless = item.value.strip() in WEAKER_PROMISE_KEYS[key]
+        promise = REFUSED_KEYS.get(key) or WEAKER_PROMISE_KEYS.get(key)
+        if promise is not None:
+            harmless = item.value.strip() in promise
             return ("", "") if harmless else (f"{key}={item.value} is not supported", "")
         if key in NO_EFFECT_KEYS:
             return "", f"{key} has no effect in this broker"

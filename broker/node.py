@@ -11,6 +11,7 @@ import os
 import random
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from turbopump.broker.config import BrokerConfig
@@ -102,6 +103,8 @@ class BrokerNode:
         self._client = Client(self._now_ms)
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving: set[str] = set()
+        self._opening = False
+        self._reports: deque[Callable[[], None]] = deque()
         self._due_ms: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._register_soon: asyncio.Handle | None = None
@@ -126,7 +129,7 @@ class BrokerNode:
         self._loop = asyncio.get_running_loop()
         if not self._config.broker_ip1:
             self._config.broker_ip1 = _local_ip()
-        self._disk = DiskThreads(self._loop.call_soon_threadsafe)
+        self._disk = DiskThreads(self._post)
         try:
             await self._open_store()
             try:
@@ -168,15 +171,30 @@ class BrokerNode:
         _log.info("opening the store at %s", self._config.store.root)
         self._topics.load()  # recovery asks which topics hold batches
         # In a thread: recovery of a big store takes minutes, and signals must be heard meanwhile.
-        self._store = await asyncio.to_thread(
-            Store.open,
-            self._files,
-            self._config.store,
-            self._disk,
-            self._now_ms(),
-            delay_levels_ms=self._config.delay_levels_ms,
-            is_batch_topic=self._topics.is_batch,
-        )
+        self._opening = True
+        try:
+            self._store = await asyncio.to_thread(
+                Store.open,
+                self._files,
+                self._config.store,
+                self._disk,
+                self._now_ms(),
+                delay_levels_ms=self._config.delay_levels_ms,
+                is_batch_topic=self._topics.is_batch,
+            )
+        finally:
+            self._opening = False
+            self._take_reports()
+
+    def _post(self, report: Callable[[], None]) -> None:
+        """Called on disk threads: what they did is reported on the loop."""
+        self._reports.append(report)
+        self._loop.call_soon_threadsafe(self._take_reports)
+
+    def _take_reports(self) -> None:
+        # The store has one user at a time: while it is being opened that is not the loop.
+        while self._reports and not self._opening:
+            self._reports.popleft()()
 
     def _build(self) -> None:
         """Load the tables and tie the parts together."""
@@ -307,7 +325,7 @@ class BrokerNode:
         path = self._config.path
         if not path:
             return
-        text = format_properties(self._config.values())
+        text = format_properties({**self._config.values(), **self._config.tls_properties})
         self._files.write(f"{path}.tmp", text.encode())
         self._files.sync(f"{path}.tmp")
         if self._files.exists(path):

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import uvloop
 
+from turbopump.broker.config import load_config
+from turbopump.broker.node import BrokerNode
 from turbopump.engine import fastjson
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode
@@ -204,6 +206,40 @@ def test_what_an_operator_made_survives_a_restart(serve: Callable[..., Any]) -> 
             assert b'"consumerOffset":1' in bytes(stats.body)
 
     uvloop.run(run())
+
+
+def test_a_changed_configuration_is_written_back_whole(tmp_path: Path, connect: Any) -> None:
+    path = tmp_path / "broker.conf"
+    before = (
+        f"storePathRootDir={tmp_path}/store\nbrokerIP1=127.0.0.1\nbindAddress=127.0.0.1\n"
+        "listenPort=0\ntls.server.mode=disabled\nsendMessageThreadPoolNums=4\n"
+    )
+    path.write_text(before)
+
+    async def run() -> None:
+        config, _ = load_config(path.read_text(), str(path))
+        node = BrokerNode(config)
+        await node.start()
+        caller = connect(node.address)
+        try:
+            answer = await caller.ask(25, body=b"fileReservedTime=1\ntraceOn=false\n")
+            assert answer.code == 0, answer.remark
+            shown = await caller.ask(26)
+            assert b"fileReservedTime=1\n" in bytes(shown.body)
+            assert b"tls." not in bytes(shown.body)
+        finally:
+            await caller.close()
+            await node.stop()
+
+    uvloop.run(run())
+    assert (tmp_path / "broker.conf.bak").read_text() == before
+    again, warnings = load_config(path.read_text(), str(path))
+    assert not warnings
+    assert again.store.file_reserved_time_hours == 1
+    assert not again.trace_on
+    assert again.tls_properties == {"tls.server.mode": "disabled"}
+    assert again.others["sendMessageThreadPoolNums"] == "4"
+    assert again.listen_port == 0
 
 
 def test_every_reading_request_of_an_operator(serve: Callable[..., Any]) -> None:

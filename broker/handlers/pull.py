@@ -5,6 +5,7 @@ record or block: a pull without messages is left with `holds`. Called by the dis
 `holds` when a queue has grown.
 """
 
+import logging
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +15,7 @@ from turbopump.broker.pull_holds import Hold
 from turbopump.broker.replies import SEE_FAQ
 from turbopump.engine.later import Later
 from turbopump.engine.types import QueueOffset, ReadResult, ReadStatus
-from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.dispatcher import Dispatcher, one_line
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
@@ -28,6 +29,8 @@ from turbopump.net.wire.headers.pull import (
 )
 from turbopump.net.wire.heartbeat import BROADCASTING
 from turbopump.net.wire.subscription import SubscriptionData, parse_subscription
+
+_log = logging.getLogger(__name__)
 
 MAX_SUSPEND_MS = 120_000
 """The longest hold: an idle connection is closed then anyway. Clients ask for 15 to 20 s."""
@@ -132,23 +135,32 @@ class _Pull:
     def _attempt(self, hold: Hold, final: bool) -> bool:
         """Read again for a held pull: everything is checked again, nothing is committed."""
         try:
-            allowed = self._check()
+            answer = self._read_again(hold, final)
         except Refused as refused:
-            self._answer.resolve(self._refuse(refused))
-            return True
-        answer = self._reset(allowed)
+            answer = self._refuse(refused)
+        except Exception as error:
+            # No dispatcher is above this one, and the client must not wait for its own time-out.
+            _log.exception("a held pull of %s failed", self._peer.address)
+            answer = response(self._request, ResponseCode.SYSTEM_ERROR, one_line(error))
         if answer is None:
-            result = self._result(hold.queue_offset, allowed)
-            filtered = result.status is ReadStatus.NO_MATCHED_MESSAGE
-            if filtered and not final and result.next_queue_offset >= result.max_queue_offset:
-                # Nothing for this filter: wait on from here rather than wake the client for it.
-                hold.queue_offset = result.next_queue_offset
-                return False
-            answer = self._compose(result, hold.queue_offset, allowed)
-        if answer.code == ResponseCode.PULL_NOT_FOUND and not final:
             return False
         self._answer.resolve(answer)
         return True
+
+    def _read_again(self, hold: Hold, final: bool) -> Command | None:
+        """The answer to a held pull, None to go on waiting."""
+        allowed = self._check()
+        answer = self._reset(allowed)
+        if answer is not None:
+            return answer
+        result = self._result(hold.queue_offset, allowed)
+        filtered = result.status is ReadStatus.NO_MATCHED_MESSAGE
+        if filtered and not final and result.next_queue_offset >= result.max_queue_offset:
+            # Nothing for this filter: wait on from here rather than wake the client for it.
+            hold.queue_offset = result.next_queue_offset
+            return None
+        answer = self._compose(result, hold.queue_offset, allowed)
+        return None if answer.code == ResponseCode.PULL_NOT_FOUND and not final else answer
 
     def _reset(self, allowed: _Allowed) -> Command | None:
         """The answer to a pull whose queue was reset by an admin; it is given once."""

@@ -424,6 +424,21 @@ def test_lost_connection_is_forgotten(world: Any) -> None:
     assert not later.done
 
 
+def test_failure_of_a_held_pull_is_answered(world: Any, monkeypatch: Any) -> None:
+    def broken(*_arguments: object) -> None:
+        raise RuntimeError("disk on fire")
+
+    send(world, b"x")
+    later = hold(world, queue_offset=1)
+    send(world, b"y")
+    monkeypatch.setattr(type(world.broker.store), "read", broken)
+    world.broker.holds.sweep()
+    answer = answered(later)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == "RuntimeError: disk on fire"
+    assert world.broker.holds.count == 0
+
+
 def test_stopping_broker_holds_nothing_more(world: Any) -> None:
     send(world, b"x")
     later = hold(world, queue_offset=1)

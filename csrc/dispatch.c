@@ -322,8 +322,10 @@ static enum dsp_status put_index(struct dsp_table *table, const struct at_hand *
     run.topic_hash = idx_java_hash(0, hand->topic, hand->topic_size);
     run.topic_hash = idx_java_hash(run.topic_hash, (const uint8_t *)"#", 1);
     all_put = put_keys(&run);
-    table->last_log_offset = hand->log_offset;
-    table->last_keys = run.seen;
+    if (run.seen > 0) {
+        table->last_log_offset = hand->log_offset;
+        table->last_keys = run.seen;
+    }
     return all_put ? DSP_DONE : DSP_NO_INDEX;
 }
 

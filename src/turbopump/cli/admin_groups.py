@@ -12,7 +12,7 @@ import typer
 
 from turbopump.cli.errors import UserError
 from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Switch, Topic, one_place
-from turbopump.cli.output import front, local_seconds, print_json, print_lines, table
+from turbopump.cli.output import columns, front, local_seconds, print_json, print_lines, table
 from turbopump.cli.running import ask
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _groups(groups: "list[GroupProgress]") -> list[str]:
         (
             front(one.group, 64),
             one.count,
-            one.version,
+            one.version if one.count else "OFFLINE",
             one.consume_type,
             one.message_model,
             int(one.consume_tps),
@@ -180,7 +180,7 @@ def update_group(
         print_json(done.to_json())
         return
     print_lines([f"create subscription group to {address} success." for address in done.addresses])
-    shown = ", ".join(f"{key}={value}" for key, value in done.config.items())
+    shown = ", ".join(columns("{}={}", key, value) for key, value in done.config.items())
     print(f"SubscriptionGroupConfig{{{shown}}}")
 
 

@@ -50,4 +50,5 @@ async def failing_clearly(work: Awaitable[T]) -> T:
     except OSError as error:
         raise CommandFailed(sentence_of(error)) from None
     except (ClientError, RemotingError) as error:
-        raise CommandFailed(str(error) or type(error).__name__) from None
+        # A remark may have lines of its own; what a command says is one sentence.
+        raise CommandFailed(" ".join(str(error).split()) or type(error).__name__) from None

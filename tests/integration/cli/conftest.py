@@ -78,6 +78,21 @@ def command() -> Callable[..., Done]:
 
 
 @pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Run a command in this process: no start-up to pay."""
+    from turbopump.cli.app import run
+
+    def call(*arguments: str) -> Done:
+        monkeypatch.setattr("sys.argv", ["turbopump", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            run()
+        written = capsys.readouterr()
+        return Done(int(ended.value.code or 0), written.out, written.err)
+
+    return call
+
+
+@pytest.fixture
 def launch() -> Iterator[Callable[..., Up]]:
     """Start a command that says when it is ready; killed at the end if it still runs."""
     with contextlib.ExitStack() as stack:

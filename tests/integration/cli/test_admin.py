@@ -1,0 +1,238 @@
+"""Every admin command against a running broker: what it changes, its columns and its JSON."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from turbopump import Consumer, Message, Producer
+from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
+from turbopump.testing import RunningCluster
+
+pytestmark = pytest.mark.integration
+
+Cli = Callable[..., Any]
+Admin = Callable[..., Any]
+
+
+@pytest.fixture
+def admin(cli: Cli, cluster: RunningCluster) -> Admin:
+    """An admin command at the cluster; it must succeed."""
+
+    def call(name: str, *arguments: str) -> Any:
+        done = cli("admin", name, "-n", cluster.namesrv, *arguments)
+        assert (done.code, done.err) == (0, "")
+        return done
+
+    return call
+
+
+@pytest.fixture
+def refused(cli: Cli, cluster: RunningCluster) -> Callable[..., str]:
+    """An admin command that does not succeed: its exit code is checked, its sentence returned."""
+
+    def call(code: int, name: str, *arguments: str) -> str:
+        done = cli("admin", name, "-n", cluster.namesrv, *arguments)
+        assert (done.code, done.out) == (code, "")
+        assert done.err.startswith("turbopump: ")
+        assert done.err.count("\n") == 1
+        return str(done.err)
+
+    return call
+
+
+def send(cluster: RunningCluster, *messages: Message) -> list[Any]:
+    async def run() -> list[Any]:
+        async with Producer("PG", [cluster.namesrv]) as producer:
+            return [await producer.send(message) for message in messages]
+
+    return asyncio.run(run())
+
+
+def consume(cluster: RunningCluster, group: str, topic: str, count: int) -> None:
+    async def run() -> None:
+        options = ConsumerOptions(consume_from=ConsumeFrom.FIRST)
+        consumer = Consumer(group, [cluster.namesrv], options=options)
+        consumer.subscribe(topic)
+        async with consumer:
+            for _ in range(count):
+                message = await consumer.receive()
+                assert message is not None
+                await consumer.ack(message)
+
+    asyncio.run(run())
+
+
+def words(line: str) -> list[str]:
+    return line.split()
+
+
+def test_cluster_list(admin: Admin, refused: Callable[..., str], cluster: RunningCluster) -> None:
+    (broker,) = cluster.brokers
+    head, line = admin("clusterList").out.splitlines()
+    assert words(head)[:3] == ["#Cluster", "Name", "#Broker"]
+    assert words(line)[:4] == ["DefaultCluster", "broker-a", "0", broker.address]
+    assert words(line)[-1] == "true"
+    (found,) = admin("clusterList", "--json").json[0]["brokers"]
+    assert (found["address"], found["active"], found["error"]) == (broker.address, True, "")
+    head, line = admin("clusterList", "-m").out.splitlines()
+    assert words(head)[-4:] == ["#InTotalYest", "#OutTotalYest", "#InTotalToday", "#OutTotalToday"]
+    assert len(words(line)) == 6
+    assert "NoCluster" in refused(1, "clusterList", "-c", "NoCluster")
+
+
+def test_broker_status(admin: Admin, refused: Callable[..., str], cluster: RunningCluster) -> None:
+    (broker,) = cluster.brokers
+    table = dict(
+        [part.strip() for part in line.split(":", 1)]
+        for line in admin("brokerStatus", "-b", broker.address).out.splitlines()
+    )
+    assert table["brokerActive"] == "true"
+    lines = admin("brokerStatus", "-c", "DefaultCluster").out.splitlines()
+    assert all(words(line)[0] == broker.address for line in lines)
+    status = admin("brokerStatus", "--brokerAddr", broker.address, "--json").json[0]
+    assert status["address"] == broker.address
+    assert status["table"].keys() == table.keys()
+    assert "either" in refused(2, "brokerStatus")
+    assert "either" in refused(2, "brokerStatus", "-b", broker.address, "-c", "DefaultCluster")
+    assert "127.0.0.1:1" in refused(1, "brokerStatus", "-b", "127.0.0.1:1")
+
+
+def test_a_topic_is_created_changed_seen_and_deleted(
+    admin: Admin, refused: Callable[..., str], cluster: RunningCluster
+) -> None:
+    (broker,) = cluster.brokers
+    done = admin("updateTopic", "-c", "DefaultCluster", "-t", "Made", "-r", "3", "-w", "2", "-p",
+                 "6", "-a", "+message.type=NORMAL")  # fmt: skip
+    assert done.out.splitlines()[0] == f"create topic to {broker.address} success."
+    assert "readQueueNums=3, writeQueueNums=2, perm=RW-" in done.out
+    (queue,) = admin("topicRoute", "-t", "Made", "--json").json[0]["queueDatas"]
+    assert (queue["readQueueNums"], queue["writeQueueNums"], queue["perm"]) == (3, 2, 6)
+    admin("updateTopic", "-b", broker.address, "-t", "Made", "-r", "3", "-w", "3", "-p", "4")
+    assert '"writeQueueNums": 3' in admin("topicRoute", "-t", "Made").out
+    head, line, _, total = admin("topicRoute", "-t", "Made", "-l").out.splitlines()
+    assert words(head) == ["#ClusterName", "#BrokerName", "#BrokerAddrs", "#ReadQueue",
+                           "#WriteQueue", "#Perm"]  # fmt: skip
+    assert words(line) == ["DefaultCluster", "broker-a", f"{{0={broker.address}}}", "3", "3", "4"]
+    assert words(total) == ["Total:", "1", "3", "3"]
+    assert "Made" in admin("topicList").out.splitlines()
+    assert "Made" in [line["topic"] for line in admin("topicList", "--json").json[0]["topics"]]
+    assert ["DefaultCluster", "Made"] in [
+        words(line) for line in admin("topicList", "-c").out.splitlines()
+    ]
+    done = admin("deleteTopic", "-t", "Made", "-c", "DefaultCluster")
+    assert done.out.splitlines() == [
+        "delete topic [Made] from cluster [DefaultCluster] success.",
+        "delete topic [Made] from NameServer success.",
+    ]
+    assert "17: No topic route info" in refused(1, "topicRoute", "-t", "Made")
+    assert "either" in refused(2, "updateTopic", "-t", "Made")
+    refused(1, "updateTopic", "-b", broker.address, "-t", "not a topic")
+
+
+def test_an_ordered_topic_has_a_fixed_route(admin: Admin, cluster: RunningCluster) -> None:
+    done = admin("updateTopic", "-c", "DefaultCluster", "-t", "Ordered", "-o", "true", "--json")
+    assert done.json[0]["order"] is True
+
+
+def test_topic_status(admin: Admin, cluster: RunningCluster) -> None:
+    admin("updateTopic", "-c", "DefaultCluster", "-t", "Status", "-r", "2", "-w", "2")
+    send(cluster, *(Message("Status", b"x") for _ in range(4)))
+    head, *lines = admin("topicStatus", "-t", "Status").out.splitlines()
+    assert words(head)[:3] == ["#Broker", "Name", "#QID"]
+    assert [words(line)[:3] for line in lines[:2]] == [
+        ["broker-a", "0", "0"], ["broker-a", "1", "0"],
+    ]  # fmt: skip
+    assert lines[-1].startswith("Topic Put TPS: ")
+    queues = admin("topicStatus", "-t", "Status", "--json").json[0]["queues"]
+    assert sum(queue["max_queue_offset"] for queue in queues) == 4
+
+
+def test_consumer_progress_and_reset(
+    admin: Admin, refused: Callable[..., str], cluster: RunningCluster
+) -> None:
+    admin("updateTopic", "-c", "DefaultCluster", "-t", "Progress", "-r", "2", "-w", "2")
+    send(cluster, *(Message("Progress", b"x") for _ in range(6)))
+    consume(cluster, "Readers", "Progress", 6)
+    send(cluster, Message("Progress", b"later"))
+    lines = admin("consumerProgress").out.splitlines()
+    assert words(lines[0])[:3] == ["#Group", "#Count", "#Version"]
+    (readers,) = [words(line) for line in lines if line.startswith("Readers ")]
+    assert readers == ["Readers", "0", "OFFLINE", "0", "1"]
+    done = admin("consumerProgress", "-g", "Readers")
+    assert done.out.splitlines()[-2:] == ["Consume Diff Total: 1", "Consume Inflight Total: 0"]
+    assert "#Client IP" in admin("consumerProgress", "-g", "Readers", "-s", "true").out
+    found = admin("consumerProgress", "-g", "Readers", "-t", "Progress", "--json").json[0]
+    assert sum(queue["consumer_offset"] for queue in found["queues"]) == 6
+    assert "Nobody" in refused(1, "consumerProgress", "-g", "Nobody")
+
+    lines = admin("resetOffsetByTime", "-g", "Readers", "-t", "Progress", "-s", "0").out
+    assert words(lines.splitlines()[1]) == ["#brokerName", "#queueId", "#offset"]
+    found = admin("consumerProgress", "-g", "Readers", "--json").json[0]
+    assert sum(queue["consumer_offset"] for queue in found["queues"]) == 0
+    done = admin("resetOffsetByTime", "-g", "Readers", "-t", "Progress", "-s", "-1", "--json")
+    assert sum(queue["queue_offset"] for queue in done.json[0]["queues"]) == 7
+    year_2000 = "2000-01-01#00:00:00:000"
+    done = admin("resetOffsetByTime", "-g", "Readers", "-t", "Progress", "-s", year_2000, "--json")
+    expected_s = time.mktime(time.strptime("2000-01-01", "%Y-%m-%d"))
+    assert done.json[0]["timestamp_ms"] == round(expected_s * 1000)
+    assert "yesterday" in refused(2, "resetOffsetByTime", "-g", "Readers", "-t", "Progress", "-s",
+                                  "yesterday")  # fmt: skip
+
+
+def test_messages_are_found(
+    admin: Admin, refused: Callable[..., str], cluster: RunningCluster, tmp_path: Any
+) -> None:
+    one, other = send(
+        cluster,
+        Message("Find", "body 中".encode(), tags="TagA", keys=["k1", "same"]),
+        Message("Find", b"\xff\xfe", keys=["same"]),
+    )
+    for message_id in (one.offset_message_id, one.message_id):
+        done = admin("queryMsgById", "-t", "Find", "-i", message_id)
+        fields = dict(line.split(":", 1) for line in done.out.splitlines() if ":" in line)
+        assert fields["Message Body"].strip() == "body 中"
+        assert fields["Keys"].strip() == "[k1 same]"
+        assert fields["OffsetID"].strip() == one.offset_message_id
+    both = f"{one.message_id},{other.message_id}"
+    found = admin("queryMsgById", "-t", "Find", "-i", both, "--json").json
+    assert [line["message"]["message_id"] for line in found] == both.split(",")
+    admin("queryMsgById", "-t", "Find", "-i", other.message_id, "--body-dir", str(tmp_path))
+    assert (tmp_path / other.message_id).read_bytes() == b"\xff\xfe"
+    head, *lines = admin("queryMsgByKey", "-t", "Find", "-k", "same").out.splitlines()
+    assert words(head) == ["#Message", "ID", "#QID", "#Offset"]
+    assert [words(line)[0] for line in lines] == both.split(",")
+    assert admin("queryMsgByKey", "-t", "Find", "-k", "k1", "-e", "1").out.count("\n") == 1
+    unique = admin("queryMsgByUniqueKey", "-t", "Find", "-i", one.message_id, "--json").json[0]
+    assert unique["message"]["body"] == "body 中"
+    refused(1, "queryMsgByUniqueKey", "-t", "Find", "-i", "0" * 32)
+    refused(1, "queryMsgById", "-t", "Find", "-i", "0" * 32)
+
+
+def test_a_group_is_configured(admin: Admin, refused: Callable[..., str]) -> None:
+    done = admin("updateSubGroup", "-c", "DefaultCluster", "-g", "Configured", "-s", "false", "-r",
+                 "3", "-d", "TRUE", "--json")  # fmt: skip
+    config = done.json[0]["config"]
+    assert (config["consumeEnable"], config["retryMaxTimes"]) == (False, 3)
+    assert config["consumeBroadcastEnable"] is True
+    done = admin("updateSubGroup", "-c", "DefaultCluster", "-g", "Configured")
+    assert "success." in done.out
+    assert "consumeEnable=true" in done.out
+    wrong = refused(2, "updateSubGroup", "-c", "DefaultCluster", "-g", "G", "--attributes", "a=b")
+    assert "a=b" in wrong
+    unknown = "+no.such=1,-other"
+    refused(1, "updateSubGroup", "-c", "DefaultCluster", "-g", "G", "--attributes", unknown)
+    refused(1, "updateSubGroup", "-c", "DefaultCluster", "-g", "not a group")
+    refused(1, "updateSubGroup", "-c", "NoCluster", "-g", "G")
+
+
+def test_nobody_answers(cli: Cli) -> None:
+    done = cli("admin", "topicList", "-n", "127.0.0.1:1")
+    assert (done.code, done.out) == (1, "")
+    assert "127.0.0.1:1" in done.err
+    for address in ("nonsense", "host:", ":9876", "host:0", "host:99999", ";"):
+        done = cli("admin", "topicList", "-n", address)
+        assert done.code == 2
+        assert done.err.count("\n") == 1

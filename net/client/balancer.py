@@ -27,9 +27,12 @@ from turbopump.net.wire.queues import MessageQueue
 
 log = logging.getLogger(__name__)
 
+UNBALANCED_FIRST_MS: Final = 100
+"""Until the next try when a topic has no route, a broker did not answer or a lock is held by
+another member: a new group's retry topic, say, is there a moment after the first heartbeat."""
+
 UNBALANCED_MS: Final = 1000
-"""Until the next try while a topic has no route, a broker did not answer or a lock is held by
-another member (RebalanceService.minInterval)."""
+"""The longest wait while that goes on (RebalanceService.minInterval)."""
 
 RELEASE_MAX_MS: Final = 60_000
 """How long a queue that is given up waits for its handler before it is unlocked all the same: the
@@ -61,10 +64,13 @@ class Balancer:
 
     async def run(self) -> None:
         """Rebalance for ever; the first time at once."""
+        unbalanced_ms = UNBALANCED_FIRST_MS
         while True:
             self._wanted.clear()
-            balanced = await self.rebalance()
-            wait_ms = self._membership.options.rebalance_ms if balanced else UNBALANCED_MS
+            if await self.rebalance():
+                wait_ms, unbalanced_ms = self._membership.options.rebalance_ms, UNBALANCED_FIRST_MS
+            else:
+                wait_ms, unbalanced_ms = unbalanced_ms, min(2 * unbalanced_ms, UNBALANCED_MS)
             try:
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._wanted.wait()

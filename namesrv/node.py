@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import time
+from collections import deque
 from pathlib import Path
 
 from turbopump.engine.config_files import ConfigFiles
@@ -33,6 +34,7 @@ from turbopump.net.wire.java_properties import format_properties
 log = logging.getLogger(__name__)
 
 NOTICE_TIMEOUT_MS = 300  # RocketMQ's: a group's members also poll each other
+NOTICES_WAITING_MAX = 16  # for one broker: only the newest lead counts in the end
 
 
 def wall_clock_ms() -> int:
@@ -53,6 +55,7 @@ class NameServerNode:
         self._client = Client(wall_clock_ms)
         self._scanning: asyncio.TimerHandle | None = None
         self._sending: set[asyncio.Task[None]] = set()
+        self._notices: dict[str, deque[Notice]] = {}
         self._routes = RouteTable()
         self._port = config.listen_port
 
@@ -118,10 +121,24 @@ class NameServerNode:
         self._scanning = asyncio.get_running_loop().call_later(interval_s, self._scan)
 
     def _notify(self, notice: Notice) -> None:
+        """One task an address: a broker must hear of leads in their order."""
         for address in notice.targets:
-            task = asyncio.get_running_loop().create_task(self._send(address, notice))
+            waiting = self._notices.get(address)
+            if waiting is not None:
+                waiting.append(notice)
+                continue
+            self._notices[address] = deque([notice], NOTICES_WAITING_MAX)
+            task = asyncio.get_running_loop().create_task(self._send_all(address))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
+
+    async def _send_all(self, address: str) -> None:
+        waiting = self._notices[address]
+        try:
+            while waiting:
+                await self._send(address, waiting.popleft())
+        finally:
+            del self._notices[address]
 
     async def _send(self, address: str, notice: Notice) -> None:
         header = NotifyMinBrokerIdChangeRequest(

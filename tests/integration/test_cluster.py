@@ -1,0 +1,168 @@
+"""The embedded cluster and the pytest fixture: a real broker in this process."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+import turbopump
+from turbopump.cluster import SMALL_FILES, BrokerAddress, Cluster
+from turbopump.engine.types import StoreError
+from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
+from turbopump.net.wire.java_properties import PropertiesError
+from turbopump.testing import RunningCluster, running_cluster
+
+pytestmark = pytest.mark.integration
+
+
+async def round_trip(namesrv: str, topic: str, body: bytes) -> bytes:
+    async with turbopump.Producer("PG", [namesrv]) as producer:
+        await producer.send(turbopump.Message(topic, body))
+    options = ConsumerOptions(consume_from=ConsumeFrom.FIRST)
+    consumer = turbopump.Consumer(f"G_{topic}", [namesrv], options=options)
+    consumer.subscribe(topic)
+    async with consumer:
+        message = await consumer.receive()
+        assert message is not None
+        await consumer.ack(message)
+        return message.body
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_cluster_on_the_running_loop(loop: Any, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with turbopump.Cluster(tmp_path / "data", broker_properties=SMALL_FILES) as cluster:
+            (broker,) = cluster.brokers
+            assert isinstance(broker, BrokerAddress)
+            assert (broker.name, broker.id, broker.role) == ("broker-a", 0, "master")
+            assert await round_trip(cluster.namesrv, "T", b"embedded") == b"embedded"
+            async with turbopump.Admin([cluster.namesrv]) as admin:
+                (line,) = (await admin.cluster_list()).brokers
+                assert line.address == broker.address
+        assert not (tmp_path / "data" / "broker-a" / "abort").exists()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
+
+
+def test_data_is_kept_and_found_again(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with Cluster(tmp_path, broker_properties=SMALL_FILES) as cluster:
+            assert await round_trip(cluster.namesrv, "T", b"kept") == b"kept"
+
+    async def second() -> int:
+        async with (
+            Cluster(tmp_path, broker_properties=SMALL_FILES) as cluster,
+            turbopump.Admin([cluster.namesrv]) as admin,
+        ):
+            status = await admin.topic_status("T")
+            return sum(queue.max_queue_offset for queue in status.queues)
+
+    asyncio.run(first())
+    assert asyncio.run(second()) == 1
+
+
+def test_a_cluster_without_a_folder_leaves_none() -> None:
+    async def run() -> Path:
+        async with Cluster(broker_properties=SMALL_FILES) as cluster:
+            assert cluster.data.is_dir()
+            return cluster.data
+
+    assert not asyncio.run(run()).exists()
+
+
+def test_many_clusters_in_one_process(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with (
+            Cluster(tmp_path / "1", broker_properties=SMALL_FILES) as one,
+            Cluster(tmp_path / "2", broker_properties=SMALL_FILES) as other,
+        ):
+            assert one.namesrv != other.namesrv
+            assert await round_trip(one.namesrv, "T", b"1") == b"1"
+            assert await round_trip(other.namesrv, "T", b"2") == b"2"
+
+    asyncio.run(run())
+
+
+def test_a_failed_start_leaves_nothing_running(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Cluster(tmp_path / "1", broker_properties=SMALL_FILES):
+            locked = Cluster(tmp_path / "1", broker_properties=SMALL_FILES)
+            with pytest.raises(StoreError):
+                await locked.start()
+        wrong = Cluster(tmp_path / "2", broker_properties={"flushDiskType": "NEVER"})
+        with pytest.raises(PropertiesError):
+            await wrong.start()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not tasks
+
+    asyncio.run(run())
+
+
+def test_warnings_name_unknown_keys(tmp_path: Path) -> None:
+    async def run() -> list[str]:
+        given = {**SMALL_FILES, "brokerColour": "red"}
+        async with Cluster(
+            tmp_path, broker_properties=given, namesrv_properties={"colour": "blue"}
+        ) as cluster:
+            return cluster.warnings
+
+    warnings = " ".join(asyncio.run(run()))
+    assert "brokerColour" in warnings
+    assert "unknown key colour" in warnings
+
+
+def test_the_fixture_serves_synchronous_tests(turbopump_cluster: RunningCluster) -> None:
+    assert asyncio.run(round_trip(turbopump_cluster.namesrv, "T", b"sync")) == b"sync"
+    assert turbopump_cluster.run(round_trip(turbopump_cluster.namesrv, "U", b"in")) == b"in"
+    (broker,) = turbopump_cluster.brokers
+    assert broker.role == "master"
+    assert turbopump_cluster.data.is_dir()
+
+
+def test_the_fixture_is_empty_for_each_test(turbopump_cluster: RunningCluster) -> None:
+    async def topics() -> list[str]:
+        async with turbopump.Admin([turbopump_cluster.namesrv]) as admin:
+            return [line.topic for line in (await admin.topic_list()).topics]
+
+    found = asyncio.run(topics())
+    assert "T" not in found
+    assert "TBW102" in found
+
+
+def test_a_cluster_for_any_scope(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, {"brokerName": "mine"}) as cluster:
+        assert cluster.brokers[0].name == "mine"
+        assert asyncio.run(round_trip(cluster.namesrv, "T", b"x")) == b"x"
+
+
+def test_the_plugin_loads_nothing_heavy(tmp_path: Path) -> None:
+    """pytest loads it in every project that has turbopump installed."""
+    (tmp_path / "test_nothing.py").write_text(
+        "import sys\n\n\ndef test_nothing():\n"
+        "    loaded = {name for name in sys.modules if name.startswith('turbopump')}\n"
+        "    assert loaded == {'turbopump', 'turbopump.testing'}, loaded\n"
+        "    assert 'uvloop' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        capture_output=True, text=True, timeout=60, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_public_names_are_there_and_lazy() -> None:
+    code = (
+        "import sys, turbopump\n"
+        "assert not [name for name in sys.modules if name.startswith('turbopump.')]\n"
+        "for name in turbopump.__all__: getattr(turbopump, name)\n"
+        "assert set(turbopump.__all__) <= set(dir(turbopump))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = turbopump.nothing

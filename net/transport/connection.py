@@ -38,6 +38,10 @@ GO_AWAY_SINCE_VERSION: Final = 476
 JOIN_MAX: Final = 64 << 10
 """Answers of one read up to this are joined: one write is cheaper than a vector of small ones."""
 
+FLUSH_OVER: Final = 256 << 10
+"""Bytes to be written that do not wait for the end of the read or of the callback: back pressure
+shows only in what the transport has."""
+
 _WRITING: Final = 1
 _IN_FLIGHT: Final = 2
 
@@ -47,12 +51,14 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_answered",
+        "_blocked",
         "_closing",
         "_flushing",
         "_hub",
         "_in_flight",
         "_in_read",
         "_out",
+        "_out_size",
         "_paused",
         "_receiver",
         "_room_waiters",
@@ -74,12 +80,14 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._started = tls is not None
         self._out: list[Buffer] = []
+        self._out_size = 0
         self._answered: list[Callable[[], None]] = []
         self._room_waiters: list[Callable[[], None]] = []
         self._in_read = False
         self._flushing = False
         self._closing = False
         self._paused = 0
+        self._blocked = False
         self._in_flight = 0
         self.active_at = 0.0
         self.slow_since = 0.0
@@ -146,11 +154,17 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
-        """The peer does not take its answers: do not read more from it."""
-        self._pause(_WRITING)
+        """The peer does not take what is written: a server does not read more from it.
+
+        A client goes on reading, or both sides could wait for each other; its calls wait.
+        """
+        self._blocked = True
+        if self._hub.is_server:
+            self._pause(_WRITING)
 
     def resume_writing(self) -> None:
         """The peer took enough."""
+        self._blocked = False
         self._resume(_WRITING)
         self._wake_writers()
 
@@ -186,6 +200,7 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close without writing anything more."""
         self._closing = True
+        self._out.clear()
         if self._transport is not None:
             self._transport.abort()
 
@@ -197,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def writable(self) -> bool:
         """Whether the unsent bytes are below the high-water mark."""
-        return not self._paused & _WRITING
+        return not self._blocked
 
     def when_writable(self, callback: Callable[[], None]) -> None:
         """Run `callback` once unsent bytes fall below the low-water mark, or the peer is lost."""
@@ -314,7 +329,11 @@ class Connection(asyncio.BufferedProtocol):
     def _put(self, buffers: list[Buffer]) -> None:
         if not self._closing:
             self._out += buffers
-            self._flush_soon()
+            self._out_size += sum(map(len, buffers))
+            if self._out_size > FLUSH_OVER:
+                self._write_out()
+            else:
+                self._flush_soon()
 
     def _flush_soon(self) -> None:
         if not self._in_read and not self._flushing:
@@ -323,24 +342,27 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         self._flushing = False
-        if self._out and self._transport is not None:
-            out, self._out = self._out, []
-            if self._tls is None:
-                _write(self._transport, out)
-            elif self._tls.established:
-                self._tls.encrypt(out)
-                self._transport.write(self._tls.outgoing())
-            else:
-                self._out = out
-                return
-            self.active_at = self._hub.clock()
-            if self._transport.get_write_buffer_size() > self._hub.options.write_max:
-                self._hub.complain(f"{self.peer.address} closed: it does not read its answers")
-                self.abort()
+        self._write_out()
         if self._answered:
             callbacks, self._answered = self._answered, []
             for callback in callbacks:
                 self._run(callback)
+
+    def _write_out(self) -> None:
+        if not self._out or self._transport is None or self._transport.is_closing():
+            return
+        if self._tls is not None and not self._tls.established:
+            return
+        out, self._out, self._out_size = self._out, [], 0
+        if self._tls is None:
+            _write(self._transport, out)
+        else:
+            self._tls.encrypt(out)
+            self._transport.write(self._tls.outgoing())
+        self.active_at = self._hub.clock()
+        if self._transport.get_write_buffer_size() > self._hub.options.write_max:
+            self._hub.complain(f"{self.peer.address} closed: it does not read its answers")
+            self.abort()
 
     def _run(self, callback: Callable[[], None]) -> None:
         try:

@@ -47,6 +47,8 @@ class Swept(Protocol):
 class Hub:
     """Connections of one server or client."""
 
+    is_server = False
+
     def __init__(
         self,
         dispatcher: Dispatcher,

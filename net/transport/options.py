@@ -97,8 +97,8 @@ class ConnectionOptions:
     max_frame: bytes of a frame (com.rocketmq.remoting.frameMaxLength).
     max_in_flight: requests of a peer without an answer; long polls count, a consumer holds one per
         queue. Reading from the peer pauses there.
-    write_high_water, write_low_water: unsent bytes above which reading from the peer pauses, and
-        below which it goes on; a pull answer is up to 256 KiB.
+    write_high_water, write_low_water: unsent bytes above which a server does not read from the
+        peer and calls of a client wait, and below which they go on; a pull answer is up to 256 KiB.
     write_max: unsent bytes at which the peer is cut: answers to held pulls come although reading
         has paused.
     receive_max: bytes of incomplete frames of all connections together.

@@ -97,6 +97,8 @@ class Server:
 class _ServerHub(Hub):
     """A hub that admits and refuses."""
 
+    is_server = True
+
     def __init__(
         self,
         dispatcher: Dispatcher,

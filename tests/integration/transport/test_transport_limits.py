@@ -1,0 +1,199 @@
+"""Limits of a connection and of a server: what is too slow, too much or too many."""
+
+import asyncio
+
+import pytest
+
+from turbopump.net.transport.errors import CallTimeout
+from turbopump.net.transport.options import ClientOptions, ServerOptions
+from turbopump.net.wire.command import Command, new_request, response
+
+ECHO, HOLD, LARGE = 10, 11, 20
+KB = 1024
+
+
+def test_reading_pauses_while_a_peer_does_not_take_its_answers(run, serve, talk) -> None:
+    options = ServerOptions(write_high_water=256 * KB, write_low_water=64 * KB)
+
+    async def main() -> None:
+        async with serve(options) as served:
+            handled = []
+
+            def large(request: Command, *_) -> Command:
+                handled.append(request.opaque)
+                return response(request, 0, body=bytes(64 * KB))
+
+            served.table.add(LARGE, large)
+            async with talk(served.port, limit=KB) as raw:
+                total = 3000
+                padding = {"pad": "x" * 2000}
+                for opaque in range(total):
+                    raw.send(Command(LARGE, opaque=opaque, fields=padding))
+                await served.until(lambda: len(handled) > 10)
+                before = -1
+                while before != len(handled):
+                    before = len(handled)
+                    await served.alive()
+                # 64 KB each: what was handled is bounded by buffers, not by what was asked.
+                assert len(handled) < total // 2
+                for opaque in range(total):
+                    assert (await raw.answer()).opaque == opaque
+                assert handled == list(range(total))
+
+    run(main())
+
+
+def test_a_peer_that_lets_answers_to_held_requests_pile_up_is_cut(run, serve, talk) -> None:
+    options = ServerOptions(write_high_water=64 * KB, write_low_water=16 * KB, write_max=4096 * KB)
+
+    async def main() -> None:
+        async with serve(options) as served, talk(served.port, limit=KB) as raw:
+            for opaque in range(64):
+                raw.send(Command(HOLD, opaque=opaque))
+            await served.until(lambda: len(served.held) == 64)
+            while served.held:
+                request, later = served.held.pop()
+                later.resolve(response(request, 0, body=bytes(512 * KB)))
+                await asyncio.sleep(0)
+            await served.until(lambda: not served.server.peers)
+            await served.alive()
+
+    run(main())
+
+
+def test_reading_pauses_at_the_in_flight_limit(run, serve, talk) -> None:
+    async def main() -> None:
+        async with serve(ServerOptions(max_in_flight=8)) as served, talk(served.port) as raw:
+            for opaque in range(8):
+                raw.send(Command(HOLD, opaque=opaque))
+            await served.until(lambda: len(served.held) == 8)
+            raw.send(Command(ECHO, opaque=100))
+            await served.alive()
+            assert len(served.seen) == 1
+            served.release()
+            opaques = [(await raw.answer()).opaque for _ in range(9)]
+            assert opaques == [*range(8), 100]
+
+    run(main())
+
+
+def test_idle_connections_are_closed_and_busy_ones_not(run, serve, talk) -> None:
+    async def main() -> None:
+        async with (
+            serve(ServerOptions(idle_timeout_ms=200)) as served,
+            talk(served.port) as idle,
+            talk(served.port) as busy,
+        ):
+            idle.send(Command(ECHO, opaque=1))
+            await idle.answer()
+            closed = asyncio.ensure_future(idle.closed())
+            while not closed.done():
+                busy.send(Command(ECHO, opaque=2))
+                await busy.answer()
+            assert await closed == b""
+            busy.send(Command(ECHO, opaque=3))
+            assert (await busy.answer()).opaque == 3
+
+    run(main())
+
+
+@pytest.mark.parametrize("start", [b"\0", b"\0\0\1\0", b"\0\0\1\0\0\0\0\x50{"])
+def test_a_frame_that_does_not_end_in_time_closes(run, serve, talk, start) -> None:
+    """Slow-loris: a byte now and then keeps a connection from being idle, not from being cut."""
+
+    async def main() -> None:
+        options = ServerOptions(frame_timeout_ms=200)
+        async with serve(options) as served, talk(served.port) as slow:
+            slow.send(Command(ECHO, opaque=1), start)
+            assert (await slow.answer()).opaque == 1
+            closed = asyncio.ensure_future(slow.closed())
+            trickled = 0
+            while not closed.done():
+                slow.send(b"x")
+                trickled += 1
+                await served.alive()
+                await asyncio.sleep(0.01)
+            assert await closed == b""
+            assert trickled > 5
+            assert served.hub.area.in_use == 0
+
+    run(main())
+
+
+def test_connections_over_the_limit_hear_why(run, serve, talk) -> None:
+    async def main() -> None:
+        async with (
+            serve(ServerOptions(max_connections=2)) as served,
+            talk(served.port) as one,
+            talk(served.port) as two,
+        ):
+            await served.until(lambda: len(served.server.peers) == 2)
+            async with talk(served.port) as three:
+                three.send(Command(ECHO, opaque=9, body=b"x"), Command(ECHO, opaque=10))
+                answer = await three.answer()
+                assert (answer.code, answer.opaque) == (2, 9)
+                assert answer.remark == "[REJECTREQUEST]too many connections, the limit is 2"
+                await three.closed()
+            assert served.seen == []
+            for raw in (one, two):
+                raw.send(Command(ECHO, opaque=1))
+                assert (await raw.answer()).code == 0
+            await one.close()
+            await served.until(lambda: len(served.server.peers) == 1)
+            await served.alive()
+
+    run(main())
+
+
+def test_refused_connections_that_stay_silent_are_closed(run, serve, talk) -> None:
+    async def main() -> None:
+        options = ServerOptions(max_connections=1, frame_timeout_ms=100)
+        async with serve(options) as served, talk(served.port) as one:
+            await served.until(lambda: len(served.server.peers) == 1)
+            async with talk(served.port) as two:
+                assert await two.closed() == b""
+            one.send(Command(ECHO, opaque=1))
+            assert (await one.answer()).code == 0
+
+    run(main())
+
+
+def test_a_closing_connection_that_is_not_read_is_cut(run, serve, talk) -> None:
+    async def main() -> None:
+        options = ServerOptions(close_timeout_ms=100, write_max=1 << 30)
+        async with serve(options) as served, talk(served.port, limit=KB) as raw:
+            raw.send(Command(HOLD, opaque=1))
+            await served.until(lambda: bool(served.held))
+            served.release(bytes(15_000_000))
+            (peer,) = served.server.peers
+            peer.close()
+            await served.until(lambda: peer.closed)
+
+    run(main())
+
+
+def test_calls_wait_for_room_to_write(run, connect) -> None:
+    """A server that does not read: the client stops at its high-water mark, not at its memory."""
+
+    async def main() -> None:
+        writers: list[asyncio.StreamWriter] = []
+
+        async def ignore(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writers.append(writer)
+
+        deaf = await asyncio.start_server(ignore, "127.0.0.1", 0, limit=KB)
+        address = f"127.0.0.1:{deaf.sockets[0].getsockname()[1]}"
+        options = ClientOptions(write_high_water=256 * KB, write_low_water=64 * KB)
+        async with connect(None, options) as client:
+            with pytest.raises(CallTimeout, match="does not read"):
+                for _ in range(1000):
+                    await client.notify(address, new_request(ECHO, body=bytes(256 * KB)), 300)
+            (connection,) = client._hub.connections
+            assert connection._transport.get_write_buffer_size() < 1024 * KB
+            connection.abort()
+        for writer in writers:
+            writer.transport.abort()
+        deaf.close()
+        await deaf.wait_closed()
+
+    run(main())

@@ -10,17 +10,46 @@ if TYPE_CHECKING:
     from turbopump.cluster import Cluster
     from turbopump.net.client.admin import Admin
     from turbopump.net.client.consumer import Consumer
-    from turbopump.net.client.messages import Message
-    from turbopump.net.client.producer import Producer
+    from turbopump.net.client.errors import BrokerError, ClientError
+    from turbopump.net.client.messages import Message, ReceivedMessage, SendResult
+    from turbopump.net.client.options import ConsumeFrom, ConsumerOptions, MessageModel, Outcome
+    from turbopump.net.client.producer import Producer, ProducerOptions
+    from turbopump.net.client.pull_consumer import PullConsumer
 
-__all__ = ["Admin", "Cluster", "Consumer", "Message", "Producer"]
+__all__ = [
+    "Admin",
+    "BrokerError",
+    "ClientError",
+    "Cluster",
+    "ConsumeFrom",
+    "Consumer",
+    "ConsumerOptions",
+    "Message",
+    "MessageModel",
+    "Outcome",
+    "Producer",
+    "ProducerOptions",
+    "PullConsumer",
+    "ReceivedMessage",
+    "SendResult",
+]
 
 _HOMES = {
     "Admin": "turbopump.net.client.admin",
+    "BrokerError": "turbopump.net.client.errors",
+    "ClientError": "turbopump.net.client.errors",
     "Cluster": "turbopump.cluster",
+    "ConsumeFrom": "turbopump.net.client.options",
     "Consumer": "turbopump.net.client.consumer",
+    "ConsumerOptions": "turbopump.net.client.options",
     "Message": "turbopump.net.client.messages",
+    "MessageModel": "turbopump.net.client.options",
+    "Outcome": "turbopump.net.client.options",
     "Producer": "turbopump.net.client.producer",
+    "ProducerOptions": "turbopump.net.client.producer",
+    "PullConsumer": "turbopump.net.client.pull_consumer",
+    "ReceivedMessage": "turbopump.net.client.messages",
+    "SendResult": "turbopump.net.client.messages",
 }
 
 

@@ -21,6 +21,7 @@ async def exchange(namesrv: str) -> None:
     async with turbopump.Producer("smoke", namesrv=[namesrv]) as producer:
         await producer.send(turbopump.Message("Smoke", b"hello"))
     async with turbopump.PullConsumer("smoke-reader", namesrv=[namesrv]) as consumer:
+        await consumer.assign(await consumer.queues("Smoke"))
         for _ in range(100):
             messages = await consumer.poll(timeout_ms=1000)
             if any(message.body == b"hello" for message in messages):
@@ -50,7 +51,7 @@ def main() -> int:
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-        assert not (Path(folder) / "data" / "abort").exists()
+        assert not list(Path(folder).rglob("abort"))
     print(f"ready, sent, received, stopped with exit code {process.returncode}")
     return process.returncode
 

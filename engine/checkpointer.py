@@ -6,7 +6,7 @@ it speaks of is synced, and never sync on the loop thread while the store runs. 
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turbopump.engine import checkpoint as checkpoints
 from turbopump.engine.batch_queue import BatchQueue, BatchQueues
@@ -38,6 +38,7 @@ class _Round:
     batches_reached: list[tuple[BatchQueue, int]]
     rolled: list[IndexPart]
     last_unit_log_offset: int
+    index_ms: int
     marks: Marks
     timestamp_ms: int
 
@@ -72,7 +73,6 @@ class Checkpointer:
         self._dirty: set[int] = set()
         self._dirty_batches: set[tuple[str, int]] = set()
         self._waiting: Marks | None = None
-        self._index_durable = LogOffset(0)
         self._lane = Lane(disk)
         self._last_ms = 0
         self._last_thorough_ms = 0
@@ -80,7 +80,6 @@ class Checkpointer:
     def start(self, saved: Checkpoint, now_ms: int) -> None:
         """Go on from the checkpoint the store was opened with."""
         self.checkpoint = saved
-        self._index_durable = saved.marks.index if saved.marks is not None else LogOffset(0)
         self._last_thorough_ms = now_ms
 
     def arrived(self, slots: list[int], batches: list[tuple[str, int]]) -> None:
@@ -131,13 +130,25 @@ class Checkpointer:
         inline = InlineDisk()
         if last and self._index is not None:
             self._index.finish()
-        self._begin(inline)
-        if last:
-            self._index_durable = self._dispatcher.position
+        self._begin(inline, last)
         if self.failed is None:
             self._save(inline, log_timestamp_ms)
         if self.failed is not None:
             raise self.failed
+
+    def lower(self) -> None:
+        """Before the first byte is changed: the index file that will be written does not count as
+        durable any more. Raises OSError."""
+        if self._index is None:
+            return
+        index_end, index_ms = self._index.closed_end()
+        old = self.checkpoint
+        marks = old.marks
+        if marks is not None:
+            marks = replace(marks, index=min(index_end, marks.index))
+        index_ms = min(index_ms, old.index_timestamp_ms)
+        self.checkpoint = replace(old, index_timestamp_ms=index_ms, marks=marks)
+        checkpoints.save(self._files, self._config.root, self.checkpoint)
 
     def wait(self) -> None:
         """Block until the round that is under way, if any, is over."""
@@ -150,8 +161,8 @@ class Checkpointer:
         marks = self.checkpoint.marks
         return marks is not None and marks.log != self._log.flushed
 
-    def _begin(self, disk: Disk) -> None:
-        plan = self._plan()
+    def _begin(self, disk: Disk, last: bool = False) -> None:
+        plan = self._plan(last)
         files = self._files
 
         def work() -> None:
@@ -174,7 +185,7 @@ class Checkpointer:
 
         self._lane.submit(work, done, disk)
 
-    def _plan(self) -> _Round:
+    def _plan(self, last: bool) -> _Round:
         paths: list[str] = []
         folders: dict[str, None] = {}
         reached: list[tuple[ConsumeQueue, QueueOffset]] = []
@@ -206,10 +217,15 @@ class Checkpointer:
         self._dirty.clear()
         self._dirty_batches.clear()
         count, units = self.count_units()
+        index_end, index_ms = LogOffset(0), 0
+        if self._index is not None:
+            index_end, index_ms = self._index.closed_end()
         position = self._dispatcher.position
-        marks = Marks(self._log.flushed, position, self._index_durable, count, units)
+        if last and self._index is not None:
+            index_end, index_ms = position, self._index.end()[1]
+        marks = Marks(self._log.flushed, position, index_end, count, units)
         return _Round(
-            paths, list(folders), reached, batches_reached, rolled, last_unit, marks,
+            paths, list(folders), reached, batches_reached, rolled, last_unit, index_ms, marks,
             self._dispatcher.last_store_timestamp_ms,
         )  # fmt: skip
 
@@ -221,20 +237,14 @@ class Checkpointer:
         for batch, end in plan.batches_reached:
             batch.flushed_end = end
             batch.names_synced = True
-        index_timestamp_ms = self.checkpoint.index_timestamp_ms
-        for part in plan.rolled:
-            self._index_durable = LogOffset(part.end_log_offset + 1)
-            index_timestamp_ms = part.end_timestamp_ms
-        marks = plan.marks
-        self._waiting = Marks(
-            marks.log, marks.queues, self._index_durable, marks.queue_count, marks.unit_count
-        )
+        self._waiting = plan.marks
         old = self.checkpoint
-        self.checkpoint = Checkpoint(
-            old.log_timestamp_ms, plan.timestamp_ms or old.queue_timestamp_ms, index_timestamp_ms,
-            old.master_flushed_offset, old.confirm_offset,
-            plan.last_unit_log_offset or old.queue_log_offset, old.marks,
-        )  # fmt: skip
+        self.checkpoint = replace(
+            old,
+            queue_timestamp_ms=plan.timestamp_ms or old.queue_timestamp_ms,
+            index_timestamp_ms=plan.index_ms,
+            queue_log_offset=plan.last_unit_log_offset or old.queue_log_offset,
+        )
 
     def _save(self, disk: Disk, log_timestamp_ms: int) -> None:
         """Write the checkpoint: queues and log are durable up to what it says."""
@@ -244,15 +254,11 @@ class Checkpointer:
         else:
             self._waiting = None
         assert waiting is not None and waiting.queues <= self._log.flushed
-        marks = Marks(
-            self._log.flushed, waiting.queues, self._index_durable, waiting.queue_count,
-            waiting.unit_count,
-        )  # fmt: skip
-        new = Checkpoint(
-            max(log_timestamp_ms, old.log_timestamp_ms), old.queue_timestamp_ms,
-            old.index_timestamp_ms, old.master_flushed_offset, old.confirm_offset,
-            old.queue_log_offset, marks,
-        )  # fmt: skip
+        new = replace(
+            old,
+            log_timestamp_ms=max(log_timestamp_ms, old.log_timestamp_ms),
+            marks=replace(waiting, log=self._log.flushed),
+        )
         self.checkpoint = new
 
         def work() -> None:

@@ -44,6 +44,8 @@ class ConsumeQueue:
     flushed_offset: QueueOffset = ZERO
     names_synced: bool = True
     """Whether the names of the queue's files and folders are durable."""
+    emptied: bool = False
+    """Cut to nothing, with its first file kept: the name of that says how far it had counted."""
 
 
 class ConsumeQueues:
@@ -138,6 +140,8 @@ class ConsumeQueues:
 
     def max_offset(self, queue: ConsumeQueue) -> QueueOffset:
         """Units dispatched: the offset of the next one."""
+        if queue.emptied:
+            return QueueOffset(queue.segments.first // QUEUE_UNIT_SIZE)
         return QueueOffset(self.table.max_offset(queue.slot))
 
     def make_room(self, queue: ConsumeQueue, queue_offset: int) -> None:
@@ -147,6 +151,8 @@ class ConsumeQueues:
         before it, as RocketMQ does after a deletion (store.md 11).
         """
         segments = queue.segments
+        if queue.emptied:
+            self.reset(queue)
         at = queue_offset * QUEUE_UNIT_SIZE
         start = segments.start_of(at)
         if segments.count == 0:
@@ -216,6 +222,7 @@ class ConsumeQueues:
         """
         segments = queue.segments
         before = (segments.end, self.table.max_offset(queue.slot))
+        files_before = segments.count
         self._detach(queue)
         while segments.count:
             start = segments.last
@@ -223,25 +230,62 @@ class ConsumeQueues:
             end, _log_end = kernel.find_end(region, 0, self.file_size)
             keep = kernel.lower_bound(region, 0, end, log_end)
             if keep > 0 or start == segments.first > 0:
-                # An emptied first file that is not file 0 stays: its name keeps the queue's count.
                 if not region.is_zero(keep, self.file_size - keep):
                     region.zero(keep, self.file_size - keep)
                     segments.mapped(start).sync(keep, self.file_size)
                     before = (-1, -1)
                 self._set_end(queue, start + keep, _log_end_before(region, keep))
                 self._skip_blanks(queue)
+                if keep == 0:
+                    # The table waits for the offset that the log gives next, see settle.
+                    queue.emptied = True
+                    self.table.set_progress(queue.slot, 0, self.deleted.end(queue.topic))
                 break
             self.files.remove(segments.forget_last())
         else:
             # min <= max also for a queue without files (R13): it starts anew at 0.
             self._set_end(queue, 0, -1)
             queue.min_offset = QueueOffset(0)
+        if segments.count < files_before:
+            self.files.sync_folder(segments.folder)
         return before != (segments.end, self.table.max_offset(queue.slot))
 
     def drop_files_from(self, queue: ConsumeQueue, starts: list[int]) -> None:
         """Remove files behind a hole in the row: their units come again from the log."""
         for start in starts:
             self.files.remove(queue.segments.path(start))
+        self.files.sync_folder(queue.segments.folder)
+
+    def continue_at(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+        """The log goes on with `queue_offset` for a queue that was cut to nothing: whether its
+        first file is the one to go on in. If not the queue begins without files."""
+        at = queue_offset * QUEUE_UNIT_SIZE
+        if not queue.emptied or at != queue.segments.first:
+            self.reset(queue)
+            return False
+        queue.emptied = False
+        self.table.set_progress(queue.slot, queue_offset, self.deleted.end(queue.topic))
+        return True
+
+    def settle(self, queue: ConsumeQueue) -> None:
+        """All of the log is dispatched: a queue that stayed empty goes on counting."""
+        if queue.emptied:
+            offset = self.max_offset(queue)
+            queue.emptied = False
+            self.table.set_progress(queue.slot, offset, self.deleted.end(queue.topic))
+        self.table.set_next_offset(queue.slot, self.max_offset(queue))
+
+    def reset(self, queue: ConsumeQueue) -> None:
+        """Remove a queue's files: its units come again from the log. Raises OSError."""
+        self._detach(queue)
+        segments = queue.segments
+        if segments.count:
+            while segments.count:
+                self.files.remove(segments.forget_last())
+            self.files.sync_folder(segments.folder)
+        queue.emptied = False
+        queue.min_offset = ZERO
+        self._set_end(queue, 0, -1)
 
     def correct_min(self, queue: ConsumeQueue, min_log_offset: int) -> None:
         """Move the min offset past units whose records are gone (RocketMQ: correctMinOffset)."""

@@ -169,9 +169,11 @@ class Dispatcher:
         queues = self._queues
         present = queues.max_offset(queue)
         log_end = queues.table.max_log_offset(queue.slot)
+        if queue.emptied and queues.continue_at(queue, queue_offset):
+            return
         if queue.segments.count == 0:
             # The records before this one were deleted by age: the queue begins here.
-            if self.strict and self.log.min < self.position:
+            if self.strict:
                 raise QueueGapError(f"{queue.topic}/{queue.queue_id} begins at {queue_offset}")
             queues.table.set_progress(queue.slot, queue_offset, log_end)
             return

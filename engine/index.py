@@ -84,6 +84,15 @@ class IndexFiles:
                 return LogOffset(part.end_log_offset), part.end_timestamp_ms
         return LogOffset(-1), 0
 
+    def closed_end(self) -> tuple[LogOffset, int]:
+        """Where the files before the one that is written end: the log offset from which a crash
+        may lose entries, and the store time there."""
+        self._refresh()
+        if len(self.parts) < 2:
+            return LogOffset(0), 0
+        part = self.parts[-2]
+        return LogOffset(part.end_log_offset + 1), part.end_timestamp_ms
+
     def drop_last(self) -> str:
         """Take the last file out; the caller removes the returned path."""
         part = self.parts.pop()

@@ -10,6 +10,7 @@ checkpoint moves only behind what was synced.
 """
 
 import logging
+import os
 from dataclasses import dataclass
 
 from turbopump.engine import checkpoint as checkpoints
@@ -22,18 +23,16 @@ from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from turbopump.engine.dispatcher import Dispatcher, QueueGapError
 from turbopump.engine.files import Files
 from turbopump.engine.index import IndexFiles
+from turbopump.engine.log_scan import LogScan, scan_log, start_abnormal, start_normal
 from turbopump.engine.queue_ext import QueueExtensions, is_address
 from turbopump.engine.segments import is_file_name
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.pyx import queue as queue_kernel
 from turbopump.pyx import record as kernel
-from turbopump.pyx.record import ScanResult
 
 logger = logging.getLogger(__name__)
 
 ABORT_FILE = "abort"
-# Records checked by one native call: a memory of rows of 768 KiB.
-SCAN_ROWS = 4096
 
 
 @dataclass(slots=True)
@@ -49,18 +48,6 @@ class StoreParts:
     index: IndexFiles | None
     dispatcher: Dispatcher
     checkpointer: Checkpointer
-
-
-@dataclass(slots=True, frozen=True)
-class LogScan:
-    """Where the records of the log end and why."""
-
-    start: LogOffset
-    end: LogOffset
-    last_timestamp_ms: int
-    count: int
-    reason: str
-    """Empty if the log simply ends there, else what is wrong with the bytes that follow."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -86,7 +73,17 @@ def recover(parts: StoreParts, now_ms: int) -> None:
     parts.checkpointer.start(saved, now_ms)
     _load(parts)
     plan = _survey(parts, saved, clean)
+    _mark_running(parts)
     _execute(parts, plan, saved, now_ms)
+
+
+def _mark_running(parts: StoreParts) -> None:
+    """From the first change on a crash is a crash (RocketMQ: `abort` holds the pid as text)."""
+    path = f"{parts.config.root}/{ABORT_FILE}"
+    parts.files.write(path, str(os.getpid()).encode())
+    parts.files.sync(path)
+    parts.files.sync_folder(parts.config.root)
+    parts.checkpointer.lower()
 
 
 def _load(parts: StoreParts) -> None:
@@ -170,10 +167,10 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool) -> Plan:
     if marks is not None:
         start = marks.log
     elif clean:
-        start = _start_normal(log, dispatched)
+        start = start_normal(log, dispatched)
     else:
-        start = _start_abnormal(log, saved.safe_timestamp_ms)
-    scan = scan_log(log, start, saved.log_timestamp_ms)
+        start = start_abnormal(log, saved.safe_timestamp_ms)
+    scan = scan_log(log, start, saved.log_timestamp_ms, torn_pages=not clean)
     if scan.reason:
         logger.warning("the log is cut at %d: %s", scan.end, scan.reason)
     if clean:
@@ -193,73 +190,6 @@ def _dispatched(parts: StoreParts) -> int:
     return max([0, *ends, *(queue.max_log_offset for queue in parts.batches)])
 
 
-def _start_normal(log: CommitLog, dispatched: int) -> LogOffset:
-    """The last file that begins before what was dispatched (CommitLog.recoverNormally)."""
-    for start in reversed(log.segments.starts()):
-        first = kernel.scan(log.segments.region(start), 0, log.file_size, 1)
-        if first.count and (
-            first.rows[0, kernel.STORE_TIMESTAMP_MS]
-            and first.rows[0, kernel.PHYSICAL_OFFSET] <= dispatched
-        ):
-            return LogOffset(start)
-    return log.min
-
-
-def _start_abnormal(log: CommitLog, safe_timestamp_ms: int) -> LogOffset:
-    """The last file that begins before what was surely flushed (CommitLog.recoverAbnormally)."""
-    for start in reversed(log.segments.starts()):
-        first = kernel.scan(log.segments.region(start), 0, log.file_size, 1)
-        if first.count and 0 < first.rows[0, kernel.STORE_TIMESTAMP_MS] <= safe_timestamp_ms:
-            return LogOffset(start)
-    return log.min
-
-
-def scan_log(log: CommitLog, start: LogOffset, last_timestamp_ms: int) -> LogScan:
-    """Walk the records from `start` on to the first bytes that are none."""
-    at: int = start
-    count = 0
-    reason = ""
-    while log.segments.holds(at):
-        base = log.segments.start_of(at)
-        region = log.segments.region(base)
-        result = kernel.scan(region, at - base, log.file_size, SCAN_ROWS)
-        good = _in_place(result, base)
-        if good:
-            last_timestamp_ms = result.rows[good - 1, kernel.STORE_TIMESTAMP_MS]
-        count += good
-        if good < result.count:
-            # Bytes of an older life of the file: RocketMQ does not compare, and would serve them.
-            at = base + result.rows[good, kernel.POSITION]
-            reason = "a record says it lies elsewhere"
-            break
-        at = base + result.position
-        if result.status == kernel.OK and good:
-            continue
-        if result.status == kernel.BLANK_FOUND:
-            at = base + log.file_size
-            continue
-        length = min(log.file_size - result.position, kernel.FILLER_SIZE)
-        if not region.is_zero(result.position, length):
-            reason = result.reason or "the file ends inside a record"
-        break
-    return LogScan(start, LogOffset(at), last_timestamp_ms, count, reason)
-
-
-def _in_place(result: ScanResult, base: int) -> int:
-    """How many of the scanned records lie where they say they lie."""
-    if result.count == 0:
-        return 0
-    cells = result.rows.cast("B").cast("q")
-    positions = cells[kernel.POSITION :: kernel.ROW_WIDTH].tolist()
-    stored = cells[kernel.PHYSICAL_OFFSET :: kernel.ROW_WIDTH].tolist()
-    if all(base + position == offset for position, offset in zip(positions, stored, strict=True)):
-        return result.count
-    for number, (position, offset) in enumerate(zip(positions, stored, strict=True)):
-        if base + position != offset:
-            return number
-    return result.count
-
-
 def _execute(parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int) -> None:
     log, end = parts.log, plan.scan.end
     # The log first, and durably: a byte that is cut now must not come back in the next recovery.
@@ -276,8 +206,8 @@ def _execute(parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int) -> N
     index_from = _trim_index(parts, plan, saved)
     _fill_up(parts, plan.scan.end, queues_from, index_from, now_ms)
     for queue in parts.queues:
+        parts.queues.settle(queue)
         parts.queues.correct_min(queue, log.min)
-        parts.queues.table.set_next_offset(queue.slot, parts.queues.max_offset(queue))
     for batch in parts.batches:
         parts.batches.correct_min(batch, log.min)
 
@@ -318,8 +248,13 @@ def _queues_from(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
     trusted = len(parts.queues) > 0
     if marks is not None and marks.queues == plan.queues_from:
         trusted = parts.checkpointer.count_units() == (marks.queue_count, marks.unit_count)
-    if not trusted and plan.queues_from > parts.log.min:
-        logger.warning("queues are missing: all are compared with the log")
+    if not trusted:
+        if plan.queues_from > parts.log.min:
+            logger.warning("queues are missing: all are compared with the log")
+        for queue in parts.queues:
+            # It may have begun with the file that is missing: only age removes first files.
+            if queue.segments.first > 0:
+                parts.queues.reset(queue)
         return parts.log.min
     return LogOffset(max(plan.queues_from, parts.log.min))
 
@@ -344,21 +279,33 @@ def _trim_index(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
     index, log, end = parts.index, parts.log, plan.scan.end
     if index is None:
         return end
+    # Window 11: slots and entries of a file that was written reach the disk in any order, its
+    # header among them, so only files that were whole before count.
+    kept = len(index.parts) if plan.clean else _whole_index_files(index, saved)
     while index.parts:
-        part = index.parts[-1]
-        # Window 11: slots and entries of the file that was written reach the disk in any order.
-        if saved.marks is not None:
-            torn = not plan.clean and part.end_log_offset >= saved.marks.index
-        else:
-            torn = not plan.clean and part.end_timestamp_ms > saved.index_timestamp_ms
-        if not torn and part.end_log_offset < max(end, 1):
-            last, _timestamp_ms = index.end()
+        last, _timestamp_ms = index.end()
+        known = last < log.min or (last < max(end, 1) and log.record(last) is not None)
+        if known and len(index.parts) <= kept:
             # The last record may lack keys: it is dispatched again, which adds only those.
-            if last < log.min or log.record(last) is not None:
-                return LogOffset(max(last, log.min))
-        logger.info("%s is rebuilt from the log", part.path)
-        parts.files.remove(index.drop_last())
+            return LogOffset(max(last, log.min))
+        path = index.drop_last()
+        logger.info("%s is rebuilt from the log", path)
+        parts.files.remove(path)
+        parts.files.sync_folder(index.folder)
     return log.min
+
+
+def _whole_index_files(index: IndexFiles, saved: Checkpoint) -> int:
+    """How many files were full and durable when the checkpoint was written."""
+    if saved.marks is None:
+        late = (part.end_timestamp_ms > saved.index_timestamp_ms for part in index.parts)
+        return next((number for number, is_late in enumerate(late) if is_late), len(index.parts))
+    for number, part in enumerate(index.parts):
+        if part.end_log_offset >= saved.marks.index:
+            return number
+        if part.end_log_offset + 1 == saved.marks.index:
+            return number + 1
+    return 0 if saved.marks.index == 0 else len(index.parts)
 
 
 def _fill_up(

@@ -6,7 +6,6 @@ tools; its parts are told to nobody.
 """
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 
 from turbopump.engine import recovery
@@ -113,7 +112,6 @@ class Store:
         try:
             parts = _parts(files, config, disk, pool, is_batch_topic, list(delay_levels_ms))
             recovery.recover(parts, now_ms)
-            _mark_running(files, config)
             parts.checkpointer.finish(parts.log.last_store_timestamp_ms)
         except OSError as error:
             pool.close()
@@ -450,14 +448,6 @@ def _lock_folder(files: Files, config: StoreConfig) -> FileLock:
         raise StoreError(f"the store in {config.root} is in use by a running broker") from None
     except OSError as error:
         raise StoreError(f"the store in {config.root} cannot be opened: {error}") from error
-
-
-def _mark_running(files: Files, config: StoreConfig) -> None:
-    """The abort file (RocketMQ: the pid as text), durable before the first write."""
-    path = f"{config.root}/{recovery.ABORT_FILE}"
-    files.write(path, str(os.getpid()).encode())
-    files.sync(path)
-    files.sync_folder(config.root)
 
 
 def _parts(

@@ -169,10 +169,6 @@ class ConsumerTable:
         """The group, if it has a connection."""
         return self._groups.get(name)
 
-    def groups(self) -> list[ConsumerGroup]:
-        """Every group that has a connection."""
-        return list(self._groups.values())
-
     def find_subscription(self, group_name: str, topic: str) -> SubscriptionData | None:
         """What the group subscribes of the topic, by heartbeat, else by its own pulls."""
         group = self._groups.get(group_name)

@@ -73,11 +73,6 @@ class QueueLocks:
         if not locks:
             self._groups.pop(group, None)
 
-    def is_locked(self, group: str, queue: MessageQueue, now_ms: int) -> bool:
-        """Whether anyone holds the queue for the group."""
-        held = self._groups.get(group, {}).get(queue)
-        return held is not None and not held.expired(now_ms)
-
     def is_group_locked(self, group: str, now_ms: int) -> bool:
         """Whether the group consumes in order: it holds any queue whose lease has not run out.
 

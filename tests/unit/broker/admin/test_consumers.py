@@ -121,7 +121,6 @@ def test_leaving_tells_the_others_and_the_last_one_ends_the_group(kit: Any) -> N
     assert table.unregister(second, "b", "g")
     assert table.group("g") is None
     assert table.take_notices() == []
-    assert table.groups() == []
 
 
 def test_leaving_under_another_id_or_group_does_nothing(kit: Any) -> None:

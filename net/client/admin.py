@@ -7,7 +7,7 @@ print or format. Called by the CLI, by tests and by programs.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from turbopump.net.client import admin_parse
 from turbopump.net.client.admin_calls import ANSWERS, AdminCalls, gather, one_of_each
@@ -156,11 +156,14 @@ class Admin:
         write_queues: int = 8,
         perm: int = 6,
         order: bool = False,
+        unit: bool = False,
+        unit_subscribed: bool = False,
         attributes: str = "",
     ) -> UpdatedTopic:
         """updateTopic at one broker address or at every master of a cluster.
 
-        `attributes` is RocketMQ's text `+key=value,-key`. Exactly one of `broker` and `cluster`.
+        `attributes` is RocketMQ's text `+key=value,-key`; `unit` and `unit_subscribed` are the bits
+        of topicSysFlag. Exactly one of `broker` and `cluster`.
         """
         check_topic(topic)
         header = CreateTopicRequest(
@@ -170,7 +173,7 @@ class Admin:
             perm=perm,
             topic_filter_type=SINGLE_TAG,
             default_topic=DEFAULT_TOPIC,
-            topic_sys_flag=0,
+            topic_sys_flag=unit | unit_subscribed << 1,
             order=order,
             attributes=attributes,
             force=False,
@@ -324,12 +327,14 @@ class Admin:
         broker_id: int = 0,
         which_broker_when_consume_slowly: int = 1,
         notify_consumer_ids_changed_enable: bool = True,
+        retry_policy: Mapping[str, Any] | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> UpdatedGroup:
         """updateSubGroup at one broker address or at every master of a cluster.
 
         The defaults are those of mqadmin (UpdateSubGroupSubCommand), which differ from the
-        broker's own for consume_from_min_enable and consume_broadcast_enable.
+        broker's own for consume_from_min_enable and consume_broadcast_enable. `retry_policy` is
+        RocketMQ's GroupRetryPolicy, None for its default.
         """
         check_group(group)
         config = SubscriptionGroupConfig(
@@ -345,6 +350,8 @@ class Admin:
             notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
             attributes=dict(attributes or {}),
         )
+        if retry_policy is not None:
+            config.group_retry_policy = dict(retry_policy)
         addresses = await self._calls.brokers(broker, cluster, masters_only=True)
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         for address in addresses:
@@ -352,17 +359,26 @@ class Admin:
         return UpdatedGroup(group, addresses, config.to_json())
 
     async def reset_offset_by_time(
-        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True
+        self,
+        group: str,
+        topic: str,
+        timestamp_ms: int,
+        *,
+        force: bool = True,
+        broker: str | None = None,
+        queue_id: int = -1,
+        queue_offset: int | None = None,
     ) -> ResetOffsets:
         """resetOffsetByTime: -1 is the end of each queue.
 
-        The brokers do it themselves: members of the group learn it with their next pull.
+        The brokers do it themselves: members of the group learn it with their next pull. With
+        `broker`, an address, and `queue_id` only that queue is moved, to `queue_offset` if given.
         """
         check_group(group)
-        header = ResetOffsetRequest(topic, group, timestamp_ms, force, -1, -1)
-        route = await self._calls.route(topic)
+        header = ResetOffsetRequest(topic, group, timestamp_ms, force, queue_id, queue_offset)
+        addresses = [broker] if broker is not None else one_of_each(await self._calls.route(topic))
         offsets: dict[MessageQueue, int] = {}
-        for address in one_of_each(route):
+        for address in addresses:
             code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
             body = await self._calls.ask(address, code, header)
             offsets.update(admin_parse.offset_table(body))

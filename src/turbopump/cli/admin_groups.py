@@ -6,7 +6,7 @@ net/client/admin.py.
 
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -151,6 +151,10 @@ def update_group(
     notify: Annotated[
         Switch, _switch("-a", "--notifyConsumerIdsChanged", "Tell members of changes.")
     ] = Switch.TRUE,
+    retry_policy: Annotated[
+        str | None,
+        typer.Option("-p", "--groupRetryPolicy", metavar="JSON", help="When retries come."),
+    ] = None,
     attributes: Annotated[
         str, typer.Option("--attributes", metavar="+A=B,-C", help="Attributes to change.")
     ] = "",
@@ -158,6 +162,7 @@ def update_group(
 ) -> None:
     """Create a consumer group's configuration or change it."""
     one_place(broker, cluster)
+    policy = None if retry_policy is None else _policy(retry_policy)
     done = ask(
         namesrv,
         lambda admin: admin.update_subscription_group(
@@ -173,6 +178,7 @@ def update_group(
             broker_id=broker_id,
             which_broker_when_consume_slowly=slow_broker_id,
             notify_consumer_ids_changed_enable=bool(notify),
+            retry_policy=policy,
             attributes=_attributes(attributes),
         ),
     )
@@ -182,6 +188,19 @@ def update_group(
     print_lines([f"create subscription group to {address} success." for address in done.addresses])
     shown = ", ".join(columns("{}={}", key, value) for key, value in done.config.items())
     print(f"SubscriptionGroupConfig{{{shown}}}")
+
+
+def _policy(text: str) -> dict[str, Any]:
+    import json
+
+    try:
+        policy = json.loads(text)
+    except ValueError:
+        policy = None
+    if not isinstance(policy, dict):
+        example = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000]}}'
+        raise UserError(f"{text} is no retry policy: JSON like {example} is expected")
+    return policy
 
 
 def _attributes(text: str) -> dict[str, str]:
@@ -211,13 +230,32 @@ def reset_offset(
     force: Annotated[
         Switch, typer.Option("-f", "--force", case_sensitive=False, help="Back and forth.")
     ] = Switch.TRUE,
+    broker: Annotated[
+        str | None, typer.Option("-b", "--broker", metavar="HOST:PORT", help="With -q: one queue.")
+    ] = None,
+    queue_id: Annotated[
+        int | None, typer.Option("-q", "--queue", min=0, help="With -b: this queue only.")
+    ] = None,
+    queue_offset: Annotated[
+        int | None, typer.Option("-o", "--offset", min=0, help="With -q: to this offset.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Let a group go on at another time."""
     timestamp_ms = _timestamp_ms(when)
+    if (broker is None) != (queue_id is None) or (queue_offset is not None and queue_id is None):
+        raise UserError("one queue is named by its broker with -b and its number with -q")
     done = ask(
         namesrv,
-        lambda admin: admin.reset_offset_by_time(group, topic, timestamp_ms, force=bool(force)),
+        lambda admin: admin.reset_offset_by_time(
+            group,
+            topic,
+            timestamp_ms,
+            force=bool(force),
+            broker=broker,
+            queue_id=-1 if queue_id is None else queue_id,
+            queue_offset=queue_offset,
+        ),
     )
     if as_json:
         print_json(done.to_json())

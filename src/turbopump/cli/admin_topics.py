@@ -127,6 +127,12 @@ def update_topic(
         Switch,
         typer.Option("-o", "--order", case_sensitive=False, help="Ordered, with a fixed route."),
     ] = Switch.FALSE,
+    unit: Annotated[
+        Switch, typer.Option("-u", "--unit", case_sensitive=False, help="Of one unit.")
+    ] = Switch.FALSE,
+    unit_subscribed: Annotated[
+        Switch, typer.Option("-s", "--hasUnitSub", case_sensitive=False, help="Units subscribe.")
+    ] = Switch.FALSE,
     attributes: Annotated[
         str, typer.Option("-a", "--attributes", metavar="+A=B,-C", help="Attributes to change.")
     ] = "",
@@ -144,6 +150,8 @@ def update_topic(
             write_queues=write_queues,
             perm=perm,
             order=bool(order),
+            unit=bool(unit),
+            unit_subscribed=bool(unit_subscribed),
             attributes=attributes,
         ),
     )

@@ -1,6 +1,7 @@
 """Every admin command against a running broker: what it changes, its columns and its JSON."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -133,8 +134,11 @@ def test_a_topic_is_created_changed_seen_and_deleted(
 
 
 def test_an_ordered_topic_has_a_fixed_route(admin: Admin, cluster: RunningCluster) -> None:
-    done = admin("updateTopic", "-c", "DefaultCluster", "-t", "Ordered", "-o", "true", "--json")
+    done = admin("updateTopic", "-c", "DefaultCluster", "-t", "Ordered", "-o", "true", "-u", "true",
+                 "-s", "true", "--json")  # fmt: skip
     assert done.json[0]["order"] is True
+    (queue,) = admin("topicRoute", "-t", "Ordered", "--json").json[0]["queueDatas"]
+    assert queue["topicSysFlag"] == 3
 
 
 def test_topic_status(admin: Admin, cluster: RunningCluster) -> None:
@@ -174,6 +178,11 @@ def test_consumer_progress_and_reset(
     assert sum(queue["consumer_offset"] for queue in found["queues"]) == 0
     done = admin("resetOffsetByTime", "-g", "Readers", "-t", "Progress", "-s", "-1", "--json")
     assert sum(queue["queue_offset"] for queue in done.json[0]["queues"]) == 7
+    (broker,) = cluster.brokers
+    one = "resetOffsetByTime", "-g", "Readers", "-t", "Progress", "-b", broker.address
+    done = admin(*one, "-q", "1", "-o", "1", "-s", "0", "--json")
+    assert [(line["queue_id"], line["queue_offset"]) for line in done.json[0]["queues"]] == [(1, 1)]
+    assert "-q" in refused(2, *one, "-s", "0")
     year_2000 = "2000-01-01#00:00:00:000"
     done = admin("resetOffsetByTime", "-g", "Readers", "-t", "Progress", "-s", year_2000, "--json")
     expected_s = time.mktime(time.strptime("2000-01-01", "%Y-%m-%d"))
@@ -216,6 +225,11 @@ def test_a_group_is_configured(admin: Admin, refused: Callable[..., str]) -> Non
                  "3", "-d", "TRUE", "--json")  # fmt: skip
     config = done.json[0]["config"]
     assert (config["consumeEnable"], config["retryMaxTimes"]) == (False, 3)
+    policy = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000]}}'
+    done = admin("updateSubGroup", "-c", "DefaultCluster", "-g", "Configured", "-p", policy,
+                 "--json")  # fmt: skip
+    assert done.json[0]["config"]["groupRetryPolicy"] == json.loads(policy)
+    assert "policy" in refused(2, "updateSubGroup", "-c", "C", "-g", "G", "-p", "[]")
     assert config["consumeBroadcastEnable"] is True
     done = admin("updateSubGroup", "-c", "DefaultCluster", "-g", "Configured")
     assert "success." in done.out

@@ -56,8 +56,10 @@ def main() -> int:
         [sys.executable, "-c", where], env=environment, check=True, capture_output=True, text=True
     ).stdout
     assert str(BUILT) in used, f"the tests would run on {used}"
+    # A report goes to file descriptor 2 and the process ends: pytest must not hold it back.
     command = [
-        sys.executable, "-m", "pytest", "-p", "no:turbopump", "-q", "--timeout=600",
+        sys.executable, "-m", "pytest", "-p", "no:turbopump", "-q",
+        "--capture=sys", "--timeout=600",
         *TESTS, *sys.argv[1:],
     ]  # fmt: skip
     return subprocess.run(command, cwd=ROOT, env=environment).returncode

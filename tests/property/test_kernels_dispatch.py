@@ -31,6 +31,7 @@ pieces = st.sampled_from(
         (b"TAGS", b"TagA"),
         (b"TAGS", "é😀".encode()),
         (b"TAGS", b""),
+        (b"TAGS", b"cut \xf0\x9f\x98"),
         (b"", b"x"),
         (b"OTHER", b"1"),
     ]
@@ -142,7 +143,8 @@ def log_of(messages: list[Sent], base: int) -> tuple[Region, list[int]]:
         message.queue_offset = counters.get(queue, 0) if message.has_unit else 0
         counters[queue] = counters.get(queue, 0) + message.has_unit
         message.log_offset = base + at
-        properties = b"".join(b"%b\x01%b\x02" % pair for pair in message.pairs)
+        # Without a last separator the last value ends where the record, and maybe the log, does.
+        properties = b"\x02".join(b"%b\x01%b" % pair for pair in message.pairs)
         message.size = record.append(
             memory, at, memory.size, log_offset=base + at, topic=message.topic, body=b"body",
             properties=properties, queue_id=message.queue_id, flag=0,

@@ -10,8 +10,14 @@ from turbopump.net.wire.codes import ResponseCode
 FIRST_MS = 100
 """First wait after a lost connection: a failover takes a few tenths of a second."""
 
-LONGEST_MS = 3000
-"""Longest wait: RocketMQ's pullTimeDelayMillsWhenException."""
+LONGEST_MS = 1000
+"""Longest wait for a broker that cannot be reached: it may be back at any moment, and a refused
+connection costs little."""
+
+REFUSED_MS = 1000
+REFUSED_LONGEST_MS = 3000
+"""Waits after an answer that will hardly change within a second; at most RocketMQ's
+pullTimeDelayMillsWhenException."""
 
 FLOW_CONTROL_MS = 20
 """RocketMQ's wait after FLOW_CONTROL (DefaultMQPushConsumerImpl)."""
@@ -39,5 +45,5 @@ def wait_ms(error: Exception, failures: int) -> int:
         if error.code == ResponseCode.FLOW_CONTROL:
             return FLOW_CONTROL_MS
         if error.code not in _SUBSCRIPTION_CODES:
-            return min(LONGEST_MS, 1000 * failures)
+            return min(REFUSED_LONGEST_MS, REFUSED_MS * failures)
     return int(min(LONGEST_MS, FIRST_MS << min(failures - 1, 10)))

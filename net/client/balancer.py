@@ -34,6 +34,9 @@ another member: a new group's retry topic, say, is there a moment after the firs
 UNBALANCED_MS: Final = 1000
 """The longest wait while that goes on (RebalanceService.minInterval)."""
 
+LOG_EVERY: Final = 30
+"""Of failures in a row, the first and then every 30th is logged: a broker may be down for long."""
+
 RELEASE_MAX_MS: Final = 60_000
 """How long a queue that is given up waits for its handler before it is unlocked all the same: the
 broker's lease ends then anyway."""
@@ -52,6 +55,7 @@ class Balancer:
         self._wanted = asyncio.Event()
         self._runners: dict[MessageQueue, QueueRunner] = {}
         self._releasing: set[MessageQueue] = set()
+        self._failures = 0
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -85,8 +89,12 @@ class Balancer:
             try:
                 balanced &= await self._rebalance(topic)
             except (ClientError, RemotingError, ValueError) as error:
-                log.warning("no rebalance of %s: %s", topic, error)
+                self._failures += 1
+                if self._failures % LOG_EVERY == 1:
+                    log.warning("no rebalance of %s: %s", topic, error)
                 balanced = False
+        if balanced:
+            self._failures = 0
         gone = [queue for queue in self.queues if queue.topic not in topics]
         for queue in gone:
             self._give_up(queue)

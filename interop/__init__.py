@@ -1,0 +1,1 @@
+"""Real clients, tools and brokers of Apache RocketMQ against a running broker group."""

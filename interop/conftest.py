@@ -1,0 +1,98 @@
+"""Session set-up: which broker is tested, what is built, where files go, what is printed.
+
+Run it with `python -m pytest interop` from the repository root; `--target rocketmq` runs the same
+tests against Apache RocketMQ itself, which is how the tests are proven.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interop import groups, toolchain
+from interop.groups import Group, Kind
+from interop.suites import Suites
+
+KINDS: dict[str, Kind] = {"rocketmq": groups.RocketMQ(), "turbopump": groups.Turbopump()}
+WORK = toolchain.CACHE / f"work-{os.getpid()}"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The switch between ours and the original."""
+    parser.addoption("--target", choices=sorted(KINDS), default="turbopump",
+                     help="the broker group that the clients are run against")
+
+
+def pytest_sessionstart() -> None:
+    """A missing tool ends the run as a failure before anything is tested."""
+    missing = toolchain.missing_tools()
+    if missing:
+        pytest.exit("interop cannot run: " + "; ".join(missing), returncode=1)
+
+
+@pytest.fixture(scope="session")
+def kind(pytestconfig: pytest.Config) -> Kind:
+    """The maker of the brokers under test."""
+    return KINDS[pytestconfig.getoption("--target")]
+
+
+@pytest.fixture(scope="session")
+def built() -> None:
+    """Compiles the clients; most of a first run's time."""
+    try:
+        toolchain.build_java()
+        toolchain.build_go()
+    except toolchain.BuildError as error:
+        pytest.exit(f"interop cannot run: {error}", returncode=1)
+
+
+@pytest.fixture(scope="session")
+def work() -> Path:
+    """A folder for this run's stores and logs."""
+    WORK.mkdir(parents=True)
+    return WORK
+
+
+@pytest.fixture(scope="session")
+def group(kind: Kind, built: None, work: Path) -> Iterator[Group]:
+    """One broker group for all clients and for mqadmin."""
+    folder = work / "group"
+    if kind.name == "turbopump":
+        started = groups.start_up_command(folder)
+    else:
+        started = groups.start(kind, groups.Ports.free(), folder, folder / "store")
+    yield started
+    alive = [process.name for process in started.members if process.running]
+    started.stop()
+    assert len(alive) == len(started.members), f"only {alive} lived to the end"
+
+
+@pytest.fixture(scope="session")
+def suites(group: Group, work: Path, pytestconfig: pytest.Config) -> Suites:
+    """The client suites, each run once when its first test asks."""
+    made = Suites(group, work)
+    pytestconfig.stash[_SUITES] = made
+    return made
+
+
+_SUITES = pytest.StashKey[Suites]()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter,
+                            exitstatus: int, config: pytest.Config) -> None:
+    """What each client suite checked, and where to look after a failure."""
+    made = config.stash.get(_SUITES, None)
+    terminalreporter.section(f"interop against {config.getoption('--target')}")
+    if made is not None:
+        for line in made.summary():
+            terminalreporter.write_line(line)
+    if exitstatus != 0 and WORK.exists():
+        terminalreporter.write_line(f"logs and stores are kept in {WORK}")
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    """Files of a good run are not worth keeping."""
+    if exitstatus == 0:
+        shutil.rmtree(WORK, ignore_errors=True)

@@ -1,0 +1,208 @@
+"""Broker groups of one name server and one broker: RocketMQ's own, or ours.
+
+A group is started on free loopback ports with its files in one folder. Nothing here uses
+Turbopump's own client: readiness is asked with one hand-made frame. Called by conftest.py and
+the store exchange.
+"""
+
+import json
+import socket
+import struct
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from interop import processes, toolchain
+from interop.processes import Process
+
+READY_TIMEOUT_S = 60
+BROKER_HEAP_MB = 512
+CLUSTER = "DefaultCluster"
+BROKER_NAME = "broker-a"
+GET_ROUTEINFO_BY_TOPIC = 105
+TURBOPUMP = str(Path(sys.executable).parent / "turbopump")
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where a group listens."""
+
+    namesrv: int
+    broker: int
+
+    @classmethod
+    def free(cls) -> "Ports":
+        """Ports nobody listens on now."""
+        return cls(processes.free_ports(), processes.free_ports((-2, 0, 1)))
+
+    @property
+    def namesrv_address(self) -> str:
+        """The name server for clients."""
+        return f"127.0.0.1:{self.namesrv}"
+
+    @property
+    def broker_address(self) -> str:
+        """The broker for mqadmin -b."""
+        return f"127.0.0.1:{self.broker}"
+
+
+class Kind(Protocol):
+    """A maker of name servers and brokers."""
+
+    name: str
+
+    def namesrv(self, ports: Ports, folder: Path) -> Process:
+        """Starts a name server with its files under `folder`."""
+        ...
+
+    def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
+        """Starts a broker on the store at `store`."""
+        ...
+
+
+def _properties(file: Path, values: dict[str, str]) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+    return file
+
+
+def _broker_values(ports: Ports, store: Path, settings: dict[str, str]) -> dict[str, str]:
+    return {
+        "brokerClusterName": CLUSTER,
+        "brokerName": BROKER_NAME,
+        "brokerId": "0",
+        "brokerIP1": "127.0.0.1",
+        "listenPort": str(ports.broker),
+        "haListenPort": str(ports.broker + 1),
+        "namesrvAddr": ports.namesrv_address,
+        "storePathRootDir": str(store),
+        "storePathCommitLog": str(store / "commitlog"),
+        **settings,
+    }
+
+
+class RocketMQ:
+    """Apache RocketMQ from its published jars."""
+
+    name = "rocketmq"
+
+    def namesrv(self, ports: Ports, folder: Path) -> Process:
+        """As Kind.namesrv."""
+        values = {"listenPort": str(ports.namesrv), "kvConfigPath": str(folder / "kv.json"),
+                  "rocketmqHome": str(folder)}
+        config = _properties(folder / "namesrv.conf", values)
+        return processes.java("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup",
+                              toolchain.classpath("server"), ["-c", str(config)], folder,
+                              heap_mb=128)
+
+    def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
+        """As Kind.broker."""
+        config = _properties(folder / "broker.conf", _broker_values(ports, store, settings))
+        return processes.java("broker", "org.apache.rocketmq.broker.BrokerStartup",
+                              toolchain.classpath("server"), ["-c", str(config)], folder,
+                              heap_mb=BROKER_HEAP_MB)
+
+
+class Turbopump:
+    """Ours, through the command line a user types."""
+
+    name = "turbopump"
+
+    def namesrv(self, ports: Ports, folder: Path) -> Process:
+        """As Kind.namesrv."""
+        config = _properties(folder / "namesrv.conf", {"listenPort": str(ports.namesrv)})
+        return Process("namesrv", [TURBOPUMP, "namesrv", "-c", str(config)], folder)
+
+    def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
+        """As Kind.broker."""
+        config = _properties(folder / "broker.conf", _broker_values(ports, store, settings))
+        return Process("broker", [TURBOPUMP, "broker", "-c", str(config)], folder)
+
+
+@dataclass
+class Group:
+    """A running name server and broker, or one process that is both."""
+
+    ports: Ports
+    members: list[Process]
+
+    def stop(self) -> None:
+        """Stops the members, the broker first."""
+        for process in reversed(self.members):
+            process.stop()
+
+    def kill(self) -> None:
+        """Kills the members, the broker first; what it had acknowledged must be in its files."""
+        for process in reversed(self.members):
+            process.kill()
+
+
+def start(kind: Kind, ports: Ports, folder: Path, store: Path,
+          settings: dict[str, str] | None = None) -> Group:
+    """Starts a group and returns when clients can send to it."""
+    members = [kind.namesrv(ports, folder)]
+    wait_listening(ports.namesrv, members[0])
+    members.append(kind.broker(ports, folder, store, settings or {}))
+    group = Group(ports, members)
+    wait_ready(group)
+    return group
+
+
+def start_up_command(folder: Path) -> Group:
+    """Starts our group the way the README says: `turbopump up --json`."""
+    ports = Ports.free()
+    command = [TURBOPUMP, "up", "--json", "--data", str(folder / "data"),
+               "--namesrv-port", str(ports.namesrv), "--broker-port", str(ports.broker)]
+    group = Group(ports, [Process("up", command, folder)])
+    wait_ready(group)
+    ready = json.loads(group.members[0].out.read_text().splitlines()[0])
+    assert ready["event"] == "ready", ready
+    assert ready["namesrv"] == [ports.namesrv_address], ready
+    return group
+
+
+def wait_listening(port: int, process: Process) -> None:
+    """Returns when somebody accepts connections on a port."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError as error:
+            if not process.running or time.monotonic() > deadline:
+                group = Group(Ports(port, 0), [process])
+                raise _not_ready(group) from error
+            time.sleep(0.05)
+
+
+def wait_ready(group: Group) -> None:
+    """Returns when the name server gives out the broker's route for new topics."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while not _has_route(group.ports.namesrv, "TBW102"):
+        if time.monotonic() > deadline or not all(one.running for one in group.members):
+            raise _not_ready(group)
+        time.sleep(0.05)
+
+
+def _not_ready(group: Group) -> RuntimeError:
+    tails = "\n".join(process.tail() for process in group.members)
+    group.stop()
+    return RuntimeError(f"the group did not become ready:\n{tails}")
+
+
+def _has_route(port: int, topic: str) -> bool:
+    header = json.dumps({
+        "code": GET_ROUTEINFO_BY_TOPIC, "language": "OTHER", "version": 513, "opaque": 1,
+        "flag": 0, "serializeTypeCurrentRPC": "JSON", "extFields": {"topic": topic}}).encode()
+    try:
+        with socket.create_connection(("127.0.0.1", port), 2) as connection:
+            connection.settimeout(2)
+            connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
+            with connection.makefile("rb") as stream:
+                _, header_size = struct.unpack(">II", stream.read(8))
+                answer = json.loads(stream.read(header_size & 0xFFFFFF))
+                return bool(answer["code"] == 0)
+    except (OSError, struct.error):
+        return False

@@ -1,0 +1,21 @@
+package turbopump.interop;
+
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
+
+/** The calls whose classes or arguments changed between 4.9 and 5.x: here as 4.9 has them. */
+final class Moved {
+    private Moved() {
+    }
+
+    static void broadcast(DefaultMQPushConsumer consumer) {
+        consumer.setMessageModel(MessageModel.BROADCASTING);
+    }
+
+    static void createTopic(DefaultMQProducer producer, String topic, int queues)
+            throws MQClientException {
+        producer.createTopic("TBW102", topic, queues);
+    }
+}

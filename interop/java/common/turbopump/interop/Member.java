@@ -1,0 +1,123 @@
+package turbopump.interop;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.function.Function;
+import java.util.function.Predicate;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** One member of a consumer group that keeps what it was given. */
+final class Member implements AutoCloseable {
+    private static final int THREADS = 4;
+    private static final long COMMIT_MS = 500;
+    private final DefaultMQPushConsumer consumer;
+    private final Queue<MessageExt> received = new ConcurrentLinkedQueue<>();
+
+    Member(Bench bench, String group, String instance) {
+        consumer = new DefaultMQPushConsumer(group);
+        bench.configure(consumer, instance);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeThreadMin(THREADS);
+        consumer.setConsumeThreadMax(THREADS);
+        consumer.setConsumeMessageBatchMaxSize(1);
+    }
+
+    DefaultMQPushConsumer consumer() {
+        return consumer;
+    }
+
+    /** Starts with a listener that accepts everything. */
+    Member start(String topic, String tags) throws MQClientException {
+        return start(topic, tags, message -> 0);
+    }
+
+    /** Starts with a listener that retries at the delay level the judge returns; 0 accepts. */
+    Member start(String topic, String tags, Function<MessageExt, Integer> judge)
+            throws MQClientException {
+        MessageListenerConcurrently listener = (messages, context) -> {
+            int delayLevel = 0;
+            for (MessageExt message : messages) {
+                received.add(message);
+                delayLevel = Math.max(delayLevel, judge.apply(message));
+            }
+            if (delayLevel == 0) {
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            }
+            context.setDelayLevelWhenNextConsume(delayLevel);
+            return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+        };
+        consumer.subscribe(topic, tags);
+        consumer.registerMessageListener(listener);
+        consumer.start();
+        return this;
+    }
+
+    /** Starts an ordered listener; a message the judge refuses suspends its queue. */
+    Member startOrdered(String topic, Predicate<MessageExt> judge) throws MQClientException {
+        MessageListenerOrderly listener = (messages, context) -> {
+            for (MessageExt message : messages) {
+                if (!judge.test(message)) {
+                    context.setSuspendCurrentQueueTimeMillis(200);
+                    return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
+                }
+                received.add(message);
+            }
+            return ConsumeOrderlyStatus.SUCCESS;
+        };
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener(listener);
+        consumer.start();
+        return this;
+    }
+
+    List<MessageExt> received() {
+        return new ArrayList<>(received);
+    }
+
+    int count() {
+        return received.size();
+    }
+
+    /** How many queues of the topic this member holds now. */
+    int queues(String topic) {
+        return (int) consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl()
+                .getProcessQueueTable().keySet().stream()
+                .filter(queue -> queue.getTopic().equals(topic)).count();
+    }
+
+    /** Shares the queues out now instead of at the next of the client's rounds (20 s). */
+    void rebalance() {
+        consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().rebalanceImmediately();
+    }
+
+    /**
+     * What the group has committed in each queue. Asking overwrites what this member knows, so it
+     * tells the broker first and gives that time to arrive: a commit is not answered.
+     */
+    List<Long> committed(List<MessageQueue> queues) throws InterruptedException {
+        consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+        Thread.sleep(COMMIT_MS);
+        List<Long> offsets = new ArrayList<>();
+        for (MessageQueue queue : queues) {
+            offsets.add(consumer.getDefaultMQPushConsumerImpl().getOffsetStore()
+                    .readOffset(queue, ReadOffsetType.READ_FROM_STORE));
+        }
+        return offsets;
+    }
+
+    @Override
+    public void close() {
+        consumer.shutdown();
+    }
+}

@@ -1,0 +1,49 @@
+package turbopump.interop;
+
+import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.Base64;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+
+/**
+ * Runs mqadmin commands one after the other in one JVM, which saves a start for each.
+ *
+ * <p>A line of input is one command, its words separated by tabs; a line of output is all that
+ * this command printed, in base64.
+ */
+public final class Admin {
+    private Admin() {
+    }
+
+    /** Some commands keep the client of their first run, which is shut down by the second. */
+    private static final class Commands extends MQAdminStartup {
+        static void runAfresh(String[] words) {
+            SUB_COMMANDS.clear();
+            main0(words, null);
+        }
+    }
+
+    public static void main(String[] none) throws IOException {
+        PrintStream console = System.out;
+        BufferedReader lines = new BufferedReader(
+                new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            ByteArrayOutputStream printed = new ByteArrayOutputStream();
+            PrintStream capture = new PrintStream(printed, true, StandardCharsets.UTF_8);
+            System.setOut(capture);
+            System.setErr(capture);
+            try {
+                Commands.runAfresh(line.split("\t"));
+            } catch (RuntimeException error) {
+                error.printStackTrace(capture);
+            }
+            console.println(Base64.getEncoder().encodeToString(printed.toByteArray()));
+            console.flush();
+        }
+        System.exit(0);
+    }
+}

@@ -1,0 +1,120 @@
+"""Processes this suite starts: their output goes to files, they end by their own pid.
+
+Never ends a process it did not start. Called by groups.py and the tests.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import IO
+
+PR_SET_PDEATHSIG = 1
+STOP_TIMEOUT_S = 30
+JAVA_SMALL = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+# What RocketMQ needs of Java 17 to unmap files and size direct memory.
+JAVA_OPENINGS = [
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+]
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Process:
+    """One child process with its output in `folder/NAME.out` and `folder/NAME.err`."""
+
+    def __init__(self, name: str, command: list[str], folder: Path, *,
+                 environment: dict[str, str] | None = None, talks: bool = False) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.name = name
+        self.out = folder / f"{name}.out"
+        self.err = folder / f"{name}.err"
+        with self.err.open("ab") as err:
+            out: IO[bytes] | int = subprocess.PIPE if talks else self.out.open("ab")
+            self.child = subprocess.Popen(
+                command, stdin=subprocess.PIPE if talks else subprocess.DEVNULL, stdout=out,
+                stderr=err, cwd=folder, env={**os.environ, **(environment or {})},
+                preexec_fn=_die_with_parent)
+            if not isinstance(out, int):
+                out.close()
+
+    @property
+    def running(self) -> bool:
+        """Whether the child has not ended."""
+        return self.child.poll() is None
+
+    def wait(self, timeout_s: float) -> int:
+        """The exit code; a child that takes longer is killed and TimeoutExpired raised."""
+        try:
+            return self.child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL for one that does not go."""
+        if self.running:
+            self.child.terminate()
+        try:
+            self.child.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._close_pipes()
+
+    def kill(self) -> None:
+        """SIGKILL, without a chance to tidy up."""
+        self.child.kill()
+        self.child.wait()
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self.child.stdin, self.child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def tail(self, size: int = 3000) -> str:
+        """The end of what it printed."""
+        parts = [file.read_text(errors="replace")[-size:]
+                 for file in (self.out, self.err) if file.exists()]
+        return f"--- {self.name} ---\n" + "\n".join(parts)
+
+
+def java(name: str, main: str, class_path: str, arguments: list[str], folder: Path, *,
+         heap_mb: int, talks: bool = False) -> Process:
+    """Starts a Java program whose home, logs and offsets stay inside `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    options = [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", *JAVA_SMALL, *JAVA_OPENINGS,
+               f"-Duser.home={folder}", "-Drocketmq.client.logLevel=WARN",
+               f"-Drocketmq.client.localOffsetStoreDir={folder}/offsets"]
+    command = ["java", *options, "-cp", class_path, main, *arguments]
+    return Process(name, command, folder, environment={"ROCKETMQ_HOME": str(folder)}, talks=talks)
+
+
+def free_ports(offsets: tuple[int, ...] = (0,)) -> int:
+    """A port for which it and its neighbours at `offsets` are free now.
+
+    A RocketMQ broker listens on its port, two below it (VIP) and one above it (HA).
+    """
+    while True:
+        with socket.socket() as first:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+        if all(_is_free(port + offset) for offset in offsets):
+            return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

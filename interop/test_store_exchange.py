@@ -1,0 +1,74 @@
+"""One broker's store opened by the other: what was written is read, found and continued."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from interop import groups
+from interop.groups import Group, Kind, Ports, RocketMQ
+from interop.suites import java_client, parse
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
+COUNT = 10_000
+MORE = 500
+STEP_TIMEOUT_S = 180
+# Small files, so that log, queues and index all roll; both brokers must be given the same.
+SETTINGS = {
+    "mappedFileSizeCommitLog": str(1 << 20),
+    "mappedFileSizeConsumeQueue": str(20 * 1000),
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "10000",
+}
+
+
+class Move:
+    """A store that goes from broker to broker, always at the same address."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = folder / "store"
+        self.ports = Ports.free()
+        self._steps = 0
+
+    @contextmanager
+    def opened(self, kind: Kind, end: Callable[[Group], None]) -> Iterator[None]:
+        """A name server and a broker of the kind on the store, ended the way asked for."""
+        self._steps += 1
+        group = groups.start(kind, self.ports, self.folder / f"{self._steps}-{kind.name}",
+                             self.store, SETTINGS)
+        try:
+            yield
+        finally:
+            end(group)
+
+    def step(self, scenario: str, *arguments: object) -> None:
+        """Runs one scenario of the Java client against the broker that is open."""
+        self._steps += 1
+        spec = ":".join([scenario, ",".join(map(str, arguments))])
+        folder = self.folder / f"{self._steps}-{scenario}"
+        client = java_client("client-5.5", [self.ports.namesrv_address, "move", spec], folder)
+        client.wait(STEP_TIMEOUT_S)
+        checks = parse(client.out.read_text(), [scenario])[scenario]
+        assert checks.ended and not checks.failed, "\n".join([*checks.failed, client.tail()])
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+@pytest.mark.parametrize("direction", ["to-java", "from-java"])
+def test_store_is_read_and_continued(kind: Kind, built: None, work: Path, direction: str,
+                                     ending: str) -> None:
+    """10,000 messages over rolled files, a clean stop or a kill, and another broker takes over."""
+    java = RocketMQ()
+    writer, reader = (kind, java) if direction == "to-java" else (java, kind)
+    # Both brokers write committed offsets every five seconds: a killed one may not have.
+    offset, end = ("committed", Group.stop) if ending == "stopped" else ("any", Group.kill)
+    move = Move(work / f"{direction}-{ending}")
+    with move.opened(writer, end):
+        move.step("exchange-write", 0, COUNT)
+    for part in ("commitlog", "index", "consumequeue/move-exchange/0"):
+        assert len(list((move.store / part).iterdir())) > 1, f"{part} did not roll"
+    with move.opened(reader, end):
+        move.step("exchange-continue", COUNT, COUNT + MORE, offset)
+    with move.opened(writer, Group.kill):
+        move.step("exchange-read", COUNT + MORE, offset)

@@ -5,14 +5,20 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard csrc/*.c csrc/*.h pyx/*.pyx pyx/*.pxd)
 WORKERS ?= 2
 ARGS ?=
+SUITE ?= store
+SEEDS ?= 1000
+SEED ?=
 
-.PHONY: run test lint types bench asan interop clean
+.PHONY: run test sim lint types bench asan interop clean
 
 run: $(VENV)/.run
 	$(BIN)/turbopump up $(ARGS)
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadgroup $(ARGS)
+
+sim: $(VENV)/.dev
+	$(BIN)/python -m tests.sim --suite $(SUITE) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/lint-imports

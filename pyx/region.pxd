@@ -12,6 +12,7 @@ cdef class Region:
     cdef readonly bint readonly
     cdef uint8_t *memory          # NULL after release
     cdef object buffer            # the memoryview that owns the export
+    cdef object frozen            # the same, read-only: views are slices of it
 
     # The range's address; IndexError outside, ValueError after release, TypeError if read-only.
     cdef const uint8_t *reading(self, Py_ssize_t position, Py_ssize_t length) except NULL

@@ -48,6 +48,7 @@ cdef class Region:
         if flat.itemsize != 1 or flat.ndim != 1:
             flat = flat.cast("B")
         self.buffer = flat
+        self.frozen = flat.toreadonly()
         self.size = PyMemoryView_GET_BUFFER(flat).len
         self.readonly = PyMemoryView_GET_BUFFER(flat).readonly != 0
         self.memory = <uint8_t *>PyMemoryView_GET_BUFFER(flat).buf
@@ -74,7 +75,7 @@ cdef class Region:
         in it, the buffer itself stays exported.
         """
         self.memory = NULL
-        self.buffer = None
+        self.buffer = self.frozen = None
 
     def read(self, Py_ssize_t position, Py_ssize_t length) -> bytes:
         """A copy of the range."""
@@ -83,7 +84,7 @@ cdef class Region:
     def view(self, Py_ssize_t position, Py_ssize_t length) -> memoryview:
         """The range without a copy, read-only; keeps the buffer alive on its own."""
         self.reading(position, length)
-        return self.buffer[position:position + length].toreadonly()
+        return self.frozen[position:position + length]
 
     def write(self, Py_ssize_t position, object data) -> None:
         """Copy `data` to position."""

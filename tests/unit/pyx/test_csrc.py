@@ -43,3 +43,21 @@ def test_has_no_writable_globals(unit: str, tmp_path: Path) -> None:
     ).stdout.splitlines()
     writable = [line for line in listing if line.split()[-2] in "bBdDC"]
     assert not writable
+
+
+@needs_gcc
+def test_touching_a_page_changes_nothing(tmp_path: Path) -> None:
+    """Region.warm does so on kernels before 5.14, which tests hardly ever run on."""
+    source = tmp_path / "touch.c"
+    source.write_text(
+        '#include "bytes.h"\n'
+        "int main(void)\n{\n"
+        "    static uint8_t page[64];\n"
+        "    for (uint8_t i = 0; i < 64; i++) page[i] = i;\n"
+        "    for (size_t i = 0; i < 64; i++) bytes_touch(page + i);\n"
+        "    for (uint8_t i = 0; i < 64; i++) if (page[i] != i) return 1;\n"
+        "    return 0;\n}\n"
+    )
+    program = tmp_path / "touch"
+    subprocess.run(["gcc", *FLAGS, f"-I{CSRC}", str(source), "-o", str(program)], check=True)
+    assert subprocess.run([str(program)]).returncode == 0

@@ -186,6 +186,9 @@ class _ClientHub(Hub):
             future = self._waiting[connection] = self.loop.create_future()
             try:
                 await future
+            except asyncio.CancelledError:
+                connection.abort()
+                raise
             finally:
                 del self._waiting[connection]
         if not connection.is_ready:

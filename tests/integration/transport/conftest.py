@@ -133,6 +133,28 @@ async def talking(port: int, **settings: Any) -> AsyncIterator[Raw]:
         await raw.close()
 
 
+@contextlib.asynccontextmanager
+async def listening(
+    handle: Callable[[Raw], Coroutine[Any, Any, None]] | None = None, **settings: Any
+) -> AsyncIterator[str]:
+    """A server that is not ours, silent unless it gets a handler; yields its address."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        if handle is not None:
+            await handle(Raw(reader, writer))
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, **settings)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        for writer in writers:
+            writer.transport.abort()
+        server.close()
+        await server.wait_closed()
+
+
 @pytest.fixture(params=["uvloop", "asyncio"])
 def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
     """Run a test's coroutine on a loop of its own."""
@@ -161,6 +183,12 @@ def connect() -> Callable[..., Any]:
 def talk() -> Callable[..., Any]:
     """`async with talk(port) as raw`."""
     return talking
+
+
+@pytest.fixture
+def listen() -> Callable[..., Any]:
+    """`async with listen(handle) as address`."""
+    return listening
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

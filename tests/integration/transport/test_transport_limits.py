@@ -172,28 +172,17 @@ def test_a_closing_connection_that_is_not_read_is_cut(run, serve, talk) -> None:
     run(main())
 
 
-def test_calls_wait_for_room_to_write(run, connect) -> None:
+def test_calls_wait_for_room_to_write(run, listen, connect) -> None:
     """A server that does not read: the client stops at its high-water mark, not at its memory."""
 
     async def main() -> None:
-        writers: list[asyncio.StreamWriter] = []
-
-        async def ignore(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writers.append(writer)
-
-        deaf = await asyncio.start_server(ignore, "127.0.0.1", 0, limit=KB)
-        address = f"127.0.0.1:{deaf.sockets[0].getsockname()[1]}"
         options = ClientOptions(write_high_water=256 * KB, write_low_water=64 * KB)
-        async with connect(None, options) as client:
+        async with listen(limit=KB) as address, connect(None, options) as client:
             with pytest.raises(CallTimeout, match="does not read"):
                 for _ in range(1000):
                     await client.notify(address, new_request(ECHO, body=bytes(256 * KB)), 300)
             (connection,) = client._hub.connections
             assert connection._transport.get_write_buffer_size() < 1024 * KB
             connection.abort()
-        for writer in writers:
-            writer.transport.abort()
-        deaf.close()
-        await deaf.wait_closed()
 
     run(main())

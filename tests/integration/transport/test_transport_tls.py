@@ -1,0 +1,198 @@
+"""TLS and plain peers on one port, in each mode, against other implementations of TLS too."""
+
+import asyncio
+import socket
+import ssl
+
+import pytest
+
+from turbopump.net.transport.errors import ConnectError, ConnectionClosed
+from turbopump.net.transport.options import (
+    ClientOptions,
+    ClientTlsSettings,
+    ServerOptions,
+    TlsMode,
+    TlsSettings,
+)
+from turbopump.net.transport.tls import TlsError, server_context
+from turbopump.net.wire.command import Command, decode, encode, new_request, response
+
+ECHO = 10
+TLS_CLIENT = ClientOptions(tls=ClientTlsSettings())
+
+
+def trusting_all() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+@pytest.mark.parametrize(
+    ("mode", "plain_served", "tls_served"),
+    [
+        (TlsMode.DISABLED, True, False),
+        (TlsMode.PERMISSIVE, True, True),
+        (TlsMode.ENFORCING, False, True),
+    ],
+)
+def test_modes(run, serve, connect, talk, mode, plain_served, tls_served) -> None:
+    async def main() -> None:
+        async with serve(ServerOptions(tls=TlsSettings(mode=mode))) as served:
+            async with connect() as client:
+                call = client.call(served.address, new_request(ECHO, body=b"plain"), 5000)
+                if plain_served:
+                    assert (await call).body == b"plain"
+                else:
+                    with pytest.raises(ConnectionClosed):
+                        await call
+            async with connect(None, TLS_CLIENT) as client:
+                call = client.call(served.address, new_request(ECHO, body=b"tls"), 5000)
+                if tls_served:
+                    assert (await call).body == b"tls"
+                else:
+                    with pytest.raises(ConnectError, match="handshake"):
+                        await call
+            if tls_served:
+                async with talk(served.port, ssl=trusting_all()) as raw:
+                    raw.send(Command(ECHO, opaque=1, body=b"other"))
+                    assert (await raw.answer()).body == b"other"
+
+    run(main())
+
+
+def test_without_settings_a_tls_peer_is_closed(run, serve, connect) -> None:
+    async def main() -> None:
+        async with serve() as served, connect(None, TLS_CLIENT) as client:
+            with pytest.raises(ConnectError, match="handshake"):
+                await client.call(served.address, new_request(ECHO), 5000)
+            await served.alive()
+
+    run(main())
+
+
+def test_large_bodies_and_calls_both_ways(run, serve, connect) -> None:
+    async def main() -> None:
+        async with (
+            serve(ServerOptions(tls=TlsSettings())) as served,
+            connect(None, TLS_CLIENT) as client,
+        ):
+            body = bytes(range(256)) * 16_384
+            calls = [
+                client.call(served.address, new_request(ECHO, body=body[:size]), 20_000)
+                for size in (0, 1, 16_383, 16_384, 16_385, 300_000, len(body))
+            ]
+            answers = await asyncio.gather(*calls)
+            assert [len(one.body) for one in answers] == [
+                0, 1, 16_383, 16_384, 16_385, 300_000, len(body),
+            ]  # fmt: skip
+            assert answers[-1].body == body
+            (peer,) = served.server.peers
+            asked = peer.call(new_request(307), 5000)
+            await served.until(lambda: asked.done)
+            assert asked.value.code == 3
+            assert served.hub.area.in_use == 0
+
+    run(main())
+
+
+def test_bytes_one_by_one(run, serve) -> None:
+    """A hello and a frame that arrive in single bytes."""
+
+    async def main() -> None:
+        async with serve(ServerOptions(tls=TlsSettings())) as served:
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = trusting_all().wrap_bio(incoming, outgoing, server_hostname="x")
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+            async def trickle() -> None:
+                for byte in outgoing.read():
+                    writer.write(bytes([byte]))
+                    await asyncio.sleep(0)
+
+            async def until_done(step) -> None:
+                while True:
+                    try:
+                        step()
+                    except ssl.SSLWantReadError:
+                        await trickle()
+                        incoming.write(await reader.read(65_536))
+                    else:
+                        await trickle()
+                        return
+
+            await until_done(tls.do_handshake)
+            tls.write(b"".join(encode(Command(ECHO, opaque=5, body=b"slow"))))
+            await trickle()
+            got = bytearray()
+            await until_done(lambda: got.extend(tls.read(65_536)))
+            assert decode(bytes(got)).body == b"slow"
+            writer.close()
+            await writer.wait_closed()
+
+    run(main())
+
+
+def test_our_client_against_another_servers_tls(run, listen, connect) -> None:
+    async def echo(raw) -> None:
+        request = await raw.answer()
+        raw.send(response(request, 0, body=request.body))
+        await raw.closed()
+
+    async def main() -> None:
+        context = server_context(TlsSettings())
+        async with listen(echo, ssl=context) as address, connect(None, TLS_CLIENT) as client:
+            answer = await client.call(address, new_request(ECHO, body=b"x" * 100_000), 5000)
+            assert answer.body == b"x" * 100_000
+
+    run(main())
+
+
+def test_garbage_after_a_hello_byte_and_inside_tls(run, serve, talk) -> None:
+    async def main() -> None:
+        async with serve(ServerOptions(tls=TlsSettings())) as served:
+            async with talk(served.port) as raw:
+                raw.send(b"\x16" + b"garbage" * 100)
+                await raw.closed()
+            async with talk(served.port, ssl=trusting_all()) as raw:
+                raw.send(b"\xff\xff\xff\xff")
+                assert await raw.closed() == b""
+            await served.alive()
+            await served.until(lambda: not served.server.peers)
+            assert served.hub.area.in_use == 0
+
+    run(main())
+
+
+def test_a_handshake_that_does_not_end_in_time(run, serve, talk) -> None:
+    async def main() -> None:
+        options = ServerOptions(tls=TlsSettings(), frame_timeout_ms=200)
+        async with serve(options) as served, talk(served.port) as raw:
+            raw.send(b"\x16\x03\x01\x02\x00\x01")
+            assert await raw.closed() == b""
+            await served.alive()
+
+    run(main())
+
+
+def test_a_client_whose_server_never_answers_the_hello(run, listen, connect) -> None:
+    async def main() -> None:
+        options = ClientOptions(tls=ClientTlsSettings(), connect_timeout_ms=200)
+        async with listen() as address, connect(None, options) as client:
+            with pytest.raises(ConnectError, match="timed out"):
+                await client.call(address, new_request(ECHO), 5000)
+            while client._hub.connections:
+                await asyncio.sleep(0.005)
+
+    run(main())
+
+
+def test_certificate_files_are_read_at_start(run, serve) -> None:
+    async def main() -> None:
+        settings = TlsSettings(cert_path="missing.pem", key_path="missing.pem")
+        with pytest.raises(TlsError, match=r"missing\.pem"):
+            async with serve(ServerOptions(tls=settings)):
+                pass
+
+    run(main())

@@ -4,6 +4,7 @@ Owns signals and what a failed start is told. Called by up.py and nodes.py.
 """
 
 import asyncio
+import gc
 import signal
 from collections.abc import Callable
 from typing import Protocol
@@ -28,6 +29,8 @@ async def serve(node: Node, ready: Callable[[], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     await _start(node)
+    # What was imported and started lives as long as the process: no collection need walk it.
+    gc.freeze()
     try:
         if not stop.is_set():
             ready()

@@ -20,11 +20,12 @@ Ready = Callable[..., Any]
 
 READY_S = 0.7
 HELP_S = 0.3
+TRIES = 12
 
 
-def best_of(tries: int, run: Callable[[], float]) -> float:
-    """The machine may be busy with other tests: the best try is what the program needs."""
-    return min(run() for _ in range(tries))
+def in_time(limit_s: float, run: Callable[[], float]) -> bool:
+    """Whether some try is in time: on a machine busy with other tests not every one is."""
+    return any(run() < limit_s for _ in range(TRIES))
 
 
 def test_up_is_ready_used_and_stopped(up: Ready, command: Command, tmp_path: Path) -> None:
@@ -232,7 +233,7 @@ def test_ready_in_time_on_an_empty_store(tmp_path: Path, launch: Ready) -> None:
         assert running.stop().code == 0
         return taken
 
-    assert best_of(4, once) < READY_S
+    assert in_time(READY_S, once)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,7 @@ def test_help_starts_in_time(command: Command, arguments: list[str]) -> None:
         assert command(*arguments).code == 0
         return time.perf_counter() - begin
 
-    assert best_of(4, once) < HELP_S
+    assert in_time(HELP_S, once)
 
 
 def test_importing_the_command_line_imports_no_node() -> None:
@@ -256,3 +257,21 @@ def test_importing_the_command_line_imports_no_node() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_reader_that_goes_away_ends_a_command_quietly(program: list[str], tmp_path: Path) -> None:
+    queue = tmp_path / "consumequeue" / "T" / "0" / ("0" * 20)
+    queue.parent.mkdir(parents=True)
+    queue.write_bytes(
+        b"".join(n.to_bytes(8, "big") + b"\0\0\0\1" + bytes(8) for n in range(50_000))
+    )
+    with subprocess.Popen(
+        [*program, "inspect", "queue", str(tmp_path)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("cq topic=T queue=0 index=0 ")
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1

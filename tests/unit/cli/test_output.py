@@ -1,0 +1,48 @@
+import json
+import time
+
+import pytest
+
+from turbopump.cli.output import columns, front, local_seconds, local_time, print_json, table
+
+
+def test_columns_are_padded_and_end_without_blanks() -> None:
+    layout = "{:<6}  {:>4} {:<5}"
+    assert columns(layout, "a", 1, "b") == "a          1 b"
+    assert columns(layout, "longer than six", 12345, "") == "longer than six  12345"
+
+
+def test_switches_are_printed_as_java_does() -> None:
+    assert columns("{:<5} {:>6}", True, False) == "true   false"
+
+
+def test_a_table_has_its_head_first() -> None:
+    lines = table("{:<4} {}", ("#A", "#B"), (("x", n) for n in range(2)))
+    assert lines == ["#A   #B", "x    0", "x    1"]
+
+
+def test_front() -> None:
+    assert front("broker-a", 6) == "broker"
+    assert front("b", 6) == "b"
+
+
+def test_times_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    time.tzset()
+    try:
+        assert local_time(1_795_267_219_834) == "2026-11-21 21:20:19,834"
+        assert local_seconds(1_795_267_219_834) == "2026-11-21 21:20:19"
+        assert local_time(0) == ""
+        assert local_time(-1) == ""
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_json_is_one_line_of_readable_text(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"topic": "主题", "body": "a\nb"}
+    print_json(value)
+    written = capsys.readouterr().out
+    assert written.count("\n") == 1
+    assert "主题" in written
+    assert json.loads(written) == value

@@ -46,4 +46,16 @@ def wait_ms(error: Exception, failures: int) -> int:
             return FLOW_CONTROL_MS
         if error.code not in _SUBSCRIPTION_CODES:
             return min(REFUSED_LONGEST_MS, REFUSED_MS * failures)
+    return _doubling_ms(failures)
+
+
+def send_wait_ms(failures: int) -> int:
+    """Wait before the same broker is sent to again after `failures` (1 or more) failures.
+
+    Whatever the answer was: a caller waits, and the send's own time-out bounds the whole.
+    """
+    return _doubling_ms(failures)
+
+
+def _doubling_ms(failures: int) -> int:
     return int(min(LONGEST_MS, FIRST_MS << min(failures - 1, 10)))

@@ -235,7 +235,7 @@ class Producer:
                 if tries == 0 or not worth_another_try(error):
                     raise
                 log.info("try %d of a message of %s failed: %s", failures, topic, error)
-                pause_ms = await self._pause_ms(topic, tried, error, failures)
+                pause_ms = await self._pause_ms(topic, tried, failures)
                 if self._instance.now_ms() + pause_ms >= deadline_ms:
                     raise
                 await asyncio.sleep(pause_ms / 1000)
@@ -264,7 +264,7 @@ class Producer:
         self._selector.succeeded(queue.broker_name)
         return result
 
-    async def _pause_ms(self, topic: str, tried: set[str], error: Exception, failures: int) -> int:
+    async def _pause_ms(self, topic: str, tried: set[str], failures: int) -> int:
         """Ask for the route anew; no pause if it has a broker that was not tried yet."""
         try:
             route = await self._instance.refresh(topic, for_sending=True)
@@ -272,7 +272,7 @@ class Producer:
             log.info("no new route of %s: %s", topic, second)
             route = None
         names = {queue.broker_name for queue in route.publish} if route is not None else set()
-        return 0 if names - tried else backoff.wait_ms(error, failures)
+        return 0 if names - tried else backoff.send_wait_ms(failures)
 
     async def _publish_queues(self, topic: str) -> Sequence[MessageQueue]:
         route = await self._instance.route(topic, for_sending=True)

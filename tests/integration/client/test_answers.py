@@ -1,0 +1,502 @@
+"""How the client reacts to every answer a broker may give, healthy or not."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.integration.client.scripted import (
+    ScriptedBroker,
+    pulled,
+    record_bytes,
+    route_of,
+    stored,
+)
+
+from turbopump.engine import fastjson
+from turbopump.net.client.consumer import Consumer
+from turbopump.net.client.errors import BrokerError, ClientError, RouteNotFound
+from turbopump.net.client.messages import Message, ReceivedMessage, SendStatus
+from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
+from turbopump.net.client.producer import Producer, ProducerOptions
+from turbopump.net.transport.errors import CallTimeout
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.properties import decode_properties
+
+pytestmark = pytest.mark.integration
+
+Until = Callable[..., Awaitable[None]]
+SEND = RequestCode.SEND_MESSAGE_V2
+PULL = RequestCode.PULL_MESSAGE
+MESSAGE = Message("T", b"x")
+
+
+# The producer.
+
+
+@pytest.mark.parametrize("code", [1, 2, 14, 16, 17, 204, 205])
+def test_send_is_tried_again_after_these_codes(code: int) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker, Producer("pg", [broker.address]) as producer:
+            broker.answers[SEND] = stored
+            broker.fail(SEND, code, times=1)
+            assert (await producer.send(MESSAGE)).status is SendStatus.SEND_OK
+            assert len(broker.of(SEND)) == 2
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("code", [13, 29, 215])
+def test_send_is_given_up_after_others(code: int) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker, Producer("pg", [broker.address]) as producer:
+            broker.fail(SEND, code, "because")
+            with pytest.raises(BrokerError, match="because") as caught:
+                await producer.send(MESSAGE)
+            assert (caught.value.code, caught.value.address) == (code, broker.address)
+            assert len(broker.of(SEND)) == 1
+
+    asyncio.run(scenario())
+
+
+def test_tries_are_bounded() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker, Producer("pg", [broker.address]) as producer:
+            broker.fail(SEND, ResponseCode.SYSTEM_BUSY)
+            with pytest.raises(BrokerError):
+                await producer.send(Message("T", b"x"))
+            assert len(broker.of(SEND)) == 3
+            with pytest.raises(BrokerError):
+                await producer.send(Message("T", b"x", sharding_key="k"))
+            assert len(broker.of(SEND)) == 4
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (10, SendStatus.FLUSH_DISK_TIMEOUT),
+        (11, SendStatus.SLAVE_NOT_AVAILABLE),
+        (12, SendStatus.FLUSH_SLAVE_TIMEOUT),
+    ],
+)
+def test_stored_less_safely_is_a_success(code: int, status: SendStatus) -> None:
+    async def scenario() -> None:
+        def answer(request: Command) -> Command:
+            done = stored(request, 41)
+            done.code = code
+            return done
+
+        async with ScriptedBroker() as broker, Producer("pg", [broker.address]) as producer:
+            broker.answers[SEND] = answer
+            result = await producer.send(MESSAGE)
+            assert (result.status, result.queue_offset) == (status, 41)
+
+    asyncio.run(scenario())
+
+
+def test_another_broker_is_tried_and_the_failed_one_avoided() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker("broker-a") as bad, ScriptedBroker("broker-b") as good:
+            bad.routes["T"] = route_of(bad, good)
+            bad.fail(SEND, ResponseCode.SYSTEM_BUSY)
+            good.answers[SEND] = stored
+            async with Producer("pg", [bad.address]) as producer:
+                results = [await producer.send(MESSAGE) for _ in range(6)]
+            assert {result.queue.broker_name for result in results} == {"broker-b"}
+            assert (len(bad.of(SEND)), len(good.of(SEND))) == (1, 6)
+
+    asyncio.run(scenario())
+
+
+def test_master_that_moved_is_found_by_asking_at_once() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as names, ScriptedBroker() as new:
+            old = ScriptedBroker()
+            async with old:
+                old.answers[SEND] = new.answers[SEND] = stored
+                names.routes["T"] = route_of(old)
+                async with Producer("pg", [names.address]) as producer:
+                    await producer.send(MESSAGE)
+                    await old.__aexit__()
+                    names.routes["T"] = route_of(new)
+                    async with asyncio.timeout(1.5):
+                        await producer.send(MESSAGE)
+            assert len(new.of(SEND)) == 1
+
+    asyncio.run(scenario())
+
+
+def test_silent_broker_is_a_timeout() -> None:
+    async def scenario() -> None:
+        options = ProducerOptions(timeout_ms=200)
+        async with (
+            ScriptedBroker() as broker,
+            Producer("pg", [broker.address], options=options) as producer,
+        ):
+            broker.answers[SEND] = lambda request: None
+            with pytest.raises(CallTimeout):
+                await producer.send(MESSAGE)
+
+    asyncio.run(scenario())
+
+
+def test_unknown_topic_borrows_the_route_of_the_default_topic() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker(queues=8) as broker:
+
+            def route(request: Command) -> Command:
+                if request.fields["topic"] == "TBW102":
+                    return response(request, 0, body=route_of(broker).encode())
+                return response(request, ResponseCode.TOPIC_NOT_EXIST, "No topic route info")
+
+            broker.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = route
+            broker.answers[SEND] = stored
+            async with Producer("pg", [broker.address]) as producer:
+                assert [queue.queue_id for queue in await producer.queues("New")] == [0, 1, 2, 3]
+                await producer.send(Message("New", b"x"))
+            [request] = broker.of(SEND)
+            assert [request.fields[key] for key in "bcd"] == ["New", "TBW102", "4"]
+
+    asyncio.run(scenario())
+
+
+def test_no_route_at_all_is_said_at_once() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker, Producer("pg", [broker.address]) as producer:
+            broker.fail(RequestCode.GET_ROUTEINFO_BY_TOPIC, ResponseCode.TOPIC_NOT_EXIST)
+            with pytest.raises(RouteNotFound, match="T"):
+                await producer.send(MESSAGE)
+
+    asyncio.run(scenario())
+
+
+def test_next_name_server_is_asked_when_the_first_is_gone() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker:
+            broker.answers[SEND] = stored
+            async with Producer("pg", ["127.0.0.1:1", broker.address]) as producer:
+                await producer.send(MESSAGE)
+                assert producer._instance.namesrv[0] == broker.address
+
+    asyncio.run(scenario())
+
+
+def test_producer_is_announced_and_leaves() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker:
+            broker.answers[SEND] = stored
+            options = ClientOptions(heartbeat_ms=20, instance_name="me")
+            async with Producer("pg", [broker.address], client_options=options) as producer:
+                await producer.send(MESSAGE)
+                async with asyncio.timeout(5):
+                    while not broker.client_ids:
+                        await asyncio.sleep(0.01)
+            assert broker.client_ids == ["127.0.0.1@me"]
+            [leaving] = broker.of(RequestCode.UNREGISTER_CLIENT)
+            assert leaving.fields == {"clientID": "127.0.0.1@me", "producerGroup": "pg"}
+
+    asyncio.run(scenario())
+
+
+# The consumer.
+
+
+class Consuming:
+    """A consumer of topic T with a handler that does as it is told."""
+
+    def __init__(self, broker: ScriptedBroker, options: ConsumerOptions | None = None,
+                 outcome: Outcome = Outcome.ACK) -> None:  # fmt: skip
+        self.messages: list[ReceivedMessage] = []
+        self.consumer = Consumer("g", [broker.address], options=options)
+        self.consumer.subscribe("T")
+        self.consumer.on_message(self._handle)
+        self._outcome = outcome
+
+    async def _handle(self, message: ReceivedMessage) -> Outcome:
+        self.messages.append(message)
+        return self._outcome
+
+    async def __aenter__(self) -> "Consuming":
+        await self.consumer.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.consumer.close()
+
+
+def pulls_of(broker: ScriptedBroker) -> list[int]:
+    return [
+        int(request.fields["queueOffset"])
+        for request in broker.of(PULL)
+        if request.fields["topic"] == "T"
+    ]
+
+
+def script_pulls(broker: ScriptedBroker, *answers: Callable[[Command], Command]) -> None:
+    """Answer the pulls of T one after the other; then, and for other topics, hold them."""
+    left = list(answers)
+    hold = broker.answers[PULL]
+    broker.answers[PULL] = lambda request: (
+        left.pop(0)(request) if left and request.fields["topic"] == "T" else hold(request)
+    )
+
+
+def test_pull_goes_on_as_each_answer_says(until: Until) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker:
+            script_pulls(
+                broker,
+                lambda request: pulled(request, 0, 2, [b"0", b"1"]),
+                lambda request: pulled(request, 20, 7),
+                lambda request: pulled(request, 19, 7),
+                lambda request: pulled(request, 21, 3),
+                lambda request: pulled(request, 0, 4, [b"3"]),
+            )
+            async with Consuming(broker) as consuming:
+                await until(lambda: len(pulls_of(broker)) == 6)
+                await until(lambda: len(consuming.messages) == 3)
+                assert pulls_of(broker) == [0, 2, 7, 7, 3, 4]
+                assert [message.text for message in consuming.messages] == ["0", "1", "3"]
+            commits = [
+                request.fields["commitOffset"]
+                for request in broker.of(RequestCode.UPDATE_CONSUMER_OFFSET)
+                if request.fields["topic"] == "T"
+            ]
+            # 3 at the move, 4 at the end.
+            assert commits == ["3", "4"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("code", [24, 25])
+def test_unknown_subscription_is_cured_by_a_heartbeat(until: Until, code: int) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker:
+            script_pulls(broker, lambda request: response(request, code, "subscription"))
+            async with Consuming(broker):
+                await until(lambda: len(pulls_of(broker)) == 2)
+                order = [request.code for request in broker.requests]
+                first = order.index(PULL)
+                assert RequestCode.HEART_BEAT in order[first:]
+
+    asyncio.run(scenario())
+
+
+def test_pull_says_what_the_heartbeat_said(until: Until) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker, Consuming(broker):
+            await until(lambda: bool(pulls_of(broker)))
+            body = broker.of(RequestCode.HEART_BEAT)[0].body
+            assert isinstance(body, bytes)
+            [consumer] = json.loads(body)["consumerDataSet"]
+            data = {data["topic"]: data for data in consumer["subscriptionDataSet"]}
+            assert set(data) == {"T", "%RETRY%g"}
+            [pull] = [request for request in broker.of(PULL) if request.fields["topic"] == "T"]
+            assert pull.fields["subVersion"] == str(data["T"]["subVersion"])
+            assert (pull.fields["sysFlag"], pull.fields["maxMsgNums"]) == ("2", "32")
+
+    asyncio.run(scenario())
+
+
+def test_notice_of_a_change_leads_to_a_rebalance_at_once(until: Until) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker(queues=4) as broker, Consuming(broker) as consuming:
+            await until(lambda: len(consuming.consumer.queues) == 8)
+            broker.client_ids.append("zzz")
+            fields = {"consumerGroup": "g"}
+            broker.notify_clients(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields)
+            await until(lambda: len(consuming.consumer.queues) == 4, 5)
+            assert [queue.queue_id for queue in consuming.consumer.queues] == [0, 1, 0, 1]
+
+    asyncio.run(scenario())
+
+
+def test_broker_that_forgot_us_is_told_again(until: Until) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker, Consuming(broker) as consuming:
+            await until(lambda: len(consuming.consumer.queues) == 2)
+            heartbeats = len(broker.of(RequestCode.HEART_BEAT))
+            broker.client_ids.clear()
+            consuming.consumer.wake()
+            await until(lambda: len(broker.of(RequestCode.HEART_BEAT)) > heartbeats)
+            await until(lambda: len(consuming.consumer.queues) == 2)
+
+    asyncio.run(scenario())
+
+
+def test_failed_message_is_sent_back_and_where_that_fails_sent_anew(until: Until) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker:
+            properties = b"UNIQ_KEY\x01U\x02TAGS\x01A\x02"
+            script_pulls(
+                broker,
+                lambda request: pulled(
+                    request, 0, 8, [b"bad"], reconsume_times=2, properties=properties
+                ),
+            )
+            broker.fail(RequestCode.CONSUMER_SEND_MSG_BACK, ResponseCode.SYSTEM_ERROR)
+            broker.answers[SEND] = stored
+            async with Consuming(broker, outcome=Outcome.RETRY) as consuming:
+                await until(lambda: bool(broker.of(SEND)))
+            [back] = broker.of(RequestCode.CONSUMER_SEND_MSG_BACK)
+            assert back.fields == {
+                "offset": "7000", "group": "g", "delayLevel": "0", "originMsgId": "U",
+                "originTopic": "T", "unitMode": "false", "maxReconsumeTimes": "16",
+                "bname": "broker-a",
+            }  # fmt: skip
+            [anew] = broker.of(SEND)
+            assert anew.body == b"bad"
+            assert {key: anew.fields[key] for key in "abhjl"} == {
+                "a": "CLIENT_INNER_PRODUCER", "b": "%RETRY%g", "h": "7", "j": "3", "l": "16",
+            }  # fmt: skip
+            sent = decode_properties(anew.fields["i"])
+            assert (sent["RETRY_TOPIC"], sent["DELAY"], sent["TAGS"]) == ("T", "5", "A")
+            assert sent["ORIGIN_MESSAGE_ID"] == consuming.messages[0].offset_message_id
+            commits = broker.of(RequestCode.UPDATE_CONSUMER_OFFSET)
+            assert {"T": "8"}.items() <= {
+                request.fields["topic"]: request.fields["commitOffset"] for request in commits
+            }.items()
+
+    asyncio.run(scenario())
+
+
+def test_message_that_nobody_takes_back_stays_and_is_not_committed(until: Until) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker:
+            script_pulls(broker, lambda request: pulled(request, 0, 1, [b"bad"]))
+            broker.fail(RequestCode.CONSUMER_SEND_MSG_BACK, ResponseCode.SYSTEM_ERROR)
+            broker.fail(SEND, ResponseCode.SERVICE_NOT_AVAILABLE)
+            async with Consuming(broker, outcome=Outcome.RETRY):
+                await until(lambda: bool(broker.of(SEND)))
+            commits = broker.of(RequestCode.UPDATE_CONSUMER_OFFSET)
+            assert not [request for request in commits if request.fields["commitOffset"] != "0"]
+
+    asyncio.run(scenario())
+
+
+def test_ordered_consumer_takes_only_what_it_can_lock(until: Until) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker(queues=2) as broker:
+            free = {0}
+
+            def lock(request: Command) -> Command:
+                assert isinstance(request.body, bytes)
+                asked = json.loads(request.body)["mqSet"]
+                return response(
+                    request, 0,
+                    body=json.dumps(
+                        {"lockOKMQSet": [queue for queue in asked if queue["queueId"] in free]}
+                    ).encode(),
+                )  # fmt: skip
+
+            broker.answers[RequestCode.LOCK_BATCH_MQ] = lock
+            async with Consuming(broker, ConsumerOptions(ordered=True)) as consuming:
+
+                def held() -> set[int]:
+                    return {queue.queue_id for queue in consuming.consumer.queues}
+
+                await until(lambda: held() == {0})
+                free.add(1)
+                await until(lambda: held() == {0, 1})
+                free.remove(0)
+                await consuming.consumer._balancer.renew_locks()
+                await until(lambda: held() == {1})
+            unlocked = [
+                queue["queueId"]
+                for request in broker.of(RequestCode.UNLOCK_BATCH_MQ)
+                for queue in json.loads(bytes(request.body))["mqSet"]
+            ]
+            assert set(unlocked) == {0, 1}
+
+    asyncio.run(scenario())
+
+
+def test_operators_requests_are_answered(until: Until) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker:
+            script_pulls(broker, lambda request: pulled(request, 0, 5, [b"4"]))
+            async with Consuming(broker) as consuming:
+                await until(lambda: len(pulls_of(broker)) == 2)
+                [info] = await broker.ask_clients(
+                    RequestCode.GET_CONSUMER_RUNNING_INFO,
+                    {"consumerGroup": "g", "clientId": consuming.consumer.client_id}, b"",
+                )  # fmt: skip
+                table = fastjson.loads(bytes(info.body))
+                queue = '{"brokerName":"broker-a","queueId":0,"topic":"T"}'
+                assert table["mqTable"][queue]["commitOffset"] == 5
+                assert table["statusTable"]["T"]["consumeOKTPS"] > 0
+                assert table["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+                [status] = await broker.ask_clients(
+                    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "T", "group": "g"}, b""
+                )
+                assert fastjson.loads(bytes(status.body))["messageQueueTable"] == {queue: 5}
+                [done] = await broker.ask_clients(
+                    RequestCode.CONSUME_MESSAGE_DIRECTLY,
+                    {"consumerGroup": "g", "brokerName": "broker-a"},
+                    record_bytes("T", 9, b"direct"),
+                )
+                assert json.loads(bytes(done.body))["consumeResult"] == "CR_SUCCESS"
+                assert consuming.messages[-1].text == "direct"
+                [missing] = await broker.ask_clients(
+                    RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "other"}, b""
+                )
+                assert missing.code == ResponseCode.SYSTEM_ERROR
+
+    asyncio.run(scenario())
+
+
+def test_reset_pushed_by_an_old_broker_moves_the_queue(until: Until) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker, Consuming(broker):
+            await until(lambda: pulls_of(broker) == [0])
+            body = b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:42}}'
+            fields = {"topic": "T", "group": "g", "timestamp": "1", "isForce": "true"}
+            broker.notify_clients(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
+            broker.answers[RequestCode.QUERY_CONSUMER_OFFSET] = lambda request: response(
+                request, 0, fields={"offset": "42"}
+            )
+            await until(lambda: pulls_of(broker) == [0, 42])
+            commits = broker.of(RequestCode.UPDATE_CONSUMER_OFFSET)
+            assert [request.fields["commitOffset"] for request in commits] == ["42"]
+
+    asyncio.run(scenario())
+
+
+def test_start_where_there_is_no_offset(until: Until) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker:
+            broker.fail(RequestCode.QUERY_CONSUMER_OFFSET, ResponseCode.QUERY_NOT_FOUND)
+            offsets = {RequestCode.GET_MAX_OFFSET: "9", RequestCode.GET_MIN_OFFSET: "3"}
+            for code, offset in offsets.items():
+                broker.answers[code] = lambda request, offset=offset: response(
+                    request, 0, fields={"offset": offset}
+                )
+            async with Consuming(broker):
+                await until(lambda: len(broker.of(PULL)) == 2)
+                starts = {
+                    request.fields["topic"]: request.fields["queueOffset"]
+                    for request in broker.of(PULL)
+                }
+                # A retry queue begins with its oldest message: it was meant for this group.
+                assert starts == {"T": "9", "%RETRY%g": "3"}
+
+    asyncio.run(scenario())
+
+
+def test_refused_expression_is_raised_by_start() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker:
+            broker.fail(RequestCode.CHECK_CLIENT_CONFIG, 23, "bad expression")
+            consumer = Consumer("g", [broker.address])
+            consumer.subscribe("T", "a >", "SQL92")
+            with pytest.raises(BrokerError, match="bad expression"):
+                await consumer.start()
+            with pytest.raises(ClientError, match="once"):
+                await consumer.start()
+            with pytest.raises(ClientError):
+                consumer.subscribe("T", "||")
+
+    asyncio.run(scenario())

@@ -1,5 +1,7 @@
 """Commit log records: their bytes, what is refused, what is not written."""
 
+import contextlib
+import ctypes
 import struct
 import zlib
 from typing import Any
@@ -40,6 +42,11 @@ BATCH_FIELDS = {
 def element(body: bytes, properties: bytes = b"", flag: int = 0, size: int = 0) -> bytes:
     head = struct.pack(">iiiii", size, 0, 0, flag, len(body))
     return head + body + struct.pack(">h", len(properties)) + properties
+
+
+def exact_region(content: bytes) -> Region:
+    """Memory with nothing behind its end, so that the sanitizers see a byte too far."""
+    return Region((ctypes.c_uint8 * len(content)).from_buffer_copy(content))
 
 
 def one(**changes: Any) -> tuple[Region, int]:
@@ -250,6 +257,23 @@ def test_a_malformed_batch_writes_nothing(batch: bytes) -> None:
     assert region.is_zero(0, 4096)
 
 
+def test_no_length_reads_behind_an_exact_batch() -> None:
+    region = Region(bytearray(4096))
+    whole = element(b"b" * 20, b"p" * 20)
+    for at, form in [(16, ">i"), (40, ">h")]:
+        for length in range(len(whole)):
+            changed = bytearray(whole)
+            struct.pack_into(form, changed, at, length)
+            for tail in (b"", bytes(6)):
+                body = exact_region(bytes(changed[: len(whole) - len(tail)]) + tail)
+                with contextlib.suppress(ValueError):
+                    append_batch(region, 0, 4096, batch=body.view(0, body.size), **BATCH_FIELDS)
+    for end in range(1, len(whole)):
+        body = exact_region(whole[:end])
+        with pytest.raises(ValueError, match="batch"):
+            append_batch(region, 0, 4096, batch=body.view(0, end), **BATCH_FIELDS)
+
+
 def test_scan_rows_hold_positions_in_the_region() -> None:
     region = Region(bytearray(4096))
     size = append(region, 200, 4096, **FIELDS)
@@ -324,6 +348,60 @@ def test_lengths_that_do_not_agree_are_refused(position: int, value: bytes, word
     found = damaged(position, value)
     assert (found.status, found.count, found.position) == (record.BAD_RECORD, 0, 0)
     assert word in found.reason
+
+
+@pytest.mark.parametrize("version, length_form", [(record.V1, ">b"), (record.V2, ">h")])
+@pytest.mark.parametrize("properties", [b"", b"p" * 20])
+def test_no_length_reads_behind_an_exact_record(
+    version: int, length_form: str, properties: bytes
+) -> None:
+    region, size = one(version=version, properties=properties)
+    whole = region.read(0, size)
+    body, topic = len(FIELDS["body"]), len(FIELDS["topic"])
+    width = struct.calcsize(length_form)
+    topic_at = 88 + body
+    properties_at = topic_at + width + topic
+    for at, form, kept in [
+        (84, ">i", body),
+        (topic_at, length_form, topic),
+        (properties_at, ">h", len(properties)),
+    ]:
+        left = size - at - struct.calcsize(form)
+        for length in range(left + 4):
+            changed = bytearray(whole)
+            struct.pack_into(form, changed, at, length)
+            # What a length that is too long makes the parser take for the next one.
+            for filler in (b"", b"\x00" * 6):
+                exact = exact_region(bytes(changed[: size - len(filler)]) + filler)
+                found = scan(exact, 0, size, check_crc=False)
+                assert filler or found.count == (length == kept), (at, length)
+    for end in range(size):
+        assert scan(exact_region(whole[:end]), 0, end).count == 0
+        patched = struct.pack(">i", end) + whole[4:end]
+        if end > 8:
+            assert scan(exact_region(patched), 0, end).count == 0, end
+
+
+@pytest.mark.parametrize("sys_flag", [0, 0x10, 0x20, 0x30])
+def test_the_fixed_part_must_fit_the_size(sys_flag: int) -> None:
+    region, _ = one(body=b"", topic=b"", properties=b"")
+    region.put_i32(36, sys_flag)
+    for size in range(80, 130):
+        region.put_i32(0, size)
+        exact = exact_region(region.read(0, size))
+        assert scan(exact, 0, size).count == (size == 91 + 12 * sys_flag.bit_count())
+
+
+def test_a_size_that_no_record_has_is_refused() -> None:
+    region = Region(bytearray(200))
+    with pytest.raises(ValueError, match="body"):
+        record.record_size(1, (1 << 31) - 92, 0, 8, 8, record.V1)
+    assert record.record_size(1, (1 << 31) - 93, 0, 8, 8, record.V1) == (1 << 31) - 1
+    for sizes in [(-1, 0, 0), (0, -1, 0), (0, 0, -1)]:
+        with pytest.raises(ValueError):
+            record.record_size(*sizes, 8, 8, record.V1)
+    with pytest.raises(IndexError):
+        append_filler(region, 201, 200)
 
 
 def test_a_record_beyond_the_range_is_short() -> None:

@@ -1,0 +1,182 @@
+"""A store with tiny files over a temporary folder, and a disk that works when it is told to."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.files import Files, RealFiles
+from turbopump.engine.flush import Disk, InlineDisk
+from turbopump.engine.store import Store
+from turbopump.engine.types import Appended, Message, PutStatus, QueueOffset
+
+T = TypeVar("T")
+NOW_MS = 1_700_000_000_000
+DELAYS_MS = (1000, 5000, 10_000)
+
+
+class HeldJob:
+    """Work of a HeldDisk."""
+
+    def __init__(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self._work = work
+        self._done = done
+        self.ran = False
+
+    def run(self) -> None:
+        self.ran = True
+        result: Any
+        try:
+            result = self._work()
+        except OSError as error:
+            result = error
+        self._done(result)
+
+    def finish(self) -> None:
+        if not self.ran:
+            self.run()
+
+
+class HeldDisk:
+    """Does nothing until `step`: a test sees every moment between two syncs."""
+
+    def __init__(self) -> None:
+        self.jobs: deque[HeldJob] = deque()
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> HeldJob:
+        job = HeldJob(work, done)
+        self.jobs.append(job)
+        return job
+
+    def step(self, count: int = 1) -> None:
+        """Run the oldest pieces of work."""
+        for _ in range(count):
+            self.jobs.popleft().finish()
+
+    def drain(self) -> None:
+        """Run all work, also what it leads to."""
+        while self.jobs:
+            self.jobs.popleft().finish()
+
+    def close(self) -> None:
+        self.drain()
+
+
+class Stores:
+    """Opens stores in one folder; those still open at the end are let go."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.files: Files = RealFiles()
+        self.config = StoreConfig(
+            str(root), mapped_file_size_commit_log=16 * 1024, mapped_file_size_consume_queue=200,
+            max_hash_slot_num=64, max_index_num=100, max_message_size=4096,
+        )  # fmt: skip
+        self.batch_topics: set[str] = set()
+        self._open: list[Store] = []
+
+    def configure(self, **values: Any) -> None:
+        """Change settings for the stores opened next."""
+        self.config = replace(self.config, **values)
+
+    def open(self, disk: Disk | None = None, now_ms: int = NOW_MS) -> Store:
+        """Open the store of the folder."""
+        store = Store.open(
+            self.files, self.config, disk or InlineDisk(), now_ms, delay_levels_ms=DELAYS_MS,
+            is_batch_topic=self.batch_topics.__contains__,
+        )  # fmt: skip
+        self._open.append(store)
+        return store
+
+    def kill(self, store: Store) -> None:
+        """Leave the files as a killed process does: nothing is flushed or closed in order."""
+        self._open.remove(store)
+        if store._closed:
+            return
+        store._pool.close()
+        store._lock.release()
+
+    def close(self) -> None:
+        """Let go of what is open."""
+        while self._open:
+            self.kill(self._open[0])
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[Stores]:
+    """The folder of a store."""
+    opened = Stores(tmp_path / "store")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def held_disk() -> HeldDisk:
+    """A disk that works when it is told to."""
+    return HeldDisk()
+
+
+def text(**properties: str) -> bytes:
+    """Encoded properties."""
+    return b"".join(f"{name}\x01{value}\x02".encode() for name, value in properties.items())
+
+
+@pytest.fixture
+def properties() -> Callable[..., bytes]:
+    """Encode properties."""
+    return text
+
+
+@pytest.fixture
+def put() -> Callable[..., Appended]:
+    """Append one message that must be taken."""
+
+    def run(
+        store: Store, topic: str = "T", queue_id: int = 0, body: bytes = b"body",
+        now_ms: int = NOW_MS, sys_flag: int = 0, **values: str,
+    ) -> Appended:  # fmt: skip
+        message = Message(topic, queue_id, body, text(**values), sys_flag=sys_flag)
+        appended = store.append(message, now_ms)
+        assert appended.status is PutStatus.PUT_OK, appended
+        return appended
+
+    return run
+
+
+@pytest.fixture
+def batch_body() -> Callable[..., bytes]:
+    """A batch body (remoting.md 9.4) of bodies without properties."""
+
+    def run(*bodies: bytes) -> bytes:
+        return b"".join(
+            (22 + len(body)).to_bytes(4, "big") + bytes(12) + len(body).to_bytes(4, "big") + body
+            + bytes(2)
+            for body in bodies
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
+def read_bodies() -> Callable[..., list[bytes]]:
+    """All bodies of a queue, read as a consumer reads."""
+
+    def run(store: Store, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+        bodies = []
+        at = store.min_queue_offset(topic, queue_id)
+        while at < store.max_queue_offset(topic, queue_id):
+            result = store.read(topic, queue_id, at, 32)
+            assert result.next_queue_offset > at
+            for unit in store.units(topic, queue_id, at, result.next_queue_offset - at):
+                record = store.record(unit.log_offset)
+                assert record is not None
+                assert record.queue_offset == unit.queue_offset
+                bodies.append(record.body)
+            at = QueueOffset(result.next_queue_offset)
+        return bodies
+
+    return run

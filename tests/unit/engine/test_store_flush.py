@@ -1,0 +1,249 @@
+"""Durability: group commit, visibility under SYNC_FLUSH, the rhythm of ASYNC_FLUSH, failures."""
+
+import errno
+import random
+from typing import Any
+
+import pytest
+from tests.sim.disk import SimDisk
+
+from turbopump.engine.types import FlushMode, Message, PutStatus, ReadStatus, StoreError
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def sync(stores: Any) -> Any:
+    stores.configure(flush_disk_type=FlushMode.SYNC_FLUSH)
+    return stores
+
+
+@pytest.fixture
+def sim(stores: Any) -> SimDisk:
+    """A disk in memory that can be told to fail."""
+    stores.files = SimDisk(random.Random(1), lambda: NOW_MS)
+    stores.configure(root="/store")
+    disk: SimDisk = stores.files
+    return disk
+
+
+def statuses(store: Any, *appended: Any, now_ms: int = NOW_MS) -> list[PutStatus]:
+    """The answers as they arrive."""
+    seen: list[PutStatus] = []
+    for one in appended:
+        store.when_safe(one, now_ms).then(seen.append)
+    return seen
+
+
+def test_async_flush_answers_at_once(stores: Any, put: Any, held_disk: Any) -> None:
+    store = stores.open(held_disk)
+    held_disk.drain()
+    assert statuses(store, put(store)) == [PutStatus.PUT_OK]
+    assert store.flushed_log_offset == 0
+    assert store.dispatched_log_offset == store.max_log_offset > 0
+
+
+def test_async_flush_follows_its_rhythm(stores: Any, put: Any, held_disk: Any) -> None:
+    stores.configure(flush_commit_log_least_pages=2)
+    store = stores.open(held_disk)
+    held_disk.drain()
+    store.tick(NOW_MS)
+    held_disk.drain()
+    put(store, body=bytes(10))
+    store.tick(NOW_MS + 600)
+    held_disk.drain()
+    assert store.flushed_log_offset == 0, "less than flushCommitLogLeastPages"
+    for _ in range(3):
+        put(store, body=bytes(3000))
+    store.tick(NOW_MS + 700)
+    held_disk.drain()
+    assert store.flushed_log_offset == 0, "before flushIntervalCommitLog"
+    store.tick(NOW_MS + 1200)
+    held_disk.drain()
+    assert store.flushed_log_offset == store.max_log_offset
+    put(store)
+    store.tick(NOW_MS + 10_100)
+    held_disk.drain()
+    assert store.flushed_log_offset == store.max_log_offset, "the thorough flush takes all"
+
+
+def test_sync_flush_answers_and_shows_only_what_is_durable(
+    sync: Any, put: Any, held_disk: Any
+) -> None:
+    store = sync.open(held_disk)
+    held_disk.drain()
+    arrivals: list[int] = []
+    store.on_arrival(lambda topic, queue_id, maximum: arrivals.append(maximum))
+    first = put(store)
+    answers = statuses(store, first)
+    assert (answers, arrivals, store.dispatched_log_offset) == ([], [], 0)
+    assert store.read("T", 0, 0, 32).status is ReadStatus.NO_MESSAGE_IN_QUEUE
+    assert store.record(first.log_offsets[0]) is None
+    held_disk.drain()
+    assert (answers, arrivals) == ([PutStatus.PUT_OK], [1])
+    assert store.dispatched_log_offset == store.flushed_log_offset == first.end
+    assert store.read("T", 0, 0, 32).count == 1
+
+
+def test_group_commit_shares_one_sync_among_all_that_wait(
+    sync: Any, put: Any, held_disk: Any
+) -> None:
+    store = sync.open(held_disk)
+    held_disk.drain()
+    appended = [put(store, body=b"%d" % number) for number in range(10)]
+    answers = statuses(store, *appended)
+    while len(held_disk.jobs) > 1:
+        held_disk.step()
+    syncs = 0
+    while held_disk.jobs:
+        held_disk.step()
+        syncs += 1
+    assert answers == [PutStatus.PUT_OK] * 10
+    assert syncs == 2, "the first one's, and one for the nine that came meanwhile"
+    assert store.read("T", 0, 0, 32).count == 10
+
+
+def test_queue_offsets_count_on_while_nothing_is_visible(
+    sync: Any, put: Any, held_disk: Any, read_bodies: Any
+) -> None:
+    store = sync.open(held_disk)
+    held_disk.drain()
+    assert [put(store, body=b"%d" % n).queue_offset for n in range(5)] == [0, 1, 2, 3, 4]
+    assert store.max_queue_offset("T", 0) == 0
+    held_disk.drain()
+    assert read_bodies(store) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_wait_that_takes_too_long_is_a_timeout_and_the_message_stays(
+    sync: Any, put: Any, held_disk: Any
+) -> None:
+    store = sync.open(held_disk)
+    held_disk.drain()
+    answers = statuses(store, put(store))
+    store.tick(NOW_MS + 4999)
+    assert answers == []
+    store.tick(NOW_MS + 5000)
+    assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
+    held_disk.drain()
+    assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
+    assert store.max_queue_offset("T", 0) == 1
+
+
+def test_a_message_nobody_waits_for_is_seen_too(sync: Any, put: Any, held_disk: Any) -> None:
+    store = sync.open(held_disk)
+    held_disk.drain()
+    put(store)
+    put(store)
+    held_disk.drain()
+    assert store.max_queue_offset("T", 0) == 2
+
+
+def test_a_sync_over_several_files(sync: Any, put: Any, held_disk: Any) -> None:
+    store = sync.open(held_disk)
+    held_disk.drain()
+    appended = [put(store, body=bytes(3000)) for _ in range(30)]
+    answers = statuses(store, *appended)
+    held_disk.drain()
+    assert answers == [PutStatus.PUT_OK] * 30
+    assert store.flushed_log_offset == store.max_log_offset
+
+
+class TestFailingSync:
+    def test_is_never_taken_as_done(
+        self, sync: Any, sim: SimDisk, put: Any, held_disk: Any
+    ) -> None:
+        store = sync.open(held_disk)
+        held_disk.drain()
+        first, second = put(store), put(store)
+        answers = statuses(store, first, second)
+        sim.fail_sync = True
+        held_disk.drain()
+        assert answers == [PutStatus.FLUSH_DISK_TIMEOUT] * 2
+        sim.fail_sync = False
+        # The device works again, but what the kernel dropped nobody knows.
+        refused = store.append(Message("T", 0, b"x"), NOW_MS)
+        assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
+        store.tick(NOW_MS + 60_000)
+        held_disk.drain()
+        assert store.flushed_log_offset == 0
+        assert store.max_queue_offset("T", 0) == 0
+        store.close(NOW_MS)
+        assert sim.exists("/store/abort"), "the next start must look at the log"
+
+    def test_reads_go_on(self, stores: Any, sim: SimDisk, put: Any, read_bodies: Any) -> None:
+        store = stores.open()
+        put(store, body=b"kept")
+        sim.fail_sync = True
+        store.tick(NOW_MS + 20_000)
+        assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
+        assert read_bodies(store) == [b"kept"]
+
+    def test_of_queues_refuses_writes_too(self, stores: Any, sim: SimDisk, put: Any) -> None:
+        store = stores.open()
+        put(store)
+        store.tick(NOW_MS + 600)
+        sim.fail_sync = True
+        store.tick(NOW_MS + 61_000)
+        assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
+
+
+class TestFullDisk:
+    def test_no_next_log_file(
+        self, stores: Any, sim: SimDisk, put: Any, read_bodies: Any
+    ) -> None:
+        store = stores.open()
+        put(store, body=b"first")
+        sim.full = True
+        status = PutStatus.PUT_OK
+        count = 1
+        while status is PutStatus.PUT_OK:
+            status = store.append(Message("T", 0, bytes(2000)), NOW_MS).status
+            count += status is PutStatus.PUT_OK
+            assert count < 1000
+        assert status in (PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.SERVICE_NOT_AVAILABLE)
+        end = store.max_log_offset
+        assert store.append(Message("T", 0, bytes(2000)), NOW_MS).status is not PutStatus.PUT_OK
+        assert store.max_log_offset == end
+        sim.full = False
+        assert put(store, body=b"last").queue_offset == count
+        assert read_bodies(store) == [b"first", *[bytes(2000)] * (count - 1), b"last"]
+
+    def test_no_room_for_a_queue_file_loses_nothing(
+        self, stores: Any, sim: SimDisk, put: Any, read_bodies: Any
+    ) -> None:
+        store = stores.open()
+        put(store, "Known")
+        sim.full = True
+        assert put(store, "New", body=b"waits").queue_offset == 0
+        assert store.max_queue_offset("New", 0) == 0
+        assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
+        sim.full = False
+        assert store.refusal(NOW_MS) is None
+        assert read_bodies(store, "New") == [b"waits"]
+
+    def test_the_tick_tries_again(self, stores: Any, sim: SimDisk, put: Any) -> None:
+        store = stores.open()
+        put(store, "Known")
+        sim.full = True
+        put(store, "New")
+        sim.full = False
+        store.tick(NOW_MS)
+        assert store.max_queue_offset("New", 0) == 1
+
+    def test_queues_that_wait_at_the_end_are_filled_at_the_next_start(
+        self, stores: Any, sim: SimDisk, put: Any, read_bodies: Any
+    ) -> None:
+        store = stores.open()
+        put(store, "Known")
+        sim.full = True
+        put(store, "New", body=b"waits")
+        store.close(NOW_MS)
+        assert sim.exists("/store/abort")
+        sim.full = False
+        assert read_bodies(stores.open(), "New") == [b"waits"]
+
+    def test_at_start_is_one_clear_sentence(self, stores: Any, sim: SimDisk) -> None:
+        sim.full = True
+        with pytest.raises(StoreError, match=f"cannot be opened: .*{errno.ENOSPC}"):
+            stores.open()

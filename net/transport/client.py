@@ -140,6 +140,8 @@ class Client:
     def _opened(self, address: str, task: asyncio.Task[Connection]) -> None:
         del self._connecting[address]
         if not task.cancelled() and task.exception() is None:
+            known = self._connections.items()
+            self._connections = {where: one for where, one in known if one.is_ready}
             self._connections[address] = task.result()
 
     async def _open(self, address: str) -> Connection:

@@ -78,12 +78,24 @@ class Receiver:
         try:
             frames, consumed, needed = find_frames(data, end, self._max_frame)
         except ValueError as error:
+            # The frames before the bad length count, however the bytes were split into reads.
+            frames = _frames_before(data, self._max_frame)
+            self._hand_over(data, frames, handle)
             raise WireError(str(error)) from None
+        if self._hand_over(data, frames, handle):
+            self._keep(data, consumed, end, needed)
+
+    def _hand_over(
+        self,
+        data: memoryview,
+        frames: list[tuple[int, int]],
+        handle: Callable[[memoryview], bool],
+    ) -> bool:
         for position, length in frames:
             if not handle(data[position : position + length]):
                 self.release()
-                return
-        self._keep(data, consumed, end, needed)
+                return False
+        return True
 
     def release(self) -> None:
         """Give the own area back; what was in it is lost."""
@@ -109,3 +121,15 @@ class Receiver:
                 self._area.give(len(own))
             self._own = fresh
         self._have = left
+
+
+def _frames_before(data: memoryview, max_frame: int) -> list[tuple[int, int]]:
+    """The frames in front of the first length that no frame has; there is one."""
+    frames: list[tuple[int, int]] = []
+    at = 0
+    while True:
+        size = 4 + int.from_bytes(data[at : at + 4], "big", signed=True)
+        if not 8 <= size <= max_frame:
+            return frames
+        frames.append((at, size))
+        at += size

@@ -73,7 +73,8 @@ def as_int(value: Any, name: str) -> int:
     """An int64 as fastjson coerces it; `name` is for the error. Raises BadBody."""
     if isinstance(value, int | float | str):
         try:
-            result = int(value)
+            # Python alone reads 1_000 as a number.
+            result = int(value.replace("_", "?") if isinstance(value, str) else value)
         except (ValueError, OverflowError):
             raise BadBody(f"{name} is no number: {str(value)[:40]!r}") from None
         if -(1 << 63) <= result < 1 << 63:

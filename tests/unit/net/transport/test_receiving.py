@@ -89,6 +89,14 @@ def test_lengths_that_no_frame_has(length) -> None:
         reader.feed(struct.pack(">i", length) + bytes(100))
 
 
+@pytest.mark.parametrize("piece", [1, 5, SCRATCH_SIZE])
+def test_frames_before_a_bad_length_count_at_any_split(piece) -> None:
+    reader = Reader(Area(1 << 20))
+    with pytest.raises(WireError):
+        reader.feed(b"".join(FRAMES[:4]) + struct.pack(">i", -1) + FRAMES[0], piece)
+    assert reader.frames == FRAMES[:4]
+
+
 def test_stopping_drops_what_follows() -> None:
     area = Area(1 << 20)
     receiver = Receiver(area, FRAME_MAX)

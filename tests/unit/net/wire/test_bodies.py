@@ -41,6 +41,7 @@ def test_what_is_not_json(body) -> None:
         lambda: bodies.load_object(b"[]"),
         lambda: bodies.text({"a": []}, "a"),
         lambda: bodies.number({"a": "x"}, "a"),
+        lambda: bodies.number({"a": "1_0"}, "a"),
         lambda: bodies.number({"a": 1 << 63}, "a"),
         lambda: bodies.number({"a": {}}, "a"),
         lambda: bodies.flag({"a": []}, "a"),

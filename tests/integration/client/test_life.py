@@ -1,0 +1,105 @@
+"""Start and end of clients: nothing is left running, one client may serve many."""
+
+import asyncio
+
+import pytest
+
+from turbopump.net.client.admin import Admin
+from turbopump.net.client.consumer import Consumer
+from turbopump.net.client.errors import ClientClosed, ClientError
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.messages import Message
+from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
+from turbopump.net.client.producer import Producer
+from turbopump.net.client.pull_consumer import PullConsumer
+from turbopump.net.transport.errors import ConnectError
+
+pytestmark = pytest.mark.integration
+
+FIRST = ConsumerOptions(consume_from=ConsumeFrom.FIRST)
+
+
+def alone() -> bool:
+    return asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def test_no_task_outlives_its_client(namesrv: str, topic: str, name: str) -> None:
+    async def scenario() -> None:
+        consumer = Consumer(name, [namesrv], options=FIRST)
+        consumer.subscribe(topic)
+        pulling = PullConsumer(f"{name}-pull", [namesrv])
+        async with Producer("pg", [namesrv]) as producer, Admin([namesrv]) as admin:
+            async with consumer, pulling:
+                await pulling.assign(await pulling.queues(topic))
+                await producer.send(Message(topic, b"x"))
+                assert await consumer.receive() is not None
+                await admin.consumer_progress_all()
+            assert await consumer.receive() is None
+        assert alone()
+
+    asyncio.run(scenario())
+
+
+def test_iteration_ends_when_the_consumer_closes(namesrv: str, topic: str, name: str) -> None:
+    async def scenario() -> None:
+        consumer = Consumer(name, [namesrv], options=FIRST)
+        consumer.subscribe(topic)
+        await consumer.start()
+
+        async def count() -> int:
+            return len([message async for message in consumer])
+
+        counting = [asyncio.create_task(count()) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        await consumer.close()
+        await consumer.close()
+        assert await asyncio.gather(*counting) == [0, 0, 0]
+        assert alone()
+
+    asyncio.run(scenario())
+
+
+def test_one_client_serves_producers_and_consumers(namesrv: str, topic: str, name: str) -> None:
+    async def scenario() -> None:
+        shared = Instance([namesrv])
+        first = Consumer(name, instance=shared, options=FIRST)
+        second = Consumer(f"{name}-2", instance=shared, options=FIRST)
+        first.subscribe(topic)
+        second.subscribe(topic)
+        async with Producer("pg", instance=shared) as producer, first, second:
+            assert first.client_id == second.client_id == shared.client_id
+            await producer.send(Message(topic, b"x"))
+            for consumer in (first, second):
+                message = await consumer.receive()
+                assert message is not None and message.text == "x"
+        with pytest.raises(ClientClosed):
+            await shared.call(namesrv, None)  # type: ignore[arg-type]
+        assert alone()
+
+    asyncio.run(scenario())
+
+
+def test_nobody_there_is_said_by_start() -> None:
+    async def scenario() -> None:
+        consumer = Consumer("g", ["127.0.0.1:1"])
+        consumer.subscribe("T")
+        with pytest.raises(ConnectError, match=r"127\.0\.0\.1:1"):
+            await consumer.start()
+        assert alone()
+        with pytest.raises(ClientError, match="at least one name server"):
+            Producer("pg")
+
+    asyncio.run(scenario())
+
+
+def test_cancelled_send_leaves_the_producer_usable(namesrv: str, topic: str) -> None:
+    async def scenario() -> None:
+        async with Producer("pg", [namesrv]) as producer:
+            sending = asyncio.create_task(producer.send(Message(topic, b"x")))
+            await asyncio.sleep(0)
+            sending.cancel()
+            await asyncio.wait([sending])
+            await producer.send(Message(topic, b"x"))
+        assert alone()
+
+    asyncio.run(scenario())

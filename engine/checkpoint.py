@@ -9,7 +9,7 @@ Layout, big endian, 4096 bytes (RocketMQ: store/StoreCheckpoint; byte 40 as 5.5.
     32 confirmPhyOffset    40 start of the last record whose queue unit is durable
     2048 magic    2056 log offset up to which the log is durable    2064 the same of queues
     2072 the same of the index    2080 number of queues    2088 units in all queues
-    2096 CRC-32 of bytes 0-47 and 2048-2095
+    2096 entries in all index files    2104 CRC-32 of bytes 0-47 and 2048-2103
 
 Ours count only while their CRC fits: a RocketMQ broker that used the store in between changed the
 first bytes and left ours as they were.
@@ -27,7 +27,7 @@ SIZE = 4096
 MAGIC = 0x5475_7262_6F70_0001
 _OURS_AT = 2048
 _THEIRS = struct.Struct(">6q")
-_OURS = struct.Struct(">6q")
+_OURS = struct.Struct(">7q")
 _CRC = struct.Struct(">I")
 # RocketMQ goes back this far behind its times, because records reach queues a little later.
 SAFETY_MS = 3000
@@ -42,6 +42,7 @@ class Marks:
     index: LogOffset
     queue_count: int
     unit_count: int
+    entry_count: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -73,8 +74,9 @@ def encode(checkpoint: Checkpoint) -> bytes:
     data[: len(theirs)] = theirs
     if marks is not None:
         ours = _OURS.pack(
-            MAGIC, marks.log, marks.queues, marks.index, marks.queue_count, marks.unit_count
-        )
+            MAGIC, marks.log, marks.queues, marks.index, marks.queue_count, marks.unit_count,
+            marks.entry_count,
+        )  # fmt: skip
         both = ours + _CRC.pack(crc32(theirs + ours))
         data[_OURS_AT : _OURS_AT + len(both)] = both
     return bytes(data)
@@ -94,10 +96,8 @@ def decode(data: bytes) -> Checkpoint:
     if len(data) >= end + _CRC.size and ours[:8] == MAGIC.to_bytes(8, "big"):
         (crc,) = _CRC.unpack_from(data, end)
         if crc == crc32(theirs + ours):
-            _magic, log, queues, index, queue_count, unit_count = _OURS.unpack(ours)
-            marks = Marks(
-                LogOffset(log), LogOffset(queues), LogOffset(index), queue_count, unit_count
-            )
+            _magic, log, queues, index, *counts = _OURS.unpack(ours)
+            marks = Marks(LogOffset(log), LogOffset(queues), LogOffset(index), *counts)
     return Checkpoint(log_ms, queue_ms, index_ms, master, confirm, queue_log, marks)
 
 

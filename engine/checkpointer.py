@@ -223,7 +223,8 @@ class Checkpointer:
         position = self._dispatcher.position
         if last and self._index is not None:
             index_end, index_ms = position, self._index.end()[1]
-        marks = Marks(self._log.flushed, position, index_end, count, units)
+        entries = self._index.entry_count() if self._index is not None else 0
+        marks = Marks(self._log.flushed, position, index_end, count, units, entries)
         return _Round(
             paths, list(folders), reached, batches_reached, rolled, last_unit, index_ms, marks,
             self._dispatcher.last_store_timestamp_ms,

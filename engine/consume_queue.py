@@ -268,12 +268,15 @@ class ConsumeQueues:
         return True
 
     def settle(self, queue: ConsumeQueue) -> None:
-        """All of the log is dispatched: a queue that stayed empty goes on counting."""
+        """All of the log is dispatched: a queue that stayed empty goes on counting, unless all that
+        the log has of it is of a former life of its topic."""
         if queue.emptied:
             offset = self.max_offset(queue)
             queue.emptied = False
             self.table.set_progress(queue.slot, offset, self.deleted.end(queue.topic))
         self.table.set_next_offset(queue.slot, self.max_offset(queue))
+        if self.max_offset(queue) == 0 and self.deleted.end(queue.topic) > 0:
+            self._forget(queue)
 
     def reset(self, queue: ConsumeQueue) -> None:
         """Remove a queue's files: its units come again from the log. Raises OSError."""
@@ -326,12 +329,7 @@ class ConsumeQueues:
         back, whatever is rebuilt. Raises OSError."""
         self.deleted.add(topic, log_end, log_min)
         for queue in self.of_topic(topic):
-            self._detach(queue)
-            while queue.segments.count:
-                queue.segments.forget_last()
-            self.table.remove(queue.slot)
-            del self._by_slot[queue.slot]
-        self._by_topic.pop(topic, None)
+            self._forget(queue)
         for name, slot in [special for special in self._special if special[0] == topic.encode()]:
             self.table.remove(slot)
             self._special.remove((name, slot))
@@ -354,6 +352,17 @@ class ConsumeQueues:
         if not queue.names_synced and segments.count:
             folders = [segments.folder, f"{self.folder}/{queue.topic}", self.folder]
         return paths, folders, maximum
+
+    def _forget(self, queue: ConsumeQueue) -> None:
+        self._detach(queue)
+        while queue.segments.count:
+            queue.segments.forget_last()
+        self.table.remove(queue.slot)
+        del self._by_slot[queue.slot]
+        queues = self._by_topic[queue.topic]
+        del queues[queue.queue_id]
+        if not queues:
+            del self._by_topic[queue.topic]
 
     def _set_end(self, queue: ConsumeQueue, at: int, log_end: int) -> None:
         offset = at // QUEUE_UNIT_SIZE

@@ -84,6 +84,11 @@ class IndexFiles:
                 return LogOffset(part.end_log_offset), part.end_timestamp_ms
         return LogOffset(-1), 0
 
+    def entry_count(self) -> int:
+        """Entries in all files."""
+        self._refresh()
+        return sum(part.count - 1 for part in self.parts)
+
     def closed_end(self) -> tuple[LogOffset, int]:
         """Where the files before the one that is written end: the log offset from which a crash
         may lose entries, and the store time there."""

@@ -120,8 +120,13 @@ def _extend_short_files(parts: StoreParts) -> None:
     """
     segments = parts.log.segments
     files = parts.files
-    names = [name for name in files.list_folder(segments.folder) if is_file_name(name)]
-    sizes = {name: files.file_size(f"{segments.folder}/{name}") for name in names}
+    folder = segments.folder
+    names = [
+        name
+        for name in files.list_folder(folder)
+        if is_file_name(name) and not files.is_folder(f"{folder}/{name}")
+    ]
+    sizes = {name: files.file_size(f"{folder}/{name}") for name in names}
     if not any(size == segments.file_size for size in sizes.values()):
         return
     for number, name in enumerate(names):
@@ -205,8 +210,9 @@ def _execute(parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int) -> N
     queues_from = _queues_from(parts, plan, saved)
     index_from = _trim_index(parts, plan, saved)
     _fill_up(parts, plan.scan.end, queues_from, index_from, now_ms)
-    for queue in parts.queues:
+    for queue in list(parts.queues):
         parts.queues.settle(queue)
+    for queue in parts.queues:
         parts.queues.correct_min(queue, log.min)
     for batch in parts.batches:
         parts.batches.correct_min(batch, log.min)
@@ -279,13 +285,16 @@ def _trim_index(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
     index, log, end = parts.index, parts.log, plan.scan.end
     if index is None:
         return end
+    marks = saved.marks
+    if plan.clean and marks is not None and index.entry_count() == marks.entry_count:
+        return LogOffset(min(marks.index, end))
     # Window 11: slots and entries of a file that was written reach the disk in any order, its
     # header among them, so only files that were whole before count.
     kept = len(index.parts) if plan.clean else _whole_index_files(index, saved)
     while index.parts:
         last, _timestamp_ms = index.end()
         known = last < log.min or (last < max(end, 1) and log.record(last) is not None)
-        if known and len(index.parts) <= kept:
+        if known and len(index.parts) <= kept and index.parts[-1].count > 1:
             # The last record may lack keys: it is dispatched again, which adds only those.
             return LogOffset(max(last, log.min))
         path = index.drop_last()

@@ -25,6 +25,7 @@ from turbopump.pyx.queue import UNIT_SIZE
 from turbopump.pyx.region import Region
 
 COUNT = 100_000
+LIMIT_MAP = 256 << 20
 NOW_MS = 1_800_000_000_000
 PROPERTIES = b"UNIQ_KEY\x017F0000010000558C00000000000000EF\x02WAIT\x01true\x02"
 
@@ -76,10 +77,19 @@ def test_append_store(measure: Any, tmp_path: Path, size: int) -> None:
 
 @pytest.mark.parametrize("size", [128, 1024])
 def test_append_limit(measure: Any, limits: ctypes.CDLL, size: int) -> None:
+    """Into ever new bytes of a warm mapping that no cache holds, as a log does."""
     one = record.record_size(5, size, len(PROPERTIES), 8, 8, record.V1)
-    memory = mmap.mmap(-1, one * 1000)
-    place, source = address(memory), b"x" * one
-    measure(f"append {size} B", lambda: limits.limit_append(place, source, one, 1000), 1000)
+    memory = mmap.mmap(-1, LIMIT_MAP)
+    memory[:] = bytes(LIMIT_MAP)
+    start, source, at = ctypes.addressof(address(memory)), b"x" * one, 0
+
+    def append() -> None:
+        nonlocal at
+        if at + one * 1000 > LIMIT_MAP:
+            at = 0
+        at += limits.limit_append(ctypes.c_void_p(start + at), source, one, 1000)
+
+    measure(f"append {size} B", append, 1000)
 
 
 @pytest.mark.parametrize("size", [128, 1024])

@@ -10,6 +10,7 @@ boundaries, and by handlers and clients, which build requests and responses.
 """
 
 import json
+import re
 import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -41,6 +42,8 @@ _LANGUAGE_BYTES: Final = {name: number for number, name in enumerate(LANGUAGES)}
 _OTHER: Final = 7
 _FIXED: Final = struct.Struct(">hBhiii")
 _INT16_MAX: Final = 0x7FFF
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_TEXT_ONLY: Final = frozenset({str})
 
 Body = bytes | bytearray | memoryview | list[memoryview]
 
@@ -193,7 +196,7 @@ def _decode_json(header: memoryview) -> Command:
         members = json.loads(text)
         if not isinstance(members, dict) or members.get("code") is None:
             raise WireError("header is no JSON object with a code")
-        if "\\ud" in text or "\\uD" in text:
+        if _SURROGATE.search(text):
             members = json.loads(json.dumps(members, ensure_ascii=False).encode("utf-8", "replace"))
         return Command(
             _int32(members["code"]),
@@ -212,6 +215,8 @@ def _decode_json(header: memoryview) -> Command:
 
 def _int32(value: Any) -> int:
     """A number as fastjson coerces it: text, booleans and floats too; null is 0."""
+    if type(value) is int and -0x80000000 <= value <= 0x7FFFFFFF:
+        return value
     if value is None:
         return 0
     if not isinstance(value, int | float | str):
@@ -244,6 +249,8 @@ def _text_map(value: Any) -> dict[str, str]:
         return {}
     if not isinstance(value, dict):
         raise WireError("extFields is no JSON object")
+    if not set(map(type, value.values())) - _TEXT_ONLY:
+        return value
     texts: dict[str, str] = {}
     for key, member in value.items():
         if type(member) is str:

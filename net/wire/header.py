@@ -34,14 +34,8 @@ class BadHeader(ValueError):
         self.field = field
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Member:
-    name: str
-    key: str
-    read: Callable[[str, str], Any]
-    is_text: bool
-    required: bool
-
+_Member = tuple[str, str, Callable[[str, str], Any], bool]
+"""(attribute, wire key, reader, whether it is required); a tuple, because every send unpacks it."""
 
 _plans: dict[type[Any], tuple[_Member, ...]] = {}
 
@@ -53,26 +47,26 @@ def read_header(cls: type[H], fields: dict[str, str]) -> H:
     two apart (RocketMQ: RemotingCommand.decodeCommandCustomHeader).
     """
     values: dict[str, Any] = {}
-    for member in _plan(cls):
-        text = fields.get(member.key)
-        if text or (text is not None and member.is_text):
-            values[member.name] = member.read(member.key, text)
-        elif member.required:
-            raise BadHeader(member.key, "is null")
+    for name, key, read, required in _plan(cls):
+        text = fields.get(key)
+        if text or (text is not None and read is _read_text):
+            values[name] = read(key, text)
+        elif required:
+            raise BadHeader(key, "is null")
     return cls(**values)
 
 
 def write_header(header: Any) -> dict[str, str]:
     """extFields of a header dataclass, in the order of its members; None members are left out."""
     fields: dict[str, str] = {}
-    for member in _plan(type(header)):
-        value = getattr(header, member.name)
+    for name, key, _, _ in _plan(type(header)):
+        value = getattr(header, name)
         if value is None:
             continue
         if value is True or value is False:
-            fields[member.key] = "true" if value else "false"
+            fields[key] = "true" if value else "false"
         else:
-            fields[member.key] = str(value)
+            fields[key] = str(value)
     return fields
 
 
@@ -85,18 +79,11 @@ def _plan(cls: type[Any]) -> tuple[_Member, ...]:
 
 def _make_plan(cls: type[Any]) -> tuple[_Member, ...]:
     hints = typing.get_type_hints(cls, include_extras=True)
-    members = []
+    members: list[_Member] = []
     for field in dataclasses.fields(cls):
-        read = _reader(hints[field.name])
-        members.append(
-            _Member(
-                name=field.name,
-                key=field.metadata.get("key") or _camel_case(field.name),
-                read=read,
-                is_text=read is _read_text,
-                required=field.default is field.default_factory is dataclasses.MISSING,
-            )
-        )
+        key = field.metadata.get("key") or _camel_case(field.name)
+        required = field.default is field.default_factory is dataclasses.MISSING
+        members.append((field.name, key, _reader(hints[field.name]), required))
     return tuple(members)
 
 
@@ -135,6 +122,8 @@ def _read_int64(key: str, text: str) -> int:
 
 
 def _read_int(key: str, text: str, bits: int) -> int:
+    if len(text) < 10 and text.isdigit() and text.isascii():
+        return int(text)
     if _DIGITS.fullmatch(text):
         value = int(text)
         if -(1 << bits) <= value < 1 << bits:

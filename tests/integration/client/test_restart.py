@@ -1,6 +1,8 @@
 """Clients that outlive their broker: it stops, comes back, and nothing acknowledged is missed."""
 
 import asyncio
+import os
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -20,18 +22,32 @@ pytestmark = pytest.mark.integration
 Until = Callable[..., Awaitable[None]]
 
 
-async def restart(cluster: Cluster, data: Path, pause_s: float) -> Cluster:
-    """Stop the cluster and start another one on its folder and ports."""
-    ports = [
-        int(address.rpartition(":")[2]) for address in (cluster.namesrv, cluster.brokers[0].address)
-    ]
-    await cluster.stop()
-    await asyncio.sleep(pause_s)
-    again = Cluster(
+def quiet_ports() -> tuple[int, int]:
+    """Free ports that no outgoing connection gets: those could be taken during the restart."""
+    for base in range(20_000 + os.getpid() % 400 * 25, 32_000, 25):
+        try:
+            for port in (base, base + 8, base + 10):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return base, base + 10
+    raise AssertionError("no port is free")
+
+
+async def started(data: Path, ports: tuple[int, int]) -> Cluster:
+    cluster = Cluster(
         data, namesrv_port=ports[0], broker_port=ports[1], broker_properties=SMALL_FILES
     )
-    await again.start()
-    return again
+    await cluster.start()
+    return cluster
+
+
+async def restart(cluster: Cluster, data: Path, ports: tuple[int, int], pause_s: float) -> Cluster:
+    """Stop the cluster and start another one on its folder and ports."""
+    await cluster.stop()
+    await asyncio.sleep(pause_s)
+    return await started(data, ports)
 
 
 class Sender:
@@ -74,8 +90,8 @@ def test_consumer_and_producer_survive_a_restart(
     tmp_path: Path, until: Until, ordered: bool
 ) -> None:
     async def scenario() -> None:
-        cluster = Cluster(tmp_path, broker_properties=SMALL_FILES)
-        await cluster.start()
+        ports = quiet_ports()
+        cluster = await started(tmp_path, ports)
         try:
             handled: set[str] = set()
             options = ConsumerOptions(consume_from=ConsumeFrom.FIRST, ordered=ordered)
@@ -88,7 +104,7 @@ def test_consumer_and_producer_survive_a_restart(
 
             async with Sender(cluster.namesrv, "topic") as sender, consumer:
                 await until(lambda: len(handled) > 50)
-                cluster = await restart(cluster, tmp_path, 0.3)
+                cluster = await restart(cluster, tmp_path, ports, 0.3)
                 before = len(sender.acknowledged)
                 await until(lambda: len(sender.acknowledged) > before + 50)
                 await sender.stop()
@@ -101,8 +117,8 @@ def test_consumer_and_producer_survive_a_restart(
 
 def test_pull_consumer_survives_a_restart(tmp_path: Path) -> None:
     async def scenario() -> None:
-        cluster = Cluster(tmp_path, broker_properties=SMALL_FILES)
-        await cluster.start()
+        ports = quiet_ports()
+        cluster = await started(tmp_path, ports)
         try:
             options = PullOptions(consume_from=ConsumeFrom.FIRST)
             async with (
@@ -113,7 +129,7 @@ def test_pull_consumer_survives_a_restart(tmp_path: Path) -> None:
                 await consumer.assign([queue])
                 assert [message.text for message in await consumer.poll(5000)] == ["1"]
                 await consumer.commit()
-                cluster = await restart(cluster, tmp_path, 0.1)
+                cluster = await restart(cluster, tmp_path, ports, 0.1)
                 await producer.send(Message("topic", b"2"), queue=queue)
                 assert [message.text for message in await consumer.poll(10_000)] == ["2"]
                 assert await consumer.committed(queue) == 1

@@ -125,8 +125,9 @@ class RouteTable:
         if self._conflicts(broker, now_ms):
             log.warning("%s claims id %d of %s with an older state version: ignored",
                         broker.address, broker.broker_id, broker.name)  # fmt: skip
-            self._forget_claimant(broker)
-            return Registered()
+            # Whoever claims another place no longer serves in its old one.
+            left = self.unregister(broker.cluster, broker.name, broker.address)
+            return Registered(notices=left)
         refusal = self._refusal(broker)
         if refusal is not None:
             return Registered(refusal)
@@ -306,16 +307,6 @@ class RouteTable:
         if live is None or live.expired(now_ms):
             return False
         return live.data_version.state_version > broker.topics.data_version.state_version
-
-    def _forget_claimant(self, broker: Registration) -> None:
-        """Its older place goes too: whoever claims another id no longer serves under the old."""
-        key = (broker.cluster, broker.address)
-        live = self._live.pop(key, None)
-        if live is not None:
-            self._unbind(key, live.connection)
-        ids = self._groups[broker.name].broker_addrs
-        for other in [held for held, address in ids.items() if address == broker.address]:
-            del ids[other]
 
     def _refusal(self, broker: Registration) -> str | None:
         group = self._groups.get(broker.name)

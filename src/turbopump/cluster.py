@@ -159,8 +159,9 @@ class Cluster:
 
     async def _start_broker(self) -> None:
         config = BrokerConfig()
+        name = self._broker_properties.get("brokerName", config.broker_name)
         own = {
-            "storePathRootDir": str(self.data / config.broker_name),
+            "storePathRootDir": str(self.data / name),
             "bindAddress": self._host,
             "brokerIP1": self._host,
             "listenPort": str(self._ports[1]),

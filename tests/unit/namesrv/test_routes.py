@@ -100,6 +100,16 @@ def test_a_claim_with_an_older_state_version_is_ignored() -> None:
     assert table.data_version("c", REPLICA) is None
 
 
+def test_a_refused_claimant_leaves_its_old_place() -> None:
+    table = table_with(broker(configs=topics(state=5)), broker(REPLICA, 1), broker("x:1", name="b"))
+    table.register(broker("x:1", 0, configs=topics(state=4)), "late", NOW)
+    assert table.member_group("b") == {}
+    table.register(broker(REPLICA, 0, configs=topics(state=4)), "late", NOW)
+    assert table.member_group("a") == {0: MASTER}
+    table.scan(NOW + 10 * DEFAULT_TIMEOUT_MS)
+    assert table.topics() == []
+
+
 def test_the_higher_state_version_wins_in_any_order() -> None:
     """Regression R28: the last registration took the route, whatever its epoch."""
     old = broker(MASTER, configs=topics(state=1))

@@ -293,7 +293,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         self._in_flight -= 1
-        if self._in_flight < self._hub.options.max_in_flight // 2:
+        if self._in_flight <= self._hub.options.max_in_flight // 2:
             self._resume(_IN_FLIGHT)
         if answer is not None:
             self._answer(opaque, answer)
@@ -306,10 +306,11 @@ class Connection(asyncio.BufferedProtocol):
     def _note_progress(self) -> None:
         """When the frame or handshake in progress began; 0 if there is none."""
         waiting = self._receiver.partial or (self._tls is not None and not self._tls.established)
-        if not waiting:
+        if not waiting or self._paused:
+            # A peer that is not read cannot be slow.
             self.slow_since = 0.0
         elif not self.slow_since:
-            self.slow_since = self.active_at
+            self.slow_since = self._hub.clock()
 
     # Writing.
 
@@ -378,6 +379,7 @@ class Connection(asyncio.BufferedProtocol):
     def _pause(self, reason: int) -> None:
         if not self._paused and self._transport is not None:
             self._transport.pause_reading()
+            self.slow_since = 0.0
         self._paused |= reason
 
     def _resume(self, reason: int) -> None:
@@ -385,6 +387,7 @@ class Connection(asyncio.BufferedProtocol):
             self._paused &= ~reason
             if not self._paused and not self._closing and self._transport is not None:
                 self._transport.resume_reading()
+                self._note_progress()
 
 
 def _write(transport: asyncio.Transport, out: list[Buffer]) -> None:

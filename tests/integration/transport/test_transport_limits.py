@@ -6,7 +6,7 @@ import pytest
 
 from turbopump.net.transport.errors import CallTimeout
 from turbopump.net.transport.options import ClientOptions, ServerOptions
-from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.command import Command, encode, new_request, response
 
 ECHO, HOLD, LARGE = 10, 11, 20
 KB = 1024
@@ -116,6 +116,21 @@ def test_a_frame_that_does_not_end_in_time_closes(run, serve, talk, start) -> No
             assert await closed == b""
             assert trickled > 5
             assert served.hub.area.in_use == 0
+
+    run(main())
+
+
+def test_a_peer_that_is_not_read_is_not_slow(run, serve, talk) -> None:
+    async def main() -> None:
+        options = ServerOptions(max_in_flight=1, frame_timeout_ms=50)
+        frame = b"".join(encode(Command(ECHO, opaque=2)))
+        async with serve(options) as served, talk(served.port) as raw:
+            raw.send(Command(HOLD, opaque=1), frame[:20])
+            await served.until(lambda: bool(served.held))
+            await asyncio.sleep(0.3)
+            raw.send(frame[20:])
+            served.release()
+            assert [(await raw.answer()).opaque for _ in range(2)] == [1, 2]
 
     run(main())
 

@@ -1,0 +1,90 @@
+"""Whatever arrives at a name server is answered with a code; no handler trips over it."""
+
+import logging
+import zlib
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from turbopump.namesrv import handlers
+from turbopump.namesrv.config import NamesrvConfig
+from turbopump.namesrv.handlers import NameServer
+from turbopump.namesrv.key_values import KeyValues
+from turbopump.namesrv.routes import RouteTable
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer, Timer
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.register import RegisterBrokerBody
+from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
+
+CODES = [100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318,
+         319, 322, 327, 901, 904]  # fmt: skip
+KEYS = ["topic", "brokerName", "brokerAddr", "clusterName", "brokerId", "haServerAddr", "namespace",
+        "key", "value", "heartbeatTimeoutMillis", "enableActingMaster", "compressed", "bodyCrc32",
+        "cluster", "acceptStandardJsonOnly", "__ZONE_NAME", "__ZONE_MODE"]  # fmt: skip
+VALUES = st.sampled_from(["", "0", "1", "-1", "true", "T", "a", "9" * 30]) | st.text(max_size=20)
+GOOD = RegisterBrokerBody(
+    TopicConfigs(DataVersion(1, 2, 3), {name: TopicConfig(name) for name in ("T", "U")})
+)
+BODIES = st.sampled_from([b"", GOOD.encode(), GOOD.encode(compressed=True), b"a=1\nlistenPort=2"])
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A good body cut, changed, or compressed again; or anything."""
+    body = draw(BODIES | st.binary(max_size=60))
+    body = body[: draw(st.integers(0, len(body)))] if draw(st.booleans()) else body
+    if body and draw(st.booleans()):
+        at = draw(st.integers(0, len(body) - 1))
+        body = body[:at] + bytes([draw(st.integers(0, 255))]) + body[at + 1 :]
+    return zlib.compress(body) if draw(st.booleans()) else body
+
+
+class NoLink:
+    def send(self, command: Command) -> None:
+        raise AssertionError("a name server asks nothing here")
+
+    def close(self) -> None: ...
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        raise AssertionError("nothing is timed here")
+
+    def after_answers(self, callback: Callable[[], None]) -> None:
+        callback()
+
+
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    requests=st.lists(
+        st.tuples(
+            st.sampled_from(CODES), st.dictionaries(st.sampled_from(KEYS), VALUES), damaged(),
+            st.sampled_from([0, 36, 37, 400, 412, 513, 2**31 - 1]),
+        ),
+        max_size=6,
+    )
+)  # fmt: skip
+def test_every_request_is_answered(
+    requests: list[tuple[int, dict[str, str], bytes, int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = NameServer(
+        NamesrvConfig(), RouteTable(), KeyValues(lambda table: None), 0, lambda notice: None,
+        lambda config: None,
+    )  # fmt: skip
+    dispatcher = Dispatcher()
+    handlers.register(dispatcher, server)
+    peer = Peer("192.0.2.1:1", b"", NoLink())
+    caplog.set_level(logging.ERROR)
+    for code, fields, body, version in requests:
+        request = new_request(code, body=body, fields=fields)
+        request.version = version
+        answer = dispatcher.dispatch(request, peer, 1_000)
+        assert isinstance(answer, Command)
+        assert answer.code in (0, 1, 16, 17, 22)
+    assert [record for record in caplog.records if record.exc_info] == []
+    server.routes.scan(2**70)
+    peer.lost()
+    assert server.routes.cluster_info().broker_addr_table == {}

@@ -7,6 +7,7 @@ Called by the loop; made by Server and Client, whose Hub it shares.
 
 import asyncio
 import logging
+import os
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -41,6 +42,9 @@ JOIN_MAX: Final = 64 << 10
 FLUSH_OVER: Final = 256 << 10
 """Bytes to be written that do not wait for the end of the read or of the callback: back pressure
 shows only in what the transport has."""
+
+LAST_READS_MAX: Final = 64
+"""Reads from a connection whose peer is gone: the kernel keeps a few megabytes at most."""
 
 _WRITING: Final = 1
 _IN_FLIGHT: Final = 2
@@ -111,6 +115,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave the hub; calls that wait fail."""
+        if isinstance(exc, OSError) and self._tls is None and not self._closing:
+            self._read_last_words()
         self._closing = True
         self._transport = None
         self._tls = None
@@ -120,6 +126,27 @@ class Connection(asyncio.BufferedProtocol):
         self._hub.leave(self)
         self.peer.lost()
         self._wake_writers()
+
+    def _read_last_words(self) -> None:
+        """Handle what lies unread when writing failed; the answers go nowhere.
+
+        A client that leaves closes without waiting for answers, and the loop stops reading at the
+        first write that fails: the Go client's last commits, not marked one-way, would be lost.
+        """
+        assert self._transport is not None
+        descriptor = self._transport.get_extra_info("socket").fileno()
+        self._in_read = True
+        try:
+            for _ in range(LAST_READS_MAX):
+                size = os.readv(descriptor, [self._receiver.room()])
+                if not size:
+                    break
+                self._receiver.received(size, self._on_frame)
+        except (OSError, WireError):
+            pass  # the end of what had arrived
+        finally:
+            self._in_read = False
+            self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next read goes."""

@@ -69,11 +69,11 @@ class Admin:
     cannot be asked, RemotingError when nobody answers, BadBody for an answer that cannot be read.
 
     Args:
-        namesrv: addresses "host:port" of the name servers.
+        namesrv: addresses "host:port" of the name servers, or one text with ";" between.
         timeout_ms: bound of each request.
     """
 
-    def __init__(self, namesrv: Sequence[str], *, timeout_ms: int = ADMIN_TIMEOUT_MS) -> None:
+    def __init__(self, namesrv: str | Sequence[str], *, timeout_ms: int = ADMIN_TIMEOUT_MS) -> None:
         self._instance = Instance(namesrv, ClientOptions(timeout_ms=timeout_ms))
         self._calls = AdminCalls(self._instance)
 

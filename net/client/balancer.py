@@ -141,7 +141,7 @@ class Balancer:
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*(runner.drained() for runner in busy))
         except TimeoutError:
-            log.warning("%d queues have messages without an outcome: they come again", len(busy))
+            log.info("%d queues have messages without an outcome: they come again", len(busy))
         await self._membership.persist(confirmed=True)
         if self._membership.locks_queues:
             await self._locks.unlock(self._runners)

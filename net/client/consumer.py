@@ -63,7 +63,7 @@ class Consumer:
 
     Args:
         group: the consumer group.
-        namesrv: addresses "host:port"; not needed with `instance`.
+        namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
         options: cluster or broadcast, ordered, where to begin, and so on.
         limits: how much may wait for acknowledgement.
         offsets_folder: where a broadcasting consumer keeps its offsets; None keeps them in memory.
@@ -74,7 +74,7 @@ class Consumer:
     def __init__(
         self,
         group: str,
-        namesrv: Sequence[str] = (),
+        namesrv: str | Sequence[str] = (),
         *,
         options: ConsumerOptions | None = None,
         limits: FlowLimits | None = None,

@@ -82,14 +82,15 @@ class Instance:
     """A client of one cluster of name servers, shared by any number of producers and consumers.
 
     Args:
-        namesrv: addresses "host:port"; the first that answers is used until it fails.
+        namesrv: addresses "host:port", or one text with ";" between them; the first that answers
+            is used until it fails.
         options: intervals and timeouts.
+
+    Raises ClientError for an address that is none.
     """
 
-    def __init__(self, namesrv: Sequence[str], options: ClientOptions | None = None) -> None:
-        if not namesrv:
-            raise ClientError("at least one name server address is needed")
-        self.namesrv = list(namesrv)
+    def __init__(self, namesrv: str | Sequence[str], options: ClientOptions | None = None) -> None:
+        self.namesrv = _addresses(namesrv)
         self.options = options or ClientOptions()
         self.brokers = BrokerTable()
         self.tasks = TaskSet()
@@ -352,3 +353,16 @@ class Instance:
             return member.answer(request, now_ms)
 
         return forward
+
+
+def _addresses(namesrv: str | Sequence[str]) -> list[str]:
+    texts = namesrv.split(";") if isinstance(namesrv, str) else namesrv
+    addresses = [text.strip() for text in texts if text.strip()]
+    if not addresses:
+        raise ClientError("at least one name server address is needed")
+    for address in addresses:
+        try:
+            hosts.split(address)
+        except ValueError as error:
+            raise ClientError(f"name server address: {error}") from None
+    return addresses

@@ -66,7 +66,7 @@ class Producer:
 
     Args:
         group: the producer group, which brokers list.
-        namesrv: addresses "host:port"; not needed with `instance`.
+        namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
         options: time-out, tries, compression.
         instance: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
@@ -75,7 +75,7 @@ class Producer:
     def __init__(
         self,
         group: str,
-        namesrv: Sequence[str] = (),
+        namesrv: str | Sequence[str] = (),
         *,
         options: ProducerOptions | None = None,
         instance: Instance | None = None,

@@ -84,7 +84,7 @@ class PullConsumer:
 
     Args:
         group: the consumer group whose offsets are read and committed.
-        namesrv: addresses "host:port"; not needed with `instance`.
+        namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
         options: where to begin, how much to read ahead.
         instance: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
@@ -93,7 +93,7 @@ class PullConsumer:
     def __init__(
         self,
         group: str,
-        namesrv: Sequence[str] = (),
+        namesrv: str | Sequence[str] = (),
         *,
         options: PullOptions | None = None,
         instance: Instance | None = None,

@@ -18,6 +18,7 @@ from turbopump.net.client.consumer import Consumer
 from turbopump.net.client.errors import BrokerError, ClientError, RouteNotFound
 from turbopump.net.client.messages import Message, ReceivedMessage, SendStatus
 from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
+from turbopump.net.client.process_queue import FlowLimits
 from turbopump.net.client.producer import Producer, ProducerOptions
 from turbopump.net.transport.errors import CallTimeout
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -373,6 +374,71 @@ def test_message_that_nobody_takes_back_stays_and_is_not_committed(until: Until)
                 await until(lambda: bool(broker.of(SEND)))
             commits = broker.of(RequestCode.UPDATE_CONSUMER_OFFSET)
             assert not [request for request in commits if request.fields["commitOffset"] != "0"]
+
+    asyncio.run(scenario())
+
+
+def test_pulling_pauses_while_handlers_are_busy(until: Until) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker:
+
+            def endless(request: Command) -> Command:
+                begin = int(request.fields["queueOffset"])
+                return pulled(request, 0, begin + 10, [b"x"] * 10)
+
+            hold = broker.answers[PULL]
+            broker.answers[PULL] = lambda request: (
+                endless(request) if request.fields["topic"] == "T" else hold(request)
+            )
+            go_on = asyncio.Event()
+            handled = 0
+            options = ConsumerOptions(concurrency=2)
+            limits = FlowLimits(queue_messages=25)
+            consumer = Consumer("g", broker.address, options=options, limits=limits)
+            consumer.subscribe("T")
+
+            @consumer.on_message
+            async def handle(message: ReceivedMessage) -> None:
+                nonlocal handled
+                await go_on.wait()
+                handled += 1
+                if handled == 30:
+                    go_on.clear()
+
+            async with consumer:
+                await until(lambda: len(pulls_of(broker)) == 3)
+                await asyncio.sleep(0.1)
+                assert pulls_of(broker) == [0, 10, 20]
+                go_on.set()
+                await until(lambda: handled >= 30)
+                await asyncio.sleep(0.1)
+                assert len(pulls_of(broker)) in (5, 6)
+                go_on.set()
+
+    asyncio.run(scenario())
+
+
+def test_message_in_a_handler_for_too_long_is_sent_back_once(until: Until) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker:
+            script_pulls(broker, lambda request: pulled(request, 0, 1, [b"slow"]))
+            entered, go_on = asyncio.Event(), asyncio.Event()
+            consumer = Consumer("g", broker.address, options=ConsumerOptions(consume_timeout_ms=1))
+            consumer.subscribe("T")
+
+            @consumer.on_message
+            async def handle(message: ReceivedMessage) -> Outcome:
+                entered.set()
+                await go_on.wait()
+                return Outcome.RETRY
+
+            async with consumer:
+                await entered.wait()
+                await asyncio.sleep(0.02)
+                await consumer._delivery.send_back_overdue()
+                go_on.set()
+            [back] = broker.of(RequestCode.CONSUMER_SEND_MSG_BACK)
+            assert back.fields["delayLevel"] == "3"
 
     asyncio.run(scenario())
 

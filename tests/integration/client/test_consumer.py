@@ -235,6 +235,25 @@ def test_ordered_queue_waits_at_a_failed_message(
     asyncio.run(scenario())
 
 
+def test_ordered_iteration(namesrv: str, topic: str, name: str) -> None:
+    async def scenario() -> None:
+        await send(namesrv, topic, *map(str, range(6)), key="k")
+        options = ConsumerOptions(consume_from=ConsumeFrom.FIRST, ordered=True, suspend_ms=20)
+        consumer = Consumer(name, [namesrv], options=options)
+        consumer.subscribe(topic)
+        seen: list[tuple[str, int]] = []
+        async with consumer:
+            async for message in consumer:
+                seen.append((message.text, message.reconsume_times))
+                if seen == [("0", 0), ("1", 0)]:
+                    await consumer.retry(message)
+                if message.text == "5":
+                    break
+        assert [text for text, _ in seen] == ["0", "1", "1", "2", "3", "4", "5"]
+
+    asyncio.run(scenario())
+
+
 def test_ordered_message_over_its_limit_is_a_dead_letter(
     namesrv: str, topic: str, name: str, until: Until
 ) -> None:

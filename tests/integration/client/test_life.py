@@ -88,6 +88,8 @@ def test_nobody_there_is_said_by_start() -> None:
         assert alone()
         with pytest.raises(ClientError, match="at least one name server"):
             Producer("pg")
+        with pytest.raises(ClientError, match="'nowhere' is no host:port"):
+            Admin("127.0.0.1:9876;nowhere")
 
     asyncio.run(scenario())
 

@@ -16,7 +16,7 @@ from turbopump.cli.output import columns, front, local_seconds, print_json, prin
 from turbopump.cli.running import ask
 
 if TYPE_CHECKING:
-    from turbopump.net.client.admin_results import ConsumerProgress, GroupProgress
+    from turbopump.net.client.admin_results import ConsumerProgress, GroupProgress, UpdatedGroup
 
 PROGRESS = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20} {}"
 PROGRESS_CLIENTS = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20} {:<20} {}"
@@ -182,6 +182,10 @@ def update_group(
             attributes=_attributes(attributes),
         ),
     )
+    _show_group(done, as_json)
+
+
+def _show_group(done: "UpdatedGroup", as_json: bool) -> None:
     if as_json:
         print_json(done.to_json())
         return

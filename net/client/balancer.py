@@ -12,7 +12,7 @@ from typing import Final
 
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client.errors import BrokerError, ClientError
-from turbopump.net.client.locks import LIVE_MS, QueueLocks
+from turbopump.net.client.locks import LIVE_MS, RENEW_AGAIN_MS, RENEW_MS, QueueLocks
 from turbopump.net.client.membership import Membership
 from turbopump.net.client.process_queue import ProcessQueue
 from turbopump.net.client.queue_runner import QueueRunner
@@ -100,22 +100,30 @@ class Balancer:
             self._give_up(queue)
         return balanced
 
-    async def renew_locks(self) -> None:
-        """Renew the locks of all queues; a queue whose lock went to another member is given up."""
+    async def keep_locks(self) -> None:
+        """Renew the locks for ever, sooner when a broker did not answer."""
+        while True:
+            renewed = await self.renew_locks()
+            await asyncio.sleep((RENEW_MS if renewed else RENEW_AGAIN_MS) / 1000)
+
+    async def renew_locks(self) -> bool:
+        """Renew the locks of all queues; False if a broker did not answer.
+
+        A queue whose lock went to another member is given up.
+        """
         queues = self.queues
-        if not queues:
-            return
         asked_ms = self._membership.instance.now_ms()
         granted, refused = await self._locks.lock(queues)
         for queue in granted:
             runner = self._runners.get(queue)
             if runner is not None:
                 runner.locked(asked_ms, asked_ms + LIVE_MS)
-        for queue in refused:
+        for queue in refused & set(self.queues):
             log.warning("the lock of %s went to another member", queue)
             self._give_up(queue)
         if refused:
             self.wake()
+        return len(granted) + len(refused) == len(queues)
 
     async def ready(self, timeout_ms: int) -> None:
         """Wait until every queue knows where it begins, `timeout_ms` at most."""

@@ -18,7 +18,6 @@ from turbopump.net.client.balancer import Balancer
 from turbopump.net.client.delivery import Delivery
 from turbopump.net.client.errors import ClientClosed, ClientError
 from turbopump.net.client.instance import Instance
-from turbopump.net.client.locks import RENEW_MS
 from turbopump.net.client.membership import Handler, Membership
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.offsets import BrokerOffsets, LocalOffsets, OffsetStore, QueueOffsets
@@ -185,7 +184,7 @@ class Consumer:
         overdue = self._delivery.send_back_overdue
         self._background.every(OVERDUE_CHECK_MS, overdue, "overdue check")
         if self._membership.locks_queues:
-            self._background.every(RENEW_MS, self._balancer.renew_locks, "lock renewal")
+            self._background.spawn(self._balancer.keep_locks(), "lock renewal")
 
     async def close(self) -> None:
         """Leave the group: running handlers end (up to close_timeout_ms), offsets are committed.

@@ -68,14 +68,20 @@ class Member(Protocol):
 
 
 class _Topic:
-    """A cached route; the lock lets one request at a time ask for it."""
+    """A cached route; the lock lets one request at a time ask for it.
 
-    __slots__ = ("asked_ms", "lock", "route")
+    `answers` counts the requests that ended, `failure` is how the last one failed: whoever waited
+    for the lock meanwhile takes its outcome instead of asking, and waiting, once more.
+    """
+
+    __slots__ = ("answers", "asked_ms", "failure", "lock", "route")
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.route: TopicRoute | None = None
         self.asked_ms = 0
+        self.answers = 0
+        self.failure: Exception | None = None
 
 
 class Instance:
@@ -198,19 +204,21 @@ class Instance:
             known = self._topics[topic] = _Topic()
             if len(self._topics) > TOPICS_MAX:
                 del self._topics[next(iter(self._topics))]
+        answers = known.answers
         async with known.lock:
-            now_ms = self.now_ms()
-            fresh = now_ms - known.asked_ms < ROUTE_AGE_MIN_MS
-            if fresh and (known.route is not None or not for_sending):
+            is_recent = self.now_ms() - known.asked_ms < ROUTE_AGE_MIN_MS
+            if known.answers != answers and known.failure is not None:
+                raise known.failure
+            if (known.answers != answers or is_recent) and (known.route or not for_sending):
                 return known.route
-            known.asked_ms = now_ms
-            route = await self._fetch_route(topic)
-            if route is None and for_sending and known.route is None:
-                template = await self._fetch_route(DEFAULT_TOPIC)
-                if template is not None and template.publish:
-                    route = provisional(topic, template, DEFAULT_TOPIC_QUEUES)
-            if route is not None:
-                self._take(known, route)
+            known.asked_ms, known.failure = self.now_ms(), None
+            try:
+                await self._ask_for_route(topic, known, for_sending)
+            except Exception as error:
+                known.failure = error
+                raise
+            finally:
+                known.answers += 1
             return known.route
 
     def add_producer(self, group: str) -> None:
@@ -285,6 +293,15 @@ class Instance:
             return str(transport.get_extra_info("sockname")[0])
         finally:
             transport.close()
+
+    async def _ask_for_route(self, topic: str, known: _Topic, for_sending: bool) -> None:
+        route = await self._fetch_route(topic)
+        if route is None and for_sending and known.route is None:
+            template = await self._fetch_route(DEFAULT_TOPIC)
+            if template is not None and template.publish:
+                route = provisional(topic, template, DEFAULT_TOPIC_QUEUES)
+        if route is not None:
+            self._take(known, route)
 
     async def _fetch_route(self, topic: str) -> TopicRoute | None:
         try:

@@ -24,6 +24,9 @@ LOCK_TIMEOUT_MS: Final = 1000
 RENEW_MS: Final = 20_000
 """How often held locks are renewed (ProcessQueue.REBALANCE_LOCK_INTERVAL)."""
 
+RENEW_AGAIN_MS: Final = 1000
+"""The same after a broker did not answer: ten tries fit before LIVE_MS is over."""
+
 LIVE_MS: Final = 30_000
 """How long a lock counts without renewal; the broker gives it to another after 60 s."""
 

@@ -185,6 +185,25 @@ def test_next_name_server_is_asked_when_the_first_is_gone() -> None:
     asyncio.run(scenario())
 
 
+def test_waiting_senders_share_one_answer_about_a_route() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker, Producer("pg", broker.address) as producer:
+            broker.answers[SEND] = stored
+            await asyncio.gather(*(producer.send(MESSAGE) for _ in range(50)))
+            assert len(broker.of(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 1
+            broker.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda request: None
+            options = ProducerOptions(timeout_ms=10_000)
+            patience = ClientOptions(timeout_ms=300)
+            other = Producer("pg", broker.address, options=options, client_options=patience)
+            async with other, asyncio.timeout(2):
+                failures = await asyncio.gather(
+                    *(other.queues("U") for _ in range(50)), return_exceptions=True
+                )
+            assert {type(failure) for failure in failures} == {CallTimeout}
+
+    asyncio.run(scenario())
+
+
 def test_producer_is_announced_and_leaves() -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
@@ -467,8 +486,11 @@ def test_ordered_consumer_takes_only_what_it_can_lock(until: Until) -> None:
                 await until(lambda: held() == {0})
                 free.add(1)
                 await until(lambda: held() == {0, 1})
+                broker.fail(RequestCode.LOCK_BATCH_MQ, ResponseCode.SYSTEM_ERROR, times=1)
+                assert not await consuming.consumer._balancer.renew_locks()
+                assert held() == {0, 1}
                 free.remove(0)
-                await consuming.consumer._balancer.renew_locks()
+                assert await consuming.consumer._balancer.renew_locks()
                 await until(lambda: held() == {1})
             unlocked = [
                 queue["queueId"]

@@ -5,6 +5,7 @@ Never ends a process it did not start. Called by groups.py and the tests.
 
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from typing import IO
 
 PR_SET_PDEATHSIG = 1
 STOP_TIMEOUT_S = 30
+PORTS = (12_000, 32_000)
 JAVA_SMALL = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 # What RocketMQ needs of Java 17 to unmap files and size direct memory.
 JAVA_OPENINGS = [
@@ -101,12 +103,12 @@ def java(name: str, main: str, class_path: str, arguments: list[str], folder: Pa
 def free_ports(offsets: tuple[int, ...] = (0,)) -> int:
     """A port for which it and its neighbours at `offsets` are free now.
 
-    A RocketMQ broker listens on its port, two below it (VIP) and one above it (HA).
+    A RocketMQ broker listens on its port, two below it (VIP) and one above it (HA). They are taken
+    from below the ports that the kernel gives to connections, which could have them by the time
+    of a restart.
     """
     while True:
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
+        port = random.randrange(*PORTS)
         if all(_is_free(port + offset) for offset in offsets):
             return port
 

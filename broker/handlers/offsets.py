@@ -4,9 +4,12 @@ Owns the answers of RocketMQ's ConsumerManageProcessor and of the offset part of
 AdminBrokerProcessor. It must never read records. Called by the dispatch table.
 """
 
+from typing import Final
+
 from turbopump.broker.context import BrokerContext
+from turbopump.engine.later import Later
 from turbopump.engine.types import Boundary, QueueOffset
-from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
@@ -24,6 +27,13 @@ from turbopump.net.wire.headers.offsets import (
     SearchOffsetResponse,
     UpdateConsumerOffsetRequest,
 )
+
+GO_LANGUAGE: Final = "GO"
+
+GO_ANSWER_DELAY_MS: Final = 100
+"""The Go client (2.1) sends its commits without the one-way mark, waits for no answer and closes
+right after its last ones. Answers that it has not read when it closes make its kernel reset the
+connection and drop the commits still on their way; so they come when it is gone."""
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
@@ -62,8 +72,16 @@ class _Handlers:
             "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
         )
 
-    def update(self, request: Command, _peer: Peer, now_ms: int) -> Command:
+    def update(self, request: Command, peer: Peer, now_ms: int) -> Answer:
         """15: commit an offset; a lower one is taken, a pending reset swallows it."""
+        answer = self._commit(request, now_ms)
+        if peer.language != GO_LANGUAGE or request.is_oneway:
+            return answer
+        later: Later[Command | None] = Later()
+        peer.call_later(GO_ANSWER_DELAY_MS, lambda: later.resolve(answer))
+        return later
+
+    def _commit(self, request: Command, now_ms: int) -> Command:
         header = read_header(UpdateConsumerOffsetRequest, request.fields)
         broker, group, topic = self._broker, header.consumer_group, header.topic
         if broker.groups.get(group) is None:

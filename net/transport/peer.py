@@ -131,6 +131,10 @@ class Peer:
         """
         self._link.after_answers(callback)
 
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        """Run `callback` after `delay_ms`; the peer may be gone by then."""
+        return self._link.call_later(delay_ms, callback)
+
     def answered(self, response: Command) -> None:
         """The connection got a response; one that nobody waits for is dropped."""
         waiting = self._pending.pop(response.opaque, None) if self._pending else None

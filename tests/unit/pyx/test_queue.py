@@ -1,5 +1,6 @@
 """Queue units: their bytes, the end of a queue, searching and choosing."""
 
+import ctypes
 import struct
 
 import pytest
@@ -115,6 +116,19 @@ def test_codes_match_by_their_low_32_bits() -> None:
 def test_more_units_than_fit_the_stack() -> None:
     region = queue_of(*[(n, 1, 0) for n in range(500)])
     assert chosen_of(region, max_count=400) == ([(n, 1) for n in range(400)], 8000, 400)
+
+
+@pytest.mark.parametrize("tail", range(20))
+def test_a_part_of_a_unit_is_never_touched(tail: int) -> None:
+    packed = struct.pack(">qiq", 7, 5, 0) + b"\x01" * tail
+    # Nothing lies behind this memory: `make asan` sees a byte too far.
+    region = Region((ctypes.c_uint8 * len(packed)).from_buffer_copy(packed))
+    assert find_end(region, 0, region.size) == (20, 12)
+    assert chosen_of(region) == ([(7, 5)], 20, 5)
+    assert lower_bound(region, 0, region.size, 6) == 0
+    assert lower_bound(region, 0, region.size, 8) == region.size
+    fill_blank(region, 0, region.size)
+    assert region.read(20, tail) == b"\x01" * tail
 
 
 def test_blank_units_are_never_chosen() -> None:

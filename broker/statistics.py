@@ -81,9 +81,16 @@ class Meter:
         now = _Sample(now_ms, self.value, self.times)
         if not self.minute or self.minute[-1].value != now.value:
             self.moved_ms = now_ms
-        self.minute.append(now)
-        for window, step_ms in ((self.hour, HOUR_STEP_MS), (self.day, DAY_STEP_MS)):
-            if not window or now_ms - window[-1].at_ms >= step_ms:
+        for window, step_ms in (
+            (self.minute, 0),
+            (self.hour, HOUR_STEP_MS),
+            (self.day, DAY_STEP_MS),
+        ):
+            if not window:
+                # A new meter stood at zero one step ago (RocketMQ: StatsItem), so that its first
+                # sample already counts what made it.
+                window.append(_Sample(now_ms - (step_ms or SAMPLE_INTERVAL_MS), 0, 0))
+            if now_ms - window[-1].at_ms >= step_ms:
                 window.append(now)
 
     def windows(self) -> tuple[Window, Window, Window]:

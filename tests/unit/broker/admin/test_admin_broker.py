@@ -191,16 +191,16 @@ def test_statistics_of_topics_groups_and_the_broker(admin: Any) -> None:
         statistics.sample(admin.now_ms)
         admin.world.now_ms += 10_000
     cases = (
-        ("TOPIC_PUT_NUMS", "T", 2),
-        ("GROUP_GET_NUMS", "T@g", 6),
-        ("GROUP_GET_SIZE", "T@g", 60),
-        ("BROKER_PUT_NUMS", "DefaultCluster", 2),
-        ("BROKER_GET_NUMS", "DefaultCluster", 6),
+        ("TOPIC_PUT_NUMS", "T", 3),
+        ("GROUP_GET_NUMS", "T@g", 9),
+        ("GROUP_GET_SIZE", "T@g", 90),
+        ("BROKER_PUT_NUMS", "DefaultCluster", 3),
+        ("BROKER_GET_NUMS", "DefaultCluster", 9),
     )
     for name, key, total in cases:
         body = admin.json(315, statsName=name, statsKey=key)
         assert body["statsMinute"]["sum"] == total
-        assert body["statsMinute"]["tps"] == total / 20
+        assert body["statsMinute"]["tps"] == total / 30
         assert set(body) == {"statsMinute", "statsHour", "statsDay"}
 
 

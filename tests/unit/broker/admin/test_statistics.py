@@ -37,13 +37,14 @@ def test_nothing_is_known_of_what_was_never_measured() -> None:
     assert table.got_tps("g", "T") == 0.0
 
 
-def test_one_sample_has_no_rate() -> None:
+def test_the_first_sample_counts_from_zero_one_step_ago() -> None:
     table = BrokerStatistics()
     table.puts({"T": 5})
     table.sample(NOON)
     found = table.find(TOPIC_PUT_NUMS, "T")
     assert found is not None
-    assert [(one.sum, one.tps, one.average) for one in found] == [(0, 0.0, 0.0)] * 3
+    rates = [(5, 5 / seconds, 1.0) for seconds in (10, 600, 3600)]
+    assert [(one.sum, one.tps, one.average) for one in found] == rates
 
 
 def test_a_minute_is_the_last_seven_samples() -> None:
@@ -68,7 +69,7 @@ def test_hours_and_days_sample_at_their_own_pace() -> None:
     assert found is not None
     _minute, hour, day = found
     assert (hour.sum, day.sum) == (360, 360)
-    assert hour.tps == day.tps == 0.1
+    assert (hour.tps, day.tps) == (0.1, 0.05), "the day began an hour before its first sample"
 
 
 def test_what_a_group_got_has_a_number_and_a_size() -> None:
@@ -80,9 +81,9 @@ def test_what_a_group_got_has_a_number_and_a_size() -> None:
     nums, sizes = table.find(GROUP_GET_NUMS, "T@g"), table.find(GROUP_GET_SIZE, "T@g")
     assert nums is not None
     assert sizes is not None
-    assert (nums[0].sum, nums[0].average) == (8, 8.0)
-    assert (sizes[0].sum, sizes[0].tps) == (2_000, 200.0)
-    assert table.got_tps("g", "T") == 0.8
+    assert (nums[0].sum, nums[0].average) == (12, 6.0)
+    assert (sizes[0].sum, sizes[0].tps) == (3_000, 150.0)
+    assert table.got_tps("g", "T") == 0.6
 
 
 def test_the_broker_s_own_meters_count_everything() -> None:

@@ -179,6 +179,18 @@ def test_a_lower_queue_offset_is_passed_over() -> None:
     assert units.is_zero(0, units.size)
 
 
+def test_a_record_that_ends_where_the_queue_does_is_passed_over() -> None:
+    log = Log()
+    log.add()
+    table, units = table_of(log, (b"T", 0))
+    table.set_progress(0, 0, log.end)
+    assert run(table, log).status == dispatch.DONE
+    assert units.is_zero(0, units.size)
+    table.set_progress(0, 0, log.end - 1)
+    assert run(table, log).status == dispatch.DONE
+    assert get_unit(units, 0)[1] == log.end
+
+
 def test_a_gap_stops_until_the_caller_decides() -> None:
     log = Log()
     log.add(queue_offset=3)

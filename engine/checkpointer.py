@@ -166,16 +166,8 @@ class Checkpointer:
         files = self._files
 
         def work() -> None:
-            for path in plan.paths:
-                try:
-                    files.sync(path)
-                except FileNotFoundError:
-                    continue  # its topic was deleted, or it expired, in the meantime
-            for folder in plan.folders:
-                try:
-                    files.sync_folder(folder)
-                except FileNotFoundError:
-                    continue
+            # Files of a topic that is deleted meanwhile, or that expire, are passed over.
+            files.sync_all(plan.paths, plan.folders)
 
         def done(result: OSError | None) -> None:
             if result is not None:

@@ -5,6 +5,7 @@ know what a file means. Called by the engine alone; a simulated disk implements 
 All paths are absolute or relative texts with "/" between the parts. Every method raises OSError.
 """
 
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -12,6 +13,7 @@ import os
 import resource
 import shutil
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +22,9 @@ from turbopump.pyx.region import Region
 # mmap keeps a descriptor of each mapped file: half of what the process may open is left to
 # connections, and the kernel's default limit of mappings (65,530) is never approached.
 MAPPED_FILES_MAX = 16_384
+# A sync takes some milliseconds for each file; above this many one sync of the whole file system,
+# which other programs' dirty pages may slow down, is the shorter way.
+SYNC_ONE_BY_ONE_MAX = 256
 
 
 class MappedFile(Protocol):
@@ -34,6 +39,10 @@ class MappedFile(Protocol):
 
     def sync(self, start: int, end: int) -> None:
         """Return when the bytes [start, end) are durable."""
+
+    def touch(self, start: int, end: int) -> None:
+        """Have the next sync write [start, end) even if the system takes these bytes for clean, as
+        it does after a sync that failed. For a file just opened."""
 
     def close(self) -> None:
         """Unmap; views that were handed out stay valid as long as they are referenced."""
@@ -75,6 +84,9 @@ class Files(Protocol):
     def sync_folder(self, path: str) -> None:
         """Return when creations, renames and removals in the folder are durable."""
 
+    def sync_all(self, paths: Sequence[str], folders: Sequence[str]) -> None:
+        """`sync` and `sync_folder` of many at once; what is gone meanwhile is passed over."""
+
     def rename(self, source: str, target: str) -> None: ...
     def remove(self, path: str) -> None: ...
     def remove_folder(self, path: str) -> None:
@@ -95,6 +107,19 @@ class Files(Protocol):
 
     def memory_size(self) -> int:
         """Bytes of RAM of the machine."""
+
+
+def sync_above(files: Files, path: str) -> None:
+    """Make the names on the way to a path durable: a synced file is only as durable as they are.
+
+    Folders that may not be read are passed over: nothing was made in them. Raises OSError.
+    """
+    while (above := os.path.dirname(path)) != path:
+        try:
+            files.sync_folder(above or ".")
+        except PermissionError:
+            pass
+        path = above
 
 
 class RealMappedFile:
@@ -121,6 +146,9 @@ class RealMappedFile:
 
     def sync(self, start: int, end: int) -> None:
         self.region.sync(start, end - start)
+
+    def touch(self, start: int, end: int) -> None:
+        self.region.warm(start, end - start)
 
     def close(self) -> None:
         self.region.release()
@@ -220,6 +248,42 @@ class RealFiles:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def sync_all(self, paths: Sequence[str], folders: Sequence[str]) -> None:
+        everything = [*paths, *folders]
+        if len(everything) > SYNC_ONE_BY_ONE_MAX and self._sync_file_system(everything):
+            return
+        for path in paths:
+            try:
+                self.sync(path)
+            except FileNotFoundError:
+                continue
+        for folder in folders:
+            try:
+                self.sync_folder(folder)
+            except FileNotFoundError:
+                continue
+
+    def _sync_file_system(self, paths: Sequence[str]) -> bool:
+        """One syncfs for all; False if they lie on several file systems or there is none."""
+        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+        devices: dict[int, str] = {}
+        for path in paths:
+            try:
+                devices.setdefault(os.stat(path).st_dev, path)
+            except FileNotFoundError:
+                continue
+        if syncfs is None or len(devices) != 1:
+            return False
+        path = next(iter(devices.values()))
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if syncfs(descriptor) != 0:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), path)
+        finally:
+            os.close(descriptor)
+        return True
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)

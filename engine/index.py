@@ -169,7 +169,7 @@ class IndexFiles:
         self.files.make_folders(self.folder)
         path = f"{self.folder}/{self._name(now_ms)}"
         mapped = self.files.create(path, self.config.index_file_size)
-        self._pool.put(mapped)
+        self._pool.put(mapped, lambda: self._may_close(path))
         try:
             limit = self._reserve(mapped.region.size, path, 1)
         except OSError:

@@ -20,6 +20,7 @@ FOLDER = "batchconsumequeue"
 # log offset, size, tags code, store time, base queue offset, count, compacted offset, reserved.
 _UNIT = struct.Struct(">qiqqqhii")
 _NOT_COMPACTED = -1
+_COUNT_DIGITS = 9  # any sender may write thousands of digits, and int() refuses those
 ZERO = QueueOffset(0)
 assert _UNIT.size == BATCH_UNIT_SIZE
 
@@ -260,5 +261,5 @@ class BatchQueues:
 def inner_count(properties: Mapping[bytes, bytes]) -> int:
     """How many messages a record holds: INNER_NUM, 1 for a single message or a damaged number."""
     text = properties.get(b"INNER_NUM", b"1")
-    count = int(text) if text.isdigit() else 1
+    count = int(text) if text.isdigit() and len(text) <= _COUNT_DIGITS else 1
     return count if 0 < count < 1 << 15 else 1

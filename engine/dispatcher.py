@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 # A hole in a queue is filled with blank units up to this many (200 MB); more is a damaged number.
 GAP_MAX = 10_000_000
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_LEVEL_DIGITS = 9
 
 
 class QueueGapError(Exception):
@@ -222,9 +223,11 @@ class Dispatcher:
 
     def _tags_code(self, topic: str, properties: dict[bytes, bytes], store_ms: int) -> int:
         """The tags' hash, or for the delay topic the delivery time (store.md 6.3)."""
-        level = properties.get(b"DELAY", b"")
-        if topic == SCHEDULE_TOPIC and level.isdigit() and int(level) > 0 and self._delays_ms:
-            return store_ms + self._delays_ms[min(int(level), len(self._delays_ms)) - 1]
+        level = properties.get(b"DELAY", b"").removeprefix(b"+")
+        if topic == SCHEDULE_TOPIC and level.isdigit() and level.strip(b"0") and self._delays_ms:
+            # The last level for any longer number: int() refuses thousands of digits.
+            number = int(level) if len(level) <= _LEVEL_DIGITS else len(self._delays_ms)
+            return store_ms + self._delays_ms[min(number, len(self._delays_ms)) - 1]
         tags = properties.get(b"TAGS")
         return java_hash(tags) if tags else 0
 

@@ -20,7 +20,8 @@ LOOSE_SIZE_MAX: Final = 4 << 20
 """Characters of a text that is not strict JSON: it is parsed in Python, some MB a second."""
 
 DEPTH_MAX: Final = 200
-"""Nesting of a loose text or of a value to write; RocketMQ's deepest body has 8 levels."""
+"""Nesting of what is read or written, so that all that was read can be written again; RocketMQ's
+deepest body has 8 levels."""
 
 REFERENCES_MAX: Final = 10_000
 """`$ref` members of one text."""
@@ -28,10 +29,13 @@ REFERENCES_MAX: Final = 10_000
 REFERENCE_TARGET_MAX: Final = 256
 """Values inside what a `$ref` points at, so that references cannot multiply a text's size."""
 
+REFERENCE_TEXT_MAX: Final = 4096
+"""Characters of texts and keys inside what a `$ref` points at, for the same reason."""
+
 _TOKEN = re.compile(
     r"""\s*(?:
-        (?P<string>"[^"\\]*(?:\\.[^"\\]*)*")
-      | (?P<single>'[^'\\]*(?:\\.[^'\\]*)*')
+        (?P<string>"(?:[^"\\]++|\\.)*+")
+      | (?P<single>'(?:[^'\\]++|\\.)*+')
       | (?P<mark>[{}\[\]:,])
       | (?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![A-Za-z0-9_.]))
       | (?P<word>[A-Za-z_$][A-Za-z0-9_$]*)
@@ -67,10 +71,15 @@ def loads(text: str | bytes | bytearray | memoryview) -> Any:
         raise ValueError("JSON is nested too deeply") from None
     except ValueError as error:
         value = _load_loose(text, error)
+    if "\\ud" in text or "\\uD" in text:
+        # Before references are resolved: here each would be written out.
+        value = _without_lone_surrogates(value)
     if '"$ref"' in text or "'$ref'" in text:
         value = _Resolver(value).resolved()
-    if "\\ud" in text or "\\uD" in text:
-        value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    elif text.count("{") + text.count("[") <= DEPTH_MAX:
+        return value
+    if _is_deep(value):
+        raise ValueError("JSON is nested too deeply")
     return value
 
 
@@ -146,6 +155,27 @@ def _write_elements(
     out((newline + "\t" * (depth - 1) if newline else "") + "]")
 
 
+def _without_lone_surrogates(value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    except RecursionError:
+        raise ValueError("JSON is nested too deeply") from None
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEPTH_MAX + 1):
+        level = [item for item in level if isinstance(item, dict | list)]
+        if not level:
+            return False
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+    return any(isinstance(item, dict | list) for item in level)
+
+
 def _load_loose(text: str, error: ValueError) -> Any:
     if len(text) > LOOSE_SIZE_MAX:
         raise ValueError(f"not strict JSON ({error}) and over {LOOSE_SIZE_MAX} characters")
@@ -155,11 +185,12 @@ def _load_loose(text: str, error: ValueError) -> Any:
 class _Loose:
     """A recursive descent parser over fastjson's dialect, bounded by DEPTH_MAX."""
 
-    __slots__ = ("_at", "_kind", "_text", "_token")
+    __slots__ = ("_at", "_in_key", "_kind", "_text", "_token")
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self._in_key = False
         self._kind: str | None = None
         self._token = ""
 
@@ -219,12 +250,16 @@ class _Loose:
     def _key(self, depth: int) -> str:
         if self._kind == "word":
             return self._token
-        value = self._value(depth)
-        if isinstance(value, str):
-            return value
-        if isinstance(value, dict | list):
+        if self._kind == "mark":
+            # Each level of beans in beans would double the backslashes of the text.
+            if self._in_key:
+                raise ValueError("JSON has a key inside a key")
+            self._in_key = True
+            value = self._value(depth)
+            self._in_key = False
             return dumps(value)
-        return self._token
+        value = self._value(depth)
+        return value if isinstance(value, str) else self._token
 
     def _elements(self, depth: int) -> list[Any]:
         elements: list[Any] = []
@@ -328,12 +363,16 @@ def _is_reference(value: dict[Any, Any]) -> bool:
 
 
 def _is_small_and_plain(value: Any) -> bool:
-    waiting, seen = [value], 0
+    waiting, seen, characters = [value], 0, 0
     while waiting:
-        seen += 1
-        if seen > REFERENCE_TARGET_MAX:
-            return False
         item = waiting.pop()
+        seen += 1
+        if isinstance(item, str):
+            characters += len(item)
+        elif isinstance(item, dict):
+            characters += sum(map(len, item))
+        if seen > REFERENCE_TARGET_MAX or characters > REFERENCE_TEXT_MAX:
+            return False
         if isinstance(item, dict):
             if _is_reference(item):
                 return False

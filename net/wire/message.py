@@ -41,6 +41,7 @@ _ZSTD_STEP: Final = 512
 
 _ELEMENT_HEAD: Final = struct.Struct(">iiiii")
 _INT16_MAX: Final = 0x7FFF
+_OFFSET_DIGITS: Final = 18  # always fit an int64
 
 
 class CompressionMissing(RuntimeError):
@@ -181,7 +182,8 @@ def _view(record: Record) -> MessageView:
 def _unwrap(batch: MessageView) -> Iterator[MessageView]:
     """The messages of an inner batch; their queue offsets count from INNER_BASE."""
     base = batch.properties.get(INNER_BASE, "")
-    first = int(base) if base.isascii() and base.isdigit() else batch.queue_offset
+    is_offset = base.isascii() and base.isdigit() and len(base) <= _OFFSET_DIGITS
+    first = int(base) if is_offset else batch.queue_offset
     for number, (flag, body, properties) in enumerate(decode_batch(batch.body)):
         yield replace(
             batch,

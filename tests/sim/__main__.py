@@ -23,7 +23,7 @@ def play_chunk(task: tuple[str, int, int]) -> tuple[int, int, int, list[tuple[in
         try:
             model = SUITES[suite](seed)
             acked += model.acked
-            cuts += model.cuts
+            cuts += model.ends
         except Exception:
             failures.append((seed, traceback.format_exc()))
     return last - first, acked, cuts, failures
@@ -61,7 +61,7 @@ def main() -> int:
         print(f"replay: make sim SUITE={options.suite} SEED={seed}\n")
     print(
         f"{options.suite}: {played} seeds in {seconds:.0f} s ({played / seconds:.0f}/s), "
-        f"{acked} messages acknowledged, {cuts} power cuts, {len(failures)} seeds failed"
+        f"{acked} messages acknowledged, {cuts} power cuts and kills, {len(failures)} seeds failed"
     )
     return 1 if failures else 0
 

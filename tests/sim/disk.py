@@ -1,61 +1,35 @@
-"""A simulated disk behind the engine's `Files` protocol.
+"""A simulated disk behind the engine's `Files` protocol: a file system in memory, with an image of
+what a crash would leave.
 
-The truth of mmap: a store into a mapping is visible at once and durable only after a flush; a
-crash keeps any subset of the unflushed 4 KiB pages. Creations, renames and removals are visible at
-once and durable only after the folder was synced; a crash keeps any subset of them, in any order.
-A file's length travels with its content: an unsynced replacement may leave the old length, the new
-one, or anything torn in between. Nothing is intercepted: kernels write freely, and a crash compares
-memory with the disk's image page by page.
+Contents. A store into a mapping is visible at once and durable after a sync; a power cut keeps any
+subset of the 4 KiB pages that differ (of 512-byte sectors with `torn_pages`), and `writeback` makes
+pages durable that nobody asked for. Nothing is intercepted: kernels write freely, and memory is
+compared with the disk's image. A file's length travels with its content: what replaced a file may
+leave the old content, or anything shorter than the new one with holes of zeros in it; the length of
+a newly created file is one change.
 
-`fail_*` are switches for disk trouble while running (full disk, failing sync, read-only remount).
+Names. Creating, renaming and removing is visible at once and durable after the folder was synced. A
+power cut keeps any subset of the changes, each whole (a rename is one change); with `ordered` it
+keeps the first so many, as a journal does. Folders are entries of their parents like files.
+
+Trouble while running: a full disk, a sync that fails (its pages count as clean from then on, but
+never reached the disk, as Linux has it), a read-only remount. `cut_after` operations the power goes,
+or the process is killed, which keeps everything visible. What is done after that by code on its way
+out changes nothing.
 """
 
 import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
+from tests.sim.nodes import PAGE, Folder, SimFile
 from turbopump.pyx.region import Region
 
-PAGE = 4096
+Change = tuple[tuple[Folder, str, Folder | SimFile | None], ...]
 
 
-class SimFile:
-    """An inode: what memory shows and what the disk holds."""
-
-    __slots__ = ("durable", "memory", "modified_ms", "torn_length")
-
-    def __init__(self, size: int, modified_ms: int) -> None:
-        self.memory = bytearray(size)
-        self.durable = b""
-        self.modified_ms = modified_ms
-        self.torn_length = False
-
-    def flush(self, start: int, end: int) -> None:
-        """Make the pages that hold [start, end) durable, and the length."""
-        if len(self.durable) != len(self.memory):
-            padded = self.durable[: len(self.memory)].ljust(len(self.memory), b"\0")
-        else:
-            padded = self.durable
-        first, last = start // PAGE * PAGE, min(len(self.memory), -(-end // PAGE) * PAGE)
-        self.durable = padded[:first] + bytes(self.memory[first:last]) + padded[last:]
-
-    def crash(self, rng: random.Random) -> None:
-        """Keep any subset of the pages that differ, and either length."""
-        if self.durable == self.memory:
-            return
-        length = len(self.memory)
-        if len(self.durable) != length and rng.random() < 0.5:
-            # Setting the length of a new file is one change; a written file grows with its pages.
-            torn = rng.randrange(length + 1) if self.torn_length else 0
-            length = rng.choice((len(self.durable), torn))
-        image = bytearray(self.durable[:length].ljust(length, b"\0"))
-        keep = rng.random()
-        for at in range(0, length, PAGE):
-            page = self.memory[at : min(at + PAGE, length)]
-            if image[at : at + len(page)] != page and rng.random() < keep:
-                image[at : at + len(page)] = page
-        self.memory = image
-        self.durable = bytes(image)
+class PowerCut(BaseException):
+    """The process is gone in the middle of a disk operation; nothing may catch this on its way."""
 
 
 class SimMapped:
@@ -73,11 +47,16 @@ class SimMapped:
 
     def reserve(self, start: int, end: int) -> None:
         assert 0 <= start <= end <= self.size, "reservation outside the file"
-        self._disk.check_space()
+        if end > start:
+            self._disk.operate(needs_space=not self._file.has_blocks(start, end))
+            self._file.give_blocks(start, end)
+
+    def touch(self, start: int, end: int) -> None:
+        self._file.dirty(start, end)
 
     def sync(self, start: int, end: int) -> None:
-        self._disk.check_sync()
-        self._file.flush(start, end)
+        self._disk.check_sync(self._file, start, end)
+        self._file.flush(start, end, self._disk.now_ms())
 
     def close(self) -> None:
         self.region.release()
@@ -94,95 +73,211 @@ class SimLock:
         self._held.discard(self._path)
 
 
-def parent(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
-
-
 class SimDisk:
-    """A file system in memory with an image of what a crash would leave."""
+    """The files; see the module's text. Paths are absolute."""
 
     def __init__(self, rng: random.Random, now_ms: Callable[[], int]) -> None:
-        self._rng = rng
-        self._now_ms = now_ms
-        self._visible: dict[str, SimFile] = {}
-        self._durable: dict[str, SimFile] = {}
-        self._folders: set[str] = {"/"}
-        self._locks: set[str] = set()
+        self.rng = rng
+        self.now_ms = now_ms
         self.full = False
-        self.fail_sync = False
         self.readonly = False
+        self.fail_syncs = 0
+        """So many of the next syncs fail."""
+        self.failed_syncs = 0
         self.used = 0.5
-        self.syncs = 0
+        self.torn_pages = False
+        self.ordered = False
+        self.cut_after: int | None = None
+        """So many operations are left before the end, None: no end in sight."""
+        self.kill = False
+        """Whether the end is that of the process, not of the power."""
+        self.on_end: Callable[[], None] = lambda: None
+        """Called before the end takes effect."""
+        self._dead = False
+        self._root = Folder()
+        self._folders: dict[str, Folder] = {"": self._root, "/": self._root}
+        self._files: dict[str, SimFile] = {}
+        self._changes: list[Change] = []
+        self._locks: set[str] = set()
 
-    def check_space(self) -> None:
-        """Raise as a full or read-only disk would."""
+    # Trouble
+
+    def operate(self, needs_space: bool = False) -> None:
+        """Every change of the disk passes here: PowerCut, or OSError as a full or read-only disk
+        raises it."""
+        if self._dead:
+            raise PowerCut
+        if self.cut_after is not None:
+            self.cut_after -= 1
+            if self.cut_after < 0:
+                self.end()
+                raise PowerCut
         if self.readonly:
             raise OSError(errno.EROFS, "read-only file system")
-        if self.full:
+        if self.full and needs_space:
             raise OSError(errno.ENOSPC, "no space left on device")
 
-    def check_sync(self) -> None:
-        """Raise as a failing device would; the pages stay unflushed."""
-        self.syncs += 1
-        if self.fail_sync:
+    def check_sync(self, file: SimFile | None = None, start: int = 0, end: int = 0) -> None:
+        """`operate` for a sync, which may fail as a bad device lets it fail."""
+        self.operate()
+        if self.fail_syncs > 0:
+            self.fail_syncs -= 1
+            self.failed_syncs += 1
+            if file is not None:
+                file.lose(start, end)
             raise OSError(errno.EIO, "input/output error")
 
-    def crash(self) -> None:
-        """The power goes: every unsynced change survives or not, by the seed."""
-        rng = self._rng
-        names = sorted(set(self._visible) | set(self._durable))
-        keep = rng.random()
-        after: dict[str, SimFile] = {}
-        for name in names:
-            old, new = self._durable.get(name), self._visible.get(name)
-            chosen = new if old is not new and rng.random() < keep else old
-            if chosen is not None:
-                after[name] = chosen
-        for file in dict.fromkeys(after.values()):
-            file.crash(rng)
-        self._durable = dict(after)
-        self._visible = after
+    def end(self) -> None:
+        """The power goes or the process is killed, now. Nothing changes until `restart`."""
+        self.on_end()
+        self._dead = True
+        if not self.kill:
+            self._lose_names()
+        for file in self._files.values():
+            if self.kill:
+                file.memory = bytearray(file.memory)
+            else:
+                file.crash(self.rng, self.torn_pages)
         self._locks.clear()
 
-    def files(self) -> dict[str, SimFile]:
-        """Everything visible, by path."""
-        return self._visible
+    def restart(self) -> None:
+        """The next process may use the disk; all trouble is over."""
+        self._dead = self.kill = self.full = self.readonly = False
+        self.cut_after = None
+        self.fail_syncs = 0
+
+    def writeback(self) -> None:
+        """The system writes what it likes: some pages of some file, or the first name changes."""
+        rng = self.rng
+        if self._changes and rng.random() < 0.3:
+            self._apply(self._changes[: rng.randrange(len(self._changes)) + 1])
+        elif self._files:
+            file = list(self._files.values())[rng.randrange(len(self._files))]
+            for at in range(0, len(file.memory), PAGE):
+                if rng.random() < 0.5:
+                    file.flush(at, at + PAGE, self.now_ms())
+
+    def forget_lost(self) -> None:
+        """Pages whose sync failed are read again: they are as the disk has them."""
+        for file in self._files.values():
+            file.forget_lost()
+
+    def _lose_names(self) -> None:
+        rng = self.rng
+        changes = self._changes
+        keep = rng.random()
+        if self.ordered:
+            self._apply(changes[: int(keep * (len(changes) + 1))])
+        else:
+            self._apply([change for change in changes if rng.random() < keep])
+        self._changes = []
+        self._folders, self._files = {"/": self._root}, {}
+        self._rebuild("", self._root)
+
+    def _rebuild(self, path: str, folder: Folder) -> None:
+        self._folders[path] = folder
+        folder.entries = dict(folder.durable)
+        for name, node in folder.entries.items():
+            if isinstance(node, Folder):
+                self._rebuild(f"{path}/{name}", node)
+            else:
+                self._files[f"{path}/{name}"] = node
+
+    def _change(self, *parts: tuple[Folder, str, Folder | SimFile | None]) -> None:
+        for folder, name, node in parts:
+            if node is None:
+                folder.entries.pop(name, None)
+            else:
+                folder.entries[name] = node
+        self._changes.append(parts)
+
+    def _apply(self, changes: list[Change]) -> None:
+        """Make name changes durable."""
+        for change in changes:
+            for folder, name, node in change:
+                if node is None:
+                    folder.durable.pop(name, None)
+                else:
+                    folder.durable[name] = node
+        done = set(map(id, changes))
+        self._changes = [change for change in self._changes if id(change) not in done]
+
+    # What tests look at and damage
+
+    def paths(self, below: str = "") -> list[str]:
+        """Paths of all files below a folder, sorted."""
+        return sorted(path for path in self._files if path.startswith(below))
+
+    def content(self, path: str) -> bytearray:
+        """The memory of a file, to look at or to damage."""
+        return self._file(path).memory
+
+    def durable(self, path: str) -> bytearray | None:
+        """What a crash would surely leave of a file; None if not even its name."""
+        folder: Folder = self._root
+        *above, name = path.split("/")[1:]
+        for part in above:
+            node = folder.durable.get(part)
+            if not isinstance(node, Folder):
+                return None
+            folder = node
+        file = folder.durable.get(name)
+        return file.durable if isinstance(file, SimFile) else None
+
+    def settle(self) -> None:
+        """Everything visible is durable: damage is done between two lives, and stays."""
+        self._apply(self._changes)
+        for file in self._files.values():
+            file.settle()
+
+    # Files
 
     def _file(self, path: str) -> SimFile:
-        file = self._visible.get(path)
+        if self._dead:
+            raise PowerCut
+        file = self._files.get(path)
         if file is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return file
 
+    def _place(self, path: str) -> tuple[Folder, str]:
+        if self._dead:
+            raise PowerCut
+        above, _, name = path.rpartition("/")
+        folder = self._folders.get(above)
+        if folder is None:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", above)
+        return folder, name
+
     def list_folder(self, path: str) -> list[str]:
-        prefix = path.rstrip("/") + "/"
-        names = {
-            name[len(prefix) :].split("/", 1)[0]
-            for name in (*self._visible, *self._folders)
-            if name.startswith(prefix) and name != prefix
-        }
-        return sorted(name for name in names if name)
+        folder = self._folders.get(path)
+        return [] if folder is None else sorted(folder.entries)
 
     def exists(self, path: str) -> bool:
-        return path in self._visible or self.is_folder(path)
+        return path in self._files or path in self._folders
 
     def is_folder(self, path: str) -> bool:
-        return path.rstrip("/") in self._folders or bool(self.list_folder(path))
+        return path in self._folders
 
     def file_size(self, path: str) -> int:
         return len(self._file(path).memory)
 
     def make_folders(self, path: str) -> None:
-        while path and path not in self._folders:
-            self.check_space()
-            self._folders.add(path)
-            path = parent(path)
+        if path in self._folders:
+            return
+        above, _, name = path.rpartition("/")
+        self.make_folders(above)
+        self.operate(needs_space=True)
+        folder = self._folders[path] = Folder()
+        self._change((self._folders[above], name, folder))
 
     def create(self, path: str, size: int) -> SimMapped:
-        self.check_space()
-        if path in self._visible:
+        folder, name = self._place(path)
+        self.operate(needs_space=True)
+        if path in self._files:
             raise FileExistsError(errno.EEXIST, "file exists", path)
-        file = self._visible[path] = SimFile(size, self._now_ms())
+        file = self._files[path] = SimFile(size, self.now_ms())
+        self._change((folder, name, file))
         return SimMapped(self, path, file, readonly=False)
 
     def open(self, path: str, *, readonly: bool = False) -> SimMapped:
@@ -192,61 +287,78 @@ class SimDisk:
         return SimMapped(self, path, file, readonly)
 
     def resize(self, path: str, size: int) -> None:
-        self.check_space()
         file = self._file(path)
-        file.memory = file.memory[:size].ljust(size, b"\0")
-        file.durable = file.durable[:size].ljust(size, b"\0")
+        self.operate(needs_space=size > len(file.memory))
+        file.resize(size)
 
     def read(self, path: str) -> bytes:
         return bytes(self._file(path).memory)
 
     def write(self, path: str, data: bytes, position: int = -1) -> None:
-        self.check_space()
-        file = self._visible.get(path)
-        if file is None:
-            file = self._visible[path] = SimFile(0, self._now_ms())
-        if position < 0:
-            file.memory = bytearray(data)
+        file = self._files.get(path)
+        if position >= 0 and file is not None and position + len(data) <= len(file.memory):
+            self.operate()
+            file.overwrite(data, position)
         else:
-            end = position + len(data)
-            if len(file.memory) < end:
-                file.memory = file.memory.ljust(end, b"\0")
-            file.memory[position:end] = data
-        file.modified_ms = self._now_ms()
-        file.torn_length = True
+            folder, name = self._place(path)
+            self.operate(needs_space=True)
+            if file is None:
+                file = self._files[path] = SimFile(0, 0)
+                self._change((folder, name, file))
+            file.replace(bytes(max(position, 0)) + data)
+        file.modified_ms = self.now_ms()
 
     def sync(self, path: str) -> None:
-        self.check_sync()
         file = self._file(path)
-        file.flush(0, len(file.memory))
+        self.check_sync(file, 0, len(file.memory))
+        file.flush(0, len(file.memory), self.now_ms())
 
     def sync_folder(self, path: str) -> None:
+        folder = self._folders.get(path)
+        if folder is None:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", path)
         self.check_sync()
-        folder = path.rstrip("/") or "/"
-        for name in set(self._visible) | set(self._durable):
-            if parent(name) == folder:
-                file = self._visible.get(name)
-                if file is None:
-                    del self._durable[name]
-                else:
-                    self._durable[name] = file
+        self._apply(
+            [change for change in self._changes if any(part[0] is folder for part in change)]
+        )
+
+    def sync_all(self, paths: Sequence[str], folders: Sequence[str]) -> None:
+        for path in paths:
+            if path in self._files:
+                self.sync(path)
+        for folder in folders:
+            if folder in self._folders:
+                self.sync_folder(folder)
 
     def rename(self, source: str, target: str) -> None:
-        self.check_space()
-        self._visible[target] = self._file(source)
-        del self._visible[source]
+        file = self._file(source)
+        old, old_name = self._place(source)
+        new, new_name = self._place(target)
+        self.operate()
+        del self._files[source]
+        self._files[target] = file
+        self._change((old, old_name, None), (new, new_name, file))
 
     def remove(self, path: str) -> None:
         self._file(path)
-        del self._visible[path]
+        folder, name = self._place(path)
+        self.operate()
+        del self._files[path]
+        self._change((folder, name, None))
 
     def remove_folder(self, path: str) -> None:
-        prefix = path.rstrip("/") + "/"
-        for name in [name for name in self._visible if name.startswith(prefix)]:
-            del self._visible[name]
-        self._folders = {
-            name for name in self._folders if name != path and not name.startswith(prefix)
-        }
+        if path not in self._folders:
+            return
+        for inside in self._below(path):
+            self.remove(inside)
+        for inside in sorted((name for name in self._folders if _is_in(name, path)), reverse=True):
+            folder, name = self._place(inside)
+            self.operate()
+            del self._folders[inside]
+            self._change((folder, name, None))
+
+    def _below(self, path: str) -> Iterator[str]:
+        yield from [name for name in self._files if _is_in(name, path)]
 
     def modified_ms(self, path: str) -> int:
         return self._file(path).modified_ms
@@ -260,13 +372,18 @@ class SimDisk:
     def lock(self, path: str, content: bytes) -> SimLock:
         if path in self._locks:
             raise BlockingIOError(errno.EAGAIN, "locked", path)
-        if self._visible.get(path) is None or self.read(path) != content:
+        file = self._files.get(path)
+        if file is None or file.memory != content:
             self.write(path, content)
         self._locks.add(path)
         return SimLock(self._locks, path)
 
     def mapping_limit(self) -> int:
-        return 64
+        return 24
 
     def memory_size(self) -> int:
         return 1 << 30
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + "/")

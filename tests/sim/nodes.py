@@ -1,0 +1,159 @@
+"""What a simulated disk is made of: inodes with their two contents, and folders."""
+
+import random
+
+PAGE = 4096
+SECTOR = 512
+
+
+class Folder:
+    """A folder: what is visible and what is durable."""
+
+    __slots__ = ("durable", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, "Folder | SimFile"] = {}
+        self.durable: dict[str, "Folder | SimFile"] = {}
+
+
+class SimFile:
+    """An inode: what memory shows and what the disk holds."""
+
+    __slots__ = ("blocks", "durable", "lost", "memory", "modified_ms", "replaced")
+
+    def __init__(self, size: int, modified_ms: int) -> None:
+        self.memory = bytearray(size)
+        self.durable = bytearray()
+        self.modified_ms = modified_ms
+        self.replaced = False
+        """Whether the content was written anew since it was last durable."""
+        self.blocks = 0
+        """A bit for each page that has a block; a store into another one needs space."""
+        self.lost: dict[int, bytes] = {}
+        """Pages whose sync failed: clean for the system as long as they look like this."""
+
+    def has_blocks(self, start: int, end: int) -> bool:
+        wanted = _bits(start, end)
+        return self.blocks & wanted == wanted
+
+    def give_blocks(self, start: int, end: int) -> None:
+        self.blocks |= _bits(start, end)
+
+    def resize(self, size: int) -> None:
+        """Durably, as the protocol has it; what is new is a hole."""
+        self.memory = self.memory[:size].ljust(size, b"\0")
+        self.durable = self.durable[:size].ljust(size, b"\0")
+        self.blocks &= _bits(0, size)
+
+    def overwrite(self, data: bytes, position: int) -> None:
+        self.memory[position : position + len(data)] = data
+        for at in range(position // PAGE * PAGE, position + len(data), PAGE):
+            self.lost.pop(at, None)
+
+    def replace(self, data: bytes) -> None:
+        self.memory = bytearray(data)
+        self.replaced = True
+        self.lost.clear()
+        self.blocks = _bits(0, len(data))
+
+    def flush(self, start: int, end: int, now_ms: int) -> None:
+        """Make the pages that hold [start, end) durable, and the length."""
+        memory, durable = self.memory, self.durable
+        size = len(memory)
+        if len(durable) != size or self.replaced:
+            if self.replaced:
+                durable = self.durable = bytearray()
+                self.replaced = False
+            durable[size:] = b""
+            durable += bytes(size - len(durable))
+        first, last = start & -PAGE, min(size, (end + PAGE - 1) & -PAGE)
+        if memory[first:last] == durable[first:last]:
+            return
+        self.modified_ms = now_ms
+        self._check_blocks(first, last)
+        if not self.lost:
+            durable[first:last] = memory[first:last]
+            return
+        for at in range(first, last, PAGE):
+            stop = min(at + PAGE, size)
+            if self.lost.get(at) != memory[at:stop]:
+                self.lost.pop(at, None)
+                durable[at:stop] = memory[at:stop]
+
+    def lose(self, start: int, end: int) -> None:
+        """A sync of [start, end) failed: the system will not write these pages again."""
+        for at in range(start & -PAGE, min(end, len(self.memory)), PAGE):
+            page = bytes(self.memory[at : at + PAGE])
+            if page != self.durable[at : at + PAGE]:
+                self.lost[at] = page
+
+    def dirty(self, start: int, end: int) -> None:
+        """The pages were stored into without a change: the system will write them."""
+        for at in range(start & -PAGE, end, PAGE):
+            self.lost.pop(at, None)
+
+    def forget_lost(self) -> None:
+        for at, page in self.lost.items():
+            if self.memory[at : at + len(page)] == page:
+                old = self.durable[at : at + len(page)]
+                self.memory[at : at + len(page)] = old.ljust(len(page), b"\0")
+        self.lost.clear()
+
+    def settle(self) -> None:
+        self.durable = bytearray(self.memory)
+        self.replaced = False
+        self.lost.clear()
+
+    def crash(self, rng: random.Random, torn_pages: bool) -> None:
+        """Keep any subset of the pages that differ, and some length."""
+        old, memory = self.durable, self.memory
+        if old == memory:
+            self.memory = bytearray(old)
+            self.replaced = False
+            return
+        length = len(memory)
+        if self.replaced:
+            if rng.random() < 0.3:
+                length = -1
+            else:
+                old = bytearray()
+                length = rng.choice((0, length, rng.randrange(length + 1)))
+        elif len(old) != length and rng.random() < 0.5:
+            length = -1
+        if length < 0:
+            image = bytearray(old)
+        else:
+            image = bytearray(old[:length].ljust(length, b"\0"))
+            self._keep_some(image, rng, SECTOR if torn_pages else PAGE)
+        self.memory = image
+        self.durable = bytearray(image)
+        self.replaced = False
+        self.lost.clear()
+
+    def _keep_some(self, image: bytearray, rng: random.Random, step: int) -> None:
+        keep = rng.random()
+        for at in range(0, len(image), step):
+            stop = min(at + step, len(image))
+            piece = self.memory[at:stop]
+            if image[at:stop] != piece:
+                self._check_blocks(at & -PAGE, stop)
+                if rng.random() < keep and not self._is_lost(at & -PAGE):
+                    image[at:stop] = piece
+
+    def _is_lost(self, at: int) -> bool:
+        page = self.lost.get(at)
+        return page is not None and self.memory[at : at + len(page)] == page
+
+    def _check_blocks(self, start: int, end: int) -> None:
+        if self.has_blocks(start, end):
+            return
+        for at in range(start, end, PAGE):
+            page = self.memory[at : min(at + PAGE, end)]
+            assert self.has_blocks(at, at + len(page)) or not any(page), (
+                f"stored into byte {at} of a file without a block there: fatal on a full disk"
+            )
+
+
+def _bits(start: int, end: int) -> int:
+    first, last = start // PAGE, -(-end // PAGE)
+    return (1 << last) - (1 << first)

@@ -1,5 +1,6 @@
 """A store with tiny files over a temporary folder, and a disk that works when it is told to."""
 
+import errno
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.files import Files, RealFiles
+from turbopump.engine.files import FileLock, Files, MappedFile, RealFiles
 from turbopump.engine.flush import Disk, InlineDisk
 from turbopump.engine.store import Store
 from turbopump.engine.types import Appended, Message, PutStatus, QueueOffset
@@ -66,6 +67,63 @@ class HeldDisk:
         self.drain()
 
 
+class TroubledMappedFile:
+    """A mapping on a disk that may be full or failing."""
+
+    def __init__(self, disk: "TroubledFiles", mapped: MappedFile) -> None:
+        self.path, self.size, self.region = mapped.path, mapped.size, mapped.region
+        self.touch, self.close = mapped.touch, mapped.close
+        self._disk = disk
+        self._mapped = mapped
+
+    def reserve(self, start: int, end: int) -> None:
+        self._disk.check_space()
+        self._mapped.reserve(start, end)
+
+    def sync(self, start: int, end: int) -> None:
+        self._disk.check_sync()
+        self._mapped.sync(start, end)
+
+
+class TroubledFiles(RealFiles):
+    """The real files, told to be full or to fail to sync."""
+
+    def __init__(self) -> None:
+        self.full = False
+        self.fail_sync = False
+
+    def check_space(self) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+    def check_sync(self) -> None:
+        if self.fail_sync:
+            raise OSError(errno.EIO, "input/output error")
+
+    def create(self, path: str, size: int) -> MappedFile:
+        self.check_space()
+        return TroubledMappedFile(self, super().create(path, size))
+
+    def open(self, path: str, *, readonly: bool = False) -> MappedFile:
+        return TroubledMappedFile(self, super().open(path, readonly=readonly))
+
+    def write(self, path: str, data: bytes, position: int = -1) -> None:
+        self.check_space()
+        super().write(path, data, position)
+
+    def sync(self, path: str) -> None:
+        self.check_sync()
+        super().sync(path)
+
+    def sync_folder(self, path: str) -> None:
+        self.check_sync()
+        super().sync_folder(path)
+
+    def lock(self, path: str, content: bytes) -> FileLock:
+        self.check_space()
+        return super().lock(path, content)
+
+
 class Stores:
     """Opens stores in one folder; those still open at the end are let go."""
 
@@ -112,6 +170,14 @@ def stores(tmp_path: Path) -> Iterator[Stores]:
     opened = Stores(tmp_path / "store")
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def troubled(stores: Stores) -> TroubledFiles:
+    """Have the stores of this test on a disk that can be full or fail."""
+    files = TroubledFiles()
+    stores.files = files
+    return files
 
 
 @pytest.fixture

@@ -67,6 +67,27 @@ def test_nesting_is_bounded() -> None:
         dumps(nested)
 
 
+def test_what_is_read_can_be_written() -> None:
+    limit = fastjson.DEPTH_MAX
+    deepest = "[" * limit + "]" * limit
+    assert dumps(loads(deepest)) == deepest
+    for opening, closing in ("[]", ("{1:", "}")):
+        with pytest.raises(ValueError, match="deeply"):
+            loads(opening * (limit + 1) + closing * (limit + 1))
+    with pytest.raises(ValueError, match="deeply"):
+        loads("[" * 900 + '"\\ud800"' + "]" * 900)
+    half = "[" * 150 + "1" + "]" * 150
+    with pytest.raises(ValueError, match="deeply"):
+        loads('{"a":' + half + ',"b":' + half.replace("1", '{"$ref":"$.a"}') + "}")
+
+
+def test_beans_as_keys_do_not_nest() -> None:
+    """Each level would double the backslashes of the level inside it."""
+    assert loads("{{1:2}:3}") == {'{"1":2}': 3}
+    with pytest.raises(ValueError, match="key inside a key"):
+        loads("{" * 100 + "1:2" + "}:3" * 99 + "}")
+
+
 def test_size_is_bounded() -> None:
     with pytest.raises(ValueError, match="over"):
         loads("{1:'" + "x" * fastjson.LOOSE_SIZE_MAX + "'}")
@@ -95,6 +116,10 @@ def test_references_cannot_multiply() -> None:
     many = "[" + ",".join(['{"$ref":"$"}'] * (fastjson.REFERENCES_MAX + 1)) + "]"
     with pytest.raises(ValueError, match="references"):
         loads(many)
+    long = "x" * fastjson.REFERENCE_TEXT_MAX
+    assert loads(f'["{long}",{{"$ref":"$[0]"}}]')[1] == long
+    for target in (f'"{long}x"', f'{{"{long}x":1}}'):
+        assert loads(f'[{target},{{"$ref":"$[0]"}}]')[1] == {"$ref": "$[0]"}
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
 """Durability: group commit, visibility under SYNC_FLUSH, the rhythm of ASYNC_FLUSH, failures."""
 
 import errno
-import random
 from typing import Any
 
 import pytest
-from tests.sim.disk import SimDisk
 
 from turbopump.engine.types import FlushMode, Message, PutStatus, ReadStatus, StoreError
 
@@ -16,15 +14,6 @@ NOW_MS = 1_700_000_000_000
 def sync(stores: Any) -> Any:
     stores.configure(flush_disk_type=FlushMode.SYNC_FLUSH)
     return stores
-
-
-@pytest.fixture
-def sim(stores: Any) -> SimDisk:
-    """A disk in memory that can be told to fail."""
-    stores.files = SimDisk(random.Random(1), lambda: NOW_MS)
-    stores.configure(root="/store")
-    disk: SimDisk = stores.files
-    return disk
 
 
 def statuses(store: Any, *appended: Any, now_ms: int = NOW_MS) -> list[PutStatus]:
@@ -150,16 +139,16 @@ def test_a_sync_over_several_files(sync: Any, put: Any, held_disk: Any) -> None:
 
 class TestFailingSync:
     def test_is_never_taken_as_done(
-        self, sync: Any, sim: SimDisk, put: Any, held_disk: Any
+        self, stores: Any, sync: Any, troubled: Any, put: Any, held_disk: Any
     ) -> None:
         store = sync.open(held_disk)
         held_disk.drain()
         first, second = put(store), put(store)
         answers = statuses(store, first, second)
-        sim.fail_sync = True
+        troubled.fail_sync = True
         held_disk.drain()
         assert answers == [PutStatus.FLUSH_DISK_TIMEOUT] * 2
-        sim.fail_sync = False
+        troubled.fail_sync = False
         # The device works again, but what the kernel dropped nobody knows.
         refused = store.append(Message("T", 0, b"x"), NOW_MS)
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
@@ -169,32 +158,32 @@ class TestFailingSync:
         assert store.flushed_log_offset == 0
         assert store.max_queue_offset("T", 0) == 0
         store.close(NOW_MS)
-        assert sim.exists("/store/abort"), "the next start must look at the log"
+        assert (stores.root / "abort").exists(), "the next start must look at the log"
 
-    def test_reads_go_on(self, stores: Any, sim: SimDisk, put: Any, read_bodies: Any) -> None:
+    def test_reads_go_on(self, stores: Any, troubled: Any, put: Any, read_bodies: Any) -> None:
         store = stores.open()
         put(store, body=b"kept")
-        sim.fail_sync = True
+        troubled.fail_sync = True
         store.tick(NOW_MS + 20_000)
         assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
         assert read_bodies(store) == [b"kept"]
 
-    def test_of_queues_refuses_writes_too(self, stores: Any, sim: SimDisk, put: Any) -> None:
+    def test_of_queues_refuses_writes_too(self, stores: Any, troubled: Any, put: Any) -> None:
         store = stores.open()
         put(store)
         store.tick(NOW_MS + 600)
-        sim.fail_sync = True
+        troubled.fail_sync = True
         store.tick(NOW_MS + 61_000)
         assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
 
 
 class TestFullDisk:
     def test_no_next_log_file(
-        self, stores: Any, sim: SimDisk, put: Any, read_bodies: Any
+        self, stores: Any, troubled: Any, put: Any, read_bodies: Any
     ) -> None:
         store = stores.open()
         put(store, body=b"first")
-        sim.full = True
+        troubled.full = True
         status = PutStatus.PUT_OK
         count = 1
         while status is PutStatus.PUT_OK:
@@ -205,45 +194,45 @@ class TestFullDisk:
         end = store.max_log_offset
         assert store.append(Message("T", 0, bytes(2000)), NOW_MS).status is not PutStatus.PUT_OK
         assert store.max_log_offset == end
-        sim.full = False
+        troubled.full = False
         assert put(store, body=b"last").queue_offset == count
         assert read_bodies(store) == [b"first", *[bytes(2000)] * (count - 1), b"last"]
 
     def test_no_room_for_a_queue_file_loses_nothing(
-        self, stores: Any, sim: SimDisk, put: Any, read_bodies: Any
+        self, stores: Any, troubled: Any, put: Any, read_bodies: Any
     ) -> None:
         store = stores.open()
         put(store, "Known")
-        sim.full = True
+        troubled.full = True
         assert put(store, "New", body=b"waits").queue_offset == 0
         assert store.max_queue_offset("New", 0) == 0
         assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
-        sim.full = False
+        troubled.full = False
         assert store.refusal(NOW_MS) is None
         assert read_bodies(store, "New") == [b"waits"]
 
-    def test_the_tick_tries_again(self, stores: Any, sim: SimDisk, put: Any) -> None:
+    def test_the_tick_tries_again(self, stores: Any, troubled: Any, put: Any) -> None:
         store = stores.open()
         put(store, "Known")
-        sim.full = True
+        troubled.full = True
         put(store, "New")
-        sim.full = False
+        troubled.full = False
         store.tick(NOW_MS)
         assert store.max_queue_offset("New", 0) == 1
 
     def test_queues_that_wait_at_the_end_are_filled_at_the_next_start(
-        self, stores: Any, sim: SimDisk, put: Any, read_bodies: Any
+        self, stores: Any, troubled: Any, put: Any, read_bodies: Any
     ) -> None:
         store = stores.open()
         put(store, "Known")
-        sim.full = True
+        troubled.full = True
         put(store, "New", body=b"waits")
         store.close(NOW_MS)
-        assert sim.exists("/store/abort")
-        sim.full = False
+        assert (stores.root / "abort").exists()
+        troubled.full = False
         assert read_bodies(stores.open(), "New") == [b"waits"]
 
-    def test_at_start_is_one_clear_sentence(self, stores: Any, sim: SimDisk) -> None:
-        sim.full = True
+    def test_at_start_is_one_clear_sentence(self, stores: Any, troubled: Any) -> None:
+        troubled.full = True
         with pytest.raises(StoreError, match=f"cannot be opened: .*{errno.ENOSPC}"):
             stores.open()

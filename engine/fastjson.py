@@ -164,7 +164,7 @@ def _without_lone_surrogates(value: Any) -> Any:
 
 def _is_deep(value: Any) -> bool:
     level = [value]
-    for _ in range(DEPTH_MAX + 1):
+    for _ in range(DEPTH_MAX):
         level = [item for item in level if isinstance(item, dict | list)]
         if not level:
             return False

@@ -293,6 +293,15 @@ def test_the_delay_topic_has_the_delivery_time(level: bytes, wanted: int) -> Non
     assert get_unit(second, 0)[2] == java_hash(b"t")
 
 
+def test_a_topic_as_long_as_the_delay_topic_is_another() -> None:
+    log = Log()
+    log.add(topic=b"SCHEDULE_TOPIC_XXXY", properties=b"DELAY\x011\x02")
+    table, units = table_of(log, (b"SCHEDULE_TOPIC_XXXY", 0))
+    table.set_delay_levels([500])
+    run(table, log)
+    assert get_unit(units, 0)[2] == 0
+
+
 def test_too_many_delay_levels() -> None:
     with pytest.raises(ValueError):
         QueueTable().set_delay_levels([1] * 1025)
@@ -418,6 +427,20 @@ def test_a_removed_queue_does_not_arrive(gone: int) -> None:
     table.attach((gone + 1) % 3, Region(bytearray(40)), 0, 40)
     run(table, log, 0)
     assert table.find(b"T", gone) == -1
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_who_arrives_after_a_removal_is_told(gone: int) -> None:
+    log = Log()
+    table = QueueTable()
+    for n in range(4):
+        log.add(queue_id=n)
+        table.attach(table.add(b"T", n), Region(bytearray(20)), 0, 20)
+    last = log.end // 4 * 3
+    run(table, log, 0, last)
+    table.remove(gone)
+    run(table, log, last)
+    assert table.take_arrivals() == [n for n in range(4) if n != gone]
 
 
 def test_names_and_slots() -> None:

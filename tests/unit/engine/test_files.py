@@ -1,0 +1,128 @@
+"""The operating system's files: mappings that outlive names, reserved blocks, locks, many syncs."""
+
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+from turbopump.engine import files as module
+from turbopump.engine.files import RealFiles
+
+
+def test_a_new_file_is_full_size_sparse_and_zero(tmp_path: Path) -> None:
+    path = f"{tmp_path}/new"
+    mapped = RealFiles().create(path, 1 << 20)
+    assert os.stat(path).st_size == mapped.size == mapped.region.size == 1 << 20
+    assert os.stat(path).st_blocks == 0
+    assert mapped.region.is_zero(0, 1 << 20)
+    mapped.reserve(0, 1 << 16)
+    assert os.stat(path).st_blocks * 512 >= 1 << 16
+    mapped.reserve(5, 5)
+    with pytest.raises(FileExistsError):
+        RealFiles().create(path, 10)
+    mapped.close()
+
+
+def test_what_is_stored_is_read_by_others(tmp_path: Path) -> None:
+    path = f"{tmp_path}/file"
+    mapped = RealFiles().create(path, 8192)
+    mapped.region.write(5000, b"here")
+    mapped.sync(5000, 5004)
+    assert Path(path).read_bytes()[5000:5004] == b"here"
+    other = RealFiles().open(path, readonly=True)
+    assert other.region.read(5000, 4) == b"here"
+    with pytest.raises(TypeError):
+        other.region.write(0, b"x")
+    other.close()
+    mapped.close()
+
+
+def test_views_outlive_mapping_and_name(tmp_path: Path) -> None:
+    path = f"{tmp_path}/file"
+    mapped = RealFiles().create(path, 4096)
+    mapped.region.write(0, b"still here")
+    view = mapped.region.view(0, 10)
+    mapped.close()
+    RealFiles().remove(path)
+    del mapped
+    gc.collect()
+    assert bytes(view) == b"still here"
+
+
+def test_an_empty_file_cannot_be_mapped(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with pytest.raises(OSError, match="cannot be mapped"):
+        RealFiles().open(f"{tmp_path}/empty")
+
+
+def test_open_files_do_not_leak_when_creation_fails(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError):
+        RealFiles().create(f"{tmp_path}/huge", 1 << 62)
+    assert not (tmp_path / "huge").exists()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_lock_keeps_out_a_second_holder_of_the_same_process(tmp_path: Path) -> None:
+    path = f"{tmp_path}/lock"
+    Path(path).write_text("something longer than that")
+    lock = RealFiles().lock(path, b"lock")
+    assert Path(path).read_bytes() == b"lock"
+    with pytest.raises(BlockingIOError):
+        RealFiles().lock(path, b"lock")
+    # A POSIX record lock would be lost when any descriptor of the file is closed.
+    Path(path).read_bytes()
+    with pytest.raises(BlockingIOError):
+        RealFiles().lock(path, b"lock")
+    lock.release()
+    RealFiles().lock(path, b"lock").release()
+
+
+def test_write_replaces_or_overwrites(tmp_path: Path) -> None:
+    files, path = RealFiles(), f"{tmp_path}/file"
+    files.write(path, b"0123456789")
+    files.write(path, b"ab", 3)
+    assert files.read(path) == b"012ab56789"
+    files.write(path, b"new")
+    assert files.read(path) == b"new"
+    files.resize(path, 5)
+    assert files.read(path) == b"new\0\0"
+
+
+def test_folders(tmp_path: Path) -> None:
+    files = RealFiles()
+    assert files.list_folder(f"{tmp_path}/none") == []
+    files.make_folders(f"{tmp_path}/a/b")
+    files.make_folders(f"{tmp_path}/a/b")
+    files.write(f"{tmp_path}/a/2", b"")
+    files.write(f"{tmp_path}/a/1", b"")
+    assert files.list_folder(f"{tmp_path}/a") == ["1", "2", "b"]
+    assert files.list_folder(f"{tmp_path}/a/1") == []
+    assert files.is_folder(f"{tmp_path}/a/b") and not files.is_folder(f"{tmp_path}/a/1")
+    files.rename(f"{tmp_path}/a/1", f"{tmp_path}/a/2")
+    files.sync_folder(f"{tmp_path}/a")
+    files.remove_folder(f"{tmp_path}/a")
+    files.remove_folder(f"{tmp_path}/a")
+    assert not files.exists(f"{tmp_path}/a")
+
+
+@pytest.mark.parametrize("limit", [0, 1000])
+def test_many_are_synced_and_the_gone_are_passed_over(
+    tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SYNC_ONE_BY_ONE_MAX", limit)
+    files = RealFiles()
+    paths = [f"{tmp_path}/{number}" for number in range(5)]
+    for path in paths:
+        files.write(path, b"x")
+    files.remove(paths[2])
+    files.sync_all(paths, [str(tmp_path), f"{tmp_path}/gone"])
+    files.sync_all([], [])
+
+
+def test_numbers_of_the_machine(tmp_path: Path) -> None:
+    files = RealFiles()
+    assert 0.0 < files.used_ratio(str(tmp_path)) <= 1.0
+    assert 64 <= files.mapping_limit() <= module.MAPPED_FILES_MAX
+    assert files.memory_size() > 1 << 20

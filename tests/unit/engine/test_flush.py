@@ -1,0 +1,109 @@
+"""Disk threads: results come back in the order of the loop, failures as values."""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from turbopump.engine.flush import DiskThreads, InlineDisk, Lane
+
+
+class Loop:
+    """Runs posted callbacks on the test's thread."""
+
+    def __init__(self) -> None:
+        self.posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.closed = False
+
+    def post(self, callback: Callable[[], None]) -> None:
+        if self.closed:
+            raise RuntimeError("the loop is closed")
+        self.posted.put(callback)
+
+    def run_one(self) -> None:
+        self.posted.get(timeout=30)()
+
+
+def fail() -> None:
+    raise OSError(5, "broken")
+
+
+def test_work_runs_elsewhere_and_reports_here() -> None:
+    loop = Loop()
+    disk = DiskThreads(loop.post, threads=1)
+    seen: list[Any] = []
+    disk.submit(threading.get_ident, lambda result: seen.append((result, threading.get_ident())))
+    loop.run_one()
+    ((worker, reporter),) = seen
+    assert worker != reporter == threading.get_ident()
+    disk.close()
+
+
+def test_failures_are_values() -> None:
+    loop = Loop()
+    disk = DiskThreads(loop.post, threads=1)
+    seen: list[Any] = []
+    disk.submit(fail, seen.append)
+    disk.submit(lambda: 1 // 0, seen.append)
+    disk.submit(lambda: 7, seen.append)
+    for _ in range(3):
+        loop.run_one()
+    assert [type(one) for one in seen] == [OSError, OSError, int]
+    assert "ZeroDivisionError" in str(seen[1])
+    disk.close()
+
+
+def test_finish_waits_and_reports_once() -> None:
+    loop = Loop()
+    disk = DiskThreads(loop.post)
+    gate = threading.Event()
+    seen: list[Any] = []
+    job = disk.submit(lambda: gate.wait(30), seen.append)
+    assert seen == []
+    gate.set()
+    job.finish()
+    assert seen == [True]
+    loop.run_one()
+    job.finish()
+    assert seen == [True]
+    disk.close()
+
+
+def test_close_finishes_all_even_without_a_loop() -> None:
+    loop = Loop()
+    disk = DiskThreads(loop.post, threads=2)
+    loop.closed = True
+    seen: list[Any] = []
+    for number in range(20):
+        disk.submit(lambda number=number: number, seen.append)  # type: ignore[misc]
+    disk.close()
+    assert sorted(seen) == list(range(20))
+
+
+def test_inline_disk_reports_before_submit_returns() -> None:
+    seen: list[Any] = []
+    InlineDisk().submit(lambda: 3, seen.append).finish()
+    InlineDisk().submit(fail, seen.append)
+    assert seen[0] == 3 and isinstance(seen[1], OSError)
+
+
+def test_a_lane_is_busy_until_its_work_reported() -> None:
+    loop = Loop()
+    disk = DiskThreads(loop.post, threads=1)
+    lane = Lane(disk)
+    seen: list[Any] = []
+
+    def again(result: int | OSError) -> None:
+        seen.append((result, lane.busy))
+        if len(seen) < 3:
+            lane.submit(lambda: len(seen), again)
+
+    lane.submit(lambda: 0, again)
+    assert lane.busy
+    lane.finish()
+    lane.finish()
+    lane.finish()
+    assert seen == [(0, False), (1, False), (2, False)]
+    assert not lane.busy
+    lane.finish()
+    disk.close()

@@ -82,6 +82,12 @@ class Checkpointer:
         self.checkpoint = saved
         self._last_thorough_ms = now_ms
 
+    @property
+    def durable_end(self) -> LogOffset:
+        """Queue units of records before this are durable, and the checkpoint says so."""
+        marks = self.checkpoint.marks
+        return marks.queues if marks is not None else LogOffset(0)
+
     def arrived(self, slots: list[int], batches: list[tuple[str, int]]) -> None:
         """These queues got units."""
         self._dirty.update(slots)
@@ -107,11 +113,10 @@ class Checkpointer:
             return
         thorough_ms = self._config.flush_consume_queue_thorough_interval_ms
         index_waits = self._index is not None and bool(self._index.rolled)
-        durable = self.checkpoint.marks.queues if self.checkpoint.marks is not None else 0
         if (
             now_ms - self._last_thorough_ms >= thorough_ms
             or index_waits
-            or self._dispatcher.position - durable >= ROUND_BYTES
+            or self._dispatcher.position - self.durable_end >= ROUND_BYTES
         ):
             self._last_thorough_ms = now_ms
             self._begin(self._disk)

@@ -12,7 +12,7 @@ import logging
 from typing import Any
 
 from turbopump.engine import fastjson
-from turbopump.engine.files import Files
+from turbopump.engine.files import Files, sync_above
 from turbopump.engine.types import StoreError
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ class ConfigFiles:
     def __init__(self, files: Files, folder: str) -> None:
         self._files = files
         self._folder = folder
+        self._names_synced = False
 
     def load(self, name: str) -> Any | None:
         """The value of a file or, if that is missing or damaged, of its backup; None without both.
@@ -65,6 +66,9 @@ class ConfigFiles:
         text = fastjson.dumps(value, pretty=True).encode()
         files = self._files
         files.make_folders(self._folder)
+        if not self._names_synced:
+            sync_above(files, self._folder)
+            self._names_synced = True
         files.write(path + TEMPORARY, text)
         files.sync(path + TEMPORARY)
         if files.exists(path):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from turbopump.engine.config import QUEUE_UNIT_SIZE
 from turbopump.engine.deleted_topics import DeletedTopics
 from turbopump.engine.files import Files
-from turbopump.engine.segments import MappingPool, Segments
+from turbopump.engine.segments import MappingPool, Segments, is_file_name
 from turbopump.engine.types import LogOffset, QueueOffset, QueueUnit
 from turbopump.pyx import queue as kernel
 from turbopump.pyx.dispatch import QueueTable
@@ -113,6 +113,8 @@ class ConsumeQueues:
         for topic in self.files.list_folder(self.folder):
             for name in self.files.list_folder(f"{self.folder}/{topic}"):
                 if name.isascii() and name.isdigit():
+                    if self.deleted.end(topic) > 0:
+                        self._drop_former(f"{self.folder}/{topic}/{name}", self.deleted.end(topic))
                     queue = self.add(topic, int(name), is_plain(topic))
                     behind = queue.segments.load()
                     if behind:
@@ -335,6 +337,20 @@ class ConsumeQueues:
             self._special.remove((name, slot))
         self.files.remove_folder(f"{self.folder}/{topic}")
 
+    def _drop_former(self, folder: str, log_end: int) -> None:
+        """Remove files of a topic's former life: a power cut takes back removals, each by itself,
+        so they may lie among the files of its present one."""
+        for name in self.files.list_folder(folder):
+            path = f"{folder}/{name}"
+            if not is_file_name(name) or self.files.file_size(path) != self.file_size:
+                continue
+            mapped = self.files.open(path, readonly=True)
+            log_offset = _first_log_offset(mapped.region, self.file_size)
+            mapped.close()
+            if 0 <= log_offset < log_end:
+                logger.warning("%s is of a deleted topic: removed", path)
+                self.files.remove(path)
+
     def dirty_paths(self, queue: ConsumeQueue) -> tuple[list[str], list[str], QueueOffset]:
         """What to sync to make the queue durable: (files, folders, the offset reached then)."""
         maximum = self.max_offset(queue)
@@ -412,6 +428,16 @@ def _reserve_end(position: int, file_size: int) -> int:
     """Up to where blocks are reserved when the next unit lies at `position`."""
     wanted = position + max(RESERVE_MIN, min(position, RESERVE_MAX))
     return min(file_size, -(-wanted // RESERVE_MIN) * RESERVE_MIN)
+
+
+def _first_log_offset(region: Region, file_size: int) -> int:
+    """The log offset of the first unit that is none of the blanks; -1 without one."""
+    if not region.is_zero(0, file_size):
+        for position in range(0, file_size - QUEUE_UNIT_SIZE + 1, QUEUE_UNIT_SIZE):
+            log_offset, size, _tags = kernel.get_unit(region, position)
+            if size not in (0, BLANK_SIZE):
+                return log_offset
+    return -1
 
 
 def _log_end_before(region: Region, position: int) -> int:

@@ -3,7 +3,7 @@
 Owns the walk over records that recovery trusts. It must never change a byte. Called by recovery.
 
 A record is taken only if its lengths agree, its body fits its CRC, it says that it lies where it
-lies, and no page of its topic or properties is missing. RocketMQ checks the first two.
+lies, and no sector of its topic or properties is missing. RocketMQ checks the first two.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ from turbopump.pyx.region import Region
 
 # Records checked by one native call: a memory of rows of 768 KiB.
 SCAN_ROWS = 4096
-PAGE_BITS = 12
+# A power cut may leave a page with some of its sectors written.
+SECTOR_BITS = 9
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,7 +37,7 @@ def scan_log(
 ) -> LogScan:
     """Walk the records from `start` on to the first bytes that are none.
 
-    `torn_pages` says that pages may be missing (the store was not closed).
+    `torn_pages` says that parts of pages may be missing (the store was not closed).
     """
     at: int = start
     count = 0
@@ -112,25 +113,25 @@ def _good(result: ScanResult, region: Region, base: int, torn_pages: bool) -> tu
     ):
         if number >= count:
             break
-        if topic_at >> PAGE_BITS != (position + size - 1) >> PAGE_BITS:
+        if topic_at >> SECTOR_BITS != (position + size - 1) >> SECTOR_BITS:
             row = result.rows
             topic_size = row[number, kernel.TOPIC_SIZE]
             properties = row[number, kernel.PROPERTIES_AT], row[number, kernel.PROPERTIES_SIZE]
-            if _lacks_page(region, topic_at, topic_size) or _lacks_page(region, *properties):
-                return number, "a page of the record's topic or properties is missing"
+            if _lacks_sector(region, topic_at, topic_size) or _lacks_sector(region, *properties):
+                return number, "a sector of the record's topic or properties is missing"
     return count, reason
 
 
-def _lacks_page(region: Region, at: int, length: int) -> bool:
-    """Whether the part of a text that lies in one page is all zeros.
+def _lacks_sector(region: Region, at: int, length: int) -> bool:
+    """Whether the part of a text that lies in one sector is all zeros.
 
-    The body's CRC says nothing of topic and properties, and a page that never reached the disk
+    The body's CRC says nothing of topic and properties, and a sector that never reached the disk
     leaves zeros in a preallocated file. No text has them: a topic cannot, and properties are names
     and values with their separators.
     """
     end = at + length
     while at < end:
-        stop = min(end, ((at >> PAGE_BITS) + 1) << PAGE_BITS)
+        stop = min(end, ((at >> SECTOR_BITS) + 1) << SECTOR_BITS)
         if region.is_zero(at, stop - at):
             return True
         at = stop

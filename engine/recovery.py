@@ -21,7 +21,7 @@ from turbopump.engine.commit_log import CommitLog
 from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
 from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from turbopump.engine.dispatcher import Dispatcher, QueueGapError
-from turbopump.engine.files import Files
+from turbopump.engine.files import Files, sync_above
 from turbopump.engine.index import IndexFiles
 from turbopump.engine.log_scan import LogScan, scan_log, start_abnormal, start_normal
 from turbopump.engine.queue_ext import QueueExtensions, is_address
@@ -79,10 +79,14 @@ def recover(parts: StoreParts, now_ms: int) -> None:
 
 def _mark_running(parts: StoreParts) -> None:
     """From the first change on a crash is a crash (RocketMQ: `abort` holds the pid as text)."""
-    path = f"{parts.config.root}/{ABORT_FILE}"
-    parts.files.write(path, str(os.getpid()).encode())
-    parts.files.sync(path)
-    parts.files.sync_folder(parts.config.root)
+    files, root = parts.files, parts.config.root
+    path = f"{root}/{ABORT_FILE}"
+    files.write(path, str(os.getpid()).encode())
+    files.sync(path)
+    files.make_folders(parts.log.segments.folder)
+    sync_above(files, path)
+    if not parts.log.segments.folder.startswith(f"{root}/"):
+        sync_above(files, parts.log.segments.folder)
     parts.checkpointer.lower()
 
 
@@ -228,7 +232,10 @@ def _sync_tail(log: CommitLog, scan: LogScan) -> None:
     for start in log.segments.starts():
         first, last = max(scan.start - start, 0), min(log.file_size, scan.end - start)
         if first < last and first < log.file_size:
-            log.segments.mapped(start).sync(first, last)
+            mapped = log.segments.mapped(start)
+            # Had a sync of these bytes failed before the kill, they would count as written.
+            mapped.touch(first, last)
+            mapped.sync(first, last)
 
 
 def _cut_queues(parts: StoreParts, plan: Plan) -> None:

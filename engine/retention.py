@@ -8,6 +8,7 @@ import logging
 from datetime import datetime
 
 from turbopump.engine.batch_queue import BatchQueues
+from turbopump.engine.checkpointer import Checkpointer
 from turbopump.engine.commit_log import CommitLog
 from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
 from turbopump.engine.consume_queue import ConsumeQueues
@@ -38,6 +39,7 @@ class Retention:
         batches: BatchQueues,
         extensions: QueueExtensions | None,
         index: IndexFiles | None,
+        checkpointer: Checkpointer,
     ) -> None:
         self.disk_full = False
         self._files = files
@@ -47,6 +49,7 @@ class Retention:
         self._batches = batches
         self._extensions = extensions
         self._index = index
+        self._checkpointer = checkpointer
         self._last_ms = 0
         self._lane = Lane(disk)
 
@@ -91,19 +94,21 @@ class Retention:
         self._lane.finish()
 
     def _expired_log_files(self, now_ms: int, at_once: bool) -> list[str]:
-        """Oldest first, stopping at the first survivor; the last file and unflushed ones stay."""
+        """Oldest first, stopping at the first survivor; the last file stays, and files whose queue
+        units are not durable: a queue must not forget how far it had counted."""
         log = self._log
         reserved_ms = self._config.file_reserved_time_hours * HOUR_MS
         paths: list[str] = []
         while len(paths) < self._config.delete_file_batch_max and log.segments.count > 1:
             oldest = log.segments.path(log.segments.first)
-            if log.segments.first + log.file_size > log.flushed:
-                break
             try:
                 expired = self._files.modified_ms(oldest) + reserved_ms <= now_ms
             except OSError:
                 expired = True  # already gone: forgetting it is all that is left to do
             if not expired and not at_once:
+                break
+            if log.segments.first + log.file_size > self._checkpointer.durable_end:
+                self._checkpointer.request()
                 break
             paths.append(log.forget_oldest())
         return paths
@@ -137,6 +142,9 @@ class Retention:
                     self._files.remove(path)
                 except FileNotFoundError:
                     continue
+                if path.startswith(self._config.log_folder):
+                    # One after the other: a power cut must not leave a hole in the log.
+                    self._files.sync_folder(self._config.log_folder)
 
         def done(result: OSError | None) -> None:
             if result is not None:

@@ -43,6 +43,9 @@ class MappingPool:
         """The mapping of an existing file. `may_close` is asked before it is closed for another."""
         entry = self._mapped.get(path)
         if entry is not None:
+            if entry[1] is None and may_close is not None:
+                # First mapped by somebody who only looked, as recovery does.
+                self._mapped[path] = (entry[0], may_close)
             self._mapped.move_to_end(path)
             return entry[0]
         mapped = self.files.open(path)

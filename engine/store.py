@@ -82,7 +82,7 @@ class Store:
         self._commit = GroupCommit(parts.log, parts.config, disk, self._flushed)
         self._retention = Retention(
             parts.files, parts.config, disk, parts.log, parts.queues, parts.batches,
-            parts.extensions, parts.index,
+            parts.extensions, parts.index, parts.checkpointer,
         )  # fmt: skip
         self._retention.start(now_ms)
         self._lookup = Lookup(

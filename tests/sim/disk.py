@@ -13,9 +13,9 @@ power cut keeps any subset of the changes, each whole (a rename is one change); 
 keeps the first so many, as a journal does. Folders are entries of their parents like files.
 
 Trouble while running: a full disk, a sync that fails (its pages count as clean from then on, but
-never reached the disk, as Linux has it), a read-only remount. `cut_after` operations the power goes,
-or the process is killed, which keeps everything visible. What is done after that by code on its way
-out changes nothing.
+never reached the disk, as Linux has it), a read-only remount. After `cut_after` operations the
+power goes, or the process is killed, which keeps everything visible. What is done after that by
+code on its way out changes nothing.
 """
 
 import errno

@@ -12,8 +12,8 @@ class Folder:
     __slots__ = ("durable", "entries")
 
     def __init__(self) -> None:
-        self.entries: dict[str, "Folder | SimFile"] = {}
-        self.durable: dict[str, "Folder | SimFile"] = {}
+        self.entries: dict[str, Folder | SimFile] = {}
+        self.durable: dict[str, Folder | SimFile] = {}
 
 
 class SimFile:

@@ -214,6 +214,21 @@ def put() -> Callable[..., Appended]:
 
 
 @pytest.fixture
+def settle() -> Callable[[Store], int]:
+    """Let the time pass in which everything becomes durable; returns the time then."""
+
+    def run(store: Store) -> int:
+        now_ms = NOW_MS
+        for _ in range(4):
+            now_ms += 30_000
+            store.tick(now_ms)
+        assert store.flushed_log_offset == store.max_log_offset
+        return now_ms
+
+    return run
+
+
+@pytest.fixture
 def batch_body() -> Callable[..., bytes]:
     """A batch body (remoting.md 9.4) of bodies without properties."""
 

@@ -42,11 +42,13 @@ class TestStatuses:
         assert (result.status, result.next_queue_offset) == (status, next_offset)
         assert (result.min_queue_offset, result.max_queue_offset) == (0, 3)
 
-    def test_below_the_minimum_after_old_files_went(self, stores: Any, put: Any) -> None:
+    def test_below_the_minimum_after_old_files_went(
+        self, stores: Any, put: Any, settle: Any
+    ) -> None:
         stores.configure(file_reserved_time_hours=0)
         store = stores.open()
         fill(store, put, 60, 1000)
-        store.tick(NOW_MS + 11_000)
+        settle(store)
         store.delete_expired(NOW_MS * 2)
         minimum = store.min_queue_offset("T", 0)
         assert minimum > 0
@@ -105,11 +107,11 @@ class TestLimits:
         result = store.read("T", 1, 0, 32)
         assert (result.count, len(result.slices)) == (1, 1)
 
-    def test_slices_outlive_their_file(self, stores: Any, put: Any) -> None:
+    def test_slices_outlive_their_file(self, stores: Any, put: Any, settle: Any) -> None:
         stores.configure(file_reserved_time_hours=0)
         store = stores.open()
         fill(store, put, 60, 1000)
-        store.tick(NOW_MS + 11_000)
+        settle(store)
         view = store.read("T", 0, 0, 1).slices[0]
         copy = bytes(view)
         assert store.delete_expired(NOW_MS * 2) > 0

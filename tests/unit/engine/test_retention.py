@@ -1,0 +1,266 @@
+"""Old files go by age, by the disk's use and by hand; queues, index and minimums follow."""
+
+import os
+import shutil
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turbopump.engine.files import RealFiles
+from turbopump.engine.types import Message, PutStatus, ReadStatus
+
+HOUR_MS = 3_600_000
+# Noon in UTC: in no time zone is it the fourth hour for all of the tests' hours at once, so the
+# hour of deleteWhen is chosen by each test from the local time.
+NOW_MS = 1_700_000_000_000
+LATER_MS = NOW_MS + 200_000
+INTERVAL_MS = 10_000
+
+
+class UsedFiles(RealFiles):
+    """A disk of which so much is used."""
+
+    used = 0.1
+
+    def used_ratio(self, path: str) -> float:
+        return self.used
+
+
+@pytest.fixture
+def disk(stores: Any) -> UsedFiles:
+    files = UsedFiles()
+    stores.files = files
+    stores.configure(delete_when=other_hour(NOW_MS), file_reserved_time_hours=72)
+    return files
+
+
+def local_hour(now_ms: int) -> int:
+    return datetime.fromtimestamp(now_ms // 1000).hour
+
+
+def other_hour(now_ms: int) -> str:
+    """An hour that it is not."""
+    return f"{(local_hour(now_ms) + 12) % 24:02d}"
+
+
+@pytest.fixture
+def filled(stores: Any, disk: UsedFiles, put: Any, settle: Any) -> Callable[[], Any]:
+    """Open a durable store of several files, all of them as old as NOW_MS says."""
+
+    def run() -> Any:
+        store = stores.open()
+        for number in range(120):
+            body = b"%d" % number + bytes(1000)
+            put(store, "AB"[number % 2], 0, body, KEYS=f"k{number}", TAGS="t")
+        assert settle(store) < LATER_MS
+        age(stores.root, 0)
+        return store
+
+    return run
+
+
+def age(root: Path, hours: int) -> None:
+    """Set the files' time to so many hours before NOW_MS."""
+    for path in (root / "commitlog").iterdir():
+        seconds = (NOW_MS - hours * HOUR_MS) / 1000
+        os.utime(path, (seconds, seconds))
+
+
+def log_names(root: Path) -> list[int]:
+    return sorted(int(path.name) for path in (root / "commitlog").iterdir())
+
+
+def check_follows(store: Any, root: Path) -> None:
+    """Queues, index and minimums speak only of what is there."""
+    minimum = store.min_log_offset
+    assert log_names(root)[0] == minimum > 0
+    for topic in "AB":
+        first = store.min_queue_offset(topic, 0)
+        assert 0 < first < store.max_queue_offset(topic, 0)
+        assert store.units(topic, 0, first, 1)[0].log_offset >= minimum
+        assert store.store_timestamp_ms(topic, 0, first) > 0
+        assert store.store_timestamp_ms(topic, 0, first - 1) == -1
+        assert store.read(topic, 0, first - 1, 1).status is ReadStatus.OFFSET_TOO_SMALL
+        oldest = min(int(path.name) for path in (root / "consumequeue" / topic / "0").iterdir())
+        assert first * 20 - oldest < store.config.queue_file_size
+    assert store.query("A", "k0", 9, 0, 1 << 62).slices == []
+    assert len(store.query("B", "k119", 9, 0, 1 << 62).slices) == 1
+    assert len(list((root / "index").iterdir())) < 4
+
+
+def test_nothing_goes_before_its_time(stores: Any, disk: UsedFiles, put: Any, filled: Any) -> None:
+    store = filled()
+    names = log_names(stores.root)
+    age(stores.root, 71)
+    assert store.delete_expired(NOW_MS) == 0
+    age(stores.root, 1000)
+    store.tick(LATER_MS)
+    assert log_names(stores.root) == names, "neither the hour nor the disk asked for it"
+
+
+def test_by_hand_what_is_old_goes_but_never_the_last_file(
+    stores: Any, disk: UsedFiles, put: Any, filled: Any
+) -> None:
+    store = filled()
+    age(stores.root, 72)
+    count = len(log_names(stores.root)) - 1
+    removed = store.delete_expired(NOW_MS)
+    assert 0 < removed < count
+    check_follows(store, stores.root)
+    while store.delete_expired(NOW_MS):
+        pass
+    assert log_names(stores.root)[0] == store.max_log_offset // 16384 * 16384
+    assert put(store, "A").status is PutStatus.PUT_OK
+
+
+def test_at_the_hour_of_delete_when(stores: Any, disk: UsedFiles, put: Any, filled: Any) -> None:
+    stores.configure(delete_when=f"{local_hour(NOW_MS):02d}")
+    store = filled()
+    age(stores.root, 73)
+    store.tick(LATER_MS)
+    check_follows(store, stores.root)
+
+
+def test_only_the_oldest_in_a_row(stores: Any, disk: UsedFiles, put: Any, filled: Any) -> None:
+    store = filled()
+    age(stores.root, 100)
+    second = sorted((stores.root / "commitlog").iterdir())[1]
+    os.utime(second, (NOW_MS / 1000, NOW_MS / 1000))
+    assert store.delete_expired(NOW_MS) == 1
+
+
+def test_over_disk_max_used_space_ratio_what_is_old_goes(
+    stores: Any, disk: UsedFiles, put: Any, filled: Any
+) -> None:
+    store = filled()
+    disk.used = 0.80
+    store.tick(LATER_MS)
+    assert store.min_log_offset == 0, "nothing is old"
+    age(stores.root, 80)
+    store.tick(LATER_MS + INTERVAL_MS)
+    assert store.min_log_offset > 0
+    assert store.refusal(NOW_MS) is None
+
+
+def test_over_the_forcing_ratio_young_files_go_too(
+    stores: Any, disk: UsedFiles, put: Any, filled: Any
+) -> None:
+    store = filled()
+    disk.used = 0.86
+    store.tick(LATER_MS)
+    check_follows(store, stores.root)
+    assert store.refusal(NOW_MS) is None
+
+
+def test_forcing_can_be_switched_off(stores: Any, disk: UsedFiles, put: Any, filled: Any) -> None:
+    stores.configure(clean_file_forcibly_enable=False)
+    store = filled()
+    disk.used = 0.95
+    store.tick(LATER_MS)
+    assert store.min_log_offset == 0
+
+
+def test_over_the_warning_ratio_writes_are_refused_until_it_helped(
+    stores: Any, disk: UsedFiles, put: Any, filled: Any
+) -> None:
+    store = filled()
+    disk.used = 0.91
+    store.tick(LATER_MS)
+    assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.read("A", 0, store.min_queue_offset("A", 0), 1).status is ReadStatus.FOUND
+    disk.used = 0.5
+    store.tick(LATER_MS + INTERVAL_MS)
+    assert put(store, "A").status is PutStatus.PUT_OK
+
+
+def test_what_is_not_flushed_does_not_go(
+    stores: Any, disk: UsedFiles, put: Any, held_disk: Any
+) -> None:
+    store = stores.open(held_disk)
+    held_disk.drain()
+    for _ in range(60):
+        put(store, "A", body=bytes(1000))
+    age(stores.root, 100)
+    assert store.delete_expired(NOW_MS) == 0
+
+
+def test_a_file_that_is_gone_already_is_forgotten(stores: Any, filled: Any) -> None:
+    store = filled()
+    sorted((stores.root / "commitlog").iterdir())[0].unlink()
+    assert store.delete_expired(NOW_MS) == 1
+    assert store.min_log_offset == 16384
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_a_restart_keeps_minimums_and_counts(
+    stores: Any, disk: UsedFiles, put: Any, filled: Any, read_bodies: Any, end: str
+) -> None:
+    store = filled()
+    age(stores.root, 100)
+    store.delete_expired(NOW_MS)
+    before = [(store.min_queue_offset(topic, 0), store.max_queue_offset(topic, 0))
+              for topic in "AB"]  # fmt: skip
+    bodies, minimum = read_bodies(store, "A"), store.min_log_offset
+    if end == "close":
+        store.close(NOW_MS)
+    else:
+        stores.kill(store)
+    again = stores.open()
+    assert again.min_log_offset == minimum
+    assert [(again.min_queue_offset(topic, 0), again.max_queue_offset(topic, 0))
+            for topic in "AB"] == before  # fmt: skip
+    assert read_bodies(again, "A") == bodies
+    check_follows(again, stores.root)
+    assert put(again, "A").queue_offset == before[0][1]
+
+
+def test_a_rebuild_after_files_went_counts_from_where_the_log_begins(
+    stores: Any, disk: UsedFiles, put: Any, filled: Any, read_bodies: Any
+) -> None:
+    """RocketMQ fills the part of a first file before the first offset with blanks."""
+    store = filled()
+    age(stores.root, 100)
+    store.delete_expired(NOW_MS)
+    first, last = store.min_queue_offset("A", 0), store.max_queue_offset("A", 0)
+    bodies = read_bodies(store, "A")
+    store.close(NOW_MS)
+    shutil.rmtree(stores.root / "consumequeue")
+    for _ in range(2):
+        again = stores.open()
+        assert again.min_queue_offset("A", 0) == first
+        assert again.max_queue_offset("A", 0) == last
+        assert read_bodies(again, "A") == bodies
+        again.close(NOW_MS)
+    name = f"{first * 20 // 200 * 200:020d}"
+    data = (stores.root / "consumequeue/A/0" / name).read_bytes()
+    blanks = first % 10
+    assert data[: blanks * 20] == (bytes(8) + b"\x7f\xff\xff\xff" + bytes(8)) * blanks
+
+
+def test_batch_queues_and_extensions_follow(
+    stores: Any, disk: UsedFiles, put: Any, settle: Any
+) -> None:
+    stores.batch_topics.add("Inner")
+    stores.configure(
+        mapper_file_size_batch_consume_queue=92, enable_consume_queue_ext=True,
+        mapped_file_size_consume_queue_ext=100,
+    )  # fmt: skip
+    store = stores.open()
+    for _ in range(60):
+        message = Message("Inner", 0, bytes(500), b"INNER_NUM\x012\x02", sys_flag=0xC0)
+        assert store.append(message, NOW_MS).status is PutStatus.PUT_OK
+        put(store, "A", 0, bytes(500), TAGS="t")
+    settle(store)
+    age(stores.root, 100)
+    extensions = len(list((stores.root / "consumequeue_ext/A/0").iterdir()))
+    batches = len(list((stores.root / "batchconsumequeue/Inner/0").iterdir()))
+    assert store.delete_expired(NOW_MS) > 0
+    first = store.min_queue_offset("Inner", 0)
+    assert 0 < first < 120
+    assert store.read("Inner", 0, first, 1).status is ReadStatus.FOUND
+    assert store.read("A", 0, store.min_queue_offset("A", 0), 1).status is ReadStatus.FOUND
+    assert len(list((stores.root / "consumequeue_ext/A/0").iterdir())) < extensions
+    assert len(list((stores.root / "batchconsumequeue/Inner/0").iterdir())) < batches

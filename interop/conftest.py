@@ -6,6 +6,7 @@ tests against Apache RocketMQ itself, which is how the tests are proven.
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from interop.groups import Group, Kind
 from interop.suites import Suites
 
 KINDS: dict[str, Kind] = {"rocketmq": groups.RocketMQ(), "turbopump": groups.Turbopump()}
+_SUITES = pytest.StashKey[Suites]()
+_BUILD_SECONDS = pytest.StashKey[float]()
 WORK = toolchain.CACHE / f"work-{os.getpid()}"
 
 
@@ -39,13 +42,15 @@ def kind(pytestconfig: pytest.Config) -> Kind:
 
 
 @pytest.fixture(scope="session")
-def built() -> None:
+def built(pytestconfig: pytest.Config) -> None:
     """Compiles the clients; most of a first run's time."""
+    started = time.monotonic()
     try:
         toolchain.build_java()
         toolchain.build_go()
     except toolchain.BuildError as error:
         pytest.exit(f"interop cannot run: {error}", returncode=1)
+    pytestconfig.stash[_BUILD_SECONDS] = time.monotonic() - started
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +82,6 @@ def suites(group: Group, work: Path, pytestconfig: pytest.Config) -> Suites:
     return made
 
 
-_SUITES = pytest.StashKey[Suites]()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter,
@@ -85,6 +89,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter,
     """What each client suite checked, and where to look after a failure."""
     made = config.stash.get(_SUITES, None)
     terminalreporter.section(f"interop against {config.getoption('--target')}")
+    terminalreporter.write_line(f"built in {config.stash.get(_BUILD_SECONDS, 0.0):.1f} s")
     if made is not None:
         for line in made.summary():
             terminalreporter.write_line(line)

@@ -209,7 +209,8 @@ class BatchQueues:
             paths = [segments.path(start) for start in starts if segments.holds(start)]
         folders = []
         if not queue.names_synced and segments.count:
-            folders = [segments.folder, f"{self.folder}/{queue.topic}", self.folder]
+            root = self.folder.rpartition("/")[0]
+            folders = [segments.folder, f"{self.folder}/{queue.topic}", self.folder, root]
         return paths, folders, queue.unit_end
 
     def _write(self, queue: BatchQueue, at: int, unit: BatchUnit) -> None:

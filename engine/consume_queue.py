@@ -366,7 +366,8 @@ class ConsumeQueues:
             ]
         folders = []
         if not queue.names_synced and segments.count:
-            folders = [segments.folder, f"{self.folder}/{queue.topic}", self.folder]
+            root = self.folder.rpartition("/")[0]
+            folders = [segments.folder, f"{self.folder}/{queue.topic}", self.folder, root]
         return paths, folders, maximum
 
     def _forget(self, queue: ConsumeQueue) -> None:

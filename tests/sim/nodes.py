@@ -67,7 +67,7 @@ class SimFile:
             durable[size:] = b""
             durable += bytes(size - len(durable))
         first, last = start & -PAGE, min(size, (end + PAGE - 1) & -PAGE)
-        if memory[first:last] == durable[first:last]:
+        if not self.lost and memory[first:last] == durable[first:last]:
             return
         self.modified_ms = now_ms
         self._check_blocks(first, last)

@@ -59,7 +59,7 @@ class Admin:
         """Printed lines of `name : value` or `name = value`."""
         printed = self.run(command, *words)
         assert "Exception" not in printed, printed
-        found = re.findall(r"^(\S.*?)\s*(?::|\s=)\s+(.*)$", printed, re.MULTILINE)
+        found = re.findall(r"^(\S.*?)[ \t]*(?::|[ \t]=)[ \t]*(.*)$", printed, re.MULTILINE)
         return {name.strip(): value.strip() for name, value in found}
 
     def close(self) -> None:

@@ -15,9 +15,7 @@ from turbopump.pyx.region cimport Region
 cdef extern from "bytes.h" nogil:
     int32_t be_i32(const uint8_t *at)
 
-V1 = REC_MAGIC_V1
-V2 = REC_MAGIC_V2
-BLANK = REC_BLANK_MAGIC
+V1, V2, BLANK = REC_MAGIC_V1, REC_MAGIC_V2, REC_BLANK_MAGIC
 FILLER_SIZE = REC_FILLER
 MAX_PROPERTIES = REC_MAX_PROPERTIES
 

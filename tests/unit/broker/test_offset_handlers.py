@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from turbopump.broker.handlers.offsets import GO_ANSWER_DELAY_MS
 from turbopump.engine.types import QueueOffset
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import ONEWAY_FLAG, new_request
 from turbopump.net.wire.headers.offsets import (
     GetEarliestMsgStoretimeRequest,
     GetMaxOffsetRequest,
@@ -123,3 +126,33 @@ def test_offset_by_time(world: Any, after_ms: int, boundary: str | None, found: 
     send(world, 3)
     header = SearchOffsetRequest("T", 0, begin_ms + after_ms, boundary)
     assert ask(world, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header) == found
+
+
+class Timers:
+    """A link that keeps what is to be run later."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[int, Any]] = []
+
+    def call_later(self, delay_ms: int, callback: Any) -> None:
+        self.waiting.append((delay_ms, callback))
+
+
+def test_a_go_client_may_close_before_its_commit_is_answered(world: Any) -> None:
+    send(world)
+    world.broker.groups.find("G", world.now_ms)
+    timers: Any = Timers()
+    peer = Peer("127.0.0.1:50", b"\x7f\0\0\1\0\0\0\x32", timers)
+    peer.language = "GO"
+    header = UpdateConsumerOffsetRequest("G", "T", 0, 1)
+    request = new_request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+    answer = world.dispatch(request, peer)
+    assert not answer.done
+    assert query(world) == (0, "1", None), "it counts at once"
+    ((delay_ms, callback),) = timers.waiting
+    assert delay_ms == GO_ANSWER_DELAY_MS
+    callback()
+    assert (answer.value.code, answer.value.opaque) == (0, request.opaque)
+    request.flag |= ONEWAY_FLAG
+    assert world.dispatch(request, peer).code == 0
+    assert len(timers.waiting) == 1, "nobody waits for the answer of a one-way commit"

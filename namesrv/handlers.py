@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.key_values import ORDER_TOPIC_CONFIG, KeyValues
 from turbopump.namesrv.routes import (
+    MAX_QUEUE_DATAS,
     Notice,
     Registration,
     RouteTable,
@@ -310,8 +311,11 @@ def _register_topic(server: NameServer, request: Command, peer: Peer, now_ms: in
     """217."""
     header = read_header(headers.RegisterTopicRequest, request.fields)
     data = _body(request)
-    if data:
-        server.routes.add_topic(header.topic, TopicRouteData.decode(data).queue_datas)
+    if data and not server.routes.add_topic(
+        header.topic, TopicRouteData.decode(data).queue_datas
+    ):
+        remark = f"{MAX_QUEUE_DATAS} topics are registered"
+        return response(request, ResponseCode.SYSTEM_ERROR, remark)
     return response(request, ResponseCode.SUCCESS)
 
 

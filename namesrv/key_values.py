@@ -14,6 +14,7 @@ ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 """The namespace whose keys are topics, its values `broker:queues;broker2:queues`."""
 
 MAX_ITEMS = 100_000  # of all namespaces: an ordered topic is one item, and a table is saved whole
+MAX_TOTAL_SIZE = 32 << 20  # characters of all items: each change writes them all
 MAX_ITEM_SIZE = 64 << 10  # characters of namespace, key and value: the order of 2,000 brokers
 
 
@@ -42,8 +43,11 @@ class KeyValues:
         if len(namespace) + len(key) + len(value) > MAX_ITEM_SIZE:
             raise ValueError(f"namespace, key and value are longer than {MAX_ITEM_SIZE}")
         items = self._table.get(namespace, {})
-        if key not in items and self.count >= MAX_ITEMS:
+        # A namespace stays when its last key is deleted, so it counts, too.
+        if key not in items and self.count + len(self._table) >= MAX_ITEMS:
             raise ValueError(f"there are {MAX_ITEMS} items already")
+        if self._size + len(namespace) + len(key) + len(value) > MAX_TOTAL_SIZE:
+            raise ValueError(f"all items together are longer than {MAX_TOTAL_SIZE}")
         self._replace({**self._table, namespace: {**items, key: value}})
 
     def delete(self, namespace: str, key: str) -> None:
@@ -57,6 +61,13 @@ class KeyValues:
     def count(self) -> int:
         """Items of all namespaces."""
         return sum(len(items) for items in self._table.values())
+
+    @property
+    def _size(self) -> int:
+        return sum(
+            len(namespace) + sum(len(key) + len(value) for key, value in items.items())
+            for namespace, items in self._table.items()
+        )
 
     def _replace(self, table: dict[str, dict[str, str]]) -> None:
         self._save(table)

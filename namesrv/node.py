@@ -37,9 +37,10 @@ NOTICE_TIMEOUT_MS = 300  # RocketMQ's: a group's members also poll each other
 NOTICES_WAITING_MAX = 16  # for one broker: only the newest lead counts in the end
 
 
-def wall_clock_ms() -> int:
-    """Epoch milliseconds."""
-    return time.time_ns() // 1_000_000
+def steady_ms() -> int:
+    """Milliseconds of a clock that nobody sets. A name server measures only signs of life: a wall
+    clock put forward an hour would make every broker silent at once."""
+    return time.monotonic_ns() // 1_000_000
 
 
 class NameServerNode:
@@ -52,7 +53,7 @@ class NameServerNode:
         self._config = config
         self._files = files or RealFiles()
         self._server: Server | None = None
-        self._client = Client(wall_clock_ms)
+        self._client = Client(steady_ms)
         self._scanning: asyncio.TimerHandle | None = None
         self._sending: set[asyncio.Task[None]] = set()
         self._notices: dict[str, deque[Notice]] = {}
@@ -79,7 +80,7 @@ class NameServerNode:
             self._config,
             self._routes,
             self._load_key_values(),
-            wall_clock_ms(),
+            steady_ms(),
             self._notify,
             self._save_config,
         )
@@ -88,7 +89,7 @@ class NameServerNode:
             idle_timeout_ms=self._config.server_channel_max_idle_seconds * 1_000,
             tls=TlsSettings.from_properties(self._config.tls),
         )
-        server = Server(dispatcher, options, wall_clock_ms)
+        server = Server(dispatcher, options, steady_ms)
         host, port = self._config.bind_address, self._config.listen_port
         try:
             self._port = await server.start(host, port)
@@ -112,13 +113,14 @@ class NameServerNode:
         await self._client.close()
 
     def _scan(self) -> None:
-        for expired in self._routes.scan(wall_clock_ms()):
+        # Asked for first: whatever fails below, the scans go on.
+        interval_s = self._config.scan_not_active_broker_interval_ms / 1_000
+        self._scanning = asyncio.get_running_loop().call_later(interval_s, self._scan)
+        for expired in self._routes.scan(steady_ms()):
             log.warning("broker %s of cluster %s is silent: unregistered", *reversed(expired.key))
             assert isinstance(expired.connection, Peer)
             expired.connection.close()
             self._state.tell(expired.notices)
-        interval_s = self._config.scan_not_active_broker_interval_ms / 1_000
-        self._scanning = asyncio.get_running_loop().call_later(interval_s, self._scan)
 
     def _notify(self, notice: Notice) -> None:
         """One task an address: a broker must hear of leads in their order."""

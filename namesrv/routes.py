@@ -284,11 +284,18 @@ class RouteTable:
         """Make a group's topics readable and writable; how many topics there are."""
         return self._set_permission(name, lambda _: PERM_READ | PERM_WRITE)
 
-    def add_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """Queues of a topic by hand (217); those of unknown groups are left out."""
-        for queue in queues:
-            if queue.broker_name in self._groups:
-                self._put_queue(topic, queue)
+    def add_topic(self, topic: str, queues: Iterable[QueueData]) -> bool:
+        """Queues of a topic by hand (217); those of unknown groups are left out. False, and
+        nothing changed, where the table would be over MAX_QUEUE_DATAS."""
+        known = {
+            queue.broker_name: queue for queue in queues if queue.broker_name in self._groups
+        }
+        new = len(known.keys() - self._queues.get(topic, {}).keys())
+        if self._queue_count + new > MAX_QUEUE_DATAS:
+            return False
+        for queue in known.values():
+            self._put_queue(topic, queue)
+        return True
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic everywhere, or in one cluster's groups."""
@@ -314,9 +321,13 @@ class RouteTable:
         if not known and len(broker.topics.topic_config_table) == 1:
             # A broker that creates a topic tells it alone; first all its topics must be known.
             return "register broker failed"
-        if not known and len(self._live) >= MAX_BROKERS:
+        # An id that is known under another address needs a place of its own until that one ends.
+        is_live = (broker.cluster, broker.address) in self._live
+        if not is_live and len(self._live) >= MAX_BROKERS:
             return f"register broker failed, {MAX_BROKERS} brokers are registered"
-        if self._queue_count + len(broker.topics.topic_config_table) > MAX_QUEUE_DATAS:
+        held = self._topics_of.get(broker.name, set())
+        named = (config.topic_name for config in broker.topics.topic_config_table.values())
+        if self._queue_count + sum(name not in held for name in named) > MAX_QUEUE_DATAS:
             return f"register broker failed, {MAX_QUEUE_DATAS} topics are registered"
         return None
 
@@ -345,9 +356,11 @@ class RouteTable:
                 wipe = is_prime and group.enable_acting_master
                 self._put_queue(config.topic_name, _queue_data(broker.name, config, wipe))
         if changed:
+            held = self._topics_of.get(broker.name, set())
             for topic, info in broker.topics.topic_queue_mapping_info_map.items():
-                named_broker = info.get("bname") or broker.name
-                self._mappings.setdefault(topic, {})[str(named_broker)] = info
+                # It goes with the topic's queues; what a broker says of others would stay for ever.
+                if topic in held and info.get("bname", broker.name) == broker.name:
+                    self._mappings.setdefault(topic, {})[broker.name] = info
 
     def _take_live(self, broker: Registration, connection: Hashable, now_ms: int) -> None:
         key = (broker.cluster, broker.address)

@@ -361,6 +361,13 @@ def test_key_values_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
     assert bench.ask(RequestCode.PUT_KV_CONFIG, **item, value="1").code == 0
     assert bench.ask(RequestCode.PUT_KV_CONFIG, **item, value="2").code == 0
     assert bench.ask(RequestCode.PUT_KV_CONFIG, namespace="o", key="k", value="1").code == 1
+    assert bench.ask(RequestCode.DELETE_KV_CONFIG, **item).code == 0
+    answer = bench.ask(RequestCode.PUT_KV_CONFIG, namespace="o", key="k", value="1")
+    assert answer.code == 1, "an empty namespace takes room, too"
+    monkeypatch.setattr("turbopump.namesrv.key_values.MAX_ITEMS", 9)
+    monkeypatch.setattr("turbopump.namesrv.key_values.MAX_TOTAL_SIZE", 8)
+    assert bench.ask(RequestCode.PUT_KV_CONFIG, **item, value="123").code == 0
+    assert bench.ask(RequestCode.PUT_KV_CONFIG, namespace="o", key="k", value="1").code == 1
 
 
 def test_write_permission(bench: Bench) -> None:
@@ -410,7 +417,7 @@ def test_topics_are_deleted(bench: Bench) -> None:
     assert bench.server.routes.topics() == []
 
 
-def test_topics_are_registered_by_hand(bench: Bench) -> None:
+def test_topics_are_registered_by_hand(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.register()
     body = TopicRouteData([QueueData("a", 1, 2, 6), QueueData("x", 1, 1, 6)]).encode()
     code = RequestCode.REGISTER_TOPIC_IN_NAMESRV
@@ -418,6 +425,8 @@ def test_topics_are_registered_by_hand(bench: Bench) -> None:
     assert bench.route("New").queue_datas == [QueueData("a", 1, 2, 6)]
     assert said(bench.ask(code, topic="Nothing")) == (0, None)
     assert bench.ask(code, b"[1", topic="Bad").code == 1
+    monkeypatch.setattr("turbopump.namesrv.routes.MAX_QUEUE_DATAS", 3)
+    assert bench.ask(code, body, topic="More").code == 1
 
 
 def test_configuration_is_shown_and_changed(bench: Bench) -> None:

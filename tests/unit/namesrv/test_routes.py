@@ -434,3 +434,42 @@ def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert table.register(broker(), "m", NOW).refusal is None
     assert sorted(table.cluster_info().broker_addr_table) == ["a", "b"]
+    both = [QueueData("a", 1, 1, 6), QueueData("b", 1, 1, 6)]
+    assert table.add_topic("V", [*both, *nobody(9)])
+    assert not table.add_topic("W", both)
+    assert table.topics() == ["T", "U", "V"]
+
+
+def nobody(count: int) -> list[QueueData]:
+    return [QueueData(f"nobody {number}", 1, 1, 6) for number in range(count)]
+
+
+def test_a_full_table_still_takes_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_with(broker(), broker("b:1", name="b"))
+    monkeypatch.setattr(module, "MAX_BROKERS", 2)
+    monkeypatch.setattr(module, "MAX_QUEUE_DATAS", 4)
+    assert table.register(broker(configs=topics(counter=1)), "m", NOW).refusal is None
+    assert table.add_topic("T", [QueueData("a", 1, 1, 6), *nobody(9)])
+
+
+def test_an_id_that_moves_from_address_to_address_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_BROKERS", 3)
+    table = table_with(*(broker(f"10.0.0.{number}:1", timeout_ms=2**62) for number in range(3)))
+    refusal = table.register(broker("10.0.0.4:1"), "m", NOW).refusal
+    assert refusal == "register broker failed, 3 brokers are registered"
+
+
+def test_a_mapping_goes_with_the_queues_of_the_broker_that_told_it() -> None:
+    configs = topics("T", counter=1)
+    configs.topic_queue_mapping_info_map = {
+        "T": {"topic": "T", "bname": "other"},
+        "gone": {"topic": "gone", "bname": "a"},
+    }
+    table = table_with(broker(), broker(configs=configs))
+    table.add_topic("gone", [QueueData("a", 1, 1, 6)])
+    for topic in ("T", "gone"):
+        route = table.route(topic)
+        assert route is not None
+        assert route.topic_queue_mapping_by_broker is None

@@ -18,6 +18,7 @@ C_UNITS: dict[str, list[str]] = {
     "index": ["hash_index"],
     "dispatch": ["dispatch", "record", "crc32", "queue_unit", "hash_index"],
     "frame": ["frame"],
+    "walk": ["walk", "record", "crc32"],
 }
 SANITIZE = ["-fsanitize=address,undefined"] if os.environ.get("TURBOPUMP_SANITIZE") else []
 WERROR = ["-Werror"] if os.environ.get("TURBOPUMP_WERROR") else []

@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from turbopump.engine.commit_log import CommitLog
 from turbopump.engine.types import LogOffset
 from turbopump.pyx import record as kernel
-from turbopump.pyx.record import ScanResult
-from turbopump.pyx.region import Region
-
-# Records checked by one native call: a memory of rows of 768 KiB.
-SCAN_ROWS = 4096
-# A power cut may leave a page with some of its sectors written.
-SECTOR_BITS = 9
+from turbopump.pyx.walk import walk
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,17 +39,11 @@ def scan_log(
     while log.segments.holds(at):
         base = log.segments.start_of(at)
         region = log.segments.region(base)
-        result = kernel.scan(region, at - base, log.file_size, SCAN_ROWS)
-        good, reason = _good(result, region, base, torn_pages)
-        if good:
-            last_timestamp_ms = result.rows[good - 1, kernel.STORE_TIMESTAMP_MS]
-        count += good
-        if reason:
-            at = base + result.rows[good, kernel.POSITION]
-            break
+        result = walk(region, at - base, log.file_size, base, torn_pages)
+        if result.count:
+            last_timestamp_ms = result.store_timestamp_ms
+        count += result.count
         at = base + result.position
-        if result.status == kernel.OK and good:
-            continue
         if result.status == kernel.BLANK_FOUND:
             at = base + log.file_size
             continue
@@ -85,54 +73,3 @@ def start_abnormal(log: CommitLog, safe_timestamp_ms: int) -> LogOffset:
         if first.count and 0 < first.rows[0, kernel.STORE_TIMESTAMP_MS] <= safe_timestamp_ms:
             return LogOffset(start)
     return log.min
-
-
-def _good(result: ScanResult, region: Region, base: int, torn_pages: bool) -> tuple[int, str]:
-    """How many of the scanned records to take, and what is wrong with the next one."""
-    if result.count == 0:
-        return 0, ""
-    cells = result.rows.cast("B").cast("q")
-
-    def column(number: int) -> list[int]:
-        values: list[int] = cells[number :: kernel.ROW_WIDTH].tolist()
-        return values
-
-    count, reason = result.count, ""
-    positions = column(kernel.POSITION)
-    for number, (position, stored) in enumerate(
-        zip(positions, column(kernel.PHYSICAL_OFFSET), strict=True)
-    ):
-        if position + base != stored:
-            # Bytes of an older life of the file: RocketMQ does not compare, and would serve them.
-            count, reason = number, "a record says it lies elsewhere"
-            break
-    if not torn_pages:
-        return count, reason
-    for number, (topic_at, position, size) in enumerate(
-        zip(column(kernel.TOPIC_AT), positions, column(kernel.SIZE), strict=True)
-    ):
-        if number >= count:
-            break
-        if topic_at >> SECTOR_BITS != (position + size - 1) >> SECTOR_BITS:
-            row = result.rows
-            topic_size = row[number, kernel.TOPIC_SIZE]
-            properties = row[number, kernel.PROPERTIES_AT], row[number, kernel.PROPERTIES_SIZE]
-            if _lacks_sector(region, topic_at, topic_size) or _lacks_sector(region, *properties):
-                return number, "a sector of the record's topic or properties is missing"
-    return count, reason
-
-
-def _lacks_sector(region: Region, at: int, length: int) -> bool:
-    """Whether the part of a text that lies in one sector is all zeros.
-
-    The body's CRC says nothing of topic and properties, and a sector that never reached the disk
-    leaves zeros in a preallocated file. No text has them: a topic cannot, and properties are names
-    and values with their separators.
-    """
-    end = at + length
-    while at < end:
-        stop = min(end, ((at >> SECTOR_BITS) + 1) << SECTOR_BITS)
-        if region.is_zero(at, stop - at):
-            return True
-        at = stop
-    return False

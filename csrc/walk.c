@@ -1,0 +1,60 @@
+#include "walk.h"
+
+static int is_zero(const uint8_t *at, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (at[i] != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Whether the part of buf[at:at+len) that lies in one sector is all zeros. */
+static int lacks_sector(const uint8_t *buf, int64_t at, int64_t len)
+{
+    int64_t end = at + len;
+    while (at < end) {
+        int64_t stop = (at / WALK_SECTOR + 1) * WALK_SECTOR;
+        stop = stop < end ? stop : end;
+        if (is_zero(buf + at, (size_t)(stop - at))) {
+            return 1;
+        }
+        at = stop;
+    }
+    return 0;
+}
+
+static enum walk_doubt doubt_of(const uint8_t *buf, const struct rec_row *row, int64_t log_base,
+                                int torn_pages)
+{
+    if (row->physical_offset != log_base + row->position) {
+        return WALK_ELSEWHERE;
+    }
+    if (torn_pages && (lacks_sector(buf, row->topic_at, row->topic_size) ||
+                       lacks_sector(buf, row->properties_at, row->properties_size))) {
+        return WALK_TORN;
+    }
+    return WALK_TRUSTED;
+}
+
+enum rec_status walk_records(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
+                             int torn_pages, struct walk_end *stop)
+{
+    *stop = (struct walk_end){.at = at, .reason = REC_FINE, .doubt = WALK_TRUSTED};
+    while (stop->at < end) {
+        struct rec_row row;
+        enum rec_status status = rec_parse(buf, stop->at, end, REC_CHECK_BODY, &row, &stop->reason);
+        if (status != REC_OK) {
+            return status;
+        }
+        stop->doubt = doubt_of(buf, &row, log_base, torn_pages);
+        if (stop->doubt != WALK_TRUSTED) {
+            return REC_BAD;
+        }
+        stop->at += (size_t)row.size;
+        stop->count++;
+        stop->store_timestamp_ms = row.store_timestamp_ms;
+    }
+    return REC_OK;
+}

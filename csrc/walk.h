@@ -1,0 +1,37 @@
+#ifndef TURBOPUMP_WALK_H
+#define TURBOPUMP_WALK_H
+
+/* The walk of recovery over a log file: which records to trust.
+ *
+ * Beyond what rec_parse checks (layout, body CRC) a record is taken only if
+ *   - it says that it lies where it lies: bytes of an older life of a file are well-formed records
+ *     at another log offset;
+ *   - with torn_pages, no part of its topic or properties that fills its share of a 512-byte sector
+ *     is all zeros: a power cut may leave a page with some of its sectors written, the body's CRC
+ *     says nothing of the texts behind it, and a preallocated file shows zeros there. No text has
+ *     them: a topic cannot, and properties are names and values with their separators.
+ * RocketMQ compares neither. Called by engine/log_scan.py through pyx/walk.pyx. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "record.h"
+
+enum { WALK_SECTOR = 512 };
+
+enum walk_doubt { WALK_TRUSTED = 0, WALK_ELSEWHERE = 1, WALK_TORN = 2 };
+
+struct walk_end {
+    size_t at;                 /* behind the last record taken */
+    size_t count;              /* records taken */
+    int64_t store_timestamp_ms; /* of the last one, 0 if none */
+    enum rec_reason reason;    /* why the bytes at `at` are no record */
+    enum walk_doubt doubt;     /* or why the record at `at` is not taken */
+};
+
+/* Walk buf[at:end), whose first byte has the log offset log_base. REC_OK: the end was reached.
+ * REC_BLANK, REC_SHORT: as rec_scan. REC_BAD: reason or doubt says why. */
+enum rec_status walk_records(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
+                             int torn_pages, struct walk_end *stop);
+
+#endif

@@ -1,0 +1,33 @@
+from turbopump.pyx.region import Region
+
+DOUBTS: dict[int, str]
+
+class Walk:
+    @property
+    def status(self) -> int:
+        """record.OK, BLANK_FOUND, BAD_RECORD or SHORT."""
+
+    @property
+    def position(self) -> int:
+        """Behind the last record taken."""
+
+    @property
+    def count(self) -> int:
+        """Records taken."""
+
+    @property
+    def store_timestamp_ms(self) -> int:
+        """Of the last record taken; 0 if there is none."""
+
+    @property
+    def reason(self) -> str:
+        """For BAD_RECORD, one sentence; else empty."""
+
+def walk(
+    region: Region, position: int, end: int, log_base: int, torn_pages: bool = False
+) -> Walk:
+    """Walk the records of [position, end) without the GIL and without rows.
+
+    A record is taken if its lengths agree, its body fits its CRC, it says that it lies at
+    log_base + its position and, with torn_pages, no sector of its topic or properties is zeros.
+    """

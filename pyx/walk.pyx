@@ -1,0 +1,62 @@
+# cython: auto_pickle=False
+"""Recovery's walk over a log file: how far the records can be trusted.
+
+Owns nothing; the caller owns files and offsets. It must never decide what to do about the rest.
+Called by engine.log_scan.
+"""
+
+from libc.stdint cimport int64_t, uint8_t
+
+from turbopump.pyx.c_record cimport REC_BAD, rec_reason, rec_reason_text, rec_status
+from turbopump.pyx.region cimport Region
+
+cdef extern from "walk.h" nogil:
+    enum walk_doubt:
+        WALK_TRUSTED
+        WALK_ELSEWHERE
+        WALK_TORN
+    struct walk_end:
+        size_t at
+        size_t count
+        int64_t store_timestamp_ms
+        rec_reason reason
+        walk_doubt doubt
+    rec_status walk_records(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
+                            int torn_pages, walk_end *stop)
+
+DOUBTS = {
+    WALK_ELSEWHERE: "a record says it lies elsewhere",
+    WALK_TORN: "a sector of the record's topic or properties is missing",
+}
+
+
+cdef class Walk:
+    """Where a walk stopped and why."""
+
+    cdef readonly int status
+    cdef readonly Py_ssize_t position, count
+    cdef readonly int64_t store_timestamp_ms
+    cdef readonly str reason
+
+
+def walk(Region region not None, Py_ssize_t position, Py_ssize_t end, int64_t log_base,
+         bint torn_pages=False) -> Walk:
+    """Walk the records of [position, end) that can be trusted, without the GIL."""
+    cdef Walk result = Walk.__new__(Walk)
+    cdef object held = region.buffer  # outlives a release while the GIL is given up
+    cdef const uint8_t *memory
+    cdef walk_end stop
+    region.reading(position, end - position)
+    memory = region.memory
+    with nogil:
+        result.status = walk_records(
+            memory, <size_t>position, <size_t>end, log_base, torn_pages, &stop
+        )
+    result.position = <Py_ssize_t>stop.at
+    result.count = <Py_ssize_t>stop.count
+    result.store_timestamp_ms = stop.store_timestamp_ms
+    result.reason = ""
+    if result.status == REC_BAD:
+        doubt = DOUBTS.get(stop.doubt)
+        result.reason = doubt or rec_reason_text(stop.reason).decode("ascii")
+    return result

@@ -1,0 +1,92 @@
+"""Recovery's walk: what it takes beyond a scan, and what it does not."""
+
+import ctypes
+
+import pytest
+
+from turbopump.pyx import record
+from turbopump.pyx.region import Region
+from turbopump.pyx.walk import walk
+
+HOST = b"\x7f\0\0\1\0\0\0\1"
+BASE = 1 << 20
+
+
+def put(region: Region, at: int, base: int = BASE, topic: bytes = b"T", body: bytes = b"b" * 40,
+        properties: bytes = b"KEYS\x01k\x02") -> int:  # fmt: skip
+    return at + record.append(
+        region, at, region.size, log_offset=base + at, topic=topic, body=body,
+        properties=properties, queue_id=0, flag=0, queue_offset=0, sys_flag=0,
+        born_timestamp_ms=1, born_host=HOST, store_timestamp_ms=1000 + at, store_host=HOST,
+        reconsume_times=0, prepared_transaction_offset=0, version=record.V1,
+    )  # fmt: skip
+
+
+def empty(size: int) -> Region:
+    return Region((ctypes.c_char * size)())
+
+
+def test_takes_all_and_tells_the_last_time() -> None:
+    region = empty(4096)
+    second = put(region, 0)
+    end = put(region, second)
+    found = walk(region, 0, end, BASE)
+    assert (found.status, found.position, found.count) == (record.OK, end, 2)
+    assert (found.store_timestamp_ms, found.reason) == (1000 + second, "")
+
+
+def test_stops_at_empty_space_filler_and_cut() -> None:
+    region = empty(400)
+    end = put(region, 0)
+    assert walk(region, 0, 400, BASE).status == record.BAD_RECORD
+    assert walk(region, 0, 400, BASE).position == end
+    record.append_filler(region, end, 400)
+    assert walk(region, 0, 400, BASE).status == record.BLANK_FOUND
+    cut = walk(region, 0, end - 1, BASE)
+    assert (cut.status, cut.position, cut.count) == (record.SHORT, 0, 0)
+
+
+def test_a_record_of_another_place_is_not_taken() -> None:
+    region = empty(4096)
+    second = put(region, 0)
+    end = put(region, second, base=BASE + 4096)
+    found = walk(region, 0, end, BASE)
+    assert (found.status, found.position, found.count) == (record.BAD_RECORD, second, 1)
+    assert found.reason == "a record says it lies elsewhere"
+
+
+def test_a_changed_body_is_not_taken() -> None:
+    region = empty(4096)
+    end = put(region, 0)
+    region.write(100, b"x")
+    assert "CRC" in walk(region, 0, end, BASE).reason
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_missing_sector_of_the_properties(torn: bool) -> None:
+    region = empty(4096)
+    end = put(region, 0, properties=b"P\x01" + b"v" * 1500 + b"\x02")
+    region.zero(1024, 512)
+    found = walk(region, 0, end, BASE, torn)
+    assert found.count == (0 if torn else 1)
+    assert found.reason == (
+        "a sector of the record's topic or properties is missing" if torn else ""
+    )
+
+
+def test_zeros_inside_a_sector_are_taken() -> None:
+    region = empty(4096)
+    end = put(region, 0, properties=b"P\x01" + b"v" * 1500 + b"\x02")
+    region.zero(1024, 511)
+    assert walk(region, 0, end, BASE, True).count == 1
+
+
+def test_bounds_are_checked() -> None:
+    region = empty(64)
+    with pytest.raises(IndexError):
+        walk(region, 0, 65, BASE)
+    with pytest.raises(IndexError):
+        walk(region, -1, 64, BASE)
+    region.release()
+    with pytest.raises(ValueError):
+        walk(region, 0, 64, BASE)

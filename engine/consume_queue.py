@@ -93,7 +93,7 @@ class ConsumeQueues:
     def add(self, topic: str, queue_id: int, plain: bool = True) -> ConsumeQueue:
         """A new, empty queue; its files come with its first unit. Not plain: see QueueTable."""
         assert self.find(topic, queue_id) is None, "added twice"
-        slot = self.table.add(topic.encode(), queue_id, plain)
+        slot = self.table.add(topic.encode(errors="surrogateescape"), queue_id, plain)
         segments = Segments(self._pool, f"{self.folder}/{topic}/{queue_id}", self.file_size)
         queue = ConsumeQueue(topic, queue_id, slot, segments)
         self._by_topic.setdefault(topic, {})[queue_id] = queue
@@ -332,7 +332,8 @@ class ConsumeQueues:
         self.deleted.add(topic, log_end, log_min)
         for queue in self.of_topic(topic):
             self._forget(queue)
-        for name, slot in [special for special in self._special if special[0] == topic.encode()]:
+        raw = topic.encode(errors="surrogateescape")
+        for name, slot in [special for special in self._special if special[0] == raw]:
             self.table.remove(slot)
             self._special.remove((name, slot))
         self.files.remove_folder(f"{self.folder}/{topic}")

@@ -71,6 +71,8 @@ class IndexFiles:
                 )
             part = self._read_part(path) if size else None
             if part is None:
+                # The next file may get its name.
+                self._pool.drop(path)
                 bad.append(path)
             else:
                 self.parts.append(part)

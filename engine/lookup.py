@@ -166,7 +166,7 @@ class Lookup:
         def usable(found: int) -> bool:
             return self._log.min <= found < self._log.end
 
-        hits = index.search(text.encode(), count, begin_ms, end_ms, usable)
+        hits = index.search(text.encode(errors="surrogateescape"), count, begin_ms, end_ms, usable)
         for hit in sorted(hits):
             record = self._log.record(hit)
             view = self._log.view(hit, record.size) if record is not None else None
@@ -215,12 +215,16 @@ class Lookup:
     def _collect(self, chosen: _Chosen, units: list[tuple[int, int]]) -> None:
         """Turn units into slices; neighbours in the log become one slice."""
         log = self._log
+        start_of = log.segments.start_of
         run_start = run_size = 0
         for log_offset, size in units:
-            if not log.min <= log_offset <= log.end - size:
+            start = start_of(log_offset)
+            # No record goes on in the next file: a damaged unit is passed over like a removed one.
+            in_log = log.min <= log_offset <= log.end - size
+            if not in_log or start != start_of(log_offset + size - 1):
                 chosen.removed = True
                 continue
-            same_file = log.segments.start_of(log_offset) == log.segments.start_of(run_start)
+            same_file = start == start_of(run_start)
             if run_size and run_start + run_size == log_offset and same_file:
                 run_size += size
             else:

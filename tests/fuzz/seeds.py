@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import zstandard
 
+from tests.fuzz.damage import store_seeds
 from tests.fuzz.targets import HEADERS
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.known_keys import TLS_KEYS
@@ -289,5 +290,6 @@ _MAKERS: Final = {
     "record": _native_record,
     "records": logs,
     "register": _register,
+    "store": store_seeds,
     "texts": _texts,
 }

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.fuzz import models
+from tests.fuzz import damage, models
 from tests.sim.disk import SimDisk
 from turbopump.broker import config as broker_config
 from turbopump.engine import checkpoint, fastjson
@@ -303,5 +303,6 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "messages": messages,
     "records": models.check_records,
     "register": register,
+    "store": damage.check_store,
     "texts": texts,
 }

@@ -140,7 +140,7 @@ def _batches() -> Iterator[bytes]:
 
 def _native_record() -> Iterator[bytes]:
     for number, log in enumerate(logs()):
-        yield bytes([number & 7, 0]) + log
+        yield bytes([number & 31, 0]) + bytes(7) + log
 
 
 def _native_batch() -> Iterator[bytes]:

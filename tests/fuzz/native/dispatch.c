@@ -11,9 +11,9 @@
 enum {
     MODE_INDEX = 1,
     MODE_SPECIAL = 2, /* every other queue is not plain */
-    MODE_REMOVE = 4,  /* a queue is removed now and then */
-    MAX_SLOTS = 16,
-    BUCKETS = 32,
+    MODE_REMOVE = 4,  /* a queue is removed whenever the table is full */
+    MAX_SLOTS = 8,
+    BUCKETS = 16,
     UNITS = 3, /* of one piece of a queue */
     MAX_FILES = 4096,
     INDEX_ENTRIES = 4
@@ -26,7 +26,6 @@ struct world {
     size_t end;
     int64_t base;
     unsigned mode;
-    int32_t used;
     size_t index_files;
     size_t index_size;
 };
@@ -49,17 +48,48 @@ static void next_index(struct world *world)
     CHECK(++world->index_files < MAX_FILES);
 }
 
-/* The queue of the record at `position`; 0 if there are too many. */
+/* Each queue is found under its name, and under no other slot. */
+static void check_table(const struct world *world)
+{
+    for (int32_t number = 0; number < MAX_SLOTS; number++) {
+        const struct dsp_slot *slot = &world->table.slots[number];
+        if (slot->topic != NULL) {
+            CHECK(dsp_find(&world->table, slot->topic, slot->topic_size, slot->queue_id) == number);
+        }
+    }
+}
+
+/* Take a queue out of the table; its memory goes with it. */
+static void remove_queue(struct world *world, int32_t number)
+{
+    struct dsp_slot *slot = &world->table.slots[number];
+    const uint8_t *topic = slot->topic;
+    free(slot->units);
+    dsp_remove(&world->table, number);
+    free((void *)topic);
+    check_table(world);
+}
+
+/* Add the queue of the record at `position`; 0 if there are too many. */
 static int add_queue(struct world *world, size_t position)
 {
     struct rec_row row;
     enum rec_reason reason;
-    struct dsp_slot *slot = &world->table.slots[world->used];
+    struct dsp_slot *slot;
+    int32_t number = 0;
     uint8_t *topic;
 
-    if (world->used == MAX_SLOTS) {
-        return 0;
+    while (number < MAX_SLOTS && world->table.slots[number].topic != NULL) {
+        number++;
     }
+    if (number == MAX_SLOTS) {
+        if (!(world->mode & MODE_REMOVE)) {
+            return 0;
+        }
+        number = (int32_t)(position % MAX_SLOTS);
+        remove_queue(world, number);
+    }
+    slot = &world->table.slots[number];
     CHECK(rec_parse(world->log, position, world->end, REC_CHECK_NOTHING, &row, &reason) == REC_OK);
     topic = room((size_t)row.topic_size);
     memcpy(topic, world->log + row.topic_at, (size_t)row.topic_size);
@@ -67,10 +97,9 @@ static int add_queue(struct world *world, size_t position)
     slot->topic_size = (size_t)row.topic_size;
     slot->queue_id = (int32_t)row.queue_id;
     slot->hash = dsp_hash(topic, slot->topic_size, slot->queue_id);
-    slot->plain = !(world->mode & MODE_SPECIAL) || world->used % 2 == 0;
-    dsp_enter(&world->table, world->used);
-    CHECK(dsp_find(&world->table, topic, slot->topic_size, slot->queue_id) == world->used);
-    world->used++;
+    slot->plain = !(world->mode & MODE_SPECIAL) || number % 2 == 0;
+    dsp_enter(&world->table, number);
+    check_table(world);
     return 1;
 }
 
@@ -83,16 +112,6 @@ static void attach(struct dsp_slot *slot, int64_t queue_offset)
     slot->limit = UNITS * CQ_UNIT;
 }
 
-/* Take the queue used last out of the table; its memory goes with it. */
-static void remove_last(struct world *world)
-{
-    struct dsp_slot *slot = &world->table.slots[--world->used];
-    const uint8_t *topic = slot->topic;
-    free(slot->units);
-    dsp_remove(&world->table, world->used);
-    free((void *)topic);
-}
-
 /* Answer one stop: 0 if the run is over. */
 static int answer(struct world *world, const struct dsp_stop *stop, size_t *position)
 {
@@ -100,9 +119,6 @@ static int answer(struct world *world, const struct dsp_stop *stop, size_t *posi
     struct dsp_stop keys;
     switch (stop->status) {
     case DSP_UNKNOWN:
-        if (world->mode & MODE_REMOVE && world->used > 1 && world->used % 3 == 0) {
-            remove_last(world);
-        }
         return add_queue(world, stop->position);
     case DSP_NO_ROOM:
         CHECK(slot != NULL && slot->max_offset == stop->queue_offset);
@@ -198,8 +214,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!(world.mode & MODE_REMOVE)) {
         check_second_run(&world, end);
     }
-    while (world.used > 0) {
-        remove_last(&world);
+    for (int32_t number = 0; number < MAX_SLOTS; number++) {
+        if (world.table.slots[number].topic != NULL) {
+            remove_queue(&world, number);
+        }
     }
     CHECK(world.table.first_arrived == -1 && world.table.last_arrived == -1);
     free(world.index.buf);

@@ -1,12 +1,13 @@
-/* Parsing and scanning of any bytes, and the way back: a record that parses is encoded to the same
- * bytes. Input: mode, start, then the log. */
+/* Parsing, scanning and walking of any bytes, and the way back: a record that parses is encoded to
+ * the same bytes. Input: mode, start, base of the log, then the log. */
 #include "record.h"
 
 #include "bytes.h"
 #include "crc32.h"
 #include "fuzz.h"
+#include "walk.h"
 
-enum { MAX_ROWS = 64, MODE_MEND = 4, CRC_DIGITS_AT = 9 };
+enum { MAX_ROWS = 64, MODE_MEND = 4, MODE_PLACE = 8, MODE_TORN = 16, CRC_DIGITS_AT = 9 };
 
 static void check_part(const struct rec_row *row, int64_t at, int64_t size)
 {
@@ -25,13 +26,16 @@ static void check_row(const struct rec_row *row, size_t at, size_t end)
     CHECK(row->properties_at + row->properties_size == row->position + row->size);
 }
 
-/* Give each record the sums it should have: chance does not find them. */
-static void mend(uint8_t *log, size_t at, size_t end)
+/* Give each record the sums and, if asked, the place it should have: chance does not find them. */
+static void mend(uint8_t *log, size_t at, size_t end, unsigned mode, int64_t base)
 {
     struct rec_row row;
     enum rec_reason reason;
     while (rec_parse(log, at, end, REC_CHECK_NOTHING, &row, &reason) == REC_OK) {
         uint8_t *record = log + at;
+        if (mode & MODE_PLACE) {
+            be_put_i64(record + REC_PHYSICAL_OFFSET_AT, base + (int64_t)at);
+        }
         size_t size = (size_t)row.size;
         uint32_t crc = crc32_masked(log + row.body_at, (size_t)row.body_size);
         be_put_i32(record + REC_BODY_CRC_AT, row.body_size > 0 ? (int32_t)crc : 0);
@@ -108,12 +112,36 @@ static void check_properties(const uint8_t *text, size_t size)
     free(copy);
 }
 
+/* Recovery takes the records that a scan with CRCs takes, up to the first that it doubts. */
+static void check_walk(const uint8_t *log, size_t at, size_t end, int64_t base, int torn)
+{
+    struct walk_end walked;
+    enum rec_status status = walk_records(log, at, end, base, torn, &walked), scanned;
+    enum rec_reason reason;
+    struct rec_row row;
+    size_t count, stop = at;
+    scanned = rec_scan(log, &stop, end, REC_CHECK_BODY, NULL, walked.count, &count, &reason);
+    CHECK(scanned == REC_OK && count == walked.count && stop == walked.at);
+    CHECK((status == REC_OK) == (walked.at >= end));
+    if (status == REC_OK) {
+        return;
+    }
+    scanned = rec_parse(log, walked.at, end, REC_CHECK_BODY, &row, &reason);
+    if (walked.doubt == WALK_TRUSTED) {
+        CHECK(scanned == status && reason == walked.reason);
+    } else {
+        CHECK(scanned == REC_OK && status == REC_BAD && (walked.doubt != WALK_TORN || torn));
+        CHECK((walked.doubt == WALK_ELSEWHERE) == (row.physical_offset != base + row.position));
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input input = {data, size};
     unsigned mode = (unsigned)take(&input, 1);
-    size_t start = (size_t)take(&input, 1), end = input.left, at = start, counted = start, count;
-    size_t all = 0;
+    size_t start = (size_t)take(&input, 1), at = start, counted = start, count, all = 0;
+    int64_t base = (int64_t)take(&input, 7);
+    size_t end = input.left;
     uint8_t *log = take_copy(&input, end);
     int checks = (int)(mode & 3);
     struct rec_row *rows = room(MAX_ROWS * sizeof *rows), row;
@@ -121,7 +149,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum rec_status status = rec_parse(log, at, end, checks, &row, &other);
 
     if (mode & MODE_MEND && start < end) {
-        mend(log, start, end);
+        mend(log, start, end, mode, base);
         status = rec_parse(log, at, end, checks, &row, &other);
     }
     CHECK(rec_reason_text(other) != NULL);
@@ -143,6 +171,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
           rec_scan(log, &counted, end, checks, NULL, SIZE_MAX, &count, &reason) == status);
     CHECK(start >= end || (counted == at && count == all));
     check_properties(log, end);
+    check_walk(log, start, end, base, (mode & MODE_TORN) != 0);
     free(rows);
     free(log);
     return 0;

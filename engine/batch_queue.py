@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from turbopump.engine.config import BATCH_UNIT_SIZE
 from turbopump.engine.files import Files
-from turbopump.engine.segments import MappingPool, Segments
+from turbopump.engine.segments import MappingPool, Segments, clear_tail
 from turbopump.engine.types import LogOffset, QueueOffset, QueueUnit
 from turbopump.pyx.index import java_hash
 from turbopump.pyx.record import Record
@@ -162,9 +162,8 @@ class BatchQueues:
             start = segments.last
             mapped = segments.mapped(start)
             keep = queue.unit_end - start
-            if not mapped.region.is_zero(keep, self.file_size - keep):
-                mapped.region.zero(keep, self.file_size - keep)
-                mapped.sync(keep, self.file_size)
+            clear_tail(mapped, keep)
+            self.files.sync_folder(segments.folder)
         kept = queue.min_offset
         self._recover_end(queue)
         if queue.unit_end == segments.first:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.files import Files, MappedFile
 from turbopump.engine.flush import Disk, Lane
-from turbopump.engine.segments import MappingPool, Segments
+from turbopump.engine.segments import MappingPool, Segments, clear_tail
 from turbopump.engine.types import (
     Appended,
     Buffer,
@@ -35,8 +35,6 @@ CRC_PROPERTY = b"__CRC32#"
 # `__CRC32#` 0x01 ten digits 0x02 (RocketMQ: CommitLog.CRC32_RESERVED_LEN), and a separator that may
 # have to be added before it.
 CRC_RESERVED = 20
-# Tail bytes are inspected in pieces of this size, so that zeros which are there are not rewritten.
-ZERO_PIECE = 1 << 20
 # An element of a batch body without body and properties (remoting.md 9.4).
 _BATCH_ELEMENT_FIXED = 22
 
@@ -184,13 +182,19 @@ class CommitLog:
 
     def drop_files_behind(self, end: LogOffset) -> None:
         """Remove files that begin at or behind `end`, durably: among them one made ahead and not
-        used. Raises OSError."""
+        used. The only file stays, for its name says where the log goes on. Raises OSError."""
         segments = self.segments
-        removed = False
-        while segments.count and segments.last >= end:
+        changed = False
+        while segments.count > 1 and segments.last >= end:
             self.files.remove(segments.forget_last())
-            removed = True
-        if removed:
+            changed = True
+        if segments.count and segments.last >= end:
+            # It may be one that was just being made: see `_create`.
+            mapped = segments.mapped(segments.last)
+            mapped.reserve(0, self.file_size)
+            self.files.sync(mapped.path)
+            changed = True
+        if changed:
             self.files.sync_folder(segments.folder)
 
     def truncate(self, end: LogOffset) -> int:
@@ -204,7 +208,7 @@ class CommitLog:
         if not segments.holds(end):
             return 0
         start = segments.start_of(end)
-        return zero_tail(segments.mapped(start), end - start)
+        return clear_tail(segments.mapped(start), end - start)
 
     def forget_oldest(self) -> str:
         """Take the oldest file out of the log; the caller removes the returned path."""
@@ -333,18 +337,6 @@ class CommitLog:
         if start == self._base and self._file is not None:
             return self._file.region
         return self._mapped(start).region
-
-
-def zero_tail(mapped: MappedFile, position: int) -> int:
-    """Make [position, size) of a file zeros, durably; returns how many pieces' bytes were not."""
-    changed = 0
-    for start in range(position, mapped.size, ZERO_PIECE):
-        length = min(ZERO_PIECE, mapped.size - start)
-        if not mapped.region.is_zero(start, length):
-            mapped.region.zero(start, length)
-            mapped.sync(start, start + length)
-            changed += length
-    return changed
 
 
 def batch_records_size(batch: Buffer, fixed: int) -> int:

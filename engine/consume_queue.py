@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from turbopump.engine.config import QUEUE_UNIT_SIZE
 from turbopump.engine.deleted_topics import DeletedTopics
 from turbopump.engine.files import Files
-from turbopump.engine.segments import MappingPool, Segments, is_file_name
+from turbopump.engine.segments import MappingPool, Segments, clear_tail, is_file_name
 from turbopump.engine.types import LogOffset, QueueOffset, QueueUnit
 from turbopump.pyx import queue as kernel
 from turbopump.pyx.dispatch import QueueTable
@@ -232,9 +232,7 @@ class ConsumeQueues:
             end, _log_end = kernel.find_end(region, 0, self.file_size)
             keep = kernel.lower_bound(region, 0, end, log_end)
             if keep > 0 or start == segments.first > 0:
-                if not region.is_zero(keep, self.file_size - keep):
-                    region.zero(keep, self.file_size - keep)
-                    segments.mapped(start).sync(keep, self.file_size)
+                if clear_tail(segments.mapped(start), keep):
                     before = (-1, -1)
                 self._set_end(queue, start + keep, _log_end_before(region, keep))
                 self._skip_blanks(queue)

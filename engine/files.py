@@ -44,6 +44,10 @@ class MappedFile(Protocol):
         """Have the next sync write [start, end) even if the system takes these bytes for clean, as
         it does after a sync that failed. For a file just opened."""
 
+    def data(self, start: int) -> list[tuple[int, int]]:
+        """Ranges (start, end) from `start` on that may hold something else than zeros: all but the
+        holes of a sparse file, which a look through the mapping would fill with blocks."""
+
     def close(self) -> None:
         """Unmap; views that were handed out stay valid as long as they are referenced."""
 
@@ -146,6 +150,23 @@ class RealMappedFile:
 
     def sync(self, start: int, end: int) -> None:
         self.region.sync(start, end - start)
+
+    def data(self, start: int) -> list[tuple[int, int]]:
+        ranges: list[tuple[int, int]] = []
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            at = start
+            while at < self.size:
+                at = os.lseek(descriptor, at, os.SEEK_DATA)
+                end = min(os.lseek(descriptor, at, os.SEEK_HOLE), self.size)
+                ranges.append((at, end))
+                at = end
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # that is: nothing but a hole follows
+                return [(start, self.size)]
+        finally:
+            os.close(descriptor)
+        return ranges
 
     def touch(self, start: int, end: int) -> None:
         self.region.warm(start, end - start)

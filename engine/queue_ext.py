@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from turbopump.engine.files import Files
-from turbopump.engine.segments import MappingPool, Segments
+from turbopump.engine.segments import MappingPool, Segments, clear_tail
 
 FOLDER = "consumequeue_ext"
 # size, tags code, store time, bitmap length.
@@ -120,9 +120,8 @@ class QueueExtensions:
             start = segments.last
             mapped = segments.mapped(start)
             keep = max(0, end - start)
-            if not mapped.region.is_zero(keep, self.file_size - keep):
-                mapped.region.zero(keep, self.file_size - keep)
-                mapped.sync(keep, self.file_size)
+            clear_tail(mapped, keep)
+            self.files.sync_folder(segments.folder)
         extension.end = end
 
     def delete_before(self, topic: str, queue_id: int, address_min: int) -> list[str]:

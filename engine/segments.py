@@ -15,6 +15,8 @@ from turbopump.pyx.region import Region
 NAME_DIGITS = 20
 # Blocks of files that are written a little at a time are reserved this far ahead.
 RESERVE_STEP = 64 << 10
+# Bytes that are cut away are looked at in pieces, so that zeros which are there stay as they are.
+CLEAR_PIECE = 64 << 10
 
 
 def file_name(start: int) -> str:
@@ -25,6 +27,21 @@ def file_name(start: int) -> str:
 def is_file_name(name: str) -> bool:
     """Whether a folder entry is one of a row's files and not something else beside them."""
     return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
+
+
+def clear_tail(mapped: MappedFile, position: int) -> int:
+    """Make [position, size) of a file zeros, durably; returns how many bytes were looked at twice
+    because they were not. Holes are not touched, so this needs no space. Raises OSError."""
+    changed: list[tuple[int, int]] = []
+    for start, end in mapped.data(position):
+        for at in range(start, end, CLEAR_PIECE):
+            length = min(CLEAR_PIECE, end - at)
+            if not mapped.region.is_zero(at, length):
+                mapped.region.zero(at, length)
+                changed.append((at, at + length))
+    if changed:
+        mapped.sync(changed[0][0], changed[-1][1])
+    return sum(end - start for start, end in changed)
 
 
 class MappingPool:

@@ -51,6 +51,9 @@ class SimMapped:
             self._disk.operate(needs_space=not self._file.has_blocks(start, end))
             self._file.give_blocks(start, end)
 
+    def data(self, start: int) -> list[tuple[int, int]]:
+        return [(start, self.size)]
+
     def touch(self, start: int, end: int) -> None:
         self._file.dirty(start, end)
 

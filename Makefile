@@ -8,8 +8,9 @@ ARGS ?=
 SUITE ?= store
 SEEDS ?= 1000
 SEED ?=
+MINUTES ?= 10
 
-.PHONY: run test sim lint types bench asan interop clean
+.PHONY: run test sim fuzz lint types bench asan interop clean
 
 run: $(VENV)/.run
 	$(BIN)/turbopump up $(ARGS)
@@ -19,6 +20,9 @@ test: $(VENV)/.dev
 
 sim: $(VENV)/.dev
 	$(BIN)/python -m tests.sim --suite $(SUITE) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/lint-imports

@@ -121,10 +121,11 @@ class ConsumeQueues:
                         broken.append((queue, behind))
         return broken
 
-    def recover_ends(self) -> None:
+    def recover_ends(self, min_log_offset: int) -> None:
         """Find where the units of each queue end and begin, and tell the table."""
         for queue in self:
             self.recover_end(queue)
+            self.correct_min(queue, min_log_offset)
 
     def recover_end(self, queue: ConsumeQueue) -> None:
         """Find the end of a queue whose units have no hole: the last file decides, or if it has

@@ -156,7 +156,7 @@ def kernel_has_record(files: Files, path: str) -> bool:
 def _survey(parts: StoreParts, saved: Checkpoint, clean: bool) -> Plan:
     """Decide where the log ends and from where queues have to be filled up."""
     log = parts.log
-    parts.queues.recover_ends()
+    parts.queues.recover_ends(log.min)
     dispatched = _dispatched(parts)
     if log.segments.count == 0:
         # Window 3 again: nothing to derive queues from. Perhaps its disk is not there.
@@ -216,8 +216,6 @@ def _execute(parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int) -> N
     _fill_up(parts, plan.scan.end, queues_from, index_from, now_ms)
     for queue in list(parts.queues):
         parts.queues.settle(queue)
-    for queue in parts.queues:
-        parts.queues.correct_min(queue, log.min)
     for batch in parts.batches:
         parts.batches.correct_min(batch, log.min)
 
@@ -244,6 +242,7 @@ def _cut_queues(parts: StoreParts, plan: Plan) -> None:
         if not plan.clean or table.max_log_offset(queue.slot) > plan.cut_queues_at:
             if parts.queues.truncate(queue, plan.cut_queues_at):
                 logger.info("%s/%d: units cut", queue.topic, queue.queue_id)
+            parts.queues.correct_min(queue, parts.log.min)
             _cut_extension(parts, queue)
     if parts.extensions is not None:
         for topic, queue_id in parts.extensions.names():

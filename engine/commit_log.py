@@ -51,6 +51,7 @@ class CommitLog:
         self.segments = Segments(pool, config.log_folder, config.mapped_file_size_commit_log)
         self._lane = Lane(disk)
         self._next: MappedFile | None = None
+        self._lacks_file = False
         self._file: MappedFile | None = None
         self._base = 0
 
@@ -71,7 +72,6 @@ class CommitLog:
         self.last_store_timestamp_ms = last_store_timestamp_ms
         if self.segments.holds(end):
             self._open_file(self.segments.start_of(end))
-        self._prepare_next()
 
     def append(
         self, message: Message, properties: bytes, queue_offset: QueueOffset, now_ms: int
@@ -283,8 +283,9 @@ class CommitLog:
             kernel.append_filler(self._file.region, self.end - self._base, self.file_size)
         self.segments.adopt(start, mapped, lambda: self._may_close(start))
         self.end = LogOffset(max(start, self.end))
+        self._lacks_file = False
         self._open_file(start)
-        self._prepare_next()
+        self.prepare_next()
         return True
 
     def _may_close(self, start: int) -> bool:
@@ -301,10 +302,12 @@ class CommitLog:
             try:
                 mapped = self._create(start)
             except OSError as error:
-                logger.error("no next log file at %d: %s", start, error)
+                if not self._lacks_file:
+                    logger.error("no next log file at %d: %s", start, error)
+                self._lacks_file = True
         return mapped
 
-    def _prepare_next(self) -> None:
+    def prepare_next(self) -> None:
         """Make the next file ahead, on a disk thread, so that a roll does not wait for it."""
         start = self.segments.end if self.segments.count else self.segments.start_of(self.end)
 

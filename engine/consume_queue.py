@@ -351,6 +351,12 @@ class ConsumeQueues:
                 logger.warning("%s is of a deleted topic: removed", path)
                 self.files.remove(path)
 
+    def close(self) -> None:
+        """Let go of all mappings: one that the table holds would keep its file's blocks."""
+        for queue in self:
+            self._detach(queue)
+        self.table.set_index(None)
+
     def dirty_paths(self, queue: ConsumeQueue) -> tuple[list[str], list[str], QueueOffset]:
         """What to sync to make the queue durable: (files, folders, the offset reached then)."""
         maximum = self.max_offset(queue)

@@ -79,7 +79,7 @@ class Dispatcher:
 
         Raises StoreError for a record that cannot be one, and in strict mode QueueGapError.
         """
-        self.stalled = None
+        was_stalled, self.stalled = self.stalled is not None, None
         try:
             if self.position < self._index_from:
                 self._queues.table.set_index(None)
@@ -89,7 +89,8 @@ class Dispatcher:
                     self._queues.table.set_index(self._index.current(now_ms))
                 self._run(until, now_ms, indexing=self._index is not None)
         except OSError as error:
-            logger.error("queues and index wait at log offset %d: %s", self.position, error)
+            if not was_stalled:
+                logger.error("queues and index wait at log offset %d: %s", self.position, error)
             self.stalled = error
 
     def take_arrivals(self) -> tuple[list[int], list[tuple[str, int]]]:

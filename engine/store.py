@@ -113,6 +113,8 @@ class Store:
             parts = _parts(files, config, disk, pool, is_batch_topic, list(delay_levels_ms))
             recovery.recover(parts, now_ms)
             parts.checkpointer.finish(parts.log.last_store_timestamp_ms)
+            # Only now: on a full disk recovery needs the room more.
+            parts.log.prepare_next()
         except OSError as error:
             pool.close()
             lock.release()
@@ -367,6 +369,7 @@ class Store:
                 self._files.sync_folder(self.config.root)
         except OSError as error:
             logger.error("the store was not closed cleanly: %s", error)
+        self._queues.close()
         self._pool.close()
         self._lock.release()
 

@@ -1,6 +1,7 @@
 """Opening a store after every kind of end; queues and index always equal a rebuild."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -487,3 +488,15 @@ def test_names_of_queues_that_are_none_do_not_leave_the_folder(stores: Any, put:
     assert again.topics() == ["T"]
     assert json.dumps(sorted(path.name for path in stores.root.parent.iterdir())) == '["store"]'
     assert again.append(Message("../../", 0, b""), NOW_MS).status is PutStatus.MESSAGE_ILLEGAL
+
+
+def test_a_closed_store_holds_no_file_open(stores: Any, put: Any) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    store = stores.open()
+    fill(store, put, 60)
+    view = store.read("A", 0, 0, 1).slices[0]
+    assert len(os.listdir("/proc/self/fd")) > len(before) + 6
+    store.close(NOW_MS)
+    assert bytes(view)
+    del view
+    assert set(os.listdir("/proc/self/fd")) <= before

@@ -30,6 +30,8 @@ class BrokerContext:
     `store_host` is the packed brokerIP1:listenPort every record is stamped with, `address` the same
     as text. `register_topics` resolves when every reachable name server knows the topics (or was
     given up on); `save_config` writes a changed configuration to its file, if it came from one.
+    `steady_ms` is a clock that nobody sets, for leases, waits and signs of life: a wall clock put
+    forward an hour must not close every client, nor one put back hold a lock for an hour.
     """
 
     config: BrokerConfig
@@ -50,4 +52,5 @@ class BrokerContext:
     store_host: bytes
     register_topics: Callable[[Sequence[str]], Later[None]]
     save_config: Callable[[], None]
+    steady_ms: Callable[[], int]
     shutting_down: bool = False

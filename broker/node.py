@@ -54,6 +54,7 @@ from turbopump.net.transport.errors import RemotingError
 from turbopump.net.transport.options import ServerOptions
 from turbopump.net.transport.server import Server
 from turbopump.net.transport.tls import TlsError
+from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.hosts import join, pack_ip
 from turbopump.net.wire.java_properties import format_properties
 from turbopump.net.wire.message_id import UniqueIds
@@ -70,6 +71,9 @@ before."""
 UNREGISTER_MS = 1_000
 """A stop waits no longer than this for name servers."""
 VIP_DISTANCE = 2  # the VIP port is listenPort - 2 (MixAll.brokerVIPChannel)
+_NOT_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+"""What the VIP port does not serve (RocketMQ: BrokerController.registerProcessor): it is there so
+that sends and heartbeats do not wait behind pulls."""
 _FAMILIES = (
     send, send_back, request_reply, pull, offsets, clients, locks, query, relays, admin_topics,
     admin_groups, admin_offsets, admin_broker,
@@ -143,21 +147,39 @@ class BrokerNode:
             raise
         _log.info("broker %s serves at %s", self._config.broker_name, self._address)
         self._tick()
-        await self._first_registration()
+        try:
+            await self._first_registration()
+        except BaseException:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
-        """Leave the name servers, answer who waits, write everything down."""
+        """Leave the name servers, answer who waits, write everything down.
+
+        The last is done even where this is cancelled, or something before it fails.
+        """
         self.context.shutting_down = True
-        await self._unregister()
-        self.context.holds.release_all()
-        await self._server.stop()
+        try:
+            await self._unregister()
+            self.context.holds.release_all()
+        finally:
+            try:
+                await self._server.stop()
+            finally:
+                self._end_timers()
+                self._write_down()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.close()
+        _log.info("broker %s stopped", self._config.broker_name)
+
+    def _end_timers(self) -> None:
         for handle in (self._timer, self._register_soon):
             if handle is not None:
                 handle.cancel()
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._client.close()
+
+    def _write_down(self) -> None:
         try:
             self._store.close(self._now_ms())
             # After the store: a progress must not be ahead of the deliveries behind it.
@@ -165,15 +187,14 @@ class BrokerNode:
         finally:
             self._disk.close()  # waits for a save of the offsets that is under way
             self.context.offsets.save()
-        _log.info("broker %s stopped", self._config.broker_name)
 
     async def _open_store(self) -> None:
         _log.info("opening the store at %s", self._config.store.root)
         self._topics.load()  # recovery asks which topics hold batches
         # In a thread: recovery of a big store takes minutes, and signals must be heard meanwhile.
         self._opening = True
-        try:
-            self._store = await asyncio.to_thread(
+        opening = asyncio.ensure_future(
+            asyncio.to_thread(
                 Store.open,
                 self._files,
                 self._config.store,
@@ -182,9 +203,22 @@ class BrokerNode:
                 delay_levels_ms=self._config.delay_levels_ms,
                 is_batch_topic=self._topics.is_batch,
             )
+        )
+        try:
+            self._store = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The thread cannot be stopped, and what it opens must not stay locked.
+            await asyncio.wait([opening])
+            self._reports_may_come()
+            if opening.exception() is None:
+                opening.result().close(self._now_ms())
+            raise
         finally:
-            self._opening = False
-            self._take_reports()
+            self._reports_may_come()
+
+    def _reports_may_come(self) -> None:
+        self._opening = False
+        self._take_reports()
 
     def _post(self, report: Callable[[], None]) -> None:
         """Called on disk threads: what they did is reported on the loop."""
@@ -221,6 +255,7 @@ class BrokerNode:
             store_host=b"",
             register_topics=self._register_topics,
             save_config=self._save_config,
+            steady_ms=self._steady_ms,
         )
         context.topics.add_boot_topics(now_ms)
         context.groups.load(now_ms)
@@ -245,58 +280,61 @@ class BrokerNode:
             self._address = self.context.address = join(config.broker_ip1, port)
             self.context.store_host = pack_ip(config.broker_ip1, port)
             if config.vip_port_enable and config.listen_port > VIP_DISTANCE:
-                await self._server.start(host, config.listen_port - VIP_DISTANCE)
-        except (OSError, TlsError) as error:
+                vip = table.without(_NOT_VIP)
+                await self._server.start(host, config.listen_port - VIP_DISTANCE, vip)
+        except BaseException as error:
             await self._server.stop()
-            raise StartError(_why_not(host, config.listen_port, error)) from None
+            if isinstance(error, OSError | TlsError):
+                raise StartError(_why_not(host, config.listen_port, error)) from None
+            raise
         self._registration = Registration(config, self._topics, self._address)
         self._topics.on_change = self._announce
+
+    def _steady_ms(self) -> int:
+        return round(self._loop.time() * 1_000)
 
     def _wake_holds(self) -> None:
         self._loop.call_soon(self.context.holds.sweep)
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
-        now_ms = self._now_ms()
         context, config = self.context, self._config
-        for work in (self._store.tick, context.holds.tick):
-            _guarded(work, now_ms)
-        _guarded(self._deliver_delayed, now_ms)
-        self._register_due()
-        self._every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, now_ms, self._housekeep)
-        self._every("statistics", SAMPLE_INTERVAL_MS, now_ms, self._sample)
-        interval_ms = config.flush_consumer_offset_interval_ms
-        self._every("offsets", interval_ms, now_ms, self._save_offsets)
-        interval_ms = config.flush_delay_offset_interval_ms
-        self._every("delay", interval_ms, now_ms, lambda _: context.delay.begin_save())
-        self._save_delay()
+        _guarded(lambda: self._store.tick(self._now_ms()), "the store's tick")
+        _guarded(lambda: context.holds.tick(self._steady_ms()), "the long polls' tick")
+        _guarded(self._deliver_delayed, "the delivery of delayed messages")
+        _guarded(self._register_due, "the registration")
+        self._every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)
+        self._every("statistics", SAMPLE_INTERVAL_MS, self._sample)
+        self._every("offsets", config.flush_consumer_offset_interval_ms, self._save_offsets)
+        self._every("delay", config.flush_delay_offset_interval_ms, context.delay.begin_save)
+        _guarded(self._save_delay, "the saving of the delay levels")
 
-    def _every(
-        self, name: str, interval_ms: int, now_ms: int, work: Callable[[int], object]
-    ) -> None:
+    def _every(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:
         """Run `work` once an interval; the first time one interval after the start."""
-        due_ms = self._due_ms.setdefault(name, now_ms + interval_ms)
-        # A clock set back must not stop housekeeping until it has caught up.
-        if now_ms >= due_ms or due_ms - now_ms > interval_ms:
-            self._due_ms[name] = now_ms + interval_ms
-            _guarded(work, now_ms)
+        now_ms = self._steady_ms()
+        # An interval that was shortened meanwhile holds at once.
+        due_ms = min(self._due_ms.setdefault(name, now_ms + interval_ms), now_ms + interval_ms)
+        if now_ms >= due_ms:
+            due_ms = now_ms + interval_ms
+            _guarded(work, name)
+        self._due_ms[name] = due_ms
 
-    def _housekeep(self, now_ms: int) -> None:
-        clients.housekeeping(self.context, now_ms)
+    def _housekeep(self) -> None:
+        clients.housekeeping(self.context)
 
-    def _sample(self, now_ms: int) -> None:
+    def _sample(self) -> None:
         self.context.statistics.puts(self._store.statistics.put_count_by_topic)
-        self.context.statistics.sample(now_ms)
+        self.context.statistics.sample(self._now_ms())
 
-    def _deliver_delayed(self, now_ms: int) -> None:
-        if self.context.delay.step(now_ms) and not self.context.shutting_down:
+    def _deliver_delayed(self) -> None:
+        if self.context.delay.step(self._now_ms()) and not self.context.shutting_down:
             self._loop.call_later(DELAY_PAUSE_MS / 1000, self._deliver_more)
 
     def _deliver_more(self) -> None:
         if not self.context.shutting_down:
-            _guarded(self._deliver_delayed, self._now_ms())
+            _guarded(self._deliver_delayed, "the delivery of delayed messages")
 
-    def _save_offsets(self, _now_ms: int) -> None:
+    def _save_offsets(self) -> None:
         if OFFSETS_FILE not in self._saving:
             changes = self.context.offsets.take_changes()
             if changes is not None:
@@ -334,7 +372,7 @@ class BrokerNode:
         self._files.sync_folder(os.path.dirname(path) or ".")
 
     def _register_topics(self, names: Sequence[str]) -> Later[None]:
-        told = self._registration.changed(names, self._now_ms())
+        told = self._registration.changed(names, self._steady_ms())
         if self._register_soon is None:
             # Soon, not now: a handler's changes of one moment go in one registration.
             self._register_soon = self._loop.call_soon(self._register_due)
@@ -348,7 +386,7 @@ class BrokerNode:
         if self.context.shutting_down:
             return
         for server in self._registration.servers:
-            work = server.take(self._now_ms())
+            work = server.take(self._steady_ms())
             if work is not None:
                 task = self._loop.create_task(self._register(server, work))
                 self._tasks.add(task)
@@ -365,7 +403,7 @@ class BrokerNode:
         except (RemotingError, OSError) as error:
             reason = str(error)
         finally:
-            server.answered(work, ok, self._now_ms())
+            server.answered(work, ok, self._steady_ms())
         if not ok:
             _log.warning("not registered at name server %s: %s", server.address, reason)
         self._register_due()
@@ -386,12 +424,12 @@ class BrokerNode:
         await asyncio.gather(*(leave(server.address) for server in self._registration.servers))
 
 
-def _guarded(work: Callable[[int], object], now_ms: int) -> None:
+def _guarded(work: Callable[[], object], name: str) -> None:
     """One timer's failure must not stop the others: the store has to be flushed."""
     try:
-        work(now_ms)
+        work()
     except Exception:
-        _log.exception("%s failed", getattr(work, "__qualname__", work))
+        _log.exception("%s failed", name)
 
 
 def _why_not(host: str, port: int, error: Exception) -> str:

@@ -6,6 +6,7 @@ build an answer: the pull handler's `attempt` does. Called by handlers/pull.py (
 """
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
@@ -13,6 +14,9 @@ from turbopump.engine.types import QueueOffset
 
 MAX_HOLDS = 200_000
 """All waiting pulls; one more is answered at once. About 100 MB at the worst."""
+SWEEP_MAX = 1_000
+"""Attempts of one sweep, some 20 ms; the rest follow when other requests have had their turn. Pulls
+whose filters refuse everything are attempted at every arrival, and a peer may hold thousands."""
 _SLACK = 1_024  # deadlines of answered pulls that may stay in the heap before it is rebuilt
 
 _ANY_OFFSET = QueueOffset(2**63 - 1)  # above every queue offset
@@ -22,7 +26,7 @@ _Key = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """One waiting pull.
+    """One waiting pull; `deadline_ms` is of the clock that `PullHolds.tick` is given.
 
     `attempt(hold, final)` reads again and answers, or returns False to go on waiting (it may then
     have moved `queue_offset` on over messages that its filter refused); with `final` it must
@@ -44,14 +48,22 @@ class PullHolds:
     `wake` asks the shell for a `sweep` soon; it is called once for any number of arrivals.
     """
 
-    def __init__(self, wake: Callable[[], None] = lambda: None, max_holds: int = MAX_HOLDS) -> None:
+    def __init__(
+        self,
+        wake: Callable[[], None] = lambda: None,
+        max_holds: int = MAX_HOLDS,
+        sweep_max: int = SWEEP_MAX,
+    ) -> None:
         self._wake = wake
+        self._woken = False
         self._max_holds = max_holds
+        self._sweep_max = sweep_max
         self._by_queue: dict[_Key, dict[Hold, None]] = {}
         self._by_owner: dict[Hashable, set[Hold]] = {}
         self._deadlines: list[tuple[int, int, Hold]] = []
         self._sequence = 0
         self._arrived: dict[_Key, QueueOffset] = {}
+        self._behind: deque[tuple[Hold, QueueOffset]] = deque()
         self.count = 0
 
     def add(self, hold: Hold) -> bool:
@@ -72,24 +84,32 @@ class PullHolds:
     def arrived(self, topic: str, queue_id: int, max_queue_offset: QueueOffset) -> None:
         """A queue has grown. Nothing is answered here: this runs inside an append."""
         key = (topic, queue_id)
-        if key not in self._by_queue:
-            return
-        if not self._arrived:
-            self._wake()
-        self._arrived[key] = max_queue_offset
+        if key in self._by_queue:
+            self._arrived[key] = max_queue_offset
+            self._ask_for_sweep()
 
     def touch(self, topic: str, queue_id: int) -> None:
         """Attempt the queue's pulls soon, whatever they wait for (an offset was reset)."""
         self.arrived(topic, queue_id, _ANY_OFFSET)
 
     def sweep(self) -> None:
-        """Attempt every pull whose queue has grown beyond it."""
-        arrived, self._arrived = self._arrived, {}
-        for key, max_queue_offset in arrived.items():
-            for hold in list(self._by_queue.get(key, ())):
-                behind = hold.waiting and hold.queue_offset < max_queue_offset
-                if behind and hold.attempt(hold, False):
-                    self._remove(hold)
+        """Attempt the pulls whose queue has grown beyond them; `wake` is called if some are left.
+
+        What arrives meanwhile waits until all of them had their turn.
+        """
+        self._woken = False
+        if not self._behind:
+            arrived, self._arrived = self._arrived, {}
+            for key, max_queue_offset in arrived.items():
+                holds = self._by_queue.get(key, ())
+                self._behind.extend((hold, max_queue_offset) for hold in holds)
+        for _ in range(min(self._sweep_max, len(self._behind))):
+            hold, max_queue_offset = self._behind.popleft()
+            grown = hold.waiting and hold.queue_offset < max_queue_offset
+            if grown and hold.attempt(hold, False):
+                self._remove(hold)
+        if self._behind or self._arrived:
+            self._ask_for_sweep()
 
     def tick(self, now_ms: int) -> None:
         """Answer the pulls whose time is over."""
@@ -108,6 +128,11 @@ class PullHolds:
         for holds in list(self._by_owner.values()):
             for hold in list(holds):
                 self._finish(hold)
+
+    def _ask_for_sweep(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._wake()
 
     def _finish(self, hold: Hold) -> None:
         answered = hold.attempt(hold, True)

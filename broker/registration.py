@@ -47,7 +47,8 @@ class NameServerState:
     """The registration at one name server: periodic, at changes, again after failures.
 
     A name server refuses a single topic of a broker it does not know: changes are sent alone only
-    after a full registration has succeeded. Times are epoch ms.
+    after a full registration has succeeded. Times are of a clock that nobody sets: one set back an
+    hour must not keep the broker unregistered for that long.
     """
 
     address: str

@@ -53,8 +53,9 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, _all_request_modes)
 
 
-def housekeeping(broker: BrokerContext, now_ms: int) -> None:
+def housekeeping(broker: BrokerContext) -> None:
     """Close connections without heartbeats, forget what ran out; every HOUSEKEEPING_INTERVAL_MS."""
+    now_ms = broker.steady_ms()
     limit_ms = broker.config.channel_expired_timeout_ms
     expired = broker.consumers.expired(now_ms, limit_ms)
     expired += broker.producers.expired(now_ms, limit_ms)
@@ -88,7 +89,9 @@ def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int)
             subscriptions_wanted |= _take_consumer(broker, heartbeat, data, peer, now_ms)
         for producer in heartbeat.producer_data_set:
             if 0 < len(producer.group_name) <= MAX_NAME:
-                broker.producers.register(peer, heartbeat.client_id, producer.group_name, now_ms)
+                broker.producers.register(
+                    peer, heartbeat.client_id, producer.group_name, broker.steady_ms()
+                )
     except (TooManyGroups, TooManyProducerGroups) as error:
         return response(request, ResponseCode.SYSTEM_ERROR, str(error))
     finally:
@@ -123,7 +126,7 @@ def _take_consumer(
         peer,
         heartbeat.client_id,
         data,
-        now_ms,
+        broker.steady_ms(),
         notifies=config.notify_consumer_ids_changed_enable,
         with_subscriptions=not heartbeat.without_sub,
         fingerprint=heartbeat.heartbeat_fingerprint,
@@ -225,13 +228,14 @@ def _connection(peer: Peer, member: Member | Producer) -> dict[str, Any]:
     }
 
 
-def _all_producers(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+def _all_producers(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
+    ahead_ms = now_ms - broker.steady_ms()
     table = {
         group: [
             {
                 "clientId": member.client_id,
                 "language": member.language,
-                "lastUpdateTimestamp": member.last_update_ms,
+                "lastUpdateTimestamp": member.last_update_ms + ahead_ms,
                 "remoteIP": f"/{peer.address}",
                 "version": member.version,
             }

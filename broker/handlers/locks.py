@@ -21,9 +21,9 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.UNLOCK_BATCH_MQ, partial(_unlock, broker))
 
 
-def _lock(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
+def _lock(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
     group, client_id, queues = _read_body(request)
-    granted = broker.locks.lock(group, client_id, queues, now_ms)
+    granted = broker.locks.lock(group, client_id, queues, broker.steady_ms())
     body = bodies.dump({"lockOKMQSet": [queue.to_json() for queue in granted]})
     return response(request, ResponseCode.SUCCESS, body=body)
 

@@ -115,7 +115,7 @@ class _Pull:
             topic=header.topic,
             queue_id=header.queue_id,
             queue_offset=QueueOffset(header.queue_offset),
-            deadline_ms=now_ms + wait_ms,
+            deadline_ms=self._broker.steady_ms() + wait_ms,
             owner=self._peer,
             attempt=self._attempt,
         )
@@ -307,7 +307,7 @@ class _Pull:
                 "parse the consumer's subscription failed",
             ) from None
         self._broker.consumers.compensate(
-            header.consumer_group, header.topic, subscription, self._now_ms
+            header.consumer_group, header.topic, subscription, self._broker.steady_ms()
         )
         return subscription
 

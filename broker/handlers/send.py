@@ -233,7 +233,7 @@ class SendHandler:
         if request.version >= _MAX_RECONSUME_SINCE and header.max_reconsume_times is not None:
             limit = header.max_reconsume_times
         # A group that holds queue locks consumes in order: another delivery would break the order.
-        ordered = broker.locks.is_group_locked(name, now_ms)
+        ordered = broker.locks.is_group_locked(name, broker.steady_ms())
         if draft.reconsume_times <= limit and not ordered:
             return topic
         draft.topic, draft.queue_id = DLQ_PREFIX + name, 0

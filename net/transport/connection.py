@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from turbopump.engine.later import Later
 from turbopump.engine.types import Buffer
-from turbopump.net.transport.dispatcher import Answer, one_line
+from turbopump.net.transport.dispatcher import Answer, Dispatcher, one_line
 from turbopump.net.transport.hub import Hub
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.transport.receiving import Receiver
@@ -57,6 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         "_answered",
         "_blocked",
         "_closing",
+        "_dispatcher",
         "_flushing",
         "_hub",
         "_in_flight",
@@ -77,9 +78,12 @@ class Connection(asyncio.BufferedProtocol):
 
     peer: Peer
 
-    def __init__(self, hub: Hub, tls: TlsSession | None = None) -> None:
+    def __init__(
+        self, hub: Hub, tls: TlsSession | None = None, dispatcher: Dispatcher | None = None
+    ) -> None:
         self._hub = hub
         self._tls = tls
+        self._dispatcher = dispatcher
         self._receiver = Receiver(hub.area, hub.options.max_frame)
         self._transport: asyncio.Transport | None = None
         self._started = tls is not None
@@ -297,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
         peer.version, peer.language = request.version, request.language
         answer: Answer = self._hub.refusal(self, request)
         if answer is None:
-            answer = self._hub.dispatch(request, peer)
+            answer = self._hub.dispatch(request, peer, self._dispatcher)
         if request.is_oneway or answer is None:
             return
         if isinstance(answer, Later):

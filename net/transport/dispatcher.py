@@ -5,7 +5,7 @@ business. Called by every connection, on the loop thread.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from turbopump.engine.later import Later
@@ -45,6 +45,15 @@ class Dispatcher:
     def codes(self) -> frozenset[int]:
         """The codes that have a handler of their own."""
         return frozenset(self._handlers)
+
+    def without(self, codes: Iterable[int]) -> "Dispatcher":
+        """The same handlers but for those of `codes`, as they are now: for another port."""
+        fewer = Dispatcher()
+        fewer._handlers = dict(self._handlers)
+        for code in codes:
+            fewer._handlers.pop(code, None)
+        fewer._default = self._default
+        return fewer
 
     def dispatch(self, request: Command, peer: Peer, now_ms: int) -> Answer:
         """The answer to a request; never raises.

@@ -68,9 +68,9 @@ class Hub:
         self._sweeper: asyncio.TimerHandle | None = None
         self._watchers: dict[asyncio.Future[None], Callable[[], bool]] = {}
 
-    def dispatch(self, request: Command, peer: Peer) -> Answer:
-        """The answer of the dispatcher."""
-        return self._dispatcher.dispatch(request, peer, self._now_ms())
+    def dispatch(self, request: Command, peer: Peer, dispatcher: Dispatcher | None) -> Answer:
+        """The answer of the dispatcher, or of the one that the connection's port has of its own."""
+        return (dispatcher or self._dispatcher).dispatch(request, peer, self._now_ms())
 
     def admit(self, connection: Swept) -> bool:
         """A connection begins; False to close it at once."""

@@ -52,17 +52,22 @@ class Server:
         """Every connected client."""
         return {one.peer for one in self._hub.connections} if self._hub else set()
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, dispatcher: Dispatcher | None = None) -> int:
         """Listen on a port more (0: a free one); returns the port.
 
-        Raises OSError if it is in use, TlsError if the certificate files cannot be used.
+        `dispatcher` is for a port that does not serve what the others do. Raises OSError if it is
+        in use, TlsError if the certificate files cannot be used.
         """
         loop = asyncio.get_running_loop()
         hub = self._hub
         if hub is None:
             hub = _ServerHub(self._dispatcher, self._options, self._now_ms, loop)
         listener = await loop.create_server(
-            lambda: Connection(hub), host, port, backlog=self._options.backlog, reuse_address=True
+            lambda: Connection(hub, dispatcher=dispatcher),
+            host,
+            port,
+            backlog=self._options.backlog,
+            reuse_address=True,
         )
         if self._hub is None:
             self._hub = hub

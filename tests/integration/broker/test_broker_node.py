@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ import uvloop
 
 from turbopump.broker.config import load_config
 from turbopump.broker.node import BrokerNode, StartError
+from turbopump.broker.pull_holds import PullHolds
+from turbopump.engine.files import FileLock, RealFiles
 from turbopump.engine.types import StoreError
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode
@@ -23,6 +26,8 @@ from turbopump.net.wire.message import decode_messages
 from turbopump.net.wire.route import TopicRouteData
 
 pytestmark = pytest.mark.integration
+
+TIMEOUT_S = 30
 
 
 def test_send_and_pull(serve: Callable[..., Any]) -> None:
@@ -177,6 +182,54 @@ def test_port_in_use_is_one_sentence_and_nothing_stays(tmp_path: Path) -> None:
     uvloop.run(run())
 
 
+class SlowFiles(RealFiles):
+    """A store whose lock is taken only when a test says so."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_go_on = threading.Event(), threading.Event()
+
+    def lock(self, path: str, content: bytes) -> FileLock:
+        self.asked.set()
+        assert self.may_go_on.wait(TIMEOUT_S)
+        return super().lock(path, content)
+
+
+def test_start_that_is_cancelled_leaves_nothing_locked(tmp_path: Path) -> None:
+    async def run() -> None:
+        files = SlowFiles()
+        node = BrokerNode(load_config(properties_of(tmp_path, 0))[0], files=files)
+        starting = asyncio.create_task(node.start())
+        assert await asyncio.to_thread(files.asked.wait, TIMEOUT_S)
+        starting.cancel()
+        await asyncio.sleep(0)
+        assert not starting.done(), "the thread that opens the store still runs"
+        files.may_go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert not (tmp_path / "abort").exists()
+        again = BrokerNode(load_config(properties_of(tmp_path, 0))[0])
+        await again.start()
+        await again.stop()
+
+    uvloop.run(run())
+
+
+def test_stop_writes_everything_down_whatever_fails_before(
+    serve: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_self: object) -> None:
+        raise RuntimeError("not today")
+
+    async def run() -> None:
+        with pytest.raises(RuntimeError, match="not today"):
+            async with serve() as (_, caller):
+                assert (await caller.send(b"x")).code == 0
+                monkeypatch.setattr(PullHolds, "release_all", broken)
+        assert not (tmp_path / "store" / "abort").exists()
+
+    uvloop.run(run())
+
+
 def test_store_of_a_running_broker_is_left_alone(serve: Callable[..., Any], tmp_path: Path) -> None:
     async def run() -> None:
         async with serve() as (_, caller):
@@ -189,7 +242,7 @@ def test_store_of_a_running_broker_is_left_alone(serve: Callable[..., Any], tmp_
     uvloop.run(run())
 
 
-def test_vip_port_serves_too(tmp_path: Path, connect: Any) -> None:
+def test_vip_port_serves_all_but_pulls(tmp_path: Path, connect: Any) -> None:
     async def run() -> None:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
@@ -197,6 +250,12 @@ def test_vip_port_serves_too(tmp_path: Path, connect: Any) -> None:
         await node.start()
         caller = connect(f"127.0.0.1:{port - 2}")
         assert (await caller.send(b"x")).code == 0
+        for code in (11, 361):
+            answer = await caller.ask(code, topic="T")
+            assert (answer.code, answer.remark) == (3, f" request type {code} not supported")
+        await caller.close()
+        caller = connect(node.address)
+        assert [one.body for one in await caller.read()] == [b"x"]
         await caller.close()
         await node.stop()
 
@@ -258,6 +317,34 @@ def test_route_is_there_when_start_returns_and_gone_after_stop(
                 assert answer.code == 0
             assert (await asker.ask(105, topic="New")).code == 17
             await asker.close()
+
+    uvloop.run(run())
+
+
+def test_registration_goes_on_when_the_clock_is_set_back(
+    tmp_path: Path, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turbopump.broker.registration.MIN_PERIOD_MS", 20)
+    set_back_ms = 0
+
+    async def run() -> None:
+        nonlocal set_back_ms
+        async with name_server(tmp_path) as names:
+            text = properties_of(tmp_path, 0) + "registerNameServerPeriod=20\n"
+            config, _ = load_config(f"{text}namesrvAddr={names.address}\n")
+            node = BrokerNode(
+                config, now_ms=lambda: time.time_ns() // 1_000_000 - set_back_ms
+            )
+            await node.start()
+            set_back_ms = 3_600_000
+            caller = connect(names.address)
+            name = {"brokerName": "broker-a", "brokerId": "0", "clusterName": "DefaultCluster"}
+            await caller.ask(104, brokerAddr=node.address, **name)
+            async with asyncio.timeout(TIMEOUT_S):
+                while not names.knows("broker-a", node.address):
+                    await asyncio.sleep(0.01)
+            await caller.close()
+            await node.stop()
 
     uvloop.run(run())
 

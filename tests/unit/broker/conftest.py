@@ -105,6 +105,7 @@ class World:
         self.config, warnings = load_config(text)
         assert not warnings
         self.now_ms = START_MS
+        self._set_ms = 0
         self.disk = SteeredDisk()
         self.files = ConfigFiles(RealFiles(), f"{folder}/config")
         self._ports = itertools.count(50_000)
@@ -144,6 +145,7 @@ class World:
             store_host=pack("127.0.0.1:10911"),
             register_topics=lambda names: Later(),
             save_config=lambda: None,
+            steady_ms=lambda: self.steady_ms,
         )
         topics.add_boot_topics(self.now_ms)
         self.broker.groups.load(self.now_ms)
@@ -155,6 +157,16 @@ class World:
         for family in (send, send_back, pull, offsets):
             family.register(self.table, self.broker)
         self.client = self.peer()
+
+    @property
+    def steady_ms(self) -> int:
+        """The clock that nobody sets."""
+        return self.now_ms - self._set_ms
+
+    def set_clock(self, by_ms: int) -> None:
+        """Set the wall clock forward, or back."""
+        self.now_ms += by_ms
+        self._set_ms += by_ms
 
     def peer(self) -> Peer:
         """One more connected client."""
@@ -198,7 +210,7 @@ class World:
         while self.now_ms < end_ms:
             self.now_ms = min(self.now_ms + step_ms, end_ms)
             self.broker.store.tick(self.now_ms)
-            self.broker.holds.tick(self.now_ms)
+            self.broker.holds.tick(self.steady_ms)
             while self.broker.delay.step(self.now_ms):
                 pass
 

@@ -439,6 +439,17 @@ def test_failure_of_a_held_pull_is_answered(world: Any, monkeypatch: Any) -> Non
     assert world.broker.holds.count == 0
 
 
+@pytest.mark.parametrize("by_ms", [3_600_000, -3_600_000])
+def test_a_clock_that_is_set_does_not_change_how_long_a_pull_waits(world: Any, by_ms: int) -> None:
+    send(world, b"x")
+    later = hold(world, queue_offset=1)
+    world.set_clock(by_ms)
+    world.pass_time(1_000, step_ms=1_000)
+    assert not later.done
+    world.pass_time(19_000, step_ms=19_000)
+    assert answered(later).code == ResponseCode.PULL_NOT_FOUND
+
+
 def test_stopping_broker_holds_nothing_more(world: Any) -> None:
     send(world, b"x")
     later = hold(world, queue_offset=1)

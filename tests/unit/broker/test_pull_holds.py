@@ -7,11 +7,11 @@ from turbopump.engine.types import QueueOffset
 class Pulls:
     """Holds that note when they are attempted; `ready` ones answer."""
 
-    def __init__(self, max_holds: int = 100) -> None:
+    def __init__(self, max_holds: int = 100, sweep_max: int = 100) -> None:
         self.wakes = 0
         self.attempts: list[tuple[int, bool]] = []
         self.ready = True
-        self.holds = PullHolds(self._wake, max_holds)
+        self.holds = PullHolds(self._wake, max_holds, sweep_max)
 
     def _wake(self) -> None:
         self.wakes += 1
@@ -61,6 +61,28 @@ def test_pull_that_is_not_answered_waits_on() -> None:
         pulls.holds.sweep()
     assert pulls.attempts == [(1, False), (1, False)]
     assert pulls.holds.count == 1
+
+
+def test_many_pulls_are_attempted_in_parts() -> None:
+    pulls = Pulls(sweep_max=2)
+    pulls.ready = False
+    for number in range(5):
+        pulls.add(number)
+    pulls.holds.arrived("T", 0, QueueOffset(1))
+    pulls.holds.sweep()
+    assert [number for number, _ in pulls.attempts] == [0, 1]
+    pulls.holds.arrived("T", 0, QueueOffset(2))
+    assert pulls.wakes == 2, "one for the arrival, one for the rest"
+    for _ in range(2):
+        pulls.holds.sweep()
+    assert [number for number, _ in pulls.attempts] == [0, 1, 2, 3, 4]
+    pulls.ready = True
+    for _ in range(3):
+        pulls.holds.sweep()
+    assert pulls.holds.count == 0, "the second arrival was for all of them, too"
+    wakes = pulls.wakes
+    pulls.holds.sweep()
+    assert pulls.wakes == wakes
 
 
 def test_deadline_is_a_final_attempt() -> None:

@@ -157,15 +157,42 @@ def test_silent_connections_are_closed(admin: Any) -> None:
     admin.heartbeat(second, "c2", admin.consumer("g", "T"))
     admin.notified(second)
     admin.world.now_ms += 60_000
-    housekeeping(admin.broker, admin.now_ms)
+    housekeeping(admin.broker)
     assert not silent.context["wire"].closed
     admin.world.now_ms += 1
-    housekeeping(admin.broker, admin.now_ms)
+    housekeeping(admin.broker)
     assert silent.context["wire"].closed
     assert not second.context["wire"].closed
     assert admin.notified(second) == ["g"]
     assert admin.json(38, consumerGroup="g") == {"consumerIdList": ["c2"]}
     assert admin.broker.producers.all() == {}
+
+
+@pytest.mark.parametrize("by_ms", [3_600_000, -3_600_000])
+def test_a_clock_that_is_set_ends_no_lease_and_prolongs_none(admin: Any, by_ms: int) -> None:
+    from turbopump.broker.handlers.clients import housekeeping
+
+    peer = admin.connect()
+    admin.heartbeat(peer, "c1", admin.consumer("g", "T"), producers=("pg",))
+    queue = {"brokerName": "b", "queueId": 0, "topic": "T"}
+
+    def lock(client_id: str) -> list[Any]:
+        body = {"clientId": client_id, "consumerGroup": "g", "mqSet": [queue]}
+        found: list[Any] = admin.json(41, body)["lockOKMQSet"]
+        return found
+
+    assert lock("c1") == [queue]
+    admin.world.set_clock(by_ms)
+    housekeeping(admin.broker)
+    assert not peer.context["wire"].closed
+    assert lock("c2") == []
+    (info,) = admin.json(328)["data"]["pg"]
+    assert info["lastUpdateTimestamp"] == admin.now_ms
+    admin.world.now_ms += 60_001
+    assert lock("c2") == [queue]
+    admin.world.now_ms += 60_000
+    housekeeping(admin.broker)
+    assert peer.context["wire"].closed
 
 
 def test_housekeeping_sweeps_locks_and_compensations(admin: Any) -> None:
@@ -175,7 +202,8 @@ def test_housekeeping_sweeps_locks_and_compensations(admin: Any) -> None:
 
     admin.broker.locks.lock("g", "c", [MessageQueue("T", "b", 0)], admin.now_ms)
     admin.broker.consumers.compensate("g", "T", parse_subscription("T", "*"), admin.now_ms)
-    housekeeping(admin.broker, admin.now_ms + 600_001)
+    admin.world.now_ms += 600_001
+    housekeeping(admin.broker)
     assert len(admin.broker.locks) == 0
     assert admin.broker.consumers.find_subscription("g", "T") is None
 

@@ -25,6 +25,17 @@ def test_unknown_codes(peer) -> None:
     assert table.dispatch(new_request(9999), peer, 0).code == 0
 
 
+def test_a_table_without_some_codes(peer) -> None:
+    table = Dispatcher()
+    for code in (10, 11):
+        table.add(code, lambda request, *_: response(request, 0))
+    fewer = table.without([11, 361])
+    assert [fewer.dispatch(new_request(code), peer, 0).code for code in (10, 11)] == [0, 3]
+    assert table.codes == {10, 11}
+    table.set_default(lambda request, *_: response(request, 7))
+    assert table.without([11]).dispatch(new_request(11), peer, 0).code == 7
+
+
 def test_bad_headers_and_bodies_are_answered_1(peer) -> None:
     table = Dispatcher()
     table.add(31, lambda request, *_: read_header(GetMinOffsetRequest, request.fields))

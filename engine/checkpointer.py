@@ -190,6 +190,8 @@ class Checkpointer:
         for slot in self._dirty:
             queue = self._queues.by_slot(slot)
             queue_paths, queue_folders, offset = self._queues.dirty_paths(queue)
+            # Now, not when the round is over: a file made meanwhile is one for the next round.
+            queue.names_synced = True
             paths += queue_paths
             folders.update(dict.fromkeys(queue_folders))
             reached.append((queue, offset))
@@ -200,6 +202,7 @@ class Checkpointer:
             batch = self._batches.find(*name)
             if batch is not None:
                 batch_paths, batch_folders, end = self._batches.dirty_paths(batch)
+                batch.names_synced = True
                 paths += batch_paths
                 folders.update(dict.fromkeys(batch_folders))
                 batches_reached.append((batch, end))
@@ -231,10 +234,8 @@ class Checkpointer:
         """The round is durable: remember how far, for the checkpoint that follows."""
         for queue, offset in plan.reached:
             queue.flushed_offset = offset
-            queue.names_synced = True
         for batch, end in plan.batches_reached:
             batch.flushed_end = end
-            batch.names_synced = True
         self._waiting = plan.marks
         old = self.checkpoint
         self.checkpoint = replace(

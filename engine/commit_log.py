@@ -184,17 +184,15 @@ class CommitLog:
         """Remove files that begin at or behind `end`, durably: among them one made ahead and not
         used. The only file stays, for its name says where the log goes on. Raises OSError."""
         segments = self.segments
-        changed = False
         while segments.count > 1 and segments.last >= end:
             self.files.remove(segments.forget_last())
-            changed = True
+            # One after the other: a power cut must not leave a hole in the log.
+            self.files.sync_folder(segments.folder)
         if segments.count and segments.last >= end:
             # It may be one that was just being made: see `_create`.
             mapped = segments.mapped(segments.last)
             mapped.reserve(0, self.file_size)
             self.files.sync(mapped.path)
-            changed = True
-        if changed:
             self.files.sync_folder(segments.folder)
 
     def truncate(self, end: LogOffset) -> int:

@@ -17,7 +17,12 @@ from turbopump.broker.known_keys import (
 from turbopump.engine.config import PROPERTY_FIELDS, StoreConfig
 from turbopump.engine.types import FlushMode, StoreError
 from turbopump.net.transport.options import TlsSettings
-from turbopump.net.wire.java_properties import PropertiesError, Property, parse_properties
+from turbopump.net.wire.java_properties import (
+    PropertiesError,
+    Property,
+    parse_properties,
+    printable,
+)
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
 MAX_QUEUES_OF_TOPIC = 65_536  # per topic: bounds the offset tables and what a route carries
@@ -140,7 +145,7 @@ class BrokerConfig:
             else:
                 if item.key in NO_EFFECT_KEYS or item.key in WEAKER_PROMISE_KEYS:
                     others[item.key] = item.value
-                warnings.extend(_remark_on(item))
+                warnings.extend(map(printable, _remark_on(item)))
         for attribute, value in parsed:
             setattr(self, attribute, value)
         self.store, self.tls_properties = store, tls

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from turbopump.net.transport.options import TlsSettings
-from turbopump.net.wire.java_properties import PropertiesError, Property
+from turbopump.net.wire.java_properties import PropertiesError, Property, printable
 
 MAX_KEY_SHOWN = 100  # characters of a foreign key or value repeated in a message
 
@@ -108,7 +108,8 @@ class NamesrvConfig:
             elif item.key in NO_EFFECT:
                 others[item.key] = item.value
             else:
-                warnings.append(f"unknown key {item.key[:MAX_KEY_SHOWN]} ignored{_place(item)}")
+                key = printable(item.key[:MAX_KEY_SHOWN])
+                warnings.append(f"unknown key {key} ignored{_place(item)}")
         for attribute, value in parsed:
             setattr(self, attribute, value)
         self.others.update(others)

@@ -16,6 +16,9 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 class PropertiesError(ValueError):
     """A properties text that cannot be used, in one sentence for the person who wrote it."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
 
 @dataclass(slots=True)
 class Property:
@@ -24,6 +27,13 @@ class Property:
     key: str
     value: str
     line: int = 0
+
+
+def printable(text: str) -> str:
+    """A text from outside as one line for logs and terminals: what is no character is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def parse_properties(text: str) -> list[Property]:
@@ -101,4 +111,6 @@ def _unescape(text: str, line: int) -> str:
         else:
             parts.append(_ESCAPES.get(escape, escape))
             at += 2
-    return "".join(parts)
+    unescaped = "".join(parts)
+    # Escapes are UTF-16 units: two may be one character, half of one is none (as Java writes it).
+    return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -15,7 +15,7 @@ from turbopump.net.wire.hosts import PACKED_V4_SIZE, PACKED_V6_SIZE
 def encode_message_id(store_host: bytes, log_offset: LogOffset) -> str:
     """Upper-case hex of packed host and log offset (RocketMQ: MessageDecoder.createMessageId)."""
     assert len(store_host) in (PACKED_V4_SIZE, PACKED_V6_SIZE), "not a packed host"
-    return (store_host + log_offset.to_bytes(8, "big")).hex().upper()
+    return (store_host + log_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
 
 def decode_message_id(text: str) -> tuple[bytes, LogOffset]:

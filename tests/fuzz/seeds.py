@@ -104,7 +104,7 @@ def words_of(target: str) -> list[str]:
     words: set[str] = set()
     if target == "config":
         words = {*BrokerConfig().values(), *NamesrvConfig().values(), *TLS_KEYS}
-        words |= {"true", "false", "SYNC_FLUSH", "ASYNC_FLUSH", "1s 5s 10m"}
+        words |= {"true", "false", "SYNC_FLUSH", "ASYNC_FLUSH", "1s 5s 10m", "\\\\ud83d"}
     elif target in ("bodies", "register", "json_dialect", "json_strict", "command"):
         for seed in _json():
             words.update(str(name) for name in re.findall(rb'"(\w+)":', seed)[:50])
@@ -257,6 +257,7 @@ def _configs() -> Iterator[bytes]:
     for path in sorted((GOLDEN / "stores").glob("*.conf")):
         yield b"\0" + path.read_bytes()
     yield b"\1listenPort=9876\nkvConfigPath : a\\u0041\\\n b\n# no\ntls.server.mode=permissive\n"
+    yield b"\0brokerIP1=\\ud83d\\ude00\\ud800\n"
     yield b"\0messageDelayLevel = 1s 2m\nflushDiskType=SYNC_FLUSH\nnamesrvAddr=a:1;b:2\n"
 
 

@@ -134,9 +134,19 @@ def json_dialect(data: bytes) -> None:
         return
     text = fastjson.dumps(value)
     text.encode()
-    # What was too large to be put in the place of a reference may be small enough now.
-    for again in (text, fastjson.dumps(value, pretty=True)):
-        assert fastjson.dumps(fastjson.loads(again)) == text or "$ref" in text
+    if _is_stable(value):
+        for again in (text, fastjson.dumps(value, pretty=True)):
+            assert fastjson.dumps(fastjson.loads(again)) == text
+
+
+def _is_stable(value: Any) -> bool:
+    """Whether a value is the same once written and read.
+
+    What was too large to be put in the place of a reference may be small enough then, and numbers
+    beyond a double are null.
+    """
+    text = json.dumps(value)
+    return not any(word in text for word in ("Infinity", "NaN", "$ref"))
 
 
 def json_strict(data: bytes) -> None:
@@ -170,7 +180,7 @@ def bodies(data: bytes) -> None:
         return
     text = dump(value.to_json())
     again = dump(read(text).to_json())
-    assert again == text or b"$ref" in text
+    assert again == text or not _is_stable(value.to_json())
 
 
 def register(data: bytes) -> None:
@@ -184,7 +194,8 @@ def register(data: bytes) -> None:
         return
     found.encode(compressed=True)
     text = found.encode()
-    assert RegisterBrokerBody.decode(text).encode() == text or b"$ref" in text
+    again = RegisterBrokerBody.decode(text).encode()
+    assert again == text or not _is_stable(found.topics.to_json())
 
 
 def messages(data: bytes) -> None:
@@ -234,10 +245,11 @@ def config(data: bytes) -> None:
     text = str(data[1:], "utf-8", "replace")
     node: Any = NamesrvConfig() if mode & 1 else broker_config.BrokerConfig()
     try:
-        node.update(java_properties.parse_properties(text))
+        warnings = node.update(java_properties.parse_properties(text))
     except java_properties.PropertiesError as error:
-        assert "\n" not in str(error), "more than one line"
+        assert str(error).isprintable(), "not one line of text"
         return
+    assert all(map(str.isprintable, warnings))
     shown = java_properties.format_properties(node.values())
     shown.encode()
     other = type(node)()
@@ -285,8 +297,7 @@ def config_files(data: bytes) -> None:
         return
     files.save("a", value)
     files.save("a", files.load("a"))
-    text = fastjson.dumps(value)
-    assert fastjson.dumps(files.load("a")) == text or "$ref" in text
+    assert fastjson.dumps(files.load("a")) == fastjson.dumps(value) or not _is_stable(value)
 
 
 def _disk() -> SimDisk:

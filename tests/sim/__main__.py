@@ -7,9 +7,9 @@ import sys
 import time
 import traceback
 
-from tests.sim.store_suite import run_seed
+from tests.sim import config_suite, store_suite
 
-SUITES = {"store": run_seed}
+SUITES = {"store": store_suite.run_seed, "config": config_suite.run_seed}
 CHUNK = 200
 
 

@@ -1,0 +1,123 @@
+"""One seed of the config suite (R45): files of `config/` replaced, torn, damaged, read again.
+
+A file's value is a number that grows with each save. Whatever happened, a load gives the last value
+whose save returned or a newer one that was on its way; after damage of the file itself, at least
+the value that its backup had. Nothing ever ends in a file that cannot be read.
+"""
+
+import json
+import random
+from dataclasses import dataclass, field
+
+from tests.sim.disk import PowerCut, SimDisk
+from turbopump.engine.config_files import ConfigFiles
+
+FOLDER = "/home/store/config"
+NAMES = ("topics.json", "consumerOffset.json")
+LIVES = 6
+STEPS_MAX = 8
+PADDINGS = (0, 10, 5000, 20_000)
+
+
+@dataclass(slots=True)
+class Model:
+    """`acked` saves returned; `last` is what a load gives at least, `tried` at most."""
+
+    acked: int = 0
+    ends: int = 0
+    last: dict[str, int] = field(default_factory=dict)
+    tried: dict[str, int] = field(default_factory=dict)
+
+
+class Run:
+    """One seed."""
+
+    def __init__(self, seed: int) -> None:
+        rng = self.rng = random.Random(seed)
+        self.disk = SimDisk(rng, lambda: 0)
+        self.disk.torn_pages = rng.random() < 0.5
+        self.disk.ordered = rng.random() < 0.3
+        self.model = Model()
+
+    def play(self) -> Model:
+        """All lives; AssertionError or StoreError is a finding."""
+        for _ in range(LIVES):
+            self.disk.kill = self.rng.random() < 0.3
+            try:
+                self._life()
+            except PowerCut:
+                self.model.ends += 1
+            self.disk.restart()
+            if self.rng.random() < 0.3:
+                self._damage()
+        self._check(ConfigFiles(self.disk, FOLDER))
+        return self.model
+
+    def _life(self) -> None:
+        rng = self.rng
+        if rng.random() < 0.2:
+            self.disk.cut_after = rng.randrange(4)
+        files = ConfigFiles(self.disk, FOLDER)
+        self._check(files)
+        if rng.random() < 0.8:
+            self.disk.cut_after = rng.randrange(60)
+        for _ in range(rng.randrange(STEPS_MAX)):
+            self.disk.full = rng.random() < 0.1
+            self.disk.fail_syncs = int(rng.random() < 0.05)
+            self._save(files, NAMES[rng.randrange(len(NAMES))])
+            self.disk.full, self.disk.fail_syncs = False, 0
+            if rng.random() < 0.3:
+                self.disk.writeback()
+            self._check(files)
+        if rng.random() < 0.8:
+            self.disk.end()
+            raise PowerCut
+
+    def _save(self, files: ConfigFiles, name: str) -> None:
+        model = self.model
+        number = model.tried[name] = model.tried.get(name, 0) + 1
+        value = {"number": number, "padding": "x" * PADDINGS[self.rng.randrange(len(PADDINGS))]}
+        try:
+            files.save(name, value)
+        except OSError:
+            return
+        model.acked += 1
+        model.last[name] = number
+
+    def _check(self, files: ConfigFiles) -> None:
+        model = self.model
+        for name in NAMES:
+            value = files.load(name)
+            number = 0 if value is None else value["number"]
+            last, tried = model.last.get(name, 0), model.tried.get(name, 0)
+            assert last <= number <= tried, f"{name}: {number}, not {last} to {tried}"
+
+    def _damage(self) -> None:
+        """One file is not what it was: emptied, zeroed, cut, overwritten or lost."""
+        disk, rng = self.disk, self.rng
+        name = NAMES[rng.randrange(len(NAMES))]
+        path = f"{FOLDER}/{name}"
+        if not disk.exists(path) or not disk.exists(path + ".bak"):
+            return
+        disk.settle()
+        backup = json.loads(disk.content(path + ".bak"))["number"]
+        content = disk.content(path)
+        kind = rng.randrange(5)
+        if kind == 0:
+            disk.resize(path, 0)
+        elif kind == 1:
+            content[:] = bytes(len(content))
+        elif kind == 2:
+            disk.resize(path, rng.randrange(len(content) + 1))
+        elif kind == 3:
+            at = rng.randrange(len(content) + 1)
+            content[at:] = bytes(len(content) - at)
+        else:
+            disk.remove(path)
+        disk.settle()
+        self.model.last[name] = backup
+
+
+def run_seed(seed: int) -> Model:
+    """Play one seed."""
+    return Run(seed).play()

@@ -19,12 +19,21 @@ on disk, so one connection must not be able to make them without end."""
 MAX_SUBSCRIPTIONS: Final = 10_000
 """Topics of one group, live or compensated: an answer to 203 stays below a few megabytes."""
 
-MAX_COMPENSATED_GROUPS: Final = 100_000
-"""Groups known from pulls only; as many as GroupTable may create by itself."""
+MAX_COMPENSATED: Final = 100_000
+"""Subscriptions known from pulls only, of all groups; with MAX_COMPENSATED_SIZE some 200 MB."""
+
+MAX_COMPENSATED_SIZE: Final = 1_024
+"""Characters of the expression of one; they are only informative."""
+
+MAX_MEMBERS: Final = 200_000
+"""Connections of all groups together: 16,000 connections with a dozen groups each."""
+
+MAX_SUBSCRIBED: Final = 128 << 20
+"""Characters of all groups' subscriptions: a heartbeat of one connection may bring megabytes."""
 
 
 class TooManyGroups(Exception):
-    """A connection asks for more groups, or a group for more topics, than this table holds."""
+    """A heartbeat asks for more groups, members or subscriptions than this table holds."""
 
 
 @dataclass(slots=True)
@@ -42,7 +51,8 @@ class ConsumerGroup:
     """A group with at least one connection.
 
     `notifies` is the group's own switch for change notices; `fingerprint` that of its newest
-    heartbeat of the second version, None before the first one that carried subscriptions.
+    heartbeat of the second version, None before the first one that carried subscriptions; `size`
+    the characters of its subscriptions.
     """
 
     name: str
@@ -53,6 +63,7 @@ class ConsumerGroup:
     fingerprint: int | None = None
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     members: dict[Peer, Member] = field(default_factory=dict)
+    size: int = 0
 
     def find(self, client_id: str) -> Peer | None:
         """The connection of a client; the newest one if it has several."""
@@ -72,8 +83,10 @@ class ConsumerTable:
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Peer, set[str]] = {}
-        self._compensated: dict[str, dict[str, _Compensated]] = {}
+        self._compensated: dict[tuple[str, str], _Compensated] = {}
         self._changed: dict[str, None] = {}
+        self._members = 0
+        self._size = 0
 
     def register(
         self,
@@ -103,6 +116,7 @@ class ConsumerTable:
         group.consume_from_where = data.consume_from_where
         group.notifies = notifies
         changed = peer not in group.members
+        self._members += changed
         # Popped first so that the newest connection of a client comes last.
         group.members.pop(peer, None)
         group.members[peer] = Member(client_id, peer.language, peer.version, now_ms)
@@ -110,6 +124,9 @@ class ConsumerTable:
         if with_subscriptions:
             changed |= _replace_subscriptions(group, data.subscription_data_set)
             group.fingerprint = fingerprint
+            self._size -= group.size
+            group.size = sum(map(_size_of, group.subscriptions.values()))
+            self._size += group.size
         if changed:
             self._changed[group.name] = None
         return changed
@@ -143,12 +160,9 @@ class ConsumerTable:
 
     def forget_compensated(self, now_ms: int, expired_after_ms: int) -> None:
         """Drop the compensating subscriptions that no pull renewed (RocketMQ: 10 minutes)."""
-        for name, topics in list(self._compensated.items()):
-            for topic, known in list(topics.items()):
-                if now_ms - known.updated_ms > expired_after_ms:
-                    del topics[topic]
-            if not topics:
-                del self._compensated[name]
+        for pair, known in list(self._compensated.items()):
+            if now_ms - known.updated_ms > expired_after_ms:
+                del self._compensated[pair]
 
     def compensate(
         self, group_name: str, topic: str, subscription: SubscriptionData, now_ms: int
@@ -157,13 +171,11 @@ class ConsumerTable:
 
         A table at its bound takes no new ones: they are only informative.
         """
-        topics = self._compensated.get(group_name)
-        if topics is None:
-            if len(self._compensated) >= MAX_COMPENSATED_GROUPS:
-                return
-            topics = self._compensated[group_name] = {}
-        if topic in topics or len(topics) < MAX_SUBSCRIPTIONS:
-            topics[topic] = _Compensated(subscription, now_ms)
+        pair = group_name, topic
+        if len(subscription.sub_string) > MAX_COMPENSATED_SIZE:
+            self._compensated.pop(pair, None)
+        elif pair in self._compensated or len(self._compensated) < MAX_COMPENSATED:
+            self._compensated[pair] = _Compensated(subscription, now_ms)
 
     def group(self, name: str) -> ConsumerGroup | None:
         """The group, if it has a connection."""
@@ -174,7 +186,7 @@ class ConsumerTable:
         group = self._groups.get(group_name)
         if group is not None and topic in group.subscriptions:
             return group.subscriptions[topic]
-        known = self._compensated.get(group_name, {}).get(topic)
+        known = self._compensated.get((group_name, topic))
         return known.subscription if known else None
 
     def subscription_count(self, group_name: str) -> int:
@@ -207,6 +219,7 @@ class ConsumerTable:
 
     def _leave(self, group: ConsumerGroup, peer: Peer) -> None:
         del group.members[peer]
+        self._members -= 1
         groups_of_peer = self._groups_of.get(peer)
         if groups_of_peer is not None:
             groups_of_peer.discard(group.name)
@@ -216,6 +229,7 @@ class ConsumerTable:
             self._changed[group.name] = None
         else:
             del self._groups[group.name]
+            self._size -= group.size
             self._changed.pop(group.name, None)
 
     def _check_bounds(self, peer: Peer, data: ConsumerData) -> None:
@@ -224,6 +238,19 @@ class ConsumerTable:
             raise TooManyGroups(f"one connection consumes for over {MAX_GROUPS_OF_PEER} groups")
         if len(data.subscription_data_set) > MAX_SUBSCRIPTIONS:
             raise TooManyGroups(f"a group subscribes over {MAX_SUBSCRIPTIONS} topics")
+        if data.group_name not in known and self._members >= MAX_MEMBERS:
+            raise TooManyGroups(f"{MAX_MEMBERS} consumers are connected")
+        held = self._groups.get(data.group_name)
+        others = self._size - (held.size if held is not None else 0)
+        if others + sum(map(_size_of, data.subscription_data_set)) > MAX_SUBSCRIBED:
+            raise TooManyGroups(f"all subscriptions are over {MAX_SUBSCRIBED} characters")
+
+
+def _size_of(subscription: SubscriptionData) -> int:
+    tags = subscription.tags_set
+    text = len(subscription.topic) + len(subscription.sub_string) + sum(map(len, tags))
+    # What an object costs besides its characters.
+    return text + 64 * (4 + len(tags) + len(subscription.code_set))
 
 
 def _replace_subscriptions(group: ConsumerGroup, wanted: list[SubscriptionData]) -> bool:

@@ -140,7 +140,9 @@ class DelayedMessages:
         """Append the waiting message where it belongs; False to try again later."""
         record = self._store.record(log_offset)
         if record is None:
-            return True  # retention took it between the queue and the log
+            # Retention took it between the queue and the log, or the disk damaged it.
+            _log.error("delayed message at %d cannot be read: dropped", log_offset)
+            return True
         message = _delivered(record)
         if message is None:
             _log.warning("delayed message at %d names no topic and queue: dropped", log_offset)

@@ -8,9 +8,8 @@ the handlers; node.py saves it every few seconds and at stop.
 from collections.abc import Callable
 from typing import Any
 
-from turbopump.broker.config import MAX_QUEUES_OF_TOPIC, ConfigError
+from turbopump.broker.config import ConfigError
 from turbopump.engine.config_files import ConfigFiles
-from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.bodies import BadBody, as_int, as_object, table
 from turbopump.net.wire.topics import DataVersion
@@ -19,8 +18,55 @@ FILE_NAME = "consumerOffset.json"
 NONE = QueueOffset(-1)
 MAX_PAIRS = 200_000
 """(topic, group) pairs with an offset: twice the topics; a commit for one more is ignored."""
+MAX_QUEUES = 600_000
+"""Queues of all pairs: a client may name any queue id. With MAX_NAMES it keeps consumerOffset.json,
+which has two such tables, below the 64 MiB that are read at the next start."""
+MAX_NAMES = 8_000_000
+"""Characters of all pairs' names; each is written up to three times."""
 
-_Table = dict[tuple[str, str], dict[int, QueueOffset]]
+
+class _Table(dict[tuple[str, str], dict[int, QueueOffset]]):
+    """(topic, group) to queue id to queue offset, within the bounds above."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._queues = 0
+        self._names = 0
+
+    def put(self, pair: tuple[str, str], queue_id: int, queue_offset: QueueOffset) -> bool:
+        """Set an entry unless the table is at a bound; whether it was set."""
+        queues = self.get(pair)
+        if queues is None or queue_id not in queues:
+            names = 0 if queues is not None else len(pair[0]) + len(pair[1])
+            full = queues is None and len(self) >= MAX_PAIRS
+            if full or self._queues >= MAX_QUEUES or self._names + names > MAX_NAMES:
+                return False
+        self.restore(pair, queue_id, queue_offset)
+        return True
+
+    def restore(self, pair: tuple[str, str], queue_id: int, queue_offset: QueueOffset) -> None:
+        """Set an entry that was saved, whatever the bounds: progress must not be forgotten."""
+        queues = self.get(pair)
+        if queues is None:
+            queues = self[pair] = {}
+            self._names += len(pair[0]) + len(pair[1])
+        self._queues += queue_id not in queues
+        queues[queue_id] = queue_offset
+
+    def take(self, pair: tuple[str, str], queue_id: int) -> QueueOffset | None:
+        """Remove an entry and return it; None if it is not there."""
+        queues = self.get(pair, {})
+        found = queues.pop(queue_id, None)
+        if found is not None:
+            self._queues -= 1
+            if not queues:
+                self.remove(pair)
+        return found
+
+    def remove(self, pair: tuple[str, str]) -> None:
+        """Remove every entry of a pair, which must be there."""
+        self._queues -= len(self.pop(pair))
+        self._names -= len(pair[0]) + len(pair[1])
 
 
 class OffsetTable:
@@ -33,11 +79,12 @@ class OffsetTable:
         self.on_reset: Callable[[str, int], None] = lambda topic, queue_id: None
         self._files = files
         self._version_step = version_step
-        self._committed: _Table = {}
-        self._pulled: _Table = {}
-        self._resets: _Table = {}
+        self._committed = _Table()
+        self._pulled = _Table()
+        self._resets = _Table()
         self._commits = 0
-        self._saved_commits = 0
+        self._changes = 0
+        self._saved_changes = 0
         self.data_version = DataVersion()
 
     def load(self) -> None:
@@ -57,7 +104,8 @@ class OffsetTable:
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
         """Set the next queue offset to consume; a lower one is taken too (remoting.md 11)."""
-        if _put(self._committed, (topic, group), queue_id, queue_offset):
+        if self._committed.put((topic, group), queue_id, queue_offset):
+            self._changes += 1
             self._commits += 1
             if self._commits % self._version_step == 0:
                 self.data_version = self.data_version.next(now_ms)
@@ -71,8 +119,8 @@ class OffsetTable:
 
     def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset) -> None:
         """Remember where the last pull ended (for admin tools)."""
-        if _put(self._pulled, (topic, group), queue_id, queue_offset):
-            self._commits += 1
+        if self._pulled.put((topic, group), queue_id, queue_offset):
+            self._changes += 1
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> QueueOffset:
         """Where the last pull ended, -1 if there was none."""
@@ -87,7 +135,7 @@ class OffsetTable:
     ) -> None:
         """Record a reset that the next pull of the queue is told, and commit it."""
         self.commit(group, topic, queue_id, queue_offset, now_ms)
-        _put(self._resets, (topic, group), queue_id, queue_offset)
+        self._resets.put((topic, group), queue_id, queue_offset)
         self.on_reset(topic, queue_id)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
@@ -96,11 +144,7 @@ class OffsetTable:
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
         """The pending reset, which is then no longer pending; None if there is none."""
-        queues = self._resets.get((topic, group), {})
-        found = queues.pop(queue_id, None)
-        if found is not None and not queues:
-            del self._resets[topic, group]
-        return found
+        return self._resets.take((topic, group), queue_id)
 
     def topics_of(self, group: str) -> list[str]:
         """Topics the group has committed offsets of, sorted."""
@@ -124,7 +168,11 @@ class OffsetTable:
             self.commit(target_group, topic, queue_id, queue_offset, now_ms)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of consumerOffset.json, with the integer keys a Java peer writes."""
+        """The content of consumerOffset.json.
+
+        Integer keys are quoted, unlike a Java peer's: all read both, and strict JSON is read fast
+        however large it is.
+        """
         groups: dict[str, list[str]] = {}
         for topic, group in sorted(self._committed):
             groups.setdefault(group, []).append(topic)
@@ -137,54 +185,43 @@ class OffsetTable:
 
     def take_changes(self) -> dict[str, Any] | None:
         """What is to be saved; None if nothing changed since the last call."""
-        if self._commits == self._saved_commits:
+        if self._changes == self._saved_changes:
             return None
-        self._saved_commits = self._commits
+        self._saved_changes = self._changes
         return self.to_json()
 
     def save_failed(self) -> None:
         """What `take_changes` gave is not on disk: give it again."""
-        self._saved_commits = -1
+        self._saved_changes = -1
 
     def save(self) -> None:
         """Write consumerOffset.json now."""
-        self._saved_commits = self._commits
+        self._saved_changes = self._changes
         self._files.save(FILE_NAME, self.to_json())
 
     def _remove(self, chosen: Callable[[tuple[str, str]], bool]) -> None:
         for entries in (self._committed, self._pulled, self._resets):
             for pair in [pair for pair in entries if chosen(pair)]:
-                del entries[pair]
-        self._commits += 1
-
-
-def _put(table: _Table, pair: tuple[str, str], queue_id: int, queue_offset: QueueOffset) -> bool:
-    """Set an entry unless the table is at its bound; whether it was set."""
-    queues = table.get(pair)
-    if queues is None:
-        if len(table) >= MAX_PAIRS:
-            return False
-        queues = table[pair] = {}
-    if queue_id not in queues and len(queues) >= MAX_QUEUES_OF_TOPIC:
-        return False
-    queues[queue_id] = queue_offset
-    return True
+                entries.remove(pair)
+        self._changes += 1
 
 
 def _read_table(members: dict[str, Any], name: str) -> _Table:
-    read: _Table = {}
+    read = _Table()
     for pair, queues in table(members, name, as_object).items():
         topic, separator, group = pair.partition("@")
         if separator:  # RocketMQ passes over a key without one too
-            read[topic, group] = {
-                as_int(queue_id, pair): QueueOffset(as_int(queue_offset, pair))
-                for queue_id, queue_offset in queues.items()
-            }
+            for queue_id, queue_offset in queues.items():
+                read.restore(
+                    (topic, group),
+                    as_int(queue_id, pair),
+                    QueueOffset(as_int(queue_offset, pair)),
+                )
     return read
 
 
 def _write_table(table: _Table) -> dict[str, Any]:
     return {
-        f"{topic}@{group}": RawKeys(sorted(queues.items()))
+        f"{topic}@{group}": {str(queue_id): at for queue_id, at in sorted(queues.items())}
         for (topic, group), queues in table.items()
     }

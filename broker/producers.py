@@ -14,8 +14,12 @@ MAX_GROUPS_OF_PEER: Final = 1_000
 """Producer groups of one connection; a client has a handful."""
 
 
+MAX_MEMBERS: Final = 200_000
+"""Connections of all groups together: 16,000 connections with a dozen groups each."""
+
+
 class TooManyProducerGroups(Exception):
-    """A connection names more producer groups than this table holds for one."""
+    """A connection names more producer groups than this table holds for one, or for all."""
 
 
 @dataclass(slots=True)
@@ -36,15 +40,21 @@ class ProducerTable:
         self._groups_of: dict[Peer, set[str]] = {}
         self._clients: dict[str, Peer] = {}
         self._client_of: dict[Peer, str] = {}
+        self._members = 0
 
     def register(self, peer: Peer, client_id: str, group: str, now_ms: int) -> None:
         """Take over one entry of a heartbeat. Raises TooManyProducerGroups."""
-        mine = self._groups_of.setdefault(peer, set())
-        if group not in mine and len(mine) >= MAX_GROUPS_OF_PEER:
-            raise TooManyProducerGroups(
-                f"one connection produces for over {MAX_GROUPS_OF_PEER} groups"
-            )
-        mine.add(group)
+        mine = self._groups_of.get(peer, set())
+        if group not in mine:
+            if len(mine) >= MAX_GROUPS_OF_PEER:
+                raise TooManyProducerGroups(
+                    f"one connection produces for over {MAX_GROUPS_OF_PEER} groups"
+                )
+            if self._members >= MAX_MEMBERS:
+                raise TooManyProducerGroups(f"{MAX_MEMBERS} producers are connected")
+            self._members += 1
+            mine.add(group)
+            self._groups_of[peer] = mine
         self._groups.setdefault(group, {})[peer] = Producer(
             client_id, peer.language, peer.version, now_ms
         )
@@ -92,7 +102,7 @@ class ProducerTable:
 
     def _leave(self, group: str, peer: Peer) -> None:
         members = self._groups.get(group, {})
-        members.pop(peer, None)
+        self._members -= members.pop(peer, None) is not None
         if not members:
             self._groups.pop(group, None)
 

@@ -279,11 +279,8 @@ def _offset_at(
 
 
 def _all_offsets(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
-    """43: the content of consumerOffset.json for a replica, its integer keys quoted."""
-    tables = broker.offsets.to_json()
-    for name in ("offsetTable", "pullOffsetTable"):
-        tables[name] = {pair: dict(queues) for pair, queues in tables[name].items()}
-    return answer_json(request, tables)
+    """43: the content of consumerOffset.json for a replica."""
+    return answer_json(request, broker.offsets.to_json())
 
 
 def _delay_offsets(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:

@@ -10,7 +10,8 @@ from typing import Final
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.send import Refused, check_topic
 from turbopump.broker.puts import TRANSACTION_BITS, Draft, Refusal, put
-from turbopump.engine.types import PutStatus
+from turbopump.engine.later import Later
+from turbopump.engine.types import Appended, PutStatus
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import properties as names
@@ -48,7 +49,7 @@ def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> 
     properties[names.MSG_REGION] = broker.config.region_id
     properties[names.TRACE_ON] = "true" if broker.config.trace_on else "false"
     client_id = properties.get(names.REPLY_TO_CLIENT)
-    stored = _store(broker, request, header, peer, properties, now_ms)
+    stored, appended = _store(broker, request, header, peer, properties, now_ms)
     if client_id is None:
         remark = "push reply message fail, property[REPLY_TO_CLIENT] is null"
         return _answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
@@ -57,9 +58,16 @@ def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> 
         remark = f"push reply message fail, channel of <{client_id}> not found."
         return _answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
     push = _push_request(broker, request, header, peer, properties, now_ms)
-    return producer.call(push, PUSH_TIMEOUT_MS).map(
-        partial(_pushed, broker, request, client_id, stored)
-    )
+    answered: Later[Command | None] = Later()
+    safe = broker.store.when_safe(appended, now_ms)
+
+    def pushed(answer: Command | None) -> None:
+        # The answer says where the reply is stored: not before it is.
+        reply = _pushed(broker, request, client_id, stored, answer)
+        safe.then(lambda _status: answered.resolve(reply))
+
+    producer.call(push, PUSH_TIMEOUT_MS).then(pushed)
+    return answered
 
 
 def _store(
@@ -69,7 +77,7 @@ def _store(
     peer: Peer,
     properties: dict[str, str],
     now_ms: int,
-) -> SendMessageResponse:
+) -> tuple[SendMessageResponse, Appended]:
     queue_id = max(header.queue_id, 0)
     assert not isinstance(request.body, list), "a decoded body is bytes"
     draft = Draft(
@@ -84,10 +92,12 @@ def _store(
         reconsume_times=header.reconsume_times or 0,
     )
     appended = put(broker, draft, now_ms)
-    if isinstance(appended, Refusal) or appended.status is not PutStatus.PUT_OK:
-        return SendMessageResponse("0", queue_id, 0)
+    if isinstance(appended, Refusal):
+        appended = Appended(PutStatus.UNKNOWN_ERROR)
+    if appended.status is not PutStatus.PUT_OK:
+        return SendMessageResponse("0", queue_id, 0), appended
     message_id = encode_message_id(broker.store_host, appended.log_offsets[0])
-    return SendMessageResponse(message_id, queue_id, appended.queue_offset)
+    return SendMessageResponse(message_id, queue_id, appended.queue_offset), appended
 
 
 def _push_request(

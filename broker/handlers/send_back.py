@@ -74,7 +74,9 @@ def _send_back(
         return response(
             request, ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
         )
-    return _store_retry(broker, request, header, group, record, now_ms)
+    # A topic made when the group had fewer retry queues has no readers for the others.
+    queues = max(1, min(group.retry_queue_nums, topic.read_queue_nums))
+    return _store_retry(broker, request, header, group, queues, record, now_ms)
 
 
 def _store_retry(
@@ -82,6 +84,7 @@ def _store_retry(
     request: Command,
     header: ConsumerSendMsgBackRequest,
     group: SubscriptionGroupConfig,
+    queues: int,
     record: Record,
     now_ms: int,
 ) -> Command | Later[Command | None]:
@@ -99,7 +102,7 @@ def _store_retry(
             return response(request, ResponseCode.SYSTEM_ERROR, f"topic[{name}] not exist")
     else:
         name = RETRY_PREFIX + header.group
-        queue_id = broker.random.randrange(group.retry_queue_nums)
+        queue_id = broker.random.randrange(queues)
         level = header.delay_level or _FIRST_RETRY_LEVEL + record.reconsume_times
     properties[names.DELAY] = str(level)
     draft = Draft(

@@ -266,7 +266,10 @@ class Consumer:
             body = running_info(self._membership, self._started_ms)
             return response(request, ResponseCode.SUCCESS, body=body)
         answer: Later[Command | None] = Later()
-        self._handlers.spawn(self._consume_directly(request, answer), "direct consumption")
+        assert isinstance(request.body, bytes)
+        broker_name = request.fields.get("brokerName", "")
+        consuming = self._consume_directly(request, request.body, broker_name, answer)
+        self._handlers.spawn(consuming, "direct consumption")
         return answer
 
     def _changed(self) -> None:
@@ -313,13 +316,13 @@ class Consumer:
                 self._balancer.restart(queue, QueueOffset(as_int(value, "offset")))
         return None if request.is_oneway else response(request, ResponseCode.SUCCESS)
 
-    async def _consume_directly(self, request: Command, answer: Later[Command | None]) -> None:
+    async def _consume_directly(
+        self, request: Command, record: bytes, broker_name: str, answer: Later[Command | None]
+    ) -> None:
         """Run the handler on a stored record for an operator (CONSUME_MESSAGE_DIRECTLY)."""
         begin_ms, remark, result = self._instance.now_ms(), "", "CR_SUCCESS"
         try:
-            assert isinstance(request.body, bytes)
-            broker_name = request.fields.get("brokerName", "")
-            message = received_messages(request.body, broker_name, self.group)[0]
+            message = received_messages(record, broker_name, self.group)[0]
             if self._handler is None:
                 raise ClientError("this consumer has no handler")
             if await self._handler(message) is Outcome.RETRY:

@@ -315,7 +315,9 @@ class Connection(asyncio.BufferedProtocol):
             self._hub.in_flight += 1
             if self._in_flight >= self._hub.options.max_in_flight:
                 self._pause(_IN_FLIGHT)
-            # Only the opaque is kept, not the request with its body.
+            # A handler keeps the request for its opaque and code: what else came with it could be
+            # megabytes for each of thousands that wait.
+            request.body, request.fields, request.remark = b"", {}, None
             answer.then(partial(self._on_late_answer, request.opaque))
         elif answer.value is not None:
             self._answer(request.opaque, answer.value)

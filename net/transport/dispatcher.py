@@ -22,7 +22,8 @@ REMARK_MAX: Final = 512
 
 Answer = Command | Later[Command | None] | None
 Handler = Callable[[Command, Peer, int], Answer]
-"""(request, peer, now_ms) -> the answer, now, later, or never."""
+"""(request, peer, now_ms) -> the answer, now, later, or never. While a later answer is waited for,
+the request has no body and no fields any more."""
 
 
 class Dispatcher:

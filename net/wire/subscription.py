@@ -7,12 +7,28 @@ the tag test. Called by heartbeats, the pull handler and consumers.
 from dataclasses import dataclass
 from typing import Any, Final
 
-from turbopump.net.wire.bodies import as_int, as_object, as_text, flag, items, number, text
+from turbopump.net.wire.bodies import (
+    BadBody,
+    as_int,
+    as_object,
+    as_text,
+    flag,
+    items,
+    number,
+    text,
+)
 from turbopump.pyx.index import java_hash
 
 ALL: Final = "*"
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
+
+EXPRESSION_MAX: Final = 64 << 10
+"""Characters of an expression, thousands of tags: a broker keeps one for each group and topic, and
+parses it at every pull that carries one."""
+
+TAGS_MAX: Final = 8_192
+"""Tags of one subscription."""
 
 
 @dataclass(slots=True)
@@ -47,11 +63,16 @@ class SubscriptionData:
     def from_json(cls, value: Any) -> "SubscriptionData":
         """From its bean; Go sends codeSet as texts. Raises BadBody."""
         members = as_object(value)
+        sub_string = text(members, "subString")
+        tags = frozenset(items(members, "tagsSet", as_text))
+        codes = frozenset(items(members, "codeSet", _code))
+        if len(sub_string) > EXPRESSION_MAX or max(len(tags), len(codes)) > TAGS_MAX:
+            raise BadBody(f"a subscription is over {EXPRESSION_MAX} characters, {TAGS_MAX} tags")
         return cls(
             topic=text(members, "topic"),
-            sub_string=text(members, "subString"),
-            tags_set=frozenset(items(members, "tagsSet", as_text)),
-            code_set=frozenset(items(members, "codeSet", _code)),
+            sub_string=sub_string,
+            tags_set=tags,
+            code_set=codes,
             sub_version=number(members, "subVersion"),
             expression_type=text(members, "expressionType", TAG) or TAG,
             class_filter_mode=flag(members, "classFilterMode"),
@@ -75,8 +96,11 @@ def parse_subscription(
 ) -> SubscriptionData:
     """The subscription of an expression; kind None or `TAG` is tags split on `||`.
 
-    Raises ValueError where RocketMQ answers SUBSCRIPTION_PARSE_FAILED (FilterAPI.build).
+    Raises ValueError where RocketMQ answers SUBSCRIPTION_PARSE_FAILED (FilterAPI.build), and for
+    one beyond EXPRESSION_MAX or TAGS_MAX.
     """
+    if expression and len(expression) > EXPRESSION_MAX:
+        raise ValueError(f"an expression of {len(expression)} characters")
     if kind and kind != TAG:
         if not expression:
             raise ValueError(f"Expression can't be null! {kind}")
@@ -87,6 +111,8 @@ def parse_subscription(
     if not any(pieces):
         raise ValueError("subString split error")
     tags = frozenset(piece.strip() for piece in pieces if piece.strip())
+    if len(tags) > TAGS_MAX:
+        raise ValueError(f"an expression of {len(tags)} tags")
     codes = frozenset(java_hash(tag.encode("utf-8", "replace")) for tag in tags)
     return SubscriptionData(topic, expression, tags, codes, sub_version)
 

@@ -108,6 +108,20 @@ def test_late_answers_in_any_order(run, serve, talk) -> None:
     run(main())
 
 
+def test_a_request_that_waits_keeps_nothing_large(run, serve, talk) -> None:
+    async def main() -> None:
+        async with serve() as served, talk(served.port) as peer:
+            peer.send(new_request(HOLD, body=b"x" * 1_000_000, fields={"k": "v" * 1_000_000}))
+            await served.until(lambda: served.held)
+            await served.alive()
+            request, _ = served.held[0]
+            assert (request.body, request.fields) == (b"", {})
+            served.release(b"late")
+            assert (await peer.answer()).body == b"late"
+
+    run(main())
+
+
 def test_answers_to_a_lost_peer_are_dropped(run, serve, talk) -> None:
     async def main() -> None:
         async with serve() as served:

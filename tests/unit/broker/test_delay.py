@@ -6,6 +6,7 @@ from typing import Any
 from turbopump.broker.delay import MAX_PER_STEP
 from turbopump.engine.types import LogOffset, Message, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.send import SendMessageRequestV2
 from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.properties import decode_properties, encode_properties
@@ -238,6 +239,15 @@ def test_retries_get_later_and_end_in_the_dead_letters(world: Any) -> None:
 def test_negative_level_is_a_dead_letter_at_once(world: Any) -> None:
     assert send_back(world, plain(world), delayLevel="-1").code == 0
     assert len(delivered(world, "%DLQ%G", 0)) == 1
+
+
+def test_retries_go_to_queues_that_are_read(world: Any) -> None:
+    assert send_back(world, plain(world)).code == 0
+    world.broker.groups.put(SubscriptionGroupConfig("G", retry_queue_nums=100), world.now_ms)
+    for _ in range(3):
+        assert send_back(world, plain(world)).code == 0
+    world.pass_time(11_000, step_ms=11_000)
+    assert len(delivered(world, "%RETRY%G", 0)) == 4
 
 
 def test_old_clients_limit_is_the_groups(world: Any) -> None:

@@ -1,5 +1,6 @@
 """Topics, groups and offsets: rules, bounds, and files that RocketMQ reads and writes."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -161,12 +162,10 @@ def test_tables_are_bounded(files: ConfigFiles, monkeypatch: pytest.MonkeyPatch)
     assert groups.find("A", 2) is not None
     assert groups.find("B", 2) is None
     monkeypatch.setattr(offsets_module, "MAX_PAIRS", 1)
-    monkeypatch.setattr(offsets_module, "MAX_QUEUES_OF_TOPIC", 2)
     offsets = OffsetTable(files)
-    for queue_id in range(3):
-        offsets.commit("G", "T", queue_id, QueueOffset(1), 2)
-    offsets.commit("G", "U", 0, QueueOffset(1), 2)
-    assert offsets.queues_of("G", "T") == {0: 1, 1: 1}
+    for topic in ("T", "U"):
+        offsets.commit("G", topic, 0, QueueOffset(1), 2)
+    assert offsets.query("G", "T", 0) == 1
     assert offsets.query("G", "U", 0) == -1
 
 
@@ -242,13 +241,14 @@ def test_offsets_of_a_java_broker(files: ConfigFiles, tmp_path: Path) -> None:
     assert table.groups_of("Basic") == ["G_lite"]
 
 
-def test_offsets_are_written_as_java_writes_them(files: ConfigFiles, tmp_path: Path) -> None:
+def test_offsets_are_written_as_all_parsers_read_them(files: ConfigFiles, tmp_path: Path) -> None:
     (tmp_path / "consumerOffset.json").write_bytes(JAVA_OFFSETS)
     table = OffsetTable(files)
     table.load()
     table.save()
     written = (tmp_path / "consumerOffset.json").read_text()
-    assert '\t\t"Basic@G_lite":{\n\t\t\t0:4,\n\t\t\t1:10\n\t\t}' in written
+    assert '\t\t"Basic@G_lite":{\n\t\t\t"0":4,\n\t\t\t"1":10\n\t\t}' in written
+    assert json.loads(written)["offsetTable"]["Basic@G_lite"] == {"0": 4, "1": 10}
     again = OffsetTable(files)
     again.load()
     assert again.to_json() == table.to_json()
@@ -270,8 +270,50 @@ def test_offsets_version_counts_commits(files: ConfigFiles) -> None:
     table = OffsetTable(files, version_step=3)
     for value in range(7):
         table.commit("G", "T", 0, QueueOffset(value), 9)
+        table.commit_pull("G", "T", 0, QueueOffset(value))
     assert table.data_version.counter == 2
     assert table.data_version.timestamp == 9
+
+
+def test_offsets_of_a_large_broker_are_read_again(files: ConfigFiles) -> None:
+    table = OffsetTable(files)
+    for number in range(4_000):
+        for queue_id in range(20):
+            table.commit(f"{number % 10:0100}", f"{number:0100}", queue_id, QueueOffset(2**60), 1)
+    table.save()
+    again = OffsetTable(files)
+    again.load()
+    assert len(again.groups_of(f"{3_999:0100}")) == 1
+
+
+def test_offsets_are_bounded_by_queues_and_names(
+    files: ConfigFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turbopump.broker.offsets.MAX_QUEUES", 3)
+    table = OffsetTable(files)
+    for queue_id in range(5):
+        table.commit("G", "T", queue_id, QueueOffset(1), 1)
+    assert table.queues_of("G", "T") == {0: 1, 1: 1, 2: 1}
+    table.commit("G", "T", 0, QueueOffset(2), 1)
+    assert table.query("G", "T", 0) == 2
+    table.save()
+    monkeypatch.setattr("turbopump.broker.offsets.MAX_QUEUES", 1)
+    again = OffsetTable(files)
+    again.load()
+    assert again.queues_of("G", "T") == {0: 2, 1: 1, 2: 1}, "nothing saved is forgotten"
+    monkeypatch.setattr("turbopump.broker.offsets.MAX_QUEUES", 9)
+    monkeypatch.setattr("turbopump.broker.offsets.MAX_NAMES", 8)
+    for name in ("123456", "1234567"):
+        table.commit("G", name, 0, QueueOffset(1), 1)
+    assert table.topics_of("G") == ["T"]
+    table.remove_topic("T")
+    for name in ("123456", "1234567", "12345678"):
+        table.commit("G", name, 0, QueueOffset(1), 1)
+    assert table.topics_of("G") == ["123456"]
+    table.remove_group("G")
+    for queue_id in range(12):
+        table.commit("G", "1234567", queue_id, QueueOffset(1), 1)
+    assert len(table.queues_of("G", "1234567")) == 9
 
 
 def test_offsets_reset_removed_and_cloned(files: ConfigFiles) -> None:

@@ -201,14 +201,42 @@ def test_bounds_of_one_connection(kit: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_bounds_of_compensation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumers, "MAX_COMPENSATED_GROUPS", 1)
-    monkeypatch.setattr(consumers, "MAX_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr(consumers, "MAX_COMPENSATED", 1)
     table = ConsumerTable()
     for group, topic in (("g", "T"), ("g", "U"), ("h", "T")):
         table.compensate(group, topic, parse_subscription(topic, "*"), NOW)
     assert table.find_subscription("g", "T") is not None
     assert table.find_subscription("g", "U") is None
     assert table.find_subscription("h", "T") is None
+    table.compensate("g", "T", parse_subscription("T", "x" * 1_025), NOW)
+    assert table.find_subscription("g", "T") is None
+
+
+def test_bounds_of_all_connections(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "MAX_MEMBERS", 2)
+    table, first, second = ConsumerTable(), kit.connect(), kit.connect()
+    table.register(first, "a", kit.consumer("g", "T"), NOW)
+    table.register(first, "a", kit.consumer("h", "T"), NOW)
+    with pytest.raises(TooManyGroups):
+        table.register(second, "b", kit.consumer("g", "T"), NOW)
+    table.unregister(first, "a", "h")
+    table.register(second, "b", kit.consumer("g", "T"), NOW)
+    table.peer_closed(first)
+    table.register(second, "b", kit.consumer("h", "T"), NOW)
+
+
+def test_bounds_of_all_subscriptions(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "MAX_SUBSCRIBED", 5_000)
+    table, first, second = ConsumerTable(), kit.connect(), kit.connect()
+    large = "T:" + "x" * 2_000
+    table.register(first, "a", kit.consumer("g", large), NOW)
+    table.register(first, "a", kit.consumer("g", large, sub_version=2), NOW)
+    with pytest.raises(TooManyGroups):
+        table.register(second, "b", kit.consumer("h", large), NOW)
+    table.register(first, "a", kit.consumer("g", "T", sub_version=3), NOW)
+    table.register(second, "b", kit.consumer("h", large), NOW)
+    table.peer_closed(second)
+    table.register(first, "a", kit.consumer("k", large), NOW)
 
 
 def test_producers_come_and_go(kit: Any) -> None:
@@ -260,3 +288,9 @@ def test_silent_producers_expire_and_are_bounded(kit: Any, monkeypatch: pytest.M
     assert table.expired(NOW + 120_002, 120_000) == [peer]
     with pytest.raises(TooManyProducerGroups):
         table.register(peer, "a", "h", NOW)
+    monkeypatch.setattr(producers, "MAX_MEMBERS", 1)
+    second = kit.connect()
+    with pytest.raises(TooManyProducerGroups):
+        table.register(second, "b", "g", NOW)
+    table.unregister(peer, "g")
+    table.register(second, "b", "g", NOW)

@@ -59,6 +59,19 @@ def test_a_reply_reaches_its_producer_and_is_stored(admin: Any, code: int) -> No
     assert record.born_host == admin.tool.host
 
 
+def test_under_sync_flush_the_answer_waits_for_the_disk(make_admin: Any) -> None:
+    admin = make_admin("flushDiskType=SYNC_FLUSH\n")
+    producer = admin.connect()
+    admin.heartbeat(producer, "p1", producers=("pg",))
+    wire = producer.context["wire"]
+    admin.world.disk.hold()
+    answer = reply(admin)
+    wire.answer(wire.take(326)[0], 0)
+    assert not answer.done
+    admin.world.disk.release()
+    assert answer.value.code == 0
+
+
 @pytest.mark.parametrize("how", ["refuses", "is silent", "goes away"])
 def test_a_producer_that_does_not_take_it(admin: Any, how: str) -> None:
     producer = admin.connect()

@@ -2,8 +2,14 @@
 
 import pytest
 
+from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
-from turbopump.net.wire.subscription import SubscriptionData, parse_subscription
+from turbopump.net.wire.subscription import (
+    EXPRESSION_MAX,
+    TAGS_MAX,
+    SubscriptionData,
+    parse_subscription,
+)
 
 
 @pytest.mark.parametrize("expression", [None, "", "*"])
@@ -26,6 +32,17 @@ def test_tags_beyond_ascii_hash_as_java_does() -> None:
     # String.hashCode over UTF-16 units: U+1F600 is D83D DE00.
     assert parse_subscription("T", "\U0001f600").code_set == {0xD83D * 31 + 0xDE00}
     assert parse_subscription("T", "标签").code_set == {0x6807 * 31 + 0x7B7E}
+
+
+def test_expressions_are_bounded() -> None:
+    for expression in ("x" * (EXPRESSION_MAX + 1), "||".join(map(str, range(TAGS_MAX + 1)))):
+        with pytest.raises(ValueError, match="an expression of"):
+            parse_subscription("T", expression)
+    bean = {"topic": "T", "subString": "*"}
+    codes = {"codeSet": list(range(TAGS_MAX + 1))}
+    for over in ({"subString": "x" * (EXPRESSION_MAX + 1)}, codes):
+        with pytest.raises(BadBody):
+            SubscriptionData.from_json({**bean, **over})
 
 
 def test_expressions() -> None:

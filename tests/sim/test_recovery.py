@@ -1,0 +1,82 @@
+"""Recoveries that do not get through in one go (R46), and damage that no recovery may hide."""
+
+import random
+
+import pytest
+
+from tests.sim.disk import PowerCut, SimDisk
+from turbopump.engine import checkpoint
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.flush import InlineDisk
+from turbopump.engine.store import Store
+from turbopump.engine.types import Message, PutStatus
+
+NOW_MS = 1_800_000_000_000
+FILES = 24
+CONFIG = StoreConfig(
+    "/store", mapped_file_size_commit_log=4096, mapped_file_size_consume_queue=400,
+    max_hash_slot_num=16, max_index_num=40, max_message_size=2048,
+)  # fmt: skip
+
+
+def opened(disk: SimDisk) -> Store:
+    return Store.open(disk, CONFIG, InlineDisk(), NOW_MS)
+
+
+def fill(disk: SimDisk) -> int:
+    """A store of many log files whose process is killed; returns how many messages it has."""
+    store = opened(disk)
+    count = 0
+    while store.max_log_offset < FILES * CONFIG.mapped_file_size_commit_log:
+        message = Message("topic", count % 3, b"%300d" % count, b"KEYS\x01k%d\x02" % count)
+        assert store.append(message, NOW_MS).status is PutStatus.PUT_OK
+        count += 1
+    disk.kill = True
+    disk.end()
+    disk.restart()
+    return count
+
+
+def messages(store: Store) -> int:
+    return sum(store.max_queue_offset("topic", number) for number in range(3))
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_an_interrupted_recovery_is_gone_on_with(kill: bool) -> None:
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    count = fill(disk)
+    # All is on the disk, but nothing of it was noted: the queues have to be built from the start.
+    disk.settle()
+    for path in [*disk.paths("/store/consumequeue"), "/store/checkpoint"]:
+        disk.remove(path)
+    reached = [0]
+    for _ in range(FILES):
+        disk.kill, disk.cut_after = kill, 90
+        try:
+            store = opened(disk)
+        except PowerCut:
+            disk.restart()
+            marks = checkpoint.load(disk, "/store").marks
+            reached.append(0 if marks is None else marks.queues)
+            assert reached[-1] >= reached[-2], "progress was lost"
+            continue
+        break
+    else:
+        raise AssertionError(f"the recovery never ends: {reached}")
+    assert len(set(reached)) >= 4, "nothing was interrupted"
+    assert messages(store) == count
+    assert len(store.query("topic", "k1", 32, 0, 1 << 60).slices) == 1
+
+
+def test_a_clean_store_is_opened_without_a_walk() -> None:
+    """Opening after a close does the same work for one log file as for many."""
+    operations = []
+    for fills in (1, 4):
+        disk = SimDisk(random.Random(1), lambda: NOW_MS)
+        for _ in range(fills):
+            fill(disk)
+        opened(disk).close(NOW_MS)
+        disk.cut_after = 1 << 20
+        opened(disk)
+        operations.append((1 << 20) - (disk.cut_after or 0))
+    assert operations[1] <= operations[0] + 2, operations

@@ -151,11 +151,7 @@ class BatchQueues:
     def truncate(self, queue: BatchQueue, log_end: int) -> None:
         """Cut away units of records at or behind `log_end`; what is cut becomes zeros."""
         segments = queue.segments
-        while queue.unit_end > segments.first:
-            unit = self.unit(queue, queue.unit_end - BATCH_UNIT_SIZE)
-            if unit.log_offset < log_end:
-                break
-            queue.unit_end -= BATCH_UNIT_SIZE
+        queue.unit_end = self._end_before(queue, log_end)
         while segments.count > 1 and segments.last >= queue.unit_end:
             self.files.remove(segments.forget_last())
         if segments.count:
@@ -169,6 +165,14 @@ class BatchQueues:
         if queue.unit_end == segments.first:
             # The counter of an emptied queue goes on where its first unit was, if known.
             queue.min_offset = queue.max_offset = queue.next_offset = kept
+
+    def max_offset_before(self, queue: BatchQueue, log_end: int) -> QueueOffset:
+        """The max offset that `truncate` leaves."""
+        at = self._end_before(queue, log_end)
+        if at == queue.segments.first:
+            return queue.min_offset
+        unit = self.unit(queue, at - BATCH_UNIT_SIZE)
+        return QueueOffset(unit.base + unit.count)
 
     def correct_min(self, queue: BatchQueue, min_log_offset: int) -> None:
         """Move the min offset past units whose records are gone."""
@@ -243,6 +247,14 @@ class BatchQueues:
             queue.next_offset = QueueOffset(0)
             self._advance(queue, self.unit(queue, queue.unit_end - BATCH_UNIT_SIZE))
         queue.flushed_end = queue.unit_end
+
+    def _end_before(self, queue: BatchQueue, log_end: int) -> int:
+        at = queue.unit_end
+        while at > queue.segments.first:
+            if self.unit(queue, at - BATCH_UNIT_SIZE).log_offset < log_end:
+                break
+            at -= BATCH_UNIT_SIZE
+        return at
 
     def _find(self, queue: BatchQueue, queue_offset: int) -> int:
         """Byte of the unit that holds message `queue_offset`, or of the next one after it."""

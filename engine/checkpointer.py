@@ -12,7 +12,7 @@ from turbopump.engine import checkpoint as checkpoints
 from turbopump.engine.batch_queue import BatchQueue, BatchQueues
 from turbopump.engine.checkpoint import Checkpoint, Marks
 from turbopump.engine.commit_log import CommitLog
-from turbopump.engine.config import StoreConfig
+from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
 from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from turbopump.engine.dispatcher import Dispatcher
 from turbopump.engine.files import Files
@@ -154,6 +154,42 @@ class Checkpointer:
         index_ms = min(index_ms, old.index_timestamp_ms)
         self.checkpoint = replace(old, index_timestamp_ms=index_ms, marks=marks)
         checkpoints.save(self._files, self._config.root, self.checkpoint)
+
+    def cut(self, log_end: LogOffset, log_timestamp_ms: int) -> None:
+        """Before the log is cut at `log_end`: have the checkpoint say nothing of what is behind, in
+        RocketMQ's numbers too. All that was dispatched is durable (see `finish`). Raises OSError.
+        """
+        self._waiting = None
+        index_end, index_ms = LogOffset(0), 0
+        if self._index is not None:
+            index_end, index_ms = self._index.closed_end(log_end)
+        old = self.checkpoint
+        marks = old.marks
+        if marks is not None:
+            counts = marks.queue_count, marks.unit_count
+            if marks.queues > log_end:
+                counts = self._count_units_before(log_end)
+            marks = Marks(
+                min(marks.log, log_end), min(marks.queues, log_end), min(marks.index, index_end),
+                *counts, marks.entry_count,
+            )  # fmt: skip
+        self.checkpoint = Checkpoint(
+            min(old.log_timestamp_ms, log_timestamp_ms),
+            min(old.queue_timestamp_ms, log_timestamp_ms),
+            min(old.index_timestamp_ms, index_ms),
+            min(old.master_flushed_offset, log_end),
+            min(old.confirm_offset, log_end),
+            min(old.queue_log_offset, log_end),
+            marks,
+        )
+        checkpoints.save(self._files, self._config.root, self.checkpoint)
+
+    def _count_units_before(self, log_end: LogOffset) -> tuple[int, int]:
+        """What `count_units` says once the queues are cut at `log_end`."""
+        queues = self._queues
+        counts = [queues.end_before(queue, log_end) // QUEUE_UNIT_SIZE for queue in queues]
+        counts += [self._batches.max_offset_before(batch, log_end) for batch in self._batches]
+        return sum(count > 0 for count in counts), sum(counts)
 
     def wait(self) -> None:
         """Block until the round that is under way, if any, is over."""

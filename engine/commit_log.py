@@ -208,6 +208,23 @@ class CommitLog:
         start = segments.start_of(end)
         return clear_tail(segments.mapped(start), end - start)
 
+    def cut(self, end: LogOffset, last_store_timestamp_ms: int) -> None:
+        """`truncate` while the log is written: no sync may be under way, all before `end` is
+        durable. A crash leaves either all or what is before `end`: the first sync takes the head
+        of the record there away, and no walk gets past that. Raises OSError."""
+        self.end = self.flushed = end
+        self._file = None
+        if self._take_unused():
+            # Before its neighbours, or it would be behind a hole.
+            self.files.sync_folder(self.segments.folder)
+        start = self.segments.start_of(end)
+        mapped, position = self._mapped(start), end - start
+        head = min(kernel.FILLER_SIZE, self.file_size - position)
+        mapped.region.zero(position, head)
+        mapped.sync(position, position + head)
+        self.truncate(end)
+        self.start_writing(end, last_store_timestamp_ms)
+
     def forget_oldest(self) -> str:
         """Take the oldest file out of the log; the caller removes the returned path."""
         assert self.segments.count > 1, "the last file stays"
@@ -215,15 +232,10 @@ class CommitLog:
 
     def close(self) -> None:
         """Wait for the file made ahead and remove it if it was not used (as RocketMQ does)."""
-        self._lane.finish()
-        if self._next is not None:
-            path = self._next.path
-            self._next.close()
-            self._next = None
-            try:
-                self.files.remove(path)
-            except OSError as error:
-                logger.warning("the unused log file %s stays: %s", path, error)
+        try:
+            self._take_unused()
+        except OSError as error:
+            logger.warning("an unused log file stays: %s", error)
 
     def _refuse(self, message: Message, topic: bytes, properties: bytes) -> Appended | None:
         """Limits of store.md section 4 (RocketMQ: HookUtils, MessageExtEncoder)."""
@@ -316,6 +328,16 @@ class CommitLog:
                 self._next = result
 
         self._lane.submit(lambda: self._create(start), done)
+
+    def _take_unused(self) -> bool:
+        """Remove the file made ahead; whether there was one. Raises OSError."""
+        self._lane.finish()
+        mapped, self._next = self._next, None
+        if mapped is None:
+            return False
+        mapped.close()
+        self.files.remove(mapped.path)
+        return True
 
     def _create(self, start: int) -> MappedFile:
         """A file with all its blocks, durable by name: a later sync of its bytes is enough."""

@@ -225,17 +225,19 @@ class ConsumeQueues:
         """
         segments = queue.segments
         before = (segments.end, self.table.max_offset(queue.slot))
-        files_before = segments.count
         self._detach(queue)
+        at = self.end_before(queue, log_end)
+        # First, so that nobody looks for units whose file is gone if the disk fails in between.
+        self._set_end(queue, at, -1)
+        queue.min_offset = QueueOffset(min(queue.min_offset, at // QUEUE_UNIT_SIZE))
         while segments.count:
             start = segments.last
-            region = segments.region(start)
-            end, _log_end = kernel.find_end(region, 0, self.file_size)
-            keep = kernel.lower_bound(region, 0, end, log_end)
+            keep = at - start
             if keep > 0 or start == segments.first > 0:
-                if clear_tail(segments.mapped(start), keep):
+                mapped = segments.mapped(start)
+                if clear_tail(mapped, keep):
                     before = (-1, -1)
-                self._set_end(queue, start + keep, _log_end_before(region, keep))
+                self._set_end(queue, at, _log_end_before(mapped.region, keep))
                 self._skip_blanks(queue)
                 if keep == 0:
                     # The table waits for the offset that the log gives next, see settle.
@@ -243,13 +245,24 @@ class ConsumeQueues:
                     self.table.set_progress(queue.slot, 0, self.deleted.end(queue.topic))
                 break
             self.files.remove(segments.forget_last())
+            # One after the other: a queue that lost its first file alone would begin behind it.
+            self.files.sync_folder(segments.folder)
         else:
             # min <= max also for a queue without files (R13): it starts anew at 0.
             self._set_end(queue, 0, -1)
             queue.min_offset = QueueOffset(0)
-        if segments.count < files_before:
-            self.files.sync_folder(segments.folder)
         return before != (segments.end, self.table.max_offset(queue.slot))
+
+    def end_before(self, queue: ConsumeQueue, log_end: int) -> int:
+        """The byte of the queue at which `truncate` cuts."""
+        segments = queue.segments
+        for start in reversed(segments.starts()):
+            region = self.region(queue, start)
+            end, _log_end = kernel.find_end(region, 0, self.file_size)
+            keep = kernel.lower_bound(region, 0, end, log_end)
+            if keep > 0 or start == segments.first > 0:
+                return start + keep
+        return 0
 
     def drop_files_from(self, queue: ConsumeQueue, starts: list[int]) -> None:
         """Remove files behind a hole in the row: their units come again from the log."""

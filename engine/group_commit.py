@@ -90,7 +90,7 @@ class GroupCommit:
 
         def done(result: OSError | None) -> None:
             if result is not None:
-                self._fail(result)
+                self.fail(result)
                 return
             log.flushed = end
             self.flushed_timestamp_ms = timestamp_ms
@@ -109,6 +109,29 @@ class GroupCommit:
             self.start()
             self._lane.finish()
 
+    def withdraw(self, log_end: LogOffset) -> list[Later[PutStatus]]:
+        """The log will be cut there: end the sync that is under way, and hand out those who wait
+        for what is cut, for the caller to tell."""
+        found: list[Later[PutStatus]] = []
+        while True:
+            found += [waiter.later for waiter in self._waiters if waiter.end > log_end]
+            self._waiters = deque(one for one in self._waiters if one.end <= log_end)
+            if not self._lane.busy:
+                return found
+            # Who is told now may append again: look at the waiters once more.
+            self._lane.finish()
+
+    def resume(self, flushed_timestamp_ms: int) -> None:
+        """The log was cut, and what is left of it is durable."""
+        self.flushed_timestamp_ms = flushed_timestamp_ms
+        self._release()
+
+    def fail(self, error: OSError) -> None:
+        """The log is not what memory says: nothing is acknowledged any more."""
+        logger.error("the commit log cannot be made durable, writes are refused: %s", error)
+        self.failed = error
+        self.close()
+
     def close(self) -> None:
         """Tell those who still wait that it is over."""
         while self._waiters:
@@ -118,8 +141,3 @@ class GroupCommit:
         waiters = self._waiters
         while waiters and waiters[0].end <= self.log.flushed:
             waiters.popleft().later.resolve(PutStatus.PUT_OK)
-
-    def _fail(self, error: OSError) -> None:
-        logger.error("the commit log cannot be made durable, writes are refused: %s", error)
-        self.failed = error
-        self.close()

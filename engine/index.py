@@ -5,6 +5,7 @@ commit log. Called by the dispatcher, recovery, retention, lookup and the store.
 """
 
 import logging
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +20,14 @@ from turbopump.pyx.region import Region
 logger = logging.getLogger(__name__)
 
 FOLDER = "index"
-ENTRY_SIZE = 20
+# Key hash, log offset, seconds since the file's begin, number of the slot's entry before.
+_ENTRY = struct.Struct(">iqii")
+ENTRY_SIZE = _ENTRY.size
+# In the header (hash_index.h).
+_END_TIMESTAMP_AT = 8
+_END_LOG_OFFSET_AT = 24
+_SLOT_COUNT_AT = 32
+_COUNT_AT = 36
 # Entries are given blocks in steps: one step is 1 MiB, some seconds of a busy broker.
 RESERVE_ENTRIES = (1 << 20) // ENTRY_SIZE
 
@@ -91,14 +99,39 @@ class IndexFiles:
         self._refresh()
         return sum(part.count - 1 for part in self.parts)
 
-    def closed_end(self) -> tuple[LogOffset, int]:
+    def closed_end(self, log_end: int | None = None) -> tuple[LogOffset, int]:
         """Where the files before the one that is written end: the log offset from which a crash
-        may lose entries, and the store time there."""
+        may lose entries, and the store time there. With `log_end` as `truncate` will leave it."""
         self._refresh()
-        if len(self.parts) < 2:
+        parts = self.parts
+        if log_end is not None:
+            parts = [part for part in parts if not _is_behind(part, log_end)]
+        if len(parts) < 2:
             return LogOffset(0), 0
-        part = self.parts[-2]
-        return LogOffset(part.end_log_offset + 1), part.end_timestamp_ms
+        return LogOffset(parts[-2].end_log_offset + 1), parts[-2].end_timestamp_ms
+
+    def truncate(self, log_end: int, store_timestamp_ms: Callable[[int], int]) -> None:
+        """Take out the entries of records at or behind `log_end`, the newest first, so that every
+        slot leads to the entry before. `store_timestamp_ms` tells that of a record. What remains
+        is what a rebuild makes, but is not synced: `closed_end` does not count it as durable. The
+        table must not hold a file meanwhile. Raises OSError."""
+        self._refresh()
+        while self.parts and _is_behind(self.parts[-1], log_end):
+            self.files.remove(self.drop_last())
+            self.files.sync_folder(self.folder)
+        self.rolled = [part for part in self.rolled if part in self.parts]
+        if not self.parts or self.parts[-1].end_log_offset < log_end:
+            return
+        self._current = None
+        path = self.parts[-1].path
+        region = self._region(path)
+        last = self._cut_entries(region, self.parts[-1].count, log_end)
+        region.put_i64(_END_LOG_OFFSET_AT, last)
+        region.put_i64(_END_TIMESTAMP_AT, store_timestamp_ms(last))
+        part = self._read_part(path)
+        assert part is not None, "cut to something else than an index file"
+        self.rolled = [rolled for rolled in self.rolled if rolled.path != path]
+        self.parts[-1] = part
 
     def drop_last(self) -> str:
         """Take the last file out; the caller removes the returned path."""
@@ -166,6 +199,25 @@ class IndexFiles:
             self._pool.drop(part.path)
             paths.append(part.path)
         return paths
+
+    def _cut_entries(self, region: Region, count: int, log_end: int) -> LogOffset:
+        """Take the entries from `log_end` on out of slots and header; returns the last one kept."""
+        entries_at = INDEX_HEADER_SIZE + 4 * self.config.max_hash_slot_num
+        slots = region.get_i32(_SLOT_COUNT_AT)
+        while count > 1:
+            at = entries_at + (count - 1) * ENTRY_SIZE
+            key_hash, log_offset, _seconds, before = _ENTRY.unpack(region.read(at, ENTRY_SIZE))
+            if log_offset < log_end:
+                break
+            count -= 1
+            before = before if 0 < before < count else 0
+            slot = (key_hash & 0xFFFFFFFF) % self.config.max_hash_slot_num
+            region.put_i32(INDEX_HEADER_SIZE + 4 * slot, before)
+            slots -= before == 0
+            region.zero(at, ENTRY_SIZE)
+        region.put_i32(_SLOT_COUNT_AT, slots)
+        region.put_i32(_COUNT_AT, count)
+        return LogOffset(region.get_i64(entries_at + (count - 1) * ENTRY_SIZE + 4))
 
     def _create(self, now_ms: int) -> None:
         self.files.make_folders(self.folder)
@@ -240,6 +292,12 @@ class IndexFiles:
         last = self.parts[-1].path.rpartition("/")[2] if self.parts else ""
         name = _time_name(now_ms)
         return name if name > last else str(int(last) + 1)
+
+
+def _is_behind(part: IndexPart, log_end: int) -> bool:
+    """Whether all that a file speaks of lies at or behind `log_end`."""
+    first = part.begin_log_offset if part.count > 1 else part.end_log_offset
+    return first >= log_end
 
 
 def _time_name(now_ms: int) -> str:

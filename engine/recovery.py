@@ -210,14 +210,20 @@ def _execute(parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int) -> N
         _sync_tail(log, plan.scan)
     log.start_writing(end, plan.scan.last_timestamp_ms)
     parts.queues.deleted.clamp(end)
-    _cut_queues(parts, plan)
+    cut_queues(parts, plan.cut_queues_at, every=not plan.clean)
     queues_from = _queues_from(parts, plan, saved)
     index_from = _trim_index(parts, plan, saved)
     _fill_up(parts, plan.scan.end, queues_from, index_from, now_ms)
+    settle_queues(parts)
+
+
+def settle_queues(parts: StoreParts) -> None:
+    """Log and queues end at the same record: each queue goes on counting from there."""
     for queue in list(parts.queues):
         parts.queues.settle(queue)
     for batch in parts.batches:
-        parts.batches.correct_min(batch, log.min)
+        parts.batches.correct_min(batch, parts.log.min)
+        batch.next_offset = batch.max_offset
 
 
 def _known_clean(plan: Plan, saved: Checkpoint) -> bool:
@@ -236,11 +242,12 @@ def _sync_tail(log: CommitLog, scan: LogScan) -> None:
             mapped.sync(first, last)
 
 
-def _cut_queues(parts: StoreParts, plan: Plan) -> None:
+def cut_queues(parts: StoreParts, log_end: LogOffset, *, every: bool) -> None:
+    """Cut units of records from `log_end` on: of `every` queue, or those that end behind it."""
     table = parts.queues.table
     for queue in parts.queues:
-        if not plan.clean or table.max_log_offset(queue.slot) > plan.cut_queues_at:
-            if parts.queues.truncate(queue, plan.cut_queues_at):
+        if every or table.max_log_offset(queue.slot) > log_end:
+            if parts.queues.truncate(queue, log_end):
                 logger.info("%s/%d: units cut", queue.topic, queue.queue_id)
             parts.queues.correct_min(queue, parts.log.min)
             _cut_extension(parts, queue)
@@ -249,8 +256,8 @@ def _cut_queues(parts: StoreParts, plan: Plan) -> None:
             if parts.queues.find(topic, queue_id) is None:
                 parts.extensions.truncate(topic, queue_id, None)
     for batch in parts.batches:
-        if not plan.clean or batch.max_log_offset > plan.cut_queues_at:
-            parts.batches.truncate(batch, plan.cut_queues_at)
+        if every or batch.max_log_offset > log_end:
+            parts.batches.truncate(batch, log_end)
 
 
 def _queues_from(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:

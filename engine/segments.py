@@ -221,4 +221,5 @@ class Segments:
         path = self.path(self.last)
         self.pool.drop(path)
         self.count -= 1
+        self.reserved = 0  # it may be made again, and is sparse then
         return path

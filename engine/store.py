@@ -8,7 +8,7 @@ tools; its parts are told to nobody.
 import logging
 from collections.abc import Callable, Sequence
 
-from turbopump.engine import recovery
+from turbopump.engine import recovery, truncation
 from turbopump.engine.batch_queue import BatchQueues, inner_count
 from turbopump.engine.checkpointer import Checkpointer
 from turbopump.engine.commit_log import CommitLog
@@ -324,6 +324,29 @@ class Store:
             raise StoreError(f"the queues of {topic} cannot be removed: {error}") from error
         self.statistics.forget_topic(topic)
         self._checkpointer.request()
+
+    def truncate(self, log_offset: LogOffset, now_ms: int) -> None:
+        """Cut the log at the start of a record, durably, and all that is derived from it; see
+        `truncation`. Whoever waits for a record that is cut gets FLUSH_DISK_TIMEOUT.
+
+        Raises StoreError: nothing is changed if the position is refused; after trouble with the
+        disk the store refuses writes, and the next start ends at the old end or at the cut.
+        """
+        if self._closed or self._commit.failed or self._checkpointer.failed:
+            raise StoreError("the log cannot be cut: the store does not take changes now")
+        timestamp_ms = truncation.last_timestamp_before(self._log, log_offset)
+        withdrawn = self._commit.withdraw(log_offset)
+        try:
+            if self._commit.failed is not None:
+                raise StoreError(f"the log cannot be cut at {log_offset}: {self._commit.failed}")
+            truncation.truncate(self._parts, log_offset, timestamp_ms, now_ms)
+            self._commit.resume(timestamp_ms)
+        except OSError as error:
+            self._commit.fail(error)
+            raise StoreError(f"the log cannot be cut at {log_offset}: {error}") from error
+        finally:
+            for later in withdrawn:
+                later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
 
     # Running
 

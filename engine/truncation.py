@@ -1,0 +1,95 @@
+"""Cutting the end of a store off while it runs: law 6, a truncated byte never comes back.
+
+Owns the order of the steps. It must never cut anywhere but where a record begins, nor tell anybody
+before all is done. Called by Store.truncate, on the loop thread, which waits for the disk here: the
+log has one writer, and it has nothing to write before it knows where.
+
+A crash leaves the old log or the cut one, never a third, because recovery walks the log from the
+checkpoint's mark to the first record that is none. The windows:
+
+1. The checkpoint may speak of bytes behind the cut. It is lowered first and synced, and recovery
+   then begins to look before the cut: it finds the old end, and dispatches the tail again.
+2. The head of the record at the cut (its size and magic) becomes zeros and is synced. Before that
+   sync recovery finds one or the other; behind it the cut, whatever else there is.
+3. Log files behind the cut go, the last one first and each name durably, so that no hole is left;
+   the rest of the cut file becomes zeros and is synced. Recovery does the same again.
+4. Queues, extensions and index still speak of what is gone, or are cut in part. After a crash
+   recovery cuts queues at the mark, and rebuilds index files that were not closed before the cut.
+5. The checkpoint is written anew: log, queues and index agree, and it says so.
+"""
+
+import logging
+
+from turbopump.engine import recovery
+from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.recovery import StoreParts
+from turbopump.engine.types import LogOffset, StoreError
+from turbopump.pyx.walk import walk
+
+logger = logging.getLogger(__name__)
+
+
+def last_timestamp_before(log: CommitLog, log_offset: LogOffset) -> int:
+    """Store time of the last record before a position, 0 if there is none.
+
+    Raises StoreError unless records end there. The file is walked from its beginning: bytes of a
+    body may look like a record.
+    """
+    if not log.min <= log_offset <= log.end:
+        raise StoreError(
+            f"the log cannot be cut at {log_offset}: it has the bytes from {log.min} to {log.end}"
+        )
+    if log_offset == log.end:
+        return log.last_store_timestamp_ms
+    start = log.segments.start_of(log_offset)
+    found = walk(log.segments.region(start), 0, log_offset - start, start)
+    if start + found.position != log_offset:
+        raise StoreError(f"the log cannot be cut at {log_offset}: no record begins there")
+    if found.count == 0 and start > log.min:
+        start -= log.file_size
+        found = walk(log.segments.region(start), 0, log.file_size, start)
+    return found.store_timestamp_ms
+
+
+def truncate(
+    parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int, now_ms: int
+) -> None:
+    """Cut at `log_end`, where the record before was stored at `last_timestamp_ms`. No sync of the
+    log may be under way. Raises OSError; StoreError while nothing was changed yet.
+    """
+    log, dispatcher, index = parts.log, parts.dispatcher, parts.index
+    if log_end == log.end:
+        return
+    cut_bytes = log.end - log_end
+    _catch_up(parts, log_end, now_ms)
+    parts.checkpointer.cut(log_end, last_timestamp_ms)
+    dispatcher.start(log_end, log_end)
+    dispatcher.last_store_timestamp_ms = last_timestamp_ms
+    log.cut(log_end, last_timestamp_ms)
+    parts.queues.deleted.clamp(log_end)
+    recovery.cut_queues(parts, log_end, every=False)
+    recovery.settle_queues(parts)
+    if index is not None:
+        parts.queues.table.set_index(None)
+        index.truncate(log_end, lambda log_offset: _store_timestamp_ms(log, log_offset))
+    parts.checkpointer.finish(last_timestamp_ms)
+    log.prepare_next()
+    logger.info("the log was cut at %d, %d bytes went", log_end, cut_bytes)
+
+
+def _catch_up(parts: StoreParts, log_end: LogOffset, now_ms: int) -> None:
+    """What stays is made durable and dispatched, so that each queue knows where it goes on."""
+    log, dispatcher, checkpointer = parts.log, parts.dispatcher, parts.checkpointer
+    for mapped, start, stop in log.unflushed(log_end):
+        mapped.sync(start, stop)
+    log.flushed = LogOffset(max(log.flushed, log_end))
+    dispatcher.run(log_end, now_ms)
+    if dispatcher.position < log_end:
+        raise StoreError(f"the log cannot be cut at {log_end}: {dispatcher.stalled}")
+    checkpointer.arrived(*dispatcher.take_arrivals())
+    checkpointer.finish()
+
+
+def _store_timestamp_ms(log: CommitLog, log_offset: int) -> int:
+    record = log.record(log_offset)
+    return record.store_timestamp_ms if record is not None else log.last_store_timestamp_ms

@@ -16,7 +16,7 @@ from turbopump.engine.later import Later
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client.balancer import Balancer
 from turbopump.net.client.delivery import Delivery
-from turbopump.net.client.errors import ClientClosed, ClientError
+from turbopump.net.client.errors import ClientClosed, ClientError, InvalidArgument
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.membership import Handler, Membership
 from turbopump.net.client.messages import ReceivedMessage
@@ -88,7 +88,9 @@ class Consumer:
         offsets: OffsetStore = (
             LocalOffsets(group, offsets_folder)
             if self._options.broadcast
-            else BrokerOffsets(self._instance, group)
+            else BrokerOffsets(
+                self._instance, group, young_from_start=self._options.young_from_start
+            )
         )
         self._membership = Membership(
             self._instance,
@@ -125,13 +127,13 @@ class Consumer:
             expression: "*", or tags joined by "||"; SQL text for kind "SQL92".
             kind: "TAG" or "SQL92" (the broker must have enablePropertyFilter).
 
-        Raises ClientError for a name or an expression that cannot be.
+        Raises InvalidArgument for a name or an expression that cannot be.
         """
         check_topic(topic)
         try:
             data = parse_subscription(topic, expression, kind, self._instance.now_ms())
         except ValueError as error:
-            raise ClientError(str(error)) from None
+            raise InvalidArgument(str(error)) from None
         self._membership.subscriptions[topic] = data
         self._changed()
 

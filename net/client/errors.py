@@ -9,6 +9,11 @@ class ClientError(Exception):
     """The request cannot be made, or what was asked for does not exist."""
 
 
+class InvalidArgument(ClientError):
+    """What was given can never be used: a name, an address, an expression or a message that every
+    broker would refuse. Nobody was asked."""
+
+
 class RouteNotFound(ClientError):
     """No name server knows a usable route of the topic."""
 

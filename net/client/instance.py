@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any, Final, Protocol
 
-from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError
+from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, InvalidArgument
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.routes import BrokerTable, TopicRoute, interpret, provisional
 from turbopump.net.client.sending import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUES
@@ -92,7 +92,7 @@ class Instance:
             is used until it fails.
         options: intervals and timeouts.
 
-    Raises ClientError for an address that is none.
+    Raises InvalidArgument for an address that is none.
     """
 
     def __init__(self, namesrv: str | Sequence[str], options: ClientOptions | None = None) -> None:
@@ -376,10 +376,10 @@ def _addresses(namesrv: str | Sequence[str]) -> list[str]:
     texts = namesrv.split(";") if isinstance(namesrv, str) else namesrv
     addresses = [text.strip() for text in texts if text.strip()]
     if not addresses:
-        raise ClientError("at least one name server address is needed")
+        raise InvalidArgument("at least one name server address is needed")
     for address in addresses:
         try:
             hosts.split(address)
         except ValueError as error:
-            raise ClientError(f"name server address: {error}") from None
+            raise InvalidArgument(f"name server address: {error}") from None
     return addresses

@@ -104,11 +104,16 @@ class QueueOffsets:
 
 
 class BrokerOffsets:
-    """Offsets kept by the broker of each queue (client/consumer/store/RemoteBrokerOffsetStore)."""
+    """Offsets kept by the broker of each queue (client/consumer/store/RemoteBrokerOffsetStore).
 
-    def __init__(self, instance: Instance, group: str) -> None:
+    With `young_from_start` a broker answers 0 for a group that has no offset yet, where nothing of
+    the queue was deleted and its first message is still in memory.
+    """
+
+    def __init__(self, instance: Instance, group: str, *, young_from_start: bool = True) -> None:
         self._instance = instance
         self._group = group
+        self._zero_if_not_found = None if young_from_start else False
 
     async def read(self, queue: MessageQueue) -> QueueOffset | None:
         try:
@@ -116,7 +121,11 @@ class BrokerOffsets:
                 broker_address(self._instance, queue),
                 RequestCode.QUERY_CONSUMER_OFFSET,
                 QueryConsumerOffsetRequest(
-                    self._group, queue.topic, queue.queue_id, broker_name=queue.broker_name
+                    self._group,
+                    queue.topic,
+                    queue.queue_id,
+                    self._zero_if_not_found,
+                    queue.broker_name,
                 ),
             )
         except BrokerError as error:

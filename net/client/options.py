@@ -53,7 +53,8 @@ class ConsumeFrom(Enum):
 
     A RocketMQ broker lets a new group begin at 0 whatever is asked for, as long as nothing of the
     queue was deleted yet and its first message is still in memory: a queue that was created a
-    moment ago must not lose what arrived before the consumer saw it.
+    moment ago must not lose what arrived before the consumer saw it. ConsumerOptions can ask for
+    the rule to be left out.
     """
 
     LAST = "CONSUME_FROM_LAST_OFFSET"
@@ -77,6 +78,8 @@ class ConsumerOptions:
         ordered: one message of a queue at a time, under the broker's queue lock.
         consume_from: where a group without offsets begins.
         consume_from_ms: the time for ConsumeFrom.TIMESTAMP, epoch milliseconds.
+        young_from_start: the broker's rule of ConsumeFrom for young queues; without it what came
+            into a new queue before this consumer saw the queue is not consumed.
         concurrency: handlers running at the same time, of different queues or, unless ordered,
             of the same one.
         pull_batch: messages asked for by one pull.
@@ -95,6 +98,7 @@ class ConsumerOptions:
     ordered: bool = False
     consume_from: ConsumeFrom = ConsumeFrom.LAST
     consume_from_ms: int = 0
+    young_from_start: bool = True
     concurrency: int = 20
     pull_batch: int = 32
     max_reconsume_times: int = -1

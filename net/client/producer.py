@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from random import Random
 from types import TracebackType
 
 from turbopump.net.client import backoff
@@ -70,6 +71,7 @@ class Producer:
         options: time-out, tries, compression.
         instance: a client to share with other producers and consumers.
         client_options: intervals and timeouts of an own client.
+        seed: makes the queue at which a topic's round begins repeatable.
     """
 
     def __init__(
@@ -80,12 +82,13 @@ class Producer:
         options: ProducerOptions | None = None,
         instance: Instance | None = None,
         client_options: ClientOptions | None = None,
+        seed: int | None = None,
     ) -> None:
         check_group(group)
         self.group = group
         self._options = options or ProducerOptions()
         self._instance = instance or Instance(namesrv, client_options)
-        self._selector = QueueSelector()
+        self._selector = QueueSelector(Random(seed))
         self._ids: UniqueIds | None = None
 
     async def start(self) -> None:
@@ -141,7 +144,7 @@ class Producer:
             choose: chooses the queue, for ordered messages.
             timeout_ms: bound of all tries; 0 for the option's value.
 
-        Raises ClientError for a message that cannot be sent, RouteNotFound without a route,
+        Raises InvalidArgument for what is no message, RouteNotFound without a route,
         BrokerError for the broker's refusal, RemotingError without an answer: the message may have
         been stored then.
         """
@@ -166,7 +169,7 @@ class Producer:
         """Send messages of one topic as one: all are stored, in one queue, or none.
 
         The result's ids are comma-joined, its queue offset is that of the first. Raises as `send`
-        does, and ClientError for messages that may not be one batch (delay, other topics, more
+        does, and InvalidArgument for messages that may not be one batch (delay, other topics, more
         than 4 MiB together).
         """
         check_batch(messages)

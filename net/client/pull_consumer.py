@@ -14,7 +14,13 @@ from typing import Final
 
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client import backoff
-from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, RouteNotFound
+from turbopump.net.client.errors import (
+    BrokerError,
+    ClientClosed,
+    ClientError,
+    InvalidArgument,
+    RouteNotFound,
+)
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.offsets import BrokerOffsets, QueueOffsets
@@ -163,8 +169,8 @@ class PullConsumer:
     ) -> None:
         """Read these queues and no others; those kept keep their position.
 
-        `expression` is "*", tags joined by "||", or SQL text for kind "SQL92". Raises ClientError
-        for an expression that cannot be, RouteNotFound for an unknown topic.
+        `expression` is "*", tags joined by "||", or SQL text for kind "SQL92". Raises
+        InvalidArgument for an expression that cannot be, RouteNotFound for an unknown topic.
         """
         self._check_running()
         for topic in {queue.topic for queue in queues}:
@@ -172,7 +178,7 @@ class PullConsumer:
             try:
                 data = parse_subscription(topic, expression, kind, self._instance.now_ms())
             except ValueError as error:
-                raise ClientError(str(error)) from None
+                raise InvalidArgument(str(error)) from None
             self._subscriptions[topic] = data
         for queue in [queue for queue in self._assigned if queue not in queues]:
             await self._stop(queue)
@@ -186,12 +192,12 @@ class PullConsumer:
                 self._assigned[queue] = _ReadAhead()
                 self._read_on(queue, None)
 
-    async def seek(self, queue: MessageQueue, queue_offset: QueueOffset) -> None:
-        """Go on reading an assigned queue at an offset."""
+    async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Go on reading an assigned queue at a queue offset."""
         self._of(queue)
         await self._stop(queue)
         self._assigned[queue] = _ReadAhead()
-        self._read_on(queue, queue_offset)
+        self._read_on(queue, QueueOffset(queue_offset))
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Go on at the oldest stored message."""
@@ -232,8 +238,8 @@ class PullConsumer:
         await self.queues(queue.topic)
         return await self._offsets.read(queue)
 
-    async def commit(self, offsets: Mapping[MessageQueue, QueueOffset] | None = None) -> None:
-        """Commit offsets; without any, the positions of all assigned queues.
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commit queue offsets; without any, the positions of all assigned queues.
 
         Raises BrokerError, RemotingError, RouteNotFound; those before it are committed then.
         """
@@ -245,7 +251,7 @@ class PullConsumer:
                 if ahead.position is not None
             }
         for queue, queue_offset in offsets.items():
-            await self._offsets.commit_one(queue, queue_offset)
+            await self._offsets.commit_one(queue, QueueOffset(queue_offset))
 
     def heartbeat_data(self) -> ConsumerData:
         """What heartbeats say about this consumer; for the instance."""

@@ -5,6 +5,7 @@ producer.
 """
 
 from collections.abc import Collection, Sequence
+from random import Random
 
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.pyx.index import java_hash
@@ -18,9 +19,14 @@ COUNTERS_MAX = 10_000
 
 
 class QueueSelector:
-    """Round robin for each topic, brokers that failed last."""
+    """Round robin for each topic, brokers that failed last.
 
-    def __init__(self) -> None:
+    It begins anywhere (RocketMQ: ThreadLocalIndex): many producers of few messages each would
+    otherwise all send to the first queue.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
         self._next: dict[str, int] = {}
         self._avoid_until_ms: dict[str, int] = {}
 
@@ -34,7 +40,9 @@ class QueueSelector:
         """
         assert queues, "a route without queues cannot be sent to"
         topic = queues[0].topic
-        start = self._next.pop(topic, 0)
+        start = self._next.pop(topic, None)
+        if start is None:
+            start = self._random.randrange(len(queues))
         if len(self._next) >= COUNTERS_MAX:
             del self._next[next(iter(self._next))]
 

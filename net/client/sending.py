@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Final
 
-from turbopump.net.client.errors import BrokerError, ClientError, NoWritableQueue
+from turbopump.net.client.errors import BrokerError, InvalidArgument, NoWritableQueue
 from turbopump.net.client.messages import MAX_BODY_SIZE, Message, SendResult, SendStatus
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire import properties as names
@@ -67,33 +67,33 @@ _STATUS: Final = {
 
 
 def check_topic(topic: str) -> None:
-    """Raises ClientError for a topic name that no broker accepts (TopicValidator)."""
+    """Raises InvalidArgument for a topic name that no broker accepts (TopicValidator)."""
     limit = 255 if topic.startswith(("%RETRY%", "%DLQ%")) else TOPIC_SIZE_MAX
     if not _NAME.fullmatch(topic) or len(topic) > limit:
-        raise ClientError(f"{topic[:200]!r} is no topic name: 1 to {limit} of %|a-zA-Z0-9_-")
+        raise InvalidArgument(f"{topic[:200]!r} is no topic name: 1 to {limit} of %|a-zA-Z0-9_-")
 
 
 def check_group(group: str) -> None:
-    """Raises ClientError for a group name that no broker accepts."""
+    """Raises InvalidArgument for a group name that no broker accepts."""
     if not _NAME.fullmatch(group) or len(group) > GROUP_SIZE_MAX:
         rule = f"1 to {GROUP_SIZE_MAX} of %|a-zA-Z0-9_-"
-        raise ClientError(f"{group[:200]!r} is no group name: {rule}")
+        raise InvalidArgument(f"{group[:200]!r} is no group name: {rule}")
 
 
 def check_message(message: Message) -> None:
-    """Raises ClientError for a message that a broker would refuse or could not give back."""
+    """Raises InvalidArgument for a message that a broker would refuse or could not give back."""
     check_topic(message.topic)
     if not message.body:
-        raise ClientError("a message needs a body")
+        raise InvalidArgument("a message needs a body")
     if len(message.body) > MAX_BODY_SIZE:
-        raise ClientError(f"a body of {len(message.body)} bytes is over {MAX_BODY_SIZE}")
+        raise InvalidArgument(f"a body of {len(message.body)} bytes is over {MAX_BODY_SIZE}")
     if isinstance(message.keys, str) or any(not key or " " in key for key in message.keys):
-        raise ClientError("keys are texts without blanks")
+        raise InvalidArgument("keys are texts without blanks")
     for name, value in message.properties.items():
         if name in names.RESERVED:
-            raise ClientError(f"the property name {name} belongs to RocketMQ")
+            raise InvalidArgument(f"the property name {name} belongs to RocketMQ")
         if not name or not value:
-            raise ClientError("a property needs a name and a value")
+            raise InvalidArgument("a property needs a name and a value")
 
 
 def properties_of(message: Message, unique_id: str) -> dict[str, str]:
@@ -112,13 +112,13 @@ def properties_of(message: Message, unique_id: str) -> dict[str, str]:
 
 
 def encoded_properties(properties: dict[str, str]) -> bytes:
-    """The properties as text bytes; raises ClientError if they do not fit into a record."""
+    """The properties as text bytes; raises InvalidArgument if they do not fit into a record."""
     try:
         encoded = names.encode_properties(properties)
     except ValueError as error:
-        raise ClientError(str(error)) from None
+        raise InvalidArgument(str(error)) from None
     if len(encoded) > PROPERTIES_SIZE_MAX:
-        raise ClientError(f"properties of {len(encoded)} bytes are over {PROPERTIES_SIZE_MAX}")
+        raise InvalidArgument(f"properties of {len(encoded)} bytes are over {PROPERTIES_SIZE_MAX}")
     return encoded
 
 
@@ -156,17 +156,17 @@ def send_request(
 
 
 def check_batch(messages: Sequence[Message]) -> None:
-    """Raises ClientError unless the messages may be one batch (MessageBatch.generateFromList)."""
+    """Raises InvalidArgument for what is no batch (MessageBatch.generateFromList)."""
     if not 0 < len(messages) <= BATCH_MAX:
-        raise ClientError(f"a batch has 1 to {BATCH_MAX} messages, not {len(messages)}")
+        raise InvalidArgument(f"a batch has 1 to {BATCH_MAX} messages, not {len(messages)}")
     for message in messages:
         check_message(message)
         if message.topic != messages[0].topic:
-            raise ClientError("the messages of a batch have one topic")
+            raise InvalidArgument("the messages of a batch have one topic")
         if message.delay_level:
-            raise ClientError("a batch cannot be delayed")
+            raise InvalidArgument("a batch cannot be delayed")
         if message.topic.startswith("%RETRY%"):
-            raise ClientError("a batch cannot go to a retry topic")
+            raise InvalidArgument("a batch cannot go to a retry topic")
 
 
 def batch_request(
@@ -177,7 +177,7 @@ def batch_request(
     batch_id: str,
     now_ms: int,
 ) -> Command:
-    """SEND_BATCH_MESSAGE; raises ClientError if the encoded batch is over MAX_BODY_SIZE."""
+    """SEND_BATCH_MESSAGE; raises InvalidArgument if the encoded batch is over MAX_BODY_SIZE."""
     body = encode_batch(
         [
             (message.flag, message.body, encoded_properties(properties_of(message, unique_id)))
@@ -185,7 +185,7 @@ def batch_request(
         ]
     )
     if len(body) > MAX_BODY_SIZE:
-        raise ClientError(f"a batch of {len(body)} bytes is over {MAX_BODY_SIZE}")
+        raise InvalidArgument(f"a batch of {len(body)} bytes is over {MAX_BODY_SIZE}")
     header = SendMessageRequestV2(
         producer_group=group,
         topic=queue.topic,

@@ -162,7 +162,10 @@ class Client:
                 await hub.established(connection)
         except TimeoutError:
             raise ConnectError(f"{address} cannot be reached: timed out") from None
-        except (OSError, ValueError, TlsError) as error:
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ConnectError(f"{address} cannot be reached: {reason}") from None
+        except (ValueError, TlsError) as error:
             raise ConnectError(f"{address} cannot be reached: {error}") from None
         return connection
 

@@ -10,55 +10,83 @@ if TYPE_CHECKING:
     from turbopump.cluster import Cluster
     from turbopump.net.client.admin import Admin
     from turbopump.net.client.consumer import Consumer
-    from turbopump.net.client.errors import BrokerError, ClientError
-    from turbopump.net.client.messages import Message, ReceivedMessage, SendResult
-    from turbopump.net.client.options import ConsumeFrom, ConsumerOptions, MessageModel, Outcome
+    from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
+    from turbopump.net.client.messages import Message, ReceivedMessage, SendResult, SendStatus
+    from turbopump.net.client.options import (
+        ClientOptions,
+        ConsumeFrom,
+        ConsumerOptions,
+        MessageModel,
+        Outcome,
+    )
     from turbopump.net.client.producer import Producer, ProducerOptions
-    from turbopump.net.client.pull_consumer import PullConsumer
+    from turbopump.net.client.pull_consumer import PullConsumer, PullOptions
+    from turbopump.net.transport.errors import RemotingError
+    from turbopump.net.wire.queues import MessageQueue
+
+    __version__: str
 
 __all__ = [
     "Admin",
     "BrokerError",
     "ClientError",
+    "ClientOptions",
     "Cluster",
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
+    "InvalidArgument",
     "Message",
     "MessageModel",
+    "MessageQueue",
     "Outcome",
     "Producer",
     "ProducerOptions",
     "PullConsumer",
+    "PullOptions",
     "ReceivedMessage",
+    "RemotingError",
     "SendResult",
+    "SendStatus",
+    "__version__",
 ]
 
 _HOMES = {
     "Admin": "turbopump.net.client.admin",
     "BrokerError": "turbopump.net.client.errors",
     "ClientError": "turbopump.net.client.errors",
+    "ClientOptions": "turbopump.net.client.options",
     "Cluster": "turbopump.cluster",
     "ConsumeFrom": "turbopump.net.client.options",
     "Consumer": "turbopump.net.client.consumer",
     "ConsumerOptions": "turbopump.net.client.options",
+    "InvalidArgument": "turbopump.net.client.errors",
     "Message": "turbopump.net.client.messages",
     "MessageModel": "turbopump.net.client.options",
+    "MessageQueue": "turbopump.net.wire.queues",
     "Outcome": "turbopump.net.client.options",
     "Producer": "turbopump.net.client.producer",
     "ProducerOptions": "turbopump.net.client.producer",
     "PullConsumer": "turbopump.net.client.pull_consumer",
+    "PullOptions": "turbopump.net.client.pull_consumer",
     "ReceivedMessage": "turbopump.net.client.messages",
+    "RemotingError": "turbopump.net.transport.errors",
     "SendResult": "turbopump.net.client.messages",
+    "SendStatus": "turbopump.net.client.messages",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    if name == "__version__":
+        from importlib.metadata import version
 
-    value = getattr(import_module(_HOMES[name]), name)
+        value: Any = version(__name__)
+    elif name in _HOMES:
+        from importlib import import_module
+
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
 

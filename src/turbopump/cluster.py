@@ -27,6 +27,7 @@ LAYOUT = 1
 
 LAYOUT_FILE = "layout.json"
 LOOPBACK = "127.0.0.1"
+WILDCARDS = ("0.0.0.0", "::")  # nothing that a client could be told
 REGISTERED_POLL_MS = 10
 REGISTERED_TIMEOUT_MS = 10_000  # a broker registers in milliseconds where both are one process
 
@@ -59,7 +60,8 @@ class Cluster:
 
     Args:
         data: the folder of everything kept; None for one that is removed at the end.
-        host: the address to listen at and to tell clients.
+        host: the address to listen at and to tell clients; a wildcard listens at all of this
+            machine's, and the one that others reach it at is told.
         namesrv_port, broker_port: 0 for free ones.
         broker_properties, namesrv_properties: RocketMQ's keys, over what the cluster itself sets.
     """
@@ -163,7 +165,7 @@ class Cluster:
         own = {
             "storePathRootDir": str(self.data / name),
             "bindAddress": self._host,
-            "brokerIP1": self._host,
+            "brokerIP1": "" if self._host in WILDCARDS else self._host,
             "listenPort": str(self._ports[1]),
             "namesrvAddr": self.namesrv,
         }

@@ -10,7 +10,6 @@ from turbopump.cli import admin_brokers, admin_groups, admin_messages, admin_top
 app = typer.Typer(
     help="What mqadmin does, with its command names, option letters and columns.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 for module in (admin_brokers, admin_topics, admin_groups, admin_messages):
     module.register(app)

@@ -4,6 +4,7 @@ Owns their options and columns (RocketMQ: tools/command/consumer and offset). Th
 net/client/admin.py.
 """
 
+import re
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turbopump.cli.errors import UserError
-from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Switch, Topic, one_place
+from turbopump.cli.options import (
+    DEFAULT_NAMESRV,
+    INT32_MAX,
+    INT64_MAX,
+    Json,
+    Namesrv,
+    Switch,
+    Topic,
+    check_address,
+    one_place,
+)
 from turbopump.cli.output import columns, front, local_seconds, print_json, print_lines, table
 from turbopump.cli.running import ask
 
@@ -116,6 +127,12 @@ def _switch(letter: str, name: str, meaning: str) -> typer.models.OptionInfo:
     return option
 
 
+def _number(letter: str, name: str, meaning: str, most: int) -> typer.models.OptionInfo:
+    option = typer.Option(letter, name, min=0, max=most, help=meaning)
+    assert isinstance(option, typer.models.OptionInfo)
+    return option
+
+
 def update_group(
     group: GroupName,
     namesrv: Namesrv = DEFAULT_NAMESRV,
@@ -136,17 +153,16 @@ def update_group(
         Switch, _switch("-o", "--consumeMessageOrderly", "Consumes in order.")
     ] = Switch.FALSE,
     retry_queues: Annotated[
-        int, typer.Option("-q", "--retryQueueNums", min=0, help="Queues of its retry topic.")
+        int, _number("-q", "--retryQueueNums", "Queues of its retry topic.", INT32_MAX)
     ] = 1,
     retries: Annotated[
-        int, typer.Option("-r", "--retryMaxTimes", help="Retries before the dead letter.")
+        int, _number("-r", "--retryMaxTimes", "Retries before the dead letter.", INT32_MAX)
     ] = 16,
     broker_id: Annotated[
-        int, typer.Option("-i", "--brokerId", min=0, help="The broker to consume from.")
+        int, _number("-i", "--brokerId", "The broker to consume from.", INT64_MAX)
     ] = 0,
     slow_broker_id: Annotated[
-        int,
-        typer.Option("-w", "--whichBrokerWhenConsumeSlowly", min=0, help="The broker when slow."),
+        int, _number("-w", "--whichBrokerWhenConsumeSlowly", "The broker when slow.", INT64_MAX)
     ] = 1,
     notify: Annotated[
         Switch, _switch("-a", "--notifyConsumerIdsChanged", "Tell members of changes.")
@@ -238,10 +254,12 @@ def reset_offset(
         str | None, typer.Option("-b", "--broker", metavar="HOST:PORT", help="With -q: one queue.")
     ] = None,
     queue_id: Annotated[
-        int | None, typer.Option("-q", "--queue", min=0, help="With -b: this queue only.")
+        int | None,
+        typer.Option("-q", "--queue", min=0, max=INT32_MAX, help="With -b: this queue only."),
     ] = None,
     queue_offset: Annotated[
-        int | None, typer.Option("-o", "--offset", min=0, help="With -q: to this offset.")
+        int | None,
+        typer.Option("-o", "--offset", min=0, max=INT64_MAX, help="With -q: to this offset."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -249,6 +267,8 @@ def reset_offset(
     timestamp_ms = _timestamp_ms(when)
     if (broker is None) != (queue_id is None) or (queue_offset is not None and queue_id is None):
         raise UserError("one queue is named by its broker with -b and its number with -q")
+    if broker is not None:
+        check_address(broker)
     done = ask(
         namesrv,
         lambda admin: admin.reset_offset_by_time(
@@ -276,7 +296,7 @@ def _timestamp_ms(text: str) -> int:
     """mqadmin's forms of a time, local where it is a date."""
     if text == "now":
         return time.time_ns() // 1_000_000
-    if text.lstrip("-").isdecimal():
+    if re.fullmatch(r"-1|[0-9]{1,19}", text) and int(text) <= INT64_MAX:
         return int(text)
     try:
         # strptime reads microseconds: three digits are right-padded to milliseconds.

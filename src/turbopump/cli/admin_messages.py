@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turbopump.cli.options import DEFAULT_NAMESRV, Json, MessageId, Namesrv, Topic
-from turbopump.cli.output import local_time, print_json, print_lines, table
+from turbopump.cli.errors import UserError
+from turbopump.cli.options import (
+    DEFAULT_NAMESRV,
+    INT32_MAX,
+    INT64_MAX,
+    Json,
+    MessageId,
+    Namesrv,
+    Topic,
+)
+from turbopump.cli.output import java_text, local_time, print_json, print_lines, table
 from turbopump.cli.running import ask
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin import Admin
     from turbopump.net.client.admin_results import FoundMessage
+    from turbopump.net.client.messages import ReceivedMessage
 
 FOUND = "{:<50} {:>4} {:>40}"
 BodyFolder = Annotated[
@@ -44,6 +54,8 @@ def by_id(
 ) -> None:
     """Messages by the broker's id or the client's; several separated by commas."""
     wanted = [part.strip() for part in message_id.split(",") if part.strip()]
+    if not wanted:
+        raise UserError("no message id is given: -i ID")
 
     async def each(admin: "Admin") -> "list[FoundMessage]":
         return [await admin.query_message_by_id(topic, one) for one in wanted]
@@ -69,13 +81,18 @@ def by_key(
     key: Annotated[str, typer.Option("-k", "--msgKey", help="One of the message's keys.")],
     namesrv: Namesrv = DEFAULT_NAMESRV,
     begin_ms: Annotated[
-        int, typer.Option("-b", "--beginTimestamp", min=0, help="Not older, milliseconds.")
+        int,
+        typer.Option(
+            "-b", "--beginTimestamp", min=0, max=INT64_MAX, help="Not older, milliseconds."
+        ),
     ] = 0,
     end_ms: Annotated[
-        int, typer.Option("-e", "--endTimestamp", min=0, help="Not newer, milliseconds.")
-    ] = (1 << 63) - 1,
+        int,
+        typer.Option("-e", "--endTimestamp", min=0, max=INT64_MAX, help="Not newer, milliseconds."),
+    ] = INT64_MAX,
     max_count: Annotated[
-        int, typer.Option("-m", "--maxNum", min=1, help="At most so many of a broker.")
+        int,
+        typer.Option("-m", "--maxNum", min=1, max=INT32_MAX, help="At most so many of a broker."),
     ] = 64,
     as_json: Json = False,
 ) -> None:
@@ -114,11 +131,11 @@ def _show(
         ("Born Host:", message.born_host),
         ("Store Host:", message.store_host),
         ("System Flag:", message.sys_flag),
-        ("Properties:", message.properties),
+        ("Properties:", java_text(message.properties)),
     ]
     if body_folder is not None:
         body_folder.mkdir(parents=True, exist_ok=True)
-        path = body_folder / message.message_id
+        path = body_folder / body_name(message)
         path.write_bytes(message.body)
         fields.append(("Message Body Path:", path))
     else:
@@ -131,6 +148,13 @@ def _show(
         error = f" exceptionDesc={track.error}" if track.error else ""
         lines.append(f"MessageTrack [consumerGroup={track.group}, trackType={track.track}]{error}")
     print_lines(lines)
+
+
+def body_name(message: "ReceivedMessage") -> str:
+    """The name of the file for a body: the message's id, unless the client that chose it made it
+    one that could lead out of the folder."""
+    plain = message.message_id.isascii() and message.message_id.isalnum()
+    return message.message_id if plain else message.offset_message_id
 
 
 def _text(body: bytes, charset: str) -> str:

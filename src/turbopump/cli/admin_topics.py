@@ -8,7 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Switch, Topic, one_place
+from turbopump.cli.options import (
+    DEFAULT_NAMESRV,
+    INT32_MAX,
+    Json,
+    Namesrv,
+    Switch,
+    Topic,
+    one_place,
+)
 from turbopump.cli.output import columns, front, local_time, print_json, print_lines, table
 from turbopump.cli.running import ask
 
@@ -115,10 +123,12 @@ def update_topic(
         str | None, typer.Option("-c", "--clusterName", help="At every master of a cluster.")
     ] = None,
     read_queues: Annotated[
-        int, typer.Option("-r", "--readQueueNums", min=1, help="Queues to read from.")
+        int,
+        typer.Option("-r", "--readQueueNums", min=1, max=INT32_MAX, help="Queues to read from."),
     ] = 8,
     write_queues: Annotated[
-        int, typer.Option("-w", "--writeQueueNums", min=1, help="Queues to write to.")
+        int,
+        typer.Option("-w", "--writeQueueNums", min=1, max=INT32_MAX, help="Queues to write to."),
     ] = 8,
     perm: Annotated[
         int, typer.Option("-p", "--perm", min=0, max=15, help="2 write, 4 read, 6 both.")
@@ -164,10 +174,11 @@ def update_topic(
         "readQueueNums": done.read_queues,
         "writeQueueNums": done.write_queues,
         "perm": _perm_text(done.perm),
-        "order": "true" if done.order else "false",
+        "order": done.order,
         "attributes": done.attributes,
     }
-    print("TopicConfig [" + ", ".join(f"{key}={value}" for key, value in config.items()) + "]")
+    shown = ", ".join(columns("{}={}", key, value) for key, value in config.items())
+    print(f"TopicConfig [{shown}]")
 
 
 def _perm_text(perm: int) -> str:

@@ -6,22 +6,25 @@ rest when they run. Called by turbopump.cli.main.
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
 from turbopump.cli import admin, inspect
 from turbopump.cli.consume import consume
-from turbopump.cli.errors import UserError, fail
+from turbopump.cli.errors import FAILED, UserError, fail, failure_of
 from turbopump.cli.nodes import broker, namesrv
 from turbopump.cli.send import send
 from turbopump.cli.up import up
 
+PROGRAM = "turbopump"
+
 app = typer.Typer(
-    name="turbopump",
-    help="A high-availability message broker, compatible with Apache RocketMQ 5.x.",
+    name=PROGRAM,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (up, namesrv, broker, send, consume):
     app.command()(command)
@@ -29,13 +32,41 @@ app.add_typer(admin.app, name="admin")
 app.add_typer(inspect.app, name="inspect")
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"{PROGRAM} {version(PROGRAM)}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which it is.")
+    ] = False,
+) -> None:
+    """A high-availability message broker, compatible with Apache RocketMQ 5.x."""
+
+
 def run() -> None:
     """Run the command of this process's arguments; ends the process."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a full disk is a sentence
     except UserError as error:
         fail(error)
-    except BrokenPipeError:
-        # The reader of a pipe has gone: the interpreter's own flush at exit must not fail too.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(1) from None
+    except BrokenPipeError:  # the reader of a pipe has gone, which is its right
+        _drop_output()
+        raise SystemExit(FAILED) from None
+    except OSError as error:
+        if error.filename is None:
+            _drop_output()
+        fail(failure_of(error))
+
+
+def _drop_output() -> None:
+    """Standard output cannot be written: the interpreter's flush at exit must not fail too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -37,7 +37,9 @@ def consume(
     expression: Annotated[
         str, typer.Option("-e", "--expression", metavar="TAGS", help="Tags joined by '||'.")
     ] = "*",
-    begin: Annotated[Begin, typer.Option("--from", help="Where a new group begins.")] = Begin.FIRST,
+    begin: Annotated[
+        Begin, typer.Option("--from", help="Where a new group begins; last is now.")
+    ] = Begin.FIRST,
     count: Annotated[
         int, typer.Option("--count", min=0, help="End after so many messages; 0 for never.")
     ] = 0,
@@ -54,7 +56,10 @@ def consume(
     from turbopump.net.client.consumer import Consumer
     from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
 
-    start = ConsumeFrom.FIRST if begin is Begin.FIRST else ConsumeFrom.LAST
+    if begin is Begin.FIRST:
+        options = ConsumerOptions(consume_from=ConsumeFrom.FIRST)
+    else:
+        options = ConsumerOptions(consume_from=ConsumeFrom.LAST, young_from_start=False)
     addresses = split_addresses(namesrv)
 
     async def main() -> None:
@@ -62,7 +67,7 @@ def consume(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        consumer = Consumer(group, addresses, options=ConsumerOptions(consume_from=start))
+        consumer = Consumer(group, addresses, options=options)
         consumer.subscribe(topic, expression)
         async with consumer:
             await _print_messages(consumer, stop, count, timeout_s, as_json)

@@ -36,6 +36,13 @@ def sentence_of(error: OSError) -> str:
     return f"{error.filename}: {what}" if error.filename else what
 
 
+def failure_of(error: OSError) -> UserError:
+    """The failure that a refusal of the operating system is: a file with a name was given by the
+    user, anything else (a full standard output) was not."""
+    kind = UserError if error.filename else CommandFailed
+    return kind(sentence_of(error))
+
+
 def fail(error: UserError) -> NoReturn:
     """Say it and end the process."""
     print(f"turbopump: {error}", file=sys.stderr)

@@ -4,6 +4,7 @@ Owns the folder layout of store.md 1 as a reader needs it. It must never open a 
 Called by inspect.py.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ def queue_files(path: Path) -> list[QueueFile]:
         return [_queue_file(path)]
     store = _store(path, *QUEUE_FOLDERS)
     kinds = [store / name for name in QUEUE_FOLDERS if (store / name).is_dir()] or [path]
-    found = [_queue_file(file) for kind in kinds for file in _numbered(kind.rglob("*"))]
+    found = [_queue_file(file) for kind in kinds for file in _numbered(_files_below(kind))]
     if not found:
         raise UserError(f"{path}: no file named by {QUEUE_NAME_DIGITS} digits is below it")
     return sorted(found, key=_place)
@@ -90,6 +91,16 @@ def _store(path: Path, *folders: str) -> Path:
         names = ", ".join(str(store) for store in stores)
         raise UserError(f"{path} holds several stores, say which: {names}")
     return stores[0] if stores else path
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Every file; unlike rglob it raises OSError for a folder that may not be read."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for at, _, names in os.walk(folder, onerror=refuse):
+        yield from (Path(at, name) for name in names)
 
 
 def _numbered(files: Iterable[Path], digits: int = QUEUE_NAME_DIGITS) -> list[Path]:

@@ -15,6 +15,8 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 def configure(folder: Path | None, level: str) -> None:
     """Log to stderr and, with a folder, to turbopump.log in it. Raises OSError."""
+    # A full disk or a closed terminal must not fill the other with tracebacks of its own.
+    logging.raiseExceptions = False
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

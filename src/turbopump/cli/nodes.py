@@ -42,7 +42,7 @@ def namesrv(
     _logging(log_folder, log_level)
     config = NamesrvConfig()
     try:
-        warnings = config.update(parse_properties(_text_of(config_file)))
+        warnings = config.update(parse_properties(read_text(config_file)))
     except PropertiesError as error:
         raise UserError(f"{config_file}: {error}") from None
     if config_file is not None and not config.config_store_path:
@@ -75,7 +75,7 @@ def broker(
     from turbopump.net.wire.java_properties import PropertiesError
 
     _logging(log_folder, log_level)
-    text = _text_of(config_file)
+    text = read_text(config_file)
     try:
         config, warnings = load_config(text, str(config_file or ""))
     except PropertiesError as error:
@@ -89,7 +89,8 @@ def broker(
     _stopped(as_json)
 
 
-def _text_of(path: Path | None) -> str:
+def read_text(path: Path | None) -> str:
+    """The text of a properties file, none without a file; raises UserError."""
     if path is None:
         return ""
     try:

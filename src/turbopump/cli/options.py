@@ -3,6 +3,7 @@
 Owns their spelling and their parsing. Called by the command modules.
 """
 
+import re
 from enum import Enum
 from typing import Annotated, Any
 
@@ -11,6 +12,8 @@ import typer
 from turbopump.cli.errors import UserError
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
+INT32_MAX = (1 << 31) - 1  # what the protocol's counts hold
+INT64_MAX = (1 << 63) - 1  # and its times and offsets
 
 
 class Switch(Enum):
@@ -38,12 +41,17 @@ def split_addresses(text: str) -> list[str]:
     """`host:port;host:port` as a list; raises UserError for anything else."""
     addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
     for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-            raise UserError(f"{address} is no address: host:port is expected")
+        check_address(address)
     if not addresses:
         raise UserError("no name server address is given: -n host:port")
     return addresses
+
+
+def check_address(address: str) -> None:
+    """Raises UserError for what is not `host:port`."""
+    host, _, port = address.rpartition(":")
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65_536:
+        raise UserError(f"{address} is no address: host:port is expected")
 
 
 Namesrv = Annotated[
@@ -71,3 +79,5 @@ def one_place(broker: str | None, cluster: str | None) -> None:
     """Commands go to one broker or to a cluster; raises UserError unless exactly one is given."""
     if (broker is None) == (cluster is None):
         raise UserError("say where: either a broker's address with -b or a cluster with -c")
+    if broker is not None:
+        check_address(broker)

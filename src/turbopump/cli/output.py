@@ -16,13 +16,21 @@ def print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
+def java_text(value: object) -> object:
+    """A value as Java prints it, where that differs: `true`, and `{a=1, b=2}` for a map."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}={java_text(of)}" for key, of in value.items()) + "}"
+    return value
+
+
 def columns(layout: str, *values: object) -> str:
     """A line of columns: `layout` is format fields as in `{:<16}  {:>14}`, blanks cut at the end.
 
-    Bools are printed as Java prints them.
+    Values are printed as Java prints them.
     """
-    shown = [str(value).lower() if isinstance(value, bool) else value for value in values]
-    return layout.format(*shown).rstrip()
+    return layout.format(*map(java_text, values)).rstrip()
 
 
 def table(layout: str, head: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:

@@ -6,7 +6,7 @@ Owns the loop of every command. Called by the commands that talk to brokers or a
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from turbopump.cli.errors import CommandFailed, UserError, sentence_of
+from turbopump.cli.errors import CommandFailed, UserError
 from turbopump.cli.options import split_addresses
 
 if TYPE_CHECKING:
@@ -39,16 +39,22 @@ def ask(namesrv: str, call: "Callable[[Admin], Awaitable[T]]") -> T:
 
 
 async def failing_clearly(work: Awaitable[T]) -> T:
-    """The result of `work`; what clients and the system raise becomes CommandFailed."""
-    from turbopump.net.client.errors import ClientError
+    """The result of `work`; what clients raise becomes UserError or CommandFailed."""
+    from turbopump.net.client.errors import ClientError, InvalidArgument
     from turbopump.net.transport.errors import RemotingError
+    from turbopump.net.wire.bodies import BadBody
+    from turbopump.net.wire.header import BadHeader
 
     try:
         return await work
-    except UserError:
-        raise
-    except OSError as error:
-        raise CommandFailed(sentence_of(error)) from None
+    except InvalidArgument as error:
+        raise UserError(one_line(error)) from None
     except (ClientError, RemotingError) as error:
-        # A remark may have lines of its own; what a command says is one sentence.
-        raise CommandFailed(" ".join(str(error).split()) or type(error).__name__) from None
+        raise CommandFailed(one_line(error)) from None
+    except (BadBody, BadHeader) as error:
+        raise CommandFailed(f"an answer cannot be understood: {one_line(error)}") from None
+
+
+def one_line(error: Exception) -> str:
+    """What an error says as one line: a broker's remark may have lines of its own."""
+    return " ".join(str(error).split()) or type(error).__name__

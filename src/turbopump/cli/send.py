@@ -11,7 +11,14 @@ from typing import Annotated
 import typer
 
 from turbopump.cli.errors import UserError, sentence_of
-from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Topic, split_addresses
+from turbopump.cli.options import (
+    DEFAULT_NAMESRV,
+    INT32_MAX,
+    Json,
+    Namesrv,
+    Topic,
+    split_addresses,
+)
 from turbopump.cli.output import print_json, print_lines
 from turbopump.cli.running import failing_clearly, run
 
@@ -38,7 +45,10 @@ def send(
         typer.Option("--property", metavar="NAME=VALUE", help="A user property; repeatable."),
     ] = None,
     delay_level: Annotated[
-        int, typer.Option("--delay-level", min=0, help="Deliver later, by the broker's levels.")
+        int,
+        typer.Option(
+            "--delay-level", min=0, max=INT32_MAX, help="Deliver later, by the broker's levels."
+        ),
     ] = 0,
     sharding_key: Annotated[
         str, typer.Option("--sharding-key", help="Messages of one key go to one queue, in order.")

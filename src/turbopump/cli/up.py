@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turbopump.cli.errors import UserError, sentence_of
+from turbopump.cli.nodes import read_text
 from turbopump.cli.options import Json, LogLevel, port_option
 from turbopump.cli.output import print_json, print_lines
 
@@ -29,7 +30,12 @@ def up(
         int, port_option("--broker-port", help="The broker's port; 0 for a free one.")
     ] = 10911,
     host: Annotated[
-        str, typer.Option("--host", help="The address to listen at and to tell clients.")
+        str,
+        typer.Option(
+            "--host",
+            help="The address to listen at and to tell clients; 0.0.0.0 listens at all and tells "
+            "this machine's.",
+        ),
     ] = "127.0.0.1",
     config: Annotated[
         Path | None,
@@ -45,6 +51,8 @@ def up(
     from turbopump.cluster import Cluster, prepare_data
     from turbopump.engine.types import StoreError
 
+    if not host:
+        raise UserError("no address to listen at is given: --host HOST")
     properties = {} if config is None else read_properties(config)
     try:
         prepare_data(data)
@@ -79,11 +87,9 @@ def read_properties(path: Path) -> dict[str, str]:
     from turbopump.net.wire.java_properties import PropertiesError, parse_properties
 
     try:
-        found = parse_properties(path.read_text("utf-8"))
+        found = parse_properties(read_text(path))
         BrokerConfig().update(found)
-    except OSError as error:
-        raise UserError(sentence_of(error)) from None
-    except (PropertiesError, UnicodeDecodeError) as error:
+    except PropertiesError as error:
         raise UserError(f"{path}: {error}") from None
     return {item.key: item.value for item in found}
 

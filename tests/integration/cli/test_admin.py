@@ -130,7 +130,8 @@ def test_a_topic_is_created_changed_seen_and_deleted(
     ]
     assert "17: No topic route info" in refused(1, "topicRoute", "-t", "Made")
     assert "either" in refused(2, "updateTopic", "-t", "Made")
-    refused(1, "updateTopic", "-b", broker.address, "-t", "not a topic")
+    assert "no topic name" in refused(2, "updateTopic", "-b", broker.address, "-t", "not a topic")
+    assert "host:port" in refused(2, "updateTopic", "-b", broker.name, "-t", "Made")
 
 
 def test_an_ordered_topic_has_a_fixed_route(admin: Admin, cluster: RunningCluster) -> None:
@@ -183,12 +184,14 @@ def test_consumer_progress_and_reset(
     done = admin(*one, "-q", "1", "-o", "1", "-s", "0", "--json")
     assert [(line["queue_id"], line["queue_offset"]) for line in done.json[0]["queues"]] == [(1, 1)]
     assert "-q" in refused(2, *one, "-s", "0")
+    refused(2, *one[:-1], broker.name, "-q", "1", "-s", "0")
     year_2000 = "2000-01-01#00:00:00:000"
     done = admin("resetOffsetByTime", "-g", "Readers", "-t", "Progress", "-s", year_2000, "--json")
     expected_s = time.mktime(time.strptime("2000-01-01", "%Y-%m-%d"))
     assert done.json[0]["timestamp_ms"] == round(expected_s * 1000)
-    assert "yesterday" in refused(2, "resetOffsetByTime", "-g", "Readers", "-t", "Progress", "-s",
-                                  "yesterday")  # fmt: skip
+    for time_text in ("yesterday", "-2", str(1 << 63)):
+        said = refused(2, "resetOffsetByTime", "-g", "Readers", "-t", "Progress", "-s", time_text)
+        assert time_text in said
 
 
 def test_messages_are_found(
@@ -218,6 +221,10 @@ def test_messages_are_found(
     assert unique["message"]["body"] == "body 中"
     refused(1, "queryMsgByUniqueKey", "-t", "Find", "-i", "0" * 32)
     refused(1, "queryMsgById", "-t", "Find", "-i", "0" * 32)
+    refused(2, "queryMsgById", "-t", "Find", "-i", ",")
+    (tmp_path / "a file").touch()
+    one_of_two = "queryMsgById", "-t", "Find", "-i", one.message_id
+    assert "a file" in refused(2, *one_of_two, "--body-dir", str(tmp_path / "a file"))
 
 
 def test_a_group_is_configured(admin: Admin, refused: Callable[..., str]) -> None:
@@ -234,11 +241,12 @@ def test_a_group_is_configured(admin: Admin, refused: Callable[..., str]) -> Non
     done = admin("updateSubGroup", "-c", "DefaultCluster", "-g", "Configured")
     assert "success." in done.out
     assert "consumeEnable=true" in done.out
+    assert "groupRetryPolicy={type=CUSTOMIZED}" in done.out
     wrong = refused(2, "updateSubGroup", "-c", "DefaultCluster", "-g", "G", "--attributes", "a=b")
     assert "a=b" in wrong
     unknown = "+no.such=1,-other"
     refused(1, "updateSubGroup", "-c", "DefaultCluster", "-g", "G", "--attributes", unknown)
-    refused(1, "updateSubGroup", "-c", "DefaultCluster", "-g", "not a group")
+    refused(2, "updateSubGroup", "-c", "DefaultCluster", "-g", "not a group")
     refused(1, "updateSubGroup", "-c", "NoCluster", "-g", "G")
 
 

@@ -5,6 +5,7 @@ broker on its own: the other tests have real ones for that.
 """
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Callable
 
@@ -99,7 +100,8 @@ class ScriptedBroker:
             peer.notify(Command(code, fields=fields, body=body))
 
     def _handle(self, request: Command, peer: Peer, _now_ms: int) -> Answer:
-        self.requests.append(request)
+        # A copy: a request that waits for its answer loses its fields and body.
+        self.requests.append(dataclasses.replace(request))
         self.peers.append(peer)
         script = self.answers.get(request.code)
         return script(request) if script is not None else response(request, 0)

@@ -1,3 +1,4 @@
+import errno
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,19 @@ def test_nothing_to_inspect_is_a_sentence(find: object, tmp_path: Path) -> None:
         find(tmp_path)
     with pytest.raises(UserError, match="no such"):
         find(tmp_path / "nowhere")
+
+
+def test_a_folder_that_may_not_be_read_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touch(tmp_path / "consumequeue" / "T" / "0" / FIRST)
+
+    def refuse(path: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.scandir", refuse)
+    with pytest.raises(PermissionError, match="consumequeue"):
+        queue_files(tmp_path)
 
 
 def test_opening_never_writes(tmp_path: Path) -> None:

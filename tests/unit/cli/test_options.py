@@ -22,15 +22,21 @@ def test_switches() -> None:
     assert not Switch("false")
 
 
-@pytest.mark.parametrize("given", [(None, None), ("b", "c")])
+@pytest.mark.parametrize("given", [(None, None), ("b:10911", "c")])
 def test_a_command_goes_to_one_place(given: tuple[str | None, str | None]) -> None:
     with pytest.raises(UserError):
         one_place(*given)
 
 
 def test_one_place_is_enough() -> None:
-    one_place("b", None)
+    one_place("b:10911", None)
     one_place(None, "c")
+
+
+@pytest.mark.parametrize("address", ["b", "broker-a", "b:", ":1", "b:0", "b:65536", "b:\u00b2"])
+def test_a_broker_is_named_by_its_address(address: str) -> None:
+    with pytest.raises(UserError, match="host:port"):
+        one_place(address, None)
 
 
 def test_the_systems_refusals_are_sentences() -> None:

@@ -12,8 +12,11 @@ def test_columns_are_padded_and_end_without_blanks() -> None:
     assert columns(layout, "longer than six", 12345, "") == "longer than six  12345"
 
 
-def test_switches_are_printed_as_java_does() -> None:
+def test_values_are_printed_as_java_does() -> None:
     assert columns("{:<5} {:>6}", True, False) == "true   false"
+    nested = {"type": "CUSTOMIZED", "on": True, "of": {"a": 1}}
+    assert columns("{}", nested) == "{type=CUSTOMIZED, on=true, of={a=1}}"
+    assert columns("{}", {}) == "{}"
 
 
 def test_a_table_has_its_head_first() -> None:

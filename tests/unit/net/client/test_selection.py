@@ -1,18 +1,46 @@
 """Round robin, failed brokers avoided, and the hash of a sharding key."""
 
+from random import Random
+
 from turbopump.net.client.selection import AVOID_MS, QueueSelector, choose_by_key
 from turbopump.net.wire.queues import MessageQueue
 
 QUEUES = [MessageQueue("T", name, at) for name in ("a", "b") for at in range(2)]
 
 
+def begins_first() -> QueueSelector:
+    """A selector that begins every topic at its first queue."""
+
+    class First(Random):
+        def randrange(self, *_: object) -> int:
+            return 0
+
+    return QueueSelector(First())
+
+
 def test_round_robin_visits_every_queue() -> None:
-    selector = QueueSelector()
+    selector = begins_first()
     assert [selector.choose(QUEUES, (), 0) for _ in range(8)] == QUEUES * 2
 
 
+def test_producers_of_one_message_each_use_every_queue() -> None:
+    first = {QueueSelector(Random(seed)).choose(QUEUES, (), 0) for seed in range(50)}
+    assert first == set(QUEUES)
+
+
+def test_a_seed_repeats_the_beginning_and_each_topic_has_its_own() -> None:
+    topics = [[MessageQueue(f"T{n}", "a", at) for at in range(8)] for n in range(20)]
+
+    def begins() -> list[int]:
+        selector = QueueSelector(Random(7))
+        return [selector.choose(queues, (), 0).queue_id for queues in topics]
+
+    assert begins() == begins()
+    assert len(set(begins())) > 2
+
+
 def test_topics_are_counted_apart() -> None:
-    selector = QueueSelector()
+    selector = begins_first()
     other = [MessageQueue("U", "a", at) for at in range(2)]
     assert selector.choose(QUEUES, (), 0) is QUEUES[0]
     assert selector.choose(other, (), 0) is other[0]
@@ -20,14 +48,14 @@ def test_topics_are_counted_apart() -> None:
 
 
 def test_broker_tried_already_is_left_out_while_there_is_another() -> None:
-    selector = QueueSelector()
+    selector = begins_first()
     names = [selector.choose(QUEUES, {"a"}, 0).broker_name for _ in range(4)]
     assert names == ["b"] * 4
     assert selector.choose(QUEUES, {"a", "b"}, 0).broker_name in ("a", "b")
 
 
 def test_broker_that_failed_is_avoided_for_a_while() -> None:
-    selector = QueueSelector()
+    selector = begins_first()
     selector.failed("b", 1000)
     names = {selector.choose(QUEUES, (), 1001).broker_name for _ in range(4)}
     assert names == {"a"}
@@ -37,7 +65,7 @@ def test_broker_that_failed_is_avoided_for_a_while() -> None:
 
 
 def test_success_ends_the_avoidance() -> None:
-    selector = QueueSelector()
+    selector = begins_first()
     selector.failed("b", 1000)
     selector.succeeded("b")
     assert {selector.choose(QUEUES, (), 1001).broker_name for _ in range(4)} == {"a", "b"}

@@ -5,7 +5,13 @@ import zlib
 import pytest
 
 from turbopump.net.client import sending
-from turbopump.net.client.errors import BrokerError, ClientError, NoWritableQueue, RouteNotFound
+from turbopump.net.client.errors import (
+    BrokerError,
+    ClientError,
+    InvalidArgument,
+    NoWritableQueue,
+    RouteNotFound,
+)
 from turbopump.net.client.messages import MAX_BODY_SIZE, Message, SendStatus
 from turbopump.net.transport.errors import CallTimeout, ConnectError
 from turbopump.net.wire.codes import RequestCode
@@ -77,13 +83,13 @@ def test_batch_carries_every_message() -> None:
     ],
 )
 def test_what_is_no_batch_is_refused(messages: list[Message], reason: str) -> None:
-    with pytest.raises(ClientError, match=reason):
+    with pytest.raises(InvalidArgument, match=reason):
         sending.check_batch(messages)
 
 
 def test_batch_over_the_limit_is_refused() -> None:
     messages = [Message("T", bytes(MAX_BODY_SIZE // 2))] * 2
-    with pytest.raises(ClientError, match="over 4194304"):
+    with pytest.raises(InvalidArgument, match="over 4194304"):
         sending.batch_request(messages, QUEUE, "pg", ["1", "2"], "B", 0)
 
 
@@ -102,13 +108,13 @@ def test_batch_over_the_limit_is_refused() -> None:
     ],
 )
 def test_what_no_broker_takes_is_refused(message: Message, reason: str) -> None:
-    with pytest.raises(ClientError, match=reason):
+    with pytest.raises(InvalidArgument, match=reason):
         sending.check_message(message)
 
 
 def test_retry_topics_may_be_longer() -> None:
     sending.check_topic("%RETRY%" + "g" * 120)
-    with pytest.raises(ClientError):
+    with pytest.raises(InvalidArgument):
         sending.check_topic("%RETRY%" + "g" * 249)
 
 

@@ -5,11 +5,16 @@ Owns signals and what a failed start is told. Called by up.py and nodes.py.
 
 import asyncio
 import gc
+import resource
 import signal
 from collections.abc import Callable
 from typing import Protocol
 
 from turbopump.cli.errors import UserError, sentence_of
+
+
+OPEN_FILES_MAX = 1 << 20
+"""More than any broker uses: 200,000 connections and 16,384 mapped files."""
 
 
 class Node(Protocol):
@@ -24,6 +29,7 @@ async def serve(node: Node, ready: Callable[[], None]) -> None:
 
     A signal during the start takes effect after it. Raises UserError where the node cannot start.
     """
+    raise_open_files()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -37,6 +43,15 @@ async def serve(node: Node, ready: Callable[[], None]) -> None:
             await stop.wait()
     finally:
         await node.stop()
+
+
+def raise_open_files() -> None:
+    """Open as many files as this user may: the usual soft limit of 1,024 is less than a broker's
+    connections and mapped files, and only programs that still use select() need it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _start(node: Node) -> None:

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from turbopump.cli.errors import UserError, sentence_of
 
-
 OPEN_FILES_MAX = 1 << 20
 """More than any broker uses: 200,000 connections and 16,384 mapped files."""
 

@@ -186,8 +186,8 @@ def _text(value: str) -> str:
 
 
 def _name(value: str) -> str:
-    if not re.fullmatch(r"[%|a-zA-Z0-9_.-]{1,127}", value):
-        raise ValueError("1 to 127 letters, digits and % | _ - .")
+    if not re.fullmatch(r"[%|a-zA-Z0-9_.-]{1,127}", value) or not value.strip("."):
+        raise ValueError("1 to 127 letters, digits and % | _ - ., not dots alone")
     return value
 
 

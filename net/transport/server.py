@@ -117,7 +117,10 @@ class _ServerHub(Hub):
         self._refused: set[Swept] = set()
         self._tls = options.tls or TlsSettings(mode=TlsMode.DISABLED)
         self._context: ssl.SSLContext | None = None
-        if self._tls.mode is not TlsMode.DISABLED and self._tls.cert_path:
+        mode, files = self._tls.mode, self._tls.cert_path or self._tls.key_path
+        # Without files a certificate is made when the first peer wants one; where every peer must
+        # want one it is better known now that there will be none.
+        if mode is TlsMode.ENFORCING or (mode is TlsMode.PERMISSIVE and files):
             self._context = server_context(self._tls)
 
     def admit(self, connection: Swept) -> bool:

@@ -69,6 +69,15 @@ def number(members: dict[str, Any], name: str, default: int = 0) -> int:
     return default if value is None else as_int(value, name)
 
 
+def int32(members: dict[str, Any], name: str, default: int = 0) -> int:
+    """A number member that is an int in RocketMQ's class: a peer could not read a larger one, nor
+    open a file that holds one. Raises BadBody."""
+    value = number(members, name, default)
+    if -(1 << 31) <= value < 1 << 31:
+        return value
+    raise BadBody(f"{name} is over 32 bits")
+
+
 def as_int(value: Any, name: str) -> int:
     """An int64 as fastjson coerces it; `name` is for the error. Raises BadBody."""
     if isinstance(value, int | float | str):

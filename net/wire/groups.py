@@ -13,6 +13,7 @@ from turbopump.net.wire.bodies import (
     as_text,
     dump,
     flag,
+    int32,
     load_object,
     number,
     table,
@@ -64,16 +65,16 @@ class SubscriptionGroupConfig:
             consume_from_min_enable=flag(members, "consumeFromMinEnable", True),
             consume_broadcast_enable=flag(members, "consumeBroadcastEnable", True),
             consume_message_orderly=flag(members, "consumeMessageOrderly"),
-            retry_queue_nums=number(members, "retryQueueNums", 1),
-            retry_max_times=number(members, "retryMaxTimes", 16),
+            retry_queue_nums=int32(members, "retryQueueNums", 1),
+            retry_max_times=int32(members, "retryMaxTimes", 16),
             group_retry_policy=_default_policy() if policy is None else as_object(policy),
             broker_id=number(members, "brokerId"),
             which_broker_when_consume_slowly=number(members, "whichBrokerWhenConsumeSlowly", 1),
             notify_consumer_ids_changed_enable=flag(
                 members, "notifyConsumerIdsChangedEnable", True
             ),
-            group_sys_flag=number(members, "groupSysFlag"),
-            consume_timeout_minute=number(members, "consumeTimeoutMinute", 15),
+            group_sys_flag=int32(members, "groupSysFlag"),
+            consume_timeout_minute=int32(members, "consumeTimeoutMinute", 15),
             attributes=table(members, "attributes", as_text),
             extra={key: member for key, member in members.items() if key not in _KNOWN},
         )

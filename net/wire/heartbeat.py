@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from turbopump.engine.types import Buffer
-from turbopump.net.wire.bodies import as_object, dump, flag, items, load_object, number, text
+from turbopump.net.wire.bodies import as_object, dump, flag, int32, items, load_object, text
 from turbopump.net.wire.subscription import SubscriptionData
 
 CLUSTERING: Final = "CLUSTERING"
@@ -95,7 +95,7 @@ class HeartbeatData:
             client_id=text(members, "clientID"),
             producer_data_set=items(members, "producerDataSet", ProducerData.from_json),
             consumer_data_set=items(members, "consumerDataSet", ConsumerData.from_json),
-            heartbeat_fingerprint=number(members, "heartbeatFingerprint"),
+            heartbeat_fingerprint=int32(members, "heartbeatFingerprint"),
             without_sub=flag(members, "withoutSub") or flag(members, "isWithoutSub"),
         )
 

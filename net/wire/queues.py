@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turbopump.engine import fastjson
-from turbopump.net.wire.bodies import BadBody, as_object, number, text
+from turbopump.net.wire.bodies import BadBody, as_object, int32, text
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -23,7 +23,7 @@ class MessageQueue:
     def from_json(cls, value: Any) -> "MessageQueue":
         """From a bean; raises BadBody."""
         members = as_object(value)
-        return cls(text(members, "topic"), text(members, "brokerName"), number(members, "queueId"))
+        return cls(text(members, "topic"), text(members, "brokerName"), int32(members, "queueId"))
 
     def to_json(self) -> dict[str, Any]:
         """The bean."""

@@ -15,9 +15,9 @@ from turbopump.net.wire.bodies import (
     as_text,
     dump,
     flag,
+    int32,
     items,
     load_object,
-    number,
     optional_text,
     table,
     text,
@@ -74,10 +74,10 @@ class QueueData:
         members = as_object(value)
         return cls(
             broker_name=text(members, "brokerName"),
-            read_queue_nums=number(members, "readQueueNums"),
-            write_queue_nums=number(members, "writeQueueNums"),
-            perm=number(members, "perm"),
-            topic_sys_flag=number(members, "topicSysFlag"),
+            read_queue_nums=int32(members, "readQueueNums"),
+            write_queue_nums=int32(members, "writeQueueNums"),
+            perm=int32(members, "perm"),
+            topic_sys_flag=int32(members, "topicSysFlag"),
         )
 
     def to_json(self) -> dict[str, Any]:

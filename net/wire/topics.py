@@ -16,6 +16,7 @@ from turbopump.net.wire.bodies import (
     as_text,
     dump,
     flag,
+    int32,
     load_object,
     number,
     table,
@@ -108,11 +109,11 @@ class TopicConfig:
         members = as_object(value)
         return cls(
             topic_name=text(members, "topicName"),
-            read_queue_nums=number(members, "readQueueNums", 16),
-            write_queue_nums=number(members, "writeQueueNums", 16),
-            perm=number(members, "perm", PERM_READ | PERM_WRITE),
+            read_queue_nums=int32(members, "readQueueNums", 16),
+            write_queue_nums=int32(members, "writeQueueNums", 16),
+            perm=int32(members, "perm", PERM_READ | PERM_WRITE),
             topic_filter_type=text(members, "topicFilterType", SINGLE_TAG),
-            topic_sys_flag=number(members, "topicSysFlag"),
+            topic_sys_flag=int32(members, "topicSysFlag"),
             order=flag(members, "order"),
             attributes=table(members, "attributes", as_text),
         )

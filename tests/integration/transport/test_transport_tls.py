@@ -188,11 +188,29 @@ def test_a_client_whose_server_never_answers_the_hello(run, listen, connect) -> 
     run(main())
 
 
-def test_certificate_files_are_read_at_start(run, serve) -> None:
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (TlsSettings(cert_path="missing.pem", key_path="missing.pem"), r"missing\.pem"),
+        (TlsSettings(key_path="missing.pem"), "both"),
+        # Every peer would be refused; a permissive server is of use to plain ones.
+        (TlsSettings(mode=TlsMode.ENFORCING, test_mode=False), "certPath"),
+    ],
+)
+def test_a_certificate_that_will_be_missing_is_known_at_start(run, serve, settings, reason) -> None:
     async def main() -> None:
-        settings = TlsSettings(cert_path="missing.pem", key_path="missing.pem")
-        with pytest.raises(TlsError, match=r"missing\.pem"):
+        with pytest.raises(TlsError, match=reason):
             async with serve(ServerOptions(tls=settings)):
                 pass
+
+    run(main())
+
+
+def test_plain_peers_are_served_where_there_is_no_certificate(run, serve, connect) -> None:
+    async def main() -> None:
+        options = ServerOptions(tls=TlsSettings(test_mode=False))
+        async with serve(options) as served, connect() as client:
+            call = client.call(served.address, new_request(ECHO, body=b"plain"), 5000)
+            assert (await call).body == b"plain"
 
     run(main())

@@ -70,6 +70,8 @@ def test_values_of_rocketmq_that_promise_nothing_are_silent() -> None:
         ("mappedFileSizeCommitLog=1", ["mappedFileSizeCommitLog=1", "line 2"]),
         ("messageDelayLevel=1s 5x", ["messageDelayLevel", "5m"]),
         ("brokerName=a b", ["brokerName=a b"]),
+        ("brokerName=..", ["brokerName=..", "dots"]),
+        ("brokerName=../x", ["brokerName=../x"]),
         ("tls.server.mode=maybe", ["tls.server.mode=maybe"]),
         ("brokerRole=SLAVE", ["brokerRole=SLAVE", "ASYNC_MASTER or SYNC_MASTER"]),
         ("brokerId=1", ["brokerId=1", "replicas are not supported yet"]),

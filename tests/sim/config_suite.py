@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tests.sim.disk import PowerCut, SimDisk
 from turbopump.engine.config_files import ConfigFiles
 
-FOLDER = "/home/store/config"
+FOLDER = "/broker/config"
 NAMES = ("topics.json", "consumerOffset.json")
 LIVES = 6
 STEPS_MAX = 8

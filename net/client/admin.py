@@ -71,10 +71,18 @@ class Admin:
     Args:
         namesrv: addresses "host:port" of the name servers, or one text with ";" between.
         timeout_ms: bound of each request.
+        client_options: intervals of the client, and TLS.
     """
 
-    def __init__(self, namesrv: str | Sequence[str], *, timeout_ms: int = ADMIN_TIMEOUT_MS) -> None:
-        self._instance = Instance(namesrv, ClientOptions(timeout_ms=timeout_ms))
+    def __init__(
+        self,
+        namesrv: str | Sequence[str],
+        *,
+        timeout_ms: int = ADMIN_TIMEOUT_MS,
+        client_options: ClientOptions | None = None,
+    ) -> None:
+        options = replace(client_options or ClientOptions(), timeout_ms=timeout_ms)
+        self._instance = Instance(namesrv, options)
         self._calls = AdminCalls(self._instance)
 
     async def start(self) -> None:

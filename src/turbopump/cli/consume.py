@@ -12,7 +12,7 @@ import typer
 
 from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Topic, split_addresses
 from turbopump.cli.output import local_time, print_json, print_lines
-from turbopump.cli.running import failing_clearly, run
+from turbopump.cli.running import client_options, failing_clearly, run
 
 if TYPE_CHECKING:
     import asyncio
@@ -60,14 +60,14 @@ def consume(
         options = ConsumerOptions(consume_from=ConsumeFrom.FIRST)
     else:
         options = ConsumerOptions(consume_from=ConsumeFrom.LAST, young_from_start=False)
-    addresses = split_addresses(namesrv)
+    addresses, connecting = split_addresses(namesrv), client_options()
 
     async def main() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        consumer = Consumer(group, addresses, options=options)
+        consumer = Consumer(group, addresses, options=options, client_options=connecting)
         consumer.subscribe(topic, expression)
         async with consumer:
             await _print_messages(consumer, stop, count, timeout_s, as_json)

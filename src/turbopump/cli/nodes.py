@@ -11,6 +11,7 @@ import typer
 
 from turbopump.cli import logs
 from turbopump.cli.errors import UserError, sentence_of
+from turbopump.cli.files import read_text
 from turbopump.cli.options import Json, LogLevel, port_option, split_addresses
 from turbopump.cli.output import print_json, print_lines
 
@@ -42,7 +43,7 @@ def namesrv(
     _logging(log_folder, log_level)
     config = NamesrvConfig()
     try:
-        warnings = config.update(parse_properties(read_text(config_file)))
+        warnings = config.update(parse_properties(_text_of(config_file)))
     except PropertiesError as error:
         raise UserError(f"{config_file}: {error}") from None
     if config_file is not None and not config.config_store_path:
@@ -75,7 +76,7 @@ def broker(
     from turbopump.net.wire.java_properties import PropertiesError
 
     _logging(log_folder, log_level)
-    text = read_text(config_file)
+    text = _text_of(config_file)
     try:
         config, warnings = load_config(text, str(config_file or ""))
     except PropertiesError as error:
@@ -89,16 +90,8 @@ def broker(
     _stopped(as_json)
 
 
-def read_text(path: Path | None) -> str:
-    """The text of a properties file, none without a file; raises UserError."""
-    if path is None:
-        return ""
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise UserError(sentence_of(error)) from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not UTF-8 text") from None
+def _text_of(path: Path | None) -> str:
+    return "" if path is None else read_text(path)
 
 
 def _logging(folder: Path | None, level: str) -> None:

@@ -3,16 +3,24 @@
 Owns the loop of every command. Called by the commands that talk to brokers or are brokers.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from turbopump.cli.errors import CommandFailed, UserError
+from turbopump.cli.files import read_text
 from turbopump.cli.options import split_addresses
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin import Admin
+    from turbopump.net.client.options import ClientOptions
 
 T = TypeVar("T")
+
+TLS_FILE = "TURBOPUMP_TLS"
+"""The environment variable that names a file of RocketMQ's `tls.*` properties: commands then
+connect by TLS."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -29,13 +37,35 @@ def ask(namesrv: str, call: "Callable[[Admin], Awaitable[T]]") -> T:
     """What an admin client answers; raises CommandFailed where nobody does, or where it is no."""
     from turbopump.net.client.admin import Admin
 
-    addresses = split_addresses(namesrv)
+    addresses, options = split_addresses(namesrv), client_options()
 
     async def main() -> T:
-        async with Admin(addresses) as admin:
+        async with Admin(addresses, client_options=options) as admin:
             return await call(admin)
 
     return run(failing_clearly(main()))
+
+
+def client_options() -> "ClientOptions":
+    """How commands connect; raises UserError for a TLS file that cannot be used."""
+    from turbopump.net.client.options import ClientOptions
+
+    path = os.environ.get(TLS_FILE)
+    if not path:
+        return ClientOptions()
+    from turbopump.net.transport.options import ClientOptions as RemotingOptions
+    from turbopump.net.transport.options import ClientTlsSettings
+    from turbopump.net.transport.tls import TlsError, client_context
+    from turbopump.net.wire.java_properties import PropertiesError, parse_properties
+
+    try:
+        found = {item.key: item.value for item in parse_properties(read_text(Path(path)))}
+        settings = ClientTlsSettings.from_properties({**found, "tls.enable": "true"})
+        assert settings is not None
+        client_context(settings)
+    except (PropertiesError, TlsError, ValueError) as error:
+        raise UserError(f"{path}: {error}") from None
+    return ClientOptions(remoting=RemotingOptions(tls=settings))
 
 
 async def failing_clearly(work: Awaitable[T]) -> T:

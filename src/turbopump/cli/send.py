@@ -20,7 +20,7 @@ from turbopump.cli.options import (
     split_addresses,
 )
 from turbopump.cli.output import print_json, print_lines
-from turbopump.cli.running import failing_clearly, run
+from turbopump.cli.running import client_options, failing_clearly, run
 
 GROUP = "TURBOPUMP_SEND"
 LINE_MAX = 4 << 20  # bytes of one line of standard input: the broker's largest message
@@ -61,7 +61,7 @@ def send(
     from turbopump.net.client.producer import Producer
 
     user_properties = dict(_pair(text) for text in properties or [])
-    addresses = split_addresses(namesrv)
+    addresses, options = split_addresses(namesrv), client_options()
 
     def show(result: SendResult) -> None:
         if as_json:
@@ -74,7 +74,7 @@ def send(
         )
 
     async def main() -> None:
-        async with Producer(GROUP, addresses) as producer:
+        async with Producer(GROUP, addresses, client_options=options) as producer:
             for content in _bodies(body, file, count):
                 message = Message(
                     topic,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turbopump.cli.errors import UserError, sentence_of
-from turbopump.cli.nodes import read_text
+from turbopump.cli.files import read_text
 from turbopump.cli.options import Json, LogLevel, port_option
 from turbopump.cli.output import print_json, print_lines
 

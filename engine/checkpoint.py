@@ -9,14 +9,15 @@ Layout, big endian, 4096 bytes (RocketMQ: store/StoreCheckpoint; byte 40 as 5.5.
     32 confirmPhyOffset    40 start of the last record whose queue unit is durable
     2048 magic    2056 log offset up to which the log is durable    2064 the same of queues
     2072 the same of the index    2080 number of queues    2088 units in all queues
-    2096 entries in all index files    2104 CRC-32 of bytes 0-47 and 2048-2103
+    2096 entries in the index files of 2072    2104 first byte of the log at that time
+    2112 units that age removed, in all queues    2120 bytes 0-47 again    2168 CRC-32 of 2048-2167
 
-Ours count only while their CRC fits: a RocketMQ broker that used the store in between changed the
-first bytes and left ours as they were.
+Ours count only while bytes 0-47 are what they were: a RocketMQ broker that used the store in
+between changed them and left ours. So does damage; of both the smaller number was true once.
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turbopump.engine.files import Files
 from turbopump.engine.types import LogOffset
@@ -27,7 +28,7 @@ SIZE = 4096
 MAGIC = 0x5475_7262_6F70_0001
 _OURS_AT = 2048
 _THEIRS = struct.Struct(">6q")
-_OURS = struct.Struct(">7q")
+_OURS = struct.Struct(">9q")
 _CRC = struct.Struct(">I")
 # RocketMQ goes back this far behind its times, because records reach queues a little later.
 SAFETY_MS = 3000
@@ -41,8 +42,14 @@ class Marks:
     queues: LogOffset
     index: LogOffset
     queue_count: int
+    """-1: queues were deleted since they were counted."""
     unit_count: int
     entry_count: int
+    """Of index files before `index`."""
+    log_min: LogOffset
+    """Where the log began; if that moved, queues and index may have begun later, too."""
+    first_units: int
+    """The queue offsets at which the first files of all queues begin, added up."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -75,9 +82,9 @@ def encode(checkpoint: Checkpoint) -> bytes:
     if marks is not None:
         ours = _OURS.pack(
             MAGIC, marks.log, marks.queues, marks.index, marks.queue_count, marks.unit_count,
-            marks.entry_count,
+            marks.entry_count, marks.log_min, marks.first_units,
         )  # fmt: skip
-        both = ours + _CRC.pack(crc32(theirs + ours))
+        both = ours + theirs + _CRC.pack(crc32(ours + theirs))
         data[_OURS_AT : _OURS_AT + len(both)] = both
     return bytes(data)
 
@@ -86,19 +93,19 @@ def decode(data: bytes) -> Checkpoint:
     """Read the file's bytes; a short or empty file knows nothing."""
     if len(data) < _THEIRS.size:
         return Checkpoint()
-    theirs = data[: _THEIRS.size]
-    log_ms, queue_ms, index_ms, master, confirm, queue_log = (
-        max(0, number) for number in _THEIRS.unpack(theirs)
-    )
+    theirs = [max(0, number) for number in _THEIRS.unpack_from(data)]
     marks = None
-    end = _OURS_AT + _OURS.size
-    ours = data[_OURS_AT:end]
-    if len(data) >= end + _CRC.size and ours[:8] == MAGIC.to_bytes(8, "big"):
+    end = _OURS_AT + _OURS.size + _THEIRS.size
+    covered = data[_OURS_AT:end]
+    if len(data) >= end + _CRC.size and covered[:8] == MAGIC.to_bytes(8, "big"):
         (crc,) = _CRC.unpack_from(data, end)
-        if crc == crc32(theirs + ours):
-            _magic, log, queues, index, *counts = _OURS.unpack(ours)
-            marks = Marks(LogOffset(log), LogOffset(queues), LogOffset(index), *counts)
-    return Checkpoint(log_ms, queue_ms, index_ms, master, confirm, queue_log, marks)
+        if crc == crc32(covered):
+            _magic, log, queues, index, *counts = _OURS.unpack_from(covered)
+            copy = _THEIRS.unpack_from(covered, _OURS.size)
+            if theirs == list(copy):
+                marks = Marks(LogOffset(log), LogOffset(queues), LogOffset(index), *counts)
+            theirs = [min(pair) for pair in zip(theirs, copy, strict=True)]
+    return replace(Checkpoint(*theirs), marks=marks)
 
 
 def load(files: Files, root: str) -> Checkpoint:

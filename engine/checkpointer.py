@@ -141,37 +141,53 @@ class Checkpointer:
         if self.failed is not None:
             raise self.failed
 
-    def lower(self) -> None:
-        """Before the first byte is changed: the index file that will be written does not count as
-        durable any more. Raises OSError."""
-        if self._index is None:
+    def lower(self, index_files: int) -> None:
+        """Before the first byte is changed: of the index files that are kept the last one will be
+        written, and does not count as durable any more. Raises OSError."""
+        index = self._index
+        if index is None:
             return
-        index_end, index_ms = self._index.closed_end()
+        closed = max(0, index_files - 1)
+        index_end, index_ms = index.end_of(closed)
         old = self.checkpoint
         marks = old.marks
         if marks is not None:
-            marks = replace(marks, index=min(index_end, marks.index))
+            marks = replace(marks, index=index_end, entry_count=index.entry_count(closed))
         index_ms = min(index_ms, old.index_timestamp_ms)
         self.checkpoint = replace(old, index_timestamp_ms=index_ms, marks=marks)
         checkpoints.save(self._files, self._config.root, self.checkpoint)
+
+    def uncount(self) -> None:
+        """Before queues are deleted: a recovery must not miss them. Raises OSError."""
+        self._lane.finish()
+        if self._waiting is not None:
+            self._waiting = replace(self._waiting, queue_count=-1)
+        marks = self.checkpoint.marks
+        if marks is not None:
+            self.checkpoint = replace(self.checkpoint, marks=replace(marks, queue_count=-1))
+            checkpoints.save(self._files, self._config.root, self.checkpoint)
 
     def cut(self, log_end: LogOffset, log_timestamp_ms: int) -> None:
         """Before the log is cut at `log_end`: have the checkpoint say nothing of what is behind, in
         RocketMQ's numbers too. All that was dispatched is durable (see `finish`). Raises OSError.
         """
         self._waiting = None
-        index_end, index_ms = LogOffset(0), 0
+        index_end, index_ms, entries = LogOffset(0), 0, 0
         if self._index is not None:
-            index_end, index_ms = self._index.closed_end(log_end)
+            closed = self._index.closed(log_end)
+            index_end, index_ms = self._index.end_of(closed)
+            entries = self._index.entry_count(closed)
         old = self.checkpoint
         marks = old.marks
         if marks is not None:
             counts = marks.queue_count, marks.unit_count
             if marks.queues > log_end:
                 counts = self._count_units_before(log_end)
+            if marks.index <= index_end:
+                index_end, entries = marks.index, marks.entry_count
             marks = Marks(
-                min(marks.log, log_end), min(marks.queues, log_end), min(marks.index, index_end),
-                *counts, marks.entry_count,
+                min(marks.log, log_end), min(marks.queues, log_end), index_end, *counts, entries,
+                marks.log_min, marks.first_units,
             )  # fmt: skip
         self.checkpoint = Checkpoint(
             min(old.log_timestamp_ms, log_timestamp_ms),
@@ -253,14 +269,18 @@ class Checkpointer:
         self._dirty.clear()
         self._dirty_batches.clear()
         count, units = self.count_units()
-        index_end, index_ms = LogOffset(0), 0
-        if self._index is not None:
-            index_end, index_ms = self._index.closed_end()
+        index_end, index_ms, entries = LogOffset(0), 0, 0
         position = self._dispatcher.position
-        if last and self._index is not None:
-            index_end, index_ms = position, self._index.end()[1]
-        entries = self._index.entry_count() if self._index is not None else 0
-        marks = Marks(self._log.flushed, position, index_end, count, units, entries)
+        if self._index is not None:
+            closed = len(self._index.parts) if last else self._index.closed()
+            index_end, index_ms = self._index.end_of(closed)
+            entries = self._index.entry_count(closed)
+            if last:
+                index_end = position
+        marks = Marks(
+            self._log.flushed, position, index_end, count, units, entries, self._log.min,
+            self._queues.first_units(),
+        )  # fmt: skip
         return _Round(
             paths, list(folders), reached, batches_reached, rolled, last_unit, index_ms, marks,
             self._dispatcher.last_store_timestamp_ms,

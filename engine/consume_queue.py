@@ -105,7 +105,9 @@ class ConsumeQueues:
         """Have the table stop at records of a queue that is not kept here (QueueTable: SPECIAL)."""
         self._special.append((topic, self.table.add(topic, queue_id, False)))
 
-    def load(self, is_plain: Callable[[str], bool]) -> list[tuple[ConsumeQueue, list[int]]]:
+    def load(
+        self, is_plain: Callable[[str], bool], min_log_offset: int
+    ) -> list[tuple[ConsumeQueue, list[int]]]:
         """Find all queues on the disk. Returns those with a hole in their row of files, and the
         starts behind the hole. Raises StoreError for a file of another size."""
         self.deleted.load()
@@ -117,6 +119,8 @@ class ConsumeQueues:
                         self._drop_former(f"{self.folder}/{topic}/{name}", self.deleted.end(topic))
                     queue = self.add(topic, int(name), is_plain(topic))
                     behind = queue.segments.load()
+                    while behind and self._drop_expired(queue, min_log_offset):
+                        behind = queue.segments.load()
                     if behind:
                         broken.append((queue, behind))
         return broken
@@ -146,6 +150,10 @@ class ConsumeQueues:
         if queue.emptied:
             return QueueOffset(queue.segments.first // QUEUE_UNIT_SIZE)
         return QueueOffset(self.table.max_offset(queue.slot))
+
+    def first_units(self) -> int:
+        """The queue offsets at which the first files begin, added up."""
+        return sum(queue.segments.first for queue in self) // QUEUE_UNIT_SIZE
 
     def make_room(self, queue: ConsumeQueue, queue_offset: int) -> None:
         """Attach reserved room for unit `queue_offset`, the next one. Raises OSError (disk full).
@@ -363,6 +371,18 @@ class ConsumeQueues:
             if 0 <= log_offset < log_end:
                 logger.warning("%s is of a deleted topic: removed", path)
                 self.files.remove(path)
+
+    def _drop_expired(self, queue: ConsumeQueue, min_log_offset: int) -> bool:
+        """Remove the files before a hole if age had removed them: a power cut takes back removals.
+        False if they have a unit whose record is there."""
+        segments = queue.segments
+        region = segments.region(segments.last)
+        log_offset, size, _tags = kernel.get_unit(region, self.file_size - QUEUE_UNIT_SIZE)
+        if size == 0 or log_offset >= min_log_offset:
+            return False
+        while segments.count:
+            self.files.remove(segments.forget_last())
+        return True
 
     def close(self) -> None:
         """Let go of all mappings: one that the table holds would keep its file's blocks."""

@@ -191,6 +191,7 @@ class Dispatcher:
             queue.topic, queue.queue_id, present, queue_offset,
         )  # fmt: skip
         queues.fill_blank(queue, QueueOffset(queue_offset))
+        queues.correct_min(queue, self.log.min)
 
     def _special(self, record: Record) -> None:
         """The unit of a record of a batch topic or of a store with queue extensions."""
@@ -233,7 +234,11 @@ class Dispatcher:
         return java_hash(tags) if tags else 0
 
     def _bad_record(self, log_offset: int) -> None:
-        raise StoreError(f"the record at log offset {log_offset} is damaged")
+        start = self.log.segments.start_of(log_offset)
+        raise StoreError(
+            f"{self.log.segments.path(start)} is damaged at byte {log_offset - start}: no record "
+            f"begins at log offset {log_offset}"
+        )
 
 
 def is_folder_name(topic: str) -> bool:

@@ -94,21 +94,27 @@ class IndexFiles:
                 return LogOffset(part.end_log_offset), part.end_timestamp_ms
         return LogOffset(-1), 0
 
-    def entry_count(self) -> int:
-        """Entries in all files."""
+    def entry_count(self, files: int | None = None) -> int:
+        """Entries in the first so many files, None: in all."""
         self._refresh()
-        return sum(part.count - 1 for part in self.parts)
+        return sum(part.count - 1 for part in self.parts[:files])
 
-    def closed_end(self, log_end: int | None = None) -> tuple[LogOffset, int]:
-        """Where the files before the one that is written end: the log offset from which a crash
-        may lose entries, and the store time there. With `log_end` as `truncate` will leave it."""
+    def closed(self, log_end: int | None = None) -> int:
+        """How many files come before the one that is written. With `log_end` as `truncate` will
+        leave them."""
         self._refresh()
-        parts = self.parts
+        count = len(self.parts)
         if log_end is not None:
-            parts = [part for part in parts if not _is_behind(part, log_end)]
-        if len(parts) < 2:
+            count = sum(not _is_behind(part, log_end) for part in self.parts)
+        return max(0, count - 1)
+
+    def end_of(self, files: int) -> tuple[LogOffset, int]:
+        """Where the first so many files end: the log offset up to which records have their entries
+        in them, and the store time there."""
+        if files == 0:
             return LogOffset(0), 0
-        return LogOffset(parts[-2].end_log_offset + 1), parts[-2].end_timestamp_ms
+        part = self.parts[files - 1]
+        return LogOffset(part.end_log_offset + 1), part.end_timestamp_ms
 
     def truncate(self, log_end: int, store_timestamp_ms: Callable[[int], int]) -> None:
         """Take out the entries of records at or behind `log_end`, the newest first, so that every

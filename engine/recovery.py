@@ -12,6 +12,7 @@ checkpoint moves only behind what was synced.
 import logging
 import os
 from dataclasses import dataclass
+from itertools import takewhile
 
 from turbopump.engine import checkpoint as checkpoints
 from turbopump.engine.batch_queue import BatchQueues
@@ -22,7 +23,7 @@ from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
 from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from turbopump.engine.dispatcher import Dispatcher, QueueGapError
 from turbopump.engine.files import Files, sync_above
-from turbopump.engine.index import IndexFiles
+from turbopump.engine.index import IndexFiles, IndexPart
 from turbopump.engine.log_scan import LogScan, scan_log, start_abnormal, start_normal
 from turbopump.engine.queue_ext import QueueExtensions, is_address
 from turbopump.engine.segments import is_file_name
@@ -60,6 +61,8 @@ class Plan:
     """Queues are complete and durable for records before this."""
     cut_queues_at: LogOffset
     """Units of records from here on are cut."""
+    index_files: int
+    """So many index files are whole."""
 
 
 def recover(parts: StoreParts, now_ms: int) -> None:
@@ -73,11 +76,11 @@ def recover(parts: StoreParts, now_ms: int) -> None:
     parts.checkpointer.start(saved, now_ms)
     _load(parts)
     plan = _survey(parts, saved, clean)
-    _mark_running(parts)
+    _mark_running(parts, plan)
     _execute(parts, plan, saved, now_ms)
 
 
-def _mark_running(parts: StoreParts) -> None:
+def _mark_running(parts: StoreParts, plan: Plan) -> None:
     """From the first change on a crash is a crash (RocketMQ: `abort` holds the pid as text)."""
     files, root = parts.files, parts.config.root
     path = f"{root}/{ABORT_FILE}"
@@ -87,7 +90,7 @@ def _mark_running(parts: StoreParts) -> None:
     sync_above(files, path)
     if not parts.log.segments.folder.startswith(f"{root}/"):
         sync_above(files, parts.log.segments.folder)
-    parts.checkpointer.lower()
+    parts.checkpointer.lower(plan.index_files)
 
 
 def _load(parts: StoreParts) -> None:
@@ -104,7 +107,7 @@ def _load(parts: StoreParts) -> None:
         )
     parts.batches.load()
     # Window 4: a queue file is missing between others: the files behind it come from the log.
-    for queue, starts in parts.queues.load(parts.dispatcher.is_plain):
+    for queue, starts in parts.queues.load(parts.dispatcher.is_plain, log.min):
         logger.warning("%s/%d lacks a file: rebuilt from the log", queue.topic, queue.queue_id)
         parts.queues.drop_files_from(queue, starts)
     if parts.extensions is not None:
@@ -166,11 +169,19 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool) -> Plan:
                 f"{log.segments.folder} holds no commit log"
             )
         zero = LogOffset(0)
-        return Plan(clean, LogScan(zero, zero, 0, 0, ""), zero, zero)
+        return Plan(clean, LogScan(zero, zero, 0, 0, ""), zero, zero, 0)
     marks = saved.marks
-    if marks is not None and not log.segments.first <= marks.log <= log.segments.end:
-        logger.warning("the checkpoint points outside the log: it is not used")
+    if marks is not None and marks.log > log.segments.end:
+        # Window 3 at the end: what is gone there was acknowledged.
+        raise StoreError(
+            f"the commit log was durable up to {marks.log}, but its last file is "
+            f"{log.segments.path(log.segments.last)}: later ones are missing. Without "
+            f"{parts.config.root}/{checkpoints.FILE_NAME} the store opens with what is left"
+        )
+    if marks is not None and marks.log < log.segments.first:
+        logger.warning("the checkpoint is older than the log: it is not used")
         marks = None
+    index_files = _whole_index_files(parts, saved, clean)
     # Windows 6, 7: torn record, torn filler, zeroed pages in what was not durable yet. All before
     # our own mark was synced; without it RocketMQ's times tell the file to begin with.
     if marks is not None:
@@ -185,11 +196,11 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool) -> Plan:
     if clean:
         # Window 8: queues ahead of the log are cut, behind it filled up.
         queues_from = marks.queues if marks is not None else LogOffset(dispatched)
-        return Plan(clean, scan, LogOffset(min(queues_from, scan.end)), scan.end)
+        return Plan(clean, scan, LogOffset(min(queues_from, scan.end)), scan.end, index_files)
     # Window 9: queue pages reach the disk in any order. Units of records behind the mark are cut
     # and written again, because there may be holes among them.
     queues_from = LogOffset(min(marks.queues if marks is not None else start, scan.end))
-    return Plan(clean, scan, queues_from, queues_from)
+    return Plan(clean, scan, queues_from, queues_from, index_files)
 
 
 def _dispatched(parts: StoreParts) -> int:
@@ -265,8 +276,12 @@ def _queues_from(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
     marks = saved.marks
     # Window 10: queues are missing. All that the log still has is dispatched again.
     trusted = len(parts.queues) > 0
-    if marks is not None and marks.queues == plan.queues_from:
+    if marks is not None and marks.queues == plan.queues_from and marks.queue_count >= 0:
         trusted = parts.checkpointer.count_units() == (marks.queue_count, marks.unit_count)
+    # Age takes the first files of queues only together with those of the log.
+    log_min, removed = (marks.log_min, marks.first_units) if marks is not None else (0, 0)
+    if parts.log.min <= log_min and parts.queues.first_units() > removed:
+        trusted = False
     if not trusted:
         if plan.queues_from > parts.log.min:
             logger.warning("queues are missing: all are compared with the log")
@@ -301,13 +316,10 @@ def _trim_index(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
     marks = saved.marks
     if plan.clean and marks is not None and index.entry_count() == marks.entry_count:
         return LogOffset(min(marks.index, end))
-    # Window 11: slots and entries of a file that was written reach the disk in any order, its
-    # header among them, so only files that were whole before count.
-    kept = len(index.parts) if plan.clean else _whole_index_files(index, saved)
     while index.parts:
         last, _timestamp_ms = index.end()
         known = last < log.min or (last < max(end, 1) and log.record(last) is not None)
-        if known and len(index.parts) <= kept and index.parts[-1].count > 1:
+        if known and len(index.parts) <= plan.index_files and index.parts[-1].count > 1:
             # The last record may lack keys: it is dispatched again, which adds only those.
             return LogOffset(max(last, log.min))
         path = index.drop_last()
@@ -317,17 +329,30 @@ def _trim_index(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
     return log.min
 
 
-def _whole_index_files(index: IndexFiles, saved: Checkpoint) -> int:
-    """How many files were full and durable when the checkpoint was written."""
-    if saved.marks is None:
-        late = (part.end_timestamp_ms > saved.index_timestamp_ms for part in index.parts)
-        return next((number for number, is_late in enumerate(late) if is_late), len(index.parts))
-    for number, part in enumerate(index.parts):
-        if part.end_log_offset >= saved.marks.index:
-            return number
-        if part.end_log_offset + 1 == saved.marks.index:
-            return number + 1
-    return 0 if saved.marks.index == 0 else len(index.parts)
+def _whole_index_files(parts: StoreParts, saved: Checkpoint, clean: bool) -> int:
+    """How many index files were full and durable when the checkpoint was written.
+
+    Window 11: slots and entries of a file that is written reach the disk in any order, its header
+    among them, so after a crash only those before it count; if one of these is missing, none.
+    """
+    index, marks = parts.index, saved.marks
+    if index is None:
+        return 0
+    if marks is None and clean:
+        return len(index.parts)
+
+    def is_whole(part: IndexPart) -> bool:
+        if marks is None:
+            return part.end_timestamp_ms <= saved.index_timestamp_ms
+        return part.end_log_offset < marks.index
+
+    whole = len(list(takewhile(is_whole, index.parts)))
+    if marks is None:
+        return whole
+    if parts.log.min <= marks.log_min and index.entry_count(whole) != marks.entry_count:
+        logger.warning("index files are missing: rebuilt from the log")
+        return 0
+    return whole
 
 
 def _fill_up(

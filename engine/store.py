@@ -316,6 +316,7 @@ class Store:
         for queue in self._queues.of_topic(topic):
             self._checkpointer.forget(queue.slot)
         try:
+            self._checkpointer.uncount()
             self._queues.delete_topic(topic, self._log.end, self._log.min)
             self._batches.delete_topic(topic)
             if self._parts.extensions is not None:

@@ -38,6 +38,7 @@ cdef extern from "dispatch.h" nogil:
         size_t delay_count
         const idx_file *index
         int32_t first_arrived
+        int64_t last_log_offset
     struct dsp_stop:
         dsp_status status
         size_t position

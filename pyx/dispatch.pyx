@@ -196,6 +196,9 @@ cdef class QueueTable:
         """The index file that keys go to; None: no index is kept."""
         self.alone()
         self.index = index
+        if index is None:
+            # The next record indexed may be another one at the log offset of the last.
+            self.table.last_log_offset = -1
 
     def dispatch(
         self, Region log not None, int64_t log_base, Py_ssize_t position, Py_ssize_t end,

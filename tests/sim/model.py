@@ -54,6 +54,8 @@ class Model:
     """Where the log began at its shortest: what lies before was given up, and may come back."""
     doubtful_topic: str = ""
     """Its deletion was under way when the process ended."""
+    cut_at: int = -1
+    """Where the log was being cut when the process ended."""
     acked: int = 0
     ends: int = 0
     lives: int = 0
@@ -140,14 +142,21 @@ class Model:
 
     def found(self, end: int) -> None:
         """The store was opened and its log ends there: what lies behind never happened."""
-        assert end >= self.required, f"the log ends at {end}, but {self.required} must be there"
+        assert end >= self.required or end == self.cut_at, (
+            f"the log ends at {end}, but {self.required} must be there"
+        )
+        self.cut_at = -1
+        self.cut(end)
+        last = self.sent[-1].end if self.sent else 0
+        next_file = last + -last % self.file_size
+        assert end in (last, next_file), f"the log ends at {end}, inside of something"
+
+    def cut(self, end: int) -> None:
+        """What lies behind `end` is gone for good."""
         while self.sent and self.sent[-1].end > end:
             lost = self.sent.pop()
             if lost.number >= 0 and not lost.former:
                 assert self.queues[lost.name].pop() is lost
-        last = self.sent[-1].end if self.sent else 0
-        next_file = last + -last % self.file_size
-        assert end in (last, next_file), f"the log ends at {end}, inside of something"
         del self.log[end:]
         self.safe = min(self.safe, end)
 

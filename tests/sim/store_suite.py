@@ -10,13 +10,14 @@ import random
 from collections.abc import Callable
 
 from tests.sim.checkers import check_opened, check_read, check_slices, check_store
+from tests.sim.damage import Damage
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.model import Model, Sent
 from tests.sim.work import QueuedDisk
 from turbopump.engine import checkpoint
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.store import Store
-from turbopump.engine.types import FlushMode, Message, PutStatus, StoreError
+from turbopump.engine.types import FlushMode, LogOffset, Message, PutStatus, StoreError
 
 ROOT = "/store"
 START_MS = 1_800_000_000_000
@@ -31,9 +32,12 @@ TAGS = ("", "t", "other")
 PREPARED = 0x04
 TROUBLES = (
     "full", "bad sync", "read-only", "slow", "retention", "deletion", "writeback", "torn pages",
-    "ordered", "kill", "clock",
+    "ordered", "kill", "clock", "damage",
+    "truncation",
 )  # fmt: skip
 RETRIES_MAX = 20
+# How many seeds end with a close and one more start.
+CLOSED_AT_LAST = 0.25
 
 
 class Run:
@@ -67,6 +71,8 @@ class Run:
         self.unfinished: list[Sent] = []
         self.held: list[tuple[list[Sent], list[memoryview]]] = []
         self.marks: checkpoint.Marks | None = None
+        self.damage = Damage(self.disk, rng)
+        self.damages: list[str] = []
         self.number = 0
         self.actions = self._actions()
 
@@ -81,7 +87,7 @@ class Run:
             "read-only": {self._remount: 1}, "slow": {self._wait: 3},
             "retention": {self._grow_old: 3, self._clean: 2, self._use_disk: 2},
             "deletion": {self._delete_topic: 2}, "writeback": {self._writeback: 10},
-            "clock": {self._jump: 2},
+            "clock": {self._jump: 2}, "truncation": {self._truncate: 3},
         }  # fmt: skip
         for name in sorted(self.troubles):
             weights.update(optional.get(name, {}))
@@ -94,6 +100,8 @@ class Run:
                 self._life()
             except PowerCut:
                 self._bury()
+            if "damage" in self.troubles and self.model.lives:
+                self._damage()
         try:
             self._last_life()
         except PowerCut:
@@ -123,19 +131,16 @@ class Run:
 
     def _last_life(self) -> None:
         store = self._open()
-        for name in TOPICS[:2]:
-            sent = self._send(store, name, [self._body()])
-            assert sent, "a healthy store takes messages"
-            self.work.close()
-            store.tick(self.now_ms)
-            self.work.close()
-            self._look(store)
-            assert sent[0].acked, "a healthy store acknowledges messages"
-        check_store(store, self.model, self.config, self.disk, self.rng)
-        self._close(store)
-        assert self.model.safe == len(self.model.log), "closed, but not all is durable"
-        self._process_is_gone()
-        self._close(self._open())
+        sent = self._send(store, TOPICS[self.rng.randrange(len(TOPICS))], [self._body()])
+        assert sent, "a healthy store takes messages"
+        self.work.close()
+        self._look(store)
+        assert sent[0].acked, "a healthy store acknowledges messages"
+        if self.rng.random() < CLOSED_AT_LAST:
+            self._close(store)
+            assert self.model.safe == len(self.model.log), "closed, but not all is durable"
+            self._process_is_gone()
+            self._open()
 
     def _open(self) -> Store:
         """Start a process on the folder, as often as it takes if the disk makes trouble."""
@@ -207,6 +212,16 @@ class Run:
         self.disk.cut_after = None
         self._look(store)
         self.model.required = len(self.model.log)
+
+    def _damage(self) -> None:
+        """Between two lives. (With retention a queue may have nothing left to be rebuilt from.)"""
+        if self.rng.random() < 0.5:
+            marks = checkpoint.load(self.disk, ROOT).marks
+            counted = marks is not None and marks.queue_count >= 0
+            self.damages.append(self.damage.do(counted and "retention" not in self.troubles))
+            self.marks = None
+        elif self.disk.exists(f"{ROOT}/checkpoint"):
+            self.damage.remember()
 
     # Steps
 
@@ -332,6 +347,7 @@ class Run:
     def _delete_topic(self, store: Store) -> None:
         topic = TOPICS[int(self.rng.random() * len(TOPICS))][0]
         self.model.doubtful_topic = topic
+        self.damage.forget()
         try:
             store.delete_topic(topic)
         except StoreError:
@@ -339,6 +355,29 @@ class Run:
             self._end()
         self.model.doubtful_topic = ""
         self.model.delete(topic)
+
+
+    def _truncate(self, store: Store) -> None:
+        """Cut the log where a message begins, or refuse to: nothing that was cut comes back."""
+        model = self.model
+        ends = [one.start for one in model.sent[-10:] if one.start >= model.min_log]
+        if not ends:
+            return
+        model.cut_at = self.rng.choice([*ends, len(model.log)])
+        cuts = model.cut_at < len(model.log)
+        # The checkpoint goes back, an old one would lie, and views show what the file shows.
+        self.marks, self.held = None, []
+        self.damage.forget()
+        try:
+            store.truncate(LogOffset(model.cut_at), self.now_ms)
+        except StoreError:
+            # What became of it shows after the next start.
+            self._end()
+        model.cut(model.cut_at)
+        model.cut_at = -1
+        assert store.max_log_offset == len(model.log), "cut somewhere else"
+        assert not cuts or store.flushed_log_offset == len(model.log), "cut, but not durable"
+        check_store(store, model, self.config, self.disk, self.rng)
 
 
 def batch_body(bodies: list[bytes], properties: bytes) -> bytes:

@@ -11,8 +11,9 @@ from turbopump.engine.files import RealFiles
 from turbopump.engine.types import LogOffset
 
 FULL = Checkpoint(
-    10_000, 9000, 8000, 7, 6, 5, Marks(LogOffset(100), LogOffset(90), LogOffset(80), 3, 50, 40)
-)
+    10_000, 9000, 8000, 7, 6, 5,
+    Marks(LogOffset(100), LogOffset(90), LogOffset(80), 3, 50, 40, LogOffset(30), 20),
+)  # fmt: skip
 
 
 def test_rocketmqs_numbers_lie_where_it_reads_them() -> None:
@@ -29,7 +30,7 @@ def test_what_is_encoded_is_decoded() -> None:
     assert Checkpoint(2000, 9000).safe_timestamp_ms == 0
 
 
-@pytest.mark.parametrize("at", [*range(48), 2048, 2056, 2063, 2071, 2095, 2103, 2104, 2107])
+@pytest.mark.parametrize("at", [*range(48), *range(2048, 2172, 9), 2119, 2120, 2167, 2168, 2171])
 def test_any_changed_bit_makes_our_numbers_void(at: int) -> None:
     data = bytearray(checkpoints.encode(FULL))
     data[at] ^= 1
@@ -39,7 +40,24 @@ def test_any_changed_bit_makes_our_numbers_void(at: int) -> None:
 def test_a_rocketmq_that_used_the_store_makes_them_void_too() -> None:
     data = bytearray(checkpoints.encode(FULL))
     struct.pack_into(">2q", data, 0, 20_000, 19_000)
-    assert checkpoints.decode(bytes(data)) == Checkpoint(20_000, 19_000, 8000, 7, 6, 5)
+    # It began where ours ended, and what ours said is not less true.
+    assert checkpoints.decode(bytes(data)) == Checkpoint(10_000, 9000, 8000, 7, 6, 5)
+
+
+def test_numbers_of_rocketmq_alone_are_taken_as_they_are() -> None:
+    data = bytearray(4096)
+    struct.pack_into(">6q", data, 0, 6, 5, 4, 3, 2, -1)
+    assert checkpoints.decode(bytes(data)) == Checkpoint(6, 5, 4, 3, 2, 0)
+
+
+@pytest.mark.parametrize("at", range(48))
+def test_a_flipped_bit_never_promises_more(at: int) -> None:
+    data = bytearray(checkpoints.encode(FULL))
+    data[at] ^= 1 << at % 7
+    found = checkpoints.decode(bytes(data))
+    assert found.log_timestamp_ms <= 10_000
+    assert found.queue_timestamp_ms <= 9000
+    assert found.index_timestamp_ms <= 8000
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 47, b"\0" * 4096, b"\xff" * 4096, b"\xff" * 2100])

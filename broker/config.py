@@ -16,7 +16,7 @@ from turbopump.broker.known_keys import (
 )
 from turbopump.engine.config import PROPERTY_FIELDS, StoreConfig
 from turbopump.engine.types import FlushMode, StoreError
-from turbopump.net.transport.options import TlsSettings
+from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
 from turbopump.net.wire.java_properties import (
     PropertiesError,
     Property,
@@ -108,6 +108,11 @@ class BrokerConfig:
     def tls(self) -> TlsSettings:
         """The `tls.*` keys, which RocketMQ reads from system properties."""
         return TlsSettings.from_properties(self.tls_properties)
+
+    @property
+    def client_tls(self) -> ClientTlsSettings | None:
+        """TLS towards name servers; None unless `tls.enable`."""
+        return ClientTlsSettings.from_properties(self.tls_properties)
 
     def values(self) -> dict[str, str]:
         """Every key and its value as text, keys of RocketMQ that do nothing here included.
@@ -297,6 +302,8 @@ def _parse_store(store: StoreConfig, item: Property) -> StoreConfig:
 def _check_tls(properties: dict[str, str], item: Property) -> None:
     try:
         TlsSettings.from_properties(properties)
+        ClientTlsSettings.from_properties({**properties, "tls.enable": "true"})
+        ClientTlsSettings.from_properties(properties)
     except ValueError as error:
         raise ConfigError(f"{item.key}={item.value}: {error}{_where(item)}") from None
 

@@ -47,9 +47,16 @@ TLS_KEYS = frozenset(
         "tls.server.authClient",
         "tls.server.trustCertPath",
         "tls.test.mode.enable",
+        "tls.enable",
+        "tls.client.authServer",
+        "tls.client.certPath",
+        "tls.client.keyPassword",
+        "tls.client.keyPath",
+        "tls.client.trustCertPath",
     }
 )
-"""Keys of TlsSettings; RocketMQ takes them from system properties or tls.config.file."""
+"""Keys of TlsSettings for peers and of ClientTlsSettings for name servers; RocketMQ takes them from
+system properties or tls.config.file."""
 
 _NO_EFFECT = """
     abortFile accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues
@@ -168,9 +175,8 @@ _NO_EFFECT = """
     timerRocksDBPrecisionMs timerRocksDBRollIntervalHours timerRocksDBRollMaxTps
     timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps
     timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable
-    timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs tls.client.authServer
-    tls.client.certPath tls.client.keyPassword tls.client.keyPath tls.client.trustCertPath
-    tls.config.file tls.enable topicQueueLockNum
+    timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs
+    tls.config.file topicQueueLockNum
     transRocksDBEnable transWriteOriginTransHalfEnable transactionCheckInterval
     transactionCheckMax transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
     transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval transactionOpBatchInterval

@@ -51,9 +51,9 @@ from turbopump.engine.store import Store
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import RemotingError
-from turbopump.net.transport.options import ServerOptions
+from turbopump.net.transport.options import ClientOptions, ServerOptions
 from turbopump.net.transport.server import Server
-from turbopump.net.transport.tls import TlsError
+from turbopump.net.transport.tls import TlsError, client_context
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.hosts import join, pack_ip
 from turbopump.net.wire.java_properties import format_properties
@@ -104,7 +104,7 @@ class BrokerNode:
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
         self._config_files = ConfigFiles(self._files, f"{config.store.root}/config")
         self._topics = TopicTable(config, self._config_files)
-        self._client = Client(self._now_ms)
+        self._client = Client(self._now_ms, options=ClientOptions(tls=config.client_tls))
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving: set[str] = set()
         self._opening = False
@@ -113,6 +113,7 @@ class BrokerNode:
         self._timer: asyncio.TimerHandle | None = None
         self._register_soon: asyncio.Handle | None = None
         self._address = ""
+        self._ip = ""
         self._loop: asyncio.AbstractEventLoop
         self._disk: DiskThreads
         self._store: Store
@@ -128,11 +129,15 @@ class BrokerNode:
     async def start(self) -> None:
         """Open the store, serve, and be known to the name servers that answer.
 
-        Raises StartError, ConfigError or StoreError; then nothing runs and nothing was lost.
+        Raises StartError, TlsError, ConfigError or StoreError; then nothing runs and nothing was
+        lost.
         """
         self._loop = asyncio.get_running_loop()
         if not self._config.broker_ip1:
             self._config.broker_ip1 = _local_ip()
+        self._ip = await _ip_of(self._config.broker_ip1)
+        if self._config.client_tls is not None:
+            client_context(self._config.client_tls)  # files that cannot be used are known now
         self._disk = DiskThreads(self._post)
         try:
             await self._open_store()
@@ -233,7 +238,7 @@ class BrokerNode:
     def _build(self) -> None:
         """Load the tables and tie the parts together."""
         config, files, now_ms = self._config, self._config_files, self._now_ms()
-        ip = pack_ip(config.broker_ip1, 0)[:-4]
+        ip = pack_ip(self._ip, 0)[:-4]
         self.context = context = BrokerContext(
             config=config,
             store=self._store,
@@ -278,7 +283,7 @@ class BrokerNode:
             port = await self._server.start(host, config.listen_port)
             # Nothing is read before control returns to the loop: no handler sees the empty host.
             self._address = self.context.address = join(config.broker_ip1, port)
-            self.context.store_host = pack_ip(config.broker_ip1, port)
+            self.context.store_host = pack_ip(self._ip, port)
             if config.vip_port_enable and config.listen_port > VIP_DISTANCE:
                 vip = table.without(_NOT_VIP)
                 await self._server.start(host, config.listen_port - VIP_DISTANCE, vip)
@@ -436,6 +441,17 @@ def _why_not(host: str, port: int, error: Exception) -> str:
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         return f"port {port} (or {port - VIP_DISTANCE}, its VIP port) is in use at {host}"
     return f"cannot listen on {host}:{port}: {error}"
+
+
+async def _ip_of(host: str) -> str:
+    """The ip that records carry for brokerIP1, which may be a name (clients get the name); IPv4
+    first, as Java's InetAddress. Raises StartError."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StartError(f"brokerIP1={host} is no address: {reason}") from None
+    return str(min(found, key=lambda info: info[0] != socket.AF_INET)[4][0])
 
 
 def _local_ip() -> str:

@@ -27,6 +27,7 @@ LAYOUT = 1
 
 LAYOUT_FILE = "layout.json"
 LOOPBACK = "127.0.0.1"
+MODE = "tls.server.mode"
 WILDCARDS = ("0.0.0.0", "::")  # nothing that a client could be told
 REGISTERED_POLL_MS = 10
 REGISTERED_TIMEOUT_MS = 10_000  # a broker registers in milliseconds where both are one process
@@ -111,7 +112,8 @@ class Cluster:
     async def start(self) -> None:
         """Start both; returns when clients can send.
 
-        Raises ClusterError, StoreError, StartError, PropertiesError or OSError; nothing runs then.
+        Raises ClusterError, StoreError, StartError, TlsError, PropertiesError or OSError; nothing
+        runs then.
         """
         prepare_data(self.data)
         try:
@@ -154,7 +156,8 @@ class Cluster:
             kv_config_path=str(self.data / "namesrv" / "kvConfig.json"),
             config_store_path=str(self.data / "namesrv" / "namesrv.properties"),
         )
-        self.warnings += config.update(_properties(self._namesrv_properties))
+        properties = {**self._tls_of_servers(), **self._namesrv_properties}
+        self.warnings += config.update(_properties(properties))
         namesrv = NameServerNode(config)
         await namesrv.start()
         self._namesrv = namesrv
@@ -168,11 +171,20 @@ class Cluster:
             "brokerIP1": "" if self._host in WILDCARDS else self._host,
             "listenPort": str(self._ports[1]),
             "namesrvAddr": self.namesrv,
+            "tls.enable": str(self._tls_of_servers().get(MODE) == "enforcing").lower(),
         }
         self.warnings += config.update(_properties({**own, **self._broker_properties}))
         broker = BrokerNode(config)
         await broker.start()
         self._broker, self._broker_config = broker, config
+
+    def _tls_of_servers(self) -> dict[str, str]:
+        """What the broker's properties say of TLS, for the name server too: they have one face."""
+        return {
+            key: value.strip().lower() if key == MODE else value
+            for key, value in self._broker_properties.items()
+            if key.startswith("tls.server.") or key == "tls.test.mode.enable"
+        }
 
     async def _registered(self) -> None:
         """Until the name server hands out the broker's address."""

@@ -127,6 +127,17 @@ def test_every_address_is_listened_at_but_a_real_one_is_told(up: Ready, command:
     assert running.stop().code == 0
 
 
+def test_a_host_may_be_a_name(up: Ready, command: Cli) -> None:
+    running = up("--host", "localhost")
+    (namesrv,), (broker,) = running.ready["namesrv"], running.ready["brokers"]
+    assert broker["address"].startswith("localhost:")
+    sent = command("send", "-n", namesrv, "-t", "T", "-p", "x", "--json").json[0]
+    assert sent["offset_message_id"].startswith(("7F000001", "0" * 31 + "1"))
+    found = command("admin", "queryMsgById", "-n", namesrv, "-t", "T", "-i", sent["message_id"])
+    assert found.code == 0
+    assert running.stop().code == 0
+
+
 def test_a_host_is_needed(command: Cli, tmp_path: Path) -> None:
     done = command("up", "--host", "", cwd=tmp_path)
     assert (done.code, done.err.count("\n")) == (2, 1)

@@ -1,0 +1,121 @@
+/* The requests that carry traffic, read without a Python object: SEND_MESSAGE, SEND_MESSAGE_V2,
+ * SEND_BATCH_MESSAGE and PULL_MESSAGE (10, 310, 320, 11), in both header encodings.
+ *
+ * The reference is net/wire: command.decode, then header.read_header with the class of the code. A
+ * request is TRF_PLAIN only if each byte of its header was understood as they understand it; then
+ * every member of struct trf_request says what theirs says. Whatever is rare or doubtful is
+ * TRF_OTHER and goes to the Python handler, which answers it. TRF_OTHER is therefore
+ *   - every other code, and every response;
+ *   - JSON: a member twice, a value that is no text (no int32 for the four numbers), an escape in a
+ *     name, a surrogate escape, a nested value, a language without a number, bytes that are no
+ *     UTF-8, text behind the object;
+ *   - ROCKETMQ: a field twice, a text asked for that is no UTF-8, bytes behind the fields;
+ *   - a required field that is missing, a number out of its range, a send without a body.
+ * White space, any order of members, unknown members and escaped texts are understood.
+ *
+ *     frame     length | codec, header length | header ................ | body ......
+ *                                               ^ texts point into it     ^ trf_request.body
+ *     scratch   texts of a JSON header that had escapes
+ *
+ * So texts live as long as both buffers. A text that was not there has at == NULL; an empty one has
+ * size 0 and at != NULL (Python: None and ""). Texts are valid UTF-8 of any characters, 0 included.
+ *
+ * Not decided here: whether a topic exists, is plain, or begins with %RETRY%; whether a queue id is
+ * in range (a send with one below 0 asks for any); whether limits hold. Finding frames is frame.h;
+ * the answers are traffic_reply.h. */
+#ifndef TURBOPUMP_TRAFFIC_H
+#define TURBOPUMP_TRAFFIC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum trf_verdict {
+    TRF_PLAIN = 0,
+    TRF_OTHER = 1, /* for the Python handler */
+    TRF_BAD = 2    /* no frame: Python's decode refuses it, and the connection is closed */
+};
+
+enum trf_kind { TRF_SEND = 1, TRF_PULL = 2 };
+
+enum {
+    TRF_SEND_MESSAGE = 10,
+    TRF_PULL_MESSAGE = 11,
+    TRF_SEND_MESSAGE_V2 = 310,
+    TRF_SEND_BATCH_MESSAGE = 320,
+    TRF_LANGUAGES = 14 /* of LanguageCode, JAVA to NODE_JS: command.LANGUAGES */
+};
+
+struct trf_text {
+    const uint8_t *at;
+    uint32_t size;
+};
+
+/* SendMessageRequest. Optional numbers and flags that are missing are 0, as the handler takes None;
+ * for maxReconsumeTimes the difference counts. */
+struct trf_send {
+    struct trf_text producer_group, topic, default_topic, properties;
+    int64_t born_timestamp_ms;
+    int32_t default_topic_queue_nums, queue_id, sys_flag, flag;
+    int32_t reconsume_times, max_reconsume_times;
+    uint8_t has_max_reconsume_times, unit_mode, batch;
+};
+
+/* PullMessageRequest. */
+struct trf_pull {
+    struct trf_text consumer_group, topic, subscription, expression_type;
+    int64_t queue_offset, commit_offset, suspend_timeout_ms, sub_version;
+    int32_t queue_id, max_msg_nums, sys_flag;
+    int32_t max_msg_bytes, request_source;
+    uint8_t has_max_msg_bytes, has_request_source;
+};
+
+struct trf_request {
+    int32_t code, opaque, flag, version;
+    uint8_t kind;     /* enum trf_kind */
+    uint8_t codec;    /* 0 JSON, 1 ROCKETMQ; the answer is JSON whatever it was */
+    uint8_t language; /* index into command.LANGUAGES */
+    uint8_t is_oneway;
+    union {
+        struct trf_send send;
+        struct trf_pull pull;
+    };
+    struct trf_text body; /* not empty for a send */
+};
+
+/* Read one whole frame, its 4 length bytes included. Escaped texts are written to `scratch`; with
+ * less room than the header's size they make the request TRF_OTHER. Unless TRF_PLAIN, `out` is
+ * undefined. */
+enum trf_verdict trf_decode(const uint8_t *frame, size_t size, uint8_t *scratch,
+                            size_t scratch_size, struct trf_request *out);
+
+/* What a send's properties ask for; trf_properties.names has a bit of each name found. */
+enum {
+    TRF_DELAY = 1 << 0,
+    TRF_TIMER = 1 << 1, /* TIMER_DELIVER_MS, TIMER_DELAY_SEC or TIMER_DELAY_MS */
+    TRF_TRAN_MSG = 1 << 2,
+    TRF_INNER_NUM = 1 << 3,
+    TRF_POP_CK = 1 << 4,
+    TRF_OWN = 1 << 5, /* MSG_REGION, TRACE_ON or CLUSTER: the broker would put its own in place */
+    TRF_UNIQ_KEY = 1 << 6,
+    TRF_WAIT = 1 << 7,
+    TRF_KEYS = 1 << 8,
+    TRF_TAGS = 1 << 9,
+    /* None of these, and the message is stored as it came, with the broker's own at the end. */
+    TRF_SPECIAL = TRF_DELAY | TRF_TIMER | TRF_TRAN_MSG | TRF_INNER_NUM | TRF_POP_CK | TRF_OWN
+};
+
+struct trf_properties {
+    uint32_t names;
+    uint8_t canonical;   /* decoding and encoding again gives these bytes (and a last 0x02) */
+    uint8_t unended;     /* the last 0x02 is missing, as old clients leave it out */
+    uint8_t waits;       /* WAIT is missing or true: the answer waits for durability */
+    struct trf_text unique_key, keys, tags; /* at == NULL: not there */
+};
+
+/* Read `name 0x01 value 0x02 ...`; text.at may be NULL with size 0. Returns whether the message is
+ * plain as far as its properties go: canonical, and no name of TRF_SPECIAL. Then what the handler
+ * stores is: the text, 0x02 if unended, MSG_REGION, TRACE_ON, CLUSTER, and UNIQ_KEY if it has none,
+ * each `name 0x01 value 0x02`. */
+int trf_scan_properties(struct trf_text text, struct trf_properties *out);
+
+#endif

@@ -1,0 +1,55 @@
+/* The answers to plain sends and pulls, byte for byte as net/wire encodes what the handlers of
+ * broker/handlers/send.py and pull.py answer.
+ *
+ *     length | 0, header length | {"code":0,"extFields":{...},"flag":1,...,"version":513} | body
+ *
+ * A text is written as JSON's; its bytes must be valid UTF-8, which those of a trf_request are. */
+#ifndef TURBOPUMP_TRAFFIC_REPLY_H
+#define TURBOPUMP_TRAFFIC_REPLY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "traffic.h"
+
+enum {
+    TRF_FRAME_MAX = 16 << 20, /* command.FRAME_MAX */
+    TRF_VERSION = 513,        /* command.VERSION */
+    TRF_PULL_REPLY_ROOM = 512 /* enough for a pull's header with a remark of up to 64 bytes */
+};
+
+struct trf_send_answer {
+    int32_t code; /* 0; 10, 11, 12: stored, but not as safe as asked */
+    int32_t opaque;
+    int32_t queue_id;
+    int64_t queue_offset;         /* of the first record */
+    const int64_t *log_offsets;   /* of each record, at least one: the ids are made of them */
+    size_t count;
+    const uint8_t *store_host;    /* packed, 8 or 20 bytes */
+    size_t store_host_size;
+    struct trf_text transaction_id; /* the UNIQ_KEY; at == NULL: none */
+    struct trf_text batch_id;       /* of an inner batch; at == NULL: none */
+    struct trf_text region;         /* MSG_REGION */
+    uint8_t trace_on;
+};
+
+struct trf_pull_answer {
+    int32_t code; /* 0 FOUND; 19, 20, 21 */
+    int32_t opaque;
+    struct trf_text remark; /* the status' name, as ReadStatus has it */
+    int64_t suggest_which_broker_id;
+    int64_t next_begin_offset, min_offset, max_offset;
+    int32_t topic_sys_flag, group_sys_flag;
+    size_t body_size; /* of the body that follows; the frame's length counts it */
+};
+
+/* Most bytes that trf_send_reply writes for this answer. */
+size_t trf_send_reply_room(const struct trf_send_answer *answer);
+
+/* Write a whole answer; its size, or 0 if `room` is too small or no frame holds it. */
+size_t trf_send_reply(uint8_t *out, size_t room, const struct trf_send_answer *answer);
+
+/* Write an answer up to its body; the size of that part, or 0 as above. */
+size_t trf_pull_reply(uint8_t *out, size_t room, const struct trf_pull_answer *answer);
+
+#endif

@@ -16,6 +16,7 @@ from turbopump.broker.locks import QueueLocks
 from turbopump.broker.offsets import OffsetTable
 from turbopump.broker.producers import ProducerTable
 from turbopump.broker.pull_holds import PullHolds
+from turbopump.broker.saving import Saver
 from turbopump.broker.statistics import BrokerStatistics
 from turbopump.broker.topics import TopicTable
 from turbopump.engine.later import Later
@@ -44,6 +45,7 @@ class BrokerContext:
     locks: QueueLocks
     holds: PullHolds
     delay: DelayedMessages
+    saver: Saver
     statistics: BrokerStatistics
     random: random.Random
     unique_ids: UniqueIds

@@ -1,15 +1,16 @@
 """The consumer groups of this broker: subscriptionGroup.json, automatic creation, read bans.
 
 Owns the group table, the table of forbidden (group, topic) pairs and their DataVersion; every
-change is on disk before the caller can answer for it. It must never know who is connected: that is
-consumers.py. Called by the handlers and node.py.
+change goes to the saver, which keeps back the answer to who asked for it until it is on disk. It
+must never know who is connected: that is consumers.py. Called by the handlers and node.py.
 """
 
 import re
+from functools import partial
 from typing import Any
 
 from turbopump.broker.config import BrokerConfig, ConfigError
-from turbopump.engine.config_files import ConfigFiles
+from turbopump.broker.saving import Saver
 from turbopump.net.wire.bodies import BadBody, as_int, as_object, table
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import DataVersion
@@ -17,7 +18,7 @@ from turbopump.net.wire.topics import DataVersion
 FILE_NAME = "subscriptionGroup.json"
 MAX_GROUP_LENGTH = 120  # %RETRY%group must fit a topic of 127 characters
 MAX_GROUPS = 100_000
-"""Automatic creation stops here: each creation rewrites subscriptionGroup.json."""
+"""Automatic creation stops here: creations rewrite subscriptionGroup.json."""
 FORBIDDEN_READ = 1 << 2  # bit of PermName.INDEX_PERM_READ in the forbidden mask
 _SYSTEM_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = frozenset(
@@ -38,11 +39,14 @@ _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 class GroupTable:
-    """Group name to configuration, kept in subscriptionGroup.json. Loop thread only."""
+    """Group name to configuration, kept in subscriptionGroup.json. Loop thread only.
 
-    def __init__(self, config: BrokerConfig, files: ConfigFiles) -> None:
+    What is in the tables is never changed, only replaced: the saver writes on another thread.
+    """
+
+    def __init__(self, config: BrokerConfig, saver: Saver) -> None:
         self._config = config
-        self._files = files
+        self._saver = saver
         self._groups: _Groups = {}
         self._forbidden: _Forbidden = {}
         self.data_version = DataVersion()
@@ -52,7 +56,7 @@ class GroupTable:
 
         Raises ConfigError.
         """
-        saved = self._files.load(FILE_NAME)
+        saved = self._saver.load(FILE_NAME)
         if saved is not None:
             try:
                 self._read(as_object(saved))
@@ -87,11 +91,11 @@ class GroupTable:
         return dict(self._groups)
 
     def put(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
-        """Create or replace a group: version bumped and on disk."""
+        """Create or replace a group: version bumped, saved."""
         self.put_all([config], now_ms)
 
     def put_all(self, configs: list[SubscriptionGroupConfig], now_ms: int) -> None:
-        """As `put` for several, with one write and one new version. No change, no new version."""
+        """As `put` for several, with one new version. No change, no new version."""
         changed = {
             one.group_name: one for one in configs if self._groups.get(one.group_name) != one
         }
@@ -139,10 +143,9 @@ class GroupTable:
             self._forbidden[group] = {topic: as_int(mask, topic) for topic, mask in masks.items()}
 
     def _replace(self, groups: _Groups, forbidden: _Forbidden, now_ms: int) -> None:
-        """Make these the tables, on disk first: where writing fails nothing has changed."""
         version = self.data_version.next(now_ms)
-        self._files.save(FILE_NAME, _to_json(groups, forbidden, version))
         self._groups, self._forbidden, self.data_version = groups, forbidden, version
+        self._saver.changed(FILE_NAME, partial(_to_json, groups, forbidden, version))
 
 
 def _to_json(groups: _Groups, forbidden: _Forbidden, version: DataVersion) -> dict[str, Any]:

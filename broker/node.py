@@ -41,6 +41,7 @@ from turbopump.broker.offsets import OffsetTable
 from turbopump.broker.producers import ProducerTable
 from turbopump.broker.pull_holds import PullHolds
 from turbopump.broker.registration import NameServerState, Registration, Work
+from turbopump.broker.saving import Saver
 from turbopump.broker.statistics import SAMPLE_INTERVAL_MS, BrokerStatistics
 from turbopump.broker.topics import TopicTable
 from turbopump.engine.config_files import ConfigFiles
@@ -70,6 +71,8 @@ FIRST_REGISTRATION_MS = 1_000
 before."""
 UNREGISTER_MS = 1_000
 """A stop waits no longer than this for name servers."""
+SAVE_AGAIN_MS = 1_000
+"""After a failure (a full disk); whoever asked for the change was told at once."""
 VIP_DISTANCE = 2  # the VIP port is listenPort - 2 (MixAll.brokerVIPChannel)
 _NOT_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 """What the VIP port does not serve (RocketMQ: BrokerController.registerProcessor): it is there so
@@ -103,7 +106,6 @@ class BrokerNode:
         self._random = random.Random(seed)
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
         self._config_files = ConfigFiles(self._files, f"{config.store.root}/config")
-        self._topics = TopicTable(config, self._config_files)
         self._client = Client(self._now_ms, options=ClientOptions(tls=config.client_tls))
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving: set[str] = set()
@@ -116,6 +118,9 @@ class BrokerNode:
         self._ip = ""
         self._loop: asyncio.AbstractEventLoop
         self._disk: DiskThreads
+        self._config_disk: DiskThreads
+        self._saver: Saver
+        self._topics: TopicTable
         self._store: Store
         self._registration: Registration
         self._server: Server
@@ -139,16 +144,22 @@ class BrokerNode:
         if self._config.client_tls is not None:
             client_context(self._config.client_tls)  # files that cannot be used are known now
         self._disk = DiskThreads(self._post)
+        # Of its own: a large table must not hold up the syncs that sends wait for.
+        self._config_disk = DiskThreads(self._post, threads=1)
+        self._saver = Saver(self._config_files, self._config_disk)
+        self._topics = TopicTable(self._config, self._saver)
         try:
             await self._open_store()
             try:
                 self._build()
+                await self._saved()
                 await self._listen()
             except BaseException:
                 self._store.close(self._now_ms())
                 raise
         except BaseException:
             self._disk.close()
+            self._config_disk.close()
             raise
         _log.info("broker %s serves at %s", self._config.broker_name, self._address)
         self._tick()
@@ -190,7 +201,9 @@ class BrokerNode:
             # After the store: a progress must not be ahead of the deliveries behind it.
             self.context.delay.save()
         finally:
-            self._disk.close()  # waits for a save of the offsets that is under way
+            self._disk.close()
+            self._saver.retry()  # what could not be saved may be by now
+            self._config_disk.close()  # waits for what is being saved
             self.context.offsets.save()
 
     async def _open_store(self) -> None:
@@ -225,6 +238,14 @@ class BrokerNode:
         self._opening = False
         self._take_reports()
 
+    async def _saved(self) -> None:
+        """What the start changed in the tables is on disk; raises StartError."""
+        future: asyncio.Future[OSError | None] = self._loop.create_future()
+        self._saver.saved().then(lambda error: None if future.done() else future.set_result(error))
+        error = await future
+        if error is not None:
+            raise StartError(f"the tables of {self._config.store.root} cannot be saved: {error}")
+
     def _post(self, report: Callable[[], None]) -> None:
         """Called on disk threads: what they did is reported on the loop."""
         self._reports.append(report)
@@ -243,7 +264,7 @@ class BrokerNode:
             config=config,
             store=self._store,
             topics=self._topics,
-            groups=GroupTable(config, files),
+            groups=GroupTable(config, self._saver),
             offsets=OffsetTable(files, config.consumer_offset_update_version_step),
             consumers=ConsumerTable(),
             producers=ProducerTable(),
@@ -252,6 +273,7 @@ class BrokerNode:
             delay=DelayedMessages(
                 self._store, files, config.delay_levels_ms, config.delay_offset_update_version_step
             ),
+            saver=self._saver,
             statistics=BrokerStatistics(),
             random=self._random,
             unique_ids=UniqueIds(ip, os.getpid(), self._random.getrandbits(32), self._now_ms),
@@ -271,7 +293,7 @@ class BrokerNode:
 
     async def _listen(self) -> None:
         config = self._config
-        table = Dispatcher()
+        table = Dispatcher(self._saver.review)
         for family in _FAMILIES:
             family.register(table, self.context)
         options = ServerOptions(
@@ -313,6 +335,7 @@ class BrokerNode:
         self._every("offsets", config.flush_consumer_offset_interval_ms, self._save_offsets)
         self._every("delay", config.flush_delay_offset_interval_ms, context.delay.begin_save)
         _guarded(self._save_delay, "the saving of the delay levels")
+        self._every("saves", SAVE_AGAIN_MS, self._saver.retry)
 
     def _every(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:
         """Run `work` once an interval; the first time one interval after the start."""
@@ -361,7 +384,7 @@ class BrokerNode:
                 _log.error("%s could not be saved: %s", name, result)
                 failed()
 
-        self._disk.submit(lambda: self._config_files.save(name, value), done)
+        self._config_disk.submit(lambda: self._config_files.save(name, value), done)
 
     def _save_config(self) -> None:
         """Write the configuration back to its file, the one before as .bak (as RocketMQ does)."""

@@ -7,6 +7,7 @@ nobody. Called by node.py.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.topics import TopicTable
@@ -25,7 +26,9 @@ FIRST_RETRY_MS = 500
 found within a second."""
 MAX_WAIT_MS = 3_000
 """A request that changed a topic waits no longer than this for name servers that do not answer."""
-MAX_SINGLE_TOPICS = 64  # more changed topics than this go as one full registration
+MAX_SINGLE_TOPICS = 500
+"""Changed topics of one registration, some 100 KB; the rest follows with the next one. All topics
+of a large broker take the loop for a second, which a flood of new ones must not cost each time."""
 
 
 @dataclass(slots=True)
@@ -83,13 +86,14 @@ class NameServerState:
         full = now_ms >= self._next_full_ms
         if not full and self._changed and not self._failures:
             full = not (self.single and self._registered)
-            full |= len(self._changed) > MAX_SINGLE_TOPICS
         if not full and (not self._changed or self._failures):
             return None
         self._busy = True
-        work = Work(full, list(self._changed))
-        self._changed.clear()
-        self._sent, self._waiting = self._waiting, []
+        work = Work(full, list(islice(self._changed, None if full else MAX_SINGLE_TOPICS)))
+        for topic in work.topics:
+            del self._changed[topic]
+        if not self._changed:
+            self._sent, self._waiting = self._waiting, []
         return work
 
     def answered(self, work: Work, ok: bool, now_ms: int) -> None:

@@ -1,12 +1,13 @@
 """The topics of this broker: topics.json, the topics made at start, automatic creation.
 
-Owns the topic table and its DataVersion; every change is on disk before the caller can answer for
-it. It must never talk to a name server: it names the changed topics to `on_change`. Called by
-the handlers and node.py.
+Owns the topic table and its DataVersion; every change goes to the saver, which keeps back the
+answer to who asked for it until it is on disk. It must never talk to a name server: it names the
+changed topics to `on_change`. Called by the handlers and node.py.
 """
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from turbopump.broker.config import (
@@ -14,7 +15,7 @@ from turbopump.broker.config import (
     BrokerConfig,
     ConfigError,
 )
-from turbopump.engine.config_files import ConfigFiles
+from turbopump.broker.saving import Saver
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.topics import (
     PERM_INHERIT,
@@ -37,7 +38,7 @@ _PERM_RW = PERM_READ | PERM_WRITE
 MAX_TOPIC_LENGTH = 127  # fits the one length byte of a V1 record
 MAX_RETRY_TOPIC_LENGTH = 255  # %RETRY% and %DLQ% topics; V2 records
 MAX_TOPICS = 100_000
-"""Automatic creation stops here: each creation rewrites topics.json and is sent to name servers."""
+"""Automatic creation stops here: creations rewrite topics.json and are sent to name servers."""
 
 SYSTEM_TOPICS = frozenset(
     {
@@ -73,14 +74,17 @@ _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 class TopicTable:
     """Topic name to configuration, kept in topics.json. Loop thread only.
 
-    `on_change` is told the names of changed topics, after they are on disk.
+    `on_change` is told the names of changed topics. A configuration in the table is never changed,
+    only replaced, and so is the table: the saver writes on another thread.
     """
 
-    def __init__(self, config: BrokerConfig, files: ConfigFiles) -> None:
+    def __init__(self, config: BrokerConfig, saver: Saver) -> None:
         self.on_change: Callable[[list[str]], None] = lambda names: None
         self._config = config
-        self._files = files
+        self._saver = saver
         self._topics: dict[str, TopicConfig] = {}
+        self._unsaved: dict[str, int] = {}
+        """Topics made by changes that may not be durable: those the saver numbered so."""
         self._made_at_start: set[str] = set()
         self.data_version = DataVersion()
 
@@ -89,7 +93,7 @@ class TopicTable:
 
         Raises ConfigError.
         """
-        saved = self._files.load(FILE_NAME)
+        saved = self._saver.load(FILE_NAME)
         if saved is not None:
             try:
                 configs = TopicConfigs.from_json(saved)
@@ -105,7 +109,16 @@ class TopicTable:
             self._replace(topics, now_ms)
 
     def get(self, name: str) -> TopicConfig | None:
-        """The configuration, or None."""
+        """The configuration, or None.
+
+        An answer that relies on a topic waits until that is durable, whoever made it: a message
+        must not be safe in a topic that a crash takes away.
+        """
+        if self._unsaved and name in self._unsaved:
+            if self._unsaved[name] > self._saver.durable:
+                self._saver.rely()
+            else:
+                del self._unsaved[name]
         return self._topics.get(name)
 
     def all(self) -> dict[str, TopicConfig]:
@@ -113,16 +126,22 @@ class TopicTable:
         return dict(self._topics)
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
-        """Create or replace one topic: version bumped, on disk, announced."""
+        """Create or replace one topic: version bumped, saved, announced."""
         self.put_all([config], now_ms)
 
     def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
-        """As `put` for several, with one write and one new version. No change, no new version."""
+        """As `put` for several, with one new version. No change, no new version."""
         changed = {
             one.topic_name: one for one in configs if self._topics.get(one.topic_name) != one
         }
         if changed:
-            self._replace({**self._topics, **changed}, now_ms)
+            made = changed.keys() - self._topics.keys()
+            change = self._replace({**self._topics, **changed}, now_ms)
+            durable = self._saver.durable
+            unsaved = {name: one for name, one in self._unsaved.items() if one > durable}
+            self._unsaved = (
+                unsaved if change <= durable else {**unsaved, **dict.fromkeys(made, change)}
+            )
             self.on_change(list(changed))
 
     def create_from_default(
@@ -215,11 +234,10 @@ class TopicTable:
         """The content of topics.json."""
         return _to_json(self._topics, self.data_version)
 
-    def _replace(self, topics: dict[str, TopicConfig], now_ms: int) -> None:
-        """Make `topics` the table, on disk first: where writing fails nothing has changed."""
+    def _replace(self, topics: dict[str, TopicConfig], now_ms: int) -> int:
         version = self.data_version.next(now_ms)
-        self._files.save(FILE_NAME, _to_json(topics, version))
         self._topics, self.data_version = topics, version
+        return self._saver.changed(FILE_NAME, partial(_to_json, topics, version))
 
     def _add_boot_topics(self, topics: dict[str, TopicConfig]) -> None:
         def add(name: str, queues: int, perm: int = _PERM_RW) -> None:

@@ -68,13 +68,30 @@ def housekeeping(broker: BrokerContext) -> None:
 
 
 def send_notices(broker: BrokerContext) -> None:
-    """Tell the members of every changed group to rebalance (40)."""
+    """Tell the members of every changed group to rebalance (40).
+
+    The answer to a heartbeat that made a group waits until the group is saved; the notice must not
+    overtake it.
+    """
     notices = broker.consumers.take_notices()
-    if not broker.config.notify_consumer_ids_changed_enable:
+    if not notices or not broker.config.notify_consumer_ids_changed_enable:
         return
+    saved = broker.saver.saved()
+    if saved.done:
+        for peer, group in notices:
+            _notify(peer, group)
+    else:
+        saved.then(lambda _error: _notify_after_answers(notices))
+
+
+def _notify_after_answers(notices: list[tuple[Peer, str]]) -> None:
     for peer, group in notices:
-        code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
-        peer.notify(new_request(code, NotifyConsumerIdsChangedRequest(group), oneway=True))
+        peer.after_answers(partial(_notify, peer, group))
+
+
+def _notify(peer: Peer, group: str) -> None:
+    code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    peer.notify(new_request(code, NotifyConsumerIdsChangedRequest(group), oneway=True))
 
 
 def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Command:

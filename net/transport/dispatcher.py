@@ -27,9 +27,13 @@ the request has no body and no fields any more."""
 
 
 class Dispatcher:
-    """Handlers by request code. Adding a code twice is a programmer error."""
+    """Handlers by request code. Adding a code twice is a programmer error.
 
-    def __init__(self) -> None:
+    With `review` every answer of a handler is what that makes of (request, answer).
+    """
+
+    def __init__(self, review: Callable[[Command, Answer], Answer] | None = None) -> None:
+        self._review = review
         self._handlers: dict[int, Handler] = {}
         self._default: Handler | None = None
 
@@ -49,7 +53,7 @@ class Dispatcher:
 
     def without(self, codes: Iterable[int]) -> "Dispatcher":
         """The same handlers but for those of `codes`, as they are now: for another port."""
-        fewer = Dispatcher()
+        fewer = Dispatcher(self._review)
         fewer._handlers = dict(self._handlers)
         for code in codes:
             fewer._handlers.pop(code, None)
@@ -66,7 +70,8 @@ class Dispatcher:
         if handler is None:
             return _unsupported(request)
         try:
-            return handler(request, peer, now_ms)
+            answer = handler(request, peer, now_ms)
+            return answer if self._review is None else self._review(request, answer)
         except (BadHeader, BadBody) as error:
             return response(request, ResponseCode.SYSTEM_ERROR, one_line(error))
         except Exception as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 import threading
 import time
@@ -226,6 +227,49 @@ def test_stop_writes_everything_down_whatever_fails_before(
                 assert (await caller.send(b"x")).code == 0
                 monkeypatch.setattr(PullHolds, "release_all", broken)
         assert not (tmp_path / "store" / "abort").exists()
+
+    uvloop.run(run())
+
+
+class FullFiles(RealFiles):
+    """A disk that is full for topics.json until a test makes room."""
+
+    full = False
+
+    def write(self, path: str, data: bytes, position: int = -1) -> None:
+        if self.full and "topics.json" in path:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(path, data, position)
+
+
+def test_a_topic_that_could_not_be_saved_is_saved_by_a_stop(tmp_path: Path, connect: Any) -> None:
+    async def run() -> None:
+        files = FullFiles()
+        node = BrokerNode(load_config(properties_of(tmp_path, 0))[0], files=files)
+        await node.start()
+        caller = connect(node.address)
+        files.full = True
+        refused = await caller.send(b"x")
+        assert (refused.code, "No space left" in refused.remark) == (1, True)
+        files.full = False
+        stopping = asyncio.create_task(node.stop())
+        await caller.close()
+        await stopping
+        assert '"T"' in (tmp_path / "config" / "topics.json").read_text()
+
+    uvloop.run(run())
+
+
+def test_a_start_that_cannot_save_its_topics_says_so(tmp_path: Path) -> None:
+    async def run() -> None:
+        files = FullFiles()
+        files.full = True
+        node = BrokerNode(load_config(properties_of(tmp_path, 0))[0], files=files)
+        with pytest.raises(StartError, match=r"cannot be saved: .* No space left on device"):
+            await node.start()
+        again = BrokerNode(load_config(properties_of(tmp_path, 0))[0])
+        await again.start()
+        await again.stop()
 
     uvloop.run(run())
 

@@ -18,6 +18,7 @@ from turbopump.broker.locks import QueueLocks
 from turbopump.broker.offsets import OffsetTable
 from turbopump.broker.producers import ProducerTable
 from turbopump.broker.pull_holds import PullHolds
+from turbopump.broker.saving import Saver
 from turbopump.broker.statistics import BrokerStatistics
 from turbopump.broker.topics import TopicTable
 from turbopump.engine.config_files import ConfigFiles
@@ -107,6 +108,7 @@ class World:
         self.now_ms = START_MS
         self._set_ms = 0
         self.disk = SteeredDisk()
+        self.config_disk = SteeredDisk()
         self.files = ConfigFiles(RealFiles(), f"{folder}/config")
         self._ports = itertools.count(50_000)
         self._opaques = itertools.count(1)
@@ -115,7 +117,8 @@ class World:
     def open(self) -> None:
         """Start the broker (again)."""
         config, files = self.config, self.files
-        topics = TopicTable(config, files)
+        saver = Saver(files, self.config_disk)
+        topics = TopicTable(config, saver)
         topics.load()
         store = Store.open(
             RealFiles(),
@@ -130,13 +133,14 @@ class World:
             config=config,
             store=store,
             topics=topics,
-            groups=GroupTable(config, files),
+            groups=GroupTable(config, saver),
             offsets=OffsetTable(files),
             consumers=ConsumerTable(),
             producers=ProducerTable(),
             locks=QueueLocks(),
             holds=PullHolds(),
             delay=DelayedMessages(store, files, levels_ms),
+            saver=saver,
             statistics=BrokerStatistics(),
             random=random.Random(1),
             unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: self.now_ms),
@@ -153,7 +157,7 @@ class World:
         self.broker.delay.load()
         self.broker.offsets.on_reset = self.broker.holds.touch
         store.on_arrival(self.broker.holds.arrived)
-        self.table = Dispatcher()
+        self.table = Dispatcher(saver.review)
         for family in (send, send_back, pull, offsets):
             family.register(self.table, self.broker)
         self.client = self.peer()

@@ -6,10 +6,18 @@ from pathlib import Path
 import pytest
 
 from turbopump.broker.config import load_config
-from turbopump.broker.registration import MAX_WAIT_MS, NameServerState, Registration, Work
+from turbopump.broker.registration import (
+    MAX_SINGLE_TOPICS,
+    MAX_WAIT_MS,
+    NameServerState,
+    Registration,
+    Work,
+)
+from turbopump.broker.saving import Saver
 from turbopump.broker.topics import TopicTable
 from turbopump.engine.config_files import ConfigFiles
 from turbopump.engine.files import RealFiles
+from turbopump.engine.flush import InlineDisk
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.routes import RegisterBrokerRequest
@@ -101,12 +109,15 @@ def test_silent_name_server_is_waited_for_a_while(server: NameServerState) -> No
     assert late.done
 
 
-def test_many_changes_are_one_full_registration(server: NameServerState) -> None:
+def test_many_changes_go_in_parts(server: NameServerState) -> None:
     register(server, 0)
-    server.changed([f"T{number}" for number in range(100)], 100)
-    work = server.take(100)
-    assert work is not None
-    assert work.full
+    names = [f"T{number}" for number in range(MAX_SINGLE_TOPICS + 2)]
+    told = server.changed(names, 100)
+    assert register(server, 100) == Work(False, names[:MAX_SINGLE_TOPICS])
+    assert not told.done
+    assert register(server, 100) == Work(False, names[MAX_SINGLE_TOPICS:])
+    assert told.done
+    assert server.take(100) is None
 
 
 def test_no_topic_named_means_all(server: NameServerState) -> None:
@@ -115,10 +126,14 @@ def test_no_topic_named_means_all(server: NameServerState) -> None:
     assert server.take(100) == Work(True, [])
 
 
+def saver_of(folder: Path) -> Saver:
+    return Saver(ConfigFiles(RealFiles(), str(folder)), InlineDisk())
+
+
 def make(tmp_path: Path, properties: str = "") -> tuple[Registration, TopicTable]:
     """A registration at two name servers and its topics."""
     config, _ = load_config(f"namesrvAddr=127.0.0.1:1;127.0.0.1:2\n{properties}")
-    topics = TopicTable(config, ConfigFiles(RealFiles(), str(tmp_path)))
+    topics = TopicTable(config, saver_of(tmp_path))
     topics.add_boot_topics(1)
     topics.put(TopicConfig("T", perm=6), 2)
     return Registration(config, topics, "127.0.0.1:10911"), topics
@@ -182,7 +197,7 @@ def test_change_is_told_when_both_name_servers_know(tmp_path: Path) -> None:
 
 def test_without_name_servers_nobody_waits(tmp_path: Path) -> None:
     config, _ = load_config("")
-    topics = TopicTable(config, ConfigFiles(RealFiles(), str(tmp_path)))
+    topics = TopicTable(config, saver_of(tmp_path))
     assert Registration(config, topics, "127.0.0.1:1").changed(["T"], 0).done
 
 

@@ -387,13 +387,31 @@ def test_closed_store_is_not_available(world: Any) -> None:
     assert (answer.remark or "").startswith("service not available now.")
 
 
-def test_failed_write_of_topics_leaves_the_table_as_it_was(world: Any, monkeypatch: Any) -> None:
+def test_a_topic_that_cannot_be_saved_is_said_and_saved_later(world: Any, monkeypatch: Any) -> None:
     def full(name: str, value: object) -> None:
         raise OSError(28, "No space left on device")
 
-    version = world.broker.topics.data_version
     monkeypatch.setattr(world.files, "save", full)
     answer = world.ask(V2, header(), b"x")
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert world.broker.topics.get("T") is None
-    assert world.broker.topics.data_version == version
+    assert answer.remark == "the change is not saved: [Errno 28] No space left on device"
+    assert "T" not in world.files.load("topics.json")["topicConfigTable"]
+    monkeypatch.undo()
+    world.broker.saver.retry()
+    assert "T" in world.files.load("topics.json")["topicConfigTable"]
+    assert world.ask(V2, header(), b"x").code == ResponseCode.SUCCESS
+
+
+def test_an_answer_waits_for_the_topic_it_made(world: Any) -> None:
+    world.config_disk.hold()
+    first = world.dispatch(new_request(V2, header(), b"x"))
+    second = world.dispatch(new_request(V2, header(topic="U"), b"x"))
+    other = world.dispatch(new_request(V2, header(), b"x"))
+    assert not first.done
+    assert not second.done
+    assert not other.done, "safe in a topic that a crash would take away"
+    assert world.ask(V2, header(topic="TBW102"), b"x").code == ResponseCode.SUCCESS
+    world.config_disk.release()
+    assert [later.value.code for later in (first, second, other)] == [0, 0, 0]
+    assert world.ask(V2, header(), b"x").code == ResponseCode.SUCCESS
+    assert {"T", "U"} <= world.files.load("topics.json")["topicConfigTable"].keys()

@@ -11,9 +11,11 @@ from turbopump.broker import topics as topics_module
 from turbopump.broker.config import BrokerConfig, ConfigError, load_config
 from turbopump.broker.groups import GroupTable, validate_group_name
 from turbopump.broker.offsets import OffsetTable
+from turbopump.broker.saving import Saver
 from turbopump.broker.topics import TopicTable, validate_topic_name
 from turbopump.engine.config_files import ConfigFiles
 from turbopump.engine.files import RealFiles
+from turbopump.engine.flush import InlineDisk
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import TopicConfig
@@ -52,14 +54,14 @@ def files(tmp_path: Path) -> ConfigFiles:
 
 
 def topic_table(files: ConfigFiles, properties: str = "") -> TopicTable:
-    table = TopicTable(load_config(properties)[0], files)
+    table = TopicTable(load_config(properties)[0], Saver(files, InlineDisk()))
     table.load()
     table.add_boot_topics(1)
     return table
 
 
 def group_table(files: ConfigFiles, config: BrokerConfig | None = None) -> GroupTable:
-    table = GroupTable(config or BrokerConfig(), files)
+    table = GroupTable(config or BrokerConfig(), Saver(files, InlineDisk()))
     table.load(1)
     return table
 
@@ -102,7 +104,7 @@ def test_topics_of_the_start_follow_the_configuration(files: ConfigFiles) -> Non
 
 
 def test_loading_writes_nothing(files: ConfigFiles, tmp_path: Path) -> None:
-    TopicTable(BrokerConfig(), files).load()
+    TopicTable(BrokerConfig(), Saver(files, InlineDisk())).load()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import VERSION
+from turbopump.net.wire.heartbeat import HeartbeatData
 
 FULL = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
 KNOWN = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "false"}
@@ -166,6 +168,21 @@ def test_silent_connections_are_closed(admin: Any) -> None:
     assert admin.notified(second) == ["g"]
     assert admin.json(38, consumerGroup="g") == {"consumerIdList": ["c2"]}
     assert admin.broker.producers.all() == {}
+
+
+def test_a_notice_does_not_overtake_a_heartbeat_that_waits_for_its_group(admin: Any) -> None:
+    admin.world.config_disk.hold()
+    peer = admin.connect()
+    wire = peer.context["wire"]
+    beat = HeartbeatData("c1", [], [admin.consumer("g", "T")])
+    answer = admin.begin(RequestCode.HEART_BEAT, beat.encode(), peer)
+    wire.flush()
+    assert not answer.done
+    admin.world.config_disk.release()
+    assert answer.value.code == 0
+    assert admin.notified(peer) == []
+    wire.flush()
+    assert admin.notified(peer) == ["g"]
 
 
 @pytest.mark.parametrize("by_ms", [3_600_000, -3_600_000])

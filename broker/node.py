@@ -218,6 +218,7 @@ class BrokerNode:
                 self._config.store,
                 self._disk,
                 self._now_ms(),
+                steady_ms=self._steady_ms(),
                 delay_levels_ms=self._config.delay_levels_ms,
                 is_batch_topic=self._topics.is_batch,
             )
@@ -326,7 +327,7 @@ class BrokerNode:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
         context, config = self.context, self._config
-        _guarded(lambda: self._store.tick(self._now_ms()), "the store's tick")
+        _guarded(lambda: self._store.tick(self._now_ms(), self._steady_ms()), "the store's tick")
         _guarded(lambda: context.holds.tick(self._steady_ms()), "the long polls' tick")
         _guarded(self._deliver_delayed, "the delivery of delayed messages")
         _guarded(self._register_due, "the registration")

@@ -142,6 +142,10 @@ class BatchQueues:
             at += BATCH_UNIT_SIZE
         return found
 
+    def positions(self, queue: BatchQueue, queue_offset: int) -> range:
+        """Bytes at which the units begin, from the one that holds message `queue_offset` on."""
+        return range(self._find(queue, queue_offset), queue.unit_end, BATCH_UNIT_SIZE)
+
     def unit(self, queue: BatchQueue, at: int) -> BatchUnit:
         """The unit at byte `at` of the queue."""
         start = queue.segments.start_of(at)

@@ -19,7 +19,7 @@ from turbopump.engine.files import Files
 from turbopump.engine.flush import Disk, InlineDisk, Lane
 from turbopump.engine.index import IndexFiles, IndexPart
 from turbopump.engine.queue_ext import QueueExtensions
-from turbopump.engine.types import LogOffset, QueueOffset
+from turbopump.engine.types import LONG_AGO_MS, LogOffset, QueueOffset
 
 logger = logging.getLogger(__name__)
 
@@ -74,13 +74,17 @@ class Checkpointer:
         self._dirty_batches: set[tuple[str, int]] = set()
         self._waiting: Marks | None = None
         self._lane = Lane(disk)
-        self._last_ms = 0
-        self._last_thorough_ms = 0
+        self._last_ms = LONG_AGO_MS
+        self._last_thorough_ms = LONG_AGO_MS
+        self._requested = False
 
-    def start(self, saved: Checkpoint, now_ms: int) -> None:
-        """Go on from the checkpoint the store was opened with."""
+    def load(self, saved: Checkpoint) -> None:
+        """Go on from the checkpoint the store is opened with."""
         self.checkpoint = saved
-        self._last_thorough_ms = now_ms
+
+    def start(self, steady_ms: int) -> None:
+        """The store is open: the first thorough round comes one interval from now."""
+        self._last_thorough_ms = steady_ms
 
     @property
     def durable_end(self) -> LogOffset:
@@ -103,30 +107,32 @@ class Checkpointer:
         counts += [queue.max_offset for queue in self._batches]
         return sum(count > 0 for count in counts), sum(counts)
 
-    def tick(self, now_ms: int, log_timestamp_ms: int) -> None:
+    def tick(self, steady_ms: int, log_timestamp_ms: int) -> None:
         """Each second the log's position and full index files; queues in the thorough rhythm, or
         when a recovery would have much to dispatch."""
-        if now_ms - self._last_ms < self._config.flush_interval_consume_queue_ms:
+        interval_ms = self._config.flush_interval_consume_queue_ms
+        if steady_ms - self._last_ms < interval_ms and not self._requested:
             return
-        self._last_ms = now_ms
+        self._last_ms = steady_ms
         if self._lane.busy or self.failed is not None:
             return
         thorough_ms = self._config.flush_consume_queue_thorough_interval_ms
         index_waits = self._index is not None and bool(self._index.rolled)
         if (
-            now_ms - self._last_thorough_ms >= thorough_ms
+            steady_ms - self._last_thorough_ms >= thorough_ms
+            or self._requested
             or index_waits
             or self._dispatcher.position - self.durable_end >= ROUND_BYTES
         ):
-            self._last_thorough_ms = now_ms
+            self._last_thorough_ms = steady_ms
+            self._requested = False
             self._begin(self._disk)
         elif self._is_news():
             self._save(self._disk, log_timestamp_ms)
 
     def request(self) -> None:
         """Have the next tick do a thorough round."""
-        self._last_ms = 0
-        self._last_thorough_ms = 0
+        self._requested = True
 
     def finish(self, log_timestamp_ms: int = 0, *, last: bool = False) -> None:
         """Make all durable now and save the checkpoint; the log must be flushed already. With

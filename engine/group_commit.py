@@ -14,7 +14,7 @@ from turbopump.engine.commit_log import CommitLog
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.flush import Disk, Lane
 from turbopump.engine.later import Later
-from turbopump.engine.types import FlushMode, LogOffset, PutStatus
+from turbopump.engine.types import LONG_AGO_MS, FlushMode, LogOffset, PutStatus
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,12 @@ class GroupCommit:
     """At most one sync is under way; all that wait when it ends share the next one."""
 
     def __init__(
-        self, log: CommitLog, config: StoreConfig, disk: Disk, on_flushed: Callable[[], None]
+        self,
+        log: CommitLog,
+        config: StoreConfig,
+        disk: Disk,
+        on_flushed: Callable[[], None],
+        steady_ms: int,
     ) -> None:
         self.log = log
         self.failed: OSError | None = None
@@ -43,37 +48,39 @@ class GroupCommit:
         self._on_flushed = on_flushed
         self._waiters: deque[_Waiter] = deque()
         self._lane = Lane(disk)
-        self._last_check_ms = 0
-        self._last_thorough_ms = 0
+        self._steady_ms = steady_ms
+        self._last_check_ms = LONG_AGO_MS
+        self._last_thorough_ms = LONG_AGO_MS
 
-    def wait(self, end: LogOffset, now_ms: int) -> Later[PutStatus]:
-        """PUT_OK once all before `end` is durable; FLUSH_DISK_TIMEOUT after syncFlushTimeout or a
-        failed sync (RocketMQ: GroupCommitService)."""
+    def wait(self, end: LogOffset) -> Later[PutStatus]:
+        """PUT_OK once all before `end` is durable; FLUSH_DISK_TIMEOUT syncFlushTimeout after the
+        last tick, or after a failed sync (RocketMQ: GroupCommitService)."""
         later: Later[PutStatus] = Later()
         if self.failed is not None:
             later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
         elif end <= self.log.flushed:
             later.resolve(PutStatus.PUT_OK)
         else:
-            deadline_ms = now_ms + self._config.sync_flush_timeout_ms
+            deadline_ms = self._steady_ms + self._config.sync_flush_timeout_ms
             self._waiters.append(_Waiter(end, deadline_ms, later))
             self.start()
         return later
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, steady_ms: int) -> None:
         """Give up on waiters whose time is over, and flush in ASYNC_FLUSH's rhythm."""
+        self._steady_ms = steady_ms
         waiters = self._waiters
-        while waiters and waiters[0].deadline_ms <= now_ms:
+        while waiters and waiters[0].deadline_ms <= steady_ms:
             waiters.popleft().later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
-        if now_ms - self._last_check_ms < self._config.flush_interval_commit_log_ms:
+        if steady_ms - self._last_check_ms < self._config.flush_interval_commit_log_ms:
             return
-        self._last_check_ms = now_ms
+        self._last_check_ms = steady_ms
         thorough_ms = self._config.flush_commit_log_thorough_interval_ms
-        is_thorough = now_ms - self._last_thorough_ms >= thorough_ms
+        is_thorough = steady_ms - self._last_thorough_ms >= thorough_ms
         pages = self.log.end // PAGE_SIZE - self.log.flushed // PAGE_SIZE
         if is_thorough or pages >= self._config.flush_commit_log_least_pages:
             if is_thorough:
-                self._last_thorough_ms = now_ms
+                self._last_thorough_ms = steady_ms
             self.start()
 
     def start(self) -> None:

@@ -4,6 +4,7 @@ Owns the limits of a read and the searches. It must never write, and never show 
 dispatched: it only follows queue units and index entries. Called by the store.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from turbopump.engine.batch_queue import BatchQueue, BatchQueues
@@ -334,15 +335,21 @@ class Lookup:
         """LOWER: the first unit not older than the time, else the last. UPPER: the last not newer,
         else the first (BatchConsumeQueue.getOffsetInQueueByTime, without its slip of taking the
         next unit where that is the last one)."""
-        found = queue.min_offset
-        for unit in self._batches.units(queue, queue.min_offset, max(1, queue.max_offset)):
+        units = self._batches.positions(queue, queue.min_offset)
+        if not units:
+            return queue.min_offset
+
+        def is_behind(at: int) -> bool:
+            unit = self._batches.unit(queue, at)
             time_ms = self._time_of(unit.log_offset, unit.size)
-            if boundary == Boundary.UPPER and time_ms > timestamp_ms:
-                break
-            found = unit.queue_offset
-            if boundary == Boundary.LOWER and time_ms >= timestamp_ms:
-                break
-        return found
+            later = boundary == Boundary.UPPER
+            return time_ms > timestamp_ms if later else time_ms >= timestamp_ms
+
+        number = bisect_left(units, True, key=is_behind)
+        if boundary == Boundary.UPPER:
+            number -= 1
+        at = units[min(max(number, 0), len(units) - 1)]
+        return QueueOffset(self._batches.unit(queue, at).base)
 
     def _time_at(self, queue: ConsumeQueue, queue_offset: int) -> int:
         at = queue_offset * QUEUE_UNIT_SIZE

@@ -73,7 +73,7 @@ def recover(parts: StoreParts, now_ms: int) -> None:
     # Window 1: the stop was not clean. RocketMQ's mark for it: `abort` exists while it runs.
     clean = not parts.files.exists(f"{parts.config.root}/{ABORT_FILE}")
     saved = checkpoints.load(parts.files, parts.config.root)
-    parts.checkpointer.start(saved, now_ms)
+    parts.checkpointer.load(saved)
     _load(parts)
     plan = _survey(parts, saved, clean)
     _mark_running(parts, plan)

@@ -53,15 +53,15 @@ class Retention:
         self._last_ms = 0
         self._lane = Lane(disk)
 
-    def start(self, now_ms: int) -> None:
+    def start(self, steady_ms: int) -> None:
         """The first check comes one interval after the start."""
-        self._last_ms = now_ms
+        self._last_ms = steady_ms
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: int, steady_ms: int) -> None:
         """Every cleanResourceInterval: look at the disk and the clock."""
-        if now_ms - self._last_ms < self._config.clean_resource_interval_ms:
+        if steady_ms - self._last_ms < self._config.clean_resource_interval_ms:
             return
-        self._last_ms = now_ms
+        self._last_ms = steady_ms
         if self._lane.busy:
             return
         used = self.used_percent()

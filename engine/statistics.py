@@ -69,11 +69,11 @@ class StoreStatistics:
         """A topic was deleted."""
         self.put_count_by_topic.pop(topic, None)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: int, steady_ms: int) -> None:
         """Keep a sample each second and the totals at the start of each day (UTC)."""
-        if self._samples and now_ms - self._samples[-1][0] < SAMPLE_MS:
+        if self._samples and steady_ms - self._samples[-1][0] < SAMPLE_MS:
             return
-        self._samples.append((now_ms, self.total.copy()))
+        self._samples.append((steady_ms, self.total.copy()))
         day = now_ms // DAY_MS
         if day != self._day:
             self._day_starts = [self._day_starts[1], self.total.copy()]

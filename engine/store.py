@@ -62,6 +62,7 @@ class Store:
         pool: MappingPool,
         lock: FileLock,
         now_ms: int,
+        steady_ms: int,
     ) -> None:
         """For `open` alone: the parts are recovered, the folder is locked."""
         self.config = parts.config
@@ -79,12 +80,13 @@ class Store:
         self._arrivals: list[Arrival] = []
         self._closed = False
         self._now_ms = now_ms
-        self._commit = GroupCommit(parts.log, parts.config, disk, self._flushed)
+        self._commit = GroupCommit(parts.log, parts.config, disk, self._flushed, steady_ms)
         self._retention = Retention(
             parts.files, parts.config, disk, parts.log, parts.queues, parts.batches,
             parts.extensions, parts.index, parts.checkpointer,
         )  # fmt: skip
-        self._retention.start(now_ms)
+        self._checkpointer.start(steady_ms)
+        self._retention.start(steady_ms)
         self._lookup = Lookup(
             parts.config, parts.log, parts.queues, parts.batches, parts.index, parts.extensions,
             parts.files.memory_size(),
@@ -98,14 +100,16 @@ class Store:
         disk: Disk,
         now_ms: int,
         *,
+        steady_ms: int | None = None,
         delay_levels_ms: Sequence[int] = (),
         is_batch_topic: Callable[[str], bool] = lambda topic: False,
     ) -> "Store":
         """Lock a store folder, recover it and make it writable; an empty folder becomes a store.
 
-        `delay_levels_ms` are those of messageDelayLevel; `is_batch_topic` tells topics with
-        `queue.type=BatchCQ`. Raises StoreError with one clear sentence: locked by another broker,
-        files of another size, unreadable.
+        `steady_ms` is the time of a clock that nobody sets (see `tick`); `delay_levels_ms` are those
+        of messageDelayLevel; `is_batch_topic` tells topics with `queue.type=BatchCQ`. Raises
+        StoreError with one clear sentence: locked by another broker, files of another size,
+        unreadable.
         """
         lock = _lock_folder(files, config)
         pool = MappingPool(files, files.mapping_limit())
@@ -123,7 +127,8 @@ class Store:
             pool.close()
             lock.release()
             raise
-        return cls(parts, disk, pool, lock, now_ms)
+        steady_ms = now_ms if steady_ms is None else steady_ms
+        return cls(parts, disk, pool, lock, now_ms, steady_ms)
 
     # Positions
 
@@ -208,14 +213,14 @@ class Store:
             self._advance(message, offset + len(appended.log_offsets))
         return self._appended(message, appended, now_ms)
 
-    def when_safe(self, appended: Appended, now_ms: int) -> Later[PutStatus]:
+    def when_safe(self, appended: Appended) -> Later[PutStatus]:
         """The status to answer a sender with: at once under ASYNC_FLUSH, after the group commit
         under SYNC_FLUSH (FLUSH_DISK_TIMEOUT if that fails or takes too long)."""
         if appended.status is not PutStatus.PUT_OK or not self._is_sync:
             later: Later[PutStatus] = Later()
             later.resolve(appended.status)
             return later
-        return self._commit.wait(appended.end, now_ms)
+        return self._commit.wait(appended.end)
 
     # Reading
 
@@ -355,17 +360,22 @@ class Store:
         """Call back with (topic, queue id, new max queue offset) after messages can be read."""
         self._arrivals.append(callback)
 
-    def tick(self, now_ms: int) -> None:
-        """Every 100 ms: timeouts, flushing, checkpoint, retention, statistics."""
+    def tick(self, now_ms: int, steady_ms: int | None = None) -> None:
+        """Every 100 ms: timeouts, flushing, checkpoint, retention, statistics.
+
+        Intervals and deadlines go by `steady_ms`, whose zero is anywhere: a wall clock that is set
+        back must not pause the flushing. Without it `now_ms` counts, for clocks nobody sets.
+        """
         if self._closed:
             return
+        steady_ms = now_ms if steady_ms is None else steady_ms
         self._now_ms = now_ms
-        self._commit.tick(now_ms)
+        self._commit.tick(steady_ms)
         if self._dispatcher.stalled is not None:
             self._dispatch(now_ms)
-        self._checkpointer.tick(now_ms, self._commit.flushed_timestamp_ms)
-        self._retention.tick(now_ms)
-        self.statistics.tick(now_ms)
+        self._checkpointer.tick(steady_ms, self._commit.flushed_timestamp_ms)
+        self._retention.tick(now_ms, steady_ms)
+        self.statistics.tick(now_ms, steady_ms)
 
     def delete_expired(self, now_ms: int) -> int:
         """Remove log files older than fileReservedTime now; returns how many went."""
@@ -378,24 +388,31 @@ class Store:
         """
         if self._closed:
             return
-        self._dispatch(now_ms)
-        self._closed = True
-        self._commit.finish()
-        self._commit.close()
-        self._retention.close()
-        self._checkpointer.wait()
-        self._log.close()
-        whole = self._commit.failed is None and self._dispatcher.position == self._log.end
         try:
-            if whole:
-                self._checkpointer.finish(self._log.last_store_timestamp_ms, last=True)
-                self._files.remove(f"{self.config.root}/{recovery.ABORT_FILE}")
-                self._files.sync_folder(self.config.root)
-        except OSError as error:
+            self._finish(now_ms)
+        except (OSError, StoreError) as error:
             logger.error("the store was not closed cleanly: %s", error)
-        self._queues.close()
-        self._pool.close()
-        self._lock.release()
+        finally:
+            self._closed = True
+            self._queues.close()
+            self._pool.close()
+            self._lock.release()
+
+    def _finish(self, now_ms: int) -> None:
+        """All durable and the mark taken away, or the reason why not as an error."""
+        try:
+            self._dispatch(now_ms)
+        finally:
+            self._closed = True
+            self._commit.finish()
+            self._commit.close()
+            self._retention.close()
+            self._checkpointer.wait()
+            self._log.close()
+        if self._commit.failed is None and self._dispatcher.position == self._log.end:
+            self._checkpointer.finish(self._log.last_store_timestamp_ms, last=True)
+            self._files.remove(f"{self.config.root}/{recovery.ABORT_FILE}")
+            self._files.sync_folder(self.config.root)
 
     # Inside
 

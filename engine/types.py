@@ -19,6 +19,9 @@ Epoch = NewType("Epoch", int)
 
 Buffer = bytes | bytearray | memoryview
 
+LONG_AGO_MS = -(1 << 62)
+"""Before any steady time: what is due an interval after this is due at the first tick."""
+
 
 class StoreError(Exception):
     """The store cannot be opened or used; the text is one sentence for the operator."""

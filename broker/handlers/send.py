@@ -276,7 +276,7 @@ class SendHandler:
         header = SendMessageResponse(ids, queue_id, appended.queue_offset, unique_key, batch_key)
         if not waits:
             return self._reply(request, ResponseCode.SUCCESS, header=header)
-        safe = self._broker.store.when_safe(appended, now_ms)
+        safe = self._broker.store.when_safe(appended)
         if safe.done:
             return self._reply(request, _STORED[safe.value], header=header)
         self._waiting += 1

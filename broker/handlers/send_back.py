@@ -123,7 +123,7 @@ def _store_retry(
         return _reply(request, outcome.status.value)
     # The consumer commits its offset after this answer, so under SYNC_FLUSH the copy must be as
     # safe as the original was (RocketMQ does not wait here).
-    safe = broker.store.when_safe(outcome, now_ms)
+    safe = broker.store.when_safe(outcome)
     return safe.map(lambda status: _reply(request, status.value))
 
 

@@ -64,7 +64,7 @@ def main() -> None:
         assert one.status is PutStatus.PUT_OK, one
         first, number = number, number + len(bodies)
         waiting += 1
-        store.when_safe(one, now_ms()).then(
+        store.when_safe(one).then(
             lambda status, name=name, first=first, one=one: acknowledged(status, name, first, one)
         )
         store.tick(now_ms())

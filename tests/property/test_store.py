@@ -70,7 +70,7 @@ class StoreAgainstList(RuleBasedStateMachine):
         message = Message(queue[0], queue[1], body, text.encode())
         appended = self.opened.append(message, self.now_ms)
         assert appended.status is PutStatus.PUT_OK
-        assert self.opened.when_safe(appended, self.now_ms).value is PutStatus.PUT_OK
+        assert self.opened.when_safe(appended).value is PutStatus.PUT_OK
         expected = self.model.setdefault(queue, [])
         assert appended.queue_offset == len(expected)
         at = appended.log_offsets[0]
@@ -84,7 +84,7 @@ class StoreAgainstList(RuleBasedStateMachine):
         )
         appended = self.opened.append_batch(Message(*queue, element), self.now_ms)
         assert appended.status is PutStatus.PUT_OK
-        assert self.opened.when_safe(appended, self.now_ms).value is PutStatus.PUT_OK
+        assert self.opened.when_safe(appended).value is PutStatus.PUT_OK
         expected = self.model.setdefault(queue, [])
         assert appended.queue_offset == len(expected)
         first, last = appended.log_offsets[0], appended.log_offsets[-1]

@@ -287,7 +287,7 @@ class Run:
             self._look(store)
             model.answer(sent, status)
 
-        store.when_safe(appended, self.now_ms).then(answer)
+        store.when_safe(appended).then(answer)
         return sent
 
     def _work(self, _store: Store) -> None:

@@ -91,6 +91,7 @@ class TroubledFiles(RealFiles):
     def __init__(self) -> None:
         self.full = False
         self.fail_sync = False
+        self.used = 0.1
 
     def check_space(self) -> None:
         if self.full:
@@ -118,6 +119,9 @@ class TroubledFiles(RealFiles):
     def sync_folder(self, path: str) -> None:
         self.check_sync()
         super().sync_folder(path)
+
+    def used_ratio(self, path: str) -> float:
+        return self.used
 
     def lock(self, path: str, content: bytes) -> FileLock:
         self.check_space()

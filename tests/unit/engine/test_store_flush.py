@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from turbopump.engine import checkpoint as checkpoints
 from turbopump.engine.types import FlushMode, Message, PutStatus, ReadStatus, StoreError
 
 NOW_MS = 1_700_000_000_000
@@ -16,11 +17,11 @@ def sync(stores: Any) -> Any:
     return stores
 
 
-def statuses(store: Any, *appended: Any, now_ms: int = NOW_MS) -> list[PutStatus]:
+def statuses(store: Any, *appended: Any) -> list[PutStatus]:
     """The answers as they arrive."""
     seen: list[PutStatus] = []
     for one in appended:
-        store.when_safe(one, now_ms).then(seen.append)
+        store.when_safe(one).then(seen.append)
     return seen
 
 
@@ -116,6 +117,45 @@ def test_a_wait_that_takes_too_long_is_a_timeout_and_the_message_stays(
     held_disk.drain()
     assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
     assert store.max_queue_offset("T", 0) == 1
+
+
+def test_a_clock_set_back_pauses_nothing(
+    stores: Any, sync: Any, put: Any, held_disk: Any, troubled: Any
+) -> None:
+    """Flushing, deadlines, the checkpoint and the look at the disk go by the steady time."""
+    sync.configure(flush_disk_type=FlushMode.ASYNC_FLUSH)
+    store = sync.open(held_disk)
+    held_disk.drain()
+    put(store)
+    back_ms = NOW_MS - 3_600_000
+    store.tick(NOW_MS, NOW_MS)
+    held_disk.drain()
+    put(store, body=bytes(4096))
+    store.tick(back_ms, NOW_MS + 10_000)
+    held_disk.drain()
+    assert store.flushed_log_offset == store.max_log_offset
+    troubled.used = 0.99
+    store.tick(back_ms, NOW_MS + 20_000)
+    assert store.refusal(back_ms) is PutStatus.SERVICE_NOT_AVAILABLE, "the disk was looked at"
+    held_disk.drain()
+    store.tick(back_ms, NOW_MS + 90_000)
+    held_disk.drain()
+    store.tick(back_ms, NOW_MS + 92_000)
+    held_disk.drain()
+    saved = checkpoints.load(troubled, str(sync.root))
+    assert saved.marks is not None and saved.marks.queues == store.max_log_offset
+    assert store.statistics.rate("put_count", 60) > 0
+
+
+def test_a_deadline_does_not_wait_for_the_wall_clock(sync: Any, put: Any, held_disk: Any) -> None:
+    store = sync.open(held_disk)
+    held_disk.drain()
+    store.tick(NOW_MS, 70)
+    answers = statuses(store, put(store))
+    store.tick(NOW_MS - 3_600_000, 5069)
+    assert answers == []
+    store.tick(NOW_MS - 3_600_000, 5070)
+    assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
 
 
 def test_a_message_nobody_waits_for_is_seen_too(sync: Any, put: Any, held_disk: Any) -> None:
@@ -236,3 +276,19 @@ class TestFullDisk:
         troubled.full = True
         with pytest.raises(StoreError, match=f"cannot be opened: .*{errno.ENOSPC}"):
             stores.open()
+
+
+def test_a_close_that_fails_lets_go_of_the_folder(
+    stores: Any, put: Any, monkeypatch: Any
+) -> None:
+    store = stores.open()
+    put(store)
+    reached = store.max_log_offset
+
+    def damaged(_until: int, _now_ms: int) -> None:
+        raise StoreError("the log is damaged")
+
+    monkeypatch.setattr(store._dispatcher, "run", damaged)
+    store.close(NOW_MS)
+    assert (stores.root / "abort").exists(), "the next start must look at the log"
+    assert stores.open().max_log_offset == reached

@@ -267,6 +267,26 @@ class TestInnerBatches:
         assert store.read("Inner", 0, 0, 32, codes).count == 1
         assert store.read("Inner", 0, 7, 32).status is ReadStatus.OFFSET_OVERFLOW_ONE
 
+    def test_by_time_without_reading_the_whole_queue(self, store: Any, monkeypatch: Any) -> None:
+        times = [10, 20, 20, 20, 30, 50, 50, 70] + [100] * 120
+        begins = []
+        for number, time_ms in enumerate(times):
+            count = number % 3 + 1
+            message = Message("Inner", 0, b"x", f"INNER_NUM\x01{count}\x02".encode(), sys_flag=0xC0)
+            begins.append(store.append(message, NOW_MS + time_ms).queue_offset)
+        reads: list[int] = []
+        batches = store._batches
+        unit = batches.unit
+        monkeypatch.setattr(batches, "unit", lambda *place: reads.append(1) or unit(*place))
+        for time_ms in range(120):
+            reads.clear()
+            lower = [at for at, when in zip(begins, times, strict=True) if when >= time_ms]
+            upper = [at for at, when in zip(begins, times, strict=True) if when <= time_ms]
+            found = [store.search_time("Inner", 0, NOW_MS + time_ms, which) for which in Boundary]
+            assert found == [(lower or begins[-1:])[0], (upper or begins[:1])[-1]], time_ms
+            assert len(reads) < 40
+        assert store.search_time("Inner", 9, NOW_MS, Boundary.LOWER) == 0
+
     def test_survives_a_restart_and_a_rebuild(self, stores: Any, store: Any) -> None:
         for count in (2, 4, 1, 3, 1):
             self.put(store, f"INNER_NUM\x01{count}\x02".encode())

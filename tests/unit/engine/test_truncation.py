@@ -291,7 +291,7 @@ def test_who_waits_for_a_cut_record_is_told() -> None:
         message = Message("A", 0, b"%d" % number, b"")
         appended = bench.store.append(message, bench.now_ms)
         ends.append(appended.end)
-        later = bench.store.when_safe(appended, bench.now_ms)
+        later = bench.store.when_safe(appended)
         later.then(lambda status, number=number: told.append((number, status)))
     assert told == []
     bench.store.truncate(ends[1], bench.now_ms)

@@ -23,6 +23,7 @@ from turbopump.engine.types import (
 from turbopump.pyx import record as kernel
 from turbopump.pyx.record import Record
 from turbopump.pyx.region import Region
+from turbopump.pyx.tail import Tail
 
 logger = logging.getLogger(__name__)
 
@@ -45,15 +46,25 @@ class CommitLog:
     def __init__(self, files: Files, config: StoreConfig, disk: Disk, pool: MappingPool) -> None:
         self.config = config
         self.files = files
-        self.end = LogOffset(0)
+        self.tail = Tail()
+        """The numbers that the native path moves, too."""
         self.flushed = LogOffset(0)
-        self.last_store_timestamp_ms = 0
         self.segments = Segments(pool, config.log_folder, config.mapped_file_size_commit_log)
         self._lane = Lane(disk)
         self._next: MappedFile | None = None
         self._lacks_file = False
         self._file: MappedFile | None = None
         self._base = 0
+
+    @property
+    def end(self) -> LogOffset:
+        """Where the next record goes."""
+        return LogOffset(self.tail.end)
+
+    @property
+    def last_store_timestamp_ms(self) -> int:
+        """Of the last record; none is stored with an earlier time."""
+        return self.tail.last_store_timestamp_ms
 
     @property
     def file_size(self) -> int:
@@ -67,9 +78,9 @@ class CommitLog:
 
     def start_writing(self, end: LogOffset, last_store_timestamp_ms: int) -> None:
         """Go on at `end` after recovery: files behind it are gone, all before it is durable."""
-        self.end = end
+        self.tail.end = end
         self.flushed = end
-        self.last_store_timestamp_ms = last_store_timestamp_ms
+        self.tail.last_store_timestamp_ms = last_store_timestamp_ms
         if self.segments.holds(end):
             self._open_file(self.segments.start_of(end))
 
@@ -212,8 +223,8 @@ class CommitLog:
         """`truncate` while the log is written: no sync may be under way, all before `end` is
         durable. A crash leaves either all or what is before `end`: the first sync takes the head
         of the record there away, and no walk gets past that. Raises OSError."""
-        self.end = self.flushed = end
-        self._file = None
+        self.tail.end = self.flushed = end
+        self._close_file()
         if self._take_unused():
             # Before its neighbours, or it would be behind a hole.
             self.files.sync_folder(self.segments.folder)
@@ -232,6 +243,7 @@ class CommitLog:
 
     def close(self) -> None:
         """Wait for the file made ahead and remove it if it was not used (as RocketMQ does)."""
+        self._close_file()
         try:
             self._take_unused()
         except OSError as error:
@@ -279,8 +291,8 @@ class CommitLog:
             log_offsets.append(at)
             at = LogOffset(at + size)
         size = at - self.end
-        self.end = at
-        self.last_store_timestamp_ms = store_ms
+        self.tail.end = at
+        self.tail.last_store_timestamp_ms = store_ms
         return Appended(PutStatus.PUT_OK, queue_offset, log_offsets, at, size, store_ms)
 
     def _roll(self) -> bool:
@@ -292,7 +304,7 @@ class CommitLog:
         if self._file is not None:
             kernel.append_filler(self._file.region, self.end - self._base, self.file_size)
         self.segments.adopt(start, mapped, lambda: self._may_close(start))
-        self.end = LogOffset(max(start, self.end))
+        self.tail.end = max(start, self.end)
         self._lacks_file = False
         self._open_file(start)
         self.prepare_next()
@@ -304,6 +316,11 @@ class CommitLog:
     def _open_file(self, start: int) -> None:
         self._file = self._mapped(start)
         self._base = start
+        self.tail.open(start, self._file.region)
+
+    def _close_file(self) -> None:
+        self._file = None
+        self.tail.open(0, None)
 
     def _take_next(self, start: int) -> MappedFile | None:
         self._lane.finish()

@@ -32,7 +32,7 @@ class QueueGapError(Exception):
 
 
 class Dispatcher:
-    """`position` is the log offset up to which queues and index are complete."""
+    """What was appended becomes visible here; `position` says how far."""
 
     def __init__(
         self,
@@ -45,7 +45,6 @@ class Dispatcher:
         delays_ms: Sequence[int],
     ) -> None:
         self.log = log
-        self.position = LogOffset(0)
         self.strict = False
         """Raise QueueGapError instead of filling holes: while recovery may still start earlier."""
         self.stalled: OSError | None = None
@@ -60,6 +59,15 @@ class Dispatcher:
         self._delays_ms = list(delays_ms)
         queues.table.set_delay_levels(self._delays_ms)
         self._index_from = LogOffset(0)
+
+    @property
+    def position(self) -> LogOffset:
+        """The log offset up to which queues and index are complete."""
+        return LogOffset(self.log.tail.dispatched)
+
+    @position.setter
+    def position(self, log_offset: LogOffset) -> None:
+        self.log.tail.dispatched = log_offset
 
     def is_plain(self, topic: str) -> bool:
         """Whether the native table may write the units of the topic's queues itself."""

@@ -106,7 +106,7 @@ class Store:
     ) -> "Store":
         """Lock a store folder, recover it and make it writable; an empty folder becomes a store.
 
-        `steady_ms` is the time of a clock that nobody sets (see `tick`); `delay_levels_ms` are those
+        `steady_ms` is of a clock that nobody sets, see `tick`; `delay_levels_ms` are those
         of messageDelayLevel; `is_batch_topic` tells topics with `queue.type=BatchCQ`. Raises
         StoreError with one clear sentence: locked by another broker, files of another size,
         unreadable.

@@ -19,6 +19,7 @@ C_UNITS: dict[str, list[str]] = {
     "dispatch": ["dispatch", "record", "crc32", "queue_unit", "hash_index"],
     "frame": ["frame"],
     "walk": ["walk", "record", "crc32"],
+    "traffic": ["traffic", "traffic_properties", "traffic_reply", "json_text"],
 }
 SANITIZE = ["-fsanitize=address,undefined"] if os.environ.get("TURBOPUMP_SANITIZE") else []
 WERROR = ["-Werror"] if os.environ.get("TURBOPUMP_WERROR") else []

@@ -21,13 +21,16 @@
  * size 0 and at != NULL (Python: None and ""). Texts are valid UTF-8 of any characters, 0 included.
  *
  * Not decided here: whether a topic exists, is plain, or begins with %RETRY%; whether a queue id is
- * in range (a send with one below 0 asks for any); whether limits hold. Finding frames is frame.h;
- * the answers are traffic_reply.h. */
+ * in range (a send with one below 0 asks for any); whether limits hold. Frames are found by
+ * frame.h. What the properties of a send ask for is in traffic_properties.h, answers are made by
+ * traffic_reply.h. */
 #ifndef TURBOPUMP_TRAFFIC_H
 #define TURBOPUMP_TRAFFIC_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "traffic_properties.h"
 
 enum trf_verdict {
     TRF_PLAIN = 0,
@@ -43,11 +46,6 @@ enum {
     TRF_SEND_MESSAGE_V2 = 310,
     TRF_SEND_BATCH_MESSAGE = 320,
     TRF_LANGUAGES = 14 /* of LanguageCode, JAVA to NODE_JS: command.LANGUAGES */
-};
-
-struct trf_text {
-    const uint8_t *at;
-    uint32_t size;
 };
 
 /* SendMessageRequest. Optional numbers and flags that are missing are 0, as the handler takes None;
@@ -87,35 +85,5 @@ struct trf_request {
  * undefined. */
 enum trf_verdict trf_decode(const uint8_t *frame, size_t size, uint8_t *scratch,
                             size_t scratch_size, struct trf_request *out);
-
-/* What a send's properties ask for; trf_properties.names has a bit of each name found. */
-enum {
-    TRF_DELAY = 1 << 0,
-    TRF_TIMER = 1 << 1, /* TIMER_DELIVER_MS, TIMER_DELAY_SEC or TIMER_DELAY_MS */
-    TRF_TRAN_MSG = 1 << 2,
-    TRF_INNER_NUM = 1 << 3,
-    TRF_POP_CK = 1 << 4,
-    TRF_OWN = 1 << 5, /* MSG_REGION, TRACE_ON or CLUSTER: the broker would put its own in place */
-    TRF_UNIQ_KEY = 1 << 6,
-    TRF_WAIT = 1 << 7,
-    TRF_KEYS = 1 << 8,
-    TRF_TAGS = 1 << 9,
-    /* None of these, and the message is stored as it came, with the broker's own at the end. */
-    TRF_SPECIAL = TRF_DELAY | TRF_TIMER | TRF_TRAN_MSG | TRF_INNER_NUM | TRF_POP_CK | TRF_OWN
-};
-
-struct trf_properties {
-    uint32_t names;
-    uint8_t canonical;   /* decoding and encoding again gives these bytes (and a last 0x02) */
-    uint8_t unended;     /* the last 0x02 is missing, as old clients leave it out */
-    uint8_t waits;       /* WAIT is missing or true: the answer waits for durability */
-    struct trf_text unique_key, keys, tags; /* at == NULL: not there */
-};
-
-/* Read `name 0x01 value 0x02 ...`; text.at may be NULL with size 0. Returns whether the message is
- * plain as far as its properties go: canonical, and no name of TRF_SPECIAL. Then what the handler
- * stores is: the text, 0x02 if unended, MSG_REGION, TRACE_ON, CLUSTER, and UNIQ_KEY if it has none,
- * each `name 0x01 value 0x02`. */
-int trf_scan_properties(struct trf_text text, struct trf_properties *out);
 
 #endif

@@ -10,22 +10,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "traffic.h"
+#include "traffic_properties.h"
 
 enum {
     TRF_FRAME_MAX = 16 << 20, /* command.FRAME_MAX */
     TRF_VERSION = 513,        /* command.VERSION */
-    TRF_PULL_REPLY_ROOM = 512 /* enough for a pull's header with a remark of up to 64 bytes */
+    TRF_REPLY_FIXED = 512     /* no answer has more bytes besides its texts, ids and body */
 };
 
 struct trf_send_answer {
     int32_t code; /* 0; 10, 11, 12: stored, but not as safe as asked */
     int32_t opaque;
     int32_t queue_id;
-    int64_t queue_offset;         /* of the first record */
-    const int64_t *log_offsets;   /* of each record, at least one: the ids are made of them */
+    int64_t queue_offset;       /* of the first record */
+    const int64_t *log_offsets; /* of each record: the ids are made of them */
     size_t count;
-    const uint8_t *store_host;    /* packed, 8 or 20 bytes */
+    const uint8_t *store_host; /* packed: 8 or 20 bytes */
     size_t store_host_size;
     struct trf_text transaction_id; /* the UNIQ_KEY; at == NULL: none */
     struct trf_text batch_id;       /* of an inner batch; at == NULL: none */
@@ -34,7 +34,7 @@ struct trf_send_answer {
 };
 
 struct trf_pull_answer {
-    int32_t code; /* 0 FOUND; 19, 20, 21 */
+    int32_t code; /* 0; 19, 20, 21 */
     int32_t opaque;
     struct trf_text remark; /* the status' name, as ReadStatus has it */
     int64_t suggest_which_broker_id;
@@ -43,10 +43,11 @@ struct trf_pull_answer {
     size_t body_size; /* of the body that follows; the frame's length counts it */
 };
 
-/* Most bytes that trf_send_reply writes for this answer. */
+/* The room that writing an answer asks for, never less than its size. */
 size_t trf_send_reply_room(const struct trf_send_answer *answer);
+size_t trf_pull_reply_room(const struct trf_pull_answer *answer);
 
-/* Write a whole answer; its size, or 0 if `room` is too small or no frame holds it. */
+/* Write a whole answer; its size, or 0 if `room` is less than it asks for or no frame holds it. */
 size_t trf_send_reply(uint8_t *out, size_t room, const struct trf_send_answer *answer);
 
 /* Write an answer up to its body; the size of that part, or 0 as above. */

@@ -17,8 +17,12 @@ BUILT = ROOT / "build" / "asan"
 TESTS = ["tests/unit/pyx", *map(str, sorted((ROOT / "tests/property").glob("test_kernels*.py")))]
 
 
+REFERENCES = ["engine", "net"]
+"""Rooms in Python that kernels are compared with; they run on the instrumented extensions."""
+
+
 def build() -> None:
-    """Instrumented extensions, and beside them the two modules that make them importable."""
+    """Instrumented extensions, and beside them what makes them importable and comparable."""
     subprocess.run(
         [
             sys.executable, "setup.py", "--quiet", "build_ext",
@@ -28,6 +32,10 @@ def build() -> None:
     )  # fmt: skip
     (BUILT / "turbopump" / "__init__.py").write_text("")
     (BUILT / "turbopump" / "pyx" / "__init__.py").write_text("")
+    for room in REFERENCES:
+        link = BUILT / "turbopump" / room
+        if not link.is_symlink():
+            link.symlink_to(ROOT / room)
 
 
 def library(name: str) -> str:

@@ -1,0 +1,65 @@
+/* The properties of a send: `name 0x01 value 0x02 ...`, and whether they make it more than a plain
+ * message.
+ *
+ * The reference is properties.decode_properties and encode_properties, and what handlers/send.py
+ * and puts.py do with what they find. A text is canonical if decoding and encoding it again gives
+ * its bytes, but for a last 0x02 that old clients leave out. A name that comes twice, a pair
+ * without a name or a value, more pairs than are looked at or bytes than a record holds: not
+ * canonical, and Python's. */
+#ifndef TURBOPUMP_TRAFFIC_PROPERTIES_H
+#define TURBOPUMP_TRAFFIC_PROPERTIES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct trf_text {
+    const uint8_t *at;
+    uint32_t size;
+};
+
+/* A bit for each name found. */
+enum {
+    TRF_DELAY = 1 << 0,
+    TRF_TIMER = 1 << 1, /* TIMER_DELIVER_MS, TIMER_DELAY_SEC or TIMER_DELAY_MS */
+    TRF_TRAN_MSG = 1 << 2,
+    TRF_INNER_NUM = 1 << 3,
+    TRF_POP_CK = 1 << 4,
+    TRF_OWN = 1 << 5, /* MSG_REGION, TRACE_ON or CLUSTER: the broker would put its own in place */
+    TRF_UNIQ_KEY = 1 << 6,
+    TRF_WAIT = 1 << 7,
+    TRF_KEYS = 1 << 8,
+    TRF_TAGS = 1 << 9,
+    /* None of these, and the message is stored as it came, with the broker's own at the end. */
+    TRF_SPECIAL = TRF_DELAY | TRF_TIMER | TRF_TRAN_MSG | TRF_INNER_NUM | TRF_POP_CK | TRF_OWN
+};
+
+struct trf_properties {
+    uint32_t names;
+    uint8_t canonical;
+    uint8_t unended; /* the last 0x02 is missing */
+    uint8_t waits;   /* WAIT is missing or true: the answer waits for durability */
+    struct trf_text unique_key, keys, tags; /* at == NULL: not there */
+};
+
+/* Read the properties of a trf_request; text.at may be NULL with size 0. Returns whether the
+ * message is plain as far as they go: canonical, and no name of TRF_SPECIAL. Then what the handler
+ * stores is: the text, 0x02 if unended, MSG_REGION, TRACE_ON, CLUSTER, and UNIQ_KEY if it has none,
+ * each `name 0x01 value 0x02`. Of a batch they are not stored. If it returns 0, only `names` up to
+ * where reading ended and `canonical` say anything. */
+int trf_scan_properties(struct trf_text text, struct trf_properties *out);
+
+#define TRF_IS(name, literal) (memcmp((name), (literal), sizeof(literal) - 1) == 0)
+
+/* Java's Boolean.parseBoolean: everything but "true" in any case is false. */
+static inline int trf_is_true(struct trf_text text)
+{
+    static const char wanted[] = "true";
+    int same = text.size == sizeof wanted - 1;
+    for (size_t i = 0; same && i < sizeof wanted - 1; i++) {
+        same = (text.at[i] | 0x20) == wanted[i];
+    }
+    return same;
+}
+
+#endif

@@ -1,0 +1,191 @@
+#include "traffic_reply.h"
+
+#include "bytes.h"
+#include "json_text.h"
+
+enum {
+    FRAME_HEAD = 8,
+    HOST_MAX = 20,
+    ESCAPED_MAX = 6, /* bytes that one of a text may become */
+    NUMBER_MAX = 20
+};
+
+/* Each writer takes where it begins and returns where it ends; the room was checked before. */
+
+#define LITERAL(out, text) put_bytes((out), (text), sizeof(text) - 1)
+
+static inline uint8_t *put_bytes(uint8_t *out, const void *bytes, size_t size)
+{
+    memcpy(out, bytes, size);
+    return out + size;
+}
+
+static const char hex[] = "0123456789ABCDEF";
+
+static inline uint8_t *put_hex(uint8_t *out, const uint8_t *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        *out++ = (uint8_t)hex[bytes[i] >> 4];
+        *out++ = (uint8_t)hex[bytes[i] & 15];
+    }
+    return out;
+}
+
+static inline uint8_t *put_number(uint8_t *out, int64_t value)
+{
+    uint8_t digits[NUMBER_MAX];
+    size_t at = NUMBER_MAX;
+    uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    do {
+        digits[--at] = (uint8_t)('0' + left % 10);
+        left /= 10;
+    } while (left > 0);
+    if (value < 0) {
+        *out++ = '-';
+    }
+    return put_bytes(out, digits + at, NUMBER_MAX - at);
+}
+
+/* A character that a JSON string cannot hold, as Python's json escapes it. */
+static uint8_t *put_escape(uint8_t *out, uint8_t byte)
+{
+    static const char plain[] = "\"\\\b\f\n\r\t", meant[] = "\"\\bfnrt";
+    const char *found = memchr(plain, byte, sizeof plain - 1);
+    *out++ = '\\';
+    if (found != NULL) {
+        *out++ = (uint8_t)meant[found - plain];
+        return out;
+    }
+    out = LITERAL(out, "u00");
+    *out++ = (uint8_t)('0' + (byte >> 4));
+    *out++ = (uint8_t)(hex[byte & 15] | 0x20); /* the digits' bit is set already */
+    return out;
+}
+
+static uint8_t *put_text(uint8_t *out, struct trf_text text)
+{
+    const uint8_t *at = text.at, *end;
+    if (text.size == 0) {
+        return out;
+    }
+    for (end = at + text.size;;) {
+        const uint8_t *stop = json_find_special(at, end);
+        out = put_bytes(out, at, (size_t)(stop - at));
+        if (stop == end) {
+            return out;
+        }
+        out = put_escape(out, *stop);
+        at = stop + 1;
+    }
+}
+
+/* What follows extFields, up to where a remark may be. */
+static inline uint8_t *put_opaque(uint8_t *out, int32_t opaque)
+{
+    out = LITERAL(out, "},\"flag\":1,\"language\":\"PYTHON\",\"opaque\":");
+    return put_number(out, opaque);
+}
+
+/* The end of the header, and the lengths in front of it; 0 if no frame is that long. */
+static size_t put_end(uint8_t *out, uint8_t *frame, size_t body_size)
+{
+    size_t size;
+    out = LITERAL(out, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":");
+    out = put_number(out, TRF_VERSION);
+    *out++ = '}';
+    size = (size_t)(out - frame);
+    if (size > TRF_FRAME_MAX || body_size > TRF_FRAME_MAX - size) {
+        return 0;
+    }
+    be_put_i32(frame, (int32_t)(size + body_size - 4));
+    be_put_i32(frame + 4, (int32_t)(size - FRAME_HEAD)); /* codec 0: JSON */
+    return size;
+}
+
+size_t trf_send_reply_room(const struct trf_send_answer *answer)
+{
+    size_t texts = (size_t)answer->transaction_id.size + answer->batch_id.size +
+                   answer->region.size;
+    return TRF_REPLY_FIXED + answer->count * (2 * (answer->store_host_size + 8) + 1) +
+           texts * ESCAPED_MAX;
+}
+
+size_t trf_pull_reply_room(const struct trf_pull_answer *answer)
+{
+    return TRF_REPLY_FIXED + (size_t)answer->remark.size * ESCAPED_MAX;
+}
+
+/* The ids of the records, each the host's bytes and the log offset's. */
+static uint8_t *put_ids(uint8_t *out, const struct trf_send_answer *answer)
+{
+    uint8_t host[2 * HOST_MAX];
+    size_t host_size = (size_t)(put_hex(host, answer->store_host, answer->store_host_size) - host);
+    for (size_t i = 0; i < answer->count; i++) {
+        uint8_t log_offset[8];
+        be_put_i64(log_offset, answer->log_offsets[i]);
+        if (i > 0) {
+            *out++ = ',';
+        }
+        out = put_bytes(out, host, host_size);
+        out = put_hex(out, log_offset, sizeof log_offset);
+    }
+    return out;
+}
+
+size_t trf_send_reply(uint8_t *frame, size_t room, const struct trf_send_answer *answer)
+{
+    uint8_t *out = frame + FRAME_HEAD;
+    if (answer->count > TRF_FRAME_MAX / 16 || answer->store_host_size > HOST_MAX ||
+        room < trf_send_reply_room(answer)) {
+        return 0;
+    }
+    out = LITERAL(out, "{\"code\":");
+    out = put_number(out, answer->code);
+    out = LITERAL(out, ",\"extFields\":{\"msgId\":\"");
+    out = put_ids(out, answer);
+    out = LITERAL(out, "\",\"queueId\":\"");
+    out = put_number(out, answer->queue_id);
+    out = LITERAL(out, "\",\"queueOffset\":\"");
+    out = put_number(out, answer->queue_offset);
+    if (answer->transaction_id.at != NULL) {
+        out = LITERAL(out, "\",\"transactionId\":\"");
+        out = put_text(out, answer->transaction_id);
+    }
+    if (answer->batch_id.at != NULL) {
+        out = LITERAL(out, "\",\"batchUniqId\":\"");
+        out = put_text(out, answer->batch_id);
+    }
+    out = LITERAL(out, "\",\"MSG_REGION\":\"");
+    out = put_text(out, answer->region);
+    out = LITERAL(out, "\",\"TRACE_ON\":\"");
+    out = answer->trace_on ? LITERAL(out, "true\"") : LITERAL(out, "false\"");
+    return put_end(put_opaque(out, answer->opaque), frame, 0);
+}
+
+size_t trf_pull_reply(uint8_t *frame, size_t room, const struct trf_pull_answer *answer)
+{
+    uint8_t *out = frame + FRAME_HEAD;
+    if (room < trf_pull_reply_room(answer)) {
+        return 0;
+    }
+    out = LITERAL(out, "{\"code\":");
+    out = put_number(out, answer->code);
+    out = LITERAL(out, ",\"extFields\":{\"suggestWhichBrokerId\":\"");
+    out = put_number(out, answer->suggest_which_broker_id);
+    out = LITERAL(out, "\",\"nextBeginOffset\":\"");
+    out = put_number(out, answer->next_begin_offset);
+    out = LITERAL(out, "\",\"minOffset\":\"");
+    out = put_number(out, answer->min_offset);
+    out = LITERAL(out, "\",\"maxOffset\":\"");
+    out = put_number(out, answer->max_offset);
+    out = LITERAL(out, "\",\"topicSysFlag\":\"");
+    out = put_number(out, answer->topic_sys_flag);
+    out = LITERAL(out, "\",\"groupSysFlag\":\"");
+    out = put_number(out, answer->group_sys_flag);
+    *out++ = '"';
+    out = put_opaque(out, answer->opaque);
+    out = LITERAL(out, ",\"remark\":\"");
+    out = put_text(out, answer->remark);
+    *out++ = '"';
+    return put_end(out, frame, answer->body_size);
+}

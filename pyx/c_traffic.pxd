@@ -1,0 +1,135 @@
+"""Declarations of csrc/traffic.h, csrc/traffic_properties.h and csrc/traffic_reply.h."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+cdef extern from "traffic_properties.h" nogil:
+    enum:
+        TRF_DELAY
+        TRF_TIMER
+        TRF_TRAN_MSG
+        TRF_INNER_NUM
+        TRF_POP_CK
+        TRF_OWN
+        TRF_UNIQ_KEY
+        TRF_WAIT
+        TRF_KEYS
+        TRF_TAGS
+        TRF_SPECIAL
+
+    struct trf_text:
+        const uint8_t *at
+        uint32_t size
+
+    struct trf_properties:
+        uint32_t names
+        uint8_t canonical
+        uint8_t unended
+        uint8_t waits
+        trf_text unique_key
+        trf_text keys
+        trf_text tags
+
+    bint trf_scan_properties(trf_text text, trf_properties *out)
+
+cdef extern from "traffic.h" nogil:
+    enum trf_verdict:
+        TRF_PLAIN
+        TRF_OTHER
+        TRF_BAD
+
+    enum trf_kind:
+        TRF_SEND
+        TRF_PULL
+
+    enum:
+        TRF_SEND_MESSAGE
+        TRF_PULL_MESSAGE
+        TRF_SEND_MESSAGE_V2
+        TRF_SEND_BATCH_MESSAGE
+        TRF_LANGUAGES
+
+    struct trf_send:
+        trf_text producer_group
+        trf_text topic
+        trf_text default_topic
+        trf_text properties
+        int64_t born_timestamp_ms
+        int32_t default_topic_queue_nums
+        int32_t queue_id
+        int32_t sys_flag
+        int32_t flag
+        int32_t reconsume_times
+        int32_t max_reconsume_times
+        uint8_t has_max_reconsume_times
+        uint8_t unit_mode
+        uint8_t batch
+
+    struct trf_pull:
+        trf_text consumer_group
+        trf_text topic
+        trf_text subscription
+        trf_text expression_type
+        int64_t queue_offset
+        int64_t commit_offset
+        int64_t suspend_timeout_ms
+        int64_t sub_version
+        int32_t queue_id
+        int32_t max_msg_nums
+        int32_t sys_flag
+        int32_t max_msg_bytes
+        int32_t request_source
+        uint8_t has_max_msg_bytes
+        uint8_t has_request_source
+
+    struct trf_request:
+        int32_t code
+        int32_t opaque
+        int32_t flag
+        int32_t version
+        uint8_t kind
+        uint8_t codec
+        uint8_t language
+        uint8_t is_oneway
+        trf_send send
+        trf_pull pull
+        trf_text body
+
+    trf_verdict trf_decode(const uint8_t *frame, size_t size, uint8_t *scratch,
+                           size_t scratch_size, trf_request *out)
+
+cdef extern from "traffic_reply.h" nogil:
+    enum:
+        TRF_FRAME_MAX
+        TRF_VERSION
+        TRF_REPLY_FIXED
+
+    struct trf_send_answer:
+        int32_t code
+        int32_t opaque
+        int32_t queue_id
+        int64_t queue_offset
+        const int64_t *log_offsets
+        size_t count
+        const uint8_t *store_host
+        size_t store_host_size
+        trf_text transaction_id
+        trf_text batch_id
+        trf_text region
+        uint8_t trace_on
+
+    struct trf_pull_answer:
+        int32_t code
+        int32_t opaque
+        trf_text remark
+        int64_t suggest_which_broker_id
+        int64_t next_begin_offset
+        int64_t min_offset
+        int64_t max_offset
+        int32_t topic_sys_flag
+        int32_t group_sys_flag
+        size_t body_size
+
+    size_t trf_send_reply_room(const trf_send_answer *answer)
+    size_t trf_pull_reply_room(const trf_pull_answer *answer)
+    size_t trf_send_reply(uint8_t *out, size_t room, const trf_send_answer *answer)
+    size_t trf_pull_reply(uint8_t *out, size_t room, const trf_pull_answer *answer)

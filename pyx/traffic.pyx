@@ -1,0 +1,218 @@
+"""The codec of the traffic requests as tests and benchmarks see it.
+
+Owns nothing. It must never be on the path it is about: the connection calls csrc/traffic.h itself.
+Each input is copied to a block of exactly its size, so that a sanitizer sees one byte too far.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from turbopump.pyx.c_traffic cimport *
+
+PLAIN = <int>TRF_PLAIN
+OTHER = <int>TRF_OTHER
+BAD = <int>TRF_BAD
+CODES = (TRF_SEND_MESSAGE, TRF_PULL_MESSAGE, TRF_SEND_MESSAGE_V2, TRF_SEND_BATCH_MESSAGE)
+LANGUAGES = TRF_LANGUAGES
+FRAME_MAX = TRF_FRAME_MAX
+VERSION = TRF_VERSION
+SPECIAL = {
+    "DELAY": TRF_DELAY, "TIMER": TRF_TIMER, "TRAN_MSG": TRF_TRAN_MSG, "INNER_NUM": TRF_INNER_NUM,
+    "POP_CK": TRF_POP_CK, "OWN": TRF_OWN,
+}
+assert sum(SPECIAL.values()) == TRF_SPECIAL
+
+
+cdef uint8_t *_block(Py_ssize_t size) except? NULL:
+    cdef uint8_t *block = <uint8_t *>malloc(<size_t>size)
+    if block == NULL and size > 0:
+        raise MemoryError
+    return block
+
+
+cdef uint8_t *_copy(bytes data) except? NULL:
+    cdef uint8_t *block = _block(len(data))
+    if len(data) > 0:
+        memcpy(block, <const char *>data, <size_t>len(data))
+    return block
+
+
+cdef object _text(trf_text text):
+    return None if text.at == NULL else (<const char *>text.at)[:text.size]
+
+
+cdef trf_text _view(bytes data):
+    cdef trf_text text
+    text.at = NULL
+    text.size = 0
+    if data is not None:
+        text.at = <const uint8_t *><const char *>data
+        text.size = <uint32_t>len(data)
+    return text
+
+
+def decode(bytes frame not None, Py_ssize_t scratch_size=-1) -> tuple[int, dict[str, object]]:
+    """(verdict, members) of one whole frame; members only if PLAIN, texts as bytes or None.
+
+    `scratch_size` is the room for unescaped texts, by default as much as the frame has bytes."""
+    cdef trf_request request
+    cdef trf_verdict verdict
+    cdef uint8_t *copy = NULL
+    cdef uint8_t *scratch = NULL
+    scratch_size = len(frame) if scratch_size < 0 else scratch_size
+    try:
+        copy = _copy(frame)
+        scratch = _block(scratch_size)
+        verdict = trf_decode(copy, <size_t>len(frame), scratch, <size_t>scratch_size, &request)
+        return <int>verdict, _members(&request) if verdict == TRF_PLAIN else {}
+    finally:
+        free(copy)
+        free(scratch)
+
+
+cdef dict _members(trf_request *request):
+    cdef dict members = {
+        "code": request.code, "opaque": request.opaque, "flag": request.flag,
+        "version": request.version, "codec": request.codec, "language": request.language,
+        "is_oneway": bool(request.is_oneway), "body": _text(request.body),
+    }
+    if request.kind == TRF_SEND:
+        members.update(_send(&request.send))
+    else:
+        assert request.kind == TRF_PULL
+        members.update(_pull(&request.pull))
+    return members
+
+
+cdef dict _send(trf_send *send):
+    return {
+        "producer_group": _text(send.producer_group), "topic": _text(send.topic),
+        "default_topic": _text(send.default_topic), "properties": _text(send.properties),
+        "default_topic_queue_nums": send.default_topic_queue_nums, "queue_id": send.queue_id,
+        "sys_flag": send.sys_flag, "born_timestamp": send.born_timestamp_ms,
+        "message_flag": send.flag, "reconsume_times": send.reconsume_times,
+        "max_reconsume_times":
+            send.max_reconsume_times if send.has_max_reconsume_times else None,
+        "unit_mode": bool(send.unit_mode), "batch": bool(send.batch),
+    }
+
+
+cdef dict _pull(trf_pull *pull):
+    return {
+        "consumer_group": _text(pull.consumer_group), "topic": _text(pull.topic),
+        "subscription": _text(pull.subscription), "expression_type": _text(pull.expression_type),
+        "queue_id": pull.queue_id, "queue_offset": pull.queue_offset,
+        "max_msg_nums": pull.max_msg_nums, "sys_flag": pull.sys_flag,
+        "commit_offset": pull.commit_offset, "suspend_timeout_millis": pull.suspend_timeout_ms,
+        "sub_version": pull.sub_version,
+        "max_msg_bytes": pull.max_msg_bytes if pull.has_max_msg_bytes else None,
+        "request_source": pull.request_source if pull.has_request_source else None,
+    }
+
+
+def decode_repeatedly(bytes frame not None, Py_ssize_t rounds) -> int:
+    """How often a frame is PLAIN of so many times, without anything of Python between them."""
+    cdef trf_request request
+    cdef const uint8_t *at = <const uint8_t *><const char *>frame
+    cdef size_t size = <size_t>len(frame)
+    cdef bytearray room = bytearray(len(frame))
+    cdef uint8_t *scratch = <uint8_t *><char *>room
+    cdef Py_ssize_t plain = 0
+    cdef Py_ssize_t round_
+    with nogil:
+        for round_ in range(rounds):
+            plain += trf_decode(at, size, scratch, size, &request) == TRF_PLAIN
+    return plain
+
+
+def scan_properties(bytes text) -> tuple[bool, dict[str, object]]:
+    """(whether plain, what was found) of a send's properties; None as they are when missing."""
+    cdef trf_properties found
+    cdef uint8_t *copy = NULL
+    cdef trf_text view = _view(text)
+    try:
+        if text is not None:
+            copy = _copy(text)
+            view.at = copy
+        plain = trf_scan_properties(view, &found)
+        return bool(plain), {
+            "names": found.names, "canonical": bool(found.canonical),
+            "unended": bool(found.unended), "waits": bool(found.waits),
+            "unique_key": _text(found.unique_key), "keys": _text(found.keys),
+            "tags": _text(found.tags),
+        }
+    finally:
+        free(copy)
+
+
+def scan_repeatedly(bytes text not None, Py_ssize_t rounds) -> int:
+    """How often properties are plain of so many times."""
+    cdef trf_properties found
+    cdef trf_text view = _view(text)
+    cdef Py_ssize_t plain = 0
+    cdef Py_ssize_t round_
+    with nogil:
+        for round_ in range(rounds):
+            plain += trf_scan_properties(view, &found)
+    return plain
+
+
+def send_reply(
+    int code, int opaque, int queue_id, int64_t queue_offset, list log_offsets not None,
+    bytes store_host not None, bytes transaction_id, bytes batch_id, bytes region not None,
+    bint trace_on, Py_ssize_t missing_room=0, Py_ssize_t rounds=1
+) -> bytes:
+    """The frame of a send's answer, b"" if it was refused. `missing_room` is withheld from the room
+    it asks for; `rounds` is how often it is made, for a benchmark."""
+    cdef trf_send_answer answer
+    cdef int64_t *offsets = NULL
+    cdef uint8_t *out = NULL
+    cdef size_t size = 0
+    cdef size_t room
+    cdef Py_ssize_t i
+    try:
+        offsets = <int64_t *>_block(len(log_offsets) * <Py_ssize_t>sizeof(int64_t))
+        for i in range(len(log_offsets)):
+            offsets[i] = log_offsets[i]
+        answer.code, answer.opaque, answer.queue_id = code, opaque, queue_id
+        answer.queue_offset, answer.trace_on = queue_offset, trace_on
+        answer.log_offsets = offsets
+        answer.count = <size_t>len(log_offsets)
+        answer.store_host = <const uint8_t *><const char *>store_host
+        answer.store_host_size = <size_t>len(store_host)
+        answer.transaction_id, answer.batch_id = _view(transaction_id), _view(batch_id)
+        answer.region = _view(region)
+        room = trf_send_reply_room(&answer) - <size_t>missing_room
+        out = _block(<Py_ssize_t>room)
+        for i in range(rounds):
+            size = trf_send_reply(out, room, &answer)
+        return (<const char *>out)[:size]
+    finally:
+        free(offsets)
+        free(out)
+
+
+def pull_reply(
+    int code, int opaque, bytes remark not None, int64_t suggest_which_broker_id,
+    int64_t next_begin_offset, int64_t min_offset, int64_t max_offset, int topic_sys_flag,
+    int group_sys_flag, Py_ssize_t body_size, Py_ssize_t missing_room=0
+) -> bytes:
+    """The frame of a pull's answer up to its body, b"" if it was refused."""
+    cdef trf_pull_answer answer
+    cdef uint8_t *out = NULL
+    cdef size_t size
+    cdef size_t room
+    answer.code, answer.opaque, answer.remark = code, opaque, _view(remark)
+    answer.suggest_which_broker_id = suggest_which_broker_id
+    answer.next_begin_offset = next_begin_offset
+    answer.min_offset, answer.max_offset = min_offset, max_offset
+    answer.topic_sys_flag, answer.group_sys_flag = topic_sys_flag, group_sys_flag
+    answer.body_size = <size_t>body_size
+    room = trf_pull_reply_room(&answer) - <size_t>missing_room
+    out = _block(<Py_ssize_t>room)
+    try:
+        size = trf_pull_reply(out, room, &answer)
+        return (<const char *>out)[:size]
+    finally:
+        free(out)

@@ -118,7 +118,8 @@ class Checkpointer:
             return
         thorough_ms = self._config.flush_consume_queue_thorough_interval_ms
         index_waits = self._index is not None and bool(self._index.rolled)
-        if (
+        # A round is noted before the next one begins: what made it due is due until then.
+        if self._waiting is None and (
             steady_ms - self._last_thorough_ms >= thorough_ms
             or self._requested
             or index_waits

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from turbopump.engine import checkpoint as checkpoints
+from turbopump.engine import checkpointer
+from turbopump.engine.files import RealFiles
 from turbopump.engine.types import FlushMode, Message, PutStatus, ReadStatus, StoreError
 
 NOW_MS = 1_700_000_000_000
@@ -175,6 +177,26 @@ def test_a_sync_over_several_files(sync: Any, put: Any, held_disk: Any) -> None:
     held_disk.drain()
     assert answers == [PutStatus.PUT_OK] * 30
     assert store.flushed_log_offset == store.max_log_offset
+
+
+@pytest.mark.parametrize("thorough_ms, round_bytes", [(1000, 1 << 30), (60_000, 1)])
+def test_rounds_that_are_always_due_are_noted(
+    stores: Any, put: Any, monkeypatch: Any, thorough_ms: int, round_bytes: int
+) -> None:
+    """Retention waits for the checkpoint: a busy store must not keep it from being written."""
+    monkeypatch.setattr(checkpointer, "ROUND_BYTES", round_bytes)
+    stores.configure(
+        flush_consume_queue_thorough_interval_ms=thorough_ms, flush_commit_log_least_pages=0
+    )
+    store = stores.open()
+    ends = []
+    for second in range(8):
+        put(store)
+        store.tick(NOW_MS + second * 1000)
+        marks = checkpoints.load(RealFiles(), str(stores.root)).marks
+        assert marks is not None
+        ends.append(marks.queues)
+    assert len(set(ends)) >= 3, f"the checkpoint stands still: {ends}"
 
 
 class TestFailingSync:

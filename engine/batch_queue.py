@@ -190,10 +190,13 @@ class BatchQueues:
         queue.min_offset = queue.max_offset
 
     def delete_expired(self, queue: BatchQueue, min_log_offset: int) -> list[str]:
-        """Take files out whose last record is gone, never the last file; returns their paths."""
+        """Take files out whose last record is gone, never the last one that is durable; returns
+        their paths."""
         expired = []
         while queue.segments.count > 1:
             last = queue.segments.first + self.file_size - BATCH_UNIT_SIZE
+            if last + BATCH_UNIT_SIZE >= queue.flushed_end:
+                break
             if self.unit(queue, last).log_offset >= min_log_offset:
                 break
             expired.append(queue.segments.forget_first())

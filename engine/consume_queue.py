@@ -329,13 +329,15 @@ class ConsumeQueues:
         queue.min_offset = QueueOffset(at // QUEUE_UNIT_SIZE)
 
     def delete_expired(self, queue: ConsumeQueue, min_log_offset: int) -> list[str]:
-        """Take files out whose last unit's record is gone, oldest first, never the last file.
+        """Take files out whose last unit's record is gone, oldest first, but never the last one
+        that is durable: the queue would count from 0 again after a power cut.
 
         Returns their paths for the caller to remove.
         """
         expired = []
         segments = queue.segments
-        while segments.count > 1:
+        durable = queue.flushed_offset * QUEUE_UNIT_SIZE
+        while segments.count > 1 and segments.first + self.file_size < durable:
             region = self.region(queue, segments.first)
             log_offset, size, _tags = kernel.get_unit(region, self.file_size - QUEUE_UNIT_SIZE)
             if log_offset >= min_log_offset or size == 0:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.disk import SimDisk
 from tests.sim.model import Model, Name, Sent
+from turbopump.engine.checkpoint import Marks
 from turbopump.engine.store import Store
 from turbopump.engine.types import ReadStatus
 from turbopump.pyx.index import java_hash
@@ -44,6 +45,45 @@ def check_store(
     names = list(model.queues)
     for _ in range(min(QUEUES_SAMPLED, len(names))):
         check_read(store, model, names[int(rng.random() * len(names))], rng)
+
+
+def check_checkpoint(marks: Marks, store: Store, model: Model, disk: SimDisk, root: str) -> None:
+    """The checkpoint that is there speaks only of what is durable (law 4)."""
+    assert marks.log <= model.safe, f"the checkpoint has the log durable up to {marks.log}"
+    assert marks.queues <= marks.log, "the checkpoint has queues ahead of the log"
+    for name, queue in model.queues.items():
+        count = model.visible(name, marks.queues)
+        check_durable_units(name, queue, store.min_queue_offset(*name), count, disk, root)
+
+
+def check_counted(store: Store, model: Model, disk: SimDisk, root: str) -> None:
+    """What age took from the log every queue had counted durably, or it would count it again."""
+    for name, queue in model.queues.items():
+        count = model.first(name, store.min_log_offset)
+        paths = disk.paths(f"{root}/consumequeue/{name[0]}/{name[1]}/")
+        if paths and int(paths[-1][-20:]) >= count * UNIT_SIZE and disk.durable(paths[-1]):
+            continue  # the name of its last file tells
+        check_durable_units(name, queue, count - 1, count, disk, root)
+
+
+def check_durable_units(
+    name: Name, queue: list[Sent], start: int, stop: int, disk: SimDisk, root: str
+) -> None:
+    """The disk has these units of a queue, for good."""
+    folder = f"{root}/consumequeue/{name[0]}/{name[1]}/"
+    held: dict[str, bytearray | None] = {}
+    paths = [(int(path[-20:]), path) for path in disk.paths(folder)]
+    for number in range(max(0, start), stop):
+        at = number * UNIT_SIZE
+        path = max([path for base, path in paths if base <= at], default="")
+        if path not in held:
+            held[path] = disk.durable(path) if path else None
+        content = held[path]
+        assert content is not None, f"{name} {number}: no durable file for its unit"
+        at -= int(path[-20:])
+        assert content[at : at + UNIT_SIZE] == queue[number].unit, (
+            f"{name} {number}: its unit counts as durable, but the disk has another one"
+        )
 
 
 def check_log(model: Model, config: "StoreConfig", disk: SimDisk) -> None:

@@ -110,6 +110,7 @@ class SimFile:
         if old == memory:
             self.memory = bytearray(old)
             self.replaced = False
+            self.lost.clear()
             return
         length = len(memory)
         if self.replaced:

@@ -3,13 +3,20 @@
 Drives the real engine over the simulated disk on virtual time. A store lives several times; each
 life ends by a power cut or a kill (after a number of disk operations, also inside recovery, a roll,
 a truncation or a close, or between two steps) or by a close. Each seed draws which kinds of trouble
-it knows, so that rare ones meet each other undisturbed.
+it knows, so that rare ones meet each other undisturbed, and mostly one that it is about.
 """
 
 import random
 from collections.abc import Callable
 
-from tests.sim.checkers import check_opened, check_read, check_slices, check_store
+from tests.sim.checkers import (
+    check_checkpoint,
+    check_counted,
+    check_opened,
+    check_read,
+    check_slices,
+    check_store,
+)
 from tests.sim.damage import Damage
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.model import Model, Sent
@@ -20,21 +27,30 @@ from turbopump.engine.store import Store
 from turbopump.engine.types import FlushMode, LogOffset, Message, PutStatus, StoreError
 
 ROOT = "/store"
+CHECKPOINT = f"{ROOT}/{checkpoint.FILE_NAME}"
 START_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
 STEPS_MAX = 40
 LIVES_MAX = 3
+STUMBLES_MAX = 3
 TOPICS = (("A", 0), ("A", 1), ("Longer-topic", 0), ("%RETRY%g", 0))
 SIZES = (8, 8, 60, 60, 200, 200, 900, 2000)
+BIG_SIZES = (60, 900, 900, 2000)
 PAUSES_MS = (0, 1, 7, 100, 100, 1000, 3000)
 KEYS = tuple(f"k{number}" for number in range(12))
 TAGS = ("", "t", "other")
 PREPARED = 0x04
 TROUBLES = (
     "full", "bad sync", "read-only", "slow", "retention", "deletion", "writeback", "torn pages",
-    "ordered", "kill", "clock", "damage",
-    "truncation",
+    "ordered", "kill", "clock", "damage", "truncation", "stumbling",
 )  # fmt: skip
+ANY_SIZE = (4096, 4096, 8192, 16384)
+LOG_FILE_SIZES = {"retention": (4096,), "torn pages": (8192, 16384)}
+# What a seed is about happens so much more often.
+THEME_FACTOR = 4
+THEMED = 0.7
+# Used to more than diskSpaceWarningLevelRatio: writes are refused.
+NEARLY_FULL = 0.95
 RETRIES_MAX = 20
 # How many seeds end with a close and one more start.
 CLOSED_AT_LAST = 0.25
@@ -45,8 +61,13 @@ class Run:
 
     def __init__(self, seed: int) -> None:
         rng = self.rng = random.Random(seed)
-        self.now_ms = START_MS
+        self.steady_ms = self.ticked_ms = 0
+        self.skew_ms = START_MS
+        """Of the wall clock, which may be set."""
         self.troubles = {name for name in TROUBLES if rng.random() < 0.3}
+        self.theme = rng.choice(TROUBLES) if rng.random() < THEMED else ""
+        if self.theme:
+            self.troubles.add(self.theme)
         self.disk = SimDisk(rng, lambda: self.now_ms)
         self.disk.torn_pages = "torn pages" in self.troubles
         self.disk.ordered = "ordered" in self.troubles
@@ -55,13 +76,13 @@ class Run:
         sync = rng.random() < 0.7
         self.config = StoreConfig(
             root=ROOT,
-            mapped_file_size_commit_log=rng.choice((4096, 4096, 8192, 16384)),
+            mapped_file_size_commit_log=rng.choice(LOG_FILE_SIZES.get(self.theme, ANY_SIZE)),
             mapped_file_size_consume_queue=rng.choice((100, 100, 400, 4000)),
             max_hash_slot_num=rng.choice((3, 16)),
             max_index_num=rng.choice((8, 40)),
             flush_disk_type=FlushMode.SYNC_FLUSH if sync else FlushMode.ASYNC_FLUSH,
             flush_commit_log_least_pages=rng.choice((0, 1, 4)),
-            flush_consume_queue_thorough_interval_ms=rng.choice((1000, 5000, 60_000)),
+            flush_consume_queue_thorough_interval_ms=rng.choice((1000, 1000, 5000, 60_000)),
             file_reserved_time_hours=1 if "retention" in self.troubles else 1_000_000,
             delete_when=";".join(map(str, range(24))),
             max_message_size=2048,
@@ -71,26 +92,42 @@ class Run:
         self.unfinished: list[Sent] = []
         self.held: list[tuple[list[Sent], list[memoryview]]] = []
         self.marks: checkpoint.Marks | None = None
+        self.seen_checkpoint = b""
+        self.may_refuse = False
+        """Whether this life met trouble for which a store may refuse writes."""
+        self.must_refuse = False
+        """Whether a sender was told that the disk failed: nothing may be written after that."""
+        self.withdrawing = False
+        """Whether waiters are told because the log is cut or closed."""
         self.damage = Damage(self.disk, rng)
         self.damages: list[str] = []
         self.number = 0
         self.actions = self._actions()
 
+    @property
+    def now_ms(self) -> int:
+        """The wall clock."""
+        return self.steady_ms + self.skew_ms
+
     def _actions(self) -> list[Callable[[Store], None]]:
         """What a step may do, as often as it is likely."""
         weights = {
-            self._append: 26, self._append_batch: 6, self._append_prepared: 1, self._work: 18,
-            self._tick: 9, self._read: 7, self._work_all: 3, self._check: 1,
+            self._append: 22, self._append_batch: 6, self._append_prepared: 1, self._burst: 2,
+            self._work: 18, self._tick: 11, self._read: 7, self._work_all: 2, self._rest: 2,
+            self._check: 1,
         }  # fmt: skip
         optional = {
             "full": {self._fill_disk: 3}, "bad sync": {self._break_sync: 1},
             "read-only": {self._remount: 1}, "slow": {self._wait: 3},
-            "retention": {self._grow_old: 3, self._clean: 2, self._use_disk: 2},
-            "deletion": {self._delete_topic: 2}, "writeback": {self._writeback: 10},
-            "clock": {self._jump: 2}, "truncation": {self._truncate: 3},
+            "retention": {self._grow_old: 3, self._clean: 2, self._use_disk: 2, self._burst: 2},
+            "torn pages": {self._burst: 3}, "deletion": {self._delete_topic: 2},
+            "writeback": {self._writeback: 10}, "clock": {self._jump: 2},
+            "truncation": {self._truncate: 3},
         }  # fmt: skip
         for name in sorted(self.troubles):
-            weights.update(optional.get(name, {}))
+            factor = THEME_FACTOR if name == self.theme else 1
+            for action, weight in optional.get(name, {}).items():
+                weights[action] = weight * factor
         return [action for action, weight in weights.items() for _ in range(weight)]
 
     def play(self) -> Model:
@@ -112,6 +149,8 @@ class Run:
 
     def _life(self) -> None:
         rng = self.rng
+        if "stumbling" in self.troubles:
+            self._stumble()
         self.disk.kill = "kill" in self.troubles and rng.random() < 0.5
         if rng.random() < 0.3:
             self.disk.cut_after = rng.randrange(40)
@@ -128,6 +167,17 @@ class Run:
         if rng.random() < 0.3:
             self._end()
         self._process_is_gone()
+
+    def _stumble(self) -> None:
+        """Starts that end before anybody can use the store, one after the other (R46)."""
+        for _ in range(self.rng.randrange(1, STUMBLES_MAX + 1)):
+            self.disk.kill = "kill" in self.troubles and self.rng.random() < 0.5
+            self.disk.cut_after = self.rng.randrange(40)
+            try:
+                self._open()
+                self._end()
+            except PowerCut:
+                self._bury()
 
     def _last_life(self) -> None:
         store = self._open()
@@ -148,7 +198,9 @@ class Run:
         for _ in range(RETRIES_MAX):
             failed = self.disk.failed_syncs
             try:
-                store = Store.open(self.disk, self.config, self.work, self.now_ms)
+                store = Store.open(
+                    self.disk, self.config, self.work, self.now_ms, steady_ms=self.steady_ms
+                )
             except StoreError as error:
                 if self.disk.failed_syncs == failed:
                     raise
@@ -157,6 +209,8 @@ class Run:
                 continue
             self.disk.cut_after = None
             self.store = store
+            self.ticked_ms = self.steady_ms
+            self.may_refuse = self.must_refuse = self.withdrawing = False
             self._check_opened(store)
             return store
         raise AssertionError("the store does not open")
@@ -180,6 +234,11 @@ class Run:
         self.disk.end()
         raise PowerCut
 
+    def _end_perhaps(self) -> None:
+        """Names were removed: a good moment to lose the power."""
+        if self.rng.random() < 0.15:
+            self._end()
+
     def _note_unfinished(self) -> None:
         """An append was under way: its bytes may be found later."""
         store, model = self.store, self.model
@@ -201,12 +260,13 @@ class Run:
         self.unfinished = []
         self.held = []
         self.work = QueuedDisk(self.rng)
-        self.now_ms += 1000
+        self.steady_ms += 1000
 
     def _close(self, store: Store) -> None:
         """Everybody is answered, and a clean close loses nothing."""
         if self.rng.random() < 0.5:
             self.disk.cut_after = None
+        self.withdrawing = True
         store.close(self.now_ms)
         self.work.close()
         self.disk.cut_after = None
@@ -227,7 +287,7 @@ class Run:
 
     def _step(self, store: Store) -> None:
         rng = self.rng
-        self.now_ms += PAUSES_MS[int(rng.random() * len(PAUSES_MS))]
+        self.steady_ms += PAUSES_MS[int(rng.random() * len(PAUSES_MS))]
         self.actions[int(rng.random() * len(self.actions))](store)
         self._look(store)
 
@@ -238,15 +298,29 @@ class Run:
             model.flushed(self.disk, store.flushed_log_offset)
         if model.sync:
             assert store.dispatched_log_offset <= model.safe, "shown, but not durable"
+        if store.min_log_offset > model.min_log:
+            check_counted(store, model, self.disk, ROOT)
         model.begins(store.min_log_offset)
+        content = self.disk.content(CHECKPOINT)
+        if content != self.seen_checkpoint:
+            self.seen_checkpoint = bytes(content)
+            marks = checkpoint.decode(self.seen_checkpoint).marks
+            assert marks is not None, "the checkpoint that was written cannot be read"
+            check_checkpoint(marks, store, model, self.disk, ROOT)
 
-    def _body(self) -> bytes:
+    def _body(self, sizes: tuple[int, ...] = SIZES) -> bytes:
         self.number += 1
-        size = SIZES[int(self.rng.random() * len(SIZES))]
+        size = sizes[int(self.rng.random() * len(sizes))]
         return b"%08d" % self.number + b"x" * (size - 8)
 
     def _append(self, store: Store) -> None:
         self._send(store, TOPICS[int(self.rng.random() * len(TOPICS))], [self._body()])
+
+    def _burst(self, store: Store) -> None:
+        """Many bytes, and nothing of them durable yet."""
+        for _ in range(self.rng.randrange(2, 8)):
+            name = TOPICS[int(self.rng.random() * len(TOPICS))]
+            self._send(store, name, [self._body(BIG_SIZES)])
 
     def _append_prepared(self, store: Store) -> None:
         self._send(store, TOPICS[0], [self._body()], PREPARED)
@@ -277,18 +351,32 @@ class Run:
             appended = store.append(message, self.now_ms)
         if appended.status is not PutStatus.PUT_OK:
             assert store.max_log_offset == len(model.log), "refused, but written"
+            self._check_refused(appended.status)
             return []
+        assert not self.must_refuse, "a disk that failed is written"
         model.appended(self.disk, store.max_log_offset, sent)
         self.unfinished = []
         assert [one.start for one in sent] == appended.log_offsets
         assert sent[0].number == (-1 if flag else appended.queue_offset)
 
+        due_ms = self.ticked_ms + self.config.sync_flush_timeout_ms
+
         def answer(status: PutStatus) -> None:
             self._look(store)
             model.answer(sent, status)
+            if status is not PutStatus.PUT_OK and self.steady_ms < due_ms and not self.withdrawing:
+                assert self.disk.failed_syncs or self.disk.readonly, "told to wait, but too early"
+                self.must_refuse = True
 
         store.when_safe(appended).then(answer)
         return sent
+
+    def _check_refused(self, status: PutStatus) -> None:
+        """Refused for a reason, and with the status that is documented for it."""
+        assert self.may_refuse, f"refused without a reason: {status.name}"
+        assert status is PutStatus.SERVICE_NOT_AVAILABLE or (
+            status is PutStatus.CREATE_MAPPED_FILE_FAILED and not self.must_refuse
+        ), f"refused with another status: {status.name}"
 
     def _work(self, _store: Store) -> None:
         self.work.step()
@@ -296,8 +384,21 @@ class Run:
     def _work_all(self, _store: Store) -> None:
         self.work.close()
 
+    def _rest(self, store: Store) -> None:
+        """A while without work: all becomes durable, and the checkpoint says so."""
+        for _ in range(3):
+            self.steady_ms += self.config.flush_consume_queue_thorough_interval_ms
+            self._tick(store)
+            self.work.close()
+            self._look(store)
+
+    def _rest_perhaps(self, store: Store) -> None:
+        if self.rng.random() < 0.5:
+            self._rest(store)
+
     def _tick(self, store: Store) -> None:
-        store.tick(self.now_ms)
+        self.ticked_ms = self.steady_ms
+        store.tick(self.now_ms, self.steady_ms)
 
     def _check(self, store: Store) -> None:
         check_store(store, self.model, self.config, self.disk, self.rng)
@@ -316,35 +417,46 @@ class Run:
     # Trouble
 
     def _fill_disk(self, _store: Store) -> None:
+        self.may_refuse = True
         self.disk.full = not self.disk.full
 
     def _break_sync(self, _store: Store) -> None:
+        self.may_refuse = True
         self.disk.fail_syncs = 1
 
     def _remount(self, _store: Store) -> None:
+        self.may_refuse = True
         self.disk.readonly = self.rng.random() < 0.2
 
     def _wait(self, store: Store) -> None:
-        self.now_ms += self.config.sync_flush_timeout_ms
-        store.tick(self.now_ms)
+        self.steady_ms += self.config.sync_flush_timeout_ms
+        self._tick(store)
 
     def _jump(self, _store: Store) -> None:
-        self.now_ms += self.rng.choice((-HOUR_MS, HOUR_MS))
+        self.skew_ms += self.rng.choice((-HOUR_MS, HOUR_MS))
 
     def _writeback(self, _store: Store) -> None:
         self.disk.writeback()
 
     def _grow_old(self, store: Store) -> None:
-        self.now_ms += 2 * HOUR_MS
-        store.tick(self.now_ms)
+        if self.theme == "retention":
+            self._burst(store)
+        self._rest_perhaps(store)
+        self.steady_ms += 2 * HOUR_MS
+        self._tick(store)
+        self._end_perhaps()
 
     def _clean(self, store: Store) -> None:
         store.delete_expired(self.now_ms)
+        self.work.step()
+        self._end_perhaps()
 
     def _use_disk(self, _store: Store) -> None:
-        self.disk.used = self.rng.choice((0.5, 0.8, 0.95))
+        self.disk.used = self.rng.choice((0.5, 0.8, NEARLY_FULL))
+        self.may_refuse |= self.disk.used == NEARLY_FULL
 
     def _delete_topic(self, store: Store) -> None:
+        self._rest_perhaps(store)
         topic = TOPICS[int(self.rng.random() * len(TOPICS))][0]
         self.model.doubtful_topic = topic
         self.damage.forget()
@@ -355,7 +467,7 @@ class Run:
             self._end()
         self.model.doubtful_topic = ""
         self.model.delete(topic)
-
+        self._end_perhaps()
 
     def _truncate(self, store: Store) -> None:
         """Cut the log where a message begins, or refuse to: nothing that was cut comes back."""
@@ -363,21 +475,33 @@ class Run:
         ends = [one.start for one in model.sent[-10:] if one.start >= model.min_log]
         if not ends:
             return
+        self._truncate_within(store, ends[0])
         model.cut_at = self.rng.choice([*ends, len(model.log)])
         cuts = model.cut_at < len(model.log)
         # The checkpoint goes back, an old one would lie, and views show what the file shows.
         self.marks, self.held = None, []
         self.damage.forget()
+        self.withdrawing = True
         try:
             store.truncate(LogOffset(model.cut_at), self.now_ms)
         except StoreError:
             # What became of it shows after the next start.
             self._end()
+        self.withdrawing = False
         model.cut(model.cut_at)
         model.cut_at = -1
         assert store.max_log_offset == len(model.log), "cut somewhere else"
         assert not cuts or store.flushed_log_offset == len(model.log), "cut, but not durable"
         check_store(store, model, self.config, self.disk, self.rng)
+
+    def _truncate_within(self, store: Store, start: int) -> None:
+        """Inside of a record nothing is cut."""
+        try:
+            store.truncate(LogOffset(start + 1), self.now_ms)
+        except StoreError:
+            assert store.max_log_offset == len(self.model.log), "refused, but cut"
+            return
+        raise AssertionError(f"cut at {start + 1}, inside of a record")
 
 
 def batch_body(bodies: list[bytes], properties: bytes) -> bytes:

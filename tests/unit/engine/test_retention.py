@@ -264,3 +264,34 @@ def test_batch_queues_and_extensions_follow(
     assert store.read("A", 0, store.min_queue_offset("A", 0), 1).status is ReadStatus.FOUND
     assert len(list((stores.root / "consumequeue_ext/A/0").iterdir())) < extensions
     assert len(list((stores.root / "batchconsumequeue/Inner/0").iterdir())) < batches
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_queue_keeps_its_last_durable_file(
+    stores: Any, disk: UsedFiles, put: Any, settle: Any, is_batch: bool
+) -> None:
+    """Found by the simulation: the next file was not durable yet, and after a power cut the queue
+    counted from 0 again."""
+    queue, unit_size = ("batchconsumequeue", 46) if is_batch else ("consumequeue", 20)
+    if is_batch:
+        stores.batch_topics = {"C"}
+    stores.configure(mapper_file_size_batch_consume_queue=10 * 46)
+    store = stores.open()
+    for _ in range(10):
+        put(store, "C", 0)
+    for _ in range(40):
+        put(store, "A", 0, bytes(1000))
+    settle(store)
+    put(store, "C", 0)
+    age(stores.root, 100)
+    files = stores.root / queue / "C" / "0"
+    assert store.delete_expired(NOW_MS) > 0
+    names = sorted(int(path.name) for path in files.iterdir())
+    assert names == [0, 10 * unit_size], "its second file may be gone after a power cut"
+    for _ in range(40):
+        put(store, "A", 0, bytes(1000))
+    for round_number in range(4):
+        store.tick(LATER_MS + round_number * 30_000)
+    age(stores.root, 100)
+    assert store.delete_expired(NOW_MS) > 0
+    assert sorted(int(path.name) for path in files.iterdir()) == [10 * unit_size]

@@ -17,8 +17,9 @@ from turbopump.net.wire.topics import DataVersion
 
 FILE_NAME = "subscriptionGroup.json"
 MAX_GROUP_LENGTH = 120  # %RETRY%group must fit a topic of 127 characters
-MAX_GROUPS = 100_000
-"""Automatic creation stops here: creations rewrite subscriptionGroup.json."""
+MAX_GROUPS = 80_000
+"""Creation stops here: creations rewrite subscriptionGroup.json, and with names of any length it
+stays below the 64 MiB that are read at the next start."""
 FORBIDDEN_READ = 1 << 2  # bit of PermName.INDEX_PERM_READ in the forbidden mask
 _SYSTEM_PREFIX = "CID_RMQ_SYS_"
 SYSTEM_GROUPS = frozenset(

@@ -37,8 +37,9 @@ _PERM_RW = PERM_READ | PERM_WRITE
 
 MAX_TOPIC_LENGTH = 127  # fits the one length byte of a V1 record
 MAX_RETRY_TOPIC_LENGTH = 255  # %RETRY% and %DLQ% topics; V2 records
-MAX_TOPICS = 100_000
-"""Automatic creation stops here: creations rewrite topics.json and are sent to name servers."""
+MAX_TOPICS = 80_000
+"""Creation stops here: creations rewrite topics.json and are sent to name servers, and with the
+longest names it stays below the 64 MiB that are read at the next start."""
 
 SYSTEM_TOPICS = frozenset(
     {

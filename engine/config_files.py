@@ -8,6 +8,7 @@ durable (RocketMQ 5.x: X is renamed to X.bak and written anew). Wherever a crash
 whole; both brokers fall back to X.bak.
 """
 
+import errno
 import logging
 from typing import Any
 
@@ -61,15 +62,22 @@ class ConfigFiles:
         return None
 
     def save(self, name: str, value: Any) -> None:
-        """Replace a file; it is durable on return. Raises OSError, the old value then stays."""
+        """Replace a file; it is durable on return. Raises OSError, the old value then stays.
+
+        That is also raised for what `load` would refuse: a broker must find its tables again.
+        """
         path = f"{self._folder}/{name}"
-        text = fastjson.dumps(value, pretty=True).encode()
+        try:
+            text = fastjson.dumps(value, pretty=True)
+            fastjson.check_size(text)
+        except ValueError as error:
+            raise OSError(errno.EFBIG, f"{name} could not be read again: {error}") from None
         files = self._files
         files.make_folders(self._folder)
         if not self._names_synced:
             sync_above(files, self._folder)
             self._names_synced = True
-        files.write(path + TEMPORARY, text)
+        files.write(path + TEMPORARY, text.encode())
         files.sync(path + TEMPORARY)
         if files.exists(path):
             files.rename(path, path + BACKUP)

@@ -13,6 +13,7 @@ from turbopump.broker.groups import GroupTable, validate_group_name
 from turbopump.broker.offsets import OffsetTable
 from turbopump.broker.saving import Saver
 from turbopump.broker.topics import TopicTable, validate_topic_name
+from turbopump.engine import fastjson
 from turbopump.engine.config_files import ConfigFiles
 from turbopump.engine.files import RealFiles
 from turbopump.engine.flush import InlineDisk
@@ -355,3 +356,14 @@ def test_file_of_a_wrong_shape_is_named(
         topic_table(files)
         group_table(files)
         OffsetTable(files).load()
+
+
+def test_full_tables_of_long_names_can_be_read_again() -> None:
+    topic = TopicConfig("t" * topics_module.MAX_RETRY_TOPIC_LENGTH, 1024, 1024, 6)
+    group = SubscriptionGroupConfig(group_name="g" * groups_module.MAX_GROUP_LENGTH)
+    for one, name, count in (
+        (topic, topic.topic_name, topics_module.MAX_TOPICS),
+        (group, group.group_name, groups_module.MAX_GROUPS),
+    ):
+        of_one = len(fastjson.dumps({"table": {name: one.to_json()}}, pretty=True))
+        assert of_one * count <= fastjson.SIZE_MAX

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from turbopump.engine import fastjson
 from turbopump.engine.config_files import ConfigFiles
 from turbopump.engine.files import RealFiles
 from turbopump.engine.types import StoreError
@@ -50,6 +51,20 @@ class DyingFiles(RealFiles):
     def rename(self, source: str, target: str) -> None:
         self._step()
         super().rename(source, target)
+
+
+def test_what_a_start_would_refuse_is_not_written(
+    config_files: ConfigFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fastjson, "SIZE_MAX", 40)
+    config_files.save(NAME, {"a": "x" * 25})
+    deep: list[Any] = []
+    for _ in range(fastjson.DEPTH_MAX):
+        deep = [deep]
+    for value in ({"a": "x" * 40}, deep):
+        with pytest.raises(OSError, match=r"topics.json could not be read again: .* over"):
+            config_files.save(NAME, value)
+    assert config_files.load(NAME) == {"a": "x" * 25}
 
 
 def test_what_was_saved_is_loaded(config_files: ConfigFiles, tmp_path: Path) -> None:

@@ -26,6 +26,10 @@ QUEUE = '{"brokerName":"b","queueId":0,"topic":"T"}'
         ('{"s":"\\ud83d\\ude00","x":"\\ud800"}', {"s": "\U0001f600", "x": "?"}),
         (b'{"a":"\xff"}', {"a": "�"}),
         ("{[1,2]:3}", {"[1,2]": 3}),
+        ("{{'a':[{b:'c'}]}:{d:'e'},'f':'g'}", {'{"a":[{"b":"c"}]}': {"d": "e"}, "f": "g"}),
+        ("{[{'a' :'1'}\n] : [ 'b', 1 ,],1.5 : true , }", {'[{"a":"1"}]': ["b", 1], "1.5": True}),
+        ("{'a{1:2}':'x:y,z:',\"b,c:\":'\\\\'}", {"a{1:2}": "x:y,z:", "b,c:": "\\"}),
+        ("{'\0':1}", {"\0": 1}),
         ("  7  ", 7),
     ],
 )
@@ -47,6 +51,14 @@ def test_read(text, value) -> None:
         "nope",
         "'",
         "{'a'",
+        "{'a':'b\\'",
+        '{1:"b\\"',
+        "{1:2 \0}",
+        "{1.:2}",
+        "{-a:2}",
+        "{a b:2}",
+        "{1:NaN}",
+        "{1:2}}:3}",
         ":",
     ],
 )
@@ -73,7 +85,7 @@ def test_what_is_read_can_be_written() -> None:
     assert dumps(loads(deepest)) == deepest
     for opening, closing in ("[]", ("{1:", "}")):
         with pytest.raises(ValueError, match="deeply"):
-            loads(opening * (limit + 1) + closing * (limit + 1))
+            loads(opening * (limit + 1) + "1" + closing * (limit + 1))
     with pytest.raises(ValueError, match="deeply"):
         loads("[" * 900 + '"\\ud800"' + "]" * 900)
     half = "[" * 150 + "1" + "]" * 150
@@ -90,9 +102,44 @@ def test_beans_as_keys_do_not_nest() -> None:
 
 def test_size_is_bounded() -> None:
     with pytest.raises(ValueError, match="over"):
-        loads("{1:'" + "x" * fastjson.LOOSE_SIZE_MAX + "'}")
-    with pytest.raises(ValueError, match="over"):
         loads(" " * (fastjson.SIZE_MAX + 1))
+
+
+def test_what_takes_python_piece_by_piece_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastjson, "SLOW_MAX", 2)
+    for slow in ("{{a:%d}:1}", "'%d\\n'", "'\"%d'"):
+        fine = "[" + ",".join(slow % number for number in range(2)) + ",'x']"
+        assert len(loads(fine)) == 3
+        with pytest.raises(ValueError, match="over 2"):
+            loads(fine[:-1] + "," + slow % 2 + "]")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" + "1" * 3_000_000 + "x]",
+        "{1:'" + "\\'" * 1_000_000,
+        '{1:"' + '\\"' * 1_000_000,
+        "{" + "a" * 3_000_000,
+        "{1:" + ", " * 1_000_000,
+        "{1:" + " " * 3_000_000,
+        "{1:" + "}" * 3_000_000,
+        "{1:" + "} " * 1_000_000,
+        "{1:" + "{:" * 1_000_000,
+    ],
+)
+def test_each_character_is_read_once(text: str) -> None:
+    """Quadratic time would be hours here."""
+    with pytest.raises(ValueError):
+        loads(text)
+
+
+def test_a_large_file_of_a_java_broker_is_read() -> None:
+    name = "topic" * 20
+    table = {f"{name}{number}@group": RawKeys({0: number, 1: 2}) for number in range(40_000)}
+    text = dumps({"offsetTable": table}, pretty=True)
+    assert len(text) > 5 << 20
+    assert loads(text)["offsetTable"][f"{name}39999@group"] == {"0": 39_999, "1": 2}
 
 
 def test_references_are_resolved_where_simple() -> None:

@@ -22,7 +22,7 @@ import errno
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from tests.sim.nodes import PAGE, Folder, SimFile
+from tests.sim.nodes import PAGE, Folder, SimFile, bits
 from turbopump.pyx.region import Region
 
 Change = tuple[tuple[Folder, str, Folder | SimFile | None], ...]
@@ -48,8 +48,11 @@ class SimMapped:
     def reserve(self, start: int, end: int) -> None:
         assert 0 <= start <= end <= self.size, "reservation outside the file"
         if end > start:
-            self._disk.operate(needs_space=not self._file.has_blocks(start, end))
-            self._file.give_blocks(start, end)
+            file, wanted = self._file, bits(start, end)
+            missing = file.blocks & wanted != wanted
+            self._disk.operate(missing)
+            if missing:
+                file.blocks |= wanted
 
     def data(self, start: int) -> list[tuple[int, int]]:
         return [(start, self.size)]
@@ -179,6 +182,7 @@ class SimDisk:
 
     def _rebuild(self, path: str, folder: Folder) -> None:
         self._folders[path] = folder
+        folder.pending = 0
         folder.entries = dict(folder.durable)
         for name, node in folder.entries.items():
             if isinstance(node, Folder):
@@ -187,29 +191,35 @@ class SimDisk:
                 self._files[f"{path}/{name}"] = node
 
     def _change(self, *parts: tuple[Folder, str, Folder | SimFile | None]) -> None:
+        """A change of one name, or of two as one."""
         for folder, name, node in parts:
             if node is None:
                 folder.entries.pop(name, None)
             else:
                 folder.entries[name] = node
+            folder.pending += 1
         self._changes.append(parts)
 
     def _apply(self, changes: list[Change]) -> None:
         """Make name changes durable."""
         for change in changes:
             for folder, name, node in change:
+                folder.pending -= 1
                 if node is None:
                     folder.durable.pop(name, None)
                 else:
                     folder.durable[name] = node
-        done = set(map(id, changes))
-        self._changes = [change for change in self._changes if id(change) not in done]
+        if len(changes) == len(self._changes):
+            self._changes = []
+        else:
+            done = set(map(id, changes))
+            self._changes = [change for change in self._changes if id(change) not in done]
 
     # What tests look at and damage
 
     def paths(self, below: str = "") -> list[str]:
         """Paths of all files below a folder, sorted."""
-        return sorted(path for path in self._files if path.startswith(below))
+        return sorted([path for path in self._files if path.startswith(below)])
 
     def content(self, path: str) -> bytearray:
         """The memory of a file, to look at or to damage."""
@@ -313,17 +323,20 @@ class SimDisk:
 
     def sync(self, path: str) -> None:
         file = self._file(path)
-        self.check_sync(file, 0, len(file.memory))
-        file.flush(0, len(file.memory), self.now_ms())
+        size = len(file.memory)
+        self.check_sync(file, 0, size)
+        file.flush(0, size, self.now_ms())
 
     def sync_folder(self, path: str) -> None:
         folder = self._folders.get(path)
         if folder is None:
             raise FileNotFoundError(errno.ENOENT, "no such folder", path)
         self.check_sync()
-        self._apply(
-            [change for change in self._changes if any(part[0] is folder for part in change)]
-        )
+        if folder.pending:
+            self._apply([
+                change for change in self._changes
+                if change[0][0] is folder or change[-1][0] is folder
+            ])  # fmt: skip
 
     def sync_all(self, paths: Sequence[str], folders: Sequence[str]) -> None:
         for path in paths:

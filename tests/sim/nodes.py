@@ -9,11 +9,13 @@ SECTOR = 512
 class Folder:
     """A folder: what is visible and what is durable."""
 
-    __slots__ = ("durable", "entries")
+    __slots__ = ("durable", "entries", "pending")
 
     def __init__(self) -> None:
         self.entries: dict[str, Folder | SimFile] = {}
         self.durable: dict[str, Folder | SimFile] = {}
+        self.pending = 0
+        """So many changes of its names are not durable yet."""
 
 
 class SimFile:
@@ -32,29 +34,22 @@ class SimFile:
         self.lost: dict[int, bytes] = {}
         """Pages whose sync failed: clean for the system as long as they look like this."""
 
-    def has_blocks(self, start: int, end: int) -> bool:
-        wanted = _bits(start, end)
-        return self.blocks & wanted == wanted
-
-    def give_blocks(self, start: int, end: int) -> None:
-        self.blocks |= _bits(start, end)
-
     def resize(self, size: int) -> None:
         """Durably, as the protocol has it; what is new is a hole."""
         self.memory = self.memory[:size].ljust(size, b"\0")
         self.durable = self.durable[:size].ljust(size, b"\0")
-        self.blocks &= _bits(0, size)
+        self.blocks &= bits(0, size)
 
     def overwrite(self, data: bytes, position: int) -> None:
         self.memory[position : position + len(data)] = data
-        for at in range(position // PAGE * PAGE, position + len(data), PAGE):
-            self.lost.pop(at, None)
+        if self.lost:
+            self.dirty(position, position + len(data))
 
     def replace(self, data: bytes) -> None:
         self.memory = bytearray(data)
         self.replaced = True
         self.lost.clear()
-        self.blocks = _bits(0, len(data))
+        self.blocks = bits(0, len(data))
 
     def flush(self, start: int, end: int, now_ms: int) -> None:
         """Make the pages that hold [start, end) durable, and the length."""
@@ -66,14 +61,25 @@ class SimFile:
                 self.replaced = False
             durable[size:] = b""
             durable += bytes(size - len(durable))
-        first, last = start & -PAGE, min(size, (end + PAGE - 1) & -PAGE)
-        if not self.lost and memory[first:last] == durable[first:last]:
+        first, last = start & -PAGE, (end + PAGE - 1) & -PAGE
+        if not self.lost:
+            # All of a small file nearly always: compared and copied as a whole.
+            if first == 0 and last >= size:
+                if memory != durable:
+                    self.modified_ms = now_ms
+                    self._check_blocks(0, size)
+                    durable[:] = memory
+                return
+            last = min(size, last)
+            data = memory[first:last]
+            if data != durable[first:last]:
+                self.modified_ms = now_ms
+                self._check_blocks(first, last)
+                durable[first:last] = data
             return
+        last = min(size, last)
         self.modified_ms = now_ms
         self._check_blocks(first, last)
-        if not self.lost:
-            durable[first:last] = memory[first:last]
-            return
         for at in range(first, last, PAGE):
             stop = min(at + PAGE, size)
             if self.lost.get(at) != memory[at:stop]:
@@ -146,15 +152,16 @@ class SimFile:
         return page is not None and self.memory[at : at + len(page)] == page
 
     def _check_blocks(self, start: int, end: int) -> None:
-        if self.has_blocks(start, end):
+        missing = bits(start, end) & ~self.blocks
+        if not missing:
             return
         for at in range(start, end, PAGE):
             page = self.memory[at : min(at + PAGE, end)]
-            assert self.has_blocks(at, at + len(page)) or not any(page), (
+            assert not missing & bits(at, at + len(page)) or not any(page), (
                 f"stored into byte {at} of a file without a block there: fatal on a full disk"
             )
 
 
-def _bits(start: int, end: int) -> int:
-    first, last = start // PAGE, -(-end // PAGE)
-    return (1 << last) - (1 << first)
+def bits(start: int, end: int) -> int:
+    """A bit for each page that holds a byte of [start, end)."""
+    return (1 << -(-end // PAGE)) - (1 << start // PAGE)

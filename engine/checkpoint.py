@@ -17,7 +17,7 @@ between changed them and left ours. So does damage; of both the smaller number w
 """
 
 import struct
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from turbopump.engine.files import Files
 from turbopump.engine.types import LogOffset
@@ -30,17 +30,17 @@ _OURS_AT = 2048
 _THEIRS = struct.Struct(">6q")
 _OURS = struct.Struct(">9q")
 _CRC = struct.Struct(">I")
+_FILE = struct.Struct(f">{_THEIRS.size}s{_OURS_AT - _THEIRS.size}x{_OURS.size}s{_THEIRS.size}sI")
 # RocketMQ goes back this far behind its times, because records reach queues a little later.
 SAFETY_MS = 3000
 
 
-@dataclass(slots=True, frozen=True)
-class Marks:
+class Marks(NamedTuple):
     """Our own numbers: everything before these log offsets is durable."""
 
     log: LogOffset
     queues: LogOffset
-    index: LogOffset
+    index: LogOffset  # type: ignore[assignment]  # a tuple's method of that name is not used
     queue_count: int
     """-1: queues were deleted since they were counted."""
     unit_count: int
@@ -52,8 +52,7 @@ class Marks:
     """The queue offsets at which the first files of all queues begin, added up."""
 
 
-@dataclass(slots=True, frozen=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """The content of the file."""
 
     log_timestamp_ms: int = 0
@@ -72,28 +71,19 @@ class Checkpoint:
 
 def encode(checkpoint: Checkpoint) -> bytes:
     """The 4096 bytes of the file."""
-    theirs = _THEIRS.pack(
-        checkpoint.log_timestamp_ms, checkpoint.queue_timestamp_ms, checkpoint.index_timestamp_ms,
-        checkpoint.master_flushed_offset, checkpoint.confirm_offset, checkpoint.queue_log_offset,
-    )  # fmt: skip
-    marks = checkpoint.marks
-    data = bytearray(SIZE)
-    data[: len(theirs)] = theirs
-    if marks is not None:
-        ours = _OURS.pack(
-            MAGIC, marks.log, marks.queues, marks.index, marks.queue_count, marks.unit_count,
-            marks.entry_count, marks.log_min, marks.first_units,
-        )  # fmt: skip
-        both = ours + theirs + _CRC.pack(crc32(ours + theirs))
-        data[_OURS_AT : _OURS_AT + len(both)] = both
-    return bytes(data)
+    *numbers, marks = checkpoint
+    theirs = _THEIRS.pack(*numbers)
+    if marks is None:
+        return theirs.ljust(SIZE, b"\0")
+    ours = _OURS.pack(MAGIC, *marks)
+    return _FILE.pack(theirs, ours, theirs, crc32(ours + theirs)).ljust(SIZE, b"\0")
 
 
 def decode(data: bytes) -> Checkpoint:
     """Read the file's bytes; a short or empty file knows nothing."""
     if len(data) < _THEIRS.size:
         return Checkpoint()
-    theirs = [max(0, number) for number in _THEIRS.unpack_from(data)]
+    theirs = _THEIRS.unpack_from(data)
     marks = None
     end = _OURS_AT + _OURS.size + _THEIRS.size
     covered = data[_OURS_AT:end]
@@ -102,10 +92,13 @@ def decode(data: bytes) -> Checkpoint:
         if crc == crc32(covered):
             _magic, log, queues, index, *counts = _OURS.unpack_from(covered)
             copy = _THEIRS.unpack_from(covered, _OURS.size)
-            if theirs == list(copy):
+            if theirs == copy:
                 marks = Marks(LogOffset(log), LogOffset(queues), LogOffset(index), *counts)
-            theirs = [min(pair) for pair in zip(theirs, copy, strict=True)]
-    return replace(Checkpoint(*theirs), marks=marks)
+            else:
+                theirs = tuple(map(min, theirs, copy))
+    if min(theirs) < 0:
+        theirs = tuple(max(0, number) for number in theirs)
+    return Checkpoint._make((*theirs, marks))
 
 
 def load(files: Files, root: str) -> Checkpoint:

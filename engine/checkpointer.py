@@ -5,8 +5,10 @@ it speaks of is synced, and never sync on the loop thread while the store runs. 
 (tick, close) and by recovery (progress).
 """
 
+from __future__ import annotations
+
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from turbopump.engine import checkpoint as checkpoints
 from turbopump.engine.batch_queue import BatchQueue, BatchQueues
@@ -159,19 +161,19 @@ class Checkpointer:
         old = self.checkpoint
         marks = old.marks
         if marks is not None:
-            marks = replace(marks, index=index_end, entry_count=index.entry_count(closed))
+            marks = marks._replace(index=index_end, entry_count=index.entry_count(closed))
         index_ms = min(index_ms, old.index_timestamp_ms)
-        self.checkpoint = replace(old, index_timestamp_ms=index_ms, marks=marks)
+        self.checkpoint = old._replace(index_timestamp_ms=index_ms, marks=marks)
         checkpoints.save(self._files, self._config.root, self.checkpoint)
 
     def uncount(self) -> None:
         """Before queues are deleted: a recovery must not miss them. Raises OSError."""
         self._lane.finish()
         if self._waiting is not None:
-            self._waiting = replace(self._waiting, queue_count=-1)
+            self._waiting = self._waiting._replace(queue_count=-1)
         marks = self.checkpoint.marks
         if marks is not None:
-            self.checkpoint = replace(self.checkpoint, marks=replace(marks, queue_count=-1))
+            self.checkpoint = self.checkpoint._replace(marks=marks._replace(queue_count=-1))
             checkpoints.save(self._files, self._config.root, self.checkpoint)
 
     def cut(self, log_end: LogOffset, log_timestamp_ms: int) -> None:
@@ -301,8 +303,7 @@ class Checkpointer:
             batch.flushed_end = end
         self._waiting = plan.marks
         old = self.checkpoint
-        self.checkpoint = replace(
-            old,
+        self.checkpoint = old._replace(
             queue_timestamp_ms=plan.timestamp_ms or old.queue_timestamp_ms,
             index_timestamp_ms=plan.index_ms,
             queue_log_offset=plan.last_unit_log_offset or old.queue_log_offset,
@@ -316,10 +317,9 @@ class Checkpointer:
         else:
             self._waiting = None
         assert waiting is not None and waiting.queues <= self._log.flushed
-        new = replace(
-            old,
+        new = old._replace(
             log_timestamp_ms=max(log_timestamp_ms, old.log_timestamp_ms),
-            marks=replace(waiting, log=self._log.flushed),
+            marks=waiting._replace(log=self._log.flushed),
         )
         self.checkpoint = new
 

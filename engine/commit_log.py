@@ -5,6 +5,8 @@ It must never know a queue, decide what is durable or visible, or block on a syn
 store, the dispatcher, the group commit and recovery.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable
 

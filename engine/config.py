@@ -6,6 +6,7 @@ file or the environment. Called by the broker's configuration, the store and the
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 from turbopump.engine.types import FlushMode, StoreError
 
@@ -132,13 +133,7 @@ class StoreConfig:
 
     def delete_hours(self) -> frozenset[int]:
         """Hours of the day at which expired files go; raises StoreError for text that is none."""
-        hours = set()
-        for part in self.delete_when.split(";"):
-            text = part.strip()
-            if not text.isdigit() or int(text) > 23:
-                raise StoreError(f'deleteWhen must be hours like "04" or "04;16", not {text!r}')
-            hours.add(int(text))
-        return frozenset(hours)
+        return _hours(self.delete_when)
 
     @classmethod
     def from_properties(cls, root: str, properties: Mapping[str, str]) -> "StoreConfig":
@@ -153,6 +148,17 @@ class StoreConfig:
             if name is not None:
                 values[name] = _parse(key, text.strip(), kinds[name])
         return cls(**{"root": root, **values})  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=1)
+def _hours(delete_when: str) -> frozenset[int]:
+    hours = set()
+    for part in delete_when.split(";"):
+        text = part.strip()
+        if not text.isdigit() or int(text) > 23:
+            raise StoreError(f'deleteWhen must be hours like "04" or "04;16", not {text!r}')
+        hours.add(int(text))
+    return frozenset(hours)
 
 
 def _parse(key: str, text: str, kind: object) -> object:

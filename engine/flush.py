@@ -5,6 +5,8 @@ touch a table or a file itself: the work it is given does. Called by the store's
 that only syncs, preallocates, writes whole files or removes.
 """
 
+from __future__ import annotations
+
 import queue
 import threading
 from collections.abc import Callable

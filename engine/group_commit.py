@@ -5,6 +5,8 @@ It must never sync on the loop thread, and never take a failed sync as done: the
 unknown then, for good (a second fsync would report success). Called by the store.
 """
 
+from __future__ import annotations
+
 import logging
 from collections import deque
 from collections.abc import Callable

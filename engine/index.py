@@ -308,4 +308,6 @@ def _is_behind(part: IndexPart, log_end: int) -> bool:
 
 def _time_name(now_ms: int) -> str:
     moment = datetime.fromtimestamp(now_ms // 1000)
-    return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"
+    day = (moment.year * 100 + moment.month) * 100 + moment.day
+    time = (moment.hour * 100 + moment.minute) * 100 + moment.second
+    return str((day * 1_000_000 + time) * 1000 + now_ms % 1000)

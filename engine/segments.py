@@ -60,11 +60,12 @@ class MappingPool:
         """The mapping of an existing file. `may_close` is asked before it is closed for another."""
         entry = self._mapped.get(path)
         if entry is not None:
-            if entry[1] is None and may_close is not None:
+            mapped, known = entry
+            if known is None and may_close is not None:
                 # First mapped by somebody who only looked, as recovery does.
-                self._mapped[path] = (entry[0], may_close)
+                self._mapped[path] = (mapped, may_close)
             self._mapped.move_to_end(path)
-            return entry[0]
+            return mapped
         mapped = self.files.open(path)
         self.put(mapped, may_close)
         return mapped
@@ -90,6 +91,8 @@ class MappingPool:
     def _make_room(self) -> None:
         # Files that may not be closed now (unflushed log files) go to the young end; each is asked
         # once, so the walk ends even when all refuse, and the limit then gives way to durability.
+        if len(self._mapped) < self.limit:
+            return
         for _ in range(len(self._mapped)):
             if len(self._mapped) < self.limit:
                 return
@@ -136,11 +139,11 @@ class Segments:
 
     def holds(self, at: int) -> bool:
         """Whether byte `at` lies in an existing file."""
-        return self.first <= at < self.end
+        return self.first <= at < self.first + self.count * self.file_size
 
     def path(self, start: int) -> str:
         """The path of the file that starts at `start`."""
-        return f"{self.folder}/{file_name(start)}"
+        return f"{self.folder}/{start:0{NAME_DIGITS}d}"
 
     def load(self) -> list[int]:
         """Find the files. Returns starts of files behind a hole in the row, which are not taken in.
@@ -174,8 +177,8 @@ class Segments:
 
     def mapped(self, start: int, may_close: Callable[[], bool] | None = None) -> MappedFile:
         """The mapping of the file that starts at `start`."""
-        assert self.first <= start < self.end, "no such file"
-        return self.pool.get(self.path(start), may_close)
+        assert self.first <= start < self.first + self.count * self.file_size, "no such file"
+        return self.pool.get(f"{self.folder}/{start:0{NAME_DIGITS}d}", may_close)
 
     def region(self, start: int) -> Region:
         """The memory of the file that starts at `start`."""

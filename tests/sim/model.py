@@ -170,6 +170,8 @@ class Model:
 
     def begins(self, log_offset: int) -> None:
         """The log begins there now."""
+        if log_offset == self.min_log:
+            return
         assert log_offset % self.file_size == 0, f"the log begins at {log_offset}"
         self.min_log = log_offset
         self.expired = max(self.expired, log_offset)

@@ -14,7 +14,7 @@ from turbopump.broker.topics import SCHEDULE_TOPIC
 from turbopump.engine.config_files import ConfigFiles
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.store import Store
-from turbopump.engine.types import LogOffset, Message, PutStatus, QueueOffset
+from turbopump.engine.types import LogOffset, Message, PutStatus, QueueOffset, QueueUnit
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.bodies import BadBody, as_int, as_object
 from turbopump.net.wire.properties import decode_properties, encode_properties
@@ -122,7 +122,7 @@ class DelayedMessages:
             due_ms = unit.tags_code
             # Later than its delay from now can only mean that the clock was set back: due.
             waits = now_ms < due_ms <= now_ms + self._delays_ms[queue_id]
-            if waits or not self._deliver(unit.log_offset, now_ms):
+            if waits or not self._deliver(unit, now_ms):
                 break
             at = QueueOffset(at + 1)
             done += 1
@@ -136,9 +136,10 @@ class DelayedMessages:
         if self._steps // self._version_step > before:
             self.data_version = self.data_version.next(now_ms)
 
-    def _deliver(self, log_offset: LogOffset, now_ms: int) -> bool:
+    def _deliver(self, unit: QueueUnit, now_ms: int) -> bool:
         """Append the waiting message where it belongs; False to try again later."""
-        record = self._store.record(log_offset)
+        log_offset = unit.log_offset
+        record = self._store.record_of(unit)
         if record is None:
             # Retention took it between the queue and the log, or the disk damaged it.
             _log.error("delayed message at %d cannot be read: dropped", log_offset)

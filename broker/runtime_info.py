@@ -90,7 +90,8 @@ def _of_store(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     earliest_ms = first.store_timestamp_ms if first else now_ms
     ratio = f"{store.disk_used_ratio():.2f}"
     space, free = store.disk_space()
-    return {
+    damage = {"commitLogDamage": str(store.damage)} if store.damage is not None else {}
+    return damage | {
         "commitLogDirCapacity": f"Total : {size_text(space)}, Free : {size_text(free)}.",
         "commitLogDiskRatio": ratio,
         f"commitLogDiskRatio_{store.config.log_folder}": ratio,

@@ -163,7 +163,7 @@ class CommitLog:
             or position + size > self.file_size
         ):
             return None
-        return self._region(start).view(position, size)
+        return self.region(start).view(position, size)
 
     def record(self, log_offset: int) -> Record | None:
         """The record at `log_offset`, decoded; None if none starts there or its CRC is wrong."""
@@ -172,7 +172,7 @@ class CommitLog:
         start = self.segments.start_of(log_offset)
         limit = min(self.end - start, self.file_size)
         try:
-            found = kernel.decode(self._region(start), log_offset - start, limit, start)
+            found = kernel.decode(self.region(start), log_offset - start, limit, start)
         except ValueError:
             return None
         return found if found.physical_offset == log_offset and found.crc_ok else None
@@ -180,7 +180,7 @@ class CommitLog:
     def piece(self, start: LogOffset, end: LogOffset) -> tuple[int, Region, int, int]:
         """The part of [start, end) in its first file: (base, region, position, position end)."""
         base = self.segments.start_of(start)
-        return base, self._region(base), start - base, min(end - base, self.file_size)
+        return base, self.region(base), start - base, min(end - base, self.file_size)
 
     def unflushed(self, end: LogOffset) -> list[tuple[MappedFile, int, int]]:
         """What must be synced to make all before `end` durable: (file, position, position end)."""
@@ -375,7 +375,8 @@ class CommitLog:
     def _mapped(self, start: int) -> MappedFile:
         return self.segments.mapped(start, lambda: self._may_close(start))
 
-    def _region(self, start: int) -> Region:
+    def region(self, start: int) -> Region:
+        """The memory of the file that starts at `start`."""
         if start == self._base and self._file is not None:
             return self._file.region
         return self._mapped(start).region

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from turbopump.engine.batch_queue import BatchQueues
 from turbopump.engine.commit_log import CommitLog
 from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
+from turbopump.engine.damage import LogDamage
 from turbopump.engine.index import IndexFiles
 from turbopump.engine.queue_ext import QueueExtensions
 from turbopump.engine.types import LogOffset, QueueOffset, StoreError
@@ -43,6 +44,7 @@ class Dispatcher:
         extensions: QueueExtensions | None,
         is_batch_topic: Callable[[str], bool],
         delays_ms: Sequence[int],
+        damage: LogDamage,
     ) -> None:
         self.log = log
         self.strict = False
@@ -56,6 +58,7 @@ class Dispatcher:
         self._extensions = extensions
         self._batch_arrivals: list[tuple[str, int]] = []
         self._is_batch_topic = is_batch_topic
+        self._damage = damage
         self._delays_ms = list(delays_ms)
         queues.table.set_delay_levels(self._delays_ms)
         self._index_from = LogOffset(0)
@@ -85,7 +88,8 @@ class Dispatcher:
     def run(self, until: LogOffset, now_ms: int) -> None:
         """Dispatch the records before `until`. A full disk stops it (`stalled`), nothing is lost.
 
-        Raises StoreError for a record that cannot be one, and in strict mode QueueGapError.
+        Damage is noted and passed over. Raises StoreError for a record whose numbers cannot be
+        true, and in strict mode QueueGapError.
         """
         was_stalled, self.stalled = self.stalled is not None, None
         try:
@@ -121,7 +125,7 @@ class Dispatcher:
             elif stop.status == kernel.BLANK_FOUND:
                 at = LogOffset(base + self.log.file_size)
             elif stop.status != kernel.DONE:
-                self._bad_record(at)
+                at = self._damage.skip(at, until)
 
     def _run(self, until: LogOffset, now_ms: int, indexing: bool) -> None:
         table = self._queues.table
@@ -154,7 +158,7 @@ class Dispatcher:
                     self.index_only(self.position, after, now_ms)
                 self.position = after
             else:
-                self._bad_record(self.position)
+                self.position = self._damage.skip(self.position, until)
 
     def _record(self, base: int, region: Region, position: int, end: int) -> Record:
         try:
@@ -240,13 +244,6 @@ class Dispatcher:
             return store_ms + self._delays_ms[min(number, len(self._delays_ms)) - 1]
         tags = properties.get(b"TAGS")
         return java_hash(tags) if tags else 0
-
-    def _bad_record(self, log_offset: int) -> None:
-        start = self.log.segments.start_of(log_offset)
-        raise StoreError(
-            f"{self.log.segments.path(start)} is damaged at byte {log_offset - start}: no record "
-            f"begins at log offset {log_offset}"
-        )
 
 
 def is_folder_name(topic: str) -> bool:

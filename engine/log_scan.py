@@ -54,6 +54,15 @@ def scan_log(
     return LogScan(start, LogOffset(at), last_timestamp_ms, count, reason)
 
 
+def first_timestamp(log: CommitLog, log_offset: LogOffset) -> int:
+    """Store time of the record at a log offset, 0 if none begins there."""
+    if not log.segments.holds(log_offset):
+        return 0
+    base = log.segments.start_of(log_offset)
+    first = kernel.scan(log.segments.region(base), log_offset - base, log.file_size, 1)
+    return int(first.rows[0, kernel.STORE_TIMESTAMP_MS]) if first.count else 0
+
+
 def start_normal(log: CommitLog, dispatched: int) -> LogOffset:
     """The last file that begins before what was dispatched (CommitLog.recoverNormally)."""
     for start in reversed(log.segments.starts()):

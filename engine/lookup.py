@@ -11,6 +11,7 @@ from turbopump.engine.batch_queue import BatchQueue, BatchQueues
 from turbopump.engine.commit_log import CommitLog
 from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
 from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
+from turbopump.engine.damage import LogDamage
 from turbopump.engine.index import IndexFiles
 from turbopump.engine.queue_ext import QueueExtensions, is_address
 from turbopump.engine.types import (
@@ -56,6 +57,7 @@ class Lookup:
         batches: BatchQueues,
         index: IndexFiles | None,
         extensions: QueueExtensions | None,
+        damage: LogDamage,
         memory_size: int,
     ) -> None:
         self._config = config
@@ -64,6 +66,7 @@ class Lookup:
         self._batches = batches
         self._index = index
         self._extensions = extensions
+        self._damage = damage
         self._memory = memory_size * config.access_message_in_memory_max_ratio // 100
 
     def in_memory(self, log_offset: int) -> bool:
@@ -170,7 +173,10 @@ class Lookup:
         hits = index.search(text.encode(errors="surrogateescape"), count, begin_ms, end_ms, usable)
         for hit in sorted(hits):
             record = self._log.record(hit)
-            view = self._log.view(hit, record.size) if record is not None else None
+            if record is None:
+                self._damage.suspect(hit, 0)
+                continue
+            view = self._log.view(hit, record.size)
             if view is not None:
                 result.slices.append(view)
         return result
@@ -213,33 +219,53 @@ class Lookup:
             size = config.max_transfer_bytes_on_message_in_disk
         return max(1, min(max_count, count)), min(max_size, size)
 
-    def _collect(self, chosen: _Chosen, units: list[tuple[int, int]]) -> None:
-        """Turn units into slices; neighbours in the log become one slice."""
+    def _collect(
+        self, chosen: _Chosen, units: list[tuple[int, int]], counts: dict[int, int] | None = None
+    ) -> None:
+        """Turn units into slices; neighbours in the log become one slice. `counts` says how many
+        messages a record holds, by its log offset, where that is not one."""
         log = self._log
         start_of = log.segments.start_of
-        run_start = run_size = 0
+        run: list[tuple[int, int]] = []
+        run_start = run_end = 0
         for log_offset, size in units:
             start = start_of(log_offset)
             # No record goes on in the next file: a damaged unit is passed over like a removed one.
             in_log = log.min <= log_offset <= log.end - size
-            if not in_log or start != start_of(log_offset + size - 1):
+            if size <= 0 or not in_log or start != start_of(log_offset + size - 1):
                 chosen.removed = True
                 continue
-            same_file = start == start_of(run_start)
-            if run_size and run_start + run_size == log_offset and same_file:
-                run_size += size
-            else:
-                self._add_slice(chosen, run_start, run_size)
-                run_start, run_size = log_offset, size
-            chosen.count += 1
-            chosen.size += size
-        self._add_slice(chosen, run_start, run_size)
+            if log_offset != run_end or start != start_of(run_start):
+                self._add_run(chosen, run, run_end, counts)
+                run, run_start = [], log_offset
+            run.append((log_offset, size))
+            run_end = log_offset + size
+        self._add_run(chosen, run, run_end, counts)
 
-    def _add_slice(self, chosen: _Chosen, log_offset: int, size: int) -> None:
-        if size:
-            view = self._log.view(log_offset, size)
+    def _add_run(
+        self,
+        chosen: _Chosen,
+        run: list[tuple[int, int]],
+        end: int,
+        counts: dict[int, int] | None,
+    ) -> None:
+        """One slice for records that lie side by side, or one for each that is whole: a damaged
+        record is never served, and the reader goes on behind it."""
+        if not run:
+            return
+        start = run[0][0]
+        if self._damage.is_whole(start, end - start):
+            view = self._log.view(start, end - start)
             assert view is not None, "a queue unit points outside the log"
             chosen.slices.append(view)
+            chosen.size += end - start
+            chosen.count += len(run) if counts is None else sum(counts[at] for at, _size in run)
+        elif len(run) > 1:
+            for one in run:
+                self._add_run(chosen, [one], one[0] + one[1], counts)
+        else:
+            chosen.removed = True
+            self._damage.suspect(start, end - start)
 
     def _decoded_units(
         self,
@@ -267,6 +293,7 @@ class Lookup:
     ) -> _Chosen:
         chosen = _Chosen([], next_offset=queue_offset)
         picked: list[tuple[int, int]] = []
+        counts: dict[int, int] = {}
         messages = total = 0
         for unit, matches in units:
             if matches:
@@ -274,12 +301,11 @@ class Lookup:
                 if picked and (messages + unit.count > count or total + unit.size > size):
                     break
                 picked.append((unit.log_offset, unit.size))
+                counts[unit.log_offset] = unit.count
                 messages += unit.count
                 total += unit.size
             chosen.next_offset = unit.queue_offset + unit.count
-        self._collect(chosen, picked)
-        if chosen.count:
-            chosen.count = messages
+        self._collect(chosen, picked, counts)
         return chosen
 
     def _with_code(self, queue: ConsumeQueue, unit: QueueUnit) -> QueueUnit:

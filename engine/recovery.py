@@ -11,7 +11,7 @@ checkpoint moves only behind what was synced.
 
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from turbopump.engine import checkpoint as checkpoints
@@ -21,10 +21,17 @@ from turbopump.engine.checkpointer import Checkpointer
 from turbopump.engine.commit_log import CommitLog
 from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
 from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
+from turbopump.engine.damage import NO_RECORD, LogDamage, resume_at
 from turbopump.engine.dispatcher import Dispatcher, QueueGapError
 from turbopump.engine.files import Files, sync_above
 from turbopump.engine.index import IndexFiles, IndexPart
-from turbopump.engine.log_scan import LogScan, scan_log, start_abnormal, start_normal
+from turbopump.engine.log_scan import (
+    LogScan,
+    first_timestamp,
+    scan_log,
+    start_abnormal,
+    start_normal,
+)
 from turbopump.engine.queue_ext import QueueExtensions, is_address
 from turbopump.engine.segments import is_file_name
 from turbopump.engine.types import LogOffset, StoreError
@@ -47,6 +54,7 @@ class StoreParts:
     batches: BatchQueues
     extensions: QueueExtensions | None
     index: IndexFiles | None
+    damage: LogDamage
     dispatcher: Dispatcher
     checkpointer: Checkpointer
 
@@ -63,6 +71,8 @@ class Plan:
     """Units of records from here on are cut."""
     index_files: int
     """So many index files are whole."""
+    damaged: tuple[tuple[LogOffset, str], ...] = ()
+    """Records of the walk that were durable once and are whole no more, and why they are not."""
 
 
 def recover(parts: StoreParts, now_ms: int) -> None:
@@ -74,6 +84,7 @@ def recover(parts: StoreParts, now_ms: int) -> None:
     clean = not parts.files.exists(f"{parts.config.root}/{ABORT_FILE}")
     saved = checkpoints.load(parts.files, parts.config.root)
     parts.checkpointer.load(saved)
+    parts.damage.load()
     _load(parts)
     plan = _survey(parts, saved, clean)
     _mark_running(parts, plan)
@@ -190,17 +201,61 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool) -> Plan:
         start = start_normal(log, dispatched)
     else:
         start = start_abnormal(log, saved.safe_timestamp_ms)
-    scan = scan_log(log, start, saved.log_timestamp_ms, torn_pages=not clean)
+    scan, damaged = _scan(parts, start, saved, dispatched, clean)
     if scan.reason:
         logger.warning("the log is cut at %d: %s", scan.end, scan.reason)
     if clean:
         # Window 8: queues ahead of the log are cut, behind it filled up.
         queues_from = marks.queues if marks is not None else LogOffset(dispatched)
-        return Plan(clean, scan, LogOffset(min(queues_from, scan.end)), scan.end, index_files)
+        queues_from = LogOffset(min(queues_from, scan.end))
+        return Plan(clean, scan, queues_from, scan.end, index_files, damaged)
     # Window 9: queue pages reach the disk in any order. Units of records behind the mark are cut
     # and written again, because there may be holes among them.
     queues_from = LogOffset(min(marks.queues if marks is not None else start, scan.end))
-    return Plan(clean, scan, queues_from, queues_from, index_files)
+    return Plan(clean, scan, queues_from, queues_from, index_files, damaged)
+
+
+def _scan(
+    parts: StoreParts, start: LogOffset, saved: Checkpoint, dispatched: int, clean: bool
+) -> tuple[LogScan, tuple[tuple[LogOffset, str], ...]]:
+    """Walk the log from `start` to its end, which is not where a durable record is damaged."""
+    log = parts.log
+    damaged = []
+    scan = scan_log(log, start, saved.log_timestamp_ms, torn_pages=not clean)
+    while (behind := _behind_damage(parts, scan, saved, dispatched, clean)) is not None:
+        damaged.append((scan.end, scan.reason or NO_RECORD))
+        scan = scan_log(log, behind, scan.last_timestamp_ms, torn_pages=not clean)
+    return replace(scan, start=start), tuple(damaged)
+
+
+def _behind_damage(
+    parts: StoreParts, scan: LogScan, saved: Checkpoint, dispatched: int, clean: bool
+) -> LogOffset | None:
+    """Window 12: a record that was durable is whole no more, and must not be taken for a torn one:
+    with it all behind it would be cut, acknowledged or not. Where records go on behind it, or None
+    if nothing proves that it was durable.
+
+    What lies before our own mark is not walked here; what lies behind it was not durable for all
+    that is known. Proofs are needed for what was found damaged before, and for stores without a
+    mark: a clean stop leaves neither queues nor files that go on behind the end of the log; and a
+    record behind may be one that RocketMQ's checkpoint calls durable. (Records of an older life of
+    the file, which RocketMQ leaves behind the end, are older than those before it.)
+    """
+    log, marks = parts.log, saved.marks
+    known = parts.damage.known_end(scan.end) is not None
+    durable_ms = saved.log_timestamp_ms - checkpoints.SAFETY_MS
+    file_end = LogOffset(log.segments.start_of(scan.end) + log.file_size)
+    if clean:
+        doubtful = dispatched > scan.end or first_timestamp(log, file_end) > 0
+    else:
+        doubtful = scan.last_timestamp_ms < durable_ms
+    if not log.segments.holds(scan.end) or not (known or (marks is None and doubtful)):
+        return None
+    behind = resume_at(log, scan.end, file_end)
+    timestamp_ms = first_timestamp(log, behind)
+    if known or (clean and timestamp_ms):
+        return behind
+    return behind if scan.last_timestamp_ms <= timestamp_ms < durable_ms else None
 
 
 def _dispatched(parts: StoreParts) -> int:
@@ -220,10 +275,14 @@ def _execute(parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int) -> N
     if not plan.clean:
         _sync_tail(log, plan.scan)
     log.start_writing(end, plan.scan.last_timestamp_ms)
+    parts.damage.check()
+    for log_offset, reason in plan.damaged:
+        parts.damage.note(log_offset, reason)
     parts.queues.deleted.clamp(end)
     cut_queues(parts, plan.cut_queues_at, every=not plan.clean)
     queues_from = _queues_from(parts, plan, saved)
     index_from = _trim_index(parts, plan, saved)
+    parts.damage.verify(min(queues_from, index_from), plan.scan.start)
     _fill_up(parts, plan.scan.end, queues_from, index_from, now_ms)
     settle_queues(parts)
 

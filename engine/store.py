@@ -14,6 +14,7 @@ from turbopump.engine.checkpointer import Checkpointer
 from turbopump.engine.commit_log import CommitLog
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.consume_queue import ConsumeQueues
+from turbopump.engine.damage import Damage, LogDamage
 from turbopump.engine.dispatcher import Dispatcher, is_folder_name, parse_properties
 from turbopump.engine.files import FileLock, Files
 from turbopump.engine.flush import Disk
@@ -74,6 +75,7 @@ class Store:
         self._batches = parts.batches
         self._dispatcher = parts.dispatcher
         self._checkpointer = parts.checkpointer
+        self._damage = parts.damage
         self._pool = pool
         self._lock = lock
         self._is_sync = parts.config.flush_disk_type == FlushMode.SYNC_FLUSH
@@ -89,7 +91,7 @@ class Store:
         self._retention.start(steady_ms)
         self._lookup = Lookup(
             parts.config, parts.log, parts.queues, parts.batches, parts.index, parts.extensions,
-            parts.files.memory_size(),
+            parts.damage, parts.files.memory_size(),
         )  # fmt: skip
 
     @classmethod
@@ -117,6 +119,7 @@ class Store:
             parts = _parts(files, config, disk, pool, is_batch_topic, list(delay_levels_ms))
             recovery.recover(parts, now_ms)
             parts.checkpointer.finish(parts.log.last_store_timestamp_ms)
+            parts.damage.save()
             # Only now: on a full disk recovery needs the room more.
             parts.log.prepare_next()
         except OSError as error:
@@ -157,6 +160,30 @@ class Store:
         """All before this may be shown to readers; without replicas what is dispatched."""
         return self._dispatcher.position
 
+    @property
+    def damage(self) -> Damage | None:
+        """The first place at which the log is damaged. While there is one the store takes no
+        writes, and its broker is ineligible: nobody may follow it or elect it."""
+        return self._damage.first
+
+    @property
+    def damages(self) -> list[Damage]:
+        """All damaged places of the log, also those an operator gave up."""
+        return self._damage.places
+
+    def check_log(self) -> list[Damage]:
+        """Look at every record of the log, which takes as long as reading it; returns `damages`."""
+        self._damage.verify(self._log.min, self._dispatcher.position)
+        self._damage.save()
+        return self._damage.places
+
+    def give_up(self, log_offset: LogOffset) -> Damage:
+        """Do without a damaged record: it stays where it is and is never served, and the store
+        takes writes again once no other place is damaged. Raises StoreError for another place."""
+        place = self._damage.give_up(log_offset)
+        self._damage.save()
+        return place
+
     # Writing
 
     def refusal(self, now_ms: int) -> PutStatus | None:
@@ -164,6 +191,8 @@ class Store:
         if self._closed or self._commit.failed is not None:
             return PutStatus.SERVICE_NOT_AVAILABLE
         if self._checkpointer.failed is not None or self._retention.disk_full:
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        if self._damage.first is not None:
             return PutStatus.SERVICE_NOT_AVAILABLE
         # Queues that cannot follow (disk full): try again before refusing (store.md 11).
         if self._dispatcher.stalled is not None:
@@ -245,6 +274,13 @@ class Store:
         if log_offset >= self._dispatcher.position:
             return None
         return self._log.record(log_offset)
+
+    def record_of(self, unit: QueueUnit) -> Record | None:
+        """The record of a queue unit; None if it is gone, or damaged, which is noted then."""
+        record = self.record(unit.log_offset)
+        if record is None:
+            self._damage.suspect(unit.log_offset, unit.size)
+        return record
 
     def record_view(self, log_offset: int) -> memoryview | None:
         """The stored bytes of the record at `log_offset`, None as for `record`."""
@@ -340,7 +376,7 @@ class Store:
         """
         if self._closed or self._commit.failed or self._checkpointer.failed:
             raise StoreError("the log cannot be cut: the store does not take changes now")
-        timestamp_ms = truncation.last_timestamp_before(self._log, log_offset)
+        timestamp_ms = truncation.last_timestamp_before(self._log, self._damage, log_offset)
         withdrawn = self._commit.withdraw(log_offset)
         try:
             if self._commit.failed is not None:
@@ -375,11 +411,14 @@ class Store:
             self._dispatch(now_ms)
         self._checkpointer.tick(steady_ms, self._commit.flushed_timestamp_ms)
         self._retention.tick(now_ms, steady_ms)
+        self._damage.save()
         self.statistics.tick(now_ms, steady_ms)
 
     def delete_expired(self, now_ms: int) -> int:
         """Remove log files older than fileReservedTime now; returns how many went."""
-        return self._retention.clean(now_ms)
+        count = self._retention.clean(now_ms)
+        self._damage.save()
+        return count
 
     def close(self, now_ms: int) -> None:
         """Flush log, queues, index and checkpoint, in this order, then take the abort mark away.
@@ -407,6 +446,7 @@ class Store:
             self._commit.finish()
             self._commit.close()
             self._retention.close()
+            self._damage.close()
             self._checkpointer.wait()
             self._log.close()
         if self._commit.failed is None and self._dispatcher.position == self._log.end:
@@ -420,11 +460,20 @@ class Store:
         status = self.refusal(now_ms)
         if status is not None:
             self.statistics.put_failed()
-            return Appended(status, reason="the store does not take messages now")
+            return Appended(status, reason=self._why_refused())
         if message.queue_id < 0 or not is_folder_name(message.topic):
             reason = f"no queue can be named {message.topic!r}, {message.queue_id}"
             return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
         return None
+
+    def _why_refused(self) -> str:
+        """A sentence for the sender and the log."""
+        error = self._commit.failed or self._checkpointer.failed or self._dispatcher.stalled
+        if self._closed:
+            return "the store is closed"
+        if self._damage.first is not None:
+            return str(self._damage.first)
+        return str(error) if error is not None else "the disk is too full"
 
     def _append_inner(self, message: Message, now_ms: int) -> Appended:
         """A message of a batch topic; INNER_BASE is known only now (store.md 8)."""
@@ -510,10 +559,13 @@ def _parts(
         size = config.mapped_file_size_consume_queue_ext
         extensions = QueueExtensions(files, config.root, size, pool)
     index = IndexFiles(files, config, pool) if config.message_index_enable else None
-    dispatcher = Dispatcher(log, queues, batches, index, extensions, is_batch_topic, delays_ms)
+    damage = LogDamage(files, config.root, log, disk)
+    dispatcher = Dispatcher(
+        log, queues, batches, index, extensions, is_batch_topic, delays_ms, damage
+    )
     checkpointer = Checkpointer(
         files, config, disk, log, queues, batches, extensions, index, dispatcher
     )
     return StoreParts(
-        files, config, log, queues, batches, extensions, index, dispatcher, checkpointer
+        files, config, log, queues, batches, extensions, index, damage, dispatcher, checkpointer
     )

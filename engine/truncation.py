@@ -22,6 +22,7 @@ import logging
 
 from turbopump.engine import recovery
 from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.damage import LogDamage
 from turbopump.engine.recovery import StoreParts
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.pyx.walk import walk
@@ -29,7 +30,7 @@ from turbopump.pyx.walk import walk
 logger = logging.getLogger(__name__)
 
 
-def last_timestamp_before(log: CommitLog, log_offset: LogOffset) -> int:
+def last_timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -> int:
     """Store time of the last record before a position, 0 if there is none.
 
     Raises StoreError unless records end there. The file is walked from its beginning: bytes of a
@@ -42,13 +43,26 @@ def last_timestamp_before(log: CommitLog, log_offset: LogOffset) -> int:
     if log_offset == log.end:
         return log.last_store_timestamp_ms
     start = log.segments.start_of(log_offset)
-    found = walk(log.segments.region(start), 0, log_offset - start, start)
-    if start + found.position != log_offset:
+    at, timestamp_ms = _walk(log, damage, start, log_offset)
+    if at != log_offset:
         raise StoreError(f"the log cannot be cut at {log_offset}: no record begins there")
-    if found.count == 0 and start > log.min:
-        start -= log.file_size
-        found = walk(log.segments.region(start), 0, log.file_size, start)
-    return found.store_timestamp_ms
+    if timestamp_ms == 0 and start > log.min:
+        _at, timestamp_ms = _walk(log, damage, start - log.file_size, start)
+    return timestamp_ms
+
+
+def _walk(log: CommitLog, damage: LogDamage, start: int, until: int) -> tuple[int, int]:
+    """Over the records of one file: (where that ended, store time of the last one or 0)."""
+    base, region = log.segments.start_of(start), log.region(log.segments.start_of(start))
+    at, timestamp_ms = start, 0
+    while True:
+        found = walk(region, at - base, min(until - base, log.file_size), base)
+        timestamp_ms = found.store_timestamp_ms or timestamp_ms
+        at = base + found.position
+        behind = damage.known_end(at)
+        if at >= until or behind is None:
+            return at, timestamp_ms
+        at = behind
 
 
 def truncate(
@@ -66,6 +80,7 @@ def truncate(
     dispatcher.start(log_end, log_end)
     dispatcher.last_store_timestamp_ms = last_timestamp_ms
     log.cut(log_end, last_timestamp_ms)
+    parts.damage.forget_from(log_end)
     parts.queues.deleted.clamp(log_end)
     recovery.cut_queues(parts, log_end, every=False)
     recovery.settle_queues(parts)

@@ -297,7 +297,7 @@ class SendHandler:
         code, remark = {
             PutStatus.SERVICE_NOT_AVAILABLE: (
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                SHUT_DOWN_OR_FULL,
+                f"{SHUT_DOWN_OR_FULL} {appended.reason}".rstrip(),
             ),
             PutStatus.OS_PAGE_CACHE_BUSY: (
                 ResponseCode.SYSTEM_BUSY,

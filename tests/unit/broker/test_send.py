@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from turbopump.broker.handlers.send import SendHandler
+from turbopump.broker.runtime_info import runtime_table
 from turbopump.engine.later import Later
 from turbopump.engine.types import LogOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -385,6 +386,19 @@ def test_closed_store_is_not_available(world: Any) -> None:
     answer = world.ask(V2, header(), b"x")
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert (answer.remark or "").startswith("service not available now.")
+
+
+def test_a_damaged_log_takes_no_sends_and_says_where(world: Any) -> None:
+    first = world.ask(V2, header(), b"x" * 100)
+    log_offset = int(first.fields["msgId"][16:], 16)
+    store = world.broker.store
+    region = store._log.region(0)
+    region.write(log_offset + 90, b"y")
+    assert store.read("T", int(first.fields["queueId"]), 0, 1).count == 0
+    answer = world.ask(V2, header(), b"x")
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert f"is damaged at byte {log_offset}: the body does not" in answer.remark
+    assert runtime_table(world.broker, world.now_ms)["commitLogDamage"] == str(store.damage)
 
 
 def test_a_topic_that_cannot_be_saved_is_said_and_saved_later(world: Any, monkeypatch: Any) -> None:

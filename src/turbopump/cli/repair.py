@@ -1,0 +1,146 @@
+"""`turbopump repair STORE`: the ways out for a log that is damaged in its middle.
+
+Owns the command. It must never cut or give up anything that was not named with its log offset, nor
+work on a store that a broker uses. Called by app.py.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turbopump.cli.errors import FAILED, UserError
+from turbopump.cli.files import read_text
+from turbopump.cli.options import INT64_MAX, Json
+from turbopump.cli.output import print_json, print_lines
+
+if TYPE_CHECKING:
+    from turbopump.broker.config import BrokerConfig
+    from turbopump.engine.damage import Damage
+    from turbopump.engine.store import Store
+
+
+def repair(
+    store: Annotated[
+        Path, typer.Argument(help="A stopped broker's store.", show_default=False)
+    ],
+    config_file: Annotated[
+        Path | None,
+        typer.Option("-c", "--configFile", metavar="FILE", help="The broker's properties."),
+    ] = None,
+    give_up: Annotated[
+        int | None,
+        typer.Option(
+            "--give-up",
+            min=0,
+            max=INT64_MAX,
+            metavar="OFFSET",
+            help="Do without the damaged record at this log offset; all others stay.",
+        ),
+    ] = None,
+    cut_at: Annotated[
+        int | None,
+        typer.Option(
+            "--cut-log-at",
+            min=0,
+            max=INT64_MAX,
+            metavar="OFFSET",
+            help="Cut the log at the damaged record: it and ALL messages after it are gone.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check every record of a store's log, and get past damage in it. Exit code 1 while a broker
+    would take no writes because of it."""
+    if give_up is not None and cut_at is not None:
+        raise UserError("--give-up and --cut-log-at are two different ways out: choose one")
+    opened, now_ms = _open(store, config_file)
+    try:
+        places = opened.check_log()
+        named = give_up if give_up is not None else cut_at
+        if named is not None and named not in [place.log_offset for place in places]:
+            raise UserError(f"{store}: no record is damaged at log offset {named}")
+        _get_past(opened, give_up, cut_at, now_ms)
+        _show(opened.damages, opened.max_log_offset, as_json)
+        refused = opened.damage is not None
+    finally:
+        opened.close(now_ms)
+    if refused:
+        raise typer.Exit(FAILED)
+
+
+def _get_past(opened: "Store", give_up: int | None, cut_at: int | None, now_ms: int) -> None:
+    from turbopump.engine.types import LogOffset, StoreError
+
+    try:
+        if give_up is not None:
+            opened.give_up(LogOffset(give_up))
+        if cut_at is not None:
+            opened.truncate(LogOffset(cut_at), now_ms)
+    except StoreError as error:
+        raise UserError(str(error)) from None
+
+
+def _open(path: Path, config_file: Path | None) -> "tuple[Store, int]":
+    import time
+
+    from turbopump.cli.inspect_files import log_files
+    from turbopump.engine.files import RealFiles
+    from turbopump.engine.flush import InlineDisk
+    from turbopump.engine.store import Store
+    from turbopump.engine.types import StoreError
+
+    root = Path(log_files(path)[0].path).parent.parent
+    config = _config(config_file)
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        files = RealFiles()
+        settings = dataclasses.replace(config.store, root=str(root))
+        opened = Store.open(
+            files,
+            settings,
+            InlineDisk(),
+            now_ms,
+            delay_levels_ms=config.delay_levels_ms,
+            is_batch_topic=_batch_topics(files, settings.root).__contains__,
+        )
+    except StoreError as error:
+        raise UserError(str(error)) from None
+    return opened, now_ms
+
+
+def _config(path: Path | None) -> "BrokerConfig":
+    from turbopump.broker.config import load_config
+    from turbopump.net.wire.java_properties import PropertiesError
+
+    try:
+        config, _warnings = load_config("" if path is None else read_text(path), str(path or ""))
+    except PropertiesError as error:
+        raise UserError(f"{path}: {error}") from None
+    return config
+
+
+def _batch_topics(files: Any, root: str) -> set[str]:
+    from turbopump.broker.topics import FILE_NAME
+    from turbopump.engine.config_files import ConfigFiles
+    from turbopump.net.wire.topics import TopicConfigs
+
+    saved = ConfigFiles(files, f"{root}/config").load(FILE_NAME)
+    if saved is None:
+        return set()
+    topics = TopicConfigs.from_json(saved).topic_config_table
+    return {
+        name for name, one in topics.items() if one.attributes.get("queue.type") == "BatchCQ"
+    }
+
+
+def _show(places: "list[Damage]", log_end: int, as_json: bool) -> None:
+    if as_json:
+        print_json({"logEnd": log_end, "damages": [dataclasses.asdict(one) for one in places]})
+        return
+    lines = [
+        f"log offset {one.log_offset} to {one.end}: {one}{', given up' if one.given_up else ''}"
+        for one in places
+    ]
+    print_lines([*lines, f"The log ends at {log_end}, {len(places)} places are damaged."])

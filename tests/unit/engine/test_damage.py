@@ -1,0 +1,266 @@
+"""Damage in the middle of the log: found, named, never served, never spread, never truncated."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turbopump.engine import checkpoint as checkpoints
+from turbopump.engine.damage import FILE_NAME
+from turbopump.engine.files import RealFiles
+from turbopump.engine.inspect import Damage as InspectDamage
+from turbopump.engine.inspect import StoreFile, walk_log
+from turbopump.engine.types import Message, PutStatus, StoreError
+from turbopump.pyx.region import Region
+
+NOW_MS = 1_700_000_000_000
+FOREVER = 1 << 62
+FILE_SIZE = 16 * 1024
+BODY_AT = 84 + 4
+
+
+def fill(store: Any, put: Any, count: int = 60) -> list[int]:
+    """Messages in two queues over several files; returns where their records begin."""
+    return [
+        put(store, "T", number % 2, b"%04d" % number + bytes(600), NOW_MS + number * 5000,
+            KEYS=f"k{number}").log_offsets[0]
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def file_of(stores: Any, log_offset: int) -> Path:
+    return Path(stores.root / "commitlog" / f"{log_offset // FILE_SIZE * FILE_SIZE:020d}")
+
+
+def scribble(stores: Any, log_offset: int, data: bytes) -> None:
+    with file_of(stores, log_offset).open("r+b") as file:
+        file.seek(log_offset % FILE_SIZE)
+        file.write(data)
+
+
+def numbers(store: Any) -> list[int]:
+    """What a consumer of both queues gets."""
+    found = []
+    for queue_id in (0, 1):
+        at = store.min_queue_offset("T", queue_id)
+        while at < store.max_queue_offset("T", queue_id):
+            result = store.read("T", queue_id, at, 32)
+            assert result.next_queue_offset > at
+            at = result.next_queue_offset
+            assert result.size == sum(len(piece) for piece in result.slices)
+            for piece in result.slices:
+                data = bytes(piece)
+                while data:
+                    size = int.from_bytes(data[:4], "big")
+                    found.append(int(data[BODY_AT : BODY_AT + 4]))
+                    data = data[size:]
+    return sorted(found)
+
+
+def check_refused(store: Any, stores: Any, log_offset: int) -> None:
+    """The store names the place, and takes no writes."""
+    place = store.damage
+    assert (place.log_offset, place.position) == (log_offset, log_offset % FILE_SIZE)
+    assert place.file == str(file_of(stores, log_offset))
+    refused = store.append(Message("T", 0, b"x"), NOW_MS)
+    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert f"{place.file} is damaged at byte {place.position}" in refused.reason
+
+
+@contextmanager
+def mapped(path: str) -> Iterator[Region]:
+    file = RealFiles().open(path, readonly=True)
+    yield file.region
+    file.close()
+
+
+BODY = (BODY_AT, b"\xff")
+SIZE = (0, b"\0\0\x01\x00")
+MAGIC = (4, b"\0")
+ELSEWHERE = (35, b"\x01")
+ZEROS = (0, bytes(512))
+
+
+@pytest.mark.parametrize("at,data", [BODY, SIZE, MAGIC, ELSEWHERE, ZEROS])
+@pytest.mark.parametrize("number", [3, 30])
+def test_a_read_finds_it_and_goes_on_behind_it(
+    stores: Any, put: Any, at: int, data: bytes, number: int
+) -> None:
+    store = stores.open()
+    starts = fill(store, put)
+    store.close(NOW_MS)
+    scribble(stores, starts[number] + at, data)
+    store = stores.open()
+    assert store.damage is None, "a clean start does not read the log"
+    assert numbers(store) == [other for other in range(60) if other != number]
+    check_refused(store, stores, starts[number])
+    assert [place.log_offset for place in store.damages] == [starts[number]]
+    assert store.damages[0].end == starts[number + 1]
+    assert store.record(starts[number]) is None
+    assert not store.query("T", f"k{number}", 9, 0, FOREVER).slices
+    assert numbers(store) == [other for other in range(60) if other != number]
+    # The same place as `turbopump inspect log` shows.
+    files = [StoreFile(str(path), path.name, int(path.name))
+             for path in sorted((stores.root / "commitlog").iterdir())]  # fmt: skip
+    shown = [line for line in walk_log(files, mapped) if isinstance(line, InspectDamage)]
+    if (at, data) != ELSEWHERE:
+        assert (shown[0].file, shown[0].position) == (store.damage.file, store.damage.position)
+
+
+def test_a_search_by_key_finds_it(stores: Any, put: Any) -> None:
+    store = stores.open()
+    starts = fill(store, put)
+    scribble(stores, starts[7] + BODY_AT, b"\xff")
+    assert not store.query("T", "k7", 9, 0, FOREVER).slices
+    check_refused(store, stores, starts[7])
+
+
+def test_it_outlives_the_process_until_the_place_is_whole_again(stores: Any, put: Any) -> None:
+    store = stores.open()
+    starts = fill(store, put)
+    scribble(stores, starts[7] + BODY_AT, b"\xff")
+    numbers(store)
+    store.tick(NOW_MS)
+    stores.kill(store)
+    saved = json.loads((stores.root / "config" / FILE_NAME).read_text())
+    assert [place["log_offset"] for place in saved["places"]] == [starts[7]]
+    store = stores.open()
+    check_refused(store, stores, starts[7])
+    store.close(NOW_MS)
+    store = stores.open()
+    check_refused(store, stores, starts[7])
+    store.close(NOW_MS)
+    scribble(stores, starts[7] + BODY_AT, b"0")
+    store = stores.open()
+    assert store.damage is None
+    put(store)
+    assert json.loads((stores.root / "config" / FILE_NAME).read_text()) == {"places": []}
+
+
+def test_a_unit_that_points_nowhere_is_no_damage_of_the_log(stores: Any, put: Any) -> None:
+    store = stores.open()
+    starts = fill(store, put)
+    path = sorted((stores.root / "consumequeue/T/0").iterdir())[0]
+    with path.open("r+b") as file:
+        file.seek(20 * 3)
+        file.write((starts[6] + 4).to_bytes(8, "big"))
+    assert numbers(store) == [number for number in range(60) if number != 6]
+    assert store.damage is None
+    put(store)
+
+
+class TestRebuild:
+    """Queues come from the log: what is damaged there is passed over, all else is there again."""
+
+    @pytest.mark.parametrize("at,data", [BODY, SIZE, MAGIC, ELSEWHERE, ZEROS])
+    @pytest.mark.parametrize("gone", ["consumequeue", "checkpoint", "both"])
+    @pytest.mark.parametrize("end", ["close", "kill"])
+    def test_of_queues(
+        self, stores: Any, put: Any, at: int, data: bytes, gone: str, end: str
+    ) -> None:
+        store = stores.open()
+        starts = fill(store, put)
+        for second in range(1, 70):
+            store.tick(NOW_MS + second * 1000)
+        log_end = store.max_log_offset
+        if end == "close":
+            store.close(NOW_MS)
+        else:
+            stores.kill(store)
+        scribble(stores, starts[25] + at, data)
+        if gone in ("consumequeue", "both"):
+            shutil.rmtree(stores.root / "consumequeue")
+        if gone in ("checkpoint", "both"):
+            saved = checkpoints.load(RealFiles(), str(stores.root))
+            # What RocketMQ leaves: its times without our marks.
+            theirs = checkpoints.Checkpoint(
+                saved.log_timestamp_ms, saved.queue_timestamp_ms, saved.index_timestamp_ms
+            )
+            checkpoints.save(RealFiles(), str(stores.root), theirs)
+        store = stores.open()
+        assert store.max_log_offset == log_end, "the log is not cut at damage"
+        assert numbers(store) == [number for number in range(60) if number != 25]
+        check_refused(store, stores, starts[25])
+        assert store.max_queue_offset("T", 0) == 30
+        before = [store.max_queue_offset("T", queue_id) for queue_id in (0, 1)]
+        store.close(NOW_MS)
+        store = stores.open()
+        assert [store.max_queue_offset("T", queue_id) for queue_id in (0, 1)] == before
+        check_refused(store, stores, starts[25])
+
+
+def test_behind_the_durable_mark_a_torn_record_is_the_end(stores: Any, put: Any) -> None:
+    """Nothing tells it from pages that a power cut kept out of order."""
+    store = stores.open()
+    starts = fill(store, put)
+    stores.kill(store)
+    scribble(stores, starts[30] + BODY_AT, b"\xff")
+    store = stores.open()
+    assert (store.max_log_offset, store.damage) == (starts[30], None)
+
+
+class TestWaysOut:
+    def damaged(self, stores: Any, put: Any, *which: int) -> tuple[Any, list[int]]:
+        store = stores.open()
+        starts = fill(store, put)
+        for number in which:
+            scribble(stores, starts[number] + BODY_AT, b"\xff")
+        numbers(store)
+        return store, starts
+
+    def test_cut_the_log_there(self, stores: Any, put: Any) -> None:
+        store, starts = self.damaged(stores, put, 5, 7)
+        store.truncate(starts[7], NOW_MS)
+        assert [place.log_offset for place in store.damages] == [starts[5]]
+        store.truncate(starts[5], NOW_MS)
+        assert (store.damage, store.max_log_offset) == (None, starts[5])
+        assert numbers(store) == list(range(5))
+        put(store, "T", 0, b"0099")
+        store.close(NOW_MS)
+        assert numbers(stores.open()) == [0, 1, 2, 3, 4, 99]
+
+    def test_give_the_record_up(self, stores: Any, put: Any) -> None:
+        store, starts = self.damaged(stores, put, 5, 7)
+        with pytest.raises(StoreError, match=rf"no damage is known at log offset 1; .*{starts[5]}"):
+            store.give_up(1)
+        store.give_up(starts[5])
+        check_refused(store, stores, starts[7])
+        store.give_up(starts[7])
+        assert store.damage is None
+        put(store, "T", 0, b"0099")
+        expected = [number for number in range(60) if number not in (5, 7)] + [99]
+        assert numbers(store) == expected
+        store.close(NOW_MS)
+        store = stores.open()
+        assert (store.damage, len(store.damages)) == (None, 2)
+        assert numbers(store) == expected
+
+    def test_the_rest_of_the_log_may_be_gone_with_it(self, stores: Any, put: Any) -> None:
+        store = stores.open()
+        starts = fill(store, put)
+        scribble(stores, starts[-1], b"\xee" * 200)
+        assert numbers(store) == list(range(59))
+        assert (store.damage.log_offset, store.damage.end) == (starts[-1], store.max_log_offset)
+
+
+def test_age_takes_damage_with_it(stores: Any, put: Any, settle: Any) -> None:
+    store = stores.open()
+    starts = fill(store, put)
+    scribble(stores, starts[5] + BODY_AT, b"\xff")
+    numbers(store)
+    assert store.delete_expired(settle(store) * 2) > 0
+    assert starts[5] < store.min_log_offset
+    assert store.damage is None
+    put(store)
+
+
+def test_a_list_that_is_none_is_named(stores: Any) -> None:
+    stores.open().close(NOW_MS)
+    (stores.root / "config").mkdir(exist_ok=True)
+    (stores.root / "config" / FILE_NAME).write_text('{"places": [{"log_offset": "x"}]}')
+    with pytest.raises(StoreError, match=FILE_NAME):
+        stores.open()

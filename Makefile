@@ -8,6 +8,7 @@ ARGS ?=
 SUITE ?= store
 SEEDS ?= 1000
 SEED ?=
+FIRST ?= 0
 MINUTES ?= 10
 
 .PHONY: run test sim fuzz lint types bench asan interop clean
@@ -19,7 +20,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadgroup $(ARGS)
 
 sim: $(VENV)/.dev
-	$(BIN)/python -m tests.sim --suite $(SUITE) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+	$(BIN)/python -m tests.sim --suite $(SUITE) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST))
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)

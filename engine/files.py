@@ -112,6 +112,9 @@ class Files(Protocol):
     def memory_size(self) -> int:
         """Bytes of RAM of the machine."""
 
+    def process_id(self) -> int:
+        """Of the process that uses the files."""
+
 
 def sync_above(files: Files, path: str) -> None:
     """Make the names on the way to a path durable: a synced file is only as durable as they are.
@@ -354,3 +357,6 @@ class RealFiles:
 
     def memory_size(self) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def process_id(self) -> int:
+        return os.getpid()

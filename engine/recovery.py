@@ -10,7 +10,6 @@ checkpoint moves only behind what was synced.
 """
 
 import logging
-import os
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -95,7 +94,7 @@ def _mark_running(parts: StoreParts, plan: Plan) -> None:
     """From the first change on a crash is a crash (RocketMQ: `abort` holds the pid as text)."""
     files, root = parts.files, parts.config.root
     path = f"{root}/{ABORT_FILE}"
-    files.write(path, str(os.getpid()).encode())
+    files.write(path, str(files.process_id()).encode())
     files.sync(path)
     files.make_folders(parts.log.segments.folder)
     sync_above(files, path)

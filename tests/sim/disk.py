@@ -19,6 +19,7 @@ code on its way out changes nothing.
 """
 
 import errno
+import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 
@@ -237,6 +238,15 @@ class SimDisk:
         file = folder.durable.get(name)
         return file.durable if isinstance(file, SimFile) else None
 
+    def digest(self) -> str:
+        """A hash of all that is visible or durable: two plays of a seed must leave the same."""
+        found = hashlib.sha256()
+        for path in self.paths():
+            file = self._files[path]
+            found.update(b"%s %d %d " % (path.encode(), len(file.memory), len(file.durable)))
+            found.update(file.memory + file.durable)
+        return found.hexdigest()[:16]
+
     def settle(self) -> None:
         """Everything visible is durable: damage is done between two lives, and stays."""
         self._apply(self._changes)
@@ -399,6 +409,9 @@ class SimDisk:
 
     def memory_size(self) -> int:
         return 1 << 30
+
+    def process_id(self) -> int:
+        return 1
 
 
 def _is_in(path: str, folder: str) -> bool:

@@ -62,6 +62,9 @@ class Checkpointer:
     ) -> None:
         self.checkpoint = Checkpoint()
         """What is on the disk, or on its way there."""
+        self.durable_end = LogOffset(0)
+        """Queue units of records before this are durable, and the checkpoint on the disk says so.
+        """
         self.failed: OSError | None = None
         self._files = files
         self._config = config
@@ -83,16 +86,11 @@ class Checkpointer:
     def load(self, saved: Checkpoint) -> None:
         """Go on from the checkpoint the store is opened with."""
         self.checkpoint = saved
+        self.durable_end = LogOffset(0) if saved.marks is None else saved.marks.queues
 
     def start(self, steady_ms: int) -> None:
         """The store is open: the first thorough round comes one interval from now."""
         self._last_thorough_ms = steady_ms
-
-    @property
-    def durable_end(self) -> LogOffset:
-        """Queue units of records before this are durable, and the checkpoint says so."""
-        marks = self.checkpoint.marks
-        return marks.queues if marks is not None else LogOffset(0)
 
     def arrived(self, slots: list[int], batches: list[tuple[str, int]]) -> None:
         """These queues got units."""
@@ -176,6 +174,19 @@ class Checkpointer:
             self.checkpoint = self.checkpoint._replace(marks=marks._replace(queue_count=-1))
             checkpoints.save(self._files, self._config.root, self.checkpoint)
 
+    def doubt_queues(self, start: LogOffset) -> None:
+        """Before queues are compared with the log from `start` on: a recovery that does not come to
+        the end of it leaves units that are not durable, and the next one must not count on them.
+        Raises OSError."""
+        marks = self.checkpoint.marks
+        if marks is not None and marks.queues > start:
+            marks = marks._replace(queues=start, queue_count=-1)
+            self.checkpoint = self.checkpoint._replace(
+                queue_timestamp_ms=0, queue_log_offset=0, marks=marks
+            )
+            self.durable_end = LogOffset(min(self.durable_end, start))
+            checkpoints.save(self._files, self._config.root, self.checkpoint)
+
     def cut(self, log_end: LogOffset, log_timestamp_ms: int) -> None:
         """Before the log is cut at `log_end`: have the checkpoint say nothing of what is behind, in
         RocketMQ's numbers too. All that was dispatched is durable (see `finish`). Raises OSError.
@@ -207,6 +218,7 @@ class Checkpointer:
             min(old.queue_log_offset, log_end),
             marks,
         )
+        self.durable_end = LogOffset(min(self.durable_end, log_end))
         checkpoints.save(self._files, self._config.root, self.checkpoint)
 
     def _count_units_before(self, log_end: LogOffset) -> tuple[int, int]:
@@ -317,11 +329,10 @@ class Checkpointer:
         else:
             self._waiting = None
         assert waiting is not None and waiting.queues <= self._log.flushed
-        new = old._replace(
-            log_timestamp_ms=max(log_timestamp_ms, old.log_timestamp_ms),
-            marks=waiting._replace(log=self._log.flushed),
+        marks = waiting._replace(log=self._log.flushed)
+        new = self.checkpoint = old._replace(
+            log_timestamp_ms=max(log_timestamp_ms, old.log_timestamp_ms), marks=marks
         )
-        self.checkpoint = new
 
         def work() -> None:
             checkpoints.save(self._files, self._config.root, new)
@@ -329,6 +340,8 @@ class Checkpointer:
         def done(result: OSError | None) -> None:
             if result is not None:
                 self._fail(result)
+            else:
+                self.durable_end = marks.queues
 
         self._lane.submit(work, done, disk)
 

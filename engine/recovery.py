@@ -343,6 +343,7 @@ def _queues_from(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
     if not trusted:
         if plan.queues_from > parts.log.min:
             logger.warning("queues are missing: all are compared with the log")
+        parts.checkpointer.doubt_queues(parts.log.min)
         for queue in parts.queues:
             # It may have begun with the file that is missing: only age removes first files.
             if queue.segments.first > 0:
@@ -443,4 +444,5 @@ def _fill_up(
         except QueueGapError as error:
             # Window 10 again, found late: a queue's folder is gone and nothing had counted it.
             logger.warning("%s: all queues are compared with the log", error)
+            parts.checkpointer.doubt_queues(log.min)
             index_from = LogOffset(max(index_from, dispatcher.position))

@@ -61,8 +61,8 @@ def check_counted(store: Store, model: Model, disk: SimDisk, root: str) -> None:
     for name, queue in model.queues.items():
         count = model.first(name, store.min_log_offset)
         paths = disk.paths(f"{root}/consumequeue/{name[0]}/{name[1]}/")
-        if paths and int(paths[-1][-20:]) >= count * UNIT_SIZE and disk.durable(paths[-1]):
-            continue  # the name of its last file tells
+        if any(int(path[-20:]) >= count * UNIT_SIZE and disk.durable(path) for path in paths):
+            continue  # the name of a later file tells
         check_durable_units(name, queue, count - 1, count, disk, root)
 
 

@@ -236,7 +236,9 @@ class Run:
 
     def _end_perhaps(self) -> None:
         """Names were removed: a good moment to lose the power."""
-        if self.rng.random() < 0.15:
+        for _ in range(self.rng.randrange(4)):
+            self.work.step()
+        if self.rng.random() < 0.2:
             self._end()
 
     def _note_unfinished(self) -> None:
@@ -365,7 +367,7 @@ class Run:
             self._look(store)
             model.answer(sent, status)
             if status is not PutStatus.PUT_OK and self.steady_ms < due_ms and not self.withdrawing:
-                assert self.disk.failed_syncs or self.disk.readonly, "told to wait, but too early"
+                assert self.may_refuse, "told of trouble without a reason"
                 self.must_refuse = True
 
         store.when_safe(appended).then(answer)
@@ -393,7 +395,7 @@ class Run:
             self._look(store)
 
     def _rest_perhaps(self, store: Store) -> None:
-        if self.rng.random() < 0.5:
+        if self.rng.random() < 0.6:
             self._rest(store)
 
     def _tick(self, store: Store) -> None:
@@ -439,8 +441,7 @@ class Run:
         self.disk.writeback()
 
     def _grow_old(self, store: Store) -> None:
-        if self.theme == "retention":
-            self._burst(store)
+        self._burst(store)
         self._rest_perhaps(store)
         self.steady_ms += 2 * HOUR_MS
         self._tick(store)
@@ -448,7 +449,6 @@ class Run:
 
     def _clean(self, store: Store) -> None:
         store.delete_expired(self.now_ms)
-        self.work.step()
         self._end_perhaps()
 
     def _use_disk(self, _store: Store) -> None:

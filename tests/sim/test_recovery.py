@@ -80,3 +80,25 @@ def test_a_clean_store_is_opened_without_a_walk() -> None:
         opened(disk)
         operations.append((1 << 20) - (disk.cut_after or 0))
     assert operations[1] <= operations[0] + 2, operations
+
+
+@pytest.mark.parametrize("after", range(15, 60, 5))
+def test_what_a_killed_recovery_built_the_next_one_syncs(after: int) -> None:
+    """Units were taken for durable because they were there; their checkpoint said so, too."""
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    store = opened(disk)
+    for number in range(5):
+        store.append(Message("once", number, b"a queue with one unit"), NOW_MS)
+    store.close(NOW_MS)
+    fill(disk)
+    opened(disk).close(NOW_MS)
+    for path in disk.paths("/store/consumequeue"):
+        disk.remove(path)
+    disk.settle()
+    disk.kill, disk.cut_after = True, after
+    with pytest.raises(PowerCut):
+        opened(disk)
+    disk.restart()
+    opened(disk)
+    for path in disk.paths("/store/consumequeue"):
+        assert disk.durable(path) == disk.content(path), f"{path} is not durable"

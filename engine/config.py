@@ -4,9 +4,11 @@ Owns `StoreConfig` and the table from RocketMQ's property keys to its fields. It
 file or the environment. Called by the broker's configuration, the store and the inspecting tools.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Final
 
 from turbopump.engine.types import FlushMode, StoreError
 
@@ -53,6 +55,32 @@ PROPERTY_FIELDS: Mapping[str, str] = {
 }
 """RocketMQ key -> field of StoreConfig; hours, percents and milliseconds keep RocketMQ's unit."""
 
+_INT32_MAX = 2**31 - 1  # RocketMQ reads every number as int, and maps no larger file
+_ANY: Final = (0, _INT32_MAX)
+_COUNT: Final = (1, _INT32_MAX)
+_PERCENT: Final = (0, 100)
+_RANGES: Mapping[str, tuple[int, int]] = {
+    "mapped_file_size_commit_log": (MIN_COMMIT_LOG_FILE, _INT32_MAX),
+    "mapped_file_size_consume_queue": (1, _INT32_MAX // QUEUE_UNIT_SIZE * QUEUE_UNIT_SIZE),
+    "mapped_file_size_consume_queue_ext": _COUNT,
+    "mapper_file_size_batch_consume_queue": (1, _INT32_MAX // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE),
+    "max_hash_slot_num": _COUNT,
+    "max_index_num": (2, _INT32_MAX),  # entry 0 of an index file is not used
+    "sync_flush_timeout_ms": _COUNT,
+    "disk_max_used_space_ratio": _PERCENT,
+    "disk_space_warning_level_ratio": _PERCENT,
+    "disk_space_clean_forcibly_ratio": _PERCENT,
+    "delete_file_batch_max": _COUNT,
+    "max_message_size": _COUNT,
+    "max_transfer_bytes_on_message_in_memory": _COUNT,
+    "max_transfer_count_on_message_in_memory": _COUNT,
+    "max_transfer_bytes_on_message_in_disk": _COUNT,
+    "max_transfer_count_on_message_in_disk": _COUNT,
+    "access_message_in_memory_max_ratio": _PERCENT,
+    "max_msgs_num_batch": _COUNT,
+}
+"""What a number may be, both ends included; the others are waits and thresholds, 0 or more."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
@@ -96,17 +124,17 @@ class StoreConfig:
     enable_consume_queue_ext: bool = False
 
     def __post_init__(self) -> None:
-        positive = (
-            "mappedFileSizeConsumeQueue", "mappedFileSizeConsumeQueueExt", "maxHashSlotNum",
-            "mapperFileSizeBatchConsumeQueue", "maxMessageSize", "syncFlushTimeout",
-        )  # fmt: skip
-        for key in positive:
-            if getattr(self, PROPERTY_FIELDS[key]) <= 0:
-                raise StoreError(f"{key} must be above 0")
-        if self.mapped_file_size_commit_log < MIN_COMMIT_LOG_FILE:
-            raise StoreError(f"mappedFileSizeCommitLog must be at least {MIN_COMMIT_LOG_FILE}")
-        if self.max_index_num < 2:
-            raise StoreError("maxIndexNum must be at least 2: entry 0 of an index file is not used")
+        for key, name in PROPERTY_FIELDS.items():
+            value = getattr(self, name)
+            low, high = _RANGES.get(name, _ANY)
+            # What is true or false is an int for Python, within any of these.
+            if isinstance(value, int) and not low <= value <= high:
+                raise StoreError(f"{key} must be a whole number from {low} to {high}")
+        if self.index_file_size > _INT32_MAX:
+            raise StoreError(
+                f"maxIndexNum (20 bytes each) and maxHashSlotNum (4 bytes each) must make an index"
+                f" file of at most {_INT32_MAX} bytes, not {self.index_file_size}"
+            )
         if not self.root:
             raise StoreError("storePathRootDir must not be empty")
         self.delete_hours()
@@ -171,10 +199,9 @@ def _parse(key: str, text: str, kind: object) -> object:
             raise StoreError(f"{key} must be ASYNC_FLUSH or SYNC_FLUSH, not {text!r}")
         return FlushMode[text]
     if kind is int:
-        try:
-            return int(text)
-        except ValueError:
-            raise StoreError(f"{key} must be a whole number, not {text!r}") from None
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text):
+            raise StoreError(f"{key} must be a whole number, not {text[:40]!r}")
+        return int(text)
     return text
 
 

@@ -45,12 +45,25 @@ def test_properties_of_each_type() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("mappedFileSizeCommitLog", "1G"), ("mappedFileSizeCommitLog", "4095"),
+        ("mappedFileSizeCommitLog", "1G"), ("mappedFileSizeCommitLog", "4095"), ("maxMessageSize", "1_000"),
         ("mappedFileSizeConsumeQueue", "0"), ("maxMessageSize", "-1"), ("maxIndexNum", "1"),
         ("flushDiskType", "SOMETIMES"), ("messageIndexEnable", "yes"), ("deleteWhen", "24"),
         ("deleteWhen", "at night"), ("storePathRootDir", ""),
+        ("mappedFileSizeCommitLog", "99999999999999"), ("mappedFileSizeConsumeQueue", "2147483641"),
+        ("maxIndexNum", "107374183"), ("maxHashSlotNum", "500000000"), ("fileReservedTime", "-1"),
+        ("fileReservedTime", "2147483648"), ("flushIntervalCommitLog", "-5"),
+        ("diskMaxUsedSpaceRatio", "101"), ("deleteFileBatchMax", "0"),
+        ("maxTransferCountOnMessageInMemory", "0"), ("flushCommitLogLeastPages", "9" * 5000),
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_work_is_named(key: str, value: str) -> None:
     with pytest.raises(StoreError, match=key):
         StoreConfig.from_properties("/data", {key: value})
+
+
+def test_every_number_has_a_range() -> None:
+    for key, name in PROPERTY_FIELDS.items():
+        if type(getattr(StoreConfig("/data"), name)) is int:
+            for text in ("-1", str(2**31)):
+                with pytest.raises(StoreError, match=f"{key} must be a whole number from"):
+                    StoreConfig.from_properties("/data", {key: text})

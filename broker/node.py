@@ -12,7 +12,9 @@ import random
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
 
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.consumers import ConsumerTable
@@ -40,7 +42,12 @@ from turbopump.broker.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.offsets import OffsetTable
 from turbopump.broker.producers import ProducerTable
 from turbopump.broker.pull_holds import PullHolds
-from turbopump.broker.registration import NameServerState, Registration, Work
+from turbopump.broker.registration import (
+    MAX_INLINE_TOPICS,
+    NameServerState,
+    Registration,
+    Work,
+)
 from turbopump.broker.saving import Saver
 from turbopump.broker.statistics import SAMPLE_INTERVAL_MS, BrokerStatistics
 from turbopump.broker.topics import TopicTable
@@ -59,6 +66,8 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.hosts import join, pack_ip
 from turbopump.net.wire.java_properties import format_properties
 from turbopump.net.wire.message_id import UniqueIds
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -109,6 +118,7 @@ class BrokerNode:
         self._client = Client(self._now_ms, options=ClientOptions(tls=config.client_tls))
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving: set[str] = set()
+        self._unsaved: set[str] = set()
         self._opening = False
         self._reports: deque[Callable[[], None]] = deque()
         self._due_ms: dict[str, int] = {}
@@ -241,11 +251,20 @@ class BrokerNode:
 
     async def _saved(self) -> None:
         """What the start changed in the tables is on disk; raises StartError."""
-        future: asyncio.Future[OSError | None] = self._loop.create_future()
-        self._saver.saved().then(lambda error: None if future.done() else future.set_result(error))
-        error = await future
+        saved: asyncio.Future[OSError | None] = self._loop.create_future()
+        self._saver.saved().then(partial(_settle, saved))
+        error = await saved
         if error is not None:
             raise StartError(f"the tables of {self._config.store.root} cannot be saved: {error}")
+
+    async def _elsewhere(self, work: Callable[[], T]) -> T:
+        """What `work` gives on a disk thread; raises OSError."""
+        done: asyncio.Future[T | OSError] = self._loop.create_future()
+        self._config_disk.submit(work, partial(_settle, done))
+        result = await done
+        if isinstance(result, OSError):
+            raise result
+        return result
 
     def _post(self, report: Callable[[], None]) -> None:
         """Called on disk threads: what they did is reported on the loop."""
@@ -365,27 +384,45 @@ class BrokerNode:
 
     def _save_offsets(self) -> None:
         if OFFSETS_FILE not in self._saving:
-            changes = self.context.offsets.take_changes()
-            if changes is not None:
-                self._save(OFFSETS_FILE, changes, self.context.offsets.save_failed)
+            steps = self.context.offsets.take_changes()
+            if steps is not None:
+                self._saving.add(OFFSETS_FILE)
+                self._gather_offsets(steps)
+
+    def _gather_offsets(self, steps: Iterator[Callable[[], object] | None]) -> None:
+        """A step of what may be many offsets; others have the loop between two."""
+        if self.context.shutting_down:
+            return  # all of them are saved at the end
+        content = next(steps)
+        if content is None:
+            self._loop.call_soon(self._gather_offsets, steps)
+        else:
+            self._save(OFFSETS_FILE, content, self.context.offsets.save_failed)
 
     def _save_delay(self) -> None:
         if DELAY_FILE not in self._saving:
             progress = self.context.delay.take_save()
             if progress is not None:
-                self._save(DELAY_FILE, progress, self.context.delay.save_failed)
+                self._save(DELAY_FILE, lambda: progress, self.context.delay.save_failed)
 
-    def _save(self, name: str, value: object, failed: Callable[[], None]) -> None:
+    def _save(
+        self, name: str, content: Callable[[], object], failed: Callable[[], None]
+    ) -> None:
         """Write a config file on a disk thread; the same file is never written twice at once."""
         self._saving.add(name)
 
         def done(result: OSError | None) -> None:
             self._saving.discard(name)
             if isinstance(result, OSError):
-                _log.error("%s could not be saved: %s", name, result)
+                if name not in self._unsaved:
+                    _log.error("%s cannot be saved for now: %s", name, result)
+                self._unsaved.add(name)
                 failed()
+            elif name in self._unsaved:
+                self._unsaved.discard(name)
+                _log.info("%s is saved again", name)
 
-        self._config_disk.submit(lambda: self._config_files.save(name, value), done)
+        self._config_disk.submit(lambda: self._config_files.save(name, content()), done)
 
     def _save_config(self) -> None:
         """Write the configuration back to its file, the one before as .bak (as RocketMQ does)."""
@@ -424,7 +461,8 @@ class BrokerNode:
     async def _register(self, server: NameServerState, work: Work) -> None:
         ok = False
         try:
-            request = self._registration.request(work)
+            topics, make = self._registration.request(work)
+            request = make() if topics <= MAX_INLINE_TOPICS else await self._elsewhere(make)
             timeout_ms = self._config.register_broker_timeout_ms
             answer = await self._client.call(server.address, request, timeout_ms)
             ok = self._registration.take_answer(answer, self._now_ms())
@@ -451,6 +489,11 @@ class BrokerNode:
                 _log.info("name server %s was not told of the stop: %s", address, error)
 
         await asyncio.gather(*(leave(server.address) for server in self._registration.servers))
+
+
+def _settle(future: asyncio.Future[T], value: T) -> None:
+    if not future.done():  # nobody waits any more
+        future.set_result(value)
 
 
 def _guarded(work: Callable[[], object], name: str) -> None:

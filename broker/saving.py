@@ -131,13 +131,19 @@ class Saver:
                 file.error = result
                 self._fail(file.since, result)
             elif file.later:
+                self._say_recovered(name, file)
                 file.since, file.error = file.later, None
                 self._write(name, file)
             else:
+                self._say_recovered(name, file)
                 del self._behind[name]
             self._release()
 
         self._disk.submit(lambda: self._files.save(name, content()), done)
+
+    def _say_recovered(self, name: str, file: _File) -> None:
+        if file.error is not None:
+            _log.info("%s is saved again", name)
 
     def _fail(self, since: int, error: OSError) -> None:
         """Those whose changes were to be written are told; the file stays behind."""

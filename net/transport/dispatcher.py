@@ -20,6 +20,9 @@ _log = logging.getLogger(__name__)
 REMARK_MAX: Final = 512
 """Characters of an exception's text in a remark: one line for an operator, not a dump."""
 
+QUIET_MS: Final = 10_000
+"""Between two lines of the log about requests that a disk made fail."""
+
 Answer = Command | Later[Command | None] | None
 Handler = Callable[[Command, Peer, int], Answer]
 """(request, peer, now_ms) -> the answer, now, later, or never. While a later answer is waited for,
@@ -36,6 +39,7 @@ class Dispatcher:
         self._review = review
         self._handlers: dict[int, Handler] = {}
         self._default: Handler | None = None
+        self._quiet_until_ms = 0
 
     def add(self, code: int, handler: Handler) -> None:
         """Let `handler` answer `code`."""
@@ -73,6 +77,12 @@ class Dispatcher:
             answer = handler(request, peer, now_ms)
             return answer if self._review is None else self._review(request, answer)
         except (BadHeader, BadBody) as error:
+            return response(request, ResponseCode.SYSTEM_ERROR, one_line(error))
+        except OSError as error:
+            # A disk, not the program: one line, and the same for every request until it is mended.
+            if not 0 < self._quiet_until_ms - now_ms <= QUIET_MS:
+                self._quiet_until_ms = now_ms + QUIET_MS
+                _log.error("request %d of %s failed: %s", request.code, peer.address, error)
             return response(request, ResponseCode.SYSTEM_ERROR, one_line(error))
         except Exception as error:
             _log.exception("request %d of %s failed", request.code, peer.address)

@@ -17,7 +17,7 @@ from turbopump.broker.config import load_config
 from turbopump.broker.node import BrokerNode, StartError
 from turbopump.broker.pull_holds import PullHolds
 from turbopump.engine.files import FileLock, RealFiles
-from turbopump.engine.types import StoreError
+from turbopump.engine.types import QueueOffset, StoreError
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -232,12 +232,14 @@ def test_stop_writes_everything_down_whatever_fails_before(
 
 
 class FullFiles(RealFiles):
-    """A disk that is full for topics.json until a test makes room."""
+    """A disk that is full for a config file until a test makes room."""
 
-    full = False
+    full_for = ""
+    refused = 0
 
     def write(self, path: str, data: bytes, position: int = -1) -> None:
-        if self.full and "topics.json" in path:
+        if self.full_for and self.full_for in path:
+            self.refused += 1
             raise OSError(errno.ENOSPC, "No space left on device")
         super().write(path, data, position)
 
@@ -248,10 +250,10 @@ def test_a_topic_that_could_not_be_saved_is_saved_by_a_stop(tmp_path: Path, conn
         node = BrokerNode(load_config(properties_of(tmp_path, 0))[0], files=files)
         await node.start()
         caller = connect(node.address)
-        files.full = True
+        files.full_for = "topics.json"
         refused = await caller.send(b"x")
         assert (refused.code, "No space left" in refused.remark) == (1, True)
-        files.full = False
+        files.full_for = ""
         stopping = asyncio.create_task(node.stop())
         await caller.close()
         await stopping
@@ -260,10 +262,40 @@ def test_a_topic_that_could_not_be_saved_is_saved_by_a_stop(tmp_path: Path, conn
     uvloop.run(run())
 
 
+def test_a_disk_that_stays_full_is_one_line_of_the_log(
+    tmp_path: Path, connect: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        files = FullFiles()
+        text = properties_of(tmp_path, 0) + "flushConsumerOffsetInterval=1\n"
+        node = BrokerNode(load_config(text)[0], files=files)
+        await node.start()
+        caller = connect(node.address)
+        assert (await caller.send(b"x")).code == 0
+        files.full_for = "consumerOffset.json"
+        node.context.offsets.commit("G", "T", 0, QueueOffset(1), 1)
+        while files.refused < 3:
+            await asyncio.sleep(0.01)
+        files.full_for = ""
+        while '"T@G"' not in node_file(tmp_path, "consumerOffset.json"):
+            await asyncio.sleep(0.01)
+        await caller.close()
+        await node.stop()
+
+    uvloop.run(run())
+    said = [record for record in caplog.records if "cannot be saved" in record.getMessage()]
+    assert [(one.levelname, one.exc_info) for one in said] == [("ERROR", None)]
+
+
+def node_file(folder: Path, name: str) -> str:
+    path = folder / "config" / name
+    return path.read_text() if path.exists() else ""
+
+
 def test_a_start_that_cannot_save_its_topics_says_so(tmp_path: Path) -> None:
     async def run() -> None:
         files = FullFiles()
-        files.full = True
+        files.full_for = "topics.json"
         node = BrokerNode(load_config(properties_of(tmp_path, 0))[0], files=files)
         with pytest.raises(StartError, match=r"cannot be saved: .* No space left on device"):
             await node.start()

@@ -148,7 +148,7 @@ def parse(request: Command) -> tuple[RegisterBrokerRequest, RegisterBrokerBody]:
 
 def test_full_request_has_every_topic(tmp_path: Path) -> None:
     registration, topics = make(tmp_path)
-    header, body = parse(registration.request(Work(True, [])))
+    header, body = parse(registration.request(Work(True, []))[1]())
     assert header.broker_addr == "127.0.0.1:10911"
     assert header.ha_server_addr == "127.0.0.1:10912"
     assert (header.cluster_name, header.broker_name, header.broker_id) == (
@@ -163,20 +163,33 @@ def test_full_request_has_every_topic(tmp_path: Path) -> None:
 
 def test_single_request_has_the_changed_topic(tmp_path: Path) -> None:
     registration, _ = make(tmp_path)
-    _, body = parse(registration.request(Work(False, ["T"])))
+    _, body = parse(registration.request(Work(False, ["T"]))[1]())
     assert list(body.topics.topic_config_table) == ["T"]
+
+
+def test_a_request_is_of_the_moment_it_was_asked_for(tmp_path: Path) -> None:
+    """It is made on another thread, while the broker goes on."""
+    registration, topics = make(tmp_path)
+    before, version = topics.all(), topics.data_version
+    count, make_request = registration.request(Work(True, []))
+    topics.put(TopicConfig("T", perm=2), 3)
+    topics.delete("TBW102", 3)
+    _, body = parse(make_request())
+    assert count == len(before)
+    assert body.topics.topic_config_table == before
+    assert body.topics.data_version == version
 
 
 def test_deleted_topic_makes_the_request_full(tmp_path: Path) -> None:
     registration, topics = make(tmp_path)
     topics.delete("T", 3)
-    _, body = parse(registration.request(Work(False, ["T"])))
+    _, body = parse(registration.request(Work(False, ["T"]))[1]())
     assert body.topics.topic_config_table == topics.all()
 
 
 def test_permission_of_the_broker_masks_its_topics(tmp_path: Path) -> None:
     registration, topics = make(tmp_path, "brokerPermission=4\n")
-    _, body = parse(registration.request(Work(False, ["T"])))
+    _, body = parse(registration.request(Work(False, ["T"]))[1]())
     assert body.topics.topic_config_table["T"].perm == 4
     known = topics.get("T")
     assert known is not None

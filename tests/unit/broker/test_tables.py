@@ -269,6 +269,30 @@ def test_offsets_that_changed_are_taken_once(files: ConfigFiles) -> None:
     assert table.take_changes() is not None
 
 
+def test_offsets_are_gathered_in_steps(
+    files: ConfigFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets_module, "STEP", 10)
+    table = OffsetTable(files)
+    for number in range(50):
+        table.commit("G", f"T{number}", 0, QueueOffset(number), 2)
+        table.commit_pull("G", f"T{number}", 0, QueueOffset(number))
+    begun = table.take_changes()
+    assert begun is not None
+    assert next(begun) is None
+    table.remove_topic("T7")
+    table.commit("G", "T49", 0, QueueOffset(99), 2)
+    *steps, content = begun
+    assert steps == [None] * 18
+    assert content is not None
+    table.remove_group("G")
+    gathered = content()
+    assert gathered["offsetTable"].keys() == {f"T{n}@G" for n in range(50) if n != 7}
+    assert gathered["offsetTable"]["T49@G"] == {"0": 99}
+    assert gathered["pullOffsetTable"].keys() == gathered["offsetTable"].keys()
+    assert len(gathered["groupTopicMap"]["G"]) == 49
+
+
 def test_offsets_version_counts_commits(files: ConfigFiles) -> None:
     table = OffsetTable(files, version_step=3)
     for value in range(7):

@@ -45,7 +45,8 @@ def test_properties_of_each_type() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("mappedFileSizeCommitLog", "1G"), ("mappedFileSizeCommitLog", "4095"), ("maxMessageSize", "1_000"),
+        ("mappedFileSizeCommitLog", "1G"), ("mappedFileSizeCommitLog", "4095"),
+        ("maxMessageSize", "1_000"),
         ("mappedFileSizeConsumeQueue", "0"), ("maxMessageSize", "-1"), ("maxIndexNum", "1"),
         ("flushDiskType", "SOMETIMES"), ("messageIndexEnable", "yes"), ("deleteWhen", "24"),
         ("deleteWhen", "at night"), ("storePathRootDir", ""),

@@ -3,7 +3,7 @@
 import pytest
 
 from turbopump.engine.later import Later
-from turbopump.net.transport.dispatcher import REMARK_MAX, Dispatcher
+from turbopump.net.transport.dispatcher import QUIET_MS, REMARK_MAX, Dispatcher
 from turbopump.net.wire.command import new_request, response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.offsets import GetMinOffsetRequest
@@ -59,6 +59,22 @@ def test_failures_are_answered_with_one_line(peer, caplog) -> None:
     assert answer.remark.startswith("RuntimeError: two lines xxx")
     assert len(answer.remark) == REMARK_MAX
     assert "request 10 of 10.0.0.5:1234 failed" in caplog.text
+
+
+def test_a_full_disk_is_one_line_for_many_requests(peer, caplog) -> None:
+    table = Dispatcher()
+
+    def full(*_) -> None:
+        raise OSError(28, "No space left on device")
+
+    table.add(10, full)
+    for now_ms in (5_000, 5_001, 5_000 + QUIET_MS - 1):
+        answer = table.dispatch(new_request(10), peer, now_ms)
+        assert answer.remark == "OSError: [Errno 28] No space left on device"
+    assert [record.exc_info for record in caplog.records] == [None]
+    for now_ms in (5_000 + QUIET_MS, 3):
+        table.dispatch(new_request(10), peer, now_ms)
+    assert len(caplog.records) == 3, "a clock that was set back keeps nothing quiet"
 
 
 def test_late_answers_pass_through(peer) -> None:

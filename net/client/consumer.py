@@ -100,10 +100,10 @@ class Consumer:
             offsets,
             Puller(self._instance, group, lite=False),
             QueueOffsets(self._instance),
+            Retries(self._instance, group, self._options.retry_limit),
         )
         self._background, self._pulls, self._handlers = TaskSet(), TaskSet(), TaskSet()
-        retries = Retries(self._instance, group, self._options.retry_limit)
-        self._delivery = Delivery(self._membership, retries, self._handlers)
+        self._delivery = Delivery(self._membership, self._handlers)
         self._balancer = Balancer(self._membership, self._pulls, self._delivery.arrived)
         self._handler: Handler | None = None
         self._started_ms = 0

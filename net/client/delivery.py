@@ -13,7 +13,6 @@ from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import Outcome
 from turbopump.net.client.process_queue import ProcessQueue
 from turbopump.net.client.ready import ReadyQueues
-from turbopump.net.client.retry import Retries
 from turbopump.net.client.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -32,9 +31,8 @@ OVERDUE_DELAY_LEVEL: Final = 3
 class Delivery:
     """Hands out messages, to the handler if there is one, else to whoever calls `receive`."""
 
-    def __init__(self, membership: Membership, retries: Retries, tasks: TaskSet) -> None:
+    def __init__(self, membership: Membership, tasks: TaskSet) -> None:
         self._membership = membership
-        self._retries = retries
         self._tasks = tasks
         self._ready = ReadyQueues()
         self._handler: Handler | None = None
@@ -99,7 +97,7 @@ class Delivery:
             process.ack(message, now_ms)
         elif options.ordered:
             await self._retry_in_place(process, message)
-        elif await self._retries.send_back(message, delay_level):
+        elif await self._membership.retries.send_back(message, delay_level):
             process.ack(message, self._membership.instance.now_ms())
         else:
             self._put_back(process, message, RESEND_FAILED_MS)
@@ -160,7 +158,7 @@ class Delivery:
         options = self._membership.options
         limit = options.max_reconsume_times
         if 0 <= limit <= message.reconsume_times:
-            if await self._retries.send_to_dead_letters(message):
+            if await self._membership.retries.send_to_dead_letters(message):
                 process.ack(message, self._membership.instance.now_ms())
                 return
         else:

@@ -16,6 +16,7 @@ from turbopump.net.client.options import ConsumerOptions, Outcome
 from turbopump.net.client.process_queue import FlowLimits, ProcessQueue, Totals
 from turbopump.net.client.pulling import Puller
 from turbopump.net.client.rates import TopicRates
+from turbopump.net.client.retry import Retries
 from turbopump.net.wire.heartbeat import CONSUME_PASSIVELY, ConsumerData
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.subscription import SubscriptionData
@@ -47,6 +48,7 @@ class Membership:
     offsets: OffsetStore
     puller: Puller
     queue_offsets: QueueOffsets
+    retries: Retries
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     running: dict[MessageQueue, Running] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)

@@ -351,6 +351,11 @@ class PullConsumer:
         )
         if pulled.status is PullStatus.MOVED:
             log.warning("%s moves to offset %d", queue, pulled.next_queue_offset)
+        for message, error in pulled.unreadable:
+            log.error(
+                "message %s (%s, offset %d) cannot be read and is skipped: %s",
+                message.message_id, queue, message.queue_offset, error,
+            )  # fmt: skip
         ahead.messages.extend(pulled.messages)
         ahead.size += sum(len(message.body) for message in pulled.messages)
         ahead.next_fetch = pulled.next_queue_offset

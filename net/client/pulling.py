@@ -4,7 +4,7 @@ Owns the two forms of a pull (push consumer, lite pull), the broker suggested fo
 the text test of tags. It must never decide when to pull. Called by the pull loops.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -12,7 +12,7 @@ from turbopump.engine.types import QueueOffset
 from turbopump.net.client.errors import BrokerError, RouteNotFound
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.messages import ReceivedMessage
-from turbopump.net.client.receiving import received_messages
+from turbopump.net.client.receiving import Received, received_each
 from turbopump.net.client.routes import MASTER_ID
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -56,13 +56,17 @@ _STATUS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """The answer of a pull; the next one begins at `next_queue_offset`."""
+    """The answer of a pull; the next one begins at `next_queue_offset`.
+
+    `unreadable` are the messages whose body cannot be read, and why.
+    """
 
     status: PullStatus
     messages: list[ReceivedMessage]
     next_queue_offset: QueueOffset
     min_queue_offset: QueueOffset
     max_queue_offset: QueueOffset
+    unreadable: list[tuple[ReceivedMessage, Exception]] = field(default_factory=list)
 
 
 class Puller:
@@ -129,22 +133,23 @@ class Puller:
             raise BrokerError(answer.code, answer.remark, address)
         reply = read_header(PullMessageResponse, answer.fields)
         self._suggested[queue] = reply.suggest_which_broker_id
-        messages: list[ReceivedMessage] = []
+        received, end = Received(), QueueOffset(reply.next_begin_offset)
         if status is PullStatus.FOUND:
             assert isinstance(answer.body, bytes)
-            messages = [
-                message
-                for message in received_messages(answer.body, queue.broker_name, self._group)
-                if not subscription.is_tag_type or subscription.wants_tag(message.tags)
-            ]
+            received = received_each(answer.body, queue.broker_name, self._group)
         return Pulled(
             status,
-            messages,
-            QueueOffset(reply.next_begin_offset),
+            [one for one in received.messages if _is_wanted(subscription, one)],
+            end if received.end is None else received.end,
             QueueOffset(reply.min_offset),
             QueueOffset(reply.max_offset),
+            [one for one in received.unreadable if _is_wanted(subscription, one[0])],
         )
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is not pulled from any more."""
         self._suggested.pop(queue, None)
+
+
+def _is_wanted(subscription: SubscriptionData, message: ReceivedMessage) -> bool:
+    return not subscription.is_tag_type or subscription.wants_tag(message.tags)

@@ -14,11 +14,12 @@ from turbopump.engine.types import QueueOffset
 from turbopump.net.client import backoff
 from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.membership import Membership
+from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.offsets import broker_address
 from turbopump.net.client.process_queue import ProcessQueue, pause_reason
 from turbopump.net.client.pulling import Pulled, PullStatus
 from turbopump.net.transport.errors import RemotingError
-from turbopump.net.wire.message import CompressionMissing
+from turbopump.net.wire.message import BodyChanged, CompressionMissing
 from turbopump.net.wire.queues import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -27,8 +28,7 @@ LOG_EVERY: Final = 10
 """Of failures in a row, the first and then every tenth is logged: a broker may be down for long."""
 
 FAILURES = (ClientError, RemotingError, ValueError, CompressionMissing)
-"""What a pull may raise: an error answer, no answer, an answer that cannot be read. A message
-whose body cannot be read stops its queue, as loudly as a log can: skipping it would lose it."""
+"""What a pull may raise: an error answer, no answer, an answer that cannot be read."""
 
 
 class QueueRunner:
@@ -48,6 +48,8 @@ class QueueRunner:
         self.lock_until_ms = 0
         self._membership = membership
         self._arrived = arrived
+        self._set_aside_upto = -1
+        self._changed = -1
         self._signal = asyncio.Event()
         self._ready = asyncio.Event()
 
@@ -79,6 +81,8 @@ class QueueRunner:
             await self._wait_for_room()
             try:
                 pulled = await self._pull()
+                for message, error in pulled.unreadable:
+                    await self._set_aside(message, error)
             except FAILURES as error:
                 failures += 1
                 await self._recover(error, failures)
@@ -109,6 +113,7 @@ class QueueRunner:
     def _begin_at(self, queue_offset: QueueOffset) -> None:
         self.process = self._new_process(self._membership, self.queue, queue_offset)
         self.process.lock_until_ms = self.lock_until_ms
+        self._set_aside_upto = self._changed = -1
         self.positioned = True
 
     @staticmethod
@@ -144,6 +149,29 @@ class QueueRunner:
             took_ms = now_ms - begin_ms
             membership.rates.pulled(self.queue.topic, len(pulled.messages), took_ms, now_ms)
         return pulled
+
+    async def _set_aside(self, message: ReceivedMessage, error: Exception) -> None:
+        """Let go of a message whose body cannot be read: it must not block those behind it.
+
+        The broker takes it back where it can: another member may be able to read it, and in the
+        end it is a dead letter. Raises FAILURES where it has to be pulled again.
+        """
+        if message.queue_offset <= self._set_aside_upto:
+            return  # the pull was repeated for another one
+        changed = isinstance(error, BodyChanged)
+        if changed and self._changed != message.queue_offset:
+            self._changed = message.queue_offset
+            raise error  # perhaps it changed on the way: read it again, once
+        options = self._membership.options
+        # Not with another CRC: the broker would store what is damaged as if it were whole.
+        returns = not (changed or options.ordered or options.broadcast)
+        returned = returns and await self._membership.retries.send_back_unread(message)
+        log.error(
+            "message %s (%s, offset %d) cannot be read and is %s: %s",
+            message.message_id, self.queue, message.queue_offset,
+            "sent back" if returned else "skipped", error,
+        )  # fmt: skip
+        self._set_aside_upto = message.queue_offset
 
     async def _move(self, queue_offset: QueueOffset) -> None:
         """Go on at the broker's offset; what is in flight belongs to the past.

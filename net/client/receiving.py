@@ -4,11 +4,17 @@ Owns the reading of a record's properties into ReceivedMessage. It must never fi
 Called by the pull loops and the admin client.
 """
 
-from turbopump.engine.types import Buffer
+import logging
+from dataclasses import dataclass, field
+
+from turbopump.engine.types import Buffer, QueueOffset
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.wire import hosts
 from turbopump.net.wire import properties as names
-from turbopump.net.wire.message import MessageView, decode_messages
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.message import MessageView, Unreadable, decode_each, decode_messages
+
+log = logging.getLogger(__name__)
 
 
 def received_messages(body: Buffer, broker_name: str, group: str = "") -> list[ReceivedMessage]:
@@ -20,6 +26,41 @@ def received_messages(body: Buffer, broker_name: str, group: str = "") -> list[R
     """
     retry_topic = f"%RETRY%{group}"
     return [_received(view, broker_name, retry_topic) for view in decode_messages(body)]
+
+
+@dataclass(slots=True)
+class Received:
+    """The body of a pull's answer, message by message.
+
+    `unreadable` are messages whose body cannot be read, and why; `end` is set where something that
+    is no record cuts the answer short: the queue offset to go on at.
+    """
+
+    messages: list[ReceivedMessage] = field(default_factory=list)
+    unreadable: list[tuple[ReceivedMessage, Exception]] = field(default_factory=list)
+    end: QueueOffset | None = None
+
+
+def received_each(body: Buffer, broker_name: str, group: str) -> Received:
+    """As `received_messages`; raises BadBody only where not even one record is there."""
+    retry_topic = f"%RETRY%{group}"
+    received = Received()
+    end: QueueOffset | None = None
+    try:
+        for found in decode_each(body):
+            view = found.message if isinstance(found, Unreadable) else found
+            message = _received(view, broker_name, retry_topic)
+            if isinstance(found, Unreadable):
+                received.unreadable.append((message, found.error))
+            else:
+                received.messages.append(message)
+            end = QueueOffset(view.queue_offset + 1)
+    except BadBody as error:
+        if end is None:
+            raise
+        log.warning("an answer of %s is read up to offset %d: %s", broker_name, end, error)
+        received.end = end
+    return received
 
 
 def _received(view: MessageView, broker_name: str, retry_topic: str) -> ReceivedMessage:

@@ -7,7 +7,7 @@ never decide whether a message failed. Called by the delivery.
 import logging
 from typing import Final
 
-from turbopump.net.client.errors import ClientError
+from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.sending import (
@@ -55,6 +55,30 @@ class Retries:
 
         `delay_level` 0 lets the broker choose by the number of retries, -1 is the dead letters.
         """
+        try:
+            await self._ask_broker(message, delay_level)
+            return True
+        except (ClientError, RemotingError) as error:
+            log.warning("message %s was not sent back: %s", message.message_id, error)
+        return delay_level != DEAD_LETTER and await self._send_as_new(message)
+
+    async def send_back_unread(self, message: ReceivedMessage) -> bool:
+        """As `send_back`, for a message that cannot be read: only the broker can store it again.
+
+        False if it refuses. Raises ClientError and RemotingError.
+        """
+        try:
+            await self._ask_broker(message, 0)
+        except BrokerError as error:
+            log.warning("message %s was not sent back: %s", message.message_id, error)
+            return False
+        return True
+
+    async def send_to_dead_letters(self, message: ReceivedMessage) -> bool:
+        """Give the message up, to %DLQ% of the group; False if nobody took it."""
+        return await self.send_back(message, DEAD_LETTER)
+
+    async def _ask_broker(self, message: ReceivedMessage, delay_level: int) -> None:
         header = ConsumerSendMsgBackRequest(
             offset=message.log_offset,
             group=self._group,
@@ -66,23 +90,10 @@ class Retries:
             broker_name=message.broker_name,
         )
         master = self._instance.brokers.master(message.broker_name)
-        try:
-            if master is None:
-                raise ClientError(f"broker {message.broker_name} has no master")
-            await self._instance.ask(
-                master,
-                RequestCode.CONSUMER_SEND_MSG_BACK,
-                header,
-                timeout_ms=SEND_BACK_TIMEOUT_MS,
-            )
-            return True
-        except (ClientError, RemotingError) as error:
-            log.warning("message %s was not sent back: %s", message.message_id, error)
-        return delay_level != DEAD_LETTER and await self._send_as_new(message)
-
-    async def send_to_dead_letters(self, message: ReceivedMessage) -> bool:
-        """Give the message up, to %DLQ% of the group; False if nobody took it."""
-        return await self.send_back(message, DEAD_LETTER)
+        if master is None:
+            raise ClientError(f"broker {message.broker_name} has no master")
+        code = RequestCode.CONSUMER_SEND_MSG_BACK
+        await self._instance.ask(master, code, header, timeout_ms=SEND_BACK_TIMEOUT_MS)
 
     async def _send_as_new(self, message: ReceivedMessage) -> bool:
         topic = f"%RETRY%{self._group}"

@@ -48,6 +48,10 @@ class CompressionMissing(RuntimeError):
     """A body is compressed by a package that is not installed."""
 
 
+class BodyChanged(BadBody):
+    """A body whose CRC is not that of its record: damaged, on a disk or on the way."""
+
+
 @dataclass(slots=True)
 class MessageView:
     """One message; hosts are packed, `body` is decompressed, `size` is that of the record."""
@@ -80,29 +84,54 @@ class MessageView:
         return self.properties.get(UNIQ_KEY) or self.offset_message_id
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A message whose body cannot be read, and why."""
+
+    message: MessageView
+    error: BadBody | CompressionMissing
+
+
 def decode_messages(body: Buffer, *, check_crc: bool = True) -> list[MessageView]:
     """The messages of concatenated records (RocketMQ: MessageDecoder.decodesBatch).
 
     Raises BadBody for bytes that are no record, a body whose CRC differs (unless told not to
     check) or that cannot be decompressed, and CompressionMissing.
     """
-    region = Region(body)
     messages: list[MessageView] = []
+    for found in decode_each(body, check_crc=check_crc):
+        if isinstance(found, Unreadable):
+            raise found.error
+        messages.append(found)
+    return messages
+
+
+def decode_each(body: Buffer, *, check_crc: bool = True) -> Iterator[MessageView | Unreadable]:
+    """As `decode_messages`, but the one that cannot be read does not keep the others back.
+
+    Raises BadBody for bytes that are no record: where the next one begins is not known then.
+    """
+    region = Region(body)
     position = 0
     while position < region.size:
         try:
             record = decode(region, position, region.size)
         except ValueError as error:
             raise BadBody(f"no record at byte {position}: {error}") from None
-        if check_crc and not record.crc_ok:
-            raise BadBody(f"the body of the record at log offset {record.physical_offset} changed")
-        message = _view(record)
-        if message.sys_flag & NEED_UNWRAP_FLAG and message.sys_flag & INNER_BATCH_FLAG:
-            messages += _unwrap(message)
-        else:
-            messages.append(message)
         position += record.size
-    return messages
+        message = _view(record)
+        try:
+            if check_crc and not record.crc_ok:
+                raise BodyChanged(
+                    f"the body of the record at log offset {record.physical_offset} changed"
+                )
+            message.body = inflate(record.sys_flag, record.body)
+            wrapped = record.sys_flag & NEED_UNWRAP_FLAG and record.sys_flag & INNER_BATCH_FLAG
+            readable = list(_unwrap(message)) if wrapped else [message]
+        except (BadBody, CompressionMissing) as error:
+            yield Unreadable(message, error)
+        else:
+            yield from readable
 
 
 def encode_batch(elements: Iterable[tuple[int, Buffer, bytes]]) -> bytes:
@@ -159,6 +188,7 @@ def inflate(sys_flag: int, body: bytes) -> bytes:
 
 
 def _view(record: Record) -> MessageView:
+    """The message with its body as it is stored."""
     return MessageView(
         topic=str(record.topic, "utf-8", "replace"),
         queue_id=record.queue_id,
@@ -174,7 +204,7 @@ def _view(record: Record) -> MessageView:
         store_host=record.store_host,
         reconsume_times=record.reconsume_times,
         prepared_transaction_offset=record.prepared_transaction_offset,
-        body=inflate(record.sys_flag, record.body),
+        body=record.body,
         properties=decode_properties(record.properties),
     )
 

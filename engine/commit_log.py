@@ -52,6 +52,8 @@ class CommitLog:
         """The numbers that the native path moves, too."""
         self.flushed = LogOffset(0)
         self.segments = Segments(pool, config.log_folder, config.mapped_file_size_commit_log)
+        self.file_size = config.mapped_file_size_commit_log
+        """Bytes of one file."""
         self._lane = Lane(disk)
         self._next: MappedFile | None = None
         self._lacks_file = False
@@ -67,11 +69,6 @@ class CommitLog:
     def last_store_timestamp_ms(self) -> int:
         """Of the last record; none is stored with an earlier time."""
         return self.tail.last_store_timestamp_ms
-
-    @property
-    def file_size(self) -> int:
-        """Bytes of one file."""
-        return self.segments.file_size
 
     @property
     def min(self) -> LogOffset:

@@ -121,12 +121,18 @@ def sync_above(files: Files, path: str) -> None:
 
     Folders that may not be read are passed over: nothing was made in them. Raises OSError.
     """
-    while (above := os.path.dirname(path)) != path:
+    while (above := _above(path)) != path:
         try:
             files.sync_folder(above or ".")
         except PermissionError:
             pass
         path = above
+
+
+def _above(path: str) -> str:
+    """The folder of a path: "/" of itself, "" of a name alone."""
+    above, slash, _name = path.rpartition("/")
+    return above or slash
 
 
 class RealMappedFile:

@@ -70,20 +70,27 @@ def check_durable_units(
     name: Name, queue: list[Sent], start: int, stop: int, disk: SimDisk, root: str
 ) -> None:
     """The disk has these units of a queue, for good."""
-    folder = f"{root}/consumequeue/{name[0]}/{name[1]}/"
-    held: dict[str, bytearray | None] = {}
-    paths = [(int(path[-20:]), path) for path in disk.paths(folder)]
-    for number in range(max(0, start), stop):
-        at = number * UNIT_SIZE
-        path = max([path for base, path in paths if base <= at], default="")
-        if path not in held:
-            held[path] = disk.durable(path) if path else None
-        content = held[path]
-        assert content is not None, f"{name} {number}: no durable file for its unit"
-        at -= int(path[-20:])
-        assert content[at : at + UNIT_SIZE] == queue[number].unit, (
-            f"{name} {number}: its unit counts as durable, but the disk has another one"
-        )
+    start = max(0, start)
+    if start >= stop:
+        return
+    units = b"".join([one.unit for one in queue[start:stop]])
+    first = at = start * UNIT_SIZE
+    paths = disk.paths(f"{root}/consumequeue/{name[0]}/{name[1]}/")
+    bases = [int(path[-20:]) for path in paths]
+    for path, base, after in zip(paths, bases, [*bases[1:], stop * UNIT_SIZE], strict=True):
+        end = min(after, stop * UNIT_SIZE)
+        if not base <= at < end:
+            continue
+        content = disk.durable(path)
+        assert content is not None, f"{name} {at // UNIT_SIZE}: no durable file for its unit"
+        held, wanted = content[at - base : end - base], units[at - first : end - first]
+        if held != wanted:
+            number = (at + first_difference(held.ljust(len(wanted)), wanted)) // UNIT_SIZE
+            raise AssertionError(
+                f"{name} {number}: its unit counts as durable, but the disk has another one"
+            )
+        at = end
+    assert at >= stop * UNIT_SIZE, f"{name} {at // UNIT_SIZE}: no durable file for its unit"
 
 
 def check_log(model: Model, config: "StoreConfig", disk: SimDisk) -> None:

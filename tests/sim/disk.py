@@ -63,7 +63,7 @@ class SimMapped:
 
     def sync(self, start: int, end: int) -> None:
         self._disk.check_sync(self._file, start, end)
-        self._file.flush(start, end, self._disk.now_ms())
+        self._file.flush(start, end, self._disk.now_ms)
 
     def close(self) -> None:
         self.region.release()
@@ -162,7 +162,7 @@ class SimDisk:
             file = list(self._files.values())[rng.randrange(len(self._files))]
             for at in range(0, len(file.memory), PAGE):
                 if rng.random() < 0.5:
-                    file.flush(at, at + PAGE, self.now_ms())
+                    file.flush(at, at + PAGE, self.now_ms)
 
     def forget_lost(self) -> None:
         """Pages whose sync failed are read again: they are as the disk has them."""
@@ -220,7 +220,18 @@ class SimDisk:
 
     def paths(self, below: str = "") -> list[str]:
         """Paths of all files below a folder, sorted."""
-        return sorted([path for path in self._files if path.startswith(below)])
+        found: list[str] = []
+        below = below.removesuffix("/")
+        if below in self._folders:
+            self._gather(below, self._folders[below], found)
+        return sorted(found)
+
+    def _gather(self, path: str, folder: Folder, found: list[str]) -> None:
+        for name, node in folder.entries.items():
+            if isinstance(node, Folder):
+                self._gather(f"{path}/{name}", node, found)
+            else:
+                found.append(f"{path}/{name}")
 
     def content(self, path: str) -> bytearray:
         """The memory of a file, to look at or to damage."""
@@ -335,7 +346,7 @@ class SimDisk:
         file = self._file(path)
         size = len(file.memory)
         self.check_sync(file, 0, size)
-        file.flush(0, size, self.now_ms())
+        file.flush(0, size, self.now_ms)
 
     def sync_folder(self, path: str) -> None:
         folder = self._folders.get(path)

@@ -1,6 +1,7 @@
 """What a simulated disk is made of: inodes with their two contents, and folders."""
 
 import random
+from collections.abc import Callable
 
 PAGE = 4096
 SECTOR = 512
@@ -51,7 +52,7 @@ class SimFile:
         self.lost.clear()
         self.blocks = bits(0, len(data))
 
-    def flush(self, start: int, end: int, now_ms: int) -> None:
+    def flush(self, start: int, end: int, now_ms: Callable[[], int]) -> None:
         """Make the pages that hold [start, end) durable, and the length."""
         memory, durable = self.memory, self.durable
         size = len(memory)
@@ -66,19 +67,19 @@ class SimFile:
             # All of a small file nearly always: compared and copied as a whole.
             if first == 0 and last >= size:
                 if memory != durable:
-                    self.modified_ms = now_ms
+                    self.modified_ms = now_ms()
                     self._check_blocks(0, size)
                     durable[:] = memory
                 return
             last = min(size, last)
             data = memory[first:last]
             if data != durable[first:last]:
-                self.modified_ms = now_ms
+                self.modified_ms = now_ms()
                 self._check_blocks(first, last)
                 durable[first:last] = data
             return
         last = min(size, last)
-        self.modified_ms = now_ms
+        self.modified_ms = now_ms()
         self._check_blocks(first, last)
         for at in range(first, last, PAGE):
             stop = min(at + PAGE, size)

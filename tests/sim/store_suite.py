@@ -296,13 +296,15 @@ class Run:
     def _look(self, store: Store) -> None:
         """What must hold after every step."""
         model = self.model
-        if store.flushed_log_offset > model.safe:
-            model.flushed(self.disk, store.flushed_log_offset)
+        flushed, minimum = store.flushed_log_offset, store.min_log_offset
+        if flushed > model.safe:
+            model.flushed(self.disk, flushed)
         if model.sync:
             assert store.dispatched_log_offset <= model.safe, "shown, but not durable"
-        if store.min_log_offset > model.min_log:
-            check_counted(store, model, self.disk, ROOT)
-        model.begins(store.min_log_offset)
+        if minimum != model.min_log:
+            if minimum > model.min_log:
+                check_counted(store, model, self.disk, ROOT)
+            model.begins(minimum)
         content = self.disk.content(CHECKPOINT)
         if content != self.seen_checkpoint:
             self.seen_checkpoint = bytes(content)

@@ -20,6 +20,7 @@ C_UNITS: dict[str, list[str]] = {
     "frame": ["frame"],
     "walk": ["walk", "record", "crc32"],
     "traffic": ["traffic", "traffic_properties", "traffic_reply", "json_text"],
+    "load": ["load", "load_frame", "load_hist", "frame", "record", "crc32"],
 }
 SANITIZE = ["-fsanitize=address,undefined"] if os.environ.get("TURBOPUMP_SANITIZE") else []
 WERROR = ["-Werror"] if os.environ.get("TURBOPUMP_WERROR") else []

@@ -73,10 +73,11 @@ def test_layers_of_cython_modules() -> None:
 
 def test_kernels_know_no_python() -> None:
     banned = ("Python.h", "malloc(", "calloc(", "free(", "errno", "pthread", "time(")
+    shell = ROOT / "csrc" / "load.c"  # the load generator's loop does I/O: it may see errno
     for path in tracked(".c", ".h"):
         if path.parent.name == "csrc":
             text = path.read_text()
-            for word in banned:
+            for word in banned if path != shell else set(banned) - {"errno"}:
                 assert not re.search(rf"(?<![\w]){re.escape(word)}", text), f"{path}: uses {word}"
 
 

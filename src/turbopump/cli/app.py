@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from turbopump.cli import admin, inspect
+from turbopump.cli import admin, bench, inspect
 from turbopump.cli.consume import consume
 from turbopump.cli.errors import FAILED, UserError, fail, failure_of
 from turbopump.cli.nodes import broker, namesrv
@@ -31,6 +31,7 @@ for command in (up, namesrv, broker, send, consume, repair):
     app.command()(command)
 app.add_typer(admin.app, name="admin")
 app.add_typer(inspect.app, name="inspect")
+app.add_typer(bench.app, name="bench")
 
 
 def _version(wanted: bool) -> None:

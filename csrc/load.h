@@ -1,0 +1,156 @@
+/* The load generator: one thread, one epoll set, connections that send or pull.
+ *
+ * The caller makes everything: memory, connected non-blocking sockets, templates (load_frame.h)
+ * and the limits. load_run then works until it is done; meanwhile another thread may read the
+ * counters and set `stop`, nothing else.
+ *
+ * Closed loop (interval_ns 0): each connection keeps its window full. Open loop: request n is due
+ * at begin + n * interval_ns, goes to the next connection with room, and its latency counts from
+ * the time it was due: waiting for room is waiting (no coordinated omission).
+ *
+ * A pulling connection has one pull in flight for each of its queues. Without `follow` a queue
+ * ends at its `end`, or where the broker says that there is no more.
+ *
+ * This unit is the shell of the load generator, and the only one of csrc that does I/O and looks
+ * at a clock. It is never linked into the broker.
+ */
+#ifndef TURBOPUMP_LOAD_H
+#define TURBOPUMP_LOAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "load_frame.h"
+#include "load_hist.h"
+
+enum {
+    LOAD_WINDOW_MAX = 65535,     /* requests in flight: the bound of RocketMQ's own client */
+    LOAD_CODES = 16,             /* error codes told apart; more are counted as the last */
+    LOAD_REMARK = 200,           /* bytes of an error's text that are kept */
+    LOAD_READ_SIZE = 256 * 1024, /* of one recv: the buffer stays in the cache */
+    LOAD_EVENTS = 256
+};
+
+enum load_kind { LOAD_SEND = 0, LOAD_PULL = 1, LOAD_KINDS = 2 };
+
+enum load_end {
+    LOAD_DONE = 0,   /* all is sent and answered, all is read, or the time is over */
+    LOAD_LATE = 1,   /* the same, but some requests were not answered within drain_ns */
+    LOAD_LOST = 2,   /* no connection is left */
+    LOAD_SYSTEM = 3  /* epoll failed: load.failure says why */
+};
+
+/* Errors that are no answer code. */
+enum { LOAD_CODE_UNANSWERED = -1, LOAD_CODE_LOST = -2, LOAD_CODE_MALFORMED = -3 };
+
+struct load_code {
+    int32_t code;
+    uint32_t remark_size;
+    uint64_t count;
+    uint8_t remark[LOAD_REMARK]; /* of the first one */
+};
+
+struct load_stats {
+    uint64_t all_requests;  /* sent, from the start */
+    uint64_t all_messages;  /* acknowledged or read, from the start */
+    uint64_t requests;      /* answered well after the warm-up, and so the next two */
+    uint64_t messages;
+    uint64_t bytes;         /* of bodies: what the user sent, what a pull brought */
+    uint64_t in_flight;
+    uint32_t code_count;
+    struct load_code codes[LOAD_CODES];
+    struct load_hist *total;    /* ns, after the warm-up */
+    struct load_hist *interval; /* of the running second */
+};
+
+struct load_row {
+    uint64_t messages[LOAD_KINDS];
+    int64_t p50_ns[LOAD_KINDS];
+    int64_t p99_ns[LOAD_KINDS];
+    int64_t max_ns[LOAD_KINDS];
+};
+
+enum load_queue_state { LOAD_QUEUE_OPEN = 0, LOAD_QUEUE_ENDED = 1, LOAD_QUEUE_FAILED = 2 };
+
+struct load_queue {
+    int64_t next; /* queue offset */
+    int64_t end;
+    uint32_t template;
+    uint32_t state;
+};
+
+struct load_connection {
+    int fd;
+    uint32_t kind;
+    uint32_t window;
+    uint32_t first_target; /* templates to send by turns, or queues to pull */
+    uint32_t target_count;
+    uint32_t next_target;
+    uint32_t in_flight;
+    uint32_t free_count;
+    uint32_t *free;      /* window slots; of a pulling connection unused: slot = queue */
+    int64_t *started_ns; /* per slot, 0: not in flight */
+    uint8_t *in;
+    size_t in_end;
+    size_t in_size;
+    uint8_t *out;
+    size_t out_at;
+    size_t out_end;
+    size_t out_size;
+    size_t request_max; /* room that one request needs */
+    uint32_t lost;
+    uint32_t waits_writable;
+    uint32_t touched; /* has unsent bytes of this turn */
+    struct load_hint hint;
+};
+
+struct load {
+    /* What to do. */
+    const uint8_t *texts;
+    const struct load_template *templates;
+    struct load_body body;
+    struct load_connection *connections;
+    struct load_queue *queues;
+    uint32_t *touched; /* connection_count numbers */
+    struct load_row *rows;
+    size_t row_max;
+    uint32_t connection_count;
+    uint32_t queue_count;
+    uint32_t messages_per_send;
+    int epoll_fd;
+    int follow;
+    int check_crc;
+    int64_t interval_ns; /* per request, 0: closed loop */
+    int64_t warmup_ns;
+    int64_t duration_ns; /* behind the warm-up, 0: no limit */
+    int64_t drain_ns;    /* how long to wait for answers at the end */
+    uint64_t limit;      /* messages from the start, 0: none */
+    uint64_t serial;     /* of the next UNIQ_KEY */
+
+    /* What happens; `stop` is written by others. */
+    int stop;
+    int failure; /* of the system, as its number */
+    uint32_t draining;
+    uint32_t touched_count;
+    uint32_t next_connection;
+    uint32_t alive[LOAD_KINDS];
+    uint32_t lost_connections;
+    uint32_t open_queues;
+    uint64_t issued; /* requests of the open loop */
+    uint64_t strays; /* answers to nothing */
+    size_t row_count;
+    uint64_t row_messages[LOAD_KINDS]; /* messages when the row began */
+    int64_t now_ns;
+    int64_t start_ns;
+    int64_t begin_ns; /* of the measurement */
+    int64_t end_ns;   /* of the measurement, once it is over */
+    int64_t epoch_ns; /* wall clock less the monotonic one */
+    int64_t drain_until_ns;
+    struct load_stamp stamp;
+    struct load_stats stats[LOAD_KINDS];
+    struct load_hist *delivery; /* from born to read, ns (the stamp has milliseconds) */
+};
+
+enum load_end load_run(struct load *load);
+
+#endif

@@ -1,0 +1,103 @@
+/* What a load generator does to frames: patch requests, read the few facts of an answer it needs.
+ *
+ * A request is a template, a whole frame that net/wire encoded, without its body. Only these parts
+ * change from request to request, each in place and of fixed width, except the queue offset:
+ *
+ *     opaque      ten digits in a JSON header, an int32 in a ROCKETMQ one
+ *     born        13 digits, epoch milliseconds of the send
+ *     keys        10 digits, its seconds (what RocketMQ's benchmark uses as key)
+ *     unique      12 hex digits at the end of the UNIQ_KEY
+ *     offset      decimal digits of a pull's queue offset; the lengths around them follow
+ *
+ * A position of 0 says that the template has no such part (the first bytes of a frame are its
+ * length). The body, the same for all templates, is copied behind; a batch has UNIQ_KEYs in it.
+ *
+ * Answers are read without a JSON parser: `"opaque":` and `"code":` cannot stand inside a JSON
+ * text, where each quote has a backslash, and no extField has these names. Where the last one was
+ * found is tried first.
+ */
+#ifndef TURBOPUMP_LOAD_FRAME_H
+#define TURBOPUMP_LOAD_FRAME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    LOAD_OPAQUE_BASE = 1000000000, /* ten digits, so that every opaque is as long */
+    LOAD_OPAQUE_DIGITS = 10,
+    LOAD_BORN_DIGITS = 13,
+    LOAD_KEYS_DIGITS = 10,
+    LOAD_UNIQUE_DIGITS = 12,
+    LOAD_OFFSET_DIGITS_MAX = 19,
+    LOAD_HEAD = 8 /* length, codec and header length */
+};
+
+enum load_codec { LOAD_JSON = 0, LOAD_ROCKETMQ = 1 };
+
+struct load_template {
+    uint32_t at; /* of the frame in the texts */
+    uint32_t size;
+    uint32_t opaque_at; /* these are positions in the frame */
+    uint32_t born_at;
+    uint32_t keys_at;
+    uint32_t unique_at;
+    uint32_t offset_at; /* the template has the one digit "0" here */
+    uint32_t codec;
+};
+
+struct load_body {
+    const uint8_t *bytes;
+    size_t size;
+    size_t unique_at; /* in the first element of a batch, 0 if it has none */
+    size_t stride;    /* from element to element */
+    size_t count;
+};
+
+/* The time of a request, as the texts that go into it. */
+struct load_stamp {
+    int64_t ms;
+    uint8_t digits[LOAD_BORN_DIGITS];
+};
+void load_stamp_set(struct load_stamp *stamp, int64_t epoch_ms);
+
+/* Write the frame at `out` and return its size. The room is template size + body size, plus
+ * LOAD_OFFSET_DIGITS_MAX for a pull. *serial is what the next UNIQ_KEY ends with. */
+size_t load_put_send(uint8_t *out, const uint8_t *texts, const struct load_template *template,
+                     const struct load_body *body, uint32_t slot, const struct load_stamp *stamp,
+                     uint64_t *serial);
+size_t load_put_pull(uint8_t *out, const uint8_t *texts, const struct load_template *template,
+                     uint32_t slot, int64_t queue_offset);
+
+struct load_answer {
+    int32_t code;
+    int32_t opaque;
+    uint32_t codec;
+    const uint8_t *header;
+    size_t header_size;
+    const uint8_t *body;
+    size_t body_size;
+};
+
+/* Where the opaque was found, from the end of the header. */
+struct load_hint {
+    size_t opaque;
+};
+
+/* Read a whole frame of at least FRAME_MIN bytes; 0 if it has no code or no opaque. */
+int load_read(const uint8_t *frame, size_t size, struct load_hint *hint,
+              struct load_answer *answer);
+
+/* Write an opaque into a frame whose opaque has LOAD_OPAQUE_DIGITS digits, or is binary. */
+void load_put_opaque(uint8_t *at, uint32_t codec, int32_t opaque);
+
+/* The number of an extField; 0 if there is none. */
+int load_number(const struct load_answer *answer, const char *name, int64_t *value);
+
+/* The remark, as it stands in the header (JSON escapes are left); its size, at most `room`. */
+size_t load_remark(const struct load_answer *answer, uint8_t *text, size_t room);
+
+/* Count the records of a pull's body, checking magic and sizes, and the CRCs if asked. `born_ms`
+ * is the born timestamp of the last one. -1: the body is no sequence of records. */
+int64_t load_count_records(const uint8_t *body, size_t size, int check_crc, int64_t *born_ms);
+
+#endif

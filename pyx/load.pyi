@@ -1,0 +1,140 @@
+from collections.abc import Sequence
+from typing import Any, Self
+
+SEND: int
+PULL: int
+DONE: int
+LATE: int
+LOST: int
+SYSTEM: int
+CODE_UNANSWERED: int
+CODE_LOST: int
+CODE_MALFORMED: int
+OPAQUE_BASE: int
+WINDOW_MAX: int
+IN_SEND: int
+IN_PULL: int
+OUT_MIN: int
+OUT_MAX: int
+
+_Row = tuple[int, int, int, int, int, int, int, int]
+
+class Histogram:
+    """Latencies in nanoseconds, 3 significant digits (csrc/load_hist.h)."""
+
+    def record(self, value: int) -> None: ...
+    def at(self, share: float) -> int:
+        """What `share` (0 to 1) of the recorded values do not exceed; 0 if there are none."""
+
+    @property
+    def total(self) -> int: ...
+    @property
+    def max(self) -> int: ...
+    def counts(self) -> list[tuple[int, int]]:
+        """(largest value it holds, count) of each count that is not zero."""
+
+class Load:
+    """One run: made, given its connections, run once, read.
+
+    A template is (position in texts, size, positions of opaque, born time, key, UNIQ_KEY serial and
+    queue offset in the frame or 0, codec); csrc/load_frame.h says what they are. Raises ValueError
+    for what would reach out of its memory.
+    """
+
+    @property
+    def ended(self) -> int:
+        """How it ended, -1 before."""
+
+    def __new__(
+        cls,
+        texts: bytes,
+        templates: Sequence[_Row],
+        body: bytes,
+        *,
+        connections: int,
+        queues: int = 0,
+        rows: int = 0,
+    ) -> Self: ...
+    def set_batch(self, count: int, unique_at: int, stride: int) -> None:
+        """The body is a batch of `count` elements; unique_at 0: without UNIQ_KEYs."""
+
+    def set_limits(
+        self,
+        *,
+        interval_ns: int = 0,
+        warmup_ns: int = 0,
+        duration_ns: int = 0,
+        drain_ns: int = 0,
+        messages: int = 0,
+        serial: int = 0,
+        follow: bool = False,
+        check_crc: bool = False,
+    ) -> None:
+        """interval_ns 0 is a closed loop; duration_ns and messages 0 are no limits."""
+
+    def add_sender(
+        self, fd: int, window: int, first: int, count: int, begin: int = 0
+    ) -> None:
+        """A connection that sends templates [first, first + count) by turns, from begin on."""
+
+    def add_puller(self, fd: int, queues: Sequence[tuple[int, int, int]]) -> None:
+        """A connection that pulls queues, each (template, next queue offset, end)."""
+
+    def run(self, epoll_fd: int) -> int:
+        """Run to the end without the GIL; DONE, LATE, LOST or SYSTEM. Once."""
+
+    def stop(self) -> None:
+        """Ask for the end; from any thread."""
+
+    def progress(self) -> tuple[float, int, int, int]:
+        """(seconds since the start, messages sent, messages read, errors) right now."""
+
+    def rows(self) -> list[tuple[tuple[int, int, int, int], tuple[int, int, int, int]]]:
+        """Whole seconds so far: (messages, p50, p99, max in ns) of sends, then of pulls."""
+
+    def figures(self, kind: int) -> dict[str, Any]:
+        """What was counted of SEND or PULL."""
+
+    def latency(self, kind: int, share: float) -> int:
+        """Nanoseconds that `share` of the requests did not exceed."""
+
+    def latency_max(self, kind: int) -> int: ...
+    def delivery(self, share: float) -> int:
+        """Nanoseconds from born to read that `share` of the answers did not exceed."""
+
+    @property
+    def measured_ns(self) -> int: ...
+    @property
+    def lost_connections(self) -> int: ...
+    @property
+    def unread_queues(self) -> int:
+        """Queues that failed before their end."""
+
+    @property
+    def unsent(self) -> int:
+        """Requests that the schedule wanted and nobody had room for."""
+
+    @property
+    def failure(self) -> int:
+        """The errno of SYSTEM."""
+
+def put(
+    texts: bytes,
+    template: _Row,
+    body: bytes,
+    *,
+    slot: int = 0,
+    epoch_ms: int = 0,
+    serial: int = 0,
+    queue_offset: int = 0,
+    batch: tuple[int, int, int] = (1, 0, 0),
+) -> bytes:
+    """One request as the generator writes it: a pull if the template has a queue offset."""
+
+def read(
+    frame: bytes, names: Sequence[str] = ()
+) -> tuple[int, int, bytes, dict[str, int]] | None:
+    """(code, opaque, remark, numbers of the named extFields) of an answer; None if it is none."""
+
+def count_records(body: bytes, check_crc: bool = False) -> tuple[int, int]:
+    """(records, born timestamp of the last one in ms); -1 records: it is no sequence of them."""

@@ -1,0 +1,322 @@
+# cython: auto_pickle=False
+"""The load generator's binding: memory, plans in, figures out. The traffic is csrc/load.c.
+
+Owns the memory of a run; the sockets are the caller's and must outlive it. It must never know what
+a request means: templates come ready-made from net/wire. Called by cli/bench_run.py.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from turbopump.pyx.c_load cimport *
+
+SEND, PULL = LOAD_SEND, LOAD_PULL
+DONE, LATE, LOST, SYSTEM = LOAD_DONE, LOAD_LATE, LOAD_LOST, LOAD_SYSTEM
+CODE_UNANSWERED, CODE_LOST, CODE_MALFORMED = (
+    LOAD_CODE_UNANSWERED, LOAD_CODE_LOST, LOAD_CODE_MALFORMED
+)
+OPAQUE_BASE = LOAD_OPAQUE_BASE
+WINDOW_MAX = LOAD_WINDOW_MAX
+IN_SEND = 256 * 1024    # many times the answers of one window
+IN_PULL = 8 << 20       # a message of 4 MiB, a broker's largest, and its frame
+OUT_MIN = 64 * 1024     # below it a window would go out in pieces for nothing
+OUT_MAX = 4 << 20       # a window beyond it goes out in pieces: a socket takes no more at once
+
+
+cdef void *claim(size_t count, size_t size) except NULL:
+    cdef void *memory = calloc(count if count else 1, size)
+    if memory == NULL:
+        raise MemoryError
+    return memory
+
+
+cdef class Histogram:
+    """Latencies in nanoseconds, 3 significant digits (csrc/load_hist.h)."""
+
+    cdef load_hist *hist
+
+    def __cinit__(self):
+        self.hist = <load_hist *>claim(1, sizeof(load_hist))
+
+    def __dealloc__(self):
+        free(self.hist)
+
+    def record(self, int64_t value):
+        load_hist_record(self.hist, value)
+
+    def at(self, double share):
+        return load_hist_at(self.hist, share)
+
+    @property
+    def total(self):
+        return self.hist.total
+
+    @property
+    def max(self):
+        return self.hist.max
+
+    def counts(self):
+        return [(load_hist_upper(i), self.hist.counts[i])
+                for i in range(LOAD_HIST_COUNTS) if self.hist.counts[i]]
+
+
+cdef load_template template_of(object row):
+    cdef load_template found
+    (found.at, found.size, found.opaque_at, found.born_at, found.keys_at, found.unique_at,
+     found.offset_at, found.codec) = row
+    return found
+
+
+cdef class Load:
+    """One run: made, given its connections, run once, read."""
+
+    cdef load run_of
+    cdef bytes texts, body
+    cdef load_template *templates
+    cdef uint32_t connection_max, queue_max, template_count, template_max
+    cdef list held                      # the histograms
+    cdef readonly int ended
+
+    def __cinit__(self, bytes texts not None, templates, bytes body not None, *,
+                  uint32_t connections, uint32_t queues=0, size_t rows=0):
+        self.texts, self.body, self.held, self.ended = texts, body, [], -1
+        self.connection_max, self.queue_max = connections, queues
+        self.template_count = len(templates)
+        self.templates = <load_template *>claim(len(templates), sizeof(load_template))
+        for number, row in enumerate(templates):
+            self.templates[number] = self._checked(template_of(row))
+        self.run_of.texts = <const uint8_t *>self.texts
+        self.run_of.templates = self.templates
+        self.run_of.body.bytes = <const uint8_t *>self.body
+        self.run_of.body.size = len(body)
+        self.run_of.messages_per_send = 1
+        self.run_of.connections = <load_connection *>claim(connections, sizeof(load_connection))
+        self.run_of.queues = <load_queue *>claim(queues, sizeof(load_queue))
+        self.run_of.touched = <uint32_t *>claim(connections, sizeof(uint32_t))
+        self.run_of.rows = <load_row *>claim(rows, sizeof(load_row))
+        self.run_of.row_max = rows
+        self.run_of.delivery = self._histogram()
+
+    cdef load_template _checked(self, load_template template) except *:
+        last = max(template.opaque_at + 10, template.born_at + 13, template.keys_at + 10,
+                   template.unique_at + 12, template.offset_at + 1)
+        if <size_t>template.at + template.size > <size_t>len(self.texts) or last > template.size:
+            raise ValueError("a template reaches out of its text")
+        self.template_max = max(self.template_max, template.size)
+        return template
+
+    cdef load_hist *_histogram(self) except NULL:
+        cdef Histogram made = Histogram()
+        self.held.append(made)
+        return made.hist
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        for i in range(self.run_of.connection_count):
+            free(self.run_of.connections[i].free)
+            free(self.run_of.connections[i].started_ns)
+            free(self.run_of.connections[i].in_)
+            free(self.run_of.connections[i].out)
+        free(self.run_of.connections)
+        free(self.run_of.queues)
+        free(self.run_of.touched)
+        free(self.run_of.rows)
+        free(self.templates)
+
+    def set_batch(self, uint32_t count, size_t unique_at, size_t stride):
+        """The body is a batch of `count` elements; unique_at 0: without UNIQ_KEYs."""
+        if unique_at and unique_at + stride * (count - 1) + 12 > <size_t>len(self.body):
+            raise ValueError("a batch reaches out of its body")
+        self.run_of.messages_per_send = self.run_of.body.count = count
+        self.run_of.body.unique_at, self.run_of.body.stride = unique_at, stride
+
+    def set_limits(self, *, int64_t interval_ns=0, int64_t warmup_ns=0, int64_t duration_ns=0,
+                   int64_t drain_ns=0, uint64_t messages=0, uint64_t serial=0,
+                   bint follow=False, bint check_crc=False):
+        self.run_of.interval_ns, self.run_of.warmup_ns = interval_ns, warmup_ns
+        self.run_of.duration_ns, self.run_of.drain_ns = duration_ns, drain_ns
+        self.run_of.limit, self.run_of.serial = messages, serial
+        self.run_of.follow, self.run_of.check_crc = follow, check_crc
+
+    cdef load_connection *_connection(self, int fd, uint32_t kind, uint32_t window) except NULL:
+        cdef load_connection *made
+        if self.ended >= 0 or self.run_of.connection_count >= self.connection_max:
+            raise ValueError("no room for another connection")
+        if not 0 < window <= LOAD_WINDOW_MAX:
+            raise ValueError(f"a window of {window} requests")
+        made = &self.run_of.connections[self.run_of.connection_count]
+        self.run_of.connection_count += 1
+        made.fd, made.kind, made.window = fd, kind, window
+        made.free = <uint32_t *>claim(window, sizeof(uint32_t))
+        made.started_ns = <int64_t *>claim(window, sizeof(int64_t))
+        if self.run_of.stats[kind].total == NULL:
+            self.run_of.stats[kind].total = self._histogram()
+            self.run_of.stats[kind].interval = self._histogram()
+        return made
+
+    def add_sender(self, int fd, uint32_t window, uint32_t first, uint32_t count,
+                   uint32_t begin=0):
+        """A connection that sends templates [first, first + count) by turns, from begin on."""
+        cdef load_connection *made
+        if begin >= count or first + count > self.template_count:
+            raise ValueError("no such templates")
+        made = self._connection(fd, LOAD_SEND, window)
+        made.first_target, made.target_count, made.next_target = first, count, begin
+        for slot in range(window):
+            made.free[slot] = window - 1 - slot
+        made.free_count = window
+        made.request_max = self.template_max + self.run_of.body.size
+        made.in_size = IN_SEND
+        made.out_size = max(OUT_MIN, made.request_max, min(OUT_MAX, made.request_max * window))
+        made.in_ = <uint8_t *>claim(made.in_size, 1)
+        made.out = <uint8_t *>claim(made.out_size, 1)
+
+    def add_puller(self, int fd, queues):
+        """A connection that pulls queues, each (template, next queue offset, end)."""
+        cdef load_connection *made
+        cdef load_queue *queue
+        cdef uint32_t first = self.run_of.queue_count
+        if first + len(queues) > self.queue_max:
+            raise ValueError("no room for another queue")
+        made = self._connection(fd, LOAD_PULL, len(queues))
+        for template, begin, end in queues:
+            if not 0 <= template < self.template_count or not self.templates[template].offset_at:
+                raise ValueError("no such template of a pull")
+            queue = &self.run_of.queues[self.run_of.queue_count]
+            queue.template, queue.next, queue.end = template, begin, end
+            self.run_of.queue_count += 1
+        made.first_target, made.target_count = first, len(queues)
+        made.request_max = self.template_max + LOAD_OFFSET_DIGITS_MAX
+        made.in_size, made.out_size = IN_PULL, made.request_max * len(queues)
+        made.in_ = <uint8_t *>claim(made.in_size, 1)
+        made.out = <uint8_t *>claim(made.out_size, 1)
+
+    def run(self, int epoll_fd):
+        """Run to the end without the GIL; DONE, LATE, LOST or SYSTEM. Once."""
+        cdef int ended
+        if self.ended >= 0:
+            raise ValueError("a load runs once")
+        self.run_of.epoll_fd = epoll_fd
+        with nogil:
+            ended = load_run(&self.run_of)
+        self.ended = ended
+        return ended
+
+    def stop(self):
+        """Ask for the end; from any thread."""
+        self.run_of.stop = 1
+
+    def progress(self):
+        """(seconds since the start, messages sent, messages read, errors) right now."""
+        errors = 0
+        for kind in range(LOAD_KINDS):
+            for i in range(self.run_of.stats[kind].code_count):
+                errors += self.run_of.stats[kind].codes[i].count
+        elapsed_ns = self.run_of.now_ns - self.run_of.start_ns
+        return (elapsed_ns / 1e9, self.run_of.stats[LOAD_SEND].all_messages,
+                self.run_of.stats[LOAD_PULL].all_messages, errors)
+
+    def rows(self):
+        """Whole seconds so far: (messages, p50, p99, max in ns) of sends, then of pulls."""
+        return [
+            tuple((row.messages[kind], row.p50_ns[kind], row.p99_ns[kind], row.max_ns[kind])
+                  for kind in range(LOAD_KINDS))
+            for row in self.run_of.rows[:self.run_of.row_count]
+        ]
+
+    def figures(self, int kind):
+        """What was counted of SEND or PULL."""
+        cdef load_stats *stats
+        if not 0 <= kind < LOAD_KINDS:
+            raise ValueError("SEND or PULL")
+        stats = &self.run_of.stats[kind]
+        return {
+            "requests": stats.requests, "messages": stats.messages, "bytes": stats.bytes,
+            "all_requests": stats.all_requests, "all_messages": stats.all_messages,
+            "errors": [(stats.codes[i].code, stats.codes[i].count,
+                        stats.codes[i].remark[:stats.codes[i].remark_size])
+                       for i in range(stats.code_count)],
+        }
+
+    def latency(self, int kind, double share):
+        """Nanoseconds that `share` of the requests did not exceed."""
+        if self.run_of.stats[kind].total == NULL:
+            return 0
+        return load_hist_at(self.run_of.stats[kind].total, share)
+
+    def latency_max(self, int kind):
+        return self.run_of.stats[kind].total.max if self.run_of.stats[kind].total != NULL else 0
+
+    def delivery(self, double share):
+        """Nanoseconds from born to read that `share` of the answers did not exceed."""
+        return load_hist_at(self.run_of.delivery, share)
+
+    @property
+    def measured_ns(self):
+        return max(self.run_of.end_ns - self.run_of.begin_ns, 0)
+
+    @property
+    def lost_connections(self):
+        return self.run_of.lost_connections
+
+    @property
+    def unread_queues(self):
+        """Queues that failed before their end."""
+        return sum(self.run_of.queues[i].state == LOAD_QUEUE_FAILED
+                   for i in range(self.run_of.queue_count))
+
+    @property
+    def unsent(self):
+        """Requests that the schedule wanted and nobody had room for."""
+        if not self.run_of.interval_ns or not self.run_of.end_ns or self.run_of.limit:
+            return 0
+        due = (self.run_of.begin_ns + self.run_of.duration_ns - self.run_of.start_ns
+               ) // self.run_of.interval_ns
+        return max(due - <int64_t>self.run_of.issued, 0)
+
+    @property
+    def failure(self):
+        """The errno of SYSTEM."""
+        return self.run_of.failure
+
+
+def put(bytes texts not None, template, bytes body not None, *, uint32_t slot=0,
+        int64_t epoch_ms=0, uint64_t serial=0, int64_t queue_offset=0, batch=(1, 0, 0)) -> bytes:
+    """One request as the generator writes it: a pull if the template has a queue offset."""
+    cdef Load holder = Load(texts, [template], body, connections=0)
+    cdef load_stamp stamp
+    cdef bytearray out = bytearray(len(texts) + len(body) + LOAD_OFFSET_DIGITS_MAX)
+    holder.set_batch(*batch)
+    memset(&stamp, 0, sizeof(stamp))
+    load_stamp_set(&stamp, epoch_ms)
+    if holder.templates[0].offset_at:
+        size = load_put_pull(out, holder.run_of.texts, holder.templates, slot, queue_offset)
+    else:
+        size = load_put_send(out, holder.run_of.texts, holder.templates, &holder.run_of.body, slot,
+                             &stamp, &serial)
+    return bytes(out[:size])
+
+
+def read(bytes frame not None, names=()):
+    """(code, opaque, remark, numbers of the named extFields) of an answer; None if it is none."""
+    cdef load_hint hint
+    cdef load_answer answer
+    cdef uint8_t remark[LOAD_REMARK]
+    cdef int64_t value
+    hint.opaque = 0
+    if len(frame) < 8 or not load_read(frame, len(frame), &hint, &answer):
+        return None
+    numbers = {}
+    for name in names:
+        if load_number(&answer, name.encode(), &value):
+            numbers[name] = value
+    size = load_remark(&answer, remark, LOAD_REMARK)
+    return answer.code, answer.opaque, remark[:size], numbers
+
+
+def count_records(bytes body not None, bint check_crc=False):
+    """(records, born timestamp of the last one in ms); -1 records: it is no sequence of them."""
+    cdef int64_t born_ms = 0
+    count = load_count_records(body, len(body), check_crc, &born_ms)
+    return count, born_ms

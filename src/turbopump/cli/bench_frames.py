@@ -1,0 +1,185 @@
+"""The requests of a load as templates: whole frames, and where their changing parts stand.
+
+Owns the making of them: net/wire encodes each request, and a part is found where two encodings
+with other values begin to differ, so that no layout is known twice. It must never open a socket.
+Called by bench_run.py; what patches them is csrc/load_frame.c.
+"""
+
+import random
+import string
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from turbopump.net.client.sending import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUES
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Codec, Command, encode, new_request
+from turbopump.net.wire.headers.pull import (
+    SUBSCRIPTION_FLAG,
+    SUSPEND_FLAG,
+    PullMessageRequest,
+)
+from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
+from turbopump.net.wire.message import encode_batch
+from turbopump.net.wire.properties import DELAY, KEYS, TAGS, UNIQ_KEY, WAIT, encode_properties
+from turbopump.net.wire.queues import MessageQueue
+from turbopump.pyx.load import OPAQUE_BASE
+
+OTHER_OPAQUE = 2_111_111_111  # differs from OPAQUE_BASE in each digit and in its first byte
+BORN_MS = 1_000_000_000_000  # 13 digits, as every time from 2001 to 2286
+OTHER_BORN_MS = 2_111_111_111_111
+SECONDS, OTHER_SECONDS = "1000000000", "2111111111"
+SERIAL, OTHER_SERIAL = "0" * 12, "F" * 12
+LENGTH_SIZE = 4  # of a frame's length, which does not count itself
+SUSPEND_MS = 15_000  # what RocketMQ's push consumer asks for
+
+Row = tuple[int, int, int, int, int, int, int, int]
+"""A load_template: at, size, then the positions of opaque, born, keys, unique and offset, codec."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the messages of a load are like.
+
+    `unique_prefix` are the first digits of every UNIQ_KEY, without its last 12; empty: no
+    UNIQ_KEY. `tag_count` tags are used by turns.
+    """
+
+    size: int = 128
+    batch: int = 1
+    keys: bool = False
+    tag_count: int = 0
+    property_size: int = 0
+    delay_level: int = 0
+    unique_prefix: str = ""
+    codec: Codec = Codec.ROCKETMQ
+    group: str = "benchmark_producer"
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The values of the changing parts."""
+
+    opaque: int = OPAQUE_BASE
+    born_ms: int = BORN_MS
+    seconds: str = SECONDS
+    serial: str = SERIAL
+    queue_offset: int = 0
+
+
+@dataclass
+class Templates:
+    """Frames behind each other in `texts`, a row for each."""
+
+    texts: bytearray = field(default_factory=bytearray)
+    rows: list[Row] = field(default_factory=list)
+    _positions: dict[object, tuple[int, int, int, int, int]] = field(default_factory=dict)
+
+    def add(self, codec: Codec, kind: object, make: Callable[[_Parts], bytes]) -> int:
+        """Add what `make` encodes; `kind` is what the positions of the parts depend on."""
+        frame = make(_Parts())
+        found = self._positions.get(kind)
+        if found is None:
+            others = (
+                _Parts(opaque=OTHER_OPAQUE), _Parts(born_ms=OTHER_BORN_MS),
+                _Parts(seconds=OTHER_SECONDS), _Parts(serial=OTHER_SERIAL),
+                _Parts(queue_offset=1),
+            )  # fmt: skip
+            opaque, born, keys, unique, offset = (difference(frame, make(it)) for it in others)
+            found = self._positions[kind] = (opaque, born, keys, unique, offset)
+        self.rows.append((len(self.texts), len(frame), *found, int(codec)))
+        self.texts += frame
+        return len(self.rows) - 1
+
+
+def difference(frame: bytes, other: bytes) -> int:
+    """Where two frames of equal length begin to differ; 0 if they are equal."""
+    assert len(frame) == len(other), "a part must not change its width"
+    pairs = enumerate(zip(frame, other, strict=True))
+    return next((at for at, (one, two) in pairs if one != two), 0)
+
+
+def random_body(size: int, seed: int = 1) -> bytes:
+    """Letters and digits, as RocketMQ's benchmark fills its bodies."""
+    letters = string.ascii_letters + string.digits
+    return "".join(random.Random(seed).choices(letters, k=size)).encode()
+
+
+def padding(size: int) -> dict[str, str]:
+    """User properties of more than `size` bytes, named and filled as RocketMQ's benchmark does."""
+    made: dict[str, str] = {}
+    total = number = 0
+    value = 10
+    while size > 0 and total <= size:
+        pair = {f"prop{number}": f"hello{value}", f"prop{number + 1}": str(value)}
+        total += sum(len(name) + len(text) for name, text in pair.items())
+        made.update(pair)
+        number, value = number + 2, value + 2
+    return made
+
+
+def _properties(shape: Shape, parts: _Parts, tag: int) -> dict[str, str]:
+    values: dict[str, str] = {}
+    if shape.keys:
+        values[KEYS] = parts.seconds
+    if shape.unique_prefix:
+        values[UNIQ_KEY] = shape.unique_prefix + parts.serial
+    values[WAIT] = "true"
+    if shape.delay_level:
+        values[DELAY] = str(shape.delay_level)
+    if shape.tag_count:
+        values[TAGS] = f"tag{tag}"
+    return {**values, **padding(shape.property_size)}
+
+
+def batch_body(shape: Shape, content: bytes) -> tuple[bytes, int, int]:
+    """(body, position of the first UNIQ_KEY's serial or 0, bytes from element to element)."""
+
+    def element(parts: _Parts) -> bytes:
+        return encode_batch([(0, content, encode_properties(_properties(shape, parts, 0)))])
+
+    one = element(_Parts())
+    return one * shape.batch, difference(one, element(_Parts(serial=OTHER_SERIAL))), len(one)
+
+
+def add_send(templates: Templates, shape: Shape, queue: MessageQueue, tag: int, body: int) -> int:
+    """Add a send to one queue; its frame says that `body` bytes follow."""
+    code = RequestCode.SEND_BATCH_MESSAGE if shape.batch > 1 else RequestCode.SEND_MESSAGE_V2
+
+    def make(parts: _Parts) -> bytes:
+        header = SendMessageRequestV2(
+            producer_group=shape.group, topic=queue.topic, default_topic=DEFAULT_TOPIC,
+            default_topic_queue_nums=DEFAULT_TOPIC_QUEUES, queue_id=queue.queue_id, sys_flag=0,
+            born_timestamp=parts.born_ms, flag=0,
+            properties=encode_properties(_properties(shape, parts, tag)).decode(),
+            reconsume_times=0, unit_mode=False, batch=shape.batch > 1,
+            broker_name=queue.broker_name,
+        )  # fmt: skip
+        frame = _frame(Command(code, fields=write_send(code, header)), shape.codec, parts)
+        return (len(frame) - LENGTH_SIZE + body).to_bytes(LENGTH_SIZE, "big") + frame[LENGTH_SIZE:]
+
+    widths = (queue.topic, queue.broker_name, str(queue.queue_id), str(tag))
+    return templates.add(shape.codec, ("send", *map(len, widths)), make)
+
+
+def add_pull(
+    templates: Templates, codec: Codec, group: str, queue: MessageQueue, count: int, follow: bool
+) -> int:
+    """Add a pull of at most `count` messages; with `follow` the broker may hold it."""
+
+    def make(parts: _Parts) -> bytes:
+        header = PullMessageRequest(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id,
+            queue_offset=parts.queue_offset, max_msg_nums=count,
+            sys_flag=SUBSCRIPTION_FLAG | (SUSPEND_FLAG if follow else 0), commit_offset=0,
+            suspend_timeout_millis=SUSPEND_MS if follow else 0, sub_version=0, subscription="*",
+            expression_type="TAG", broker_name=queue.broker_name,
+        )  # fmt: skip
+        return _frame(new_request(RequestCode.PULL_MESSAGE, header), codec, parts)
+
+    widths = (queue.topic, queue.broker_name, str(queue.queue_id))
+    return templates.add(codec, ("pull", *map(len, widths)), make)
+
+
+def _frame(command: Command, codec: Codec, parts: _Parts) -> bytes:
+    command.codec, command.opaque = codec, parts.opaque
+    return b"".join(bytes(part) for part in encode(command))

@@ -1,0 +1,206 @@
+"""Carries out a plan: connects, hands the sockets to the native loop, waits, reads the figures.
+
+Owns the sockets and the thread of a run. It must never touch a message: that is pyx/load.pyx.
+Called by bench.py, and by programs that compare brokers: `carry_out(plan)` is the whole interface.
+"""
+
+import os
+import random
+import secrets
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from turbopump.cli import bench_frames as frames
+from turbopump.cli.bench_plan import DURATION_S, SECONDS_MAX, TEMPLATES_MAX, Plan
+from turbopump.cli.bench_report import Report, Section
+from turbopump.cli.bench_setup import Place, Survey, survey
+from turbopump.cli.errors import CommandFailed, UserError
+from turbopump.cli.running import client_options, failing_clearly, run
+from turbopump.net.wire.message_id import UniqueIds
+from turbopump.pyx import load as native
+from turbopump.pyx.load import Load
+
+DRAIN_NS = 5_000_000_000  # for the last answers: as long as a broker may flush
+CONNECT_S = 3.0  # RocketMQ's connectTimeoutMillis
+WATCH_S = 0.5  # between two looks at a run
+SERIAL_BITS = 40  # UNIQ_KEYs begin at a random number below, and have 48 bits to count
+
+Watch = Callable[[Load], None]
+
+
+def unique_prefix() -> str:
+    """The first 20 digits of this process's UNIQ_KEYs, in RocketMQ's form."""
+    address = socket.inet_aton("127.0.0.1")
+    made = UniqueIds(address, os.getpid(), secrets.randbits(32), lambda: 0).next()
+    return made[: -len(frames.SERIAL)]
+
+
+def carry_out(plan: Plan, watch: Watch = lambda load: None) -> Report:
+    """Run a load to its end; `watch` is called now and then meanwhile.
+
+    Raises UserError for a plan that cannot be, CommandFailed where nobody answers. Ctrl-C ends a
+    load early, with the figures so far.
+    """
+    plan.check()
+    options = client_options()
+    if options.remoting.tls is not None:
+        raise UserError("the load generator does not speak TLS: unset TURBOPUMP_TLS")
+    found = run(failing_clearly(survey(plan, options)))
+    with ExitStack() as stack:
+        load, connections = _prepare(plan, found, stack)
+        epoll = stack.enter_context(select.epoll())
+        thread = _Runner(load, epoll.fileno())
+        thread.start()
+        _wait(thread, load, watch)
+        return _report(plan, load, thread, connections)
+
+
+class _Runner(threading.Thread):
+    """The thread in which the native loop runs, and the CPU time it took."""
+
+    def __init__(self, load: Load, epoll_fd: int) -> None:
+        super().__init__(name="load", daemon=True)
+        self._load = load
+        self._epoll_fd = epoll_fd
+        self.cpu_s = 0.0
+        self.how = native.SYSTEM
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self.how = self._load.run(self._epoll_fd)
+            self.cpu_s = time.thread_time()
+        finally:
+            self.over.set()
+
+
+def _wait(thread: _Runner, load: Load, watch: Watch) -> None:
+    """Until it is over. Not by `join`: an interrupted join calls the thread dead (CPython 3.11)."""
+    try:
+        while not thread.over.is_set():
+            try:
+                thread.over.wait(WATCH_S)
+                watch(load)
+            except KeyboardInterrupt:
+                load.stop()
+    finally:
+        load.stop()
+        thread.over.wait()
+
+
+def _prepare(plan: Plan, found: Survey, stack: ExitStack) -> tuple[Load, int]:
+    """The load with its connections, and how many they are."""
+    shape = plan.shape
+    content = plan.body if plan.body is not None else frames.random_body(shape.size)
+    body, unique_at, stride = (
+        frames.batch_body(shape, content) if shape.batch > 1 else (content, 0, 0)
+    )
+    made = frames.Templates()
+    senders = _senders(plan, found.sends, made, len(body))
+    pulls, pullers = _pullers(plan, found.pulls, made)
+    load = Load(
+        bytes(made.texts), made.rows, body, connections=len(senders) + len(pullers),
+        queues=pulls, rows=int(min(plan.duration_s or SECONDS_MAX, SECONDS_MAX)) + 1,
+    )  # fmt: skip
+    if shape.batch > 1:
+        load.set_batch(shape.batch, unique_at, stride)
+    for address, first, count, begin in senders:
+        load.add_sender(_connect(address, stack), plan.in_flight, first, count, begin)
+    for address, queues in pullers:
+        load.add_puller(_connect(address, stack), queues)
+    ends = plan.messages or plan.duration_s or (not senders and not plan.follow)
+    load.set_limits(
+        interval_ns=max(round(1e9 * shape.batch / plan.rate), 1) if plan.rate else 0,
+        warmup_ns=round(plan.warmup_s * 1e9),
+        duration_ns=round((plan.duration_s or (0 if ends else DURATION_S)) * 1e9),
+        drain_ns=DRAIN_NS, messages=plan.messages, serial=random.getrandbits(SERIAL_BITS),
+        follow=plan.follow, check_crc=plan.check_crc,
+    )  # fmt: skip
+    return load, len(senders) + len(pullers)
+
+
+def _senders(
+    plan: Plan, places: list[Place], made: frames.Templates, body: int
+) -> list[tuple[str, int, int, int]]:
+    """Who sends: (address, first template, templates, which one to begin with)."""
+    if not plan.send_connections:
+        return []
+    shape = plan.shape
+    tags = shape.tag_count if shape.batch == 1 and shape.tag_count else 1
+    if len(places) * tags > TEMPLATES_MAX:
+        raise UserError(f"{len(places) * tags} queues and tags are over {TEMPLATES_MAX}")
+    ranges = []
+    for address in sorted({place.address for place in places}):
+        first = len(made.rows)
+        for tag in range(tags):
+            for place in places:
+                if place.address == address:
+                    frames.add_send(made, shape, place.queue, tag, body)
+        ranges.append((address, first, len(made.rows) - first))
+    senders = []
+    for number in range(max(plan.send_connections, len(ranges))):
+        address, first, count = ranges[number % len(ranges)]
+        senders.append((address, first, count, number // len(ranges) % count))
+    return senders
+
+
+Queues = list[tuple[int, int, int]]
+
+
+def _pullers(
+    plan: Plan, places: list[Place], made: frames.Templates
+) -> tuple[int, list[tuple[str, Queues]]]:
+    """How many queues are pulled, and by whom: (address, [(template, next, end)])."""
+    if not plan.pull_connections:
+        return 0, []
+    by_address: dict[str, list[Place]] = {}
+    for place in places:
+        if plan.follow or place.begin < place.end:
+            by_address.setdefault(place.address, []).append(place)
+    if not by_address:
+        raise CommandFailed(f"there is nothing to read in topic {plan.topic}")
+    share = max(plan.pull_connections // len(by_address), 1)
+    pullers: list[tuple[str, Queues]] = []
+    for address, here in sorted(by_address.items()):
+        mine: list[Queues] = [[] for _ in range(min(share, len(here)))]
+        for number, place in enumerate(here):
+            template = frames.add_pull(
+                made, plan.shape.codec, plan.group, place.queue, plan.pull_size, plan.follow
+            )
+            mine[number % len(mine)].append((template, place.begin, place.end))
+        pullers += [(address, queues) for queues in mine]
+    return sum(map(len, by_address.values())), pullers
+
+
+def _connect(address: str, stack: ExitStack) -> int:
+    host, _, port = address.rpartition(":")
+    try:
+        made = stack.enter_context(
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_S)
+        )
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError as error:
+        raise CommandFailed(f"{address}: {error.strerror or error}") from None
+    made.setblocking(False)
+    return made.fileno()
+
+
+def _report(plan: Plan, load: Load, thread: _Runner, connections: int) -> Report:
+    if thread.how == native.SYSTEM:
+        raise CommandFailed(f"epoll: {os.strerror(load.failure)}")
+    kinds = [(native.SEND, plan.send_connections), (native.PULL, plan.pull_connections)]
+    return Report(
+        plan,
+        {kind: Section.of(load, kind, plan.follow) for kind, there in kinds if there},
+        connections=connections,
+        connections_lost=load.lost_connections,
+        queues_unread=load.unread_queues,
+        unsent=load.unsent,
+        generator_cpu_s=thread.cpu_s,
+        is_late=thread.how == native.LATE,
+        is_lost=thread.how == native.LOST,
+    )

@@ -1,0 +1,125 @@
+"""OpenMessaging Benchmark's workload files, as far as they make sense for one broker group.
+
+Owns their keys. It must never run a load. Called by bench.py.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from turbopump.cli.errors import UserError
+from turbopump.cli.files import read_text
+
+NO_KEY = "NO_KEY"
+UNLIMITED_RATE = 1_000_000.0
+"""From here on OpenMessaging's own files mean `as fast as possible`; ours is a closed loop then."""
+
+
+def _whole(least: int) -> Callable[[str, Any], int]:
+    def read(key: str, value: Any) -> int:
+        if type(value) is not int or value < least:
+            raise UserError(f"{key} is {value!r}: a whole number from {least} is expected")
+        return value
+
+    return read
+
+
+def _number(key: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise UserError(f"{key} is {value!r}: a number from 0 is expected")
+    return float(value)
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise UserError(f"{key} is {value!r}: text is expected")
+    return value
+
+
+KEYS: dict[str, Callable[[str, Any], Any]] = {
+    "name": _text,
+    "topics": _whole(1),
+    "partitionsPerTopic": _whole(1),
+    "messageSize": _whole(1),
+    "payloadFile": _text,
+    "keyDistributor": _text,
+    "producersPerTopic": _whole(0),
+    "consumerPerSubscription": _whole(0),
+    "subscriptionsPerTopic": _whole(0),
+    "producerRate": _number,
+    "testDurationMinutes": _number,
+    "warmupDurationMinutes": _number,
+}
+
+
+class Workload:
+    """The keys of a file that are understood, and the names of those that are not."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import yaml
+        except ImportError:
+            raise UserError("--workload needs PyYAML: pip install 'turbopump[bench]'") from None
+        try:
+            found = yaml.safe_load(read_text(path))
+        except yaml.YAMLError as error:
+            raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+        if not isinstance(found, dict):
+            raise UserError(f"{path} is no workload: keys and values are expected")
+        self.values: dict[str, Any] = {}
+        self.ignored = [str(key) for key in found if key not in KEYS]
+        for key, read in KEYS.items():
+            if found.get(key) is not None:
+                try:
+                    self.values[key] = read(key, found[key])
+                except UserError as error:
+                    raise UserError(f"{path}: {error}") from None
+        self._folder = path.parent
+
+    def body(self) -> bytes | None:
+        """The content of payloadFile; None if there is none or it does not exist beside us."""
+        name = self.values.get("payloadFile")
+        if name is None:
+            return None
+        path = self._folder / str(name)
+        if not path.exists() and "messageSize" in self.values:
+            return None
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise UserError(f"payloadFile {path}: {error.strerror}") from None
+        size = self.values.get("messageSize", len(content))
+        if len(content) != size:
+            raise UserError(f"payloadFile {path} has {len(content)} bytes, messageSize is {size}")
+        return content
+
+    def plan_fields(self) -> dict[str, Any]:
+        """What of Plan it decides (but the shape)."""
+        known = self.values
+        made: dict[str, Any] = {}
+        topics = known.get("topics", 1)
+        for key, name, factor in (
+            ("topics", "topics", 1),
+            ("partitionsPerTopic", "queues", 1),
+            ("producersPerTopic", "send_connections", topics),
+            ("testDurationMinutes", "duration_s", 60),
+            ("warmupDurationMinutes", "warmup_s", 60),
+        ):
+            if key in known:
+                made[name] = known[key] * factor
+        if "producerRate" in known:
+            rate = known["producerRate"]
+            made["rate"] = 0.0 if rate >= UNLIMITED_RATE else rate
+        consumers = known.get("consumerPerSubscription", 0)
+        if consumers:
+            made["pull_connections"] = consumers * topics
+        return made
+
+    def shape_fields(self) -> dict[str, Any]:
+        """What of Shape it decides."""
+        made: dict[str, Any] = {}
+        if "messageSize" in self.values:
+            made["size"] = self.values["messageSize"]
+        if "keyDistributor" in self.values:
+            made["keys"] = self.values["keyDistributor"] != NO_KEY
+        return made

@@ -1,0 +1,241 @@
+"""`turbopump bench` against a real node: what it counts is what is there."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from turbopump.net.client.admin import Admin
+from turbopump.net.client.pull_consumer import PullConsumer
+from turbopump.testing import RunningCluster
+
+pytestmark = pytest.mark.integration
+
+Cli = Callable[..., Any]
+
+
+async def count_of(cluster: RunningCluster, topic: str) -> int:
+    async with Admin([cluster.namesrv]) as admin:
+        queues = (await admin.topic_status(topic)).queues
+    return sum(queue.max_queue_offset for queue in queues)
+
+
+def in_store(cluster: RunningCluster, topic: str) -> int:
+    return cluster.run(count_of(cluster, topic))
+
+
+def bench(cli: Cli, cluster: RunningCluster, *arguments: str) -> dict[str, Any]:
+    """Run it, see that it succeeds, return its JSON."""
+    kind, *rest = arguments
+    done = cli("bench", kind, "-n", cluster.namesrv, "--json", *rest)
+    assert (done.code, done.err) == (0, "")
+    (result,) = done.json
+    return dict(result)
+
+
+@pytest.mark.parametrize("encoding", ["json", "rocketmq"])
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("OneByOne", ["-w", "7"]),
+        ("Pipelined", ["-w", "2", "--in-flight", "50", "-s", "3000"]),
+        ("Async", ["-y", "true", "-k", "true", "-l", "3", "-p", "40"]),
+        ("Batches", ["-w", "3", "-b", "10"]),
+        ("Scheduled", ["-w", "4", "--rate", "5000"]),
+        ("Anonymous", ["--no-unique-key", "-w", "4"]),
+    ],
+)
+def test_what_is_sent_is_there_and_can_be_read(
+    name: str, shape: list[str], encoding: str, cli: Cli, cluster: RunningCluster
+) -> None:
+    at = ["-t", f"{name}-{encoding}", "--encoding", encoding]
+    sent = bench(cli, cluster, "producer", *at, *shape, "-q", "1000", "--queues", "3")
+    assert (sent["messages"], sent["errors"]) == (1000, {})
+    assert sent["bytes"] >= 1000 * (3000 if name == "Pipelined" else 128)
+    assert in_store(cluster, at[1]) == 1000
+    latency = list(sent["latency_us"].values())
+    assert latency == sorted(latency) and latency[0] > 0
+    read = bench(cli, cluster, "consumer", *at, "--check-crc", "-w", "2")
+    assert (read["messages"], read["errors"], read["connections"]) == (1000, {}, 2)
+    assert read["bytes"] > sent["bytes"]
+
+
+def test_messages_are_those_of_a_real_client(cli: Cli, cluster: RunningCluster) -> None:
+    bench(cli, cluster, "producer", "-t", "Real", "-q", "20", "-k", "true", "-l", "2", "-s", "50")
+
+    async def read() -> list[Any]:
+        found: list[Any] = []
+        async with PullConsumer("real", [cluster.namesrv]) as consumer:
+            await consumer.assign(await consumer.queues("Real"))
+            for queue in consumer.assigned:
+                await consumer.seek(queue, 0)
+            while len(found) < 20:
+                found += await consumer.poll(1000)
+        return found
+
+    messages = cluster.run(read())
+    assert len({message.message_id for message in messages}) == 20
+    assert {message.tags for message in messages} == {"tag0", "tag1"}
+    assert all(len(message.body) == 50 and message.keys for message in messages)
+
+
+def test_many_topics(cli: Cli, cluster: RunningCluster) -> None:
+    many = ["-t", "Many", "--topics", "5"]
+    bench(cli, cluster, "producer", *many, "--queues", "2", "-q", "100", "-w", "1")
+    assert [in_store(cluster, f"Many-{number}") for number in range(5)] == [20] * 5
+    assert bench(cli, cluster, "consumer", *many)["messages"] == 100
+
+
+def test_mixed_reads_what_it_sends(cli: Cli, cluster: RunningCluster) -> None:
+    bench(cli, cluster, "producer", "-t", "Mixed", "-q", "50")  # not to be read
+    found = bench(cli, cluster, "mixed", "-t", "Mixed", "-q", "2000", "--rate", "4000", "-w", "4")
+    assert found["producer"]["messages"] == found["consumer"]["messages"] == 2000
+    assert found["consumer"]["delivery_us"]["p50"] > 0
+
+
+def test_a_fixed_rate_is_kept_and_seconds_are_listed(cli: Cli, cluster: RunningCluster) -> None:
+    found = bench(cli, cluster, "producer", "-t", "Paced", "--rate", "500", "-w", "8",
+                  "--warmup", "0.2", "--duration", "2.1")  # fmt: skip
+    assert found["all_messages"] == pytest.approx(2.3 * 500, abs=60)
+    assert found["unsent"] < 60
+    assert len(found["series"]) == 2
+    assert sum(row["messages"] for row in found["series"]) <= found["messages"]
+    assert found["messages"] < found["all_messages"]
+
+
+def test_a_refusal_is_counted_by_its_code(cli: Cli, cluster: RunningCluster) -> None:
+    at = "-n", cluster.namesrv, "-t", "SELF_TEST_TOPIC", "-q", "5"
+    done = cli("bench", "producer", *at, "--json")
+    assert done.code == 1
+    assert "nothing but errors, 16 NO_PERMISSION" in done.err
+    assert done.json[0]["errors"] == {"16": 5}
+    assert "is forbidden" in done.json[0]["error_texts"]["16"]
+
+
+@contextmanager
+def proxy(target: str, answers: int) -> Iterator[str]:
+    """Name server and broker behind a relay that cuts every connection after some answers."""
+    host, _, port = target.rpartition(":")
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def relay(client: socket.socket) -> None:
+        with client, socket.create_connection((host, int(port))) as server:
+            for _ in range(answers):
+                data = client.recv(65_536)
+                if not data:
+                    return
+                server.sendall(data)
+                client.sendall(server.recv(65_536))
+
+    def accept() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=relay, args=(client,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+def test_lost_connections_end_it_with_a_sentence(
+    cli: Cli, cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench(cli, cluster, "producer", "-t", "Cut", "-q", "1")
+    from turbopump.cli import bench_run
+
+    connect = bench_run._connect
+    with proxy(cluster.brokers[0].address, answers=10) as cutting:
+        monkeypatch.setattr(bench_run, "_connect", lambda _, stack: connect(cutting, stack))
+        done = cli("bench", "producer", "-n", cluster.namesrv, "-t", "Cut", "-w", "3")
+    assert done.code == 1
+    assert "the broker closed 3 of 3 connections, after 30 messages" in done.err
+
+
+def test_it_goes_on_while_a_connection_is_left(
+    cli: Cli, cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench(cli, cluster, "producer", "-t", "Half", "-q", "1")
+    from turbopump.cli import bench_run
+
+    connect, made = bench_run._connect, []
+    with proxy(cluster.brokers[0].address, answers=10) as cutting:
+
+        def one_is_cut(address: str, stack: Any) -> int:
+            made.append(address)
+            return connect(cutting if len(made) == 1 else address, stack)
+
+        monkeypatch.setattr(bench_run, "_connect", one_is_cut)
+        found = bench(cli, cluster, "producer", "-t", "Half", "-w", "2", "-q", "500")
+    assert found["connections_lost"] == 1
+    assert found["messages"] + found["errors"].get("connection lost", 0) == 500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["producer", "-t", "no topic"], "topic"),
+        (["producer", "-s", "0"], "--messageSize"),
+        (["producer", "-w", "none"], "integer"),
+        (["producer", "--rate", "1e12"], "rate"),
+        (["producer", "--in-flight", "100000"], "in flight"),
+        (["producer", "-m", "true"], "traces"),
+        (["producer", "-a", "true"], "signatures"),
+        (["producer", "--workload", "/proc/none"], "No such file"),
+        (["producer", "-n", "nowhere"], "no address"),
+        (["consumer", "-g", "no group"], "group"),
+        (["consumer", "--plot", "/proc/none/x.png"], "p"),
+        (["mixed", "--encoding", "xml"], "xml"),
+    ],
+)
+def test_bad_input_ends_with_two_and_a_sentence(arguments: list[str], word: str, cli: Cli) -> None:
+    done = cli("bench", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert word in done.err
+    assert "Traceback" not in done.err
+
+
+def test_nobody_there(cli: Cli, cluster: RunningCluster) -> None:
+    done = cli("bench", "producer", "-n", "127.0.0.1:1", "-q", "1")
+    assert done.code == 1 and done.err.startswith("turbopump: ")
+    done = cli("bench", "consumer", "-n", cluster.namesrv, "-t", "Nothing-here")
+    assert done.code == 1 and "Nothing-here" in done.err
+
+
+def test_an_interrupt_ends_it_with_the_figures_so_far(
+    program: list[str], cli: Cli, cluster: RunningCluster
+) -> None:
+    bench(cli, cluster, "producer", "-t", "Long", "-q", "1")
+    command = [*program, "bench", "producer", "-n", cluster.namesrv, "-t", "Long", "--json",
+               "--duration", "600"]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        while in_store(cluster, "Long") < 2:
+            pass
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=30)
+    assert (running.returncode, err) == (0, b"")
+    assert json.loads(out)["messages"] > 0
+
+
+def test_help_does_not_load_the_generator() -> None:
+    script = (
+        "import sys; sys.argv = ['turbopump', '--help']\n"
+        "import turbopump.cli.app\n"
+        "print([name for name in sys.modules if 'bench_run' in name or 'pyx.load' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          env={**os.environ}, check=True)  # fmt: skip
+    assert done.stdout == "[]\n"

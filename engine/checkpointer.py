@@ -289,9 +289,13 @@ class Checkpointer:
                 folders[self._index.folder] = None
         self._dirty.clear()
         self._dirty_batches.clear()
-        count, units = self.count_units()
         index_end, index_ms, entries = LogOffset(0), 0, 0
         position = self._dispatcher.position
+        if self._dispatcher.stalled is None:
+            count, units = self.count_units()
+        else:
+            # The record that waits may have its unit already: a recovery cuts that before it counts.
+            count, units = self._count_units_before(position)
         if self._index is not None:
             closed = len(self._index.parts) if last else self._index.closed()
             index_end, index_ms = self._index.end_of(closed)

@@ -102,3 +102,33 @@ def test_what_a_killed_recovery_built_the_next_one_syncs(after: int) -> None:
     opened(disk)
     for path in disk.paths("/store/consumequeue"):
         assert disk.durable(path) == disk.content(path), f"{path} is not durable"
+
+
+def test_a_unit_whose_record_waits_for_the_index_is_not_counted() -> None:
+    """Found by seed 12408: the recovery missed the unit it had cut, trusted no queue and began one
+    whose records had all gone anew at 0."""
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    store = opened(disk)
+
+    def send(topic: str, number: int) -> None:
+        message = Message(topic, 0, bytes(300), b"KEYS\x01k%d\x02" % number)
+        assert store.append(message, NOW_MS).status is PutStatus.PUT_OK
+
+    entries = CONFIG.max_index_num - 1
+    for number in range(2 * entries):
+        send("old" if number < 25 else "new", number)
+    disk.full = True
+    send("new", 2 * entries)
+    assert store.dispatched_log_offset < store.max_log_offset, "nothing waits"
+    assert store.max_queue_offset("new", 0) == 2 * entries + 1 - 25, "its unit waits, too"
+    for hour in range(3):
+        later_ms = NOW_MS + (100 + hour) * 3_600_000
+        store.tick(later_ms)
+        store.delete_expired(later_ms)
+    assert store.min_queue_offset("old", 0) == 25, "not all has expired"
+    disk.kill = True
+    disk.end()
+    disk.restart()
+    store = opened(disk)
+    assert store.max_queue_offset("old", 0) == 25
+    assert store.max_queue_offset("new", 0) == 2 * entries + 1 - 25

@@ -40,6 +40,7 @@ from turbopump.broker.handlers import (
 from turbopump.broker.locks import QueueLocks
 from turbopump.broker.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.offsets import OffsetTable
+from turbopump.broker.opening import Opening
 from turbopump.broker.producers import ProducerTable
 from turbopump.broker.pull_holds import PullHolds
 from turbopump.broker.registration import (
@@ -56,6 +57,7 @@ from turbopump.engine.files import Files, RealFiles
 from turbopump.engine.flush import DiskThreads
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
+from turbopump.engine.types import Progress
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import RemotingError
@@ -99,7 +101,8 @@ class StartError(Exception):
 class BrokerNode:
     """A broker on the running loop.
 
-    `seed` makes its random choices repeatable, `now_ms` is its wall clock.
+    `seed` makes its random choices repeatable, `now_ms` is its wall clock. `on_progress` is told,
+    several times a second, how far `start` is with a store whose recovery takes long.
     """
 
     def __init__(
@@ -109,8 +112,10 @@ class BrokerNode:
         files: Files | None = None,
         seed: int | None = None,
         now_ms: Callable[[], int] | None = None,
+        on_progress: Callable[[Progress], None] = lambda _progress: None,
     ) -> None:
         self._config = config
+        self._on_progress = on_progress
         self._files: Files = files or RealFiles()
         self._random = random.Random(seed)
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
@@ -144,8 +149,9 @@ class BrokerNode:
     async def start(self) -> None:
         """Open the store, serve, and be known to the name servers that answer.
 
-        Raises StartError, TlsError, ConfigError or StoreError; then nothing runs and nothing was
-        lost.
+        The port opens when clients are served, not before. Raises StartError, TlsError, ConfigError
+        or StoreError; then nothing runs and nothing was lost. May be cancelled: a long recovery
+        ends within a second or so, and the next start goes on from there.
         """
         self._loop = asyncio.get_running_loop()
         if not self._config.broker_ip1:
@@ -220,6 +226,7 @@ class BrokerNode:
         _log.info("opening the store at %s", self._config.store.root)
         self._topics.load()  # recovery asks which topics hold batches
         # In a thread: recovery of a big store takes minutes, and signals must be heard meanwhile.
+        watch = Opening(self._loop.call_soon_threadsafe, self._on_progress, self._steady_ms)
         self._opening = True
         opening = asyncio.ensure_future(
             asyncio.to_thread(
@@ -231,12 +238,13 @@ class BrokerNode:
                 steady_ms=self._steady_ms(),
                 delay_levels_ms=self._config.delay_levels_ms,
                 is_batch_topic=self._topics.is_batch,
+                watch=watch.reached,
             )
         )
         try:
             self._store = await asyncio.shield(opening)
         except asyncio.CancelledError:
-            # The thread cannot be stopped, and what it opens must not stay locked.
+            watch.give_up()
             await asyncio.wait([opening])
             self._reports_may_come()
             if opening.exception() is None:

@@ -10,6 +10,7 @@ checkpoint moves only behind what was synced.
 """
 
 import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -25,6 +26,7 @@ from turbopump.engine.dispatcher import Dispatcher, QueueGapError
 from turbopump.engine.files import Files, sync_above
 from turbopump.engine.index import IndexFiles, IndexPart
 from turbopump.engine.log_scan import (
+    STEP_BYTES,
     LogScan,
     first_timestamp,
     scan_log,
@@ -33,13 +35,14 @@ from turbopump.engine.log_scan import (
 )
 from turbopump.engine.queue_ext import QueueExtensions, is_address
 from turbopump.engine.segments import is_file_name
-from turbopump.engine.types import LogOffset, StoreError
+from turbopump.engine.types import LogOffset, OpeningStopped, Progress, StoreError
 from turbopump.pyx import queue as queue_kernel
 from turbopump.pyx import record as kernel
 
 logger = logging.getLogger(__name__)
 
 ABORT_FILE = "abort"
+Watch = Callable[[Progress], None]
 
 
 @dataclass(slots=True)
@@ -74,10 +77,12 @@ class Plan:
     """Records of the walk that were durable once and are whole no more, and why they are not."""
 
 
-def recover(parts: StoreParts, now_ms: int) -> None:
+def recover(parts: StoreParts, now_ms: int, watch: Watch) -> None:
     """Bring a store into a state that can be written.
 
-    Raises StoreError (one sentence) where the store cannot be opened, OSError from the disk.
+    `watch` is told the progress of what may take long, and may raise OpeningStopped: what was
+    filled up by then is kept. Raises StoreError (one sentence) where the store cannot be opened,
+    OSError from the disk.
     """
     # Window 1: the stop was not clean. RocketMQ's mark for it: `abort` exists while it runs.
     clean = not parts.files.exists(f"{parts.config.root}/{ABORT_FILE}")
@@ -85,9 +90,9 @@ def recover(parts: StoreParts, now_ms: int) -> None:
     parts.checkpointer.load(saved)
     parts.damage.load()
     _load(parts)
-    plan = _survey(parts, saved, clean)
+    plan = _survey(parts, saved, clean, watch)
     _mark_running(parts, plan)
-    _execute(parts, plan, saved, now_ms)
+    _execute(parts, plan, saved, now_ms, watch)
 
 
 def _mark_running(parts: StoreParts, plan: Plan) -> None:
@@ -166,7 +171,7 @@ def kernel_has_record(files: Files, path: str) -> bool:
         mapped.close()
 
 
-def _survey(parts: StoreParts, saved: Checkpoint, clean: bool) -> Plan:
+def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> Plan:
     """Decide where the log ends and from where queues have to be filled up."""
     log = parts.log
     parts.queues.recover_ends(log.min)
@@ -200,7 +205,7 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool) -> Plan:
         start = start_normal(log, dispatched)
     else:
         start = start_abnormal(log, saved.safe_timestamp_ms)
-    scan, damaged = _scan(parts, start, saved, dispatched, clean)
+    scan, damaged = _scan(parts, start, saved, dispatched, clean, watch)
     if scan.reason:
         logger.warning("the log is cut at %d: %s", scan.end, scan.reason)
     if clean:
@@ -215,15 +220,28 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool) -> Plan:
 
 
 def _scan(
-    parts: StoreParts, start: LogOffset, saved: Checkpoint, dispatched: int, clean: bool
+    parts: StoreParts,
+    start: LogOffset,
+    saved: Checkpoint,
+    dispatched: int,
+    clean: bool,
+    watch: Watch,
 ) -> tuple[LogScan, tuple[tuple[LogOffset, str], ...]]:
     """Walk the log from `start` to its end, which is not where a durable record is damaged."""
     log = parts.log
     damaged = []
-    scan = scan_log(log, start, saved.log_timestamp_ms, torn_pages=not clean)
+
+    def reached(at: int) -> None:
+        watch(Progress("checking the log", at - start, log.segments.end - start))
+
+    scan = scan_log(
+        log, start, saved.log_timestamp_ms, torn_pages=not clean, reached=reached
+    )
     while (behind := _behind_damage(parts, scan, saved, dispatched, clean)) is not None:
         damaged.append((scan.end, scan.reason or NO_RECORD))
-        scan = scan_log(log, behind, scan.last_timestamp_ms, torn_pages=not clean)
+        scan = scan_log(
+            log, behind, scan.last_timestamp_ms, torn_pages=not clean, reached=reached
+        )
     return replace(scan, start=start), tuple(damaged)
 
 
@@ -264,7 +282,9 @@ def _dispatched(parts: StoreParts) -> int:
     return max([0, *ends, *(queue.max_log_offset for queue in parts.batches)])
 
 
-def _execute(parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int) -> None:
+def _execute(
+    parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int, watch: Watch
+) -> None:
     log, end = parts.log, plan.scan.end
     # The log first, and durably: a byte that is cut now must not come back in the next recovery.
     if _known_clean(plan, saved):
@@ -281,8 +301,11 @@ def _execute(parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int) -> N
     cut_queues(parts, plan.cut_queues_at, every=not plan.clean)
     queues_from = _queues_from(parts, plan, saved)
     index_from = _trim_index(parts, plan, saved)
-    parts.damage.verify(min(queues_from, index_from), plan.scan.start)
-    _fill_up(parts, plan.scan.end, queues_from, index_from, now_ms)
+    try:
+        _fill_up(parts, plan.scan, queues_from, index_from, now_ms, watch)
+    except OpeningStopped:
+        parts.checkpointer.finish()
+        raise
     settle_queues(parts)
 
 
@@ -416,28 +439,35 @@ def _whole_index_files(parts: StoreParts, saved: Checkpoint, clean: bool) -> int
 
 def _fill_up(
     parts: StoreParts,
-    end: LogOffset,
+    scan: LogScan,
     queues_from: LogOffset,
     index_from: LogOffset,
     now_ms: int,
+    watch: Watch,
 ) -> None:
     """Dispatch what queues and index lack, saving progress file by file (R46)."""
-    dispatcher, log = parts.dispatcher, parts.log
-    dispatcher.index_only(index_from, LogOffset(min(queues_from, end)), now_ms)
-    index_from = LogOffset(max(index_from, min(queues_from, end)))
+    dispatcher, log, end = parts.dispatcher, parts.log, scan.end
+    file_size = log.file_size
+    index_until = LogOffset(min(queues_from, end))
+    # While the index is filled the checkpoint says of the queues what they are.
+    dispatcher.start(index_until, index_until)
+    at = index_from
+    for stop in _steps(parts, index_from, index_until, scan.start, "filling the index", watch):
+        dispatcher.index_only(at, stop, now_ms)
+        at = stop
+        if stop % file_size == 0:
+            parts.checkpointer.finish()
+    index_from = LogOffset(max(index_from, index_until))
     for start in (queues_from, log.min):
         dispatcher.strict = start > log.min
         dispatcher.start(start, index_from)
         try:
-            while dispatcher.position < end:
-                base = log.segments.start_of(dispatcher.position)
-                stop = LogOffset(min(end, base + log.file_size))
+            for stop in _steps(parts, start, end, scan.start, "filling the queues", watch):
                 dispatcher.run(stop, now_ms)
                 parts.checkpointer.arrived(*dispatcher.take_arrivals())
                 if dispatcher.stalled is not None:
                     raise dispatcher.stalled
-                if stop < end:
-                    logger.info("dispatched up to log offset %d of %d", stop, end)
+                if stop < end and stop % file_size == 0:
                     parts.checkpointer.finish()
             dispatcher.strict = False
             return
@@ -446,3 +476,18 @@ def _fill_up(
             logger.warning("%s: all queues are compared with the log", error)
             parts.checkpointer.doubt_queues(log.min)
             index_from = LogOffset(max(index_from, dispatcher.position))
+
+
+def _steps(
+    parts: StoreParts, start: int, end: int, walked_from: int, phase: str, watch: Watch
+) -> Iterator[LogOffset]:
+    """Where to pause on the way from `start` to `end`: behind some record, at each file's end.
+    Records before `walked_from` were not walked: what is damaged there is noted first."""
+    log, at = parts.log, start
+    while at < end:
+        stop = min(end, log.segments.start_of(at) + log.file_size)
+        if at < walked_from:
+            stop = min(end, parts.damage.verify(at, min(at + STEP_BYTES, stop, walked_from)))
+        yield LogOffset(stop)
+        at = stop
+        watch(Progress(phase, at - start, end - start))

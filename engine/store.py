@@ -33,6 +33,7 @@ from turbopump.engine.types import (
     FlushMode,
     LogOffset,
     Message,
+    Progress,
     PutStatus,
     QueryResult,
     QueueOffset,
@@ -105,19 +106,21 @@ class Store:
         steady_ms: int | None = None,
         delay_levels_ms: Sequence[int] = (),
         is_batch_topic: Callable[[str], bool] = lambda topic: False,
+        watch: Callable[[Progress], None] = lambda _progress: None,
     ) -> "Store":
         """Lock a store folder, recover it and make it writable; an empty folder becomes a store.
 
         `steady_ms` is of a clock that nobody sets, see `tick`; `delay_levels_ms` are those
-        of messageDelayLevel; `is_batch_topic` tells topics with `queue.type=BatchCQ`. Raises
-        StoreError with one clear sentence: locked by another broker, files of another size,
-        unreadable.
+        of messageDelayLevel; `is_batch_topic` tells topics with `queue.type=BatchCQ`. `watch` is
+        told what a long recovery is at, several times a second, and may raise OpeningStopped: the
+        next opening goes on from there. Raises StoreError with one clear sentence: locked by
+        another broker, files of another size, unreadable.
         """
         lock = _lock_folder(files, config)
         pool = MappingPool(files, files.mapping_limit())
         try:
             parts = _parts(files, config, disk, pool, is_batch_topic, list(delay_levels_ms))
-            recovery.recover(parts, now_ms)
+            recovery.recover(parts, now_ms, watch)
             parts.checkpointer.finish(parts.log.last_store_timestamp_ms)
             parts.damage.save()
             # Only now: on a full disk recovery needs the room more.

@@ -27,6 +27,20 @@ class StoreError(Exception):
     """The store cannot be opened or used; the text is one sentence for the operator."""
 
 
+class OpeningStopped(StoreError):
+    """Whoever opens the store gave up while it was being recovered; the next start goes on."""
+
+
+@dataclass(slots=True, frozen=True)
+class Progress:
+    """How far the opening of a store is."""
+
+    phase: str
+    done: int
+    """Bytes of the log, of `total`."""
+    total: int
+
+
 class PutStatus(Enum):
     """What became of an append (RocketMQ: store/PutMessageStatus)."""
 

@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +17,7 @@ from types import TracebackType
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.node import BrokerNode
 from turbopump.engine.files import RealFiles
-from turbopump.engine.types import StoreError
+from turbopump.engine.types import Progress, StoreError
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode
 from turbopump.net.wire.java_properties import Property
@@ -65,6 +65,7 @@ class Cluster:
             machine's, and the one that others reach it at is told.
         namesrv_port, broker_port: 0 for free ones.
         broker_properties, namesrv_properties: RocketMQ's keys, over what the cluster itself sets.
+        on_progress: told, several times a second, how far `start` is with recovering a big store.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Cluster:
         broker_port: int = 0,
         broker_properties: Mapping[str, str] | None = None,
         namesrv_properties: Mapping[str, str] | None = None,
+        on_progress: Callable[[Progress], None] = lambda _progress: None,
     ) -> None:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if data is None:
@@ -84,6 +86,7 @@ class Cluster:
         self.data = Path(data)
         self._host = host
         self._ports = namesrv_port, broker_port
+        self._on_progress = on_progress
         self._broker_properties = dict(broker_properties or {})
         self._namesrv_properties = dict(namesrv_properties or {})
         self._namesrv: NameServerNode | None = None
@@ -174,7 +177,7 @@ class Cluster:
             "tls.enable": str(self._tls_of_servers().get(MODE) == "enforcing").lower(),
         }
         self.warnings += config.update(_properties({**own, **self._broker_properties}))
-        broker = BrokerNode(config)
+        broker = BrokerNode(config, on_progress=self._on_progress)
         await broker.start()
         self._broker, self._broker_config = broker, config
 

@@ -71,6 +71,7 @@ def broker(
     """Run one broker until Ctrl-C."""
     from turbopump.broker.config import load_config
     from turbopump.broker.node import BrokerNode
+    from turbopump.cli.progress import Recovering
     from turbopump.cli.running import run
     from turbopump.cli.serving import serve
     from turbopump.net.wire.java_properties import PropertiesError
@@ -84,9 +85,17 @@ def broker(
     if name_servers is not None:
         config.namesrv_addr = split_addresses(name_servers)
     _warn(config_file, warnings)
-    node = BrokerNode(config)
-    name = f"broker {config.broker_name}"
-    run(serve(node, lambda: _ready(name, node.address, as_json)))
+    recovering = Recovering(as_json)
+    node = BrokerNode(config, on_progress=recovering.reached)
+
+    def ready() -> None:
+        recovering.end()
+        _ready(f"broker {config.broker_name}", node.address, as_json)
+
+    try:
+        run(serve(node, ready))
+    finally:
+        recovering.end()
     _stopped(as_json)
 
 

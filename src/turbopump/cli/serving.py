@@ -26,20 +26,21 @@ class Node(Protocol):
 async def serve(node: Node, ready: Callable[[], None]) -> None:
     """Start, call `ready`, wait for SIGINT or SIGTERM, stop.
 
-    A signal during the start takes effect after it. Raises UserError where the node cannot start.
+    A signal during the start cancels it: a long recovery ends soon, and the next start goes on from
+    there. Raises UserError where the node cannot start.
     """
     raise_open_files()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    await _start(node)
+    if not await _started(node, stop):
+        return
     # What was imported and started lives as long as the process: no collection need walk it.
     gc.freeze()
     try:
-        if not stop.is_set():
-            ready()
-            await stop.wait()
+        ready()
+        await stop.wait()
     finally:
         await node.stop()
 
@@ -51,6 +52,20 @@ def raise_open_files() -> None:
     wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+async def _started(node: Node, stop: asyncio.Event) -> bool:
+    """Whether the node is up; False after a signal, and nothing runs then."""
+    starting, stopping = asyncio.ensure_future(_start(node)), asyncio.ensure_future(stop.wait())
+    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait([starting])
+    if starting.cancelled():
+        return False
+    starting.result()
+    return True
 
 
 async def _start(node: Node) -> None:

@@ -46,6 +46,7 @@ def up(
 ) -> None:
     """Run a name server and a broker until Ctrl-C; says where to connect."""
     from turbopump.cli import logs
+    from turbopump.cli.progress import Recovering
     from turbopump.cli.running import run
     from turbopump.cli.serving import serve
     from turbopump.cluster import Cluster, prepare_data
@@ -61,20 +62,26 @@ def up(
         raise UserError(f"the data folder cannot be used: {sentence_of(error)}") from None
     except StoreError as error:
         raise UserError(str(error)) from None
+    recovering = Recovering(as_json)
     cluster = Cluster(
         data,
         host=host,
         namesrv_port=namesrv_port,
         broker_port=broker_port,
         broker_properties=properties,
+        on_progress=recovering.reached,
     )
 
     def ready() -> None:
+        recovering.end()
         for warning in cluster.warnings:
             logging.getLogger(__name__).warning("%s: %s", config, warning)
         _announce(cluster, as_json)
 
-    run(serve(cluster, ready))
+    try:
+        run(serve(cluster, ready))
+    finally:
+        recovering.end()
     if as_json:
         print_json({"event": "stopped"})
     else:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import shutil
 import socket
 import threading
 import time
@@ -16,8 +17,11 @@ import uvloop
 from turbopump.broker.config import load_config
 from turbopump.broker.node import BrokerNode, StartError
 from turbopump.broker.pull_holds import PullHolds
+from turbopump.engine import checkpoint as checkpoints
 from turbopump.engine.files import FileLock, RealFiles
-from turbopump.engine.types import QueueOffset, StoreError
+from turbopump.engine.flush import InlineDisk
+from turbopump.engine.store import Store
+from turbopump.engine.types import Message, Progress, QueueOffset, StoreError
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -213,6 +217,53 @@ def test_start_that_is_cancelled_leaves_nothing_locked(tmp_path: Path) -> None:
         await again.stop()
 
     uvloop.run(run())
+
+
+class SlowCheckpoint(RealFiles):
+    """The second checkpoint of a start is written only when a test says so."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_go_on = threading.Event(), threading.Event()
+        self._count = 0
+
+    def write(self, path: str, data: bytes, position: int = -1) -> None:
+        self._count += path.endswith("/checkpoint")
+        if self._count == 2:
+            self.asked.set()
+            assert self.may_go_on.wait(TIMEOUT_S)
+        super().write(path, data, position)
+
+
+def test_a_recovery_that_is_cancelled_ends_soon_and_the_next_goes_on(tmp_path: Path) -> None:
+    text = properties_of(tmp_path, 0) + "mappedFileSizeCommitLog=65536\nmaxMessageSize=32768\n"
+    store = Store.open(RealFiles(), load_config(text)[0].store, InlineDisk(), 0)
+    for _ in range(1000):
+        store.append(Message("T", 0, bytes(1000)), 0)
+    store.close(0)
+    log_end = store.max_log_offset
+    shutil.rmtree(tmp_path / "consumequeue")
+    seen: list[Progress] = []
+
+    async def run() -> None:
+        files = SlowCheckpoint()
+        node = BrokerNode(load_config(text)[0], files=files, on_progress=seen.append)
+        starting = asyncio.create_task(node.start())
+        assert await asyncio.to_thread(files.asked.wait, TIMEOUT_S)
+        starting.cancel()
+        await asyncio.sleep(0)
+        files.may_go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        marks = checkpoints.load(files, str(tmp_path)).marks
+        assert marks is not None
+        assert 65536 <= marks.queues < log_end // 2, "it ended, and kept what it had done"
+        again = BrokerNode(load_config(text)[0], on_progress=seen.append)
+        await again.start()
+        assert again.context.store.max_queue_offset("T", 0) == 1000
+        await again.stop()
+
+    uvloop.run(run())
+    assert "filling the queues" in {one.phase for one in seen}
 
 
 def test_stop_writes_everything_down_whatever_fails_before(

@@ -1,8 +1,48 @@
-"""What a node does before it starts."""
+"""A node's start, and a signal that comes before it is over."""
 
+import asyncio
+import os
 import resource
+import signal
 
-from turbopump.cli.serving import raise_open_files
+import pytest
+
+from turbopump.cli.errors import UserError
+from turbopump.cli.serving import raise_open_files, serve
+from turbopump.engine.types import StoreError
+
+
+class SlowNode:
+    """A node whose start takes for ever."""
+
+    def __init__(self, number: signal.Signals | None) -> None:
+        self.said: list[str] = []
+        self._number = number
+
+    async def start(self) -> None:
+        if self._number is None:
+            raise StoreError("it does not open")
+        os.kill(os.getpid(), self._number)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.said.append("cancelled")
+            raise
+
+    async def stop(self) -> None:
+        self.said.append("stopped")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_start_that_takes_long(number: signal.Signals) -> None:
+    node = SlowNode(number)
+    asyncio.run(asyncio.wait_for(serve(node, lambda: node.said.append("ready")), 60))
+    assert node.said == ["cancelled"], "what did not start is not stopped"
+
+
+def test_a_start_that_fails_is_one_sentence() -> None:
+    with pytest.raises(UserError, match="it does not open"):
+        asyncio.run(serve(SlowNode(None), lambda: None))
 
 
 def test_the_soft_limit_of_open_files_is_raised() -> None:

@@ -13,7 +13,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.files import FileLock, Files, MappedFile, RealFiles
 from turbopump.engine.flush import Disk, InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import Appended, Message, PutStatus, QueueOffset
+from turbopump.engine.types import Appended, Message, Progress, PutStatus, QueueOffset
 
 T = TypeVar("T")
 NOW_MS = 1_700_000_000_000
@@ -139,6 +139,7 @@ class Stores:
             max_hash_slot_num=64, max_index_num=100, max_message_size=4096,
         )  # fmt: skip
         self.batch_topics: set[str] = set()
+        self.watch: Callable[[Progress], None] = lambda _progress: None
         self._open: list[Store] = []
 
     def configure(self, **values: Any) -> None:
@@ -149,7 +150,7 @@ class Stores:
         """Open the store of the folder."""
         store = Store.open(
             self.files, self.config, disk or InlineDisk(), now_ms, delay_levels_ms=DELAYS_MS,
-            is_batch_topic=self.batch_topics.__contains__,
+            is_batch_topic=self.batch_topics.__contains__, watch=self.watch,
         )  # fmt: skip
         self._open.append(store)
         return store

@@ -1,0 +1,58 @@
+"""What a long recovery shows: nothing at first, then events or a bar."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from turbopump.cli import progress
+from turbopump.cli.progress import Recovering
+from turbopump.engine.types import Progress
+
+
+@pytest.fixture
+def clock(monkeypatch: Any) -> Any:
+    """Seconds; the test moves them."""
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_events_for_programs_one_a_second(clock: Any, capsys: Any) -> None:
+    shown = Recovering(True)
+    for number in range(16):
+        shown.reached(Progress("checking the log", number, 70))
+        clock[0] += 0.25
+    shown.end()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["done"] for line in lines] == [4, 8, 12]
+    assert lines[0] == {
+        "event": "recovering", "phase": "checking the log", "percent": 5, "done": 4, "total": 70,
+    }  # fmt: skip
+
+
+def test_a_bar_on_a_terminal_that_goes_at_the_end(
+    clock: Any, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    shown = Recovering(False)
+    shown.reached(Progress("filling the queues", 1, 100))
+    clock[0] += 2
+    shown.reached(Progress("filling the queues", 40, 100))
+    shown.reached(Progress("filling the queues", 50, 100))
+    shown.end()
+    shown.end()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "filling the queues" in err
+    assert "50%" in err
+
+
+def test_nothing_where_nobody_looks(clock: Any, capsys: Any) -> None:
+    shown = Recovering(False)
+    clock[0] += 2
+    shown.reached(Progress("filling the queues", 40, 100))
+    shown.end()
+    assert capsys.readouterr() == ("", "")

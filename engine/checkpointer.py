@@ -294,7 +294,7 @@ class Checkpointer:
         if self._dispatcher.stalled is None:
             count, units = self.count_units()
         else:
-            # The record that waits may have its unit already: a recovery cuts that before it counts.
+            # The record that waits may have its unit: a recovery cuts that before it counts.
             count, units = self._count_units_before(position)
         if self._index is not None:
             closed = len(self._index.parts) if last else self._index.closed()

@@ -25,6 +25,9 @@ FOLDER = "consumequeue"
 # queues cost 400 MB and a busy one reserves rarely.
 RESERVE_MIN = 4096
 RESERVE_MAX = 1 << 20
+# Up to this much of a queue's file is looked at in a copy when the store opens: a mapping for each
+# of 100,000 queues takes longer, and 16 pages each.
+LOOK_MAX = 64 << 10
 # The size of a pre-filled blank unit (RocketMQ: ConsumeQueue.fillPreBlank).
 BLANK_SIZE = 0x7FFFFFFF
 ZERO = QueueOffset(0)
@@ -44,6 +47,8 @@ class ConsumeQueue:
     flushed_offset: QueueOffset = ZERO
     names_synced: bool = True
     """Whether the names of the queue's files and folders are durable."""
+    is_tidy: bool = False
+    """Its only file was found with units from the first on and zeros behind, and is unchanged."""
     emptied: bool = False
     """Cut to nothing, with its first file kept: the name of that says how far it had counted."""
 
@@ -137,11 +142,13 @@ class ConsumeQueues:
         segments = queue.segments
         queue.min_offset = QueueOffset(segments.first // QUEUE_UNIT_SIZE)
         for start in reversed(segments.starts()):
-            region = segments.region(start)
-            position, _log_end = kernel.find_end(region, 0, self.file_size)
+            region, position, log_end = self._end_in(queue, start)
             if position > 0 or start == segments.first:
-                self._set_end(queue, start + position, _log_end_before(region, position))
-                self._skip_blanks(queue)
+                self._set_end(queue, start + position, log_end)
+                if start != segments.first or region is None:
+                    end = min(self.file_size, start + position - segments.first)
+                    region = self._look(queue, segments.first, end)
+                self._skip_blanks(queue, region)
                 return
         self._set_end(queue, segments.first, -1)
 
@@ -162,6 +169,7 @@ class ConsumeQueues:
         before it, as RocketMQ does after a deletion (store.md 11).
         """
         segments = queue.segments
+        queue.is_tidy = False
         if queue.emptied:
             self.reset(queue)
         at = queue_offset * QUEUE_UNIT_SIZE
@@ -225,13 +233,19 @@ class ConsumeQueues:
         """The memory of a queue's file."""
         return queue.segments.mapped(start, lambda: self._may_close(queue, start)).region
 
-    def truncate(self, queue: ConsumeQueue, log_end: int) -> bool:
+    def truncate(self, queue: ConsumeQueue, log_end: int) -> tuple[bool, list[str]]:
         """Cut away units of records at or behind `log_end`; what is cut becomes zeros.
 
         Units may have holes behind the durable part, so the walk goes back to the last file whose
-        first unit is one to keep. Returns whether anything was cut. Raises OSError.
+        first unit is one to keep. Returns whether anything was cut, and the files that the caller
+        has to sync for it to stay so. Raises OSError.
         """
         segments = queue.segments
+        changed: list[str] = []
+        # The last unit speaks for all: they are in the order of the log.
+        if queue.is_tidy and 0 < self.table.max_log_offset(queue.slot) <= log_end:
+            return False, changed
+        queue.is_tidy = False
         before = (segments.end, self.table.max_offset(queue.slot))
         self._detach(queue)
         at = self.end_before(queue, log_end)
@@ -243,10 +257,10 @@ class ConsumeQueues:
             keep = at - start
             if keep > 0 or start == segments.first > 0:
                 mapped = segments.mapped(start)
-                if clear_tail(mapped, keep):
-                    before = (-1, -1)
+                if clear_tail(mapped, keep, sync=False):
+                    changed.append(mapped.path)
                 self._set_end(queue, at, _log_end_before(mapped.region, keep))
-                self._skip_blanks(queue)
+                self._skip_blanks(queue, segments.region(segments.first))
                 if keep == 0:
                     # The table waits for the offset that the log gives next, see settle.
                     queue.emptied = True
@@ -259,7 +273,8 @@ class ConsumeQueues:
             # min <= max also for a queue without files (R13): it starts anew at 0.
             self._set_end(queue, 0, -1)
             queue.min_offset = QueueOffset(0)
-        return before != (segments.end, self.table.max_offset(queue.slot))
+        was_cut = before != (segments.end, self.table.max_offset(queue.slot))
+        return was_cut or bool(changed), changed
 
     def end_before(self, queue: ConsumeQueue, log_end: int) -> int:
         """The byte of the queue at which `truncate` cuts."""
@@ -316,13 +331,15 @@ class ConsumeQueues:
         """Move the min offset past units whose records are gone (RocketMQ: correctMinOffset)."""
         segments = queue.segments
         maximum = self.table.max_offset(queue.slot)
-        if segments.count == 0 or queue.min_offset >= maximum:
+        # Nothing lies before the log's first byte.
+        if min_log_offset <= 0 or segments.count == 0 or queue.min_offset >= maximum:
             return
         at = queue.min_offset * QUEUE_UNIT_SIZE
         while at < maximum * QUEUE_UNIT_SIZE:
             start = segments.start_of(at)
             end = min(maximum * QUEUE_UNIT_SIZE - start, self.file_size)
-            found = kernel.lower_bound(self.region(queue, start), at - start, end, min_log_offset)
+            region = self._look(queue, start, end)
+            found = kernel.lower_bound(region, at - start, end, min_log_offset)
             at = start + found
             if found < end:
                 break
@@ -429,10 +446,33 @@ class ConsumeQueues:
         self.table.set_next_offset(queue.slot, offset)
         queue.flushed_offset = QueueOffset(offset)
 
-    def _skip_blanks(self, queue: ConsumeQueue) -> None:
+    def _end_in(self, queue: ConsumeQueue, start: int) -> tuple[Region | None, int, int]:
+        """The units of a file, None if only the last of them were looked at; the position behind
+        the last one if there is no hole among them, and the end of its record."""
+        segments = queue.segments
+        at, data = self.files.tail(segments.path(start), LOOK_MAX)
+        region, first = Region(data), -at % QUEUE_UNIT_SIZE
+        end, _log_end = kernel.find_end(region, first, max(first, len(data)))
+        if at == 0:
+            queue.is_tidy = segments.count == 1 and region.is_zero(end, len(data) - end)
+            return region, end, _log_end_before(region, end)
+        if end > first:
+            return None, at + end, _log_end_before(region, end)
+        region = segments.region(start)
+        end, _log_end = kernel.find_end(region, 0, self.file_size)
+        return region, end, _log_end_before(region, end)
+
+    def _look(self, queue: ConsumeQueue, start: int, end: int) -> Region:
+        """Memory that holds the bytes [0, end) of a file, as they are now."""
+        if end <= LOOK_MAX:
+            at, data = self.files.tail(queue.segments.path(start), LOOK_MAX)
+            if at == 0 and end <= len(data):
+                return Region(data)
+        return self.region(queue, start)
+
+    def _skip_blanks(self, queue: ConsumeQueue, region: Region) -> None:
         """The pre-filled blanks of a first file are not units: begin behind them."""
         segments = queue.segments
-        region = segments.region(segments.first)
         end = min(self.file_size, self.max_offset(queue) * QUEUE_UNIT_SIZE - segments.first)
         low, high = 0, max(end, 0) // QUEUE_UNIT_SIZE
         while low < high:

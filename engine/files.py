@@ -65,6 +65,10 @@ class Files(Protocol):
     def list_folder(self, path: str) -> list[str]:
         """Names in a folder, sorted; empty if there is no such folder or it is a file."""
 
+    def list_files(self, path: str) -> list[tuple[str, int]]:
+        """Names and sizes of the files in a folder, sorted, without its folders; empty if there is
+        no such folder or it is a file."""
+
     def exists(self, path: str) -> bool: ...
     def is_folder(self, path: str) -> bool: ...
     def file_size(self, path: str) -> int: ...
@@ -79,6 +83,10 @@ class Files(Protocol):
         """Cut or extend with zeros, durably."""
 
     def read(self, path: str) -> bytes: ...
+    def tail(self, path: str, size_max: int) -> tuple[int, bytes]:
+        """The last bytes of a file, at most `size_max`, up to the hole of zeros that may end it,
+        and the position of the first of them. For a look at many files: none is mapped."""
+
     def write(self, path: str, data: bytes, position: int = -1) -> None:
         """Replace the content, or with a position overwrite from there. Not yet durable."""
 
@@ -207,6 +215,13 @@ class RealFiles:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
+    def list_files(self, path: str) -> list[tuple[str, int]]:
+        try:
+            with os.scandir(path) as entries:
+                return sorted((e.name, e.stat().st_size) for e in entries if e.is_file())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
@@ -251,6 +266,20 @@ class RealFiles:
 
     def read(self, path: str) -> bytes:
         return Path(path).read_bytes()
+
+    def tail(self, path: str, size_max: int) -> tuple[int, bytes]:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        end = 0
+        try:
+            while True:
+                end = os.lseek(descriptor, os.lseek(descriptor, end, os.SEEK_DATA), os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # that is: nothing but a hole follows
+                raise
+            start = max(0, end - size_max)
+            return start, os.pread(descriptor, end - start, start)
+        finally:
+            os.close(descriptor)
 
     def write(self, path: str, data: bytes, position: int = -1) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if position < 0 else 0)

@@ -29,9 +29,10 @@ def is_file_name(name: str) -> bool:
     return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
 
 
-def clear_tail(mapped: MappedFile, position: int) -> int:
-    """Make [position, size) of a file zeros, durably; returns how many bytes were looked at twice
-    because they were not. Holes are not touched, so this needs no space. Raises OSError."""
+def clear_tail(mapped: MappedFile, position: int, *, sync: bool = True) -> int:
+    """Make [position, size) of a file zeros, durably unless the caller syncs; returns how many
+    bytes were looked at twice because they were not. Holes are not touched, so this needs no space.
+    Raises OSError."""
     changed: list[tuple[int, int]] = []
     for start, end in mapped.data(position):
         for at in range(start, end, CLEAR_PIECE):
@@ -39,7 +40,7 @@ def clear_tail(mapped: MappedFile, position: int) -> int:
             if not mapped.region.is_zero(at, length):
                 mapped.region.zero(at, length)
                 changed.append((at, at + length))
-    if changed:
+    if changed and sync:
         mapped.sync(changed[0][0], changed[-1][1])
     return sum(end - start for start, end in changed)
 
@@ -153,11 +154,10 @@ class Segments:
         """
         files = self.pool.files
         found = []
-        for name in files.list_folder(self.folder):
-            path = f"{self.folder}/{name}"
-            if not is_file_name(name) or files.is_folder(path):
+        for name, size in files.list_files(self.folder):
+            if not is_file_name(name):
                 continue
-            size = files.file_size(path)
+            path = f"{self.folder}/{name}"
             if size == 0:
                 files.remove(path)
                 continue

@@ -287,6 +287,10 @@ class SimDisk:
         folder = self._folders.get(path)
         return [] if folder is None else sorted(folder.entries)
 
+    def list_files(self, path: str) -> list[tuple[str, int]]:
+        paths = [(name, f"{path}/{name}") for name in self.list_folder(path)]
+        return [(name, len(self._files[at].memory)) for name, at in paths if at in self._files]
+
     def exists(self, path: str) -> bool:
         return path in self._files or path in self._folders
 
@@ -327,6 +331,14 @@ class SimDisk:
 
     def read(self, path: str) -> bytes:
         return bytes(self._file(path).memory)
+
+    def tail(self, path: str, size_max: int) -> tuple[int, bytes]:
+        memory = self._file(path).memory
+        end = len(memory)
+        while end and not any(memory[max(0, end - PAGE) : end]):
+            end = max(0, end - PAGE)
+        start = max(0, end - size_max)
+        return start, bytes(memory[start:end])
 
     def write(self, path: str, data: bytes, position: int = -1) -> None:
         file = self._files.get(path)

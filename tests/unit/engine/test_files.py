@@ -126,3 +126,27 @@ def test_numbers_of_the_machine(tmp_path: Path) -> None:
     assert 0.0 < files.used_ratio(str(tmp_path)) <= 1.0
     assert 64 <= files.mapping_limit() <= module.MAPPED_FILES_MAX
     assert files.memory_size() > 1 << 20
+
+
+def test_the_tail_of_a_file_ends_at_the_hole_behind_its_data(tmp_path: Path) -> None:
+    files, path = RealFiles(), f"{tmp_path}/file"
+    mapped = files.create(path, 1 << 20)
+    assert files.tail(path, 4096) == (0, b"")
+    mapped.reserve(0, 1 << 16)
+    mapped.region.write(4096, b"page two")
+    start, data = files.tail(path, 1 << 16)
+    assert start == 0
+    assert data.rstrip(b"\0") == bytes(4096) + b"page two"
+    assert len(data) < 1 << 20
+    mapped.region.write((1 << 20) - 3, b"end")
+    assert files.tail(path, 4) == ((1 << 20) - 4, b"\0end")
+    mapped.close()
+
+
+def test_files_of_a_folder_are_listed_with_their_sizes(tmp_path: Path) -> None:
+    files = RealFiles()
+    (tmp_path / "b").write_bytes(b"12345")
+    (tmp_path / "a").write_bytes(b"")
+    (tmp_path / "folder").mkdir()
+    assert files.list_files(f"{tmp_path}") == [("a", 0), ("b", 5)]
+    assert files.list_files(f"{tmp_path}/none") == files.list_files(f"{tmp_path}/a") == []

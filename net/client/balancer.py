@@ -112,12 +112,12 @@ class Balancer:
         A queue whose lock went to another member is given up.
         """
         queues = self.queues
-        asked_ms = self._membership.instance.now_ms()
+        asked_ms = self._membership.instance.steady_ms()
         granted, refused = await self._locks.lock(queues)
         for queue in granted:
             runner = self._runners.get(queue)
             if runner is not None:
-                runner.locked(asked_ms, asked_ms + LIVE_MS)
+                runner.locked(asked_ms + LIVE_MS)
         for queue in refused & set(self.queues):
             log.warning("the lock of %s went to another member", queue)
             self._give_up(queue)
@@ -213,10 +213,10 @@ class Balancer:
             for queue in free:
                 self._take(queue)
             return len(free) == len(new)
-        asked_ms = self._membership.instance.now_ms()
+        asked_ms = self._membership.instance.steady_ms()
         granted, _ = await self._locks.lock(free)
         for queue in sorted(granted):
-            self._take(queue).locked(asked_ms, asked_ms + LIVE_MS)
+            self._take(queue).locked(asked_ms + LIVE_MS)
         return len(granted) == len(new)
 
     def _apply(

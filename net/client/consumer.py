@@ -322,7 +322,7 @@ class Consumer:
         self, request: Command, record: bytes, broker_name: str, answer: Later[Command | None]
     ) -> None:
         """Run the handler on a stored record for an operator (CONSUME_MESSAGE_DIRECTLY)."""
-        begin_ms, remark, result = self._instance.now_ms(), "", "CR_SUCCESS"
+        begin_ms, remark, result = self._instance.steady_ms(), "", "CR_SUCCESS"
         try:
             message = received_messages(record, broker_name, self.group)[0]
             if self._handler is None:
@@ -340,7 +340,7 @@ class Consumer:
                 "consumeResult": result,
                 "order": self._options.ordered,
                 "remark": remark,
-                "spentTimeMills": self._instance.now_ms() - begin_ms,
+                "spentTimeMills": self._instance.steady_ms() - begin_ms,
             }
         )
         answer.resolve(response(request, ResponseCode.SUCCESS, body=body))

@@ -107,14 +107,14 @@ class Delivery:
         options = self._membership.options
         if options.ordered or options.broadcast:
             return
-        now_ms = self._membership.instance.now_ms()
+        now_ms = self._membership.instance.steady_ms()
         for running in list(self._membership.running.values()):
             for message in running.process.overdue(now_ms, options.consume_timeout_ms):
                 log.warning("message %s is overdue and sent back", message.message_id)
                 await self.settle(message, Outcome.RETRY, OVERDUE_DELAY_LEVEL)
 
     def _next(self) -> tuple[ProcessQueue, ReceivedMessage] | None:
-        return None if self._stopped else self._ready.next(self._membership.instance.now_ms())
+        return None if self._stopped else self._ready.next(self._membership.instance.steady_ms())
 
     def _pump(self) -> None:
         limit = self._membership.options.concurrency
@@ -141,7 +141,7 @@ class Delivery:
     async def _handle(
         self, handler: Handler, process: ProcessQueue, message: ReceivedMessage
     ) -> None:
-        now_ms = self._membership.instance.now_ms
+        now_ms = self._membership.instance.steady_ms
         begin_ms = now_ms()
         try:
             outcome = await handler(message) or Outcome.ACK
@@ -166,10 +166,10 @@ class Delivery:
         self._put_back(process, message, options.suspend_ms)
 
     def _put_back(self, process: ProcessQueue, message: ReceivedMessage, pause_ms: int) -> None:
-        process.put_back(message, self._membership.instance.now_ms() + pause_ms)
+        process.put_back(message, self._membership.instance.steady_ms() + pause_ms)
 
         async def resume() -> None:
-            while (rest_ms := process.suspended_for_ms(self._membership.instance.now_ms())) > 0:
+            while (rest_ms := process.suspended_for_ms(self._membership.instance.steady_ms())) > 0:
                 await asyncio.sleep(rest_ms / 1000)
             self.arrived(process)
 

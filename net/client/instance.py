@@ -14,6 +14,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any, Final, Protocol
 
+from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError, InvalidArgument
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.routes import BrokerTable, TopicRoute, interpret, provisional
@@ -79,7 +80,7 @@ class _Topic:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.route: TopicRoute | None = None
-        self.asked_ms = 0
+        self.asked_ms = LONG_AGO_MS
         self.answers = 0
         self.failure: Exception | None = None
 
@@ -113,6 +114,10 @@ class Instance:
     def now_ms(self) -> int:
         """Epoch milliseconds of the client's clock."""
         return self.options.now_ms()
+
+    def steady_ms(self) -> int:
+        """Milliseconds of the clock that nobody sets: for waits, leases and durations."""
+        return self.options.steady_ms()
 
     async def acquire(self) -> None:
         """Start with the first user; each `acquire` needs a `release`."""
@@ -206,12 +211,12 @@ class Instance:
                 del self._topics[next(iter(self._topics))]
         answers = known.answers
         async with known.lock:
-            is_recent = self.now_ms() - known.asked_ms < ROUTE_AGE_MIN_MS
+            is_recent = self.steady_ms() - known.asked_ms < ROUTE_AGE_MIN_MS
             if known.answers != answers and known.failure is not None:
                 raise known.failure
             if (known.answers != answers or is_recent) and (known.route or not for_sending):
                 return known.route
-            known.asked_ms, known.failure = self.now_ms(), None
+            known.asked_ms, known.failure = self.steady_ms(), None
             try:
                 await self._ask_for_route(topic, known, for_sending)
             except Exception as error:

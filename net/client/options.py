@@ -17,6 +17,11 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def steady_clock_ms() -> int:
+    """Milliseconds that go on whatever the wall clock is set to."""
+    return time.monotonic_ns() // 1_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
     """Intervals and timeouts of one client instance (client/ClientConfig).
@@ -27,6 +32,7 @@ class ClientOptions:
         route_refresh_ms: how often every known route is asked for again.
         heartbeat_ms: how often brokers are told that we live.
         now_ms: the clock, epoch milliseconds.
+        steady_ms: what waits and leases are measured by, milliseconds: a clock that nobody sets.
         remoting: limits of connections, and TLS.
     """
 
@@ -35,6 +41,7 @@ class ClientOptions:
     route_refresh_ms: int = 30_000
     heartbeat_ms: int = 30_000
     now_ms: Callable[[], int] = wall_clock_ms
+    steady_ms: Callable[[], int] = steady_clock_ms
     remoting: RemotingOptions = field(default_factory=RemotingOptions)
 
 

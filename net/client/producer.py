@@ -192,7 +192,7 @@ class Producer:
         queues = await self._publish_queues(message.topic)
         if queue is None and message.sharding_key:
             queue = choose_by_key(queues, message.sharding_key)
-        target = queue or self._selector.choose(queues, (), self._instance.now_ms())
+        target = queue or self._selector.choose(queues, (), self._instance.steady_ms())
         request = self._request(message, target, unique_id, oneway=True)
         await self._instance.notify(await self._master(target), request)
         return unique_id
@@ -223,13 +223,13 @@ class Producer:
         A broker that cannot be reached got nothing, so such a try does not count: in a failover
         the time alone decides.
         """
-        deadline_ms = self._instance.now_ms() + (timeout_ms or self._options.timeout_ms)
+        deadline_ms = self._instance.steady_ms() + (timeout_ms or self._options.timeout_ms)
         tries = 1 if fixed is not None else 1 + self._options.retries
         tried: set[str] = set()
         failures = 0
         while True:
             try:
-                async with _deadline(deadline_ms - self._instance.now_ms()):
+                async with _deadline(deadline_ms - self._instance.steady_ms()):
                     queue = fixed or await self._choose(topic, tried)
                     return await self._try(queue, request(queue), message_id, deadline_ms, tried)
             except (BrokerError, RemotingError, NoWritableQueue) as error:
@@ -239,13 +239,13 @@ class Producer:
                     raise
                 log.info("try %d of a message of %s failed: %s", failures, topic, error)
                 pause_ms = await self._pause_ms(topic, tried, failures)
-                if self._instance.now_ms() + pause_ms >= deadline_ms:
+                if self._instance.steady_ms() + pause_ms >= deadline_ms:
                     raise
                 await asyncio.sleep(pause_ms / 1000)
 
     async def _choose(self, topic: str, tried: set[str]) -> MessageQueue:
         queues = await self._publish_queues(topic)
-        return self._selector.choose(queues, tried, self._instance.now_ms())
+        return self._selector.choose(queues, tried, self._instance.steady_ms())
 
     async def _try(
         self,
@@ -258,11 +258,11 @@ class Producer:
         tried.add(queue.broker_name)
         try:
             address = await self._master(queue)
-            left_ms = max(1, deadline_ms - self._instance.now_ms())
+            left_ms = max(1, deadline_ms - self._instance.steady_ms())
             answer = await self._instance.call(address, request, left_ms)
             result = send_result(answer, queue, message_id, address)
         except (BrokerError, RemotingError):
-            self._selector.failed(queue.broker_name, self._instance.now_ms())
+            self._selector.failed(queue.broker_name, self._instance.steady_ms())
             raise
         self._selector.succeeded(queue.broker_name)
         return result

@@ -57,9 +57,9 @@ class QueueRunner:
         """A message was acknowledged, put back or let go: there may be room, or it was the last."""
         self._signal.set()
 
-    def locked(self, now_ms: int, until_ms: int) -> None:
-        """The broker granted or renewed the lock of the queue."""
-        self.process.last_lock_ms = now_ms
+    def locked(self, until_ms: int) -> None:
+        """The broker granted or renewed the lock of the queue, until a time of the steady clock."""
+        self.process.last_lock_ms = self._membership.instance.now_ms()
         self.lock_until_ms = self.process.lock_until_ms = until_ms
         self._arrived(self.process)
 
@@ -135,8 +135,8 @@ class QueueRunner:
         if subscription is None:
             raise ClientError(f"{self.queue.topic} is not subscribed any more")
         commit = None if membership.options.broadcast else process.commit_queue_offset
-        begin_ms = membership.instance.now_ms()
-        process.last_pull_ms = begin_ms
+        begin_ms = membership.instance.steady_ms()
+        process.last_pull_ms = membership.instance.now_ms()
         pulled = await membership.puller.pull(
             self.queue,
             process.next_queue_offset,
@@ -145,9 +145,9 @@ class QueueRunner:
             commit=commit or None,
         )
         if pulled.messages:
-            now_ms = membership.instance.now_ms()
-            took_ms = now_ms - begin_ms
-            membership.rates.pulled(self.queue.topic, len(pulled.messages), took_ms, now_ms)
+            end_ms = membership.instance.steady_ms()
+            took_ms = end_ms - begin_ms
+            membership.rates.pulled(self.queue.topic, len(pulled.messages), took_ms, end_ms)
         return pulled
 
     async def _set_aside(self, message: ReceivedMessage, error: Exception) -> None:

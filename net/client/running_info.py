@@ -15,7 +15,7 @@ MIB: Final = 1024 * 1024
 
 def running_info(membership: Membership, started_ms: int) -> bytes:
     """The body of the answer to 307."""
-    options, now_ms = membership.options, membership.instance.now_ms()
+    options, now_ms = membership.options, membership.instance.steady_ms()
     properties = {
         "PROP_NAMESERVER_ADDR": ";".join(membership.instance.namesrv) + ";",
         "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",

@@ -332,11 +332,22 @@ def _sync_tail(log: CommitLog, scan: LogScan) -> None:
             # Had a sync of these bytes failed before the kill, they would count as written.
             mapped.touch(first, last)
             mapped.sync(first, last)
+    if log.segments.holds(scan.end):
+        # Zeros behind the end may be those of a truncation that did not come to its sync.
+        start = log.segments.start_of(scan.end)
+        mapped = log.segments.mapped(start)
+        for first, last in mapped.data(scan.end - start):
+            mapped.touch(first, last)
+        mapped.sync(scan.end - start, log.file_size)
 
 
 def cut_queues(parts: StoreParts, log_end: LogOffset, *, every: bool) -> None:
     """Cut units of records from `log_end` on: of `every` queue, or those that end behind it. What
-    is cut is durable when this returns: one sync for all, as 100,000 take minutes."""
+    is cut is durable when this returns: one sync for all, as 100,000 take minutes.
+
+    With `every` zeros that are there already are synced, too: they may be those of somebody who was
+    killed before, and what they hide must not come back.
+    """
     table = parts.queues.table
     changed: list[str] = []
     for queue in parts.queues:
@@ -347,6 +358,8 @@ def cut_queues(parts: StoreParts, log_end: LogOffset, *, every: bool) -> None:
                 logger.info("%s/%d: units cut", queue.topic, queue.queue_id)
             parts.queues.correct_min(queue, parts.log.min)
             _cut_extension(parts, queue)
+            if every and queue.segments.count:
+                changed.append(queue.segments.path(queue.segments.last))
     parts.files.sync_all(changed, [])
     if parts.extensions is not None:
         for topic, queue_id in parts.extensions.names():

@@ -92,6 +92,13 @@ class Run:
             last, tried = model.last.get(name, 0), model.tried.get(name, 0)
             assert last <= number <= tried, f"{name}: {number}, not {last} to {tried}"
 
+    def _number(self, path: str) -> int:
+        """What a file holds that was not damaged by us."""
+        try:
+            return int(json.loads(self.disk.content(path))["number"])
+        except ValueError as error:
+            raise AssertionError(f"{path} cannot be read: {error}") from error
+
     def _damage(self) -> None:
         """One file is not what it was: emptied, zeroed, cut, overwritten or lost."""
         disk, rng = self.disk, self.rng
@@ -100,7 +107,7 @@ class Run:
         if not disk.exists(path) or not disk.exists(path + ".bak"):
             return
         disk.settle()
-        backup = json.loads(disk.content(path + ".bak"))["number"]
+        backup = self._number(path + ".bak")
         content = disk.content(path)
         kind = rng.randrange(5)
         if kind == 0:

@@ -44,6 +44,7 @@ class Model:
     sync: bool
     file_size: int
     folder: str
+    root: str
     log: bytearray = field(default_factory=bytearray)
     sent: list[Sent] = field(default_factory=list)
     queues: dict[Name, list[Sent]] = field(default_factory=dict)
@@ -62,7 +63,8 @@ class Model:
 
     @classmethod
     def of(cls, config: StoreConfig, sync: bool) -> "Model":
-        return cls(sync, config.mapped_file_size_commit_log, config.log_folder)
+        size = config.mapped_file_size_commit_log
+        return cls(sync, size, config.log_folder, config.root)
 
     def appended(self, disk: SimDisk, end: int, sent: list[Sent]) -> None:
         """The log goes up to `end` now, with these messages at its end (or the first of them)."""

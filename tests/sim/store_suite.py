@@ -12,8 +12,10 @@ from collections.abc import Callable
 from tests.sim.checkers import (
     check_checkpoint,
     check_counted,
+    check_cut,
     check_opened,
     check_read,
+    check_removals,
     check_slices,
     check_store,
 )
@@ -93,6 +95,8 @@ class Run:
         self.held: list[tuple[list[Sent], list[memoryview]]] = []
         self.marks: checkpoint.Marks | None = None
         self.seen_checkpoint = b""
+        self.removed = 0
+        """Log files before this are gone for good."""
         self.may_refuse = False
         """Whether this life met trouble for which a store may refuse writes."""
         self.must_refuse = False
@@ -258,6 +262,7 @@ class Run:
             self.model.required = min(self.model.required, self.model.safe)
         self.disk.restart()
         self.disk.used = 0.5
+        self.removed = 0
         self.store = None
         self.unfinished = []
         self.held = []
@@ -304,13 +309,21 @@ class Run:
         if minimum != model.min_log:
             if minimum > model.min_log:
                 check_counted(store, model, self.disk, ROOT)
+                assert minimum <= self._queues_mark(), "the checkpoint has not got there"
             model.begins(minimum)
+        if minimum > self.removed:
+            self.removed = check_removals(model, self.disk, self.removed)
         content = self.disk.content(CHECKPOINT)
         if content != self.seen_checkpoint:
             self.seen_checkpoint = bytes(content)
             marks = checkpoint.decode(self.seen_checkpoint).marks
             assert marks is not None, "the checkpoint that was written cannot be read"
             check_checkpoint(marks, store, model, self.disk, ROOT)
+
+    def _queues_mark(self) -> int:
+        """Up to where the checkpoint that a crash leaves has the queues."""
+        marks = checkpoint.decode(bytes(self.disk.durable(CHECKPOINT) or b"")).marks
+        return marks.queues if marks is not None else 0
 
     def _body(self, sizes: tuple[int, ...] = SIZES) -> bytes:
         self.number += 1
@@ -361,7 +374,9 @@ class Run:
         model.appended(self.disk, store.max_log_offset, sent)
         self.unfinished = []
         assert [one.start for one in sent] == appended.log_offsets
-        assert sent[0].number == (-1 if flag else appended.queue_offset)
+        assert flag or sent[0].number == appended.queue_offset, (
+            f"{name}: queue offset {appended.queue_offset}, expected {sent[0].number}"
+        )
 
         due_ms = self.ticked_ms + self.config.sync_flush_timeout_ms
 
@@ -445,6 +460,7 @@ class Run:
     def _grow_old(self, store: Store) -> None:
         self._burst(store)
         self._rest_perhaps(store)
+        self._append(store)
         self.steady_ms += 2 * HOUR_MS
         self._tick(store)
         self._end_perhaps()
@@ -490,11 +506,15 @@ class Run:
             # What became of it shows after the next start.
             self._end()
         self.withdrawing = False
+        lost = [one.name for one in model.sent[-10:] if one.start >= model.cut_at]
         model.cut(model.cut_at)
         model.cut_at = -1
         assert store.max_log_offset == len(model.log), "cut somewhere else"
         assert not cuts or store.flushed_log_offset == len(model.log), "cut, but not durable"
+        check_cut(model, self.disk)
         check_store(store, model, self.config, self.disk, self.rng)
+        if lost:
+            self._send(store, self.rng.choice(lost), [self._body()])
 
     def _truncate_within(self, store: Store, start: int) -> None:
         """Inside of a record nothing is cut."""

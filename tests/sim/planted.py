@@ -1,0 +1,329 @@
+"""Bugs that stores have had, to be planted one at a time: the suites must find each.
+
+Each is one changed function of the engine (or one duty of the disk that the engine forgets), put
+back when the test is over. Some are what the simulation itself found in this engine. Used by
+tests/sim/test_planted.py.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.sim.disk import SimDisk, SimMapped
+from turbopump.engine import checkpoint as checkpoints
+from turbopump.engine import commit_log, config_files, log_scan, recovery
+from turbopump.engine.checkpointer import Checkpointer
+from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.config_files import ConfigFiles
+from turbopump.engine.consume_queue import ConsumeQueues
+from turbopump.engine.group_commit import GroupCommit
+from turbopump.engine.later import Later
+from turbopump.engine.retention import Retention
+from turbopump.engine.store import Store
+from turbopump.engine.types import LogOffset, PutStatus
+from turbopump.pyx import record
+from turbopump.pyx.region import Region
+
+Patch = pytest.MonkeyPatch
+Plant = Callable[[Patch], None]
+
+
+def no_crc_check(patch: Patch) -> None:
+    """Recovery takes every record whose lengths agree and that lies where it says."""
+
+    def walk(region: Region, position: int, end: int, base: int, torn_pages: bool = False) -> Any:
+        found = record.scan(region, position, end, check_crc=False)
+        status, count, at = found.status, found.count, found.position
+        for number in range(found.count):
+            if found.rows[number, record.PHYSICAL_OFFSET] != base + position:
+                status, count, at = record.BAD_RECORD, number, position
+                break
+            position += found.rows[number, record.SIZE]
+        return SimpleNamespace(
+            status=status, position=at, count=count, reason=found.reason,
+            store_timestamp_ms=found.rows[count - 1, record.STORE_TIMESTAMP_MS] if count else 0,
+        )  # fmt: skip
+
+    patch.setattr(log_scan, "walk", walk)
+
+
+def no_folder_sync(patch: Patch) -> None:
+    """Files are synced, their names are not."""
+    patch.setattr(SimDisk, "sync_folder", lambda self, path: self.operate())
+
+
+def names_above_forgotten(patch: Patch) -> None:
+    """The folder of a file is synced, the folders above it are not."""
+    patch.setattr(recovery, "sync_above", lambda files, path: None)
+    patch.setattr(config_files, "sync_above", lambda files, path: None)
+
+
+def checkpoint_before_data(patch: Patch) -> None:
+    """The checkpoint says what a round will have made durable before the round has begun."""
+    real = Checkpointer._plan
+
+    def plan(self: Checkpointer, last: bool) -> Any:
+        found = real(self, last)
+        if found.marks.queues <= self._log.flushed:
+            self.checkpoint = self.checkpoint._replace(marks=found.marks)
+            with suppress(OSError):
+                checkpoints.save(self._files, self._config.root, self.checkpoint)
+        return found
+
+    patch.setattr(Checkpointer, "_plan", plan)
+
+
+def checkpoint_before_log(patch: Patch) -> None:
+    """The checkpoint speaks of the end of the log, not of what is durable of it."""
+    real = checkpoints.save
+
+    def planted(self: Checkpointer, *args: Any) -> None:
+        def save(files: Any, root: str, checkpoint: Any) -> None:
+            marks = checkpoint.marks and checkpoint.marks._replace(log=self._log.end)
+            real(files, root, checkpoint._replace(marks=marks))
+
+        with patch.context() as inside:
+            inside.setattr(checkpoints, "save", save)
+            self._lane.finish()
+            real_save(self, *args)
+            self._lane.finish()
+
+    real_save = Checkpointer._save
+    patch.setattr(Checkpointer, "_save", planted)
+
+
+def truncation_by_position(patch: Patch) -> None:
+    """The log is cut by moving its end; the bytes behind stay (RocketMQ: truncateDirtyFiles)."""
+
+    def cut(self: CommitLog, end: LogOffset, last_store_timestamp_ms: int) -> None:
+        if self._take_unused():
+            self.files.sync_folder(self.segments.folder)
+        self.drop_files_behind(end)
+        self.start_writing(end, last_store_timestamp_ms)
+
+    patch.setattr(CommitLog, "truncate", CommitLog.drop_files_behind)
+    patch.setattr(CommitLog, "cut", cut)
+
+
+def truncation_not_synced(patch: Patch) -> None:
+    """What is cut is overwritten, but the zeros are left to the system to write."""
+
+    def clear_tail(mapped: Any, position: int) -> int:
+        mapped.region.zero(position, mapped.size - position)
+        return mapped.size - position  # type: ignore[no-any-return]
+
+    patch.setattr(commit_log, "clear_tail", clear_tail)
+
+
+def tail_not_synced(patch: Patch) -> None:
+    """What a killed process left in the page cache counts as durable (R36)."""
+    patch.setattr(recovery, "_sync_tail", lambda log, scan: None)
+
+
+def dispatch_beyond_flushed(patch: Patch) -> None:
+    """Readers are shown what no sync has made durable, also under SYNC_FLUSH (R36)."""
+    real = Store._appended
+
+    def appended(self: Store, *args: Any) -> Any:
+        self._dispatcher.run(self._log.end, 0)
+        return real(self, *args)
+
+    patch.setattr(Store, "_appended", appended)
+
+
+def acknowledged_before_sync(patch: Patch) -> None:
+    """A sender under SYNC_FLUSH does not wait."""
+
+    def wait(self: GroupCommit, end: LogOffset) -> Later[PutStatus]:
+        later: Later[PutStatus] = Later()
+        later.resolve(PutStatus.PUT_OK)
+        return later
+
+    patch.setattr(GroupCommit, "wait", wait)
+
+
+def abort_file_ignored(patch: Patch) -> None:
+    """Each start trusts what it finds, as after a clean stop."""
+    real = recovery._survey
+    patch.setattr(
+        recovery, "_survey", lambda parts, saved, clean, *rest: real(parts, saved, True, *rest)
+    )
+
+
+def unit_skipped_at_a_roll(patch: Patch) -> None:
+    """The first unit of each further queue file is forgotten."""
+    real = ConsumeQueues.make_room
+
+    def make_room(self: ConsumeQueues, queue: Any, queue_offset: int) -> None:
+        real(self, queue, queue_offset)
+        if queue_offset > 0 and queue_offset * 20 % self.file_size == 0:
+            log_end = self.table.max_log_offset(queue.slot)
+            self.table.set_progress(queue.slot, queue_offset + 1, log_end)
+
+    patch.setattr(ConsumeQueues, "make_room", make_room)
+
+
+def index_not_rebuilt(patch: Patch) -> None:
+    """After an unclean stop the index is left as the disk has it."""
+    patch.setattr(recovery, "_trim_index", lambda parts, plan, saved: plan.scan.end)
+
+
+def queues_not_rebuilt(patch: Patch) -> None:
+    """After an unclean stop the queues are trusted as far as they go (R37)."""
+    patch.setattr(recovery, "cut_queues", lambda parts, log_end, every: None)
+
+
+def failed_sync_swallowed(patch: Patch) -> None:
+    """A sync that failed counts as done."""
+    real = SimMapped.sync
+
+    def sync(self: SimMapped, start: int, end: int) -> None:
+        try:
+            real(self, start, end)
+        except OSError:
+            return
+
+    patch.setattr(SimMapped, "sync", sync)
+
+
+def failed_sync_retried(patch: Patch) -> None:
+    """A sync that failed is tried again, and counts if the system says so then."""
+    real = GroupCommit.start
+
+    def start(self: GroupCommit) -> None:
+        self.failed = None
+        real(self)
+
+    patch.setattr(GroupCommit, "start", start)
+
+
+def failed_sync_forgotten_by_a_restart(patch: Patch) -> None:
+    """What a failed sync left in memory counts as written for the next process."""
+    patch.setattr(SimMapped, "touch", lambda self, start, end: None)
+
+
+def config_written_in_place(patch: Patch) -> None:
+    """A config file is overwritten (RocketMQ: MixAll.string2File of old)."""
+
+    def save(self: ConfigFiles, name: str, value: Any) -> None:
+        path = f"{self._folder}/{name}"
+        self._files.make_folders(self._folder)
+        config_files.sync_above(self._files, path)
+        if self._files.exists(path):
+            self._files.write(path + ".bak", self._files.read(path))
+            self._files.sync(path + ".bak")
+        self._files.write(path, config_files.fastjson.dumps(value).encode())
+        self._files.sync(path)
+        self._files.sync_folder(self._folder)
+
+    patch.setattr(ConfigFiles, "save", save)
+
+
+def config_not_synced(patch: Patch) -> None:
+    """A config file is renamed into place before its bytes are durable."""
+    real = SimDisk.sync
+
+    def sync(self: SimDisk, path: str) -> None:
+        if path.endswith(".tmp"):
+            return
+        real(self, path)
+
+    patch.setattr(SimDisk, "sync", sync)
+
+
+def deleted_files_come_back(patch: Patch) -> None:
+    """Files of a topic's former life are taken for those of its present one."""
+    patch.setattr(ConsumeQueues, "_drop_former", lambda self, folder, log_end: None)
+
+
+def undispatched_files_expire(patch: Patch) -> None:
+    """Retention looks at the age of a log file alone."""
+    always = property(lambda self: self._log.flushed, lambda self, value: None)
+    patch.setattr(Checkpointer, "durable_end", always, raising=False)
+
+
+def expired_files_removed_at_once(patch: Patch) -> None:
+    """Log files are removed in one go: a power cut may leave a hole among them."""
+
+    def remove(self: Retention, paths: list[str]) -> None:
+        def work() -> None:
+            for path in paths:
+                self._files.remove(path)
+
+        self._lane.submit(work, lambda result: None)
+
+    patch.setattr(Retention, "_remove", remove)
+
+
+def queues_not_settled(patch: Patch) -> None:
+    """After a recovery the next messages get the queue offsets of messages that are there."""
+    patch.setattr(recovery, "settle_queues", lambda parts: None)
+
+
+def missing_queues_not_noticed(patch: Patch) -> None:
+    """Recovery fills queues up from the checkpoint's mark, whether their files are there or not."""
+    patch.setattr(
+        recovery, "_queues_from", lambda parts, plan, saved: max(plan.queues_from, parts.log.min)
+    )
+
+
+def filler_forgotten(patch: Patch) -> None:
+    """A log file is left without the filler that says that records go on in the next one."""
+    patch.setattr(commit_log.kernel, "append_filler", lambda region, position, end: None)
+
+
+def log_ahead_of_the_checkpoint_expires(patch: Patch) -> None:
+    """Retention relies on a checkpoint that is still on its way to the disk."""
+    real = Checkpointer._save
+
+    def save(self: Checkpointer, *args: Any) -> None:
+        real(self, *args)
+        marks = self.checkpoint.marks
+        assert marks is not None
+        self.durable_end = marks.queues
+
+    patch.setattr(Checkpointer, "_save", save)
+
+
+def last_durable_queue_file_expires(patch: Patch) -> None:
+    """Retention takes all files of a queue but the last, whether that is durable or not."""
+    real = ConsumeQueues.delete_expired
+
+    def delete_expired(self: ConsumeQueues, queue: Any, min_log_offset: int) -> list[str]:
+        queue.flushed_offset = self.max_offset(queue)
+        return real(self, queue, min_log_offset)
+
+    patch.setattr(ConsumeQueues, "delete_expired", delete_expired)
+
+
+def stores_into_holes(patch: Patch) -> None:
+    """Queue files get no blocks before they are written: fatal on a full disk."""
+    patch.setattr(ConsumeQueues, "_reserve", lambda self, queue, start, position: self.file_size)
+
+
+def next_log_file_not_synced(patch: Patch) -> None:
+    """A log file's name is not durable when its first record is acknowledged."""
+
+    def create(self: CommitLog, start: int) -> Any:
+        self.files.make_folders(self.segments.folder)
+        mapped = self.files.create(self.segments.path(start), self.file_size)
+        mapped.reserve(0, self.file_size)
+        return mapped
+
+    patch.setattr(commit_log.CommitLog, "_create", create)
+
+
+STORE_BUGS: list[Plant] = [
+    no_crc_check, no_folder_sync, names_above_forgotten, checkpoint_before_data,
+    checkpoint_before_log, truncation_by_position, truncation_not_synced, tail_not_synced,
+    dispatch_beyond_flushed, acknowledged_before_sync, abort_file_ignored, unit_skipped_at_a_roll,
+    index_not_rebuilt, queues_not_rebuilt, queues_not_settled, missing_queues_not_noticed,
+    filler_forgotten, failed_sync_swallowed, failed_sync_retried,
+    failed_sync_forgotten_by_a_restart, deleted_files_come_back, undispatched_files_expire,
+    log_ahead_of_the_checkpoint_expires, last_durable_queue_file_expires,
+    expired_files_removed_at_once, stores_into_holes, next_log_file_not_synced,
+]  # fmt: skip
+CONFIG_BUGS: list[Plant] = [config_written_in_place, config_not_synced, names_above_forgotten]

@@ -1,0 +1,31 @@
+"""A part of the seeds that `make sim` plays, in every run of the tests.
+
+The seeds of tests/sim/test_planted.py are these: without a planted bug they find nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.sim import config_suite, store_suite
+
+STORE_SEEDS = range(1000)
+CONFIG_SEEDS = range(400)
+# So that the processes of a parallel run share them.
+PARTS = 4
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_store(part: int) -> None:
+    play(store_suite.run_seed, STORE_SEEDS[part::PARTS])
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_config(part: int) -> None:
+    play(config_suite.run_seed, CONFIG_SEEDS[part::PARTS])
+
+
+def play(run_seed: Callable[[int], Any], seeds: range) -> None:
+    for seed in seeds:
+        run_seed(seed)

@@ -21,6 +21,11 @@ C_UNITS: dict[str, list[str]] = {
     "walk": ["walk", "record", "crc32"],
     "traffic": ["traffic", "traffic_properties", "traffic_reply", "json_text"],
     "load": ["load", "load_frame", "load_hist", "frame", "record", "crc32"],
+    "lane": [
+        "lane", "names", "traffic", "traffic_properties", "traffic_reply", "json_text", "dispatch",
+        "record", "crc32", "queue_unit", "hash_index",
+    ],
+    "fast": ["traffic", "json_text"],
 }
 SANITIZE = ["-fsanitize=address,undefined"] if os.environ.get("TURBOPUMP_SANITIZE") else []
 WERROR = ["-Werror"] if os.environ.get("TURBOPUMP_WERROR") else []

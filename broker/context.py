@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.consumers import ConsumerTable
 from turbopump.broker.delay import DelayedMessages
+from turbopump.broker.fast_lane import FastLane
 from turbopump.broker.groups import GroupTable
 from turbopump.broker.locks import QueueLocks
 from turbopump.broker.offsets import OffsetTable
@@ -56,3 +57,4 @@ class BrokerContext:
     save_config: Callable[[], None]
     steady_ms: Callable[[], int]
     shutting_down: bool = False
+    fast: FastLane | None = None

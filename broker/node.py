@@ -21,6 +21,7 @@ from turbopump.broker.consumers import ConsumerTable
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.delay import FILE_NAME as DELAY_FILE
 from turbopump.broker.delay import DelayedMessages
+from turbopump.broker.fast_lane import FastLane
 from turbopump.broker.groups import GroupTable
 from turbopump.broker.handlers import (
     admin_broker,
@@ -61,6 +62,7 @@ from turbopump.engine.types import Progress
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import RemotingError
+from turbopump.net.transport.hub import Gate
 from turbopump.net.transport.options import ClientOptions, ServerOptions
 from turbopump.net.transport.server import Server
 from turbopump.net.transport.tls import TlsError, client_context
@@ -68,6 +70,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.hosts import join, pack_ip
 from turbopump.net.wire.java_properties import format_properties
 from turbopump.net.wire.message_id import UniqueIds
+from turbopump.pyx.lane import Lane
 
 T = TypeVar("T")
 
@@ -118,6 +121,7 @@ class BrokerNode:
         self._on_progress = on_progress
         self._files: Files = files or RealFiles()
         self._random = random.Random(seed)
+        self._clock = now_ms
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
         self._config_files = ConfigFiles(self._files, f"{config.store.root}/config")
         self._client = Client(self._now_ms, options=ClientOptions(tls=config.client_tls))
@@ -137,6 +141,7 @@ class BrokerNode:
         self._saver: Saver
         self._topics: TopicTable
         self._store: Store
+        self._lane: Lane
         self._registration: Registration
         self._server: Server
         self.context: BrokerContext
@@ -191,6 +196,8 @@ class BrokerNode:
         The last is done even where this is cancelled, or something before it fails.
         """
         self.context.shutting_down = True
+        if self.context.fast is not None:
+            self.context.fast.stop()
         try:
             await self._unregister()
             self.context.holds.release_all()
@@ -318,6 +325,9 @@ class BrokerNode:
         context.delay.load()
         context.offsets.on_reset = context.holds.touch
         self._store.on_arrival(context.holds.arrived)
+        self._lane = self._store.lane(self._wake_arrivals, self._clock)
+        context.fast = FastLane(self._lane, config, context.topics)
+        context.holds.watch = self._watch
 
     async def _listen(self) -> None:
         config = self._config
@@ -330,13 +340,16 @@ class BrokerNode:
         self._server = Server(table, options, self._now_ms)
         host = config.bind_address
         try:
-            port = await self._server.start(host, config.listen_port)
+            port = await self._server.start(host, config.listen_port, gate=Gate(self._lane))
             # Nothing is read before control returns to the loop: no handler sees the empty host.
             self._address = self.context.address = join(config.broker_ip1, port)
             self.context.store_host = pack_ip(self._ip, port)
+            assert self.context.fast is not None
+            self.context.fast.start(self.context.store_host)
             if config.vip_port_enable and config.listen_port > VIP_DISTANCE:
                 vip = table.without(_NOT_VIP)
-                await self._server.start(host, config.listen_port - VIP_DISTANCE, vip)
+                gate = Gate(self._lane, pulls=False)
+                await self._server.start(host, config.listen_port - VIP_DISTANCE, vip, gate)
         except BaseException as error:
             await self._server.stop()
             if isinstance(error, OSError | TlsError):
@@ -347,6 +360,12 @@ class BrokerNode:
 
     def _steady_ms(self) -> int:
         return round(self._loop.time() * 1_000)
+
+    def _watch(self, watched: bool) -> None:
+        self._lane.watched = watched
+
+    def _wake_arrivals(self) -> None:
+        self._loop.call_soon(self._store.tell_arrivals)
 
     def _wake_holds(self) -> None:
         self._loop.call_soon(self.context.holds.sweep)
@@ -434,6 +453,8 @@ class BrokerNode:
 
     def _save_config(self) -> None:
         """Write the configuration back to its file, the one before as .bak (as RocketMQ does)."""
+        assert self.context.fast is not None
+        self.context.fast.reconfigure()
         path = self._config.path
         if not path:
             return
@@ -453,6 +474,8 @@ class BrokerNode:
         return told
 
     def _announce(self, names: list[str]) -> None:
+        assert self.context.fast is not None
+        self.context.fast.forget(names)
         self._register_topics(names)  # nobody waits: a send that made a topic is answered at once
 
     def _register_due(self) -> None:

@@ -65,6 +65,8 @@ class PullHolds:
         self._arrived: dict[_Key, QueueOffset] = {}
         self._behind: deque[tuple[Hold, QueueOffset]] = deque()
         self.count = 0
+        self.watch: Callable[[bool], None] = lambda watched: None
+        """Told when the first pull begins to wait, and when none does any more."""
 
     def add(self, hold: Hold) -> bool:
         """Let a pull wait; False if there are too many already."""
@@ -72,6 +74,8 @@ class PullHolds:
             return False
         hold.waiting = True
         self.count += 1
+        if self.count == 1:
+            self.watch(True)
         self._by_queue.setdefault((hold.topic, hold.queue_id), {})[hold] = None
         self._by_owner.setdefault(hold.owner, set()).add(hold)
         self._sequence += 1
@@ -144,6 +148,8 @@ class PullHolds:
             return  # the attempt closed its own connection, which dropped it
         hold.waiting = False
         self.count -= 1
+        if self.count == 0:
+            self.watch(False)
         key = (hold.topic, hold.queue_id)
         del self._by_queue[key][hold]
         if not self._by_queue[key]:

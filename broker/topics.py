@@ -122,6 +122,10 @@ class TopicTable:
                 del self._unsaved[name]
         return self._topics.get(name)
 
+    def is_saved(self, name: str) -> bool:
+        """Whether a topic that is there would still be after a crash now."""
+        return self._unsaved.get(name, 0) <= self._saver.durable
+
     def all(self) -> dict[str, TopicConfig]:
         """Every topic; a copy of the table, not of the configurations."""
         return dict(self._topics)

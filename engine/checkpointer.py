@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from turbopump.engine import checkpoint as checkpoints
 from turbopump.engine.batch_queue import BatchQueue, BatchQueues
 from turbopump.engine.checkpoint import Checkpoint, Marks
-from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.commit_log import CHECKPOINT_FAILED, CommitLog
 from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
 from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from turbopump.engine.dispatcher import Dispatcher
@@ -352,3 +352,4 @@ class Checkpointer:
     def _fail(self, error: OSError) -> None:
         logger.error("queues or checkpoint cannot be made durable, writes are refused: %s", error)
         self.failed = error
+        self._log.tail.refuse(CHECKPOINT_FAILED, True)

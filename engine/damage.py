@@ -15,7 +15,7 @@ import logging
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.commit_log import DAMAGED, CommitLog
 from turbopump.engine.config_files import ConfigFiles
 from turbopump.engine.files import Files
 from turbopump.engine.flush import Disk, Lane
@@ -255,6 +255,7 @@ class LogDamage:
 
     def _changed(self) -> None:
         self.first = next((place for place in self.places if not place.given_up), None)
+        self._log.tail.refuse(DAMAGED, self.first is not None)
 
 
 def resume_at(log: CommitLog, log_offset: int, log_end: int) -> LogOffset:

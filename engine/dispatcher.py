@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from turbopump.engine.batch_queue import BatchQueues
-from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.commit_log import STALLED, CommitLog
 from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from turbopump.engine.damage import LogDamage
 from turbopump.engine.index import IndexFiles
@@ -51,7 +51,6 @@ class Dispatcher:
         """Raise QueueGapError instead of filling holes: while recovery may still start earlier."""
         self.stalled: OSError | None = None
         """Why the queues cannot follow the log now (disk full); cleared when they can again."""
-        self.last_store_timestamp_ms = 0
         self._queues = queues
         self._batches = batches
         self._index = index
@@ -72,6 +71,15 @@ class Dispatcher:
     def position(self, log_offset: LogOffset) -> None:
         self.log.tail.dispatched = log_offset
 
+    @property
+    def last_store_timestamp_ms(self) -> int:
+        """Store time of the last record dispatched."""
+        return self.log.tail.dispatched_timestamp_ms
+
+    @last_store_timestamp_ms.setter
+    def last_store_timestamp_ms(self, timestamp_ms: int) -> None:
+        self.log.tail.dispatched_timestamp_ms = timestamp_ms
+
     def is_plain(self, topic: str) -> bool:
         """Whether the native table may write the units of the topic's queues itself."""
         return self._extensions is None and not self.is_batch(topic)
@@ -84,6 +92,7 @@ class Dispatcher:
         """Dispatch from `position`; records before `index_from` have their index entries."""
         self.position = position
         self._index_from = index_from
+        self._queues.table.ready = False
 
     def run(self, until: LogOffset, now_ms: int) -> None:
         """Dispatch the records before `until`. A full disk stops it (`stalled`), nothing is lost.
@@ -100,10 +109,14 @@ class Dispatcher:
                 if self._index is not None:
                     self._queues.table.set_index(self._index.current(now_ms))
                 self._run(until, now_ms, indexing=self._index is not None)
+                # The native path goes on from here with the same index.
+                self._queues.table.ready = True
         except OSError as error:
             if not was_stalled:
                 logger.error("queues and index wait at log offset %d: %s", self.position, error)
             self.stalled = error
+            self._queues.table.ready = False
+        self.log.tail.refuse(STALLED, self.stalled is not None)
 
     def take_arrivals(self) -> tuple[list[int], list[tuple[str, int]]]:
         """Slots and batch queues that got units since the last call."""

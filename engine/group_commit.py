@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.commit_log import SYNC_FAILED, CommitLog
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.flush import Disk, Lane
 from turbopump.engine.later import Later
@@ -139,6 +139,7 @@ class GroupCommit:
         """The log is not what memory says: nothing is acknowledged any more."""
         logger.error("the commit log cannot be made durable, writes are refused: %s", error)
         self.failed = error
+        self.log.tail.refuse(SYNC_FAILED, True)
         self.close()
 
     def close(self) -> None:

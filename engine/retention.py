@@ -9,7 +9,7 @@ from datetime import datetime
 
 from turbopump.engine.batch_queue import BatchQueues
 from turbopump.engine.checkpointer import Checkpointer
-from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.commit_log import DISK_FULL, CommitLog
 from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
 from turbopump.engine.consume_queue import ConsumeQueues
 from turbopump.engine.files import Files
@@ -69,6 +69,7 @@ class Retention:
         warning = _clamp(config.disk_space_warning_level_ratio, *WARNING_RANGE)
         force = _clamp(config.disk_space_clean_forcibly_ratio, *FORCE_RANGE)
         was_full, self.disk_full = self.disk_full, used > warning
+        self._log.tail.refuse(DISK_FULL, self.disk_full)
         if self.disk_full != was_full:
             logger.warning("the disk is used to %d %%: writes %s", used,
                            "are refused" if self.disk_full else "go on")  # fmt: skip

@@ -7,6 +7,8 @@ It must never read a clock. Called by the store for each append and read, and by
 from collections import deque
 from dataclasses import dataclass, field
 
+from turbopump.pyx.lane import Lane
+
 SAMPLE_MS = 1000
 # Rates are given over 10, 60 and 600 seconds: one sample a second for the longest of them.
 SAMPLES_MAX = 601
@@ -37,33 +39,53 @@ class StoreStatistics:
     """Totals, per topic totals of puts, and moving rates."""
 
     started_ms: int = 0
-    total: Counters = field(default_factory=Counters)
-    put_count_by_topic: dict[str, int] = field(default_factory=dict)
-    put_size_max: int = 0
+    lane: Lane | None = None
+    """Who else puts; it counts for itself, and what it counted is taken over when asked for."""
+    _total: Counters = field(default_factory=Counters)
+    _put_count_by_topic: dict[str, int] = field(default_factory=dict)
     _samples: deque[tuple[int, Counters]] = field(
         default_factory=lambda: deque(maxlen=SAMPLES_MAX)
     )
     _day: int = 0
     _day_starts: list[Counters] = field(default_factory=lambda: [Counters(), Counters()])
 
+    @property
+    def total(self) -> Counters:
+        """The totals so far."""
+        if self.lane is not None:
+            count, size = self.lane.take_totals()
+            self._total.put_count += count
+            self._total.put_size += size
+        return self._total
+
+    @property
+    def put_count_by_topic(self) -> dict[str, int]:
+        """Messages put, by topic."""
+        counts = self._put_count_by_topic
+        if self.lane is not None:
+            for topic, count in self.lane.take_topics().items():
+                name = topic.decode()
+                counts[name] = counts.get(name, 0) + count
+        return counts
+
     def put(self, topic: str, count: int, size: int) -> None:
         """`count` messages of `size` bytes in all were appended."""
-        self.total.put_count += count
-        self.total.put_size += size
-        self.put_size_max = max(self.put_size_max, size)
-        self.put_count_by_topic[topic] = self.put_count_by_topic.get(topic, 0) + count
+        self._total.put_count += count
+        self._total.put_size += size
+        counts = self._put_count_by_topic
+        counts[topic] = counts.get(topic, 0) + count
 
     def put_failed(self) -> None:
         """An append was refused."""
-        self.total.put_failed_count += 1
+        self._total.put_failed_count += 1
 
     def read(self, count: int) -> None:
         """A read found `count` messages."""
         if count:
-            self.total.found_count += 1
-            self.total.transferred_count += count
+            self._total.found_count += 1
+            self._total.transferred_count += count
         else:
-            self.total.miss_count += 1
+            self._total.miss_count += 1
 
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from turbopump.engine import recovery, truncation
 from turbopump.engine.batch_queue import BatchQueues, inner_count
 from turbopump.engine.checkpointer import Checkpointer
-from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.commit_log import CLOSED, CommitLog
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.consume_queue import ConsumeQueues
 from turbopump.engine.damage import Damage, LogDamage
@@ -41,6 +41,7 @@ from turbopump.engine.types import (
     ReadResult,
     StoreError,
 )
+from turbopump.pyx.lane import Lane
 from turbopump.pyx.record import Record
 
 logger = logging.getLogger(__name__)
@@ -395,6 +396,21 @@ class Store:
 
     # Running
 
+    def lane(
+        self, arrived: Callable[[], None], clock: Callable[[], int] | None = None
+    ) -> Lane:
+        """The native path into this store, one for its life: what it appends is as if `append` had.
+
+        `arrived` is called when queues have grown while the lane is `watched`: `tell_arrivals` is
+        to follow soon. `clock` gives epoch milliseconds, None: the system's.
+        """
+        lane = Lane(
+            self._log.tail, self._queues.table, self.config.max_message_size,
+            dispatch=self._dispatch, arrived=arrived, clock=clock,
+        )  # fmt: skip
+        self.statistics.lane = lane
+        return lane
+
     def on_arrival(self, callback: Arrival) -> None:
         """Call back with (topic, queue id, new max queue offset) after messages can be read."""
         self._arrivals.append(callback)
@@ -412,6 +428,7 @@ class Store:
         self._commit.tick(steady_ms)
         if self._dispatcher.stalled is not None:
             self._dispatch(now_ms)
+        self.tell_arrivals()
         self._checkpointer.tick(steady_ms, self._commit.flushed_timestamp_ms)
         self._retention.tick(now_ms, steady_ms)
         self._damage.save()
@@ -446,6 +463,7 @@ class Store:
             self._dispatch(now_ms)
         finally:
             self._closed = True
+            self._log.tail.refuse(CLOSED, True)
             self._commit.finish()
             self._commit.close()
             self._retention.close()
@@ -519,6 +537,12 @@ class Store:
 
     def _dispatch(self, now_ms: int) -> None:
         self._dispatcher.run(self._log.flushed if self._is_sync else self._log.end, now_ms)
+        self.tell_arrivals()
+
+    def tell_arrivals(self) -> None:
+        """Tell who waits for messages which queues have grown since the last time."""
+        if self.statistics.lane is not None:
+            self.statistics.lane.arrivals_taken()
         slots, batches = self._dispatcher.take_arrivals()
         if not slots and not batches:
             return

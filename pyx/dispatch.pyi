@@ -52,6 +52,9 @@ class QueueTable:
     no unit, and the index gets no key twice: dispatching a range again does no harm.
     """
 
+    ready: bool
+    """Whether the native path may dispatch by itself: the index is set as it should be."""
+
     @property
     def count(self) -> int:
         """Queues in the table."""

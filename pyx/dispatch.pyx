@@ -12,6 +12,7 @@ from libc.string cimport memset
 from turbopump.pyx.c_dispatch cimport *
 from turbopump.pyx.index cimport IndexFile
 from turbopump.pyx.region cimport Region
+from turbopump.pyx.tail cimport log_tail
 
 DONE = <int>DSP_DONE
 BLANK_FOUND = <int>DSP_BLANK
@@ -27,7 +28,6 @@ cdef enum:
     WITHOUT_GIL = 65536           # below this, giving up the GIL costs more than it gives
     FIRST_SLOTS = 64
     MAX_SLOTS = 1 << 24           # 2 GB of slots; a broker has thousands
-    MAX_DELAY_LEVELS = 1024       # RocketMQ has 18; messageDelayLevel may name more
 
 
 cdef class Stop:
@@ -41,17 +41,6 @@ cdef class Stop:
 
 cdef class QueueTable:
     """All queues of a store: (topic, queue id) -> slot with its write pointer and counters."""
-
-    cdef dsp_table table
-    cdef int32_t capacity         # slots and half the buckets
-    cdef int32_t used             # slots ever used: all below are free or taken
-    cdef readonly int count
-    cdef list names               # the topics' bytes, which the slots point to
-    cdef list held                # the buffers that the slots' units lie in
-    cdef list free
-    cdef IndexFile index
-    cdef int64_t delays_ms[MAX_DELAY_LEVELS]
-    cdef bint busy                # a dispatch runs without the GIL
 
     def __cinit__(self):
         dsp_init(&self.table)
@@ -197,6 +186,7 @@ cdef class QueueTable:
         self.alone()
         self.index = index
         if index is None:
+            self.ready = False
             # The next record indexed may be another one at the log offset of the last.
             self.table.last_log_offset = -1
 
@@ -250,3 +240,19 @@ cdef class QueueTable:
             arrived.append(slot)
             slot = dsp_take_arrival(&self.table)
         return arrived
+
+    cdef bint advance(self, log_tail *tail):
+        cdef dsp_stop stop
+        if not self.ready or self.busy or tail.memory == NULL or tail.dispatched < tail.base:
+            return False
+        self.table.index = NULL
+        if self.index is not None:
+            if self.index.region.memory == NULL:  # its file was closed for another
+                return False
+            self.table.index = &self.index.file
+        dsp_range(&self.table, DSP_QUEUES, tail.memory, tail.base,
+                  <size_t>(tail.dispatched - tail.base), <size_t>(tail.end - tail.base), &stop)
+        tail.dispatched = tail.base + <int64_t>stop.position
+        if stop.count > 0:
+            tail.dispatched_timestamp_ms = stop.store_timestamp_ms
+        return stop.status == DSP_DONE

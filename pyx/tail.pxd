@@ -1,16 +1,21 @@
-"""The growing end of the commit log, for the native path: fields instead of calls."""
+"""csrc/tail.h, and the object that owns one."""
 
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from turbopump.pyx.region cimport Region
 
+cdef extern from "tail.h" nogil:
+    struct log_tail:
+        uint8_t *memory
+        size_t size
+        int64_t base
+        int64_t end
+        int64_t last_store_timestamp_ms
+        int64_t dispatched
+        int64_t dispatched_timestamp_ms
+        uint32_t refusals
+
 
 cdef class Tail:
-    cdef public int64_t end
-    cdef public int64_t last_store_timestamp_ms
-    cdef public int64_t dispatched
-    cdef readonly int64_t base
-    cdef uint8_t *memory          # of the file that is written, NULL: none is open
-    cdef int64_t size             # of that file
-    cdef Region region            # keeps the memory
-    cdef object held
+    cdef log_tail tail
+    cdef object held          # the mapping that tail.memory is of

@@ -3,17 +3,32 @@ from typing import Self
 from turbopump.pyx.region import Region
 
 class Tail:
-    """Positions of the log's end, in one place for the engine and the native path."""
+    """The end of the commit log, in one place for the engine and the native path.
 
-    end: int  # log offset of the next record
+    Positions are log offsets, times epoch milliseconds.
+    """
+
+    end: int
+    """Where the next record goes."""
     last_store_timestamp_ms: int
-    dispatched: int  # queues and index are complete up to here
+    """Of the last record."""
+    dispatched: int
+    """Queues and index are complete up to here."""
+    dispatched_timestamp_ms: int
+    """Store time of the last record dispatched."""
 
     @property
     def base(self) -> int:
         """Log offset of the open file's first byte."""
 
+    @property
+    def refusals(self) -> int:
+        """Why the native path may not append, a bit for each reason; 0: it may."""
+
     def __new__(cls) -> Self: ...
+    def refuse(self, reason: int, on: bool) -> None:
+        """Set or clear the bits of `reason`."""
+
     def open(self, base: int, region: Region | None) -> None:
         """The file that is written from now on; None: none is open.
 

@@ -87,6 +87,8 @@ class SendHandler:
         try:
             self._check_service(request, now_ms)
             topic = check_topic(self._broker, header, peer, now_ms)
+            if self._broker.fast is not None:
+                self._broker.fast.learn(topic)
             if header.batch:
                 return self._send_batch(request, header, topic, peer, now_ms)
             return self._send(request, header, topic, peer, now_ms)

@@ -16,12 +16,13 @@ from typing import Final, cast
 from turbopump.engine.later import Later
 from turbopump.engine.types import Buffer
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, one_line
-from turbopump.net.transport.hub import Hub
+from turbopump.net.transport.hub import Gate, Hub
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.transport.receiving import Receiver
 from turbopump.net.transport.tls import HANDSHAKE_BYTE, TlsError, TlsSession
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import (
+    LANGUAGES,
     RESPONSE_FLAG,
     Command,
     WireError,
@@ -30,6 +31,8 @@ from turbopump.net.wire.command import (
     response,
 )
 from turbopump.net.wire.hosts import join, pack_ip
+from turbopump.pyx.fast import FastConnection
+from turbopump.pyx.frame import find_frames
 
 _log = logging.getLogger(__name__)
 
@@ -50,18 +53,20 @@ _WRITING: Final = 1
 _IN_FLIGHT: Final = 2
 
 
-class Connection(asyncio.BufferedProtocol):
-    """A connection of a Hub. `refused` ones are answered SYSTEM_BUSY and closed."""
+class Connection(FastConnection, asyncio.BufferedProtocol):
+    """A connection of a Hub. `refused` ones are answered SYSTEM_BUSY and closed.
+
+    Where the hub has a lane, a connection without TLS is read natively from its first byte on.
+    """
 
     __slots__ = (
         "_answered",
-        "_blocked",
         "_closing",
         "_dispatcher",
         "_flushing",
+        "_gate",
         "_hub",
         "_in_flight",
-        "_in_read",
         "_out",
         "_out_size",
         "_paused",
@@ -70,18 +75,22 @@ class Connection(asyncio.BufferedProtocol):
         "_started",
         "_tls",
         "_transport",
-        "active_at",
         "closing_at",
         "peer",
-        "slow_since",
     )
 
     peer: Peer
 
     def __init__(
-        self, hub: Hub, tls: TlsSession | None = None, dispatcher: Dispatcher | None = None
+        self,
+        hub: Hub,
+        tls: TlsSession | None = None,
+        dispatcher: Dispatcher | None = None,
+        gate: Gate | None = None,
     ) -> None:
+        super().__init__()
         self._hub = hub
+        self._gate = gate
         self._tls = tls
         self._dispatcher = dispatcher
         self._receiver = Receiver(hub.area, hub.options.max_frame)
@@ -91,14 +100,10 @@ class Connection(asyncio.BufferedProtocol):
         self._out_size = 0
         self._answered: list[Callable[[], None]] = []
         self._room_waiters: list[Callable[[], None]] = []
-        self._in_read = False
         self._flushing = False
         self._closing = False
         self._paused = 0
-        self._blocked = False
         self._in_flight = 0
-        self.active_at = 0.0
-        self.slow_since = 0.0
         self.closing_at = 0.0
 
     # What the loop calls.
@@ -122,6 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(exc, OSError) and self._tls is None and not self._closing:
             self._read_last_words()
         self._closing = True
+        self.end_fast()
         self._transport = None
         self._tls = None
         self._out.clear()
@@ -139,32 +145,39 @@ class Connection(asyncio.BufferedProtocol):
         """
         assert self._transport is not None
         descriptor = self._transport.get_extra_info("socket").fileno()
-        self._in_read = True
+        self.in_read = not self.is_fast
         try:
             for _ in range(LAST_READS_MAX):
-                size = os.readv(descriptor, [self._receiver.room()])
+                size = os.readv(descriptor, [self.get_buffer(-1)])
                 if not size:
                     break
-                self._receiver.received(size, self._on_frame)
+                if self.is_fast:
+                    self.buffer_updated(size)
+                else:
+                    self._receiver.received(size, self._on_frame)
         except (OSError, WireError):
             pass  # the end of what had arrived
         finally:
-            self._in_read = False
+            self.in_read = False
             self._flush()
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    # What FastConnection calls: reads while a connection is none, and what it leaves to us.
+
+    def slow_room(self) -> memoryview:
         """Where the next read goes."""
         if self._tls is not None:
             return self._hub.area.scratch
         return self._receiver.room()
 
-    def buffer_updated(self, nbytes: int) -> None:
+    def slow_read(self, nbytes: int) -> None:
         """Handle what was read to the end, then write all answers at once."""
         self.active_at = self._hub.clock()
-        self._in_read = True
+        self.in_read = True
         try:
             if not self._started:
                 self._start(self._hub.area.scratch[0])
+                if self._begin_fast(nbytes):
+                    return
             if self._tls is not None:
                 self._tls.feed(self._hub.area.scratch[:nbytes])
                 self._go_on_with_tls()
@@ -176,9 +189,49 @@ class Connection(asyncio.BufferedProtocol):
             _log.exception("a read from %s failed", self.peer.address)
             self.close()
         finally:
-            self._in_read = False
+            self.in_read = False
             self._note_progress()
             self._flush()
+
+    def frame(self, frame: memoryview) -> bool:
+        """Handle a frame that is not plain; False if the connection was closed."""
+        return not self._closing and self._on_frame(frame)
+
+    def bad_length(self, rest: memoryview) -> None:
+        """What follows cannot be a frame."""
+        find_frames(rest, len(rest), self._hub.options.max_frame)
+
+    def failed(self, error: Exception) -> None:
+        """A read could not be handled."""
+        if isinstance(error, WireError | ValueError):
+            self._refuse(one_line(error))
+        else:
+            _log.error("a read from %s failed", self.peer.address, exc_info=error)
+            self.close()
+
+    def end_read(self) -> None:
+        """All frames of a read are handled."""
+        self._flush()
+
+    def met(self, version: int, language: int) -> None:
+        """The peer of a plain request says who it is."""
+        self.peer.version, self.peer.language = version, LANGUAGES[language]
+
+    def is_drained(self) -> bool:
+        """Whether the transport has nothing to write."""
+        return self._transport is not None and not self._transport.get_write_buffer_size()
+
+    def write_rest(self, buffers: list[Buffer]) -> None:
+        """Write behind what the transport has."""
+        if self._transport is not None and not self._transport.is_closing():
+            _write(self._transport, buffers)
+            self._check_unread()
+
+    def clock(self) -> float:
+        """The loop's time."""
+        return self._hub.clock()
+
+    # What the loop calls.
 
     def eof_received(self) -> bool:
         """Half-closed connections are closed, as in RocketMQ."""
@@ -189,13 +242,16 @@ class Connection(asyncio.BufferedProtocol):
 
         A client goes on reading, or both sides could wait for each other; its calls wait.
         """
-        self._blocked = True
+        self.blocked = True
         if self._hub.is_server:
             self._pause(_WRITING)
 
     def resume_writing(self) -> None:
         """The peer took enough."""
-        self._blocked = False
+        self.blocked = False
+        self.go_on()
+        if self.blocked:
+            return
         self._resume(_WRITING)
         self._wake_writers()
 
@@ -220,6 +276,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._flush()
         self._closing = True
+        self.end_fast()
         self.closing_at = self._hub.clock()
         if self._tls is not None and self._tls.established:
             self._tls.end()
@@ -231,6 +288,7 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close without writing anything more."""
         self._closing = True
+        self.end_fast()
         self._out.clear()
         if self._transport is not None:
             self._transport.abort()
@@ -243,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def writable(self) -> bool:
         """Whether the unsent bytes are below the high-water mark."""
-        return not self._blocked
+        return not self.blocked
 
     def when_writable(self, callback: Callable[[], None]) -> None:
         """Run `callback` once unsent bytes fall below the low-water mark, or the peer is lost."""
@@ -261,6 +319,24 @@ class Connection(asyncio.BufferedProtocol):
         if context is not None:
             self._tls = TlsSession(context, server_side=True)
             self.slow_since = self.active_at
+
+    def _begin_fast(self, nbytes: int) -> bool:
+        """Hand the first read of a plain connection over to the lane, if there is one."""
+        gate = self._gate
+        if gate is None or self._tls is not None or self._closing or not self._hub.is_free(self):
+            return False
+        assert self._transport is not None
+        self.go_fast(
+            gate.lane,
+            gate.pulls,
+            self._transport.get_extra_info("socket").fileno(),
+            self.peer.host,
+            self._hub.area,
+            self._hub.options.max_frame,
+        )
+        self.in_read = False
+        self.buffer_updated(nbytes)
+        return True
 
     def _go_on_with_tls(self) -> None:
         assert self._tls is not None and self._transport is not None
@@ -299,6 +375,7 @@ class Connection(asyncio.BufferedProtocol):
     def _on_request(self, request: Command) -> None:
         peer = self.peer
         peer.version, peer.language = request.version, request.language
+        self.met_version = -1
         answer: Answer = self._hub.refusal(self, request)
         if answer is None:
             answer = self._hub.dispatch(request, peer, self._dispatcher)
@@ -338,6 +415,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _note_progress(self) -> None:
         """When the frame or handshake in progress began; 0 if there is none."""
+        if self.is_fast:
+            return
         waiting = self._receiver.partial or (self._tls is not None and not self._tls.established)
         if not waiting or self._paused:
             # A peer that is not read cannot be slow.
@@ -370,7 +449,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._flush_soon()
 
     def _flush_soon(self) -> None:
-        if not self._in_read and not self._flushing:
+        if not self.in_read and not self._flushing:
             self._flushing = True
             self._hub.loop.call_soon(self._flush)
 
@@ -394,6 +473,11 @@ class Connection(asyncio.BufferedProtocol):
             self._tls.encrypt(out)
             self._transport.write(self._tls.outgoing())
         self.active_at = self._hub.clock()
+        self._check_unread()
+
+    def _check_unread(self) -> None:
+        assert self._transport is not None
+        self.queued = True
         if self._transport.get_write_buffer_size() > self._hub.options.write_max:
             self._hub.complain(f"{self.peer.address} closed: it does not read its answers")
             self.abort()

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
@@ -15,6 +16,7 @@ from turbopump.net.transport.options import ConnectionOptions
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.receiving import Area
 from turbopump.net.wire.command import Command
+from turbopump.pyx.lane import Lane
 
 _log = logging.getLogger(__name__)
 
@@ -29,10 +31,22 @@ COMPLAINTS_MAX: Final = 10
 cannot fill a disk."""
 
 
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What of a port is served natively: sends, and pulls if `pulls`."""
+
+    lane: Lane
+    pulls: bool = True
+
+
 class Swept(Protocol):
-    """A connection, as the sweep sees it; times are of the loop's clock, 0 for never."""
+    """A connection, as the sweep sees it; times are of the loop's clock, 0 for never.
+
+    One that is `touched` was active since the last sweep.
+    """
 
     peer: Peer
+    touched: bool
     active_at: float
     slow_since: float
     closing_at: float
@@ -94,6 +108,10 @@ class Hub:
         """The answer to a request that is not to be handled; None to handle it."""
         return None
 
+    def is_free(self, connection: Swept) -> bool:
+        """Whether the connection's requests are served as they come, none refused."""
+        return True
+
     def tls_context(self, hello: bool) -> ssl.SSLContext | None:
         """The context for a new connection; None for a plain one.
 
@@ -152,6 +170,9 @@ class Hub:
         slow_before = now - options.frame_timeout_ms / 1000
         closing_before = now - options.close_timeout_ms / 1000
         for connection in list(self.connections):
+            if connection.touched:
+                connection.touched = False
+                connection.active_at = now
             if connection.closing_at:
                 if connection.closing_at <= closing_before:
                     connection.abort()

@@ -13,7 +13,7 @@ from typing import Final
 
 from turbopump.net.transport.connection import GO_AWAY_SINCE_VERSION, Connection
 from turbopump.net.transport.dispatcher import Dispatcher
-from turbopump.net.transport.hub import Hub, Swept
+from turbopump.net.transport.hub import Gate, Hub, Swept
 from turbopump.net.transport.options import ServerOptions, TlsMode, TlsSettings
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.tls import server_context
@@ -52,18 +52,25 @@ class Server:
         """Every connected client."""
         return {one.peer for one in self._hub.connections} if self._hub else set()
 
-    async def start(self, host: str, port: int, dispatcher: Dispatcher | None = None) -> int:
+    async def start(
+        self,
+        host: str,
+        port: int,
+        dispatcher: Dispatcher | None = None,
+        gate: Gate | None = None,
+    ) -> int:
         """Listen on a port more (0: a free one); returns the port.
 
-        `dispatcher` is for a port that does not serve what the others do. Raises OSError if it is
-        in use, TlsError if the certificate files cannot be used.
+        `dispatcher` is for a port that does not serve what the others do, `gate` says what is
+        served natively. Raises OSError if it is in use, TlsError if the certificate files cannot
+        be used.
         """
         loop = asyncio.get_running_loop()
         hub = self._hub
         if hub is None:
             hub = _ServerHub(self._dispatcher, self._options, self._now_ms, loop)
         listener = await loop.create_server(
-            lambda: Connection(hub, dispatcher=dispatcher),
+            lambda: Connection(hub, dispatcher=dispatcher, gate=gate),
             host,
             port,
             backlog=self._options.backlog,
@@ -147,6 +154,10 @@ class _ServerHub(Hub):
         if self.stopping and request.version >= GO_AWAY_SINCE_VERSION:
             return response(request, ResponseCode.GO_AWAY, _GO_AWAY)
         return None
+
+    def is_free(self, connection: Swept) -> bool:
+        """Those over the limit are not."""
+        return connection not in self._refused
 
     def tls_context(self, hello: bool) -> ssl.SSLContext | None:
         """By mode: disabled closes TLS peers, enforcing plain ones."""

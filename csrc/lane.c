@@ -1,0 +1,169 @@
+#include "lane.h"
+
+#include <string.h>
+
+#include "bytes.h"
+
+#define PROPERTY_SEPARATOR 0x02
+
+/* The row of the topic of a send, NULL where the handler has to look. */
+static struct lane_topic *plain_topic(const struct lane *lane, const struct trf_send *send,
+                                      struct trf_text body)
+{
+    struct nam_text name = {send->topic.at, send->topic.size}, none = {NULL, 0};
+    int32_t number = nam_find(&lane->topics, name, none);
+    struct lane_topic *row;
+    if (number < 0) {
+        return NULL;
+    }
+    row = &lane->rows[number];
+    if (!row->plain || send->queue_id < 0 || send->queue_id >= row->queue_limit ||
+        (send->sys_flag & LANE_INNER_BATCH_BITS) || body.size > lane->max_body) {
+        return NULL;
+    }
+    return row;
+}
+
+/* The queue's slot, NULL where there is none yet or Python writes its units. */
+static struct dsp_slot *plain_slot(const struct lane *lane, const struct trf_send *send)
+{
+    int32_t number =
+        dsp_find(lane->queues, send->topic.at, send->topic.size, send->queue_id);
+    struct dsp_slot *slot;
+    if (number < 0) {
+        return NULL;
+    }
+    slot = &lane->queues->slots[number];
+    return slot->plain ? slot : NULL;
+}
+
+/* The properties as they are stored: what came, and the broker's own behind it. */
+static int own_text(const struct lane *lane, struct trf_text came, int unended,
+                    struct trf_text *stored)
+{
+    size_t size = came.size + (unended ? 1 : 0) + lane->own_properties.size;
+    uint8_t *at = lane->texts;
+    if (size > LANE_TEXT_ROOM) {
+        return 0;
+    }
+    if (came.size > 0) {
+        memcpy(at, came.at, came.size);
+        at += came.size;
+    }
+    if (unended) {
+        *at++ = PROPERTY_SEPARATOR;
+    }
+    memcpy(at, lane->own_properties.at, lane->own_properties.size);
+    stored->at = lane->texts;
+    stored->size = (uint32_t)size;
+    return 1;
+}
+
+static void fill(struct rec_fields *fields, const struct lane *lane, const struct trf_send *send,
+                 struct trf_text born_host, int64_t queue_offset, int64_t now_ms)
+{
+    const struct log_tail *tail = lane->tail;
+    memset(fields, 0, sizeof *fields);
+    fields->topic = send->topic.at;
+    fields->topic_size = send->topic.size;
+    fields->born_host = born_host.at;
+    fields->born_host_size = born_host.size;
+    fields->store_host = lane->store_host.at;
+    fields->store_host_size = lane->store_host.size;
+    fields->log_offset = tail->end;
+    fields->queue_offset = queue_offset;
+    fields->born_timestamp_ms = send->born_timestamp_ms;
+    fields->store_timestamp_ms =
+        now_ms > tail->last_store_timestamp_ms ? now_ms : tail->last_store_timestamp_ms;
+    fields->magic = REC_MAGIC_V1;
+    fields->queue_id = send->queue_id;
+    fields->flag = send->flag;
+    fields->sys_flag = send->sys_flag;
+    fields->reconsume_times = send->reconsume_times;
+}
+
+/* The record of a single message; 0 where it does not fit or is refused. */
+static size_t put_one(struct lane *lane, const struct trf_properties *properties,
+                      struct trf_text came, struct rec_fields *fields)
+{
+    const struct log_tail *tail = lane->tail;
+    struct trf_text stored;
+    enum rec_reason reason;
+    size_t size;
+    if (!own_text(lane, came, properties->unended && came.size > 0, &stored)) {
+        return 0;
+    }
+    fields->properties = stored.at;
+    fields->properties_size = stored.size;
+    /* A client cannot make a committed or half message by bits. */
+    fields->sys_flag &= ~LANE_TRANSACTION_BITS;
+    if (rec_encode(tail->memory, (size_t)(tail->end - tail->base), tail->size, fields, &size,
+                   &reason) != REC_OK) {
+        return 0;
+    }
+    lane->log_offsets[0] = tail->end;
+    return size;
+}
+
+/* The records of a batch; 0 where they do not fit or are refused. */
+static size_t put_batch(struct lane *lane, struct trf_text body, const struct rec_fields *fields,
+                        size_t *count)
+{
+    const struct log_tail *tail = lane->tail;
+    size_t at = (size_t)(tail->end - tail->base), start = at;
+    enum rec_reason reason;
+    if ((fields->sys_flag & LANE_TRANSACTION_BITS) ||
+        rec_encode_batch(tail->memory, at, tail->size, body.at, body.size, fields, count,
+                         &reason) != REC_OK) {
+        return 0;
+    }
+    for (size_t number = 0; number < *count; number++) {
+        lane->log_offsets[number] = tail->base + (int64_t)at;
+        at += be_u32(tail->memory + at + REC_SIZE_AT);
+    }
+    return at - start;
+}
+
+enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, struct trf_text body,
+                            struct trf_text born_host, int64_t now_ms, struct lane_sent *sent)
+{
+    struct log_tail *tail = lane->tail;
+    struct lane_topic *topic = plain_topic(lane, send, body);
+    struct trf_properties properties;
+    struct rec_fields fields;
+    struct dsp_slot *slot;
+    size_t size;
+
+    if (topic == NULL || tail->refusals != 0 || tail->memory == NULL ||
+        now_ms < lane->accept_from_ms ||
+        !trf_scan_properties(send->properties, &properties) ||
+        (slot = plain_slot(lane, send)) == NULL) {
+        return LANE_ELSEWHERE;
+    }
+    sent->unique_key = properties.unique_key;
+    sent->waits = send->batch || properties.waits;
+    sent->queue_offset = slot->next_offset;
+    fill(&fields, lane, send, born_host, slot->next_offset, now_ms);
+    if (send->batch) {
+        size = put_batch(lane, body, &fields, &sent->count);
+    } else if (properties.unique_key.at != NULL) {
+        fields.body = body.at;
+        fields.body_size = body.size;
+        sent->count = 1;
+        size = put_one(lane, &properties, send->properties, &fields);
+    } else {
+        return LANE_ELSEWHERE; /* the handler makes one */
+    }
+    if (size == 0) {
+        return LANE_ELSEWHERE;
+    }
+    tail->end += (int64_t)size;
+    tail->last_store_timestamp_ms = fields.store_timestamp_ms;
+    slot->next_offset += (int64_t)sent->count;
+    sent->end = tail->end;
+    topic->put_count += (int64_t)sent->count;
+    lane->counts.put_count += (int64_t)sent->count;
+    lane->counts.put_size += (int64_t)size;
+    lane->counts.send_count++;
+    return LANE_DONE;
+}

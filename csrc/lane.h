@@ -1,0 +1,69 @@
+/* The fast lane of a broker: plain sends from a decoded request to a record in the log.
+ *
+ * The reference is broker/handlers/send.py and Store.append: what is done here ends in the same
+ * bytes and the same answer, or is not done at all (LANE_ELSEWHERE, nothing changed, and the Python
+ * handler serves the request). The policy is there, too: it says which topics are plain.
+ *
+ *     trf_request -> topic row -> properties -> queue slot -> record at the tail -> lane_sent
+ *
+ * Not here: finding frames (frame.h), decoding (traffic.h), answers (traffic_reply.h), dispatch
+ * (dispatch.h). All memory is the caller's. */
+#ifndef TURBOPUMP_LANE_H
+#define TURBOPUMP_LANE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dispatch.h"
+#include "names.h"
+#include "record.h"
+#include "tail.h"
+#include "traffic.h"
+#include "traffic_properties.h"
+
+enum lane_outcome { LANE_DONE = 0, LANE_ELSEWHERE = 1 };
+
+/* MessageSysFlag: bits that make a send something else than a plain one. */
+enum { LANE_TRANSACTION_BITS = 0x4 | 0x8, LANE_INNER_BATCH_BITS = 0x40 | 0x80 };
+
+struct lane_topic {
+    int32_t queue_limit; /* queue ids below it are legal */
+    uint8_t plain;       /* 0: nothing is served */
+    int64_t put_count;   /* messages since the counts were last taken */
+};
+
+/* Since they were last taken. */
+struct lane_counts {
+    int64_t put_count; /* messages */
+    int64_t put_size;
+    int64_t send_count;   /* requests served */
+};
+
+struct lane {
+    struct nam_table topics;
+    struct lane_topic *rows; /* under the topics' numbers */
+    struct log_tail *tail;
+    struct dsp_table *queues;
+    struct trf_text own_properties; /* MSG_REGION, TRACE_ON, CLUSTER: as they are stored */
+    struct trf_text store_host;     /* packed */
+    size_t max_body;
+    int64_t accept_from_ms; /* startAcceptSendRequestTimeStamp: sends before it are refused */
+    uint8_t *texts;       /* room for a properties text: LANE_TEXT_ROOM */
+    int64_t *log_offsets; /* room for every element a body of max_body can hold */
+    struct lane_counts counts;
+};
+enum { LANE_TEXT_ROOM = REC_MAX_PROPERTIES };
+
+struct lane_sent {
+    int64_t queue_offset; /* of the first record */
+    int64_t end;          /* must be durable where the answer waits for that */
+    size_t count;         /* records; their log offsets are in lane.log_offsets */
+    struct trf_text unique_key;
+    uint8_t waits;
+};
+
+/* Store a send. LANE_ELSEWHERE: nothing was changed. Times in epoch ms. */
+enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, struct trf_text body,
+                            struct trf_text born_host, int64_t now_ms, struct lane_sent *sent);
+
+#endif

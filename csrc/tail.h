@@ -1,0 +1,26 @@
+/* The growing end of the commit log, shared by the engine and the native path: one of each number.
+ *
+ *     base            dispatched          end                    base + size
+ *     +----------------+------------------+----------------------+
+ *     | in queues, index| appended         | room                 |
+ *     +----------------+------------------+----------------------+
+ *
+ * On one thread only. The memory is the mapping of the file that is written. */
+#ifndef TURBOPUMP_TAIL_H
+#define TURBOPUMP_TAIL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct log_tail {
+    uint8_t *memory; /* NULL: no file is open */
+    size_t size;     /* of the file */
+    int64_t base;    /* log offset of its first byte */
+    int64_t end;     /* log offset of the next record */
+    int64_t last_store_timestamp_ms;
+    int64_t dispatched; /* queues and index are complete up to here */
+    int64_t dispatched_timestamp_ms; /* store time of the last record dispatched */
+    uint32_t refusals;  /* why nothing may be appended, a bit for each reason; 0: go on */
+};
+
+#endif

@@ -1,0 +1,31 @@
+"""The queue table, for the native path: it finds slots and dispatches without Python between."""
+
+from libc.stdint cimport int32_t, int64_t
+
+from turbopump.pyx.c_dispatch cimport dsp_slot, dsp_table
+from turbopump.pyx.index cimport IndexFile
+from turbopump.pyx.tail cimport log_tail
+
+cdef enum:
+    MAX_DELAY_LEVELS = 1024       # RocketMQ has 18; messageDelayLevel may name more
+
+
+cdef class QueueTable:
+    cdef dsp_table table
+    cdef int32_t capacity         # slots and half the buckets
+    cdef int32_t used             # slots ever used: all below are free or taken
+    cdef readonly int count
+    cdef public bint ready
+    cdef list names               # the topics' bytes, which the slots point to
+    cdef list held                # the buffers that the slots' units lie in
+    cdef list free
+    cdef IndexFile index
+    cdef int64_t delays_ms[MAX_DELAY_LEVELS]
+    cdef bint busy                # a dispatch runs without the GIL
+
+    cdef int alone(self) except -1
+    cdef dsp_slot *at(self, Py_ssize_t slot) except NULL
+    cdef int grow(self) except -1
+
+    # Dispatch up to the tail's end; False where the dispatcher has to.
+    cdef bint advance(self, log_tail *tail)

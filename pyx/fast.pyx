@@ -1,0 +1,235 @@
+# cython: auto_pickle=False
+"""A connection's bytes: into frames, plain requests into the lane, the rest to Python.
+
+Owns reading (the shared area, and an own one while a frame is incomplete) and the write that ends
+each read. It must never know a policy. The base class of net.transport.connection.Connection, which
+reads through it once a connection is known to be plain TCP, and does everything else in Python.
+
+    get_buffer -> kernel reads -> buffer_updated: frame, frame, ... -> one send(2)
+
+A write goes to the socket by itself when the transport has nothing to write, else behind what it
+has: the transport's write costs several times a send(2), and keeps the limits.
+"""
+
+from cpython.buffer cimport (
+    PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport int32_t, uint8_t
+from libc.string cimport memcpy, memmove
+
+from turbopump.pyx.c_traffic cimport *
+from turbopump.pyx.lane cimport Lane
+
+cdef extern from "bytes.h" nogil:
+    int32_t be_i32(const uint8_t *at)
+
+cdef extern from "sys/socket.h" nogil:
+    ssize_t send(int descriptor, const void *bytes, size_t size, int flags)
+    enum:
+        MSG_NOSIGNAL
+        MSG_DONTWAIT
+
+CARRY_MAX = 16 << 10
+"""Bytes of an incomplete frame that are copied in front of the next read, so that it is a large
+one; more of them stay where they are and the read goes behind them."""
+OWN_SIZE_MIN = 4096
+GROWTH = 4
+"""An own area grows to this many times what has arrived: a peer that only announces a large frame
+does not get the memory for it."""
+FLUSH_OVER = 256 << 10
+"""Answers that do not wait for the end of the read."""
+
+cdef enum:
+    FRAME_MIN = 8
+    SCRATCH = 1 << 16
+
+
+cdef class FastConnection:
+    """See the stub."""
+
+    cdef public double active_at, slow_since
+    cdef public bint touched, in_read, blocked, queued
+    cdef public int32_t met_version
+    cdef Lane lane
+    cdef bytes host
+    cdef int descriptor
+    cdef bint fast, pulls
+    cdef bint direct              # the next read goes into the own area
+    cdef uint8_t met_language
+    cdef size_t max_frame
+    cdef object area, scratch
+    cdef uint8_t *memory          # of scratch
+    cdef bytearray own            # of an incomplete frame, None: none was needed yet
+    cdef Py_ssize_t have          # bytes in it
+
+    def __cinit__(self, *args, **kwargs):
+        self.descriptor = -1
+        self.met_version = -1
+
+    def go_fast(
+        self, Lane lane not None, bint pulls, int descriptor, bytes host not None, area,
+        Py_ssize_t max_frame
+    ) -> None:
+        """From the next read on bytes are handled here."""
+        cdef Py_buffer view
+        self.lane, self.pulls = lane, pulls
+        self.descriptor, self.host = descriptor, host
+        self.area, self.scratch = area, area.scratch
+        self.max_frame = <size_t>max_frame
+        PyObject_GetBuffer(self.scratch, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        self.memory = <uint8_t *>view.buf  # lives as long as the area, which does not change it
+        PyBuffer_Release(&view)
+        self.fast = True
+
+    def end_fast(self) -> None:
+        """The connection is closed, or about to be: nothing is read or written here any more."""
+        self.descriptor = -1
+        if self.own is not None:
+            self.area.give(len(self.own))
+            self.own = None
+        self.have = 0
+        self.direct = False
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether bytes are handled here."""
+        return self.fast
+
+    def get_buffer(self, sizehint):
+        """Where the next read goes."""
+        if not self.fast:
+            return self.slow_room()
+        if self.have == 0:
+            return self.scratch
+        if self.direct:
+            return memoryview(self.own)[self.have:]
+        memcpy(self.memory, <char *>self.own, <size_t>self.have)
+        return self.scratch[self.have:]
+
+    def buffer_updated(self, Py_ssize_t nbytes):
+        """Handle what was read, then write all answers at once."""
+        if not self.fast:
+            self.slow_read(nbytes)
+            return
+        self.touched = True
+        self.have += nbytes
+        self.handle(<uint8_t *><char *>self.own if self.direct else self.memory)
+
+    def go_on(self) -> None:
+        """The peer takes answers again: handle what was read before it stopped to."""
+        if self.fast and self.have and self.direct and self.descriptor >= 0:
+            self.handle(<uint8_t *><char *>self.own)
+
+    cdef int handle(self, uint8_t *memory) except -1:
+        """Handle memory[0:have): whole frames now, what is left when more has come."""
+        cdef Py_ssize_t end = self.have, at
+        try:
+            at = self.frames(memory, end)
+            self.finish()
+            if at >= 0:
+                self.keep(memory, at, end)
+        except Exception as error:
+            self.failed(error)
+        finally:
+            self.lane.now_ms = 0
+            self.lane.out_size = 0
+            if self.in_read:
+                self.in_read = False
+                self.end_read()
+        return 0
+
+    cdef Py_ssize_t frames(self, uint8_t *memory, Py_ssize_t end) except -2:
+        """Serve whole frames; the position behind them, -1 if the connection was closed."""
+        cdef Py_ssize_t at = 0
+        cdef int32_t length
+        while end - at >= 4 and not self.blocked:
+            length = be_i32(memory + at)
+            if length < FRAME_MIN - 4 or <size_t>length + 4 > self.max_frame:
+                self.bad_length(view_of(memory + at, end - at))
+                return -1
+            if length + 4 > end - at:
+                break
+            if not self.serve(memory + at, <size_t>length + 4):
+                self.finish()
+                self.in_read = True
+                if not self.frame(view_of(memory + at, length + 4)):
+                    return -1
+            at += length + 4
+            if self.lane.out_size > <size_t>FLUSH_OVER:
+                self.write_out()
+        return at
+
+    cdef bint serve(self, const uint8_t *frame, size_t size) except -1:
+        """Serve a plain request; False: it is for Python."""
+        cdef trf_request request
+        cdef Lane lane = self.lane
+        if not lane.open or trf_decode(frame, size, lane.scratch, SCRATCH, &request) != TRF_PLAIN:
+            return False
+        if request.kind != TRF_SEND or not lane.send(&request, self.host):
+            return False
+        if request.version != self.met_version or request.language != self.met_language:
+            self.met_version, self.met_language = request.version, request.language
+            self.met(request.version, request.language)
+        return True
+
+    cdef int finish(self) except -1:
+        self.lane.settle()
+        if self.lane.out_size:
+            self.write_out()
+        return 0
+
+    cdef int write_out(self) except -1:
+        """Write the lane's answers: to the socket, what it does not take to the transport."""
+        cdef Lane lane = self.lane
+        cdef ssize_t sent = 0
+        if self.descriptor >= 0:
+            if self.queued and self.is_drained():
+                self.queued = False
+            if not self.queued:
+                sent = send(self.descriptor, lane.out, lane.out_size, MSG_NOSIGNAL | MSG_DONTWAIT)
+                if sent < 0:
+                    sent = 0  # full, or broken: the transport finds out which
+            if <size_t>sent < lane.out_size:
+                self.queued = True
+                self.write_rest([
+                    PyBytes_FromStringAndSize(<char *>lane.out + sent,
+                                              <Py_ssize_t>lane.out_size - sent)
+                ])
+        lane.out_size = 0
+        return 0
+
+    cdef int keep(self, uint8_t *memory, Py_ssize_t at, Py_ssize_t end) except -1:
+        """Keep memory[at:end) for later: an incomplete frame, or what a blocked peer asked."""
+        cdef Py_ssize_t left = end - at
+        cdef Py_ssize_t room = 0 if self.own is None else len(self.own)
+        cdef Py_ssize_t wanted = left
+        cdef bytearray before = self.own
+        if self.descriptor < 0:
+            return 0
+        if at or not self.slow_since:
+            self.slow_since = self.clock() if left and not self.blocked else 0.0
+        self.have = left
+        self.direct = self.blocked or left > CARRY_MAX
+        if left == 0:
+            self.direct = False
+            if room > CARRY_MAX:
+                self.area.give(room)
+                self.own = None
+            return 0
+        if room < left + self.direct:
+            if self.direct:
+                wanted = left + 1
+                if not self.blocked:
+                    wanted = max(wanted, min(GROWTH * left, be_i32(memory + at) + 4))
+            wanted = max(wanted, OWN_SIZE_MIN)
+            self.area.take(wanted - room)
+            self.own = bytearray(wanted)
+        if before is not self.own or at or memory == self.memory:
+            memmove(<char *>self.own, memory + at, <size_t>left)
+        return 0
+
+
+cdef object view_of(uint8_t *memory, Py_ssize_t size):
+    return PyMemoryView_FromMemory(<char *>memory, size, PyBUF_READ)

@@ -1,0 +1,64 @@
+from collections.abc import Callable
+from typing import Self
+
+from turbopump.pyx.dispatch import QueueTable
+from turbopump.pyx.tail import Tail
+
+SCRATCH_SIZE: int
+MAX_TOPICS: int
+
+class Lane:
+    """What a broker serves natively: plain sends. Loop thread only.
+
+    `dispatch(now_ms)` is called where the queue table cannot dispatch alone, `arrived()` when
+    queues have grown while `watched`, once until `arrivals_taken`. `clock` gives epoch
+    milliseconds; without one it is the system's wall clock.
+    """
+
+    open: bool
+    """Whether anything is served; closed at first."""
+    watched: bool
+    """Whether anybody waits for messages."""
+
+    @property
+    def send_count(self) -> int:
+        """Sends served natively since the start."""
+
+    def __new__(
+        cls,
+        tail: Tail,
+        queues: QueueTable,
+        max_body: int,
+        *,
+        dispatch: Callable[[int], None],
+        arrived: Callable[[], None],
+        clock: Callable[[], int] | None = None,
+    ) -> Self: ...
+    def configure(
+        self,
+        own_properties: bytes,
+        region: bytes,
+        trace_on: bool,
+        store_host: bytes,
+        accept_from_ms: int,
+    ) -> None:
+        """What the broker puts into records and answers: its own properties as text, MSG_REGION and
+        TRACE_ON of answers, the packed store host, and when it begins to accept sends."""
+
+    def serve(self, topic: bytes, queue_limit: int) -> None:
+        """Sends to this topic are plain, to queue ids below the limit."""
+
+    def forget(self, topic: bytes) -> None:
+        """Sends to this topic are for the Python handler, until it is served again."""
+
+    def forget_all(self) -> None:
+        """As `forget` for every topic."""
+
+    def take_totals(self) -> tuple[int, int]:
+        """What was put since the last call: messages, bytes."""
+
+    def take_topics(self) -> dict[bytes, int]:
+        """Messages put since the last call, by topic."""
+
+    def arrivals_taken(self) -> None:
+        """`arrived` may be called again."""

@@ -1,0 +1,221 @@
+# cython: auto_pickle=False
+"""The fast lane of a broker: plain requests served without a Python object for each.
+
+Owns the native topic table, the answers of one read, and the moment of dispatch. It must never
+decide what is plain: the broker tells it (broker/hot.py), and what it was not told of is left to
+the Python handlers. Called by FastConnection for each read, by the broker and by the store.
+"""
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memset
+
+from turbopump.pyx.c_lane cimport *
+from turbopump.pyx.c_traffic cimport *
+from turbopump.pyx.dispatch cimport QueueTable
+from turbopump.pyx.tail cimport Tail
+
+cdef extern from "time.h" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec *at)
+    int CLOCK_REALTIME
+
+SCRATCH_SIZE = 1 << 16
+"""Texts of one header; longer headers are for the Python handlers."""
+MAX_TOPICS = 1 << 18
+"""Topics in the table, some 20 MB. A broker has at most 100,000; names of deleted ones stay, and
+what does not fit any more is for the Python handlers."""
+
+cdef enum:
+    FIRST_TOPICS = 64
+    FIRST_OUT = 1 << 16
+    BATCH_ELEMENT_MIN = 22        # bytes of the smallest element of a batch body
+
+
+cdef class Lane:
+    """What is served natively, and how. `open` turns it on and off."""
+
+    def __cinit__(
+        self, Tail tail not None, QueueTable queues not None, Py_ssize_t max_body, *,
+        dispatch, arrived, clock=None
+    ):
+        self.tail, self.queues = tail, queues
+        self.dispatch, self.arrived, self.clock = dispatch, arrived, clock
+        self.names = []
+        self.core.tail = &tail.tail
+        self.core.queues = &queues.table
+        self.core.max_body = <size_t>max_body
+        self.core.texts = <uint8_t *>PyMem_Malloc(LANE_TEXT_ROOM)
+        self.core.log_offsets = <int64_t *>PyMem_Malloc(
+            (<size_t>max_body // BATCH_ELEMENT_MIN + 1) * sizeof(int64_t)
+        )
+        self.scratch = <uint8_t *>PyMem_Malloc(SCRATCH_SIZE)
+        self.out = <uint8_t *>PyMem_Malloc(FIRST_OUT)
+        self.out_room = FIRST_OUT
+        if (self.core.texts == NULL or self.core.log_offsets == NULL or self.scratch == NULL
+                or self.out == NULL):
+            raise MemoryError
+        self.configure(b"", b"", True, b"\x7f\0\0\1\0\0\0\0", 0)
+
+    def __dealloc__(self):
+        PyMem_Free(self.core.topics.keys)
+        PyMem_Free(self.core.topics.buckets)
+        PyMem_Free(self.core.rows)
+        PyMem_Free(self.core.texts)
+        PyMem_Free(self.core.log_offsets)
+        PyMem_Free(self.scratch)
+        PyMem_Free(self.out)
+
+    def configure(
+        self, bytes own_properties not None, bytes region not None, bint trace_on,
+        bytes store_host not None, int64_t accept_from_ms
+    ) -> None:
+        """What the broker puts into records and answers; see the stub."""
+        self.own_properties, self.region, self.store_host = own_properties, region, store_host
+        self.trace_on = trace_on
+        self.core.own_properties = text_of(own_properties)
+        self.core.store_host = text_of(store_host)
+        self.core.accept_from_ms = accept_from_ms
+
+    def serve(self, bytes topic not None, int32_t queue_limit) -> None:
+        """Sends to this topic are plain."""
+        cdef nam_text name, none
+        cdef int32_t number
+        name.at, name.size = <const uint8_t *><const char *>topic, <size_t>len(topic)
+        none.at, none.size = NULL, 0
+        number = nam_find(&self.core.topics, name, none)
+        if number < 0:
+            if self.core.topics.count == MAX_TOPICS:
+                return
+            if self.core.topics.count == self.capacity:
+                self.grow()
+            self.names.append(topic)
+            number = nam_add(&self.core.topics, name.at, name.size, name.size)
+            self.core.rows[number].put_count = 0
+        self.core.rows[number].queue_limit = queue_limit
+        self.core.rows[number].plain = True
+
+    def forget(self, bytes topic not None) -> None:
+        """Sends to this topic are for the Python handler, until it is served again."""
+        cdef nam_text name, none
+        cdef int32_t number
+        name.at, name.size = <const uint8_t *><const char *>topic, <size_t>len(topic)
+        none.at, none.size = NULL, 0
+        number = nam_find(&self.core.topics, name, none)
+        if number >= 0:
+            self.core.rows[number].plain = False
+
+    def forget_all(self) -> None:
+        """As `forget` for every topic."""
+        for number in range(self.core.topics.count):
+            self.core.rows[number].plain = False
+
+    def take_totals(self) -> tuple[int, int]:
+        """What was put since the last call: messages, bytes."""
+        cdef tuple totals = (self.core.counts.put_count, self.core.counts.put_size)
+        self.core.counts.put_count = self.core.counts.put_size = 0
+        return totals
+
+    def take_topics(self) -> dict[bytes, int]:
+        """Messages put since the last call, by topic."""
+        cdef dict counts = {}
+        for number in range(self.core.topics.count):
+            if self.core.rows[number].put_count:
+                counts[self.names[number]] = self.core.rows[number].put_count
+                self.core.rows[number].put_count = 0
+        return counts
+
+    @property
+    def send_count(self) -> int:
+        """Sends served natively since the start."""
+        return self.core.counts.send_count
+
+    def arrivals_taken(self) -> None:
+        """`arrived` may be called again."""
+        self.told = False
+
+    cdef int64_t now(self) except? -1:
+        cdef timespec at
+        if self.now_ms == 0:
+            if self.clock is not None:
+                self.now_ms = self.clock()
+            else:
+                clock_gettime(CLOCK_REALTIME, &at)
+                self.now_ms = at.tv_sec * 1000 + at.tv_nsec // 1000000
+        return self.now_ms
+
+    cdef bint send(self, const trf_request *request, bytes born_host) except -1:
+        """Serve a send; False: it is for the Python handler, and nothing was done."""
+        cdef lane_sent sent
+        cdef trf_send_answer answer
+        if lane_send(&self.core, &request.send, request.body, text_of(born_host), self.now(),
+                     &sent) != LANE_DONE:
+            return False
+        if request.is_oneway:
+            return True
+        memset(&answer, 0, sizeof(trf_send_answer))
+        answer.opaque = request.opaque
+        answer.queue_id = request.send.queue_id
+        answer.queue_offset = sent.queue_offset
+        answer.log_offsets = self.core.log_offsets
+        answer.count = sent.count
+        answer.store_host = self.core.store_host.at
+        answer.store_host_size = self.core.store_host.size
+        answer.transaction_id = sent.unique_key
+        answer.region = text_of(self.region)
+        answer.trace_on = self.trace_on
+        self.make_room(trf_send_reply_room(&answer))
+        self.out_size += trf_send_reply(self.out + self.out_size, self.out_room - self.out_size,
+                                        &answer)
+        return True
+
+    cdef int make_room(self, size_t size) except -1:
+        cdef size_t room = self.out_room
+        cdef void *out
+        while room - self.out_size < size:
+            room *= 2
+        if room > self.out_room:
+            out = PyMem_Realloc(self.out, room)
+            if out == NULL:
+                raise MemoryError
+            self.out, self.out_room = <uint8_t *>out, room
+        return 0
+
+    cdef int settle(self) except -1:
+        """What was appended becomes visible."""
+        if self.core.tail.dispatched < self.core.tail.end:
+            if not self.queues.advance(self.core.tail):
+                self.dispatch(self.now())
+        if self.watched and not self.told and self.queues.table.first_arrived >= 0:
+            self.told = True
+            self.arrived()
+        return 0
+
+    cdef int grow(self) except -1:
+        cdef int32_t capacity = self.capacity * 2 if self.capacity else FIRST_TOPICS
+        cdef void *keys
+        cdef void *rows
+        cdef void *buckets
+        keys = PyMem_Realloc(self.core.topics.keys, <size_t>capacity * sizeof(nam_key))
+        if keys == NULL:
+            raise MemoryError
+        self.core.topics.keys = <nam_key *>keys
+        rows = PyMem_Realloc(self.core.rows, <size_t>capacity * sizeof(lane_topic))
+        if rows == NULL:
+            raise MemoryError
+        self.core.rows = <lane_topic *>rows
+        buckets = PyMem_Realloc(self.core.topics.buckets,
+                                <size_t>capacity * 2 * sizeof(int32_t))
+        if buckets == NULL:
+            raise MemoryError
+        self.capacity = capacity
+        nam_rehash(&self.core.topics, <int32_t *>buckets, <size_t>capacity * 2)
+        return 0
+
+
+cdef trf_text text_of(bytes text):
+    cdef trf_text found
+    found.at, found.size = <const uint8_t *><const char *>text, <unsigned int>len(text)
+    return found

@@ -1,0 +1,296 @@
+"""The native path against the Python path: the same bytes give the same answers and the same files.
+
+Two brokers get the same requests at the same times: one over a connection with a lane, cut into
+reads anywhere, the other by its handlers alone.
+"""
+
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from tests.unit.broker.conftest import World
+
+from turbopump.broker.fast_lane import FastLane
+from turbopump.engine.later import Later
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.receiving import Area
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Codec, Command, decode, encode, new_request
+from turbopump.net.wire.headers.send import SendMessageRequest, write_send
+from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.message import encode_batch
+from turbopump.net.wire.topics import MULTI_TAG, TopicConfig
+from turbopump.pyx.fast import FastConnection
+
+ADDRESS = "127.0.0.1:50000"
+SMALL = "mappedFileSizeCommitLog=16384\nmappedFileSizeConsumeQueue=200\nmaxMessageSize=4000\n"
+RECEIVE_MAX = 1 << 20
+FRAME_MAX = 1 << 20
+
+
+class Driven(FastConnection):
+    """A connection without a loop: what its transport would write is collected."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.peer = Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
+        self.near, self.far = socket.socketpair()
+        self.answers: dict[int, list[bytes]] = {}
+        self.closed = False
+        broker = world.broker
+        self.lane = broker.store.lane(lambda: None, lambda: world.now_ms)
+        broker.fast = FastLane(self.lane, world.config, broker.topics)
+        broker.topics.on_change = broker.fast.forget
+        broker.fast.start(broker.store_host)
+        area = Area(RECEIVE_MAX)
+        self.go_fast(self.lane, True, self.near.fileno(), self.peer.host, area, FRAME_MAX)
+
+    def feed(self, data: bytes, cut: int) -> None:
+        """Bytes as they may arrive: `cut` at a time."""
+        while data and not self.closed:
+            room = self.get_buffer(-1)
+            size = min(len(room), cut, len(data))
+            room[:size] = data[:size]
+            self.buffer_updated(size)
+            data = data[size:]
+            self.collect()
+
+    def collect(self) -> None:
+        """Take over what was written to the socket."""
+        written = b""
+        self.far.setblocking(False)
+        try:
+            while part := self.far.recv(1 << 20):
+                written += part
+        except BlockingIOError:
+            pass
+        take(self.answers, written)
+
+    def frame(self, view: memoryview) -> bool:
+        self.met_version = -1
+        handle(self.world, self.peer, decode(view), self.answers)
+        return True
+
+    def bad_length(self, rest: memoryview) -> None:
+        self.closed = True
+
+    def failed(self, error: Exception) -> None:
+        raise error
+
+    def end_read(self) -> None:
+        pass
+
+    def met(self, version: int, language: int) -> None:
+        self.peer.version = version
+
+    def is_drained(self) -> bool:
+        return True
+
+    def write_rest(self, buffers: list[bytes]) -> None:
+        raise AssertionError("the socket takes everything here")
+
+    def clock(self) -> float:
+        return 1.0
+
+
+def take(answers: dict[int, list[bytes]], written: bytes) -> None:
+    """Answers by opaque: their order is free."""
+    while written:
+        size = 4 + int.from_bytes(written[:4], "big")
+        frame, written = written[:size], written[size:]
+        answers.setdefault(decode(frame).opaque, []).append(frame)
+
+
+def handle(world: World, peer: Peer, request: Command, answers: dict[int, list[bytes]]) -> None:
+    """A request through the handlers, as the connection gives it to them."""
+    peer.version = request.version
+    answer = world.table.dispatch(request, peer, world.now_ms)
+    if isinstance(answer, Later):
+        answer = answer.value if answer.done else None
+    if answer is not None and not request.is_oneway:
+        answer.opaque = request.opaque
+        take(answers, b"".join(bytes(part) for part in encode(answer)))
+
+
+TOPICS = [
+    "Plain",
+    "Other",
+    "Inner",
+    "Multi",
+    "Compact",
+    "%RETRY%group",
+    "TBW102",
+    "New-1",
+    "bad name",
+]
+names = st.sampled_from(
+    ["UNIQ_KEY", "KEYS", "TAGS", "WAIT", "DELAY", "TRAN_MSG", "POP_CK", "MSG_REGION", "INNER_NUM",
+     "TIMER_DELAY_SEC", "own", "ünï", ""]
+)  # fmt: skip
+values = st.sampled_from(["true", "false", "1", "0", "a b", "täg", "x" * 200, "", "7F00\x01"])
+properties = st.one_of(
+    st.just("UNIQ_KEY\x017F0000010000558C00000000000000EE\x02WAIT\x01false"),
+    st.lists(st.tuples(names, values), max_size=4).map(
+        lambda pairs: "UNIQ_KEY\x01U\x02" + "".join(f"{n}\x01{v}\x02" for n, v in pairs)
+    ),
+    st.text(alphabet="a\x01\x02é\x00", max_size=12),
+    st.none(),
+)
+bodies = st.one_of(
+    st.binary(min_size=1, max_size=300),
+    st.integers(0, 4200).map(lambda size: b"b" * size),
+    st.lists(
+        st.tuples(st.integers(0, 3), st.binary(max_size=60), st.just(b"KEYS\x01k\x02")), max_size=5
+    ).map(encode_batch),
+)
+sends = st.fixed_dictionaries(
+    {
+        "code": st.sampled_from([10, 310, 320]),
+        "codec": st.sampled_from(Codec),
+        "topic": st.sampled_from(["Plain", "Plain", *TOPICS]),
+        "queue_id": st.sampled_from([0, 0, 1, 3, 4, -1, 99]),
+        "sys_flag": st.sampled_from([0, 0, 0, 1, 2, 4, 8, 12, 64, 128]),
+        "flag": st.integers(-5, 5),
+        "reconsume_times": st.sampled_from([None, 0, 3]),
+        "batch": st.sampled_from([None, None, False, True]),
+        "oneway": st.sampled_from([False, False, False, True]),
+        "properties": properties,
+        "body": bodies,
+        "version": st.sampled_from([513, 400]),
+    }
+)
+plain = st.fixed_dictionaries(
+    {
+        "code": st.sampled_from([10, 310]), "codec": st.sampled_from(Codec),
+        "topic": st.sampled_from(["Plain", "Other"]), "queue_id": st.sampled_from([0, 0, 1]),
+        "sys_flag": st.sampled_from([0, 1]), "flag": st.just(0), "reconsume_times": st.just(None),
+        "batch": st.just(None), "oneway": st.just(False),
+        "properties": st.sampled_from([
+            "UNIQ_KEY\x017F0000010000558C00000000000000EF\x02WAIT\x01true\x02TAGS\x01TagA\x02",
+            "UNIQ_KEY\x017F0000010000558C00000000000000EE\x02KEYS\x01k1 k2",
+        ]),
+        "body": st.binary(min_size=1, max_size=900), "version": st.just(513),
+    }
+)  # fmt: skip
+changes = st.sampled_from(
+    ["time", "back", "tick", "other code", "delete", "narrow", "readonly", "region"]
+)
+steps = st.integers(0, 20).flatmap(
+    lambda number: plain if number < 14 else sends if number < 19 else changes
+)
+
+
+def frame_of(step: dict[str, Any], opaque: int) -> bytes:
+    header = SendMessageRequest(
+        producer_group="producers", topic=step["topic"], default_topic="TBW102",
+        default_topic_queue_nums=4, queue_id=step["queue_id"], sys_flag=step["sys_flag"],
+        born_timestamp=1_600_000_000_000 + opaque, flag=step["flag"],
+        properties=step["properties"], reconsume_times=step["reconsume_times"],
+        batch=step["batch"],
+    )  # fmt: skip
+    command = new_request(
+        step["code"], fields=write_send(step["code"], header), body=step["body"],
+        oneway=step["oneway"],
+    )  # fmt: skip
+    command.opaque, command.codec, command.version = opaque, step["codec"], step["version"]
+    return b"".join(bytes(part) for part in encode(command))
+
+
+def change(world: World, step: str) -> None:
+    """What is done to a broker beside sends."""
+    broker = world.broker
+    if step == "time":
+        world.now_ms += 7
+    elif step == "back":
+        world.now_ms -= 3
+    elif step == "tick":
+        world.pass_time(1100)
+    elif step == "delete":
+        broker.topics.delete("Plain", world.now_ms)
+        broker.store.delete_topic("Plain")
+    elif step == "narrow":
+        broker.topics.put(TopicConfig("Plain", 1, 1), world.now_ms)
+    elif step == "readonly":
+        world.config.broker_permission = 10 - world.config.broker_permission
+        reconfigure(world)
+    elif step == "region":
+        world.config.region_id = "Elsewhere"
+        world.config.trace_on = not world.config.trace_on
+        reconfigure(world)
+
+
+def reconfigure(world: World) -> None:
+    if world.broker.fast is not None:
+        world.broker.fast.reconfigure()
+
+
+def make(folder: str) -> World:
+    world = World(Path(folder), SMALL)
+    for topic in (
+        TopicConfig("Plain", 4, 4),
+        TopicConfig("Other", 2, 4, order=True),
+        TopicConfig("Inner", 4, 4, attributes={"queue.type": "BatchCQ"}),
+        TopicConfig("Multi", 4, 4, topic_filter_type=MULTI_TAG),
+        TopicConfig("Compact", 4, 4, attributes={"cleanup.policy": "COMPACTION"}),
+    ):
+        world.broker.topics.put(topic, world.now_ms)
+    return world
+
+
+def files_of(folder: str) -> dict[str, bytes]:
+    """Log, queues and index; names of index files are the time of day."""
+    found: dict[str, bytes] = {}
+    for part in ("commitlog", "consumequeue", "index"):
+        for path in sorted(Path(folder, part).rglob("*")):
+            if path.is_file():
+                name = str(path.relative_to(folder)) if part != "index" else f"index {len(found)}"
+                found[name] = path.read_bytes()
+    return found
+
+
+def counted(world: World) -> tuple[object, ...]:
+    statistics = world.broker.store.statistics
+    total = statistics.total
+    return total.put_count, total.put_size, sorted(statistics.put_count_by_topic.items())
+
+
+@settings(deadline=None, max_examples=50, suppress_health_check=list(HealthCheck))
+@given(st.lists(steps, min_size=10, max_size=40), st.sampled_from([1 << 20, 1000, 77]))
+def test_both_paths_do_the_same(plan: list[Any], cut: int) -> None:
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+        native, python = make(one), make(two)
+        driven = Driven(native)
+        peer = Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
+        answers: dict[int, list[bytes]] = {}
+        pending = b""
+        for opaque, step in enumerate(plan):
+            if isinstance(step, dict):
+                data = frame_of(step, opaque)
+            elif step == "other code":
+                request = new_request(
+                    RequestCode.GET_MAX_OFFSET, fields={"topic": "Plain", "queueId": "0"}
+                )
+                request.opaque = opaque
+                data = b"".join(bytes(part) for part in encode(request))
+            else:
+                assert isinstance(step, str)
+                driven.feed(pending, cut)
+                pending = b""
+                change(native, step)
+                change(python, step)
+                continue
+            pending += data
+            handle(python, peer, decode(data), answers)
+        driven.feed(pending, cut)
+        event(f"natively: {min(driven.lane.send_count, 9) // 3 * 3} or more")
+        assert driven.answers == answers
+        assert driven.peer.version == peer.version
+        assert counted(native) == counted(python)
+        native.close()
+        python.close()
+        driven.near.close()
+        driven.far.close()
+        assert files_of(one) == files_of(two)

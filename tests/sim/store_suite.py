@@ -105,6 +105,8 @@ class Run:
         """Whether waiters are told because the log is cut or closed."""
         self.damage = Damage(self.disk, rng)
         self.damages: list[str] = []
+        self.is_damaged = False
+        """Whether no start has repaired the last damage yet."""
         self.number = 0
         self.actions = self._actions()
 
@@ -232,6 +234,7 @@ class Run:
         if self.marks is not None:
             assert marks.queues >= self.marks.queues, "the checkpoint went back"
         self.marks = marks
+        self.is_damaged = False
 
     def _end(self) -> None:
         """The process ends here and now."""
@@ -281,11 +284,15 @@ class Run:
         self.model.required = len(self.model.log)
 
     def _damage(self) -> None:
-        """Between two lives. (With retention a queue may have nothing left to be rebuilt from.)"""
+        """Between two lives. (With retention a queue may have nothing left to be rebuilt from, and
+        nobody misses a queue that went if the checkpoint that counted it goes before a start.)"""
+        if self.is_damaged:
+            return
         if self.rng.random() < 0.5:
             marks = checkpoint.load(self.disk, ROOT).marks
             counted = marks is not None and marks.queue_count >= 0
             self.damages.append(self.damage.do(counted and "retention" not in self.troubles))
+            self.is_damaged = True
             self.marks = None
         elif self.disk.exists(f"{ROOT}/checkpoint"):
             self.damage.remember()

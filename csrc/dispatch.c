@@ -6,6 +6,7 @@
 
 #define DELAY_TOPIC "SCHEDULE_TOPIC_XXXX"
 #define KEY_SEPARATOR ' '
+#define AHEAD 16 /* records whose index slots are fetched while those before them are put */
 #define HASH_STEP 0x9E3779B97F4A7C15ull /* 2^64 / golden ratio: spreads low entropy upwards */
 
 void dsp_init(struct dsp_table *table)
@@ -170,6 +171,8 @@ struct at_hand {
     int64_t log_offset;
     const struct rec_row *row;
     struct rec_properties properties;
+    uint32_t topic_hash; /* Java hash of "topic#", which every key goes on from */
+    uint32_t uniq_hash;  /* of the first key, if there is a UNIQ_KEY */
 };
 
 /* The level of a DELAY property, as Integer.parseInt reads it, -1 where it is no number. More than
@@ -248,8 +251,7 @@ static enum dsp_status put_unit(struct dsp_table *table, int32_t number,
 struct key_run {
     const struct idx_file *file;
     const struct at_hand *hand;
-    uint32_t topic_hash; /* Java hash of "topic#", which every key goes on from */
-    uint32_t skip;       /* keys that the index already has */
+    uint32_t skip; /* keys that the index already has */
     uint32_t seen;
 };
 
@@ -266,7 +268,7 @@ static int put_key(struct key_run *run, uint32_t java_hash)
 
 static int put_text_key(struct key_run *run, struct rec_text text)
 {
-    return put_key(run, idx_java_hash(run->topic_hash, text.at, text.size));
+    return put_key(run, idx_java_hash(run->hand->topic_hash, text.at, text.size));
 }
 
 static int put_words(struct key_run *run, struct rec_text text)
@@ -289,14 +291,14 @@ static int put_words(struct key_run *run, struct rec_text text)
 static int put_keys(struct key_run *run)
 {
     const struct rec_properties *properties = &run->hand->properties;
-    if (properties->uniq_key.at != NULL && !put_text_key(run, properties->uniq_key)) {
+    if (properties->uniq_key.at != NULL && !put_key(run, run->hand->uniq_hash)) {
         return 0;
     }
     if (properties->keys.at != NULL && !put_words(run, properties->keys)) {
         return 0;
     }
     if (properties->tags.at != NULL) {
-        uint32_t hash = idx_java_hash(run->topic_hash, (const uint8_t *)"T#", 2);
+        uint32_t hash = idx_java_hash(run->hand->topic_hash, (const uint8_t *)"T#", 2);
         return put_key(run, idx_java_hash(hash, properties->tags.at, properties->tags.size));
     }
     return 1;
@@ -304,7 +306,7 @@ static int put_keys(struct key_run *run)
 
 static enum dsp_status put_index(struct dsp_table *table, const struct at_hand *hand)
 {
-    struct key_run run = {table->index, hand, 0, 0, 0};
+    struct key_run run = {table->index, hand, 0, 0};
     int64_t end = idx_end_log_offset(table->index);
     int all_put;
 
@@ -319,8 +321,6 @@ static enum dsp_status put_index(struct dsp_table *table, const struct at_hand *
             run.skip = table->last_keys;
         }
     }
-    run.topic_hash = idx_java_hash(0, hand->topic, hand->topic_size);
-    run.topic_hash = idx_java_hash(run.topic_hash, (const uint8_t *)"#", 1);
     all_put = put_keys(&run);
     if (run.seen > 0) {
         table->last_log_offset = hand->log_offset;
@@ -329,8 +329,9 @@ static enum dsp_status put_index(struct dsp_table *table, const struct at_hand *
     return all_put ? DSP_DONE : DSP_NO_INDEX;
 }
 
-static enum dsp_status dispatch_one(struct dsp_table *table, enum dsp_work work,
-                                    struct at_hand *hand, const uint8_t *log, int32_t *slot)
+/* The first half of a record's work: its unit, and what its keys will need. */
+static enum dsp_status dispatch_unit(struct dsp_table *table, enum dsp_work work,
+                                     struct at_hand *hand, const uint8_t *log, int32_t *slot)
 {
     const struct rec_row *row = hand->row;
     int64_t transaction = row->sys_flag & REC_SYS_TRANSACTION;
@@ -346,40 +347,76 @@ static enum dsp_status dispatch_one(struct dsp_table *table, enum dsp_work work,
             return status;
         }
     }
-    return table->index == NULL ? DSP_DONE : put_index(table, hand);
+    if (table->index != NULL) {
+        const struct rec_text key = hand->properties.uniq_key;
+        hand->topic_hash = idx_java_hash(0, hand->topic, hand->topic_size);
+        hand->topic_hash = idx_java_hash(hand->topic_hash, (const uint8_t *)"#", 1);
+        if (key.at != NULL) {
+            hand->uniq_hash = idx_java_hash(hand->topic_hash, key.at, key.size);
+            idx_expect(table->index, idx_key_hash(hand->uniq_hash));
+        }
+    }
+    return DSP_DONE;
+}
+
+/* The second half, for the records that wait for it in order; 0 if the index had no room: then the
+ * stop is at the record that lacks keys, and what waited behind it comes again. */
+static int settle(struct dsp_table *table, const struct at_hand *hands, size_t count,
+                  struct dsp_stop *stop)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct rec_row *row = hands[i].row;
+        if (table->index != NULL && put_index(table, &hands[i]) != DSP_DONE) {
+            stop->status = DSP_NO_INDEX;
+            stop->slot = -1;
+            stop->position = (size_t)row->position;
+            stop->size = row->size;
+            stop->queue_offset = row->queue_offset;
+            return 0;
+        }
+        stop->store_timestamp_ms = row->store_timestamp_ms;
+        stop->count++;
+    }
+    return 1;
 }
 
 void dsp_range(struct dsp_table *table, enum dsp_work work, const uint8_t *log, int64_t log_base,
                size_t position, size_t end, struct dsp_stop *stop)
 {
-    struct rec_row row;
-    struct at_hand hand;
+    struct rec_row rows[AHEAD];
+    struct at_hand hands[AHEAD];
+    size_t waiting = 0;
     enum rec_reason reason;
 
     memset(stop, 0, sizeof *stop);
-    stop->queue_offset = -1;
-    hand.row = &row;
-    for (; position < end; position += (size_t)row.size) {
-        enum rec_status parsed = rec_parse(log, position, end, REC_CHECK_NOTHING, &row, &reason);
-        stop->slot = -1;
+    stop->queue_offset = stop->slot = -1;
+    for (; position < end; position += (size_t)rows[waiting++].size) {
+        struct rec_row *row;
+        enum rec_status parsed;
+        if (waiting == AHEAD) {
+            if (!settle(table, hands, waiting, stop)) {
+                return;
+            }
+            waiting = 0;
+        }
+        row = &rows[waiting];
+        parsed = rec_parse(log, position, end, REC_CHECK_NOTHING, row, &reason);
         if (parsed != REC_OK) {
             stop->status = (enum dsp_status)parsed;
             break;
         }
-        hand.log_offset = log_base + (int64_t)position;
-        stop->status = dispatch_one(table, work, &hand, log, &stop->slot);
+        hands[waiting].row = row;
+        hands[waiting].log_offset = log_base + (int64_t)position;
+        stop->status = dispatch_unit(table, work, &hands[waiting], log, &stop->slot);
         if (stop->status != DSP_DONE) {
-            stop->size = row.size;
-            stop->queue_offset = row.queue_offset;
+            stop->size = row->size;
+            stop->queue_offset = row->queue_offset;
             break;
         }
-        stop->store_timestamp_ms = row.store_timestamp_ms;
-        stop->count++;
-    }
-    if (stop->status == DSP_DONE) {
         stop->slot = -1;
     }
     stop->position = position;
+    settle(table, hands, waiting, stop);
 }
 
 _Static_assert((int)DSP_BLANK == (int)REC_BLANK && (int)DSP_BAD == (int)REC_BAD &&

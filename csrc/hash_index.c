@@ -93,6 +93,11 @@ static uint8_t *slot_at(const struct idx_file *file, int32_t key_hash)
     return file->buf + IDX_HEADER + (size_t)((uint32_t)key_hash % file->slots) * IDX_SLOT;
 }
 
+void idx_expect(const struct idx_file *file, int32_t key_hash)
+{
+    __builtin_prefetch(slot_at(file, key_hash), 1);
+}
+
 static uint8_t *entry_at(const struct idx_file *file, uint32_t number)
 {
     return file->buf + IDX_HEADER + (size_t)file->slots * IDX_SLOT + (size_t)number * IDX_ENTRY;

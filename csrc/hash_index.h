@@ -70,6 +70,9 @@ int64_t idx_end_log_offset(const struct idx_file *file);
 /* Entries at the end of the file that belong to this log offset. */
 uint32_t idx_tail_of(const struct idx_file *file, int64_t log_offset);
 
+/* Have the slot of a key that will be put on its way to the cache: slots lie at random. */
+void idx_expect(const struct idx_file *file, int32_t key_hash);
+
 /* Add an entry; 0 if the file is full, and nothing is written then. */
 int idx_put(const struct idx_file *file, int32_t key_hash, int64_t log_offset,
             int64_t store_timestamp_ms);

@@ -6,6 +6,7 @@ Called by producers, consumers, admin, and brokers that talk to name servers.
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from turbopump.net.transport.connection import Connection
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -22,6 +23,9 @@ from turbopump.net.transport.tls import TlsError, TlsSession, client_context
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, WireError
 from turbopump.net.wire.hosts import split
+
+SELF_CONNECTS_MAX: Final = 3
+"""Connections to oneself in a row, each a matter of one in ten thousand."""
 
 
 class Client:
@@ -156,9 +160,7 @@ class Client:
             context = None if settings is None else client_context(settings)
             session = None if context is None else TlsSession(context, server_side=False)
             async with asyncio.timeout(self._options.connect_timeout_ms / 1000):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(hub, session), host, port
-                )
+                connection = await _connected(loop, lambda: Connection(hub, session), host, port)
                 await hub.established(connection)
         except TimeoutError:
             raise ConnectError(f"{address} cannot be reached: timed out") from None
@@ -168,6 +170,23 @@ class Client:
         except (ValueError, TlsError) as error:
             raise ConnectError(f"{address} cannot be reached: {error}") from None
         return connection
+
+
+async def _connected(
+    loop: asyncio.AbstractEventLoop, make: Callable[[], Connection], host: str, port: int
+) -> Connection:
+    """A connection to somebody else; raises OSError.
+
+    Where nobody listens at a port of the ephemeral range, the system may choose that very port for
+    our end: the connection then succeeds, with itself, and would answer our own requests.
+    """
+    for _ in range(SELF_CONNECTS_MAX):
+        transport, connection = await loop.create_connection(make, host, port)
+        ends = [transport.get_extra_info(end) for end in ("sockname", "peername")]
+        if ends[0] is None or ends[0] != ends[1]:
+            return connection
+        connection.abort()
+    raise OSError("nobody listens there, the port is our own")
 
 
 class _ClientHub(Hub):

@@ -16,7 +16,7 @@ from typing import Final, cast
 from turbopump.engine.later import Later
 from turbopump.engine.types import Buffer
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, one_line
-from turbopump.net.transport.hub import Gate, Hub
+from turbopump.net.transport.hub import UNSENT_NOTED_OVER, Gate, Hub
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.transport.receiving import Receiver
 from turbopump.net.transport.tls import HANDSHAKE_BYTE, TlsError, TlsSession
@@ -294,6 +294,11 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
             self._transport.abort()
 
     @property
+    def unsent(self) -> int:
+        """Bytes written that the peer has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
     def is_ready(self) -> bool:
         """Whether requests can be sent: connected, and TLS established if there is TLS."""
         return not self._closing and (self._tls is None or self._tls.established)
@@ -478,9 +483,12 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
     def _check_unread(self) -> None:
         assert self._transport is not None
         self.queued = True
-        if self._transport.get_write_buffer_size() > self._hub.options.write_max:
+        unsent = self._transport.get_write_buffer_size()
+        if unsent > self._hub.options.write_max:
             self._hub.complain(f"{self.peer.address} closed: it does not read its answers")
             self.abort()
+        elif unsent > UNSENT_NOTED_OVER:
+            self._hub.note_unsent(self, unsent)
 
     def _run(self, callback: Callable[[], None]) -> None:
         try:

@@ -39,6 +39,14 @@ class Gate:
     pulls: bool = True
 
 
+UNSENT_NOTED_OVER: Final = 16 * 1024
+"""Unsent bytes of a connection that count: a peer that reads seldom has more, and what goes
+uncounted of as many connections as there may be is 256 MiB."""
+
+UNSENT_KEPT: Final = 0.75
+"""Of unsent_max, after slow peers were cut: not each byte more shall look for the next one."""
+
+
 class Swept(Protocol):
     """A connection, as the sweep sees it; times are of the loop's clock, 0 for never.
 
@@ -50,6 +58,10 @@ class Swept(Protocol):
     active_at: float
     slow_since: float
     closing_at: float
+
+    @property
+    def unsent(self) -> int:
+        """Bytes written that the peer has not taken."""
 
     def close(self) -> None:
         """Close once everything is written."""
@@ -79,6 +91,8 @@ class Hub:
         self._dispatcher = dispatcher
         self._now_ms = now_ms
         self._complaints = 0
+        self._unsent: dict[Swept, int] = {}
+        self._unsent_total = 0
         self._sweeper: asyncio.TimerHandle | None = None
         self._watchers: dict[asyncio.Future[None], Callable[[], bool]] = {}
 
@@ -97,6 +111,7 @@ class Hub:
     def leave(self, connection: Swept) -> None:
         """A connection ended."""
         self.connections.discard(connection)
+        self._unsent_total -= self._unsent.pop(connection, 0)
         self._look_after_watchers()
 
     def settled(self, count: int) -> None:
@@ -138,6 +153,28 @@ class Hub:
         self._complaints += 1
         if self._complaints <= COMPLAINTS_MAX:
             _log.warning("%s", text)
+
+    def note_unsent(self, connection: Swept, size: int) -> None:
+        """A connection has more than UNSENT_NOTED_OVER bytes unsent; slow ones may be cut."""
+        self._unsent_total += size - self._unsent.get(connection, 0)
+        self._unsent[connection] = size
+        if self._unsent_total > self.options.unsent_max:
+            self._cut_the_slowest()
+
+    def _cut_the_slowest(self) -> None:
+        # What was noted is what was unsent then: most peers have read on.
+        sizes = {one: one.unsent for one in self._unsent}
+        left = {one: size for one, size in sizes.items() if size > UNSENT_NOTED_OVER}
+        total = sum(left.values())
+        if total > self.options.unsent_max:
+            for one in sorted(left, key=left.__getitem__, reverse=True):
+                if total <= self.options.unsent_max * UNSENT_KEPT:
+                    break
+                size = left.pop(one)
+                total -= size
+                self.complain(f"{one.peer.address} closed: {size} of too many bytes are unsent")
+                one.abort()
+        self._unsent, self._unsent_total = left, total
 
     def start_sweeping(self) -> None:
         """Begin the sweeps; `stop_sweeping` ends them."""

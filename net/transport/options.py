@@ -102,6 +102,8 @@ class ConnectionOptions:
     write_max: unsent bytes at which the peer is cut: answers to held pulls come although reading
         has paused.
     receive_max: bytes of incomplete frames of all connections together.
+    unsent_max: unsent bytes of all connections together: thousands below write_max would be
+        thousands of times that. Beyond it those with the most are cut.
     """
 
     idle_timeout_ms: int = 120_000
@@ -113,6 +115,7 @@ class ConnectionOptions:
     write_low_water: int = MIB
     write_max: int = 64 * MIB
     receive_max: int = 512 * MIB
+    unsent_max: int = 512 * MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Server and client over the loopback interface: calls both ways, and what ends them."""
 
 import asyncio
+import socket
 
 import pytest
 
@@ -229,6 +230,46 @@ def test_servers_that_cannot_be_reached(run, serve, connect) -> None:
                     await client.call(bad, new_request(ECHO), 5000)
         with pytest.raises(ConnectionClosed):
             await client.call(address, new_request(ECHO), 5000)
+
+    run(main())
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_a_client_does_not_talk_to_itself(run, connect, monkeypatch, always) -> None:
+    """The system may choose the port that is called for the caller's own end."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        calls = 0
+
+        class Unlucky:
+            """The loop, but connections leave from the port they go to."""
+
+            def __getattr__(self, name):
+                return getattr(loop, name)
+
+            async def create_connection(self, make, host, port):
+                nonlocal calls
+                calls += 1
+                if calls > 1 and not always:
+                    return await loop.create_connection(make, host, port)
+                await asyncio.sleep(0.01)  # the one before is closed by the loop's next turns
+                with_itself = socket.socket()
+                with_itself.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                with_itself.bind((host, port))
+                with_itself.setblocking(False)
+                await loop.sock_connect(with_itself, (host, port))
+                return await loop.create_connection(make, sock=with_itself)
+
+        monkeypatch.setattr(asyncio, "get_running_loop", Unlucky)
+        async with connect() as client:
+            reason = "the port is our own" if always else "cannot be reached: "
+            with pytest.raises(ConnectError, match=reason):
+                await client.call(f"127.0.0.1:{port}", new_request(ECHO), 5000)
+            assert calls == (3 if always else 2)
 
     run(main())
 

@@ -1,6 +1,7 @@
 """Limits of a connection and of a server: what is too slow, too much or too many."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -57,6 +58,36 @@ def test_a_peer_that_lets_answers_to_held_requests_pile_up_is_cut(run, serve, ta
                 await asyncio.sleep(0)
             await served.until(lambda: not served.server.peers)
             await served.alive()
+
+    run(main())
+
+
+def test_unsent_bytes_of_all_peers_are_bounded(run, serve, talk, caplog) -> None:
+    """None of them is over its own limit; the one that reads stays."""
+    options = ServerOptions(unsent_max=8192 * KB)
+
+    async def main() -> None:
+        async with serve(options) as served, contextlib.AsyncExitStack() as stack:
+            slow = [
+                await stack.enter_async_context(talk(served.port, limit=KB)) for _ in range(24)
+            ]
+            async with talk(served.port) as reader:
+                for raw in slow:
+                    raw.send(Command(HOLD, opaque=1))
+                await served.until(lambda: len(served.held) == len(slow))
+                while served.held:
+                    request, later = served.held.pop()
+                    later.resolve(response(request, 0, body=bytes(8192 * KB)))
+                    await served.alive()
+                    reader.send(Command(ECHO, opaque=2))
+                    assert (await reader.answer()).opaque == 2
+                hub = served.server._hub
+                unsent = sum(one.unsent for one in hub.connections)
+                assert unsent <= options.unsent_max
+                assert hub._unsent_total <= options.unsent_max
+                assert 1 < len(hub.connections) < len(slow)
+        assert hub._unsent == {} and hub._unsent_total == 0
+        assert "of too many bytes are unsent" in caplog.text
 
     run(main())
 

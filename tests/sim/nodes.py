@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 PAGE = 4096
 SECTOR = 512
+ZEROS = bytes(PAGE)
 
 
 class Folder:
@@ -158,7 +159,7 @@ class SimFile:
             return
         for at in range(start, end, PAGE):
             page = self.memory[at : min(at + PAGE, end)]
-            assert not missing & bits(at, at + len(page)) or not any(page), (
+            assert not missing & bits(at, at + len(page)) or page == ZEROS[: len(page)], (
                 f"stored into byte {at} of a file without a block there: fatal on a full disk"
             )
 

@@ -26,7 +26,7 @@ def limits() -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(library))
     for name in ("limit_append", "limit_dispatch"):
         getattr(loaded, name).restype = ctypes.c_size_t
-    loaded.limit_scan.restype = ctypes.c_uint64
+    loaded.limit_scan.restype = loaded.limit_bytes.restype = ctypes.c_uint64
     return loaded
 
 

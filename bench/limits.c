@@ -64,3 +64,14 @@ size_t limit_dispatch(const uint8_t *map, size_t end, uint8_t *units)
     }
     return count;
 }
+
+/* Look at each byte once, `rounds` times, as a reader that goes byte by byte must: what the next
+   one means depends on those before it. */
+uint64_t limit_bytes(const uint8_t *bytes, size_t size, size_t rounds)
+{
+    uint64_t state = 0;
+    for (size_t round = 0; round < rounds; round++)
+        for (size_t i = 0; i < size; i++)
+            state = (state ^ bytes[i]) + (state << 1);
+    return state;
+}

@@ -29,6 +29,11 @@ static const uint8_t *unescape(const uint8_t *at, const uint8_t *end, uint8_t **
     static const char plain[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     uint8_t *out = *to;
     int32_t code;
+    if (end - at >= 5 && memcmp(at, "u000", 4) == 0 && (unsigned)at[4] - '0' < 10) {
+        *out = (uint8_t)(at[4] - '0'); /* the separators of properties, which every send has */
+        *to = out + 1;
+        return at + 5;
+    }
     if (at == end) {
         return NULL;
     }

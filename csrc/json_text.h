@@ -86,7 +86,7 @@ static inline const uint8_t *json_expect(const uint8_t *at, const uint8_t *end, 
 const uint8_t *json_read_escaped(struct json_input *input, const uint8_t *begin, const uint8_t *at,
                                  const uint8_t **text, size_t *size);
 
-/* A string. With escapes its text is in the scratch, so not behind the opening quote. */
+/* A string. With escapes its text is in the scratch. */
 static inline const uint8_t *json_read_string(struct json_input *input, const uint8_t *at,
                                               const uint8_t **text, size_t *size)
 {

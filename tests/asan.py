@@ -17,7 +17,7 @@ BUILT = ROOT / "build" / "asan"
 TESTS = ["tests/unit/pyx", *map(str, sorted((ROOT / "tests/property").glob("test_kernels*.py")))]
 
 
-REFERENCES = ["engine", "net"]
+REFERENCES = ["engine", "net", "broker"]
 """Rooms in Python that kernels are compared with; they run on the instrumented extensions."""
 
 

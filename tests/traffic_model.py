@@ -1,14 +1,19 @@
-"""What net.wire reads from the traffic requests, in the shape of pyx.traffic."""
+"""What net.wire reads from traffic requests and the handlers from properties, and that pyx.traffic
+reads the same."""
 
 import dataclasses
 from typing import Any
 
+from turbopump.broker.puts import delay_level, is_timer
+from turbopump.net.wire import properties as names
 from turbopump.net.wire.command import LANGUAGES, Command, WireError, decode
 from turbopump.net.wire.header import BadHeader, read_header
 from turbopump.net.wire.headers.pull import PullMessageRequest
 from turbopump.net.wire.headers.send import read_send
+from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.pyx import traffic
 
+PAIRS_MAX, PROPERTIES_MAX = 64, (1 << 15) - 1  # of properties that are looked at
 PULL = 11
 IGNORED = {"broker_name", "proxy_froward_client_id"}  # members that no handler reads
 
@@ -74,3 +79,26 @@ def check(frame: bytes) -> int:
         again, few = traffic.decode(frame, 0)
         assert again == traffic.OTHER or few | {"language": members["language"]} == wanted
     return verdict
+
+
+def check_properties(text: bytes) -> bool:
+    """Whether a send's properties (UTF-8) are plain; asserts that the handlers would store them as
+    they are, and that what was found is what they find."""
+    plain, found = traffic.scan_properties(text)
+    decoded = decode_properties(text)
+    canonical = encode_properties(decoded) == text + b"\x02" * found["unended"]
+    if not found["canonical"]:
+        assert not plain
+        assert not canonical or len(decoded) > PAIRS_MAX or len(text) > PROPERTIES_MAX
+        return False
+    assert canonical
+    special = is_timer(decoded) or delay_level(decoded) != 0 or names.INNER_NUM in decoded
+    special |= decoded.get(names.TRAN_MSG, "").lower() == "true" or names.POP_CK in decoded
+    own = {names.MSG_REGION, names.TRACE_ON, names.CLUSTER} & set(decoded)
+    assert not (plain and (special or own))
+    assert plain == (found["names"] & sum(traffic.SPECIAL.values()) == 0)
+    for name, key in (("UNIQ_KEY", "unique_key"), ("KEYS", "keys"), ("TAGS", "tags")):
+        value = found[key]
+        assert (None if value is None else value.decode()) == decoded.get(name)
+    assert found["waits"] == (decoded.get(names.WAIT, "true").lower() == "true")
+    return plain

@@ -20,7 +20,7 @@ from tests.fuzz.targets import HEADERS
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.known_keys import TLS_KEYS
 from turbopump.namesrv.config import NamesrvConfig
-from turbopump.pyx import record
+from turbopump.pyx import record, traffic
 from turbopump.pyx.region import Region
 
 GOLDEN: Final = Path(__file__).resolve().parent.parent / "golden"
@@ -105,6 +105,10 @@ def words_of(target: str) -> list[str]:
     if target == "config":
         words = {*BrokerConfig().values(), *NamesrvConfig().values(), *TLS_KEYS}
         words |= {"true", "false", "SYNC_FLUSH", "ASYNC_FLUSH", "1s 5s 10m", "\\\\ud83d"}
+    elif target in ("requests", "traffic"):
+        for seed in seeds_of(target):
+            words.update(name.decode() for name in re.findall(rb'"(\w+)":', seed))
+        words |= {"UNIQ_KEY\\x01", "WAIT\\x01", "\\\\u0001", "\\\\u0022", "\\\\ud83d", "2147483648"}
     elif target in ("bodies", "register", "json_dialect", "json_strict", "command"):
         for seed in _json():
             words.update(str(name) for name in re.findall(rb'"(\w+)":', seed)[:50])
@@ -191,6 +195,26 @@ def _commands() -> Iterator[bytes]:
             yield b"\x80" + frame
             header_size = int.from_bytes(frame[5:8], "big")
             yield bytes([frame[4]]) + frame[8 : 8 + header_size]
+
+
+def _requests() -> Iterator[bytes]:
+    for truth, frame in frames():
+        if truth["code"] in traffic.CODES and truth["kind"] != "response":
+            yield b"\x80" + frame
+            yield bytes([frame[4]]) + _header(frame)
+            for text in re.findall(rb"[A-Z]\w+\x01[^\x00]*\x02", frame):
+                yield b"\x80" + text
+
+
+def _native_traffic() -> Iterator[bytes]:
+    for truth, frame in frames():
+        if truth["code"] in traffic.CODES and truth["kind"] != "response":
+            yield b"\2\0" + frame
+            yield bytes([4 | frame[4], 0]) + _header(frame)
+
+
+def _header(frame: bytes) -> bytes:
+    return frame[8 : 8 + int.from_bytes(frame[5:8], "big")]
 
 
 def _headers() -> Iterator[bytes]:
@@ -291,6 +315,8 @@ _MAKERS: Final = {
     "record": _native_record,
     "records": logs,
     "register": _register,
+    "requests": _requests,
     "store": store_seeds,
     "texts": _texts,
+    "traffic": _native_traffic,
 }

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from tests.fuzz import damage, models
 from tests.sim.disk import SimDisk
+from tests.traffic_model import check, check_properties
 from turbopump.broker import config as broker_config
 from turbopump.engine import checkpoint, fastjson
 from turbopump.engine.batch_queue import inner_count
@@ -239,6 +240,18 @@ def texts(data: bytes) -> None:
             assert not isinstance(error, UnicodeError)
 
 
+def requests(data: bytes) -> None:
+    """A traffic request, made as in `command`, through the native codec and through net.wire."""
+    frame = data[1:]
+    if data[:1] >= b"\x80":
+        check_properties(str(frame, "utf-8", "replace").encode())
+    else:
+        codec = data[0] & 1 if data else 0
+        head = codec << 24 | len(frame)
+        frame = (len(frame) + 5).to_bytes(4, "big") + head.to_bytes(4, "big") + frame + b"x"
+    check(frame)
+
+
 def config(data: bytes) -> None:
     """A configuration of the broker or the name server; what it shows can be read again."""
     mode = data[0] if data else 0
@@ -316,6 +329,7 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "messages": messages,
     "records": models.check_records,
     "register": register,
+    "requests": requests,
     "store": damage.check_store,
     "texts": texts,
 }

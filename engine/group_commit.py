@@ -21,6 +21,9 @@ from turbopump.engine.types import LONG_AGO_MS, FlushMode, LogOffset, PutStatus
 logger = logging.getLogger(__name__)
 
 PAGE_SIZE = 4096
+# A disk that is this far behind does not keep up: seconds of a slow one, and what a power cut may
+# take under ASYNC_FLUSH. More would only make the kernel stop the loop thread at a page fault.
+UNFLUSHED_MAX = 1 << 30
 
 
 @dataclass(slots=True)
@@ -111,6 +114,13 @@ class GroupCommit:
                 self.start()
 
         self._lane.submit(work, done)
+
+    def is_slow(self) -> bool:
+        """Whether the disk does not keep up with what is appended; a sync is under way then."""
+        if self.log.end - self.log.flushed < UNFLUSHED_MAX:
+            return False
+        self.start()
+        return self.log.end - self.log.flushed >= UNFLUSHED_MAX
 
     def finish(self) -> None:
         """Block until all that was appended is durable or has failed."""

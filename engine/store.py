@@ -198,6 +198,8 @@ class Store:
             return PutStatus.SERVICE_NOT_AVAILABLE
         if self._damage.first is not None:
             return PutStatus.SERVICE_NOT_AVAILABLE
+        if self._commit.is_slow():
+            return PutStatus.OS_PAGE_CACHE_BUSY
         # Queues that cannot follow (disk full): try again before refusing (store.md 11).
         if self._dispatcher.stalled is not None:
             self._dispatch(now_ms)
@@ -373,7 +375,8 @@ class Store:
 
     def truncate(self, log_offset: LogOffset, now_ms: int) -> None:
         """Cut the log at the start of a record, durably, and all that is derived from it; see
-        `truncation`. Whoever waits for a record that is cut gets FLUSH_DISK_TIMEOUT.
+        `truncation`. Whoever waits for a record that is cut gets FLUSH_DISK_TIMEOUT. At the end of
+        the log nothing is cut, but as after any cut all before is durable.
 
         Raises StoreError: nothing is changed if the position is refused; after trouble with the
         disk the store refuses writes, and the next start ends at the old end or at the cut.
@@ -494,6 +497,8 @@ class Store:
             return "the store is closed"
         if self._damage.first is not None:
             return str(self._damage.first)
+        if error is None and not self._retention.disk_full:
+            return "the disk does not keep up"
         return str(error) if error is not None else "the disk is too full"
 
     def _append_inner(self, message: Message, now_ms: int) -> Appended:

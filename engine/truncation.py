@@ -72,10 +72,10 @@ def truncate(
     log may be under way. Raises OSError; StoreError while nothing was changed yet.
     """
     log, dispatcher, index = parts.log, parts.dispatcher, parts.index
-    if log_end == log.end:
-        return
     cut_bytes = log.end - log_end
     _catch_up(parts, log_end, now_ms)
+    if cut_bytes == 0:
+        return
     parts.checkpointer.cut(log_end, last_timestamp_ms)
     dispatcher.start(log_end, log_end)
     dispatcher.last_store_timestamp_ms = last_timestamp_ms

@@ -7,6 +7,7 @@ import pytest
 
 from turbopump.broker.handlers.send import SendHandler
 from turbopump.broker.runtime_info import runtime_table
+from turbopump.engine import group_commit
 from turbopump.engine.later import Later
 from turbopump.engine.types import LogOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -378,6 +379,17 @@ def test_too_many_waiting_sends_are_told_to_come_back(make_world: Callable[..., 
     free = ask()
     assert isinstance(free, Command)
     assert free.code == ResponseCode.SUCCESS
+
+
+def test_a_disk_that_does_not_keep_up_is_busy(world: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(group_commit, "UNFLUSHED_MAX", 1000)
+    world.disk.hold()
+    codes = [world.ask(V2, header(), b"x" * 300).code for _ in range(6)]
+    assert codes == [ResponseCode.SUCCESS] * 3 + [ResponseCode.SYSTEM_BUSY] * 3
+    answer = world.ask(V2, header(), b"x")
+    assert answer.remark == "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+    world.disk.release()
+    assert world.ask(V2, header(), b"x").code == ResponseCode.SUCCESS
 
 
 def test_closed_store_is_not_available(world: Any) -> None:

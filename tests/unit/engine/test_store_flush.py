@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from turbopump.engine import checkpoint as checkpoints
-from turbopump.engine import checkpointer
-from turbopump.engine.files import RealFiles
+from turbopump.engine import checkpointer, group_commit
+from turbopump.engine.files import MappedFile, RealFiles
 from turbopump.engine.types import FlushMode, Message, PutStatus, ReadStatus, StoreError
 
 NOW_MS = 1_700_000_000_000
@@ -298,6 +298,85 @@ class TestFullDisk:
         troubled.full = True
         with pytest.raises(StoreError, match=f"cannot be opened: .*{errno.ENOSPC}"):
             stores.open()
+
+
+class TestSlowDisk:
+    def test_writes_wait_for_it_and_reads_go_on(
+        self, stores: Any, put: Any, held_disk: Any, read_bodies: Any, monkeypatch: Any
+    ) -> None:
+        monkeypatch.setattr(group_commit, "UNFLUSHED_MAX", 10_000)
+        store = stores.open(held_disk)
+        held_disk.drain()
+        count = 0
+        while store.refusal(NOW_MS) is None:
+            put(store, body=b"%d" % count + bytes(1000))
+            count += 1
+            assert count < 50, "bounded"
+        assert store.refusal(NOW_MS) is PutStatus.OS_PAGE_CACHE_BUSY
+        refused = store.append(Message("T", 0, b"x"), NOW_MS)
+        assert (refused.status, refused.reason) == (
+            PutStatus.OS_PAGE_CACHE_BUSY, "the disk does not keep up",
+        )  # fmt: skip
+        assert len(read_bodies(store)) == count == 10
+        held_disk.drain()
+        assert store.refusal(NOW_MS) is None
+        put(store)
+
+    def test_a_disk_that_only_was_not_asked_yet_is_not_slow(
+        self, stores: Any, put: Any, monkeypatch: Any
+    ) -> None:
+        monkeypatch.setattr(group_commit, "UNFLUSHED_MAX", 10_000)
+        store = stores.open()
+        for _ in range(60):
+            put(store, body=bytes(1000))
+        assert store.flushed_log_offset > 0
+
+
+class ReadOnlyFiles(RealFiles):
+    """A file system that was remounted read-only: nothing is made, written or synced."""
+
+    readonly = False
+
+    def _check(self) -> None:
+        if self.readonly:
+            raise OSError(errno.EROFS, "read-only file system")
+
+    def create(self, path: str, size: int) -> MappedFile:
+        self._check()
+        return super().create(path, size)
+
+    def write(self, path: str, data: bytes, position: int = -1) -> None:
+        self._check()
+        super().write(path, data, position)
+
+    def remove(self, path: str) -> None:
+        self._check()
+        super().remove(path)
+
+
+@pytest.mark.parametrize("what", ["log", "queue", "checkpoint"])
+def test_a_read_only_remount_stops_writes_and_reads_go_on(
+    stores: Any, put: Any, read_bodies: Any, what: str
+) -> None:
+    files = stores.files = ReadOnlyFiles()
+    store = stores.open()
+    put(store, body=b"kept")
+    files.readonly = True
+    refused = []
+    for number in range(60):
+        if what != "checkpoint":
+            body, topic = bytes(1000), f"New{number}" if what == "queue" else "T"
+            refused.append(store.append(Message(topic, 0, body), NOW_MS).status)
+        store.tick(NOW_MS + number * 2000)
+    allowed = {PutStatus.SERVICE_NOT_AVAILABLE}
+    if what == "log":
+        allowed.add(PutStatus.CREATE_MAPPED_FILE_FAILED)
+    assert what == "checkpoint" or refused[-1] in allowed
+    assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
+    assert read_bodies(store)[0] == b"kept"
+    store.close(NOW_MS)
+    files.readonly = False
+    assert read_bodies(stores.open())[0] == b"kept"
 
 
 def test_a_close_that_fails_lets_go_of_the_folder(

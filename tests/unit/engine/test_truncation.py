@@ -255,7 +255,6 @@ def test_other_positions_are_refused() -> None:
     for end in [*inside, -1, bench.store.max_log_offset + 1]:
         with pytest.raises(StoreError, match=f"the log cannot be cut at {end}: "):
             bench.store.truncate(LogOffset(end), bench.now_ms)
-    bench.truncate(bench.store.max_log_offset)
     assert before == {path: bytes(bench.disk.content(path)) for path in bench.disk.paths()}
     bench.check()
 
@@ -278,6 +277,25 @@ def test_a_record_inside_of_a_body_is_no_boundary() -> None:
     assert bench.store.record(at) is not None
     with pytest.raises(StoreError, match="no record begins there"):
         bench.store.truncate(LogOffset(at), bench.now_ms)
+
+
+def test_at_the_end_nothing_is_cut_and_all_is_durable() -> None:
+    bench = Bench(sync=True)
+    work = QueuedDisk(bench.rng)
+    bench.store.close(bench.now_ms)
+    bench.store = Store.open(bench.disk, bench.config, work, bench.now_ms)
+    name = NAMES[0]
+    before = bench.store.max_queue_offset(*name)
+    appended = bench.store.append(Message(*name, b"last"), bench.now_ms)
+    later = bench.store.when_safe(appended)
+    assert (later.done, bench.store.max_queue_offset(*name)) == (False, before)
+    bench.store.truncate(bench.store.max_log_offset, bench.now_ms)
+    assert later.value is PutStatus.PUT_OK
+    assert bench.store.max_queue_offset(*name) == before + 1
+    end = bench.store.max_log_offset
+    bench.end()
+    bench.open()
+    assert bench.store.max_log_offset == end
 
 
 def test_who_waits_for_a_cut_record_is_told() -> None:

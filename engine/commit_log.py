@@ -39,7 +39,7 @@ CRC_PROPERTY = b"__CRC32#"
 # have to be added before it.
 CRC_RESERVED = 20
 # What the native path must not append for (Tail.refusals); the store asks its parts itself.
-CLOSED, SYNC_FAILED, CHECKPOINT_FAILED, DISK_FULL, STALLED, DAMAGED = 1, 2, 4, 8, 16, 32
+CLOSED, SYNC_FAILED, CHECKPOINT_FAILED, DISK_FULL, STALLED, DAMAGED, SLOW = 1, 2, 4, 8, 16, 32, 64
 # An element of a batch body without body and properties (remoting.md 9.4).
 _BATCH_ELEMENT_FIXED = 22
 

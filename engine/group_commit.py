@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turbopump.engine.commit_log import SYNC_FAILED, CommitLog
+from turbopump.engine.commit_log import SLOW, SYNC_FAILED, CommitLog
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.flush import Disk, Lane
 from turbopump.engine.later import Later
@@ -74,6 +74,7 @@ class GroupCommit:
     def tick(self, steady_ms: int) -> None:
         """Give up on waiters whose time is over, and flush in ASYNC_FLUSH's rhythm."""
         self._steady_ms = steady_ms
+        self.is_slow()
         waiters = self._waiters
         while waiters and waiters[0].deadline_ms <= steady_ms:
             waiters.popleft().later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
@@ -106,6 +107,7 @@ class GroupCommit:
                 return
             log.flushed = end
             self.flushed_timestamp_ms = timestamp_ms
+            self.log.tail.refuse(SLOW, log.end - end >= UNFLUSHED_MAX)
             # Visible first, acknowledged second: a sender that reads back its message finds it.
             self._on_flushed()
             self._release()
@@ -117,10 +119,12 @@ class GroupCommit:
 
     def is_slow(self) -> bool:
         """Whether the disk does not keep up with what is appended; a sync is under way then."""
-        if self.log.end - self.log.flushed < UNFLUSHED_MAX:
-            return False
-        self.start()
-        return self.log.end - self.log.flushed >= UNFLUSHED_MAX
+        slow = self.log.end - self.log.flushed >= UNFLUSHED_MAX
+        if slow:
+            self.start()
+            slow = self.log.end - self.log.flushed >= UNFLUSHED_MAX
+        self.log.tail.refuse(SLOW, slow)
+        return slow
 
     def finish(self) -> None:
         """Block until all that was appended is durable or has failed."""

@@ -15,16 +15,14 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from turbopump.engine import checkpoint as checkpoints
-from turbopump.engine.batch_queue import BatchQueues
 from turbopump.engine.checkpoint import Checkpoint
-from turbopump.engine.checkpointer import Checkpointer
 from turbopump.engine.commit_log import CommitLog
-from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
-from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
-from turbopump.engine.damage import NO_RECORD, LogDamage, resume_at
-from turbopump.engine.dispatcher import Dispatcher, QueueGapError
+from turbopump.engine.config import QUEUE_UNIT_SIZE
+from turbopump.engine.consume_queue import ConsumeQueue
+from turbopump.engine.damage import NO_RECORD, resume_at
+from turbopump.engine.dispatcher import QueueGapError
 from turbopump.engine.files import Files, sync_above
-from turbopump.engine.index import IndexFiles, IndexPart
+from turbopump.engine.index import IndexPart
 from turbopump.engine.log_scan import (
     STEP_BYTES,
     LogScan,
@@ -33,7 +31,8 @@ from turbopump.engine.log_scan import (
     start_abnormal,
     start_normal,
 )
-from turbopump.engine.queue_ext import QueueExtensions, is_address
+from turbopump.engine.parts import StoreParts
+from turbopump.engine.queue_ext import is_address
 from turbopump.engine.segments import is_file_name
 from turbopump.engine.types import LogOffset, OpeningStopped, Progress, StoreError
 from turbopump.pyx import queue as queue_kernel
@@ -43,22 +42,6 @@ logger = logging.getLogger(__name__)
 
 ABORT_FILE = "abort"
 Watch = Callable[[Progress], None]
-
-
-@dataclass(slots=True)
-class StoreParts:
-    """What recovery works on."""
-
-    files: Files
-    config: StoreConfig
-    log: CommitLog
-    queues: ConsumeQueues
-    batches: BatchQueues
-    extensions: QueueExtensions | None
-    index: IndexFiles | None
-    damage: LogDamage
-    dispatcher: Dispatcher
-    checkpointer: Checkpointer
 
 
 @dataclass(slots=True, frozen=True)

@@ -9,21 +9,17 @@ import logging
 from collections.abc import Callable, Sequence
 
 from turbopump.engine import recovery, truncation
-from turbopump.engine.batch_queue import BatchQueues, inner_count
-from turbopump.engine.checkpointer import Checkpointer
-from turbopump.engine.commit_log import CLOSED, CommitLog
+from turbopump.engine.batch_queue import inner_count
+from turbopump.engine.commit_log import CLOSED
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.consume_queue import ConsumeQueues
-from turbopump.engine.damage import Damage, LogDamage
-from turbopump.engine.dispatcher import Dispatcher, is_folder_name, parse_properties
+from turbopump.engine.damage import Damage
+from turbopump.engine.dispatcher import is_folder_name, parse_properties
 from turbopump.engine.files import FileLock, Files
 from turbopump.engine.flush import Disk
 from turbopump.engine.group_commit import GroupCommit
-from turbopump.engine.index import IndexFiles
 from turbopump.engine.later import Later
 from turbopump.engine.lookup import Lookup
-from turbopump.engine.queue_ext import QueueExtensions
-from turbopump.engine.recovery import StoreParts
+from turbopump.engine.parts import StoreParts, build_parts
 from turbopump.engine.retention import Retention
 from turbopump.engine.segments import MappingPool
 from turbopump.engine.statistics import StoreStatistics
@@ -120,7 +116,9 @@ class Store:
         lock = _lock_folder(files, config)
         pool = MappingPool(files, files.mapping_limit())
         try:
-            parts = _parts(files, config, disk, pool, is_batch_topic, list(delay_levels_ms))
+            parts = build_parts(
+                files, config, disk, pool, is_batch_topic, list(delay_levels_ms)
+            )
             recovery.recover(parts, now_ms, watch)
             parts.checkpointer.finish(parts.log.last_store_timestamp_ms)
             parts.damage.save()
@@ -573,31 +571,3 @@ def _lock_folder(files: Files, config: StoreConfig) -> FileLock:
         raise StoreError(f"the store in {config.root} is in use by a running broker") from None
     except OSError as error:
         raise StoreError(f"the store in {config.root} cannot be opened: {error}") from error
-
-
-def _parts(
-    files: Files,
-    config: StoreConfig,
-    disk: Disk,
-    pool: MappingPool,
-    is_batch_topic: Callable[[str], bool],
-    delays_ms: list[int],
-) -> StoreParts:
-    log = CommitLog(files, config, disk, pool)
-    queues = ConsumeQueues(files, config.root, config.queue_file_size, pool)
-    batches = BatchQueues(files, config.root, config.batch_queue_file_size, pool)
-    extensions = None
-    if config.enable_consume_queue_ext:
-        size = config.mapped_file_size_consume_queue_ext
-        extensions = QueueExtensions(files, config.root, size, pool)
-    index = IndexFiles(files, config, pool) if config.message_index_enable else None
-    damage = LogDamage(files, config.root, log, disk)
-    dispatcher = Dispatcher(
-        log, queues, batches, index, extensions, is_batch_topic, delays_ms, damage
-    )
-    checkpointer = Checkpointer(
-        files, config, disk, log, queues, batches, extensions, index, dispatcher
-    )
-    return StoreParts(
-        files, config, log, queues, batches, extensions, index, damage, dispatcher, checkpointer
-    )

@@ -23,7 +23,7 @@ import logging
 from turbopump.engine import recovery
 from turbopump.engine.commit_log import CommitLog
 from turbopump.engine.damage import LogDamage
-from turbopump.engine.recovery import StoreParts
+from turbopump.engine.parts import StoreParts
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.pyx.walk import walk
 

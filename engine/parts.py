@@ -1,0 +1,66 @@
+"""What a store is made of.
+
+Owns which part gets which. It must never do anything with them. Called by the store; recovery and
+truncation work on the parts before and beside it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from turbopump.engine.batch_queue import BatchQueues
+from turbopump.engine.checkpointer import Checkpointer
+from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.consume_queue import ConsumeQueues
+from turbopump.engine.damage import LogDamage
+from turbopump.engine.dispatcher import Dispatcher
+from turbopump.engine.files import Files
+from turbopump.engine.flush import Disk
+from turbopump.engine.index import IndexFiles
+from turbopump.engine.queue_ext import QueueExtensions
+from turbopump.engine.segments import MappingPool
+
+
+@dataclass(slots=True)
+class StoreParts:
+    """One of each."""
+
+    files: Files
+    config: StoreConfig
+    log: CommitLog
+    queues: ConsumeQueues
+    batches: BatchQueues
+    extensions: QueueExtensions | None
+    index: IndexFiles | None
+    damage: LogDamage
+    dispatcher: Dispatcher
+    checkpointer: Checkpointer
+
+
+def build_parts(
+    files: Files,
+    config: StoreConfig,
+    disk: Disk,
+    pool: MappingPool,
+    is_batch_topic: Callable[[str], bool],
+    delays_ms: list[int],
+) -> StoreParts:
+    """The parts of a store that is not recovered yet."""
+    log = CommitLog(files, config, disk, pool)
+    queues = ConsumeQueues(files, config.root, config.queue_file_size, pool)
+    batches = BatchQueues(files, config.root, config.batch_queue_file_size, pool)
+    extensions = None
+    if config.enable_consume_queue_ext:
+        size = config.mapped_file_size_consume_queue_ext
+        extensions = QueueExtensions(files, config.root, size, pool)
+    index = IndexFiles(files, config, pool) if config.message_index_enable else None
+    damage = LogDamage(files, config.root, log, disk)
+    dispatcher = Dispatcher(
+        log, queues, batches, index, extensions, is_batch_topic, delays_ms, damage
+    )
+    checkpointer = Checkpointer(
+        files, config, disk, log, queues, batches, extensions, index, dispatcher
+    )
+    return StoreParts(
+        files, config, log, queues, batches, extensions, index, damage, dispatcher, checkpointer
+    )

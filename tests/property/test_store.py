@@ -1,13 +1,16 @@
 """A store against a plain list: whatever is done to it, in whatever order, it holds the same.
 
 The model keeps every message of every queue. Reopening cleanly keeps all; a kill keeps all too (the
-page cache survives the process), and what was acknowledged under SYNC_FLUSH in any case.
+page cache survives the process), and what was acknowledged under SYNC_FLUSH in any case. A deleted
+topic counts from 0 again, and what is cut off the log never happened. Power cuts and failing disks
+are played in tests/sim.
 """
 
 import shutil
 import tempfile
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -16,7 +19,15 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.files import RealFiles
 from turbopump.engine.flush import InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import Boundary, FlushMode, Message, PutStatus, ReadStatus
+from turbopump.engine.types import (
+    Boundary,
+    FlushMode,
+    LogOffset,
+    Message,
+    PutStatus,
+    ReadStatus,
+    StoreError,
+)
 from turbopump.pyx.index import java_hash
 
 START_MS = 1_700_000_000_000
@@ -38,6 +49,7 @@ class StoreAgainstList(RuleBasedStateMachine):
         self.now_ms = START_MS
         self.model: dict[tuple[str, int], list[tuple[bytes, str, int, int]]] = {}
         self.keys: dict[tuple[str, int], list[int]] = {}
+        self.starts: list[int] = []
         self.store: Store | None = None
         self.config = StoreConfig(self.folder)
 
@@ -75,6 +87,7 @@ class StoreAgainstList(RuleBasedStateMachine):
         assert appended.queue_offset == len(expected)
         at = appended.log_offsets[0]
         expected.append((body, tag, self.now_ms, at))
+        self.starts.append(at)
         self.keys.setdefault((queue[0], key), []).append(at)
 
     @rule(queue=queues, batch=st.lists(bodies, min_size=1, max_size=6))
@@ -91,6 +104,7 @@ class StoreAgainstList(RuleBasedStateMachine):
         assert first // LOG_FILE == last // LOG_FILE
         for body, at in zip(batch, appended.log_offsets, strict=True):
             expected.append((body, "", self.now_ms, at))
+            self.starts.append(at)
 
     @rule(queue=queues, size=st.integers(4097, 1 << 20))
     def append_too_much(self, queue: tuple[str, int], size: int) -> None:
@@ -151,6 +165,36 @@ class StoreAgainstList(RuleBasedStateMachine):
         result = self.opened.query(topic, f"k{key}", 64, 0, FOREVER)
         found = [int.from_bytes(view[28:36], "big") for view in result.slices]
         assert found == sorted(self.keys.get((topic, key), []))[-64:]
+
+    @precondition(lambda self: self.starts)
+    @rule(back=st.integers(1, 12))
+    def truncate(self, back: int) -> None:
+        cut_at = self.starts[max(0, len(self.starts) - back)]
+        self.opened.truncate(LogOffset(cut_at), self.now_ms)
+        assert self.opened.max_log_offset == self.opened.flushed_log_offset == cut_at
+        self.starts = [at for at in self.starts if at < cut_at]
+        for messages in self.model.values():
+            messages[:] = [one for one in messages if one[3] < cut_at]
+        for hits in self.keys.values():
+            hits[:] = [at for at in hits if at < cut_at]
+
+    @precondition(lambda self: self.starts)
+    @rule(back=st.integers(1, 3))
+    def truncate_inside_of_a_record(self, back: int) -> None:
+        end = self.opened.max_log_offset
+        cut_at = LogOffset(self.starts[max(0, len(self.starts) - back)] + 1)
+        with pytest.raises(StoreError, match="no record begins there"):
+            self.opened.truncate(cut_at, self.now_ms)
+        assert self.opened.max_log_offset == end
+
+    @rule(topic=st.sampled_from(["A", "Bb", "%RETRY%g"]))
+    def delete_topic(self, topic: str) -> None:
+        """Its records stay in the log, where keys find them."""
+        self.opened.delete_topic(topic)
+        for queue, messages in self.model.items():
+            if queue[0] == topic:
+                messages.clear()
+        assert topic not in self.opened.topics()
 
     @rule()
     def close_and_open(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from turbopump.broker import node as node_module
 from turbopump.broker.config import load_config
 from turbopump.broker.node import BrokerNode, StartError
 from turbopump.broker.pull_holds import PullHolds
@@ -64,38 +65,50 @@ def test_one_way_send_is_stored(serve: Callable[..., Any]) -> None:
     uvloop.run(run())
 
 
-def test_idle_long_poll_wakes_at_once(serve: Callable[..., Any], connect: Any) -> None:
-    async def run() -> list[float]:
+def test_idle_long_poll_wakes_at_once(
+    serve: Callable[..., Any], connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The arrival wakes it: there is no tick in this test."""
+    monkeypatch.setattr(node_module, "TICK_MS", 10 * TIMEOUT_S * 1_000)
+
+    async def run() -> None:
         async with serve() as (node, caller):
             await caller.send(b"first")
             waiter = connect(node.address)
-            took = []
             for number in range(1, 51):
-                waiting = asyncio.create_task(waiter.pull(number, wait_ms=15_000))
+                waiting = asyncio.create_task(waiter.pull(number, wait_ms=TIMEOUT_S * 1_000))
                 while node.context.holds.count == 0:
                     await asyncio.sleep(0)
-                begin = time.perf_counter()
                 sent = asyncio.create_task(caller.send(b"%d" % number))
                 answer = await waiting
-                took.append(time.perf_counter() - begin)
                 assert [one.body for one in decode_messages(answer.body)] == [b"%d" % number]
                 await sent
             await waiter.close()
-            return took
 
-    took = sorted(uvloop.run(run()))
-    # Broker, waiter and sender share one thread here; RocketMQ's median is 2.1 ms.
-    assert took[len(took) // 2] < 0.005
+    uvloop.run(run())
 
 
-def test_long_poll_without_message_ends_in_time(serve: Callable[..., Any]) -> None:
+def test_long_polls_without_message_end_in_their_order(
+    serve: Callable[..., Any], connect: Any
+) -> None:
     async def run() -> None:
-        async with serve() as (_, caller):
+        async with serve() as (node, caller):
             await caller.send(b"first")
+            ended: list[int] = []
+
+            async def wait(wait_ms: int) -> None:
+                waiter = connect(node.address)
+                assert (await waiter.pull(1, wait_ms=wait_ms)).code == 19
+                ended.append(wait_ms)
+                await waiter.close()
+
+            endless = asyncio.create_task(caller.pull(1, wait_ms=2 * TIMEOUT_S * 1_000))
             begin = time.perf_counter()
-            answer = await caller.pull(1, wait_ms=500)
-            assert answer.code == 19
-            assert 0.4 < time.perf_counter() - begin < 2
+            await asyncio.gather(wait(1_000), wait(300))
+            assert time.perf_counter() - begin > 0.9, "not before its time"
+            assert ended == [300, 1_000]
+            assert not endless.done()
+            endless.cancel()
 
     uvloop.run(run())
 
@@ -399,8 +412,8 @@ def test_retries_come_through_the_delay_levels_and_end_as_dead_letters(
             back = {"group": "G", "delayLevel": "0", "maxReconsumeTimes": "1"}
             begin = time.perf_counter()
             assert (await caller.ask(36, offset=str(where), **back)).code == 0
-            answer = await caller.pull(0, "%RETRY%G", wait_ms=10_000)
-            assert 1.0 <= time.perf_counter() - begin < 2
+            answer = await caller.pull(0, "%RETRY%G", wait_ms=TIMEOUT_S * 1_000)
+            assert time.perf_counter() - begin > 0.9, "not before its time"
             (again,) = decode_messages(answer.body)
             assert (again.body, again.reconsume_times) == (b"bad", 1)
             assert again.properties["RETRY_TOPIC"] == "T"
@@ -488,13 +501,11 @@ def test_dead_and_silent_name_servers_do_not_block(
         port = await silent.start("127.0.0.1", 0)
         async with name_server(tmp_path) as names:
             addresses = f"127.0.0.1:{dead};127.0.0.1:{port};{names.address}"
-            begin = time.perf_counter()
-            async with serve(f"namesrvAddr={addresses}\n") as (node, caller):
-                assert time.perf_counter() - begin < 3
+            # Who waited for the silent one would wait ten times as long.
+            text = f"namesrvAddr={addresses}\nregisterBrokerTimeoutMills={TIMEOUT_S * 10_000}\n"
+            async with asyncio.timeout(TIMEOUT_S), serve(text) as (node, caller):
                 assert names.knows("broker-a", node.address)
                 assert (await caller.send(b"x")).code == 0
-                begin = time.perf_counter()
-            assert time.perf_counter() - begin < 3
         await silent.stop()
 
     uvloop.run(run())

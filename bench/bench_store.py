@@ -8,7 +8,10 @@ call) by memory.
 
 import ctypes
 import mmap
+import os
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,10 @@ from turbopump.pyx.region import Region
 
 COUNT = 100_000
 LIMIT_MAP = 256 << 20
+# Large enough that opening and closing files does not rule.
+RECOVERED_SIZE = 256 << 20
+QUEUES = int(os.environ.get("QUEUES", "1000"))
+MEMORY = Path("/dev/shm")
 NOW_MS = 1_800_000_000_000
 PROPERTIES = b"UNIQ_KEY\x017F0000010000558C00000000000000EF\x02WAIT\x01true\x02"
 
@@ -34,8 +41,8 @@ def message(body: bytes) -> Message:
     return Message(topic="Bench", queue_id=0, body=body, properties=PROPERTIES)
 
 
-def open_store(folder: Path) -> Store:
-    config = StoreConfig(root=str(folder), mapped_file_size_commit_log=256 << 20)
+def open_store(folder: Path, **values: Any) -> Store:
+    config = StoreConfig(root=str(folder), **{"mapped_file_size_commit_log": 256 << 20, **values})
     return Store.open(RealFiles(), config, InlineDisk(), NOW_MS)
 
 
@@ -47,11 +54,24 @@ def filled_map(count: int, body: bytes) -> tuple[mmap.mmap, int]:
     at = 0
     for number in range(count):
         at += record.append(
-            region, at, region.size, log_offset=at, topic=b"Bench", body=body,
-            properties=PROPERTIES, queue_id=0, flag=0, queue_offset=number, sys_flag=0,
-            born_timestamp_ms=NOW_MS, born_host=b"\x7f\0\0\1\0\0\0\1",
-            store_timestamp_ms=NOW_MS, store_host=b"\x7f\0\0\1\0\0\0\1", reconsume_times=0,
-            prepared_transaction_offset=0, version=record.V1,
+            region,
+            at,
+            region.size,
+            log_offset=at,
+            topic=b"Bench",
+            body=body,
+            properties=PROPERTIES,
+            queue_id=0,
+            flag=0,
+            queue_offset=number,
+            sys_flag=0,
+            born_timestamp_ms=NOW_MS,
+            born_host=b"\x7f\0\0\1\0\0\0\1",
+            store_timestamp_ms=NOW_MS,
+            store_host=b"\x7f\0\0\1\0\0\0\1",
+            reconsume_times=0,
+            prepared_transaction_offset=0,
+            version=record.V1,
         )
     region.release()
     return memory, at
@@ -131,46 +151,125 @@ def test_dispatch_kernel(measure: Any) -> None:
 def test_dispatch_limit(measure: Any, limits: ctypes.CDLL) -> None:
     memory, end = filled_map(COUNT, b"x" * 128)
     place, units = address(memory), (ctypes.c_char * (COUNT * UNIT_SIZE))()
-    measure(
-        "dispatch 128 B, no index", lambda: limits.limit_dispatch(place, end, units), COUNT
-    )
+    measure("dispatch 128 B, no index", lambda: limits.limit_dispatch(place, end, units), COUNT)
 
 
-def test_recovery_store(measure: Any, tmp_path: Path) -> None:
-    """Open after a kill: every record checked and dispatched again, queues and index rebuilt."""
-    store = open_store(tmp_path / "store")
-    for _ in range(COUNT):
-        store.append(message(b"x" * 128), NOW_MS)
+def empty_folder(name: str) -> Path:
+    """In memory where there is room, so that the disk's speed is not what is measured."""
+    has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * RECOVERED_SIZE
+    folder = Path(tempfile.mkdtemp(prefix=f"turbopump-{name}-", dir=MEMORY if has_room else None))
+    return folder / "store"
+
+
+@pytest.fixture(scope="module", params=[128, 1024])
+def log_of(request: pytest.FixtureRequest) -> Iterator[tuple[int, Path, int, int]]:
+    """A closed store with RECOVERED_SIZE bytes of log: (body size, folder, end of log, count)."""
+    root = empty_folder("recovery")
+    store = open_store(root, mapped_file_size_commit_log=RECOVERED_SIZE)
+    body, count = b"x" * request.param, 0
+    one = record.record_size(5, len(body), len(PROPERTIES), 8, 8, record.V1)
+    while store.max_log_offset + 2 * one < RECOVERED_SIZE:
+        keyed = PROPERTIES.replace(b"558C00000000000000EF", b"558C%016X" % count)
+        store.append(Message("Bench", 0, body, keyed), NOW_MS)
+        count += 1
+    end = store.max_log_offset
     store.close(NOW_MS)
-    shutil.rmtree(tmp_path / "store" / "consumequeue")
-    shutil.rmtree(tmp_path / "store" / "index")
-    (tmp_path / "store" / "abort").write_text("1")
-
-    def setup() -> tuple[tuple[Path], dict[str, Any]]:
-        copy = tmp_path / "copy"
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(tmp_path / "store", copy)
-        return (copy,), {}
-
-    def recover(folder: Path) -> None:
-        opened = open_store(folder)
-        assert opened.max_queue_offset("Bench", 0) == COUNT
-        opened.close(NOW_MS)
-
-    measure("recovery 128 B", recover, COUNT, setup=setup)
-    shutil.rmtree(tmp_path / "store")
+    yield request.param, root, end, count
+    shutil.rmtree(root.parent)
 
 
-def test_recovery_limit(measure: Any, limits: ctypes.CDLL) -> None:
-    """A bare scan of the same bytes and one unit a record."""
-    memory, end = filled_map(COUNT, b"x" * 128)
-    place, units = address(memory), (ctypes.c_char * (COUNT * UNIT_SIZE))()
+@pytest.mark.parametrize("index", [False, True], ids=["queues", "index"])
+def test_recovery_store(measure: Any, log_of: tuple[int, Path, int, int], index: bool) -> None:
+    """Open after a kill with nothing but the log: every record checked and dispatched again."""
+    size, root, _end, count = log_of
+    config = {"mapped_file_size_commit_log": RECOVERED_SIZE, "message_index_enable": index}
+    opened: list[Store] = []
+
+    def setup() -> None:
+        if opened:
+            opened.pop().close(NOW_MS)
+        for name in ("consumequeue", "index"):
+            shutil.rmtree(root / name, ignore_errors=True)
+        (root / "checkpoint").unlink(missing_ok=True)
+        (root / "abort").write_text("1")
+
+    def recover() -> None:
+        opened.append(open_store(root, **config))
+
+    measure(recovery_group(size, index), recover, count, setup=setup)
+    assert opened[0].max_queue_offset("Bench", 0) == count
+    opened.pop().close(NOW_MS)
+
+
+@pytest.mark.parametrize("index", [False, True], ids=["queues", "index"])
+def test_recovery_limit(
+    measure: Any, limits: ctypes.CDLL, log_of: tuple[int, Path, int, int], index: bool
+) -> None:
+    """A bare scan of the same file, mapped anew, and one unit a record."""
+    size, root, end, count = log_of
+    units = (ctypes.c_char * (count * UNIT_SIZE))()
 
     def walk() -> None:
+        with open(root / "commitlog" / ("0" * 20), "r+b") as file:
+            memory = mmap.mmap(file.fileno(), 0)
+        place = address(memory)
         limits.limit_scan(place, end)
-        limits.limit_dispatch(place, end, units)
+        assert limits.limit_dispatch(place, end, units) == count
+        del place
+        memory.close()
 
-    measure("recovery 128 B", walk, COUNT)
+    measure(recovery_group(size, index), walk, count)
+
+
+def recovery_group(size: int, index: bool) -> str:
+    return f"recovery {size} B, {'queues and index' if index else 'queues'}"
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+def test_open_queues_store(measure: Any, tmp_path: Path, clean: bool) -> None:
+    """Open a store of many queues (QUEUES=100000 in the environment for that many)."""
+    root = tmp_path / "store"
+    store = open_store(root, mapped_file_size_commit_log=64 << 20)
+    for number in range(QUEUES):
+        store.append(Message(f"Topic{number // 8:06}", number % 8, b"x" * 100), NOW_MS)
+    store.close(NOW_MS)
+    opened: list[Store] = []
+
+    def setup() -> None:
+        if opened:
+            opened.pop().close(NOW_MS)
+        if not clean:
+            (root / "abort").write_text("1")
+
+    def reopen() -> None:
+        opened.append(open_store(root, mapped_file_size_commit_log=64 << 20))
+
+    name = "open, queues, " + ("clean" if clean else "after a kill")
+    measure(name, reopen, QUEUES, setup=setup)
+    assert len(opened[0]._queues) == QUEUES
+    opened.pop().close(NOW_MS)
+    shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("megabytes", [64, 512])
+def test_open_size_store(measure: Any, megabytes: int) -> None:
+    """Open a clean store: one open a round, whatever the log's size."""
+    root = empty_folder("size")
+    size = {"mapped_file_size_commit_log": 64 << 20}
+    store = open_store(root, **size)
+    one = message(b"x" * (1 << 20))
+    for _ in range(megabytes):
+        store.append(one, NOW_MS)
+    store.close(NOW_MS)
+    opened: list[Store] = []
+
+    def setup() -> None:
+        if opened:
+            opened.pop().close(NOW_MS)
+
+    measure("open, clean", lambda: opened.append(open_store(root, **size)), 1, setup=setup)
+    opened.pop().close(NOW_MS)
+    shutil.rmtree(root.parent)
 
 
 def test_read_store(measure: Any, tmp_path: Path) -> None:

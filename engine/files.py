@@ -20,8 +20,10 @@ from typing import Protocol
 from turbopump.pyx.region import Region
 
 # mmap keeps a descriptor of each mapped file: half of what the process may open is left to
-# connections, and the kernel's default limit of mappings (65,530) is never approached.
+# connections, and half of the mappings the kernel allows (65,530 by default) to libraries.
 MAPPED_FILES_MAX = 16_384
+MAPPED_FILES_MIN = 64
+MAX_MAP_COUNT = "/proc/sys/vm/max_map_count"
 # A sync takes some milliseconds for each file; above this many one sync of the whole file system,
 # which other programs' dirty pages may slow down, is the shorter way.
 SYNC_ONE_BY_ONE_MAX = 256
@@ -152,7 +154,10 @@ class RealMappedFile:
         access = mmap.ACCESS_READ if readonly else mmap.ACCESS_WRITE
         self.path = path
         self.size = size
-        self._map = mmap.mmap(descriptor, size, access=access)
+        try:
+            self._map = mmap.mmap(descriptor, size, access=access)
+        except OSError as error:
+            raise _limit_named(error, path) from None
         self.region = Region(self._map)
 
     def reserve(self, start: int, end: int) -> None:
@@ -247,7 +252,10 @@ class RealFiles:
 
     def open(self, path: str, *, readonly: bool = False) -> MappedFile:
         flags = os.O_RDONLY if readonly else os.O_RDWR
-        descriptor = os.open(path, flags | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(path, flags | os.O_CLOEXEC)
+        except OSError as error:
+            raise _limit_named(error, path) from None
         try:
             size = os.fstat(descriptor).st_size
             if size == 0:
@@ -386,12 +394,36 @@ class RealFiles:
 
     def mapping_limit(self) -> int:
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if soft == resource.RLIM_INFINITY:
-            return MAPPED_FILES_MAX
-        return max(64, min(MAPPED_FILES_MAX, soft // 2))
+        limits = [MAPPED_FILES_MAX]
+        if soft != resource.RLIM_INFINITY:
+            limits.append(soft // 2)
+        if (mappings := _max_map_count()) is not None:
+            limits.append(mappings // 2)
+        return max(MAPPED_FILES_MIN, min(limits))
 
     def memory_size(self) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def process_id(self) -> int:
         return os.getpid()
+
+
+def _max_map_count() -> int | None:
+    """How many mappings the kernel allows a process; None where it does not say."""
+    try:
+        return int(Path(MAX_MAP_COUNT).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _limit_named(error: OSError, path: str) -> OSError:
+    """The error, with the limit that was reached and its name."""
+    if error.errno == errno.EMFILE:
+        soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return OSError(
+            errno.EMFILE, f"the process may not open more than {soft} files (ulimit -n)", path
+        )
+    if error.errno == errno.ENOMEM:
+        text = f"no memory, or more than {_max_map_count()} mappings (vm.max_map_count)"
+        return OSError(errno.ENOMEM, text, path)
+    return error

@@ -1,7 +1,9 @@
 """The operating system's files: mappings that outlive names, reserved blocks, locks, many syncs."""
 
+import errno
 import gc
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -150,3 +152,42 @@ def test_files_of_a_folder_are_listed_with_their_sizes(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     assert files.list_files(f"{tmp_path}") == [("a", 0), ("b", 5)]
     assert files.list_files(f"{tmp_path}/none") == files.list_files(f"{tmp_path}/a") == []
+
+
+def test_a_limit_that_is_reached_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{tmp_path}/file"
+    RealFiles().create(path, 4096).close()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(path, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        with pytest.raises(OSError, match=rf"more than {free} files \(ulimit -n\)") as caught:
+            RealFiles().open(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert (caught.value.errno, caught.value.filename) == (errno.EMFILE, path)
+
+    def no_mapping(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(module.mmap, "mmap", no_mapping)
+    with pytest.raises(OSError, match=r"more than \d+ mappings \(vm.max_map_count\)"):
+        RealFiles().open(path)
+
+
+def test_mappings_stay_below_every_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, before = RealFiles(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = tmp_path / "max_map_count"
+    monkeypatch.setattr(module, "MAX_MAP_COUNT", str(limit))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+        assert files.mapping_limit() == 512
+        limit.write_text("300\n")
+        assert files.mapping_limit() == 150
+        limit.write_text("none")
+        assert files.mapping_limit() == 512
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

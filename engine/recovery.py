@@ -343,6 +343,8 @@ def cut_queues(parts: StoreParts, log_end: LogOffset, *, every: bool) -> None:
             _cut_extension(parts, queue)
             if every and queue.segments.count:
                 changed.append(queue.segments.path(queue.segments.last))
+                # Somebody may have been killed between making the file and syncing its name.
+                queue.names_synced = False
     parts.files.sync_all(changed, [])
     if parts.extensions is not None:
         for topic, queue_id in parts.extensions.names():
@@ -351,6 +353,7 @@ def cut_queues(parts: StoreParts, log_end: LogOffset, *, every: bool) -> None:
     for batch in parts.batches:
         if every or batch.max_log_offset > log_end:
             parts.batches.truncate(batch, log_end)
+            batch.names_synced = batch.names_synced and not every
 
 
 def _queues_from(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:

@@ -132,3 +132,27 @@ def test_a_unit_whose_record_waits_for_the_index_is_not_counted() -> None:
     store = opened(disk)
     assert store.max_queue_offset("old", 0) == 25
     assert store.max_queue_offset("new", 0) == 2 * entries + 1 - 25
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_a_queue_file_that_was_just_made_gets_its_name_synced_by_the_next_start(after: int) -> None:
+    """Found by the simulation: a topic was deleted and created again, and the process killed."""
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    store = opened(disk)
+    store.append(Message("topic", 0, b"of the former life"), NOW_MS)
+    store.close(NOW_MS)
+    store = opened(disk)
+    store.delete_topic("topic")
+    disk.kill, disk.cut_after = True, after
+    try:
+        store.append(Message("topic", 0, b"of the present one"), NOW_MS)
+        disk.end()
+    except PowerCut:
+        pass
+    disk.restart()
+    store = opened(disk)
+    store.append(Message("topic", 0, b"of the present one"), NOW_MS)
+    for second in range(4):
+        store.tick(NOW_MS + 60_000 * second)
+    for path in disk.paths("/store/consumequeue"):
+        assert disk.durable(path) == disk.content(path), f"{path} is not durable"

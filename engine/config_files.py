@@ -69,7 +69,7 @@ class ConfigFiles:
         path = f"{self._folder}/{name}"
         try:
             text = fastjson.dumps(value, pretty=True)
-            fastjson.check_size(text)
+            fastjson.check_readable(text)
         except ValueError as error:
             raise OSError(errno.EFBIG, f"{name} could not be read again: {error}") from None
         files = self._files

@@ -68,7 +68,7 @@ def loads(text: str | bytes | bytearray | memoryview) -> Any:
     """
     if not isinstance(text, str):
         text = str(text, "utf-8", "replace")
-    check_size(text)
+    _check_size(text)
     try:
         value = json.loads(text)
     except RecursionError:
@@ -87,8 +87,14 @@ def loads(text: str | bytes | bytearray | memoryview) -> Any:
     return value
 
 
-def check_size(text: str) -> None:
-    """Raises ValueError for a text that `loads` refuses for its size."""
+def check_readable(text: str) -> None:
+    """Raises ValueError for a text of `dumps` that `loads` would refuse."""
+    _check_size(text)
+    if text.count('"$ref"') > REFERENCES_MAX:
+        raise ValueError(f"JSON has over {REFERENCES_MAX} references")
+
+
+def _check_size(text: str) -> None:
     if len(text) > SIZE_MAX:
         raise ValueError(f"JSON text of {len(text)} characters is over {SIZE_MAX}")
 

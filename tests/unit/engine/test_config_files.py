@@ -57,11 +57,12 @@ def test_what_a_start_would_refuse_is_not_written(
     config_files: ConfigFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fastjson, "SIZE_MAX", 40)
+    monkeypatch.setattr(fastjson, "REFERENCES_MAX", 1)
     config_files.save(NAME, {"a": "x" * 25})
     deep: list[Any] = []
     for _ in range(fastjson.DEPTH_MAX):
         deep = [deep]
-    for value in ({"a": "x" * 40}, deep):
+    for value in ({"a": "x" * 40}, deep, [{"$ref": "$"}] * 2):
         with pytest.raises(OSError, match=r"topics.json could not be read again: .* over"):
             config_files.save(NAME, value)
     assert config_files.load(NAME) == {"a": "x" * 25}

@@ -5,13 +5,14 @@ never remove the last file of a row, nor anything on the loop thread. Called by 
 """
 
 import logging
+from collections import deque
 from datetime import datetime
 
 from turbopump.engine.batch_queue import BatchQueues
 from turbopump.engine.checkpointer import Checkpointer
 from turbopump.engine.commit_log import DISK_FULL, CommitLog
 from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
-from turbopump.engine.consume_queue import ConsumeQueues
+from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from turbopump.engine.files import Files
 from turbopump.engine.flush import Disk, Lane
 from turbopump.engine.index import IndexFiles
@@ -21,6 +22,8 @@ from turbopump.pyx import queue as queue_kernel
 logger = logging.getLogger(__name__)
 
 HOUR_MS = 3_600_000
+# Queues that follow in one tick: some 20 ms even where none of their files is mapped.
+FOLLOW_MAX = 1000
 # RocketMQ bounds both ratios, so that neither can be switched off by a slip (store.md 20).
 WARNING_RANGE = (35, 90)
 FORCE_RANGE = (30, 85)
@@ -51,6 +54,9 @@ class Retention:
         self._index = index
         self._checkpointer = checkpointer
         self._last_ms = 0
+        self._left: list[str] = []
+        self._following: deque[ConsumeQueue] = deque()
+        self._stuck = False
         self._lane = Lane(disk)
 
     def start(self, steady_ms: int) -> None:
@@ -59,6 +65,9 @@ class Retention:
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
         """Every cleanResourceInterval: look at the disk and the clock."""
+        if self._following and not self._lane.busy:
+            self._follow()
+            self._remove()
         if steady_ms - self._last_ms < self._config.clean_resource_interval_ms:
             return
         self._last_ms = steady_ms
@@ -77,21 +86,26 @@ class Retention:
         is_hour = datetime.fromtimestamp(now_ms // 1000).hour in config.delete_hours()
         if at_once or used > config.disk_max_used_space_ratio or is_hour:
             self.clean(now_ms, at_once=at_once)
+        else:
+            self._remove()
 
     def clean(self, now_ms: int, *, at_once: bool = False) -> int:
         """Take expired log files out (with `at_once` also young ones), and what only spoke of
         them. Returns how many log files went; the files are unlinked on a disk thread."""
         self._lane.finish()
         paths = self._expired_log_files(now_ms, at_once)
-        count = len(paths)
         if paths:
-            logger.info("%d log files expired, the log now begins at %d", count, self._log.min)
-            paths += self._follow()
-            self._remove(paths)
-        return count
+            logger.info(
+                "%d log files expired, the log now begins at %d", len(paths), self._log.min
+            )
+            self._left += paths
+            self._following = deque(self._queues)
+            self._follow()
+        self._remove()
+        return len(paths)
 
-    def close(self) -> None:
-        """Wait for removals that are under way."""
+    def wait(self) -> None:
+        """Block until the removals that are under way are over: their names may be used again."""
         self._lane.finish()
 
     def _expired_log_files(self, now_ms: int, at_once: bool) -> list[str]:
@@ -114,44 +128,74 @@ class Retention:
             paths.append(log.forget_oldest())
         return paths
 
-    def _follow(self) -> list[str]:
-        """Queues and index give up what pointed into the removed files."""
-        paths: list[str] = []
-        minimum = self._log.min
-        for queue in self._queues:
-            paths += self._queues.delete_expired(queue, minimum)
-            self._queues.correct_min(queue, minimum)
-            if self._extensions is not None and queue.segments.count:
-                first = queue.segments.first
-                at = max(queue.min_offset * QUEUE_UNIT_SIZE, first)
-                if at < self._queues.max_offset(queue) * QUEUE_UNIT_SIZE:
-                    start = queue.segments.start_of(at)
-                    region = self._queues.region(queue, start)
-                    address = queue_kernel.get_unit(region, at - start)[2]
-                    paths += self._extensions.delete_before(queue.topic, queue.queue_id, address)
+    def _follow(self) -> None:
+        """Queues and index give up what pointed into the removed files, some queues at a time. A
+        reader who comes before its queue's turn is told that its message is being removed."""
+        minimum, paths = self._log.min, self._left
+        for _ in range(min(FOLLOW_MAX, len(self._following))):
+            queue = self._following.popleft()
+            if self._queues.find(queue.topic, queue.queue_id) is queue:
+                self._follow_queue(queue)
+        if self._following:
+            return
         for batch in self._batches:
             paths += self._batches.delete_expired(batch, minimum)
             self._batches.correct_min(batch, minimum)
         if self._index is not None:
             paths += self._index.expired(minimum)
-        return paths
 
-    def _remove(self, paths: list[str]) -> None:
+    def _follow_queue(self, queue: ConsumeQueue) -> None:
+        minimum, paths = self._log.min, self._left
+        paths += self._queues.delete_expired(queue, minimum)
+        self._queues.correct_min(queue, minimum)
+        if self._extensions is None or queue.segments.count == 0:
+            return
+        at = max(queue.min_offset * QUEUE_UNIT_SIZE, queue.segments.first)
+        if at < self._queues.max_offset(queue) * QUEUE_UNIT_SIZE:
+            start = queue.segments.start_of(at)
+            region = self._queues.region(queue, start)
+            address = queue_kernel.get_unit(region, at - start)[2]
+            paths += self._extensions.delete_before(queue.topic, queue.queue_id, address)
+
+    def _remove(self) -> None:
+        """Unlink what was taken out, in that order: a log file that stays keeps all that follow,
+        for a hole in the log would keep the next start from opening it."""
+        if not self._left or self._lane.busy:
+            return
+        todo, self._left = deque(self._left), []
+        if self._stuck:
+            todo = deque(path for path in todo if not self._is_log(path))
+
         def work() -> None:
-            for path in paths:
+            while todo:
+                path = todo[0]
                 try:
                     self._files.remove(path)
                 except FileNotFoundError:
-                    continue
-                if path.startswith(self._config.log_folder):
-                    # One after the other: a power cut must not leave a hole in the log.
-                    self._files.sync_folder(self._config.log_folder)
+                    pass  # an attempt before this one, or somebody else
+                if self._is_log(path):
+                    self._sync_removal()
+                todo.popleft()
 
         def done(result: OSError | None) -> None:
             if result is not None:
                 logger.warning("an expired file could not be removed: %s", result)
+                # Of the others each may be wanted anew meanwhile; the next start removes them.
+                self._left = [*filter(self._is_log, todo), *self._left]
 
         self._lane.submit(work, done)
+
+    def _is_log(self, path: str) -> bool:
+        return path.startswith(f"{self._config.log_folder}/")
+
+    def _sync_removal(self) -> None:
+        """One after the other: a power cut must not leave a hole in the log."""
+        try:
+            self._files.sync_folder(self._config.log_folder)
+        except OSError:
+            # A second attempt would report success whatever became of the first.
+            self._stuck = True
+            raise
 
     def used_percent(self) -> float:
         """The fuller one of the disks that hold log and queues."""

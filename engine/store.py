@@ -360,6 +360,7 @@ class Store:
         """Remove a topic's queues; the records stay in the log (store.md 20). Raises StoreError."""
         for queue in self._queues.of_topic(topic):
             self._checkpointer.forget(queue.slot)
+        self._retention.wait()
         try:
             self._checkpointer.uncount()
             self._queues.delete_topic(topic, self._log.end, self._log.min)
@@ -382,6 +383,7 @@ class Store:
         if self._closed or self._commit.failed or self._checkpointer.failed:
             raise StoreError("the log cannot be cut: the store does not take changes now")
         timestamp_ms = truncation.last_timestamp_before(self._log, self._damage, log_offset)
+        self._retention.wait()
         withdrawn = self._commit.withdraw(log_offset)
         try:
             if self._commit.failed is not None:
@@ -467,7 +469,7 @@ class Store:
             self._log.tail.refuse(CLOSED, True)
             self._commit.finish()
             self._commit.close()
-            self._retention.close()
+            self._retention.wait()
             self._damage.close()
             self._checkpointer.wait()
             self._log.close()

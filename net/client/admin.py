@@ -320,6 +320,16 @@ class Admin:
         tables = await gather(self._calls.runtime(address) for address in addresses)
         return [BrokerStatus(*pair) for pair in zip(addresses, tables, strict=True)]
 
+    async def delete_expired_commit_log(
+        self, *, broker: str | None = None, cluster: str | None = None
+    ) -> list[str]:
+        """deleteExpiredCommitLog at one address, or at every broker of a cluster: log files older
+        than fileReservedTime go now. Returns whom it told."""
+        addresses = await self._calls.brokers(broker, cluster, masters_only=False)
+        code = RequestCode.DELETE_EXPIRED_COMMITLOG
+        await gather(self._calls.ask(address, code) for address in addresses)
+        return addresses
+
     async def update_subscription_group(
         self,
         group: str,

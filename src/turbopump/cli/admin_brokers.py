@@ -1,7 +1,7 @@
-"""`admin clusterList` and `brokerStatus`.
+"""`admin clusterList`, `brokerStatus` and `deleteExpiredCommitLog`.
 
-Owns their options and columns (RocketMQ: ClusterListSubCommand, BrokerStatusSubCommand). The asking
-is done by net/client/admin.py.
+Owns their options and columns (RocketMQ: ClusterListSubCommand, BrokerStatusSubCommand,
+DeleteExpiredCommitLogSubCommand). The asking is done by net/client/admin.py.
 """
 
 import time
@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the group."""
     app.command("clusterList")(cluster_list)
     app.command("brokerStatus")(broker_status)
+    app.command("deleteExpiredCommitLog")(delete_expired_commit_log)
 
 
 def cluster_list(
@@ -125,3 +126,24 @@ def broker_status(
             continue
         whose = f"{status.address:<24} " if cluster else ""
         print_lines([f"{whose}{key:<32}: {value}" for key, value in sorted(status.table.items())])
+
+
+def delete_expired_commit_log(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    broker: Annotated[
+        str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="One broker.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("-c", "--clusterName", help="Every broker of a cluster.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Have log files older than fileReservedTime go now, whatever the hour."""
+    one_place(broker, cluster)
+    told = ask(
+        namesrv, lambda admin: admin.delete_expired_commit_log(broker=broker, cluster=cluster)
+    )
+    if as_json:
+        print_json({"brokers": told})
+    else:
+        print_lines(["success"])

@@ -96,6 +96,11 @@ def test_broker_status(admin: Admin, refused: Callable[..., str], cluster: Runni
     status = admin("brokerStatus", "--brokerAddr", broker.address, "--json").json[0]
     assert status["address"] == broker.address
     assert status["table"].keys() == table.keys()
+    deleted = admin("deleteExpiredCommitLog", "-b", broker.address)
+    assert deleted.out == "success\n"
+    told = admin("deleteExpiredCommitLog", "-c", "DefaultCluster", "--json").json
+    assert told == [{"brokers": [broker.address]}]
+    assert "either" in refused(2, "deleteExpiredCommitLog")
     assert "either" in refused(2, "brokerStatus")
     assert "either" in refused(2, "brokerStatus", "-b", broker.address, "-c", "DefaultCluster")
     assert "127.0.0.1:1" in refused(1, "brokerStatus", "-b", "127.0.0.1:1")

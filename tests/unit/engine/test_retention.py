@@ -1,5 +1,6 @@
 """Old files go by age, by the disk's use and by hand; queues, index and minimums follow."""
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.engine import checkpoint
+from turbopump.engine import checkpoint, retention
 from turbopump.engine.files import RealFiles
 from turbopump.engine.types import Message, PutStatus, ReadStatus
 
@@ -318,3 +319,89 @@ def test_the_log_waits_for_the_checkpoint_that_is_on_its_way(
     assert store.delete_expired(NOW_MS) == 0
     held_disk.drain()
     assert store.delete_expired(NOW_MS) > 0
+
+
+class StubbornFiles(UsedFiles):
+    """A disk on which a file cannot be removed, or a removal not be made durable."""
+
+    stubborn = ""
+    bad_sync = False
+
+    def remove(self, path: str) -> None:
+        if self.stubborn and path.endswith(self.stubborn):
+            raise OSError(errno.EPERM, "operation not permitted")
+        super().remove(path)
+
+    def sync_folder(self, path: str) -> None:
+        if self.bad_sync and path.endswith("commitlog"):
+            raise OSError(errno.EIO, "input/output error")
+        super().sync_folder(path)
+
+
+@pytest.fixture
+def stubborn(stores: Any, disk: UsedFiles) -> StubbornFiles:
+    stores.files = StubbornFiles()
+    return stores.files  # type: ignore[no-any-return]
+
+
+def test_a_log_file_that_stays_keeps_those_behind_it(
+    stores: Any, stubborn: StubbornFiles, filled: Any, read_bodies: Any
+) -> None:
+    """A hole in the log would keep the next start from opening it."""
+    stores.configure(delete_file_batch_max=2)
+    store = filled()
+    age(stores.root, 100)
+    names = log_names(stores.root)
+    stubborn.stubborn = f"{names[1]:020d}"
+    assert [store.delete_expired(NOW_MS) for _ in range(2)] == [2, 2]
+    assert store.min_log_offset == names[4]
+    assert log_names(stores.root) == names[1:]
+    stores.kill(store)
+    again = stores.open()
+    assert again.min_log_offset == names[1]
+    assert read_bodies(again, "A")
+    again.delete_expired(NOW_MS)
+    stubborn.stubborn = ""
+    again.tick(LATER_MS)
+    again.tick(LATER_MS + INTERVAL_MS)
+    assert log_names(stores.root) == names[3:]
+
+
+def test_a_removal_that_is_not_durable_ends_them(
+    stores: Any, stubborn: StubbornFiles, filled: Any
+) -> None:
+    store = filled()
+    age(stores.root, 100)
+    names = log_names(stores.root)
+    stubborn.bad_sync = True
+    store.delete_expired(NOW_MS)
+    stubborn.bad_sync = False
+    for number in range(9):
+        store.tick(LATER_MS + number * INTERVAL_MS)
+        store.delete_expired(NOW_MS)
+    assert log_names(stores.root) == names[1:], "a second sync would say yes whatever is true"
+
+
+def test_many_queues_follow_some_at_a_time(
+    stores: Any, disk: UsedFiles, put: Any, settle: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(retention, "FOLLOW_MAX", 10)
+    store = stores.open()
+    for number in range(200):
+        put(store, "Q", number % 35, bytes(700))
+    now_ms = settle(store)
+    age(stores.root, 100)
+    assert store.delete_expired(NOW_MS) > 0
+
+    def followed() -> int:
+        return sum(store.min_queue_offset("Q", queue_id) > 0 for queue_id in range(35))
+
+    seen = [followed()]
+    assert store.read("Q", 34, 0, 1).status is ReadStatus.MESSAGE_WAS_REMOVING
+    store.delete_topic("Gone")
+    for _ in range(4):
+        now_ms += 1
+        store.tick(now_ms)
+        seen.append(followed())
+    assert seen == [10, 20, 30, 35, 35]
+    assert store.read("Q", 34, 0, 1).status is ReadStatus.OFFSET_TOO_SMALL

@@ -11,7 +11,7 @@ SEED ?=
 FIRST ?= 0
 MINUTES ?= 10
 
-.PHONY: run test sim fuzz lint types bench asan interop clean
+.PHONY: run test sim fuzz lint types bench versus asan interop clean
 
 run: $(VENV)/.run
 	$(BIN)/turbopump up $(ARGS)
@@ -33,6 +33,9 @@ types: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest bench --benchmark-only $(ARGS)
+
+versus: $(VENV)/.dev
+	$(BIN)/python -m bench.versus $(ARGS)
 
 asan: $(VENV)/.dev
 	$(BIN)/python -m tests.asan

@@ -68,8 +68,9 @@ def _properties(file: Path, values: dict[str, str]) -> Path:
     return file
 
 
-def _broker_values(ports: Ports, store: Path, settings: dict[str, str]) -> dict[str, str]:
-    return {
+def broker_properties(ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Path:
+    """Writes the properties file that RocketMQ's broker and ours are started with."""
+    values = {
         "brokerClusterName": CLUSTER,
         "brokerName": BROKER_NAME,
         "brokerId": "0",
@@ -81,6 +82,7 @@ def _broker_values(ports: Ports, store: Path, settings: dict[str, str]) -> dict[
         "storePathCommitLog": str(store / "commitlog"),
         **settings,
     }
+    return _properties(folder / "broker.conf", values)
 
 
 class RocketMQ:
@@ -99,7 +101,7 @@ class RocketMQ:
 
     def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
         """As Kind.broker."""
-        config = _properties(folder / "broker.conf", _broker_values(ports, store, settings))
+        config = broker_properties(ports, folder, store, settings)
         return processes.java("broker", "org.apache.rocketmq.broker.BrokerStartup",
                               toolchain.classpath("server"), ["-c", str(config)], folder,
                               heap_mb=BROKER_HEAP_MB)
@@ -117,7 +119,7 @@ class Turbopump:
 
     def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
         """As Kind.broker."""
-        config = _properties(folder / "broker.conf", _broker_values(ports, store, settings))
+        config = broker_properties(ports, folder, store, settings)
         return Process("broker", [TURBOPUMP, "broker", "-c", str(config)], folder)
 
 
@@ -174,7 +176,7 @@ def wait_listening(port: int, process: Process) -> None:
             if not process.running or time.monotonic() > deadline:
                 group = Group(Ports(port, 0), [process])
                 raise _not_ready(group) from error
-            time.sleep(0.05)
+            time.sleep(0.02)
 
 
 def wait_ready(group: Group) -> None:
@@ -183,7 +185,7 @@ def wait_ready(group: Group) -> None:
     while not _has_route(group.ports.namesrv, "TBW102"):
         if time.monotonic() > deadline or not all(one.running for one in group.members):
             raise _not_ready(group)
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def _not_ready(group: Group) -> RuntimeError:
@@ -193,9 +195,14 @@ def _not_ready(group: Group) -> RuntimeError:
 
 
 def _has_route(port: int, topic: str) -> bool:
+    return succeeds(port, GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+
+
+def succeeds(port: int, code: int, fields: dict[str, str]) -> bool:
+    """Whether a request is answered with SUCCESS."""
     header = json.dumps({
-        "code": GET_ROUTEINFO_BY_TOPIC, "language": "OTHER", "version": 513, "opaque": 1,
-        "flag": 0, "serializeTypeCurrentRPC": "JSON", "extFields": {"topic": topic}}).encode()
+        "code": code, "language": "OTHER", "version": 513, "opaque": 1,
+        "flag": 0, "serializeTypeCurrentRPC": "JSON", "extFields": fields}).encode()
     try:
         with socket.create_connection(("127.0.0.1", port), 2) as connection:
             connection.settimeout(2)

@@ -9,6 +9,7 @@ import random
 import signal
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -90,10 +91,10 @@ class Process:
 
 
 def java(name: str, main: str, class_path: str, arguments: list[str], folder: Path, *,
-         heap_mb: int, talks: bool = False) -> Process:
+         heap_mb: int, talks: bool = False, options: Sequence[str] = JAVA_SMALL) -> Process:
     """Starts a Java program whose home, logs and offsets stay inside `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    options = [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", *JAVA_SMALL, *JAVA_OPENINGS,
+    options = [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", *options, *JAVA_OPENINGS,
                f"-Duser.home={folder}", "-Drocketmq.client.logLevel=WARN",
                f"-Drocketmq.client.localOffsetStoreDir={folder}/offsets"]
     command = ["java", *options, "-cp", class_path, main, *arguments]

@@ -1,0 +1,78 @@
+"""`python -m bench.versus`: compare, print, and write the tables into docs/PERFORMANCE.md.
+
+The tables go between two marker lines; what a person wrote around them stays.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+from bench.versus.report import markdown
+from bench.versus.runs import Plan, Rounds
+from bench.versus.workloads import LOADS
+from interop import toolchain
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "PERFORMANCE.md"
+BEGIN, END = "<!-- versus: begin -->", "<!-- versus: end -->"
+NAMES = [*(load.name for load in LOADS), "backlog", "recovery", "topics"]
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.versus")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--duration", type=float, default=4.0, help="seconds of a load")
+    parser.add_argument("--warmup", type=float, default=2.0, help="seconds before it")
+    parser.add_argument("--backlog", type=int, default=5_000_000, help="messages")
+    parser.add_argument("--recovery-mb", type=int, default=3_000)
+    parser.add_argument("--topics", type=int, default=10_000)
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=[], metavar="NAME")
+    parser.add_argument("--write", action="store_true", help="into docs/PERFORMANCE.md")
+    parser.add_argument("--values", type=Path, help="all values as JSON")
+    return parser.parse_args()
+
+
+def rocketmq_version() -> str:
+    """The release that is pinned for the interop suite."""
+    tree = xml.parse(ROOT / "interop" / "java" / "pom.xml")
+    found = tree.find(".//{*}rocketmq5.version")
+    assert found is not None and found.text
+    return found.text
+
+
+def write(tables: str) -> None:
+    """Between the markers of the page."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{tables}\n{END}{after}")
+
+
+def main() -> None:
+    """Run it."""
+    chosen = arguments()
+    plan = Plan(chosen.rounds, chosen.duration, chosen.warmup, chosen.backlog,
+                chosen.recovery_mb, chosen.topics, frozenset(chosen.only))  # fmt: skip
+    missing = toolchain.missing_tools()
+    if missing:
+        sys.exit("versus cannot run: " + "; ".join(missing))
+    toolchain.build_java()
+    folder = ROOT / "bench" / ".out" / "versus"
+    try:
+        results = Rounds(plan, folder, lambda line: print(line, flush=True)).run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if chosen.values is not None:
+        values = {f"{figure} {side}": value for (figure, side), value in results.values.items()}
+        chosen.values.write_text(json.dumps(values, indent=1, sort_keys=True))
+    tables = markdown(results, plan, rocketmq_version(), "make versus")
+    print("\n" + tables)
+    if chosen.write:
+        write(tables)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The comparison as Markdown: medians of the rounds, ratios, and how it was measured.
+
+Owns the tables. It must never measure. Called by `python -m bench.versus`.
+"""
+
+import os
+import platform
+import statistics
+from importlib.metadata import version
+from pathlib import Path
+
+from bench.versus.runs import BOUND, Plan, Results
+from bench.versus.workloads import LOADS
+
+OURS, THEIRS = "turbopump", "rocketmq"
+_PAGES = ("SC_PHYS_PAGES", "SC_PAGE_SIZE")
+
+
+class Table:
+    """Medians of results, as cells."""
+
+    def __init__(self, results: Results) -> None:
+        self._values = results.values
+
+    def median(self, figure: str, side: str) -> float | None:
+        """None if it was not measured."""
+        values = self._values.get((figure, side))
+        return statistics.median(values) if values else None
+
+    def spread(self, figure: str, side: str) -> str:
+        """Lowest and highest of the rounds."""
+        values = self._values.get((figure, side))
+        return f"{number(min(values))} - {number(max(values))}" if values else "-"
+
+    def ratio(self, figure: str, side: str, to: str, *, inverted: bool = False) -> str:
+        """How many times; `inverted` where less is better."""
+        mine, other = self.median(figure, side), self.median(figure, to)
+        if not mine or not other:
+            return "-"
+        return f"{other / mine if inverted else mine / other:.1f}x"
+
+    def share(self, figure: str) -> str:
+        """Ours in percent of the bound."""
+        mine, bound = self.median(figure, OURS), self.median(figure, BOUND)
+        return f"{mine / bound:.0%}" if mine and bound else "-"
+
+    def cell(self, figure: str, side: str) -> str:
+        """The median."""
+        return number(self.median(figure, side))
+
+
+def number(value: float | None) -> str:
+    """With as many digits as say something."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.2f}"
+
+
+def markdown(results: Results, plan: Plan, rocketmq: str, command: str) -> str:
+    """docs/PERFORMANCE.md without its hand-written part."""
+    table = Table(results)
+    parts = [_machine(plan, rocketmq, command), _throughput(table), _rest(table, plan)]
+    return "\n".join(parts)
+
+
+def _machine(plan: Plan, rocketmq: str, command: str) -> str:
+    model = next((line.partition(":")[2].strip()
+                  for line in Path("/proc/cpuinfo").read_text().splitlines()
+                  if line.startswith("model name")), platform.machine())  # fmt: skip
+    pages, size = (os.sysconf(name) for name in _PAGES)
+    java = "its published jars, JVM heap 2 GB (G1), its defaults otherwise"
+    return f"""Measured with `{command}`: {plan.rounds} rounds, the sides in turn and changing places,
+each load {plan.duration_s:g} s on a fresh store after 200,000 messages and {plan.warmup_s:g} s of warm-up, medians of the rounds.
+
+- Machine: {os.cpu_count()} cores ({model}), {pages * size / 2**30:.0f} GiB, Linux {platform.release()}
+- Apache RocketMQ {rocketmq}: {java}, Java 17
+- Turbopump {version("turbopump")}: its defaults, Python {platform.python_version()}, uvloop {version("uvloop")}
+- Load: `turbopump bench` (one thread), name server, broker and load on the same machine
+- Bound: a bare epoll loop in C that finds frames, copies each once into a warm mapping and gives a
+  fixed answer, under the same load in the same rounds (`bench/bound.c`); for pulls it sends the same
+  bytes; for sync flush with one connection the bare rate of one-page msyncs
+"""  # noqa: E501
+
+
+def _throughput(table: Table) -> str:
+    lines = [
+        "| load | RocketMQ msg/s | Turbopump msg/s | times | RocketMQ CPU us | Turbopump CPU us"
+        " | per CPU second | bound msg/s | of the bound | p99 us, RocketMQ / Turbopump |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    named = [(load.name, load.title) for load in LOADS]
+    for name, title in [*named, ("backlog", "consume a backlog, 8 queues, 32 a pull, 128 B")]:
+        speed, cpu, p99 = f"{name}.messages_per_s", f"{name}.cpu_us", f"{name}.p99_us"
+        lines.append(
+            f"| {title} | {table.cell(speed, THEIRS)} | {table.cell(speed, OURS)}"
+            f" | {table.ratio(speed, OURS, THEIRS)}"
+            f" | {table.cell(cpu, THEIRS)} | {table.cell(cpu, OURS)}"
+            f" | {table.ratio(cpu, OURS, THEIRS, inverted=True)}"
+            f" | {table.cell(speed, BOUND)} | {table.share(speed)}"
+            f" | {table.cell(p99, THEIRS)} / {table.cell(p99, OURS)} |"
+        )
+    lines.append("")
+    lines.append("Lowest and highest round, messages a second:")
+    lines.append("")
+    lines.append("| load | RocketMQ | Turbopump | bound |")
+    lines.append("|---|---|---|---|")
+    for name, title in [*named, ("backlog", "consume a backlog")]:
+        figure = f"{name}.messages_per_s"
+        cells = " | ".join(table.spread(figure, side) for side in (THEIRS, OURS, BOUND))
+        lines.append(f"| {title} | {cells} |")
+    refusals = [
+        f"{title}: {side} refused {share:.2%}"
+        for name, title in named
+        for side in (THEIRS, OURS)
+        if (share := table.median(f"{name}.refused", side))
+    ]
+    if refusals:
+        lines += ["", "Requests answered with an error (SYSTEM_BUSY): " + "; ".join(refusals) + "."]
+    return "\n".join([*lines, ""])
+
+
+def _rest(table: Table, plan: Plan) -> str:
+    rows = (
+        ("ready after start on an empty store, s", "start.ready_s"),
+        (f"ready after kill -9 with {plan.recovery_mb:,} MB of log, s", "recovery.ready_s"),
+        ("RSS at start, MB", "start.rss_mb"),
+        ("anonymous memory at start, MB", "start.anonymous_mb"),
+        (f"RSS after {plan.backlog:,} messages, MB", "backlog.rss_mb"),
+        (f"anonymous memory after {plan.backlog:,} messages, MB", "backlog.anonymous_mb"),
+    )
+    lines = ["| what | RocketMQ | Turbopump | RocketMQ's is |", "|---|---|---|---|"]
+    for title, figure in rows:
+        lines.append(
+            f"| {title} | {table.cell(figure, THEIRS)} | {table.cell(figure, OURS)}"
+            f" | {table.ratio(figure, OURS, THEIRS, inverted=True)} |"
+        )
+    one = table.median("topics-one.messages_per_s", OURS)
+    many = table.median("topics-many.messages_per_s", OURS)
+    if one and many:
+        lines += [
+            "",
+            f"Sends over {plan.topics:,} topics instead of one, 64 connections x 1, 128 B:"
+            f" {number(many)} against {number(one)} messages a second, {many / one:.0%}.",
+        ]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,131 @@
+"""The two brokers that are compared, as processes, and what the kernel says about them.
+
+Starts Apache RocketMQ with the heap that the comparison allows it (2 GB, G1) and its defaults
+otherwise; ours with its defaults. Both get the same properties file. Called by the runs.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.versus.workloads import Target
+from interop import groups, processes, toolchain
+from interop.groups import Group, Kind, Ports
+from interop.processes import Process
+
+HEAP_MB = 2048
+GET_BROKER_RUNTIME_INFO = 28
+READY_TIMEOUT_S = 120
+POLL_S = 0.01
+JAVA_OPTIONS = ["-XX:+UseG1GC"]
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class RocketMQ(groups.RocketMQ):
+    """RocketMQ as an operator with 2 GB of heap runs it."""
+
+    def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
+        """As Kind.broker."""
+        config = groups.broker_properties(ports, folder, store, settings)
+        return processes.java(
+            "broker",
+            "org.apache.rocketmq.broker.BrokerStartup",
+            toolchain.classpath("server"),
+            ["-c", str(config)],
+            folder,
+            heap_mb=HEAP_MB,
+            options=JAVA_OPTIONS,
+        )
+
+
+KINDS: dict[str, Kind] = {"rocketmq": RocketMQ(), "turbopump": groups.Turbopump()}
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process has used up to now."""
+
+    cpu_s: float
+    rss_mb: float
+    anonymous_mb: float
+
+
+class Server:
+    """A running name server and broker with their store in one folder."""
+
+    def __init__(self, kind: str, folder: Path, settings: dict[str, str]) -> None:
+        self.kind = kind
+        self.folder = folder
+        self.settings = settings
+        self.ports = Ports.free()
+        self._namesrv = KINDS[kind].namesrv(self.ports, folder / "namesrv")
+        groups.wait_listening(self.ports.namesrv, self._namesrv)
+        self.ready_s = 0.0
+        self._group: Group | None = None
+        self.start_broker()
+
+    @property
+    def namesrv(self) -> str:
+        """Where clients ask."""
+        return self.ports.namesrv_address
+
+    def start_broker(self) -> None:
+        """Start it on the store that is there; `ready_s` is the time until a route is served."""
+        begin = time.perf_counter()
+        broker = KINDS[self.kind].broker(
+            self.ports, self.folder / "broker", self.folder / "store", self.settings
+        )
+        self._group = Group(self.ports, [self._namesrv, broker])
+        # The name server may still know the broker that was there before: ask this one too.
+        deadline = begin + READY_TIMEOUT_S
+        while not groups.succeeds(self.ports.broker, GET_BROKER_RUNTIME_INFO, {}):
+            if not broker.running or time.perf_counter() > deadline:
+                self.stop()
+                raise RuntimeError(f"the broker did not become ready:\n{broker.tail()}")
+            time.sleep(POLL_S)
+        groups.wait_ready(self._group)
+        self.ready_s = time.perf_counter() - begin
+
+    def target(self) -> Target:
+        """What loads are put on."""
+        return Target(self.namesrv, lambda: self.usage().cpu_s)
+
+    def kill_broker(self) -> None:
+        """kill -9; the name server forgets it when it comes back."""
+        assert self._group is not None
+        self._group.members[1].kill()
+
+    def usage(self) -> Usage:
+        """Of the broker's process."""
+        assert self._group is not None
+        proc = Path("/proc") / str(self._group.members[1].child.pid)
+        fields = (proc / "stat").read_text().rpartition(")")[2].split()
+        status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
+        return Usage(
+            (int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
+            int(status["VmRSS"].split()[0]) / 1024,
+            int(status["RssAnon"].split()[0]) / 1024,
+        )
+
+    def stop(self) -> None:
+        """Stop both."""
+        if self._group is not None:
+            self._group.stop()
+        else:
+            self._namesrv.stop()
+
+
+@contextmanager
+def running(kind: str, folder: Path, settings: dict[str, str]) -> Iterator[Server]:
+    """A server on an empty store; its files are removed afterwards."""
+    shutil.rmtree(folder, ignore_errors=True)
+    server = Server(kind, folder, settings)
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)

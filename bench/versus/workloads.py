@@ -1,0 +1,120 @@
+"""What is measured: loads of `turbopump bench`, which treats every broker the same.
+
+Owns their list and how a load is put on an address. It must never know which broker it loads.
+Called by the runs.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+QUEUES = 8
+PULL_SIZE = 32
+FILL_CONNECTIONS = 8
+FILL_BATCH = 32
+TIMEOUT_S = 900
+TOPIC = "Versus"
+WARMING = ("-w", "8", "--in-flight", "32", "-s", "128", "--messages", "200000")
+PROGRAM = str(Path(sys.executable).parent / "turbopump")
+
+
+@dataclass(frozen=True)
+class Load:
+    """Sends: what the load generator is told, and the flush mode of the broker."""
+
+    name: str
+    title: str
+    arguments: tuple[str, ...]
+    flush: str = "ASYNC_FLUSH"
+    is_by_the_clock: bool = False
+    """The rate is fixed: what counts is latency."""
+
+
+def _load(name: str, title: str, arguments: str, **more: Any) -> Load:
+    return Load(name, title, tuple(arguments.split()), **more)
+
+
+LOADS = (
+    _load("send-64x1-128", "send, 64 connections x 1, 128 B", "-w 64 -s 128"),
+    _load("send-64x1-1k", "send, 64 connections x 1, 1 KB", "-w 64 -s 1024"),
+    _load("send-8x32-128", "send, 8 connections x 32, 128 B", "-w 8 --in-flight 32 -s 128"),
+    _load("send-8x32-1k", "send, 8 connections x 32, 1 KB", "-w 8 --in-flight 32 -s 1024"),
+    _load("batch-128", "batches of 32 x 128 B, 8 connections x 1", "-w 8 -b 32 -s 128"),
+    _load(
+        "fixed-10k",
+        "send 10,000 a second, 64 connections, 128 B",
+        "-w 64 -s 128 --rate 10000",
+        is_by_the_clock=True,
+    ),
+    _load("sync-64x1", "sync flush, 64 connections x 1, 128 B", "-w 64 -s 128", flush="SYNC_FLUSH"),
+    _load("sync-1x1", "sync flush, 1 connection x 1, 128 B", "-w 1 -s 128", flush="SYNC_FLUSH"),
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one load gave; `cpu_us` is the broker's processor time for a message."""
+
+    messages_per_s: float
+    cpu_us: float
+    p50_us: float
+    p99_us: float
+    refused: float
+    """Requests that were refused or not answered, to each message that was taken."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Who is loaded: where it is asked for routes, and the processor time it has used."""
+
+    namesrv: str
+    cpu_s: Callable[[], float]
+    topic: str = TOPIC
+
+    def produce(
+        self, arguments: tuple[str, ...], duration_s: float, warmup_s: float, *, topics: int = 1
+    ) -> Measured:
+        """Send for a time."""
+        return self._measure("producer", (
+            *arguments, "--queues", str(QUEUES), "--topics", str(topics),
+            "--duration", str(duration_s), "--warmup", str(warmup_s),
+        ))  # fmt: skip
+
+    def warm(self) -> None:
+        """Send what lets a JVM compile its paths; the same to every side."""
+        self._measure("producer", (*WARMING, "--queues", str(QUEUES)))
+
+    def fill(self, messages: int, size: int) -> None:
+        """Send a number of messages, as fast as it takes them."""
+        self._measure("producer", (
+            "-w", str(FILL_CONNECTIONS), "-b", str(FILL_BATCH), "-s", str(size),
+            "--queues", str(QUEUES), "--messages", str(messages),
+        ))  # fmt: skip
+
+    def consume(self, messages: int) -> Measured:
+        """Read so many messages, a connection for each queue."""
+        return self._measure("consumer", (
+            "-w", str(QUEUES), "--pull-size", str(PULL_SIZE), "--messages", str(messages),
+        ))  # fmt: skip
+
+    def _measure(self, command: str, arguments: tuple[str, ...]) -> Measured:
+        line = [PROGRAM, "bench", command, "-n", self.namesrv, "-t", self.topic, "--json",
+                *arguments]  # fmt: skip
+        before_s = self.cpu_s()
+        done = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        used_s = self.cpu_s() - before_s
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(line[1:])} failed:\n{done.stderr}{done.stdout}")
+        given = json.loads(done.stdout)
+        latency = given["latency_us"]
+        return Measured(
+            given["messages_per_s"],
+            used_s * 1e6 / given["all_messages"],
+            latency["p50"],
+            latency["p99"],
+            sum(given["errors"].values()) / given["all_messages"],
+        )

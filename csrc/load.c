@@ -145,6 +145,9 @@ static int may_send(const struct load *load)
 static void start_request(struct load *load, struct load_connection *connection, uint32_t slot,
                           int64_t started_ns, size_t size)
 {
+    if (load->stats[LOAD_SEND].in_flight + load->stats[LOAD_PULL].in_flight == 0) {
+        load->heard_ns = load->now_ns;
+    }
     connection->out_end += size;
     connection->started_ns[slot] = started_ns;
     connection->in_flight++;
@@ -275,6 +278,7 @@ static void take_answer(struct load *load, struct load_connection *connection,
         load->strays++;
         return;
     }
+    load->heard_ns = load->now_ns;
     started_ns = connection->started_ns[slot];
     connection->started_ns[slot] = 0;
     connection->in_flight--;
@@ -447,6 +451,10 @@ static int judge(struct load *load)
     if (load->alive[LOAD_SEND] + load->alive[LOAD_PULL] == 0 ||
         (load->stats[LOAD_SEND].total != NULL && load->alive[LOAD_SEND] == 0)) {
         return LOAD_LOST;
+    }
+    if (load->stats[LOAD_SEND].in_flight + load->stats[LOAD_PULL].in_flight > 0 &&
+        load->now_ns - load->heard_ns > load->silence_ns) {
+        return LOAD_LATE;
     }
     if (!load->draining && is_over(load)) {
         load->draining = 1;

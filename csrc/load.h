@@ -35,7 +35,7 @@ enum load_kind { LOAD_SEND = 0, LOAD_PULL = 1, LOAD_KINDS = 2 };
 
 enum load_end {
     LOAD_DONE = 0,   /* all is sent and answered, all is read, or the time is over */
-    LOAD_LATE = 1,   /* the same, but some requests were not answered within drain_ns */
+    LOAD_LATE = 1,   /* requests were not answered within drain_ns or silence_ns */
     LOAD_LOST = 2,   /* no connection is left */
     LOAD_SYSTEM = 3  /* epoll failed: load.failure says why */
 };
@@ -124,6 +124,7 @@ struct load {
     int64_t warmup_ns;
     int64_t duration_ns; /* behind the warm-up, 0: no limit */
     int64_t drain_ns;    /* how long to wait for answers at the end */
+    int64_t silence_ns;  /* and meanwhile, as long as no answer comes at all */
     uint64_t limit;      /* messages from the start, 0: none */
     uint64_t serial;     /* of the next UNIQ_KEY */
 
@@ -141,6 +142,7 @@ struct load {
     size_t row_count;
     uint64_t row_messages[LOAD_KINDS]; /* messages when the row began */
     int64_t now_ns;
+    int64_t heard_ns; /* when the last answer came, or the first request after it went */
     int64_t start_ns;
     int64_t begin_ns; /* of the measurement */
     int64_t end_ns;   /* of the measurement, once it is over */

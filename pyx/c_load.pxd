@@ -125,6 +125,7 @@ cdef extern from "load.h" nogil:
         int64_t warmup_ns
         int64_t duration_ns
         int64_t drain_ns
+        int64_t silence_ns
         uint64_t limit
         uint64_t serial
         int stop

@@ -65,12 +65,16 @@ class Load:
         warmup_ns: int = 0,
         duration_ns: int = 0,
         drain_ns: int = 0,
+        silence_ns: int = 0,
         messages: int = 0,
         serial: int = 0,
         follow: bool = False,
         check_crc: bool = False,
     ) -> None:
-        """interval_ns 0 is a closed loop; duration_ns and messages 0 are no limits."""
+        """interval_ns 0 is a closed loop; duration_ns and messages 0 are no limits.
+
+        drain_ns: how long the last answers may take; silence_ns: how long there may be none.
+        """
 
     def add_sender(
         self, fd: int, window: int, first: int, count: int, begin: int = 0

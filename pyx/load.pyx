@@ -132,10 +132,11 @@ cdef class Load:
         self.run_of.body.unique_at, self.run_of.body.stride = unique_at, stride
 
     def set_limits(self, *, int64_t interval_ns=0, int64_t warmup_ns=0, int64_t duration_ns=0,
-                   int64_t drain_ns=0, uint64_t messages=0, uint64_t serial=0,
+                   int64_t drain_ns=0, int64_t silence_ns=0, uint64_t messages=0, uint64_t serial=0,
                    bint follow=False, bint check_crc=False):
         self.run_of.interval_ns, self.run_of.warmup_ns = interval_ns, warmup_ns
         self.run_of.duration_ns, self.run_of.drain_ns = duration_ns, drain_ns
+        self.run_of.silence_ns = silence_ns
         self.run_of.limit, self.run_of.serial = messages, serial
         self.run_of.follow, self.run_of.check_crc = follow, check_crc
 

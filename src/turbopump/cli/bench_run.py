@@ -25,6 +25,7 @@ from turbopump.pyx import load as native
 from turbopump.pyx.load import Load
 
 DRAIN_NS = 5_000_000_000  # for the last answers: as long as a broker may flush
+SILENCE_NS = 30_000_000_000  # without any answer: as long as RocketMQ's clients wait for a pull
 CONNECT_S = 3.0  # RocketMQ's connectTimeoutMillis
 WATCH_S = 0.5  # between two looks at a run
 SERIAL_BITS = 40  # UNIQ_KEYs begin at a random number below, and have 48 bits to count
@@ -117,7 +118,8 @@ def _prepare(plan: Plan, found: Survey, stack: ExitStack) -> tuple[Load, int]:
         interval_ns=max(round(1e9 * shape.batch / plan.rate), 1) if plan.rate else 0,
         warmup_ns=round(plan.warmup_s * 1e9),
         duration_ns=round((plan.duration_s or (0 if ends else DURATION_S)) * 1e9),
-        drain_ns=DRAIN_NS, messages=plan.messages, serial=random.getrandbits(SERIAL_BITS),
+        drain_ns=DRAIN_NS, silence_ns=SILENCE_NS, messages=plan.messages,
+        serial=random.getrandbits(SERIAL_BITS),
         follow=plan.follow, check_crc=plan.check_crc,
     )  # fmt: skip
     return load, len(senders) + len(pullers)

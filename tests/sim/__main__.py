@@ -12,6 +12,7 @@ import logging
 import multiprocessing
 import os
 import random
+import resource
 import sys
 import time
 import traceback
@@ -153,9 +154,11 @@ def main() -> int:
     for seed, text in total.failures:
         print(text)
         print(f"replay: make sim SUITE={options.suite} SEED={seed}\n")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime * 1000 / max(1, total.seeds)
     print(
-        f"{options.suite}: {summary(total)} from seed {options.first} on, {total.acked} messages "
-        f"acknowledged, {total.ends} power cuts and kills, {total.failed} seeds failed"
+        f"{options.suite}: {summary(total)}, {used:.1f} ms of CPU each, from seed {options.first} "
+        f"on: {total.acked} messages acknowledged, {total.ends} power cuts and kills, "
+        f"{total.failed} seeds failed"
     )
     return 1 if total.failed else 0
 

@@ -52,7 +52,7 @@ def test_failing_seeds_are_counted_and_the_first_ones_shown(
         f"replay: make sim SUITE=store SEED={seed}" for seed in (107, 117, 127)
     ]
     assert "store: 50 seeds in" in out
-    assert "from seed 100 on, 90 messages acknowledged, 45 power cuts and kills, 5 seeds" in out
+    assert "from seed 100 on: 90 messages acknowledged, 45 power cuts and kills, 5 seeds" in out
 
 
 def test_a_range_that_holds_ends_with_0(

@@ -243,7 +243,9 @@ class ConsumeQueues:
         segments = queue.segments
         changed: list[str] = []
         # The last unit speaks for all: they are in the order of the log.
-        if queue.is_tidy and 0 < self.table.max_log_offset(queue.slot) <= log_end:
+        # (An empty file must go: the queue may be forgotten, and the file be in the way then.)
+        log_reached = self.table.max_log_offset(queue.slot)
+        if queue.is_tidy and self.table.max_offset(queue.slot) > 0 and 0 < log_reached <= log_end:
             return False, changed
         queue.is_tidy = False
         before = (segments.end, self.table.max_offset(queue.slot))

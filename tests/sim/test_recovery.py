@@ -156,3 +156,23 @@ def test_a_queue_file_that_was_just_made_gets_its_name_synced_by_the_next_start(
         store.tick(NOW_MS + 60_000 * second)
     for path in disk.paths("/store/consumequeue"):
         assert disk.durable(path) == disk.content(path), f"{path} is not durable"
+
+
+def test_an_empty_file_of_a_deleted_topic_is_not_in_the_way() -> None:
+    """Found by the simulation: the power cut kept the new file, but not the first record in it."""
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    store = opened(disk)
+    store.append(Message("topic", 0, b"of the former life"), NOW_MS)
+    store.close(NOW_MS)
+    store = opened(disk)
+    store.delete_topic("topic")
+    disk.kill = True
+    disk.end()
+    disk.restart()
+    disk.make_folders("/store/consumequeue/topic/0")
+    disk.create(f"/store/consumequeue/topic/0/{0:020d}", CONFIG.mapped_file_size_consume_queue)
+    store = opened(disk)
+    for number in range(2):
+        appended = store.append(Message("topic", 0, b"of the present one"), NOW_MS)
+        assert (appended.status, appended.queue_offset) == (PutStatus.PUT_OK, number)
+        assert store.max_queue_offset("topic", 0) == number + 1

@@ -247,15 +247,24 @@ def undispatched_files_expire(patch: Patch) -> None:
 
 def expired_files_removed_at_once(patch: Patch) -> None:
     """Log files are removed in one go: a power cut may leave a hole among them."""
+    real = Retention.__init__
 
-    def remove(self: Retention, paths: list[str]) -> None:
-        def work() -> None:
-            for path in paths:
-                self._files.remove(path)
+    class Hasty:
+        """The disk without the sync between two removals."""
 
-        self._lane.submit(work, lambda result: None)
+        def __init__(self, files: Any) -> None:
+            self._files = files
 
-    patch.setattr(Retention, "_remove", remove)
+        def sync_folder(self, path: str) -> None:
+            pass
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._files, name)
+
+    def init(self: Retention, files: Any, *args: Any, **named: Any) -> None:
+        real(self, Hasty(files), *args, **named)  # type: ignore[arg-type]
+
+    patch.setattr(Retention, "__init__", init)
 
 
 def queues_not_settled(patch: Patch) -> None:

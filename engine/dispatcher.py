@@ -248,6 +248,12 @@ class Dispatcher:
         address = extensions.put(topic, record.queue_id, code, record.store_timestamp_ms)
         queues.put(queue, record.log_offset, record.size, code if address is None else address)
 
+    def tags_code(self, record: Record) -> int:
+        """What the queue unit of a record says of its tags."""
+        topic = record.topic.decode(errors="surrogateescape")
+        properties = parse_properties(record.properties)
+        return self._tags_code(topic, properties, record.store_timestamp_ms)
+
     def _tags_code(self, topic: str, properties: dict[bytes, bytes], store_ms: int) -> int:
         """The tags' hash, or for the delay topic the delivery time (store.md 6.3)."""
         level = properties.get(b"DELAY", b"").removeprefix(b"+")

@@ -204,11 +204,12 @@ def _walk_log_file(
         found = scan(region, position, region.size, SCAN_ROWS, False)
         for row in range(found.count):
             record = decode(region, found.rows[row, 0], region.size, file.base)
-            if not record.crc_ok:
+            fault = _fault_of(record, file)
+            if fault:
                 at = record.log_offset - file.base
                 cut = at if cut is None else cut
-                stop = stop or "body crc"
-                yield Damage(file.path, at, "body crc")
+                stop = stop or fault
+                yield Damage(file.path, at, fault)
             data = region.view(record.log_offset - file.base, record.size)
             yield LogRecord(record, crc32(data))
         position = found.position
@@ -229,6 +230,16 @@ def _walk_log_file(
         position = resumed
     end = LogOffset(file.base + (position if cut is None else cut))
     yield LogFile(file.name, region.size, full, end, stop)
+
+
+def _fault_of(record: Record, file: StoreFile) -> str:
+    """What recovery and reads would hold against a record whose lengths agree."""
+    if not record.crc_ok:
+        return "body crc"
+    # A file of another name does not say where it lay.
+    if record.physical_offset != record.log_offset and file.name.isdecimal():
+        return f"says it lies at {record.physical_offset}"
+    return ""
 
 
 def _why_it_stops(region: Region, position: int) -> str | None:

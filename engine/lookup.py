@@ -23,6 +23,7 @@ from turbopump.engine.types import (
     ReadResult,
     ReadStatus,
 )
+from turbopump.engine.unit_repair import UnitRepair
 from turbopump.pyx import queue as kernel
 
 # maxFilterMessageSize: how many bytes of units one read examines at least.
@@ -43,6 +44,9 @@ class _Chosen:
     count: int = 0
     size: int = 0
     removed: bool = False
+    doubtful: bool = False
+    """A unit before `examined_to` does not fit the log."""
+    examined_to: int = 0
     next_offset: int = 0
 
 
@@ -58,6 +62,7 @@ class Lookup:
         index: IndexFiles | None,
         extensions: QueueExtensions | None,
         damage: LogDamage,
+        units: UnitRepair,
         memory_size: int,
     ) -> None:
         self._config = config
@@ -67,6 +72,7 @@ class Lookup:
         self._index = index
         self._extensions = extensions
         self._damage = damage
+        self._repair = units
         self._memory = memory_size * config.access_message_in_memory_max_ratio // 100
 
     def in_memory(self, log_offset: int) -> bool:
@@ -107,6 +113,8 @@ class Lookup:
         size_max = max_size if max_size > 0 else NO_LIMIT
         if queue is not None and self._extensions is None:
             chosen = self._read_plain(queue, queue_offset, max_count, codes, size_max)
+            if chosen.doubtful and self._repair.repair(queue, queue_offset, chosen.examined_to):
+                chosen = self._read_plain(queue, queue_offset, max_count, codes, size_max)
         else:
             units = self._decoded_units(queue, batch, queue_offset, max_count, codes)
             chosen = self._read_units(units, queue_offset, max_count, size_max)
@@ -202,12 +210,27 @@ class Lookup:
             max_units=max(FILTER_SIZE // QUEUE_UNIT_SIZE, max_count),
         )  # fmt: skip
         chosen = _Chosen([])
-        chosen.next_offset = (start + selection.next_position) // QUEUE_UNIT_SIZE
+        stop = selection.next_position
+        chosen.next_offset = chosen.examined_to = (start + stop) // QUEUE_UNIT_SIZE
+        if stop < end and kernel.get_unit(region, stop)[1] == 0:
+            # Not written, but before the queue's end.
+            chosen.doubtful = True
+            chosen.examined_to += 1
         if chosen.next_offset == queue_offset:
             # A unit that was never written: go on in the next file (ConsumeQueue.rollNextFile).
             chosen.next_offset = (start + queue.segments.file_size) // QUEUE_UNIT_SIZE
         self._collect(chosen, selection.units)
+        chosen.doubtful |= self._is_elsewhere(queue, queue_offset, chosen)
         return chosen
+
+    def _is_elsewhere(self, queue: ConsumeQueue, queue_offset: int, chosen: _Chosen) -> bool:
+        """Whether a slice begins with a message of another queue or of another part of this one."""
+        for piece in chosen.slices:
+            queue_id = int.from_bytes(piece[12:16], "big", signed=True)
+            number = int.from_bytes(piece[20:28], "big", signed=True)
+            if queue_id != queue.queue_id or not queue_offset <= number < chosen.next_offset:
+                return True
+        return False
 
     def _limits(self, log_offset: int, max_count: int, max_size: int) -> tuple[int, int]:
         config = self._config
@@ -234,6 +257,7 @@ class Lookup:
             in_log = log.min <= log_offset <= log.end - size
             if size <= 0 or not in_log or start != start_of(log_offset + size - 1):
                 chosen.removed = True
+                chosen.doubtful |= log_offset >= log.min
                 continue
             if log_offset != run_end or start != start_of(run_start):
                 self._add_run(chosen, run, run_end, counts)
@@ -264,7 +288,7 @@ class Lookup:
             for one in run:
                 self._add_run(chosen, [one], one[0] + one[1], counts)
         else:
-            chosen.removed = True
+            chosen.removed = chosen.doubtful = True
             self._damage.suspect(start, end - start)
 
     def _decoded_units(

@@ -37,6 +37,7 @@ from turbopump.engine.types import (
     ReadResult,
     StoreError,
 )
+from turbopump.engine.unit_repair import UnitRepair
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.record import Record
 
@@ -89,7 +90,8 @@ class Store:
         self._retention.start(steady_ms)
         self._lookup = Lookup(
             parts.config, parts.log, parts.queues, parts.batches, parts.index, parts.extensions,
-            parts.damage, parts.files.memory_size(),
+            parts.damage, UnitRepair(parts.log, parts.queues, parts.dispatcher),
+            parts.files.memory_size(),
         )  # fmt: skip
 
     @classmethod

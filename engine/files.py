@@ -46,6 +46,9 @@ class MappedFile(Protocol):
         """Have the next sync write [start, end) even if the system takes these bytes for clean, as
         it does after a sync that failed. For a file just opened."""
 
+    def expect_random(self) -> None:
+        """Say that the file is read here and there: a page that is not in memory is read alone."""
+
     def data(self, start: int) -> list[tuple[int, int]]:
         """Ranges (start, end) from `start` on that may hold something else than zeros: all but the
         holes of a sparse file, which a look through the mapping would fill with blocks."""
@@ -189,6 +192,9 @@ class RealMappedFile:
         finally:
             os.close(descriptor)
         return ranges
+
+    def expect_random(self) -> None:
+        self.region.advise(0, self.size, mmap.MADV_RANDOM)
 
     def touch(self, start: int, end: int) -> None:
         self.region.warm(start, end - start)

@@ -58,6 +58,9 @@ class SimMapped:
     def data(self, start: int) -> list[tuple[int, int]]:
         return [(start, self.size)]
 
+    def expect_random(self) -> None:
+        """Nothing is read ahead."""
+
     def touch(self, start: int, end: int) -> None:
         self._file.dirty(start, end)
 

@@ -5,8 +5,10 @@ import gc
 import os
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.unit.engine.conftest import NOW_MS
 
 from turbopump.engine import files as module
 from turbopump.engine.files import RealFiles
@@ -191,3 +193,24 @@ def test_mappings_stay_below_every_limit(tmp_path: Path, monkeypatch: pytest.Mon
         assert files.mapping_limit() == 512
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def memory_flags(path: str) -> set[str]:
+    """What the kernel was told of this process's mapping of a file."""
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    assert any(line.endswith(path) for line in lines), "not mapped"
+    return next(set(line.split()[1:]) for line in lines if line.startswith("VmFlags"))
+
+
+def test_index_files_are_read_here_and_there_and_log_files_are_not(
+    stores: Any, put: Any
+) -> None:
+    stores.configure(max_index_num=1000)
+    store = stores.open()
+    put(store, KEYS="k")
+    store.close(NOW_MS)
+    store = stores.open()
+    assert len(store.query("T", "k", 10, 0, 1 << 60).slices) == 1
+    (name,) = os.listdir(f"{stores.root}/index")
+    assert "rr" in memory_flags(f"{stores.root}/index/{name}")
+    assert "rr" not in memory_flags(f"{stores.root}/commitlog/{'0' * 20}")

@@ -1,0 +1,119 @@
+"""What advice to the kernel and reservations are worth: `python bench/advice.py FOLDER`.
+
+Each line is a way to treat a file before the work that follows; the least of some rounds counts.
+The figures of one machine, and what was kept because of them, are in docs/ARCHITECTURE.md.
+"""
+
+import mmap
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from turbopump.pyx.region import Region
+
+MADV_POPULATE_READ = 22  # Linux 5.14; Python does not name it
+SIZE = 256 << 20
+INDEX_SIZE = 420 << 20
+LOOK_UPS = 500
+ROUNDS = 3
+ADVICE = {
+    "none": None,
+    "SEQUENTIAL": mmap.MADV_SEQUENTIAL,
+    "WILLNEED": mmap.MADV_WILLNEED,
+    "RANDOM": mmap.MADV_RANDOM,
+    "HUGEPAGE": mmap.MADV_HUGEPAGE,
+    "POPULATE_READ": MADV_POPULATE_READ,
+}
+Work = Callable[[Region], object]
+
+
+def drop(path: Path) -> None:
+    """Take a file out of the page cache."""
+    with open(path, "r+b") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def timed(path: Path, advice: int | None, work: Work, cold: bool) -> float:
+    """Milliseconds of advice and work over a file mapped anew."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        if cold:
+            drop(path)
+        with open(path, "r+b") as file:
+            memory = mmap.mmap(file.fileno(), 0)
+        region = Region(memory)
+        start = time.perf_counter()
+        if advice is not None:
+            region.advise(0, region.size, advice)
+        work(region)
+        best = min(best, time.perf_counter() - start)
+        region.release()
+        memory.close()
+    return best * 1000
+
+
+def scan(region: Region) -> None:
+    """Read every byte once, as recovery's walk does."""
+    piece = 1 << 20
+    for at in range(0, region.size, piece):
+        region.is_zero(at, piece)
+
+
+def look_up(region: Region) -> None:
+    """A slot and an entry at random places, as a query by key does."""
+    chance = random.Random(1)
+    for _ in range(LOOK_UPS):
+        region.get_i32(chance.randrange(20 << 20))
+        region.get_i32(chance.randrange(20 << 20, region.size - 4))
+
+
+def reading(folder: Path) -> None:
+    """Advice before a scan of the log and before look-ups in an index file."""
+    for name, size, work in (("scan", SIZE, scan), ("look-ups", INDEX_SIZE, look_up)):
+        path = folder / name
+        path.write_bytes(bytes(size))
+        for cold in (False, True):
+            for label, advice in ADVICE.items():
+                took = timed(path, advice, work, cold)
+                print(f"{name:9} {'cold' if cold else 'warm'}  {label:14} {took:9.1f} ms")
+        path.unlink()
+
+
+def writing(folder: Path) -> None:
+    """Ways to make the next log file, and what storing into it takes then."""
+    path, data = folder / "next", b"x" * 65536
+    for reserve in (False, True):
+        for warm in (False, True):
+            made, stored = float("inf"), float("inf")
+            for _ in range(ROUNDS):
+                start = time.process_time()
+                with open(path, "w+b") as file:
+                    file.truncate(SIZE)
+                    if reserve:
+                        os.posix_fallocate(file.fileno(), 0, SIZE)
+                    memory = mmap.mmap(file.fileno(), SIZE)
+                region = Region(memory)
+                if warm:
+                    region.warm(0, SIZE)
+                middle = time.process_time()
+                for at in range(0, SIZE, len(data)):
+                    region.write(at, data)
+                made = min(made, middle - start)
+                stored = min(stored, time.process_time() - middle)
+                region.release()
+                memory.close()
+                path.unlink()
+            label = ("reserved" if reserve else "sparse") + (", warmed" if warm else "")
+            print(f"new file  {label:18} made {made * 1000:7.1f} ms", end=", ")
+            print(f"stored {stored * 1000:7.1f} ms")
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    writing(target)
+    reading(target)

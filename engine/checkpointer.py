@@ -202,7 +202,7 @@ class Checkpointer:
         if marks is not None:
             counts = marks.queue_count, marks.unit_count
             if marks.queues > log_end:
-                counts = self._count_units_before(log_end)
+                counts = self.count_units_before(log_end)
             if marks.index <= index_end:
                 index_end, entries = marks.index, marks.entry_count
             marks = Marks(
@@ -221,7 +221,7 @@ class Checkpointer:
         self.durable_end = LogOffset(min(self.durable_end, log_end))
         checkpoints.save(self._files, self._config.root, self.checkpoint)
 
-    def _count_units_before(self, log_end: LogOffset) -> tuple[int, int]:
+    def count_units_before(self, log_end: LogOffset) -> tuple[int, int]:
         """What `count_units` says once the queues are cut at `log_end`."""
         queues = self._queues
         counts = [queues.end_before(queue, log_end) // QUEUE_UNIT_SIZE for queue in queues]
@@ -295,7 +295,7 @@ class Checkpointer:
             count, units = self.count_units()
         else:
             # The record that waits may have its unit: a recovery cuts that before it counts.
-            count, units = self._count_units_before(position)
+            count, units = self.count_units_before(position)
         if self._index is not None:
             closed = len(self._index.parts) if last else self._index.closed()
             index_end, index_ms = self._index.end_of(closed)

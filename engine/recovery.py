@@ -362,7 +362,11 @@ def _queues_from(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
     # Window 10: queues are missing. All that the log still has is dispatched again.
     trusted = len(parts.queues) > 0
     if marks is not None and marks.queues == plan.queues_from and marks.queue_count >= 0:
-        trusted = parts.checkpointer.count_units() == (marks.queue_count, marks.unit_count)
+        counts = parts.checkpointer.count_units()
+        if plan.queues_from < plan.cut_queues_at:
+            # Closed well, but the checkpoint is an older one: units came after it.
+            counts = parts.checkpointer.count_units_before(plan.queues_from)
+        trusted = counts == (marks.queue_count, marks.unit_count)
     # Age takes the first files of queues only together with those of the log.
     log_min, removed = (marks.log_min, marks.first_units) if marks is not None else (0, 0)
     if parts.log.min <= log_min and parts.queues.first_units() > removed:
@@ -401,7 +405,7 @@ def _trim_index(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
         return end
     marks = saved.marks
     if plan.clean and marks is not None and index.entry_count() == marks.entry_count:
-        return LogOffset(min(marks.index, end))
+        return LogOffset(max(min(marks.index, end), log.min))
     while index.parts:
         last, _timestamp_ms = index.end()
         known = last < log.min or (last < max(end, 1) and log.record(last) is not None)

@@ -176,3 +176,29 @@ def test_an_empty_file_of_a_deleted_topic_is_not_in_the_way() -> None:
         appended = store.append(Message("topic", 0, b"of the present one"), NOW_MS)
         assert (appended.status, appended.queue_offset) == (PutStatus.PUT_OK, number)
         assert store.max_queue_offset("topic", 0) == number + 1
+
+
+def test_an_older_checkpoint_does_not_miss_the_units_that_came_after_it() -> None:
+    """Found by seed 16870: no queue was trusted, and one whose records had all expired began anew
+    at 0."""
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    store = opened(disk)
+
+    def send(topic: str, count: int) -> None:
+        for _ in range(count):
+            assert store.append(Message(topic, 0, bytes(300)), NOW_MS).status is PutStatus.PUT_OK
+
+    send("old", 25)
+    send("new", 40)
+    for hour in range(3):
+        later_ms = NOW_MS + (100 + hour) * 3_600_000
+        store.tick(later_ms)
+        store.delete_expired(later_ms)
+    assert store.min_queue_offset("old", 0) == 25, "not all has expired"
+    older = bytes(disk.content("/store/checkpoint"))
+    send("new", 1)
+    store.close(NOW_MS)
+    disk.write("/store/checkpoint", older, 0)
+    store = opened(disk)
+    assert store.max_queue_offset("old", 0) == 25
+    assert store.max_queue_offset("new", 0) == 41

@@ -20,6 +20,7 @@ C_UNITS: dict[str, list[str]] = {
     "frame": ["frame"],
     "walk": ["walk", "record", "crc32"],
     "traffic": ["traffic", "traffic_properties", "traffic_reply", "json_text"],
+    "load_parts": ["load_frame", "load_hist", "record", "crc32"],
     "load": ["load", "load_frame", "load_hist", "frame", "record", "crc32"],
     "lane": [
         "lane", "names", "traffic", "traffic_properties", "traffic_reply", "json_text", "dispatch",

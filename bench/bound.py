@@ -25,7 +25,7 @@ from turbopump.net.wire.header import write_header
 from turbopump.net.wire.headers.pull import PullMessageResponse
 from turbopump.net.wire.headers.send import SendMessageResponse
 from turbopump.net.wire.route import BrokerData, QueueData, TopicRouteData
-from turbopump.pyx.load import OPAQUE_BASE
+from turbopump.pyx.load_parts import OPAQUE_BASE
 from turbopump.pyx.record import V1, append
 from turbopump.pyx.region import Region
 

@@ -10,7 +10,6 @@ SYSTEM: int
 CODE_UNANSWERED: int
 CODE_LOST: int
 CODE_MALFORMED: int
-OPAQUE_BASE: int
 WINDOW_MAX: int
 IN_SEND: int
 IN_PULL: int
@@ -18,20 +17,6 @@ OUT_MIN: int
 OUT_MAX: int
 
 _Row = tuple[int, int, int, int, int, int, int, int]
-
-class Histogram:
-    """Latencies in nanoseconds, 3 significant digits (csrc/load_hist.h)."""
-
-    def record(self, value: int) -> None: ...
-    def at(self, share: float) -> int:
-        """What `share` (0 to 1) of the recorded values do not exceed; 0 if there are none."""
-
-    @property
-    def total(self) -> int: ...
-    @property
-    def max(self) -> int: ...
-    def counts(self) -> list[tuple[int, int]]:
-        """(largest value it holds, count) of each count that is not zero."""
 
 class Load:
     """One run: made, given its connections, run once, read.
@@ -121,24 +106,3 @@ class Load:
     @property
     def failure(self) -> int:
         """The errno of SYSTEM."""
-
-def put(
-    texts: bytes,
-    template: _Row,
-    body: bytes,
-    *,
-    slot: int = 0,
-    epoch_ms: int = 0,
-    serial: int = 0,
-    queue_offset: int = 0,
-    batch: tuple[int, int, int] = (1, 0, 0),
-) -> bytes:
-    """One request as the generator writes it: a pull if the template has a queue offset."""
-
-def read(
-    frame: bytes, names: Sequence[str] = ()
-) -> tuple[int, int, bytes, dict[str, int]] | None:
-    """(code, opaque, remark, numbers of the named extFields) of an answer; None if it is none."""
-
-def count_records(body: bytes, check_crc: bool = False) -> tuple[int, int]:
-    """(records, born timestamp of the last one in ms); -1 records: it is no sequence of them."""

@@ -6,66 +6,21 @@ a request means: templates come ready-made from net/wire. Called by cli/bench_ru
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport free
 
 from turbopump.pyx.c_load cimport *
+from turbopump.pyx.load_parts cimport check_batch, claim, load_template_of
 
 SEND, PULL = LOAD_SEND, LOAD_PULL
 DONE, LATE, LOST, SYSTEM = LOAD_DONE, LOAD_LATE, LOAD_LOST, LOAD_SYSTEM
 CODE_UNANSWERED, CODE_LOST, CODE_MALFORMED = (
     LOAD_CODE_UNANSWERED, LOAD_CODE_LOST, LOAD_CODE_MALFORMED
 )
-OPAQUE_BASE = LOAD_OPAQUE_BASE
 WINDOW_MAX = LOAD_WINDOW_MAX
 IN_SEND = 256 * 1024    # many times the answers of one window
 IN_PULL = 8 << 20       # a message of 4 MiB, a broker's largest, and its frame
 OUT_MIN = 64 * 1024     # below it a window would go out in pieces for nothing
 OUT_MAX = 4 << 20       # a window beyond it goes out in pieces: a socket takes no more at once
-
-
-cdef void *claim(size_t count, size_t size) except NULL:
-    cdef void *memory = calloc(count if count else 1, size)
-    if memory == NULL:
-        raise MemoryError
-    return memory
-
-
-cdef class Histogram:
-    """Latencies in nanoseconds, 3 significant digits (csrc/load_hist.h)."""
-
-    cdef load_hist *hist
-
-    def __cinit__(self):
-        self.hist = <load_hist *>claim(1, sizeof(load_hist))
-
-    def __dealloc__(self):
-        free(self.hist)
-
-    def record(self, int64_t value):
-        load_hist_record(self.hist, value)
-
-    def at(self, double share):
-        return load_hist_at(self.hist, share)
-
-    @property
-    def total(self):
-        return self.hist.total
-
-    @property
-    def max(self):
-        return self.hist.max
-
-    def counts(self):
-        return [(load_hist_upper(i), self.hist.counts[i])
-                for i in range(LOAD_HIST_COUNTS) if self.hist.counts[i]]
-
-
-cdef load_template template_of(object row):
-    cdef load_template found
-    (found.at, found.size, found.opaque_at, found.born_at, found.keys_at, found.unique_at,
-     found.offset_at, found.codec) = row
-    return found
 
 
 cdef class Load:
@@ -75,17 +30,17 @@ cdef class Load:
     cdef bytes texts, body
     cdef load_template *templates
     cdef uint32_t connection_max, queue_max, template_count, template_max
-    cdef list held                      # the histograms
     cdef readonly int ended
 
     def __cinit__(self, bytes texts not None, templates, bytes body not None, *,
                   uint32_t connections, uint32_t queues=0, size_t rows=0):
-        self.texts, self.body, self.held, self.ended = texts, body, [], -1
+        self.texts, self.body, self.ended = texts, body, -1
         self.connection_max, self.queue_max = connections, queues
         self.template_count = len(templates)
         self.templates = <load_template *>claim(len(templates), sizeof(load_template))
         for number, row in enumerate(templates):
-            self.templates[number] = self._checked(template_of(row))
+            self.templates[number] = load_template_of(row, len(texts))
+            self.template_max = max(self.template_max, self.templates[number].size)
         self.run_of.texts = <const uint8_t *>self.texts
         self.run_of.templates = self.templates
         self.run_of.body.bytes = <const uint8_t *>self.body
@@ -96,28 +51,19 @@ cdef class Load:
         self.run_of.touched = <uint32_t *>claim(connections, sizeof(uint32_t))
         self.run_of.rows = <load_row *>claim(rows, sizeof(load_row))
         self.run_of.row_max = rows
-        self.run_of.delivery = self._histogram()
-
-    cdef load_template _checked(self, load_template template) except *:
-        last = max(template.opaque_at + 10, template.born_at + 13, template.keys_at + 10,
-                   template.unique_at + 12, template.offset_at + 1)
-        if <size_t>template.at + template.size > <size_t>len(self.texts) or last > template.size:
-            raise ValueError("a template reaches out of its text")
-        self.template_max = max(self.template_max, template.size)
-        return template
-
-    cdef load_hist *_histogram(self) except NULL:
-        cdef Histogram made = Histogram()
-        self.held.append(made)
-        return made.hist
+        self.run_of.delivery = <load_hist *>claim(1, sizeof(load_hist))
 
     def __dealloc__(self):
-        cdef uint32_t i
+        cdef uint32_t i, kind
         for i in range(self.run_of.connection_count):
             free(self.run_of.connections[i].free)
             free(self.run_of.connections[i].started_ns)
             free(self.run_of.connections[i].in_)
             free(self.run_of.connections[i].out)
+        for kind in range(<uint32_t>LOAD_KINDS):
+            free(self.run_of.stats[kind].total)
+            free(self.run_of.stats[kind].interval)
+        free(self.run_of.delivery)
         free(self.run_of.connections)
         free(self.run_of.queues)
         free(self.run_of.touched)
@@ -126,8 +72,7 @@ cdef class Load:
 
     def set_batch(self, uint32_t count, size_t unique_at, size_t stride):
         """The body is a batch of `count` elements; unique_at 0: without UNIQ_KEYs."""
-        if unique_at and unique_at + stride * (count - 1) + 12 > <size_t>len(self.body):
-            raise ValueError("a batch reaches out of its body")
+        check_batch(len(self.body), count, unique_at, stride)
         self.run_of.messages_per_send = self.run_of.body.count = count
         self.run_of.body.unique_at, self.run_of.body.stride = unique_at, stride
 
@@ -152,8 +97,8 @@ cdef class Load:
         made.free = <uint32_t *>claim(window, sizeof(uint32_t))
         made.started_ns = <int64_t *>claim(window, sizeof(int64_t))
         if self.run_of.stats[kind].total == NULL:
-            self.run_of.stats[kind].total = self._histogram()
-            self.run_of.stats[kind].interval = self._histogram()
+            self.run_of.stats[kind].total = <load_hist *>claim(1, sizeof(load_hist))
+            self.run_of.stats[kind].interval = <load_hist *>claim(1, sizeof(load_hist))
         return made
 
     def add_sender(self, int fd, uint32_t window, uint32_t first, uint32_t count,
@@ -280,44 +225,3 @@ cdef class Load:
     def failure(self):
         """The errno of SYSTEM."""
         return self.run_of.failure
-
-
-def put(bytes texts not None, template, bytes body not None, *, uint32_t slot=0,
-        int64_t epoch_ms=0, uint64_t serial=0, int64_t queue_offset=0, batch=(1, 0, 0)) -> bytes:
-    """One request as the generator writes it: a pull if the template has a queue offset."""
-    cdef Load holder = Load(texts, [template], body, connections=0)
-    cdef load_stamp stamp
-    cdef bytearray out = bytearray(len(texts) + len(body) + LOAD_OFFSET_DIGITS_MAX)
-    holder.set_batch(*batch)
-    memset(&stamp, 0, sizeof(stamp))
-    load_stamp_set(&stamp, epoch_ms)
-    if holder.templates[0].offset_at:
-        size = load_put_pull(out, holder.run_of.texts, holder.templates, slot, queue_offset)
-    else:
-        size = load_put_send(out, holder.run_of.texts, holder.templates, &holder.run_of.body, slot,
-                             &stamp, &serial)
-    return bytes(out[:size])
-
-
-def read(bytes frame not None, names=()):
-    """(code, opaque, remark, numbers of the named extFields) of an answer; None if it is none."""
-    cdef load_hint hint
-    cdef load_answer answer
-    cdef uint8_t remark[LOAD_REMARK]
-    cdef int64_t value
-    hint.opaque = 0
-    if len(frame) < 8 or not load_read(frame, len(frame), &hint, &answer):
-        return None
-    numbers = {}
-    for name in names:
-        if load_number(&answer, name.encode(), &value):
-            numbers[name] = value
-    size = load_remark(&answer, remark, LOAD_REMARK)
-    return answer.code, answer.opaque, remark[:size], numbers
-
-
-def count_records(bytes body not None, bint check_crc=False):
-    """(records, born timestamp of the last one in ms); -1 records: it is no sequence of them."""
-    cdef int64_t born_ms = 0
-    count = load_count_records(body, len(body), check_crc, &born_ms)
-    return count, born_ms

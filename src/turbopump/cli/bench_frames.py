@@ -22,7 +22,7 @@ from turbopump.net.wire.headers.send import SendMessageRequestV2, write_send
 from turbopump.net.wire.message import encode_batch
 from turbopump.net.wire.properties import DELAY, KEYS, TAGS, UNIQ_KEY, WAIT, encode_properties
 from turbopump.net.wire.queues import MessageQueue
-from turbopump.pyx.load import OPAQUE_BASE
+from turbopump.pyx.load_parts import OPAQUE_BASE
 
 OTHER_OPAQUE = 2_111_111_111  # differs from OPAQUE_BASE in each digit and in its first byte
 BORN_MS = 1_000_000_000_000  # 13 digits, as every time from 2001 to 2286

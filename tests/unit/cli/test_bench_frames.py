@@ -15,7 +15,7 @@ from turbopump.net.wire.headers.send import SendMessageRequest, read_send
 from turbopump.net.wire.message import decode_batch
 from turbopump.net.wire.properties import decode_properties
 from turbopump.net.wire.queues import MessageQueue
-from turbopump.pyx.load import OPAQUE_BASE, put
+from turbopump.pyx.load_parts import OPAQUE_BASE, put
 
 NOW_MS = 1_795_270_644_839
 QUEUE = MessageQueue("Topic", "broker-a", 12)

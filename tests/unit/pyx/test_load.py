@@ -8,15 +8,8 @@ import struct
 
 import pytest
 
-from turbopump.pyx.load import (
-    OPAQUE_BASE,
-    WINDOW_MAX,
-    Histogram,
-    Load,
-    count_records,
-    put,
-    read,
-)
+from turbopump.pyx.load import WINDOW_MAX, Load
+from turbopump.pyx.load_parts import OPAQUE_BASE, Histogram, count_records, put, read
 
 JSON, ROCKETMQ = 0, 1
 MAGIC = 0xDAA320A7

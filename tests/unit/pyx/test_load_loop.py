@@ -19,11 +19,11 @@ from turbopump.pyx.load import (
     DONE,
     LATE,
     LOST,
-    OPAQUE_BASE,
     PULL,
     SEND,
     Load,
 )
+from turbopump.pyx.load_parts import OPAQUE_BASE
 
 MAGIC = 0xDAA320A7
 BODY = b"body"

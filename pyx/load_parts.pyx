@@ -1,0 +1,115 @@
+# cython: auto_pickle=False
+"""The load generator's parts one at a time: its histogram, its requests, its reading of answers.
+
+Owns nothing. It must never see a socket. Used by load.pyx, and by tests that compare the parts
+with plain models and with net/wire.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from turbopump.pyx.c_load cimport *
+
+OPAQUE_BASE = LOAD_OPAQUE_BASE
+
+
+cdef void *claim(size_t count, size_t size) except NULL:
+    """Zeroed memory, to be freed by the caller."""
+    cdef void *memory = calloc(count if count else 1, size)
+    if memory == NULL:
+        raise MemoryError
+    return memory
+
+
+cdef load_template load_template_of(object row, size_t size) except *:
+    """A template that lies in a text of `size` bytes, its parts in it."""
+    cdef load_template found
+    (found.at, found.size, found.opaque_at, found.born_at, found.keys_at, found.unique_at,
+     found.offset_at, found.codec) = row
+    last = max(found.opaque_at + 10, found.born_at + 13, found.keys_at + 10,
+               found.unique_at + 12, found.offset_at + 1)
+    if <size_t>found.at + found.size > size or last > found.size:
+        raise ValueError("a template reaches out of its text")
+    return found
+
+
+cdef int check_batch(size_t size, size_t count, size_t unique_at, size_t stride) except -1:
+    """The UNIQ_KEYs of a batch lie in its body of `size` bytes."""
+    if count == 0 or (unique_at and unique_at + stride * (count - 1) + 12 > size):
+        raise ValueError("a batch reaches out of its body")
+    return 0
+
+
+cdef class Histogram:
+    """Latencies in nanoseconds, 3 significant digits (csrc/load_hist.h)."""
+
+    cdef load_hist *hist
+
+    def __cinit__(self):
+        self.hist = <load_hist *>claim(1, sizeof(load_hist))
+
+    def __dealloc__(self):
+        free(self.hist)
+
+    def record(self, int64_t value):
+        load_hist_record(self.hist, value)
+
+    def at(self, double share):
+        return load_hist_at(self.hist, share)
+
+    @property
+    def total(self):
+        return self.hist.total
+
+    @property
+    def max(self):
+        return self.hist.max
+
+    def counts(self):
+        return [(load_hist_upper(i), self.hist.counts[i])
+                for i in range(LOAD_HIST_COUNTS) if self.hist.counts[i]]
+
+
+def put(bytes texts not None, template, bytes body not None, *, uint32_t slot=0,
+        int64_t epoch_ms=0, uint64_t serial=0, int64_t queue_offset=0, batch=(1, 0, 0)) -> bytes:
+    """One request as the generator writes it: a pull if the template has a queue offset."""
+    cdef load_template known = load_template_of(template, len(texts))
+    cdef load_body behind
+    cdef load_stamp stamp
+    cdef bytearray out = bytearray(len(texts) + len(body) + LOAD_OFFSET_DIGITS_MAX)
+    memset(&behind, 0, sizeof(behind))
+    memset(&stamp, 0, sizeof(stamp))
+    behind.bytes, behind.size = body, len(body)
+    behind.count, behind.unique_at, behind.stride = batch
+    check_batch(len(body), behind.count, behind.unique_at, behind.stride)
+    load_stamp_set(&stamp, epoch_ms)
+    if known.offset_at:
+        size = load_put_pull(out, texts, &known, slot, queue_offset)
+    else:
+        size = load_put_send(out, texts, &known, &behind, slot, &stamp, &serial)
+    return bytes(out[:size])
+
+
+def read(bytes frame not None, names=()):
+    """(code, opaque, remark, numbers of the named extFields) of an answer; None if it is none."""
+    cdef load_hint hint
+    cdef load_answer answer
+    cdef uint8_t remark[LOAD_REMARK]
+    cdef int64_t value
+    hint.opaque = 0
+    if len(frame) < 8 or not load_read(frame, len(frame), &hint, &answer):
+        return None
+    numbers = {}
+    for name in names:
+        if load_number(&answer, name.encode(), &value):
+            numbers[name] = value
+    size = load_remark(&answer, remark, LOAD_REMARK)
+    return answer.code, answer.opaque, remark[:size], numbers
+
+
+def count_records(bytes body not None, bint check_crc=False):
+    """(records, born timestamp of the last one in ms); -1 records: it is no sequence of them."""
+    cdef int64_t born_ms = 0
+    count = load_count_records(body, len(body), check_crc, &born_ms)
+    return count, born_ms

@@ -322,6 +322,8 @@ def _sync_tail(log: CommitLog, scan: LogScan) -> None:
         for first, last in mapped.data(scan.end - start):
             mapped.touch(first, last)
         mapped.sync(scan.end - start, log.file_size)
+    # And so may be names: of files that it removed.
+    log.files.sync_folder(log.segments.folder)
 
 
 def cut_queues(parts: StoreParts, log_end: LogOffset, *, every: bool) -> None:

@@ -6,7 +6,9 @@ loop thread, before anybody can write or read.
 
 `recover` decides on what is there (`_survey`), then executes: every step can be interrupted and
 done again, because nothing that a later step needs to know is lost by an earlier one, and the
-checkpoint moves only behind what was synced.
+checkpoint moves only behind what was synced. So a crash during recovery is no window of its own:
+the next one starts where the checkpoint says, which moves on file by file. The windows of a
+truncation are listed in truncation.py; recovery meets them as windows 6 to 11.
 """
 
 import logging
@@ -180,7 +182,8 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
         logger.warning("the checkpoint is older than the log: it is not used")
         marks = None
     index_files = _whole_index_files(parts, saved, clean)
-    # Windows 6, 7: torn record, torn filler, zeroed pages in what was not durable yet. All before
+    # Windows 6, 7: torn record, torn filler, a filler without its next file, zeroed pages in what
+    # was not durable yet. All before
     # our own mark was synced; without it RocketMQ's times tell the file to begin with.
     if marks is not None:
         start = marks.log

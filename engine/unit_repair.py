@@ -71,7 +71,9 @@ class UnitRepair:
     def _search(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
         """The message in the log, between the records of the units before and behind."""
         log = self._log
-        at, end = int(log.min), int(self._dispatcher.position)
+        # Before that lie messages of a former life of the topic, with the same numbers.
+        at = max(int(log.min), self._queues.deleted.end(queue.topic))
+        end = int(self._dispatcher.position)
         before = range(queue_offset - 1, queue.min_offset - 1, -1)[:NEIGHBOURS_MAX]
         behind = range(queue_offset + 1, self._queues.max_offset(queue))[:NEIGHBOURS_MAX]
         for number in before:

@@ -173,6 +173,14 @@ class TestUnits:
             assert f"{path} is damaged at byte {number % 10 * 20}" in caplog.text
         put(store)
 
+    def test_a_former_life_of_the_topic_is_not_looked_at(self, stores: Any, put: Any) -> None:
+        store = stores.open()
+        put(store, "T", 0, b"0098" + bytes(600))
+        store.delete_topic("T")
+        starts = fill(store, put)
+        self.damage(stores, 0, 0, (starts[0] + 4).to_bytes(8))
+        assert numbers(store) == list(range(60))
+
     def test_one_whose_record_is_damaged_too_stays(self, stores: Any, put: Any) -> None:
         store = stores.open()
         starts = fill(store, put)
@@ -220,6 +228,29 @@ class TestRebuild:
         store = stores.open()
         assert [store.max_queue_offset("T", queue_id) for queue_id in (0, 1)] == before
         check_refused(store, stores, starts[25])
+
+
+@pytest.mark.parametrize("number,kept", [(50, True), (58, False)])
+def test_where_rocketmqs_times_call_it_durable(
+    stores: Any, put: Any, number: int, kept: bool
+) -> None:
+    """A killed store without our mark: what is 3 s older than its checkpoint was durable."""
+    store = stores.open()
+    starts = fill(store, put)
+    for second in range(1, 70):
+        store.tick(NOW_MS + second * 1000)
+    stores.kill(store)
+    saved = checkpoints.load(RealFiles(), str(stores.root))
+    assert saved.log_timestamp_ms == NOW_MS + 59 * 5000
+    theirs = checkpoints.Checkpoint(saved.log_timestamp_ms, saved.queue_timestamp_ms)
+    checkpoints.save(RealFiles(), str(stores.root), theirs)
+    scribble(stores, starts[number] + BODY_AT, b"\xff")
+    store = stores.open()
+    if kept:
+        assert numbers(store) == [other for other in range(60) if other != number]
+        check_refused(store, stores, starts[number])
+    else:
+        assert (store.max_log_offset, store.damage) == (starts[number], None)
 
 
 def test_behind_the_durable_mark_a_torn_record_is_the_end(stores: Any, put: Any) -> None:

@@ -279,7 +279,19 @@ def test_a_record_inside_of_a_body_is_no_boundary() -> None:
         bench.store.truncate(LogOffset(at), bench.now_ms)
 
 
-def test_at_the_end_nothing_is_cut_and_all_is_durable() -> None:
+def test_at_the_end_what_nobody_waited_for_is_durable_too() -> None:
+    bench = Bench()
+    bench.append(99)
+    end = bench.store.max_log_offset
+    assert bench.store.flushed_log_offset < end
+    bench.store.truncate(LogOffset(end), bench.now_ms)
+    assert bench.store.flushed_log_offset == end
+    bench.end()
+    bench.open()
+    assert bench.store.max_log_offset == end
+
+
+def test_at_the_end_nothing_is_cut_and_who_waits_is_answered() -> None:
     bench = Bench(sync=True)
     work = QueuedDisk(bench.rng)
     bench.store.close(bench.now_ms)

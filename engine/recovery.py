@@ -183,8 +183,8 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
         marks = None
     index_files = _whole_index_files(parts, saved, clean)
     # Windows 6, 7: torn record, torn filler, a filler without its next file, zeroed pages in what
-    # was not durable yet. All before
-    # our own mark was synced; without it RocketMQ's times tell the file to begin with.
+    # was not durable yet. All before our own mark was synced; without it RocketMQ's times tell the
+    # file to begin with.
     if marks is not None:
         start = marks.log
     elif clean:

@@ -1,7 +1,9 @@
 """`turbopump bench` against a real node: what it counts is what is there."""
 
+import contextlib
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -9,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -172,7 +175,7 @@ def test_it_goes_on_while_a_connection_is_left(
     from turbopump.cli import bench_run
 
     connect, made = bench_run._connect, []
-    with proxy(cluster.brokers[0].address, answers=10) as cutting:
+    with proxy(cluster.brokers[0].address, answers=0) as cutting:
 
         def one_is_cut(address: str, stack: Any) -> int:
             made.append(address)
@@ -181,7 +184,7 @@ def test_it_goes_on_while_a_connection_is_left(
         monkeypatch.setattr(bench_run, "_connect", one_is_cut)
         found = bench(cli, cluster, "producer", "-t", "Half", "-w", "2", "-q", "500")
     assert found["connections_lost"] == 1
-    assert found["messages"] + found["errors"].get("connection lost", 0) == 500
+    assert (found["messages"], found["errors"]) == (499, {"connection lost": 1})
 
 
 @pytest.mark.parametrize(
@@ -239,3 +242,42 @@ def test_help_does_not_load_the_generator() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
                           env={**os.environ}, check=True)  # fmt: skip
     assert done.stdout == "[]\n"
+
+
+def test_a_workload_file_decides_and_a_picture_shows_it(
+    cli: Cli, cluster: RunningCluster, tmp_path: Path
+) -> None:
+    pytest.importorskip("yaml")
+    pytest.importorskip("matplotlib")
+    file, picture = tmp_path / "load.yaml", tmp_path / "load.png"
+    file.write_text(
+        "topics: 2\npartitionsPerTopic: 3\nmessageSize: 77\nproducersPerTopic: 2\n"
+        "consumerPerSubscription: 1\nproducerRate: 2000\nsomethingElse: 5\n"
+    )
+    done = cli("bench", "mixed", "-n", cluster.namesrv, "-t", "Omb", "--workload", str(file),
+               "--plot", str(picture), "-q", "300", "--json")  # fmt: skip
+    assert done.code == 0
+    assert done.err == f"turbopump: {file}: these keys are ignored: somethingElse\n"
+    (found,) = done.json
+    assert found["producer"]["bytes"] == 300 * 77
+    assert found["consumer"]["messages"] == 300
+    assert found["workload"]["send_connections"] == 4
+    assert [in_store(cluster, f"Omb-{number}") for number in range(2)] != [0, 0]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_terminal_sees_it_run(program: list[str], cluster: RunningCluster) -> None:
+    ours, theirs = pty.openpty()
+    command = [*program, "bench", "producer", "-n", cluster.namesrv, "-t", "Seen", "--rate", "100",
+               "--duration", "1", "--json"]  # fmt: skip
+    shown = b""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs) as running:
+        os.close(theirs)
+        with contextlib.suppress(OSError):  # the other end is closed: all was read
+            while part := os.read(ours, 65_536):
+                shown += part
+        out, _ = running.communicate(timeout=30)
+    os.close(ours)
+    assert running.returncode == 0
+    assert b"sent" in shown
+    assert json.loads(out)["messages"] >= 100

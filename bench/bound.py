@@ -3,7 +3,7 @@
     python -m bench.bound [SECONDS]
 
 prints, for each workload, what a bare epoll loop reaches under the load generator, and the CPU of
-both: the generator is not the bottleneck as long as the responder is busier than it is. Then the
+both: the generator is not the bottleneck of any server that needs more than it does. Then the
 disk's bare msync rate and the rate of copying records. `Responder` is for other benchmarks.
 """
 

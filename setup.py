@@ -26,7 +26,8 @@ C_UNITS: dict[str, list[str]] = {
         "lane", "names", "traffic", "traffic_properties", "traffic_reply", "json_text", "dispatch",
         "record", "crc32", "queue_unit", "hash_index",
     ],
-    "fast": ["traffic", "json_text"],
+    "pulls": ["lane_pull", "names", "queue_unit", "walk", "record", "crc32"],
+    "fast": ["traffic", "json_text", "traffic_reply"],
 }
 SANITIZE = ["-fsanitize=address,undefined"] if os.environ.get("TURBOPUMP_SANITIZE") else []
 WERROR = ["-Werror"] if os.environ.get("TURBOPUMP_WERROR") else []

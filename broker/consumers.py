@@ -5,6 +5,7 @@ send, close or read a clock: it says whom to notify and whom to close. Called by
 heartbeats and of admin requests, by the pull path (subscriptions) and by housekeeping.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -85,6 +86,8 @@ class ConsumerTable:
         self._groups_of: dict[Peer, set[str]] = {}
         self._compensated: dict[tuple[str, str], _Compensated] = {}
         self._changed: dict[str, None] = {}
+        self.on_change: Callable[[str], None] = lambda group: None
+        """Told of groups whose members or subscriptions may have changed."""
         self._members = 0
         self._size = 0
 
@@ -129,6 +132,7 @@ class ConsumerTable:
             self._size += group.size
         if changed:
             self._changed[group.name] = None
+        self.on_change(group.name)
         return changed
 
     def unregister(self, peer: Peer, client_id: str, group_name: str) -> bool:
@@ -231,6 +235,7 @@ class ConsumerTable:
             del self._groups[group.name]
             self._size -= group.size
             self._changed.pop(group.name, None)
+        self.on_change(group.name)
 
     def _check_bounds(self, peer: Peer, data: ConsumerData) -> None:
         known = self._groups_of.get(peer, ())

@@ -1,28 +1,44 @@
-"""Which sends are plain: they are served natively, by the lane, instead of handlers/send.py.
+"""Which sends and pulls are plain: they are served natively instead of by their handlers.
 
-Owns the policy behind the lane's topic table, and keeps it up to date. It must never serve a
-request or know a connection. Fed by handlers/send.py, which has just served a send to a topic and
-says so: what is looked up there once is not looked up again, until something it depends on
-changes. Told of changes by node.py (topics, configuration).
+Owns the policy behind the tables of Lane and Pulls, and keeps them up to date. It must never serve
+a request or know a connection. Fed by handlers/send.py and handlers/pull.py, which have just served
+a request and say so: what is looked up there once is not looked up again, until something it
+depends on changes. Told of changes by node.py (topics, groups, consumers, resets, configuration).
 """
 
-from collections.abc import Iterable
+from __future__ import annotations
 
-from turbopump.broker.config import BrokerConfig
-from turbopump.broker.topics import MAX_TOPIC_LENGTH, RETRY_PREFIX, TopicTable
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from turbopump.broker.topics import MAX_TOPIC_LENGTH, RETRY_PREFIX
+from turbopump.engine.types import QueueOffset
 from turbopump.net.wire import properties as names
+from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
 from turbopump.net.wire.properties import encode_properties
 from turbopump.net.wire.topics import MULTI_TAG, TopicConfig
 from turbopump.pyx.lane import Lane
+from turbopump.pyx.pulls import Pulls
+
+if TYPE_CHECKING:
+    from turbopump.broker.context import BrokerContext
+
+CARRIED_MS: Final = 60_000
+"""For so long a subscription that pulls carry is known to be noted; the table of such
+subscriptions forgets after 10 minutes."""
+
+_FOREVER_MS: Final = 1 << 62
 
 
 class FastLane:
-    """The broker's side of a lane."""
+    """The broker's side of the native path."""
 
-    def __init__(self, lane: Lane, config: BrokerConfig, topics: TopicTable) -> None:
+    def __init__(self, lane: Lane, pulls: Pulls, broker: BrokerContext) -> None:
         self._lane = lane
-        self._config = config
-        self._topics = topics
+        self._pulls = pulls
+        self._broker = broker
+        self._config = broker.config
+        self._topics = broker.topics
         self._store_host = b""
 
     def start(self, store_host: bytes) -> None:
@@ -46,6 +62,7 @@ class FastLane:
             names.CLUSTER: config.broker_cluster_name,
         }
         self._lane.forget_all()
+        self._pulls.forget_all()
         self._lane.configure(
             encode_properties(own),
             config.region_id.encode(),
@@ -64,6 +81,63 @@ class FastLane:
         """These topics have changed."""
         for name in changed:
             self._lane.forget(name.encode())
+        self._pulls.forget_all()
+
+    def learn_pull(
+        self,
+        header: PullMessageRequest,
+        codes: frozenset[int] | None,
+        sub_version: int,
+        flags: tuple[int, int],
+        now_ms: int,
+    ) -> None:
+        """A pull was found legal and served: the next ones of the group may be natively.
+
+        `flags` are those of topic and group, `sub_version` that of the subscription it was served
+        by.
+        """
+        topic = self._topics.get(header.topic)
+        pending = self._broker.offsets.has_resets(header.consumer_group, header.topic)
+        if topic is None or pending or self._topics.is_batch(header.topic):
+            return
+        carries = bool(header.sys_flag & SUBSCRIPTION_FLAG)
+        expression_type = header.expression_type
+        self._pulls.serve(
+            header.consumer_group.encode(),
+            header.topic.encode(),
+            topic.read_queue_nums,
+            topic_sys_flag=flags[0],
+            group_sys_flag=flags[1],
+            sub_version=sub_version,
+            subscription=(header.subscription or "").encode() if carries else None,
+            expression_type=None if expression_type is None else expression_type.encode(),
+            codes=codes,
+            until_ms=now_ms + CARRIED_MS if carries else _FOREVER_MS,
+        )
+
+    def pulled(self, group: str, topic: str, queue_id: int) -> None:
+        """A handler served a pull: where an earlier native one ended does not count any more."""
+        self._pulls.drop_pulled(group.encode(), topic.encode(), queue_id)
+
+    def forget_group(self, group: str) -> None:
+        """The group's members or subscriptions have changed."""
+        self._pulls.forget(group.encode())
+
+    def forget_readers(self) -> None:
+        """Something has changed that any pull may depend on."""
+        self._pulls.forget_all()
+
+    def collect_offsets(self) -> None:
+        """Note where native pulls ended."""
+        for group, topic, queue_id, offset in self._pulls.take_pulled():
+            self._broker.offsets.commit_pull(
+                group.decode(), topic.decode(), queue_id, QueueOffset(offset)
+            )
+
+    def collect_got(self) -> None:
+        """Count what native pulls got."""
+        for group, topic, pulls, messages, size in self._pulls.take_got():
+            self._broker.statistics.got(group.decode(), topic.decode(), messages, size, pulls)
 
     def _is_plain(self, topic: TopicConfig) -> bool:
         name = topic.topic_name

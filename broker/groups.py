@@ -6,6 +6,7 @@ must never know who is connected: that is consumers.py. Called by the handlers a
 """
 
 import re
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -46,6 +47,8 @@ class GroupTable:
     """
 
     def __init__(self, config: BrokerConfig, saver: Saver) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        """Told that groups or bans have changed."""
         self._config = config
         self._saver = saver
         self._groups: _Groups = {}
@@ -147,6 +150,7 @@ class GroupTable:
         version = self.data_version.next(now_ms)
         self._groups, self._forbidden, self.data_version = groups, forbidden, version
         self._saver.changed(FILE_NAME, partial(_to_json, groups, forbidden, version))
+        self.on_change()
 
 
 def _to_json(groups: _Groups, forbidden: _Forbidden, version: DataVersion) -> dict[str, Any]:

@@ -58,7 +58,7 @@ from turbopump.engine.files import Files, RealFiles
 from turbopump.engine.flush import DiskThreads
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
-from turbopump.engine.types import Progress
+from turbopump.engine.types import Progress, QueueOffset
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import RemotingError
@@ -71,6 +71,7 @@ from turbopump.net.wire.hosts import join, pack_ip
 from turbopump.net.wire.java_properties import format_properties
 from turbopump.net.wire.message_id import UniqueIds
 from turbopump.pyx.lane import Lane
+from turbopump.pyx.pulls import Pulls
 
 T = TypeVar("T")
 
@@ -142,6 +143,7 @@ class BrokerNode:
         self._topics: TopicTable
         self._store: Store
         self._lane: Lane
+        self._pulls: Pulls
         self._registration: Registration
         self._server: Server
         self.context: BrokerContext
@@ -323,10 +325,15 @@ class BrokerNode:
         context.groups.load(now_ms)
         context.offsets.load()
         context.delay.load()
-        context.offsets.on_reset = context.holds.touch
+        context.offsets.on_reset = self._reset
         self._store.on_arrival(context.holds.arrived)
         self._lane = self._store.lane(self._wake_arrivals, self._clock)
-        context.fast = FastLane(self._lane, config, context.topics)
+        self._pulls = self._store.pulls(self._commit_pulled)
+        context.fast = FastLane(self._lane, self._pulls, context)
+        context.offsets.collect = context.fast.collect_offsets
+        context.statistics.collect = context.fast.collect_got
+        context.consumers.on_change = context.fast.forget_group
+        context.groups.on_change = context.fast.forget_readers
         context.holds.watch = self._watch
 
     async def _listen(self) -> None:
@@ -340,7 +347,8 @@ class BrokerNode:
         self._server = Server(table, options, self._now_ms)
         host = config.bind_address
         try:
-            port = await self._server.start(host, config.listen_port, gate=Gate(self._lane))
+            gate = Gate(self._lane, self._pulls)
+            port = await self._server.start(host, config.listen_port, gate=gate)
             # Nothing is read before control returns to the loop: no handler sees the empty host.
             self._address = self.context.address = join(config.broker_ip1, port)
             self.context.store_host = pack_ip(self._ip, port)
@@ -348,7 +356,7 @@ class BrokerNode:
             self.context.fast.start(self.context.store_host)
             if config.vip_port_enable and config.listen_port > VIP_DISTANCE:
                 vip = table.without(_NOT_VIP)
-                gate = Gate(self._lane, pulls=False)
+                gate = Gate(self._lane)
                 await self._server.start(host, config.listen_port - VIP_DISTANCE, vip, gate)
         except BaseException as error:
             await self._server.stop()
@@ -360,6 +368,18 @@ class BrokerNode:
 
     def _steady_ms(self) -> int:
         return round(self._loop.time() * 1_000)
+
+    def _reset(self, topic: str, queue_id: int) -> None:
+        assert self.context.fast is not None
+        self.context.fast.forget_readers()
+        self.context.holds.touch(topic, queue_id)
+
+    def _commit_pulled(
+        self, group: bytes, topic: bytes, queue_id: int, queue_offset: int, now_ms: int
+    ) -> None:
+        self.context.offsets.commit(
+            group.decode(), topic.decode(), queue_id, QueueOffset(queue_offset), now_ms
+        )
 
     def _watch(self, watched: bool) -> None:
         self._lane.watched = watched

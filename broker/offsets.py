@@ -86,6 +86,8 @@ class OffsetTable:
 
     def __init__(self, files: ConfigFiles, version_step: int = 500) -> None:
         self.on_reset: Callable[[str, int], None] = lambda topic, queue_id: None
+        self.collect: Callable[[], None] = lambda: None
+        """Asks for the pull offsets that were noted elsewhere meanwhile."""
         self._files = files
         self._version_step = version_step
         self._committed = _Table()
@@ -133,6 +135,7 @@ class OffsetTable:
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> QueueOffset:
         """Where the last pull ended, -1 if there was none."""
+        self.collect()
         return self._pulled.get((topic, group), {}).get(queue_id, NONE)
 
     def queues_of(self, group: str, topic: str) -> dict[int, QueueOffset]:
@@ -155,6 +158,10 @@ class OffsetTable:
         """The pending reset, which is then no longer pending; None if there is none."""
         return self._resets.take((topic, group), queue_id)
 
+    def has_resets(self, group: str, topic: str) -> bool:
+        """Whether a reset still waits for the next pull of some queue."""
+        return bool(self._resets.get((topic, group)))
+
     def topics_of(self, group: str) -> list[str]:
         """Topics the group has committed offsets of, sorted."""
         return sorted(topic for topic, other in self._committed if other == group)
@@ -165,10 +172,12 @@ class OffsetTable:
 
     def remove_topic(self, topic: str) -> None:
         """Forget everything about a deleted topic."""
+        self.collect()
         self._remove(lambda pair: pair[0] == topic)
 
     def remove_group(self, group: str) -> None:
         """Forget everything about a deleted group."""
+        self.collect()
         self._remove(lambda pair: pair[1] == group)
 
     def clone(self, source_group: str, target_group: str, topic: str, now_ms: int) -> None:
@@ -178,6 +187,7 @@ class OffsetTable:
 
     def to_json(self) -> dict[str, Any]:
         """The content of consumerOffset.json."""
+        self.collect()
         return _to_json(self.data_version, self._committed, self._pulled)
 
     def take_changes(self) -> Iterator[Content | None] | None:
@@ -185,6 +195,7 @@ class OffsetTable:
 
         Each step but the last gives None; the last one gives the content, for another thread.
         """
+        self.collect()
         if self._changes == self._saved_changes:
             return None
         self._saved_changes = self._changes

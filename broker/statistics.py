@@ -7,7 +7,7 @@ an addition. Fed by pulls and with the store's own counts of puts, sampled by ho
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -71,10 +71,10 @@ class Meter:
     hour: deque[_Sample] = field(default_factory=lambda: deque(maxlen=HOUR_SAMPLES))
     day: deque[_Sample] = field(default_factory=lambda: deque(maxlen=DAY_SAMPLES))
 
-    def add(self, value: int) -> None:
-        """Count one event of the given value."""
+    def add(self, value: int, times: int = 1) -> None:
+        """Count one event of the given value, or several of that sum."""
         self.value += value
-        self.times += 1
+        self.times += times
 
     def sample(self, now_ms: int) -> None:
         """Remember where the meter stands, in each window whose step has passed."""
@@ -102,6 +102,8 @@ class BrokerStatistics:
     """The meters of one broker, by statistics name and key."""
 
     def __init__(self) -> None:
+        self.collect: Callable[[], None] = lambda: None
+        """Asks for what was counted elsewhere meanwhile."""
         self._meters: dict[tuple[str, str], Meter] = {}
         self._put = self._meters[BROKER_PUT_NUMS, ALL] = Meter()
         self._got = self._meters[BROKER_GET_NUMS, ALL] = Meter()
@@ -119,23 +121,26 @@ class BrokerStatistics:
                 self._put.value += grown
                 self._put.times += grown
 
-    def got(self, group: str, topic: str, messages: int, size: int) -> None:
-        """A pull gave messages (size in bytes) of a topic to a group."""
-        self._got.add(messages)
+    def got(self, group: str, topic: str, messages: int, size: int, pulls: int = 1) -> None:
+        """Pulls gave messages (size in bytes) of a topic to a group."""
+        self._got.add(messages, pulls)
         key = f"{topic}@{group}"
-        self._add(GROUP_GET_NUMS, key, messages)
-        self._add(GROUP_GET_SIZE, key, size)
+        self._add(GROUP_GET_NUMS, key, messages, pulls)
+        self._add(GROUP_GET_SIZE, key, size, pulls)
 
     def forget_topic(self, topic: str) -> None:
         """Drop the meters of a deleted topic."""
+        self.collect()
         self._drop([one for one in self._meters if one[1].partition("@")[0] == topic])
 
     def forget_group(self, group: str) -> None:
         """Drop the meters of a deleted group."""
+        self.collect()
         self._drop([one for one in self._meters if one[1].partition("@")[2] == group])
 
     def sample(self, now_ms: int) -> None:
         """Let every meter remember where it stands, forget idle ones; every SAMPLE_INTERVAL_MS."""
+        self.collect()
         for meter in self._meters.values():
             meter.sample(now_ms)
         self._drop(
@@ -152,6 +157,7 @@ class BrokerStatistics:
 
     def find(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
         """The last minute, hour and day of a meter; None if nothing was ever measured."""
+        self.collect()
         meter = self._meters.get((name, key))
         return meter.windows() if meter else None
 
@@ -168,6 +174,7 @@ class BrokerStatistics:
 
         Under RocketMQ's names; mornings are the first sample after local midnight (BrokerStats).
         """
+        self.collect()
         (put_before, got_before), (put_morning, got_morning) = self._mornings
         return {
             "msgPutTotalYesterdayMorning": put_before,
@@ -179,13 +186,14 @@ class BrokerStatistics:
         }
 
     def _tps(self, name: str, key: str) -> float:
+        self.collect()
         meter = self._meters.get((name, key))
         return _window(meter.minute).tps if meter else 0.0
 
-    def _add(self, name: str, key: str, value: int) -> None:
+    def _add(self, name: str, key: str, value: int, times: int) -> None:
         meter = self._meter(name, key)
         if meter is not None:
-            meter.add(value)
+            meter.add(value, times)
 
     def _meter(self, name: str, key: str) -> Meter | None:
         """The meter, made if missing; None when there are too many."""

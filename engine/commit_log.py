@@ -176,6 +176,10 @@ class CommitLog:
             return None
         return found if found.physical_offset == log_offset and found.crc_ok else None
 
+    def region_of(self, start: int) -> Region | None:
+        """The memory of the file that begins at a log offset; None if there is none."""
+        return self.region(start) if self.segments.holds(start) else None
+
     def piece(self, start: LogOffset, end: LogOffset) -> tuple[int, Region, int, int]:
         """The part of [start, end) in its first file: (base, region, position, position end)."""
         base = self.segments.start_of(start)

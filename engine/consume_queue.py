@@ -186,6 +186,7 @@ class ConsumeQueues:
             if at > start:
                 kernel.fill_blank(region, 0, at - start)
             queue.min_offset = QueueOffset(queue_offset)
+            self.table.changed()
         elif start == segments.end:
             segments.create(start, lambda: self._may_close(queue, start))
             queue.names_synced = False
@@ -346,6 +347,7 @@ class ConsumeQueues:
             if found < end:
                 break
         queue.min_offset = QueueOffset(at // QUEUE_UNIT_SIZE)
+        self.table.changed()
 
     def delete_expired(self, queue: ConsumeQueue, min_log_offset: int) -> list[str]:
         """Take files out whose last unit's record is gone, oldest first, but never the last one
@@ -362,6 +364,7 @@ class ConsumeQueues:
             if log_offset >= min_log_offset or size == 0:
                 break
             expired.append(segments.forget_first())
+            self.table.changed()
         queue.min_offset = QueueOffset(
             max(queue.min_offset, segments.first // QUEUE_UNIT_SIZE)
         )

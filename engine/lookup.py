@@ -25,6 +25,7 @@ from turbopump.engine.types import (
 )
 from turbopump.engine.unit_repair import UnitRepair
 from turbopump.pyx import queue as kernel
+from turbopump.pyx.region import Region
 
 # maxFilterMessageSize: how many bytes of units one read examines at least.
 FILTER_SIZE = 16_000
@@ -73,11 +74,11 @@ class Lookup:
         self._extensions = extensions
         self._damage = damage
         self._repair = units
-        self._memory = memory_size * config.access_message_in_memory_max_ratio // 100
+        self.memory_size = memory_size * config.access_message_in_memory_max_ratio // 100
 
     def in_memory(self, log_offset: int) -> bool:
         """Whether a record is near enough to the end of the log to be in the page cache."""
-        return self._log.end - log_offset <= self._memory
+        return self._log.end - log_offset <= self.memory_size
 
     def read(
         self,
@@ -128,6 +129,20 @@ class Lookup:
             status, QueueOffset(chosen.next_offset), minimum, maximum, chosen.slices,
             chosen.count, chosen.size,
         )  # fmt: skip
+
+    def units_of(
+        self, topic: bytes, queue_id: int, queue_offset: int
+    ) -> tuple[Region, int, int, int] | None:
+        """The file with a unit of a queue, for the native path: its memory, the queue offset it
+        begins at, the queue's slot and min offset. None where there is no such unit."""
+        queue = self._queues.find(topic.decode(errors="surrogateescape"), queue_id)
+        if queue is None or not self._queues.table.is_plain(queue.slot):
+            return None
+        if not queue.min_offset <= queue_offset < self._queues.max_offset(queue):
+            return None
+        start = queue.segments.start_of(queue_offset * QUEUE_UNIT_SIZE)
+        region = self._queues.region(queue, start)
+        return region, start // QUEUE_UNIT_SIZE, queue.slot, queue.min_offset
 
     def search_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary

@@ -100,6 +100,7 @@ class Retention:
             )
             self._left += paths
             self._following = deque(self._queues)
+            self._queues.table.changed()
             self._follow()
         self._remove()
         return len(paths)

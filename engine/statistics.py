@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from turbopump.pyx.lane import Lane
+from turbopump.pyx.pulls import Pulls
 
 SAMPLE_MS = 1000
 # Rates are given over 10, 60 and 600 seconds: one sample a second for the longest of them.
@@ -41,6 +42,8 @@ class StoreStatistics:
     started_ms: int = 0
     lane: Lane | None = None
     """Who else puts; it counts for itself, and what it counted is taken over when asked for."""
+    pulls: Pulls | None = None
+    """Who else reads, likewise."""
     _total: Counters = field(default_factory=Counters)
     _put_count_by_topic: dict[str, int] = field(default_factory=dict)
     _samples: deque[tuple[int, Counters]] = field(
@@ -56,6 +59,10 @@ class StoreStatistics:
             count, size = self.lane.take_totals()
             self._total.put_count += count
             self._total.put_size += size
+        if self.pulls is not None:
+            self._total.found_count += self.pulls.found_count
+            self._total.transferred_count += self.pulls.transferred_count
+            self.pulls.found_count = self.pulls.transferred_count = 0
         return self._total
 
     @property

@@ -19,6 +19,7 @@ from turbopump.engine.flush import Disk
 from turbopump.engine.group_commit import GroupCommit
 from turbopump.engine.later import Later
 from turbopump.engine.lookup import Lookup
+from turbopump.engine.native import Commit, make_lane, make_pulls
 from turbopump.engine.parts import StoreParts, build_parts
 from turbopump.engine.retention import Retention
 from turbopump.engine.segments import MappingPool
@@ -39,6 +40,7 @@ from turbopump.engine.types import (
 )
 from turbopump.engine.unit_repair import UnitRepair
 from turbopump.pyx.lane import Lane
+from turbopump.pyx.pulls import Pulls
 from turbopump.pyx.record import Record
 
 logger = logging.getLogger(__name__)
@@ -401,6 +403,12 @@ class Store:
 
     # Running
 
+    def pulls(self, commit: Commit) -> Pulls:
+        """The native way to read, one for the store's life: what it finds is what `read` does."""
+        pulls = make_pulls(self.config, self._log, self._queues, self._lookup, commit)
+        self.statistics.pulls = pulls
+        return pulls
+
     def lane(
         self, arrived: Callable[[], None], clock: Callable[[], int] | None = None
     ) -> Lane:
@@ -409,10 +417,7 @@ class Store:
         `arrived` is called when queues have grown while the lane is `watched`: `tell_arrivals` is
         to follow soon. `clock` gives epoch milliseconds, None: the system's.
         """
-        lane = Lane(
-            self._log.tail, self._queues.table, self.config.max_message_size,
-            dispatch=self._dispatch, arrived=arrived, clock=clock,
-        )  # fmt: skip
+        lane = make_lane(self.config, self._log, self._queues, self._dispatch, arrived, clock)
         self.statistics.lane = lane
         return lane
 
@@ -434,6 +439,8 @@ class Store:
         if self._dispatcher.stalled is not None:
             self._dispatch(now_ms)
         self.tell_arrivals()
+        if self.statistics.pulls is not None:
+            self.statistics.pulls.tidy()
         self._checkpointer.tick(steady_ms, self._commit.flushed_timestamp_ms)
         self._retention.tick(now_ms, steady_ms)
         self._damage.save()
@@ -458,6 +465,8 @@ class Store:
             logger.error("the store was not closed cleanly: %s", error)
         finally:
             self._closed = True
+            if self.statistics.pulls is not None:
+                self.statistics.pulls.let_go()
             self._queues.close()
             self._pool.close()
             self._lock.release()

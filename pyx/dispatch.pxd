@@ -16,6 +16,7 @@ cdef class QueueTable:
     cdef int32_t used             # slots ever used: all below are free or taken
     cdef readonly int count
     cdef public bint ready
+    cdef int64_t generation       # moves when offsets of a queue did not just grow
     cdef list names               # the topics' bytes, which the slots point to
     cdef list held                # the buffers that the slots' units lie in
     cdef list free

@@ -81,6 +81,12 @@ class QueueTable:
         The buffer stays exported until another region or None is attached, or the queue removed.
         """
 
+    def is_plain(self, slot: int) -> bool:
+        """Whether the records of the queue are dispatched natively."""
+
+    def changed(self) -> None:
+        """Queues begin elsewhere than they did: whoever remembers where has to ask again."""
+
     def max_offset(self, slot: int) -> int:
         """Units dispatched: the queue offset of the next unit."""
 

@@ -116,6 +116,7 @@ cdef class QueueTable:
     def remove(self, int32_t slot) -> None:
         """Forget the queue; its memory is detached."""
         self.at(slot)
+        self.generation += 1
         dsp_remove(&self.table, slot)
         self.names[slot] = None
         self.held[slot] = None
@@ -146,6 +147,14 @@ cdef class QueueTable:
         at.limit = limit
         self.held[slot] = region.buffer
 
+    def is_plain(self, int32_t slot) -> bool:
+        """Whether the records of the queue are dispatched natively."""
+        return self.at(slot).plain
+
+    def changed(self) -> None:
+        """Queues begin elsewhere than they did: whoever remembers where has to ask again."""
+        self.generation += 1
+
     def max_offset(self, int32_t slot) -> int:
         """Units dispatched: the queue offset of the next unit."""
         return self.at(slot).max_offset
@@ -157,6 +166,7 @@ cdef class QueueTable:
     def set_progress(self, int32_t slot, int64_t max_offset, int64_t max_log_offset) -> None:
         """Set both counters, as recovery and truncation find them."""
         cdef dsp_slot *at = self.at(slot)
+        self.generation += 1
         at.max_offset = max_offset
         at.max_log_offset = max_log_offset
 

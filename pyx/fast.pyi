@@ -1,6 +1,7 @@
 from typing import Protocol
 
 from turbopump.pyx.lane import Lane
+from turbopump.pyx.pulls import Pulls
 
 CARRY_MAX: int
 OWN_SIZE_MIN: int
@@ -44,9 +45,16 @@ class FastConnection:
         """Whether bytes are handled natively."""
 
     def go_fast(
-        self, lane: Lane, pulls: bool, descriptor: int, host: bytes, area: _Area, max_frame: int
+        self,
+        lane: Lane,
+        pulls: Pulls | None,
+        descriptor: int,
+        host: bytes,
+        area: _Area,
+        max_frame: int,
     ) -> None:
-        """From the next read on bytes are handled natively, and plain requests by the lane.
+        """From the next read on bytes are handled natively, plain sends by the lane and plain pulls
+        by `pulls` (None: none is).
 
         `host` is the peer's packed address, `descriptor` the socket's.
         """

@@ -17,15 +17,26 @@ from cpython.buffer cimport (
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int32_t, uint8_t
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcpy, memmove, memset
 
 from turbopump.pyx.c_traffic cimport *
+from turbopump.pyx.c_pulls cimport LANE_PULL_MAX
 from turbopump.pyx.lane cimport Lane
+from turbopump.pyx.pulls cimport Pulls
 
 cdef extern from "bytes.h" nogil:
     int32_t be_i32(const uint8_t *at)
 
+cdef extern from "sys/uio.h" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+
 cdef extern from "sys/socket.h" nogil:
+    struct msghdr:
+        iovec *msg_iov
+        size_t msg_iovlen
+    ssize_t sendmsg(int descriptor, const msghdr *message, int flags)
     ssize_t send(int descriptor, const void *bytes, size_t size, int flags)
     enum:
         MSG_NOSIGNAL
@@ -55,7 +66,8 @@ cdef class FastConnection:
     cdef Lane lane
     cdef bytes host
     cdef int descriptor
-    cdef bint fast, pulls
+    cdef Pulls pulls              # None: pulls are for Python
+    cdef bint fast
     cdef bint direct              # the next read goes into the own area
     cdef uint8_t met_language
     cdef size_t max_frame
@@ -69,7 +81,7 @@ cdef class FastConnection:
         self.met_version = -1
 
     def go_fast(
-        self, Lane lane not None, bint pulls, int descriptor, bytes host not None, area,
+        self, Lane lane not None, Pulls pulls, int descriptor, bytes host not None, area,
         Py_ssize_t max_frame
     ) -> None:
         """From the next read on bytes are handled here."""
@@ -167,12 +179,74 @@ cdef class FastConnection:
         cdef Lane lane = self.lane
         if not lane.open or trf_decode(frame, size, lane.scratch, SCRATCH, &request) != TRF_PLAIN:
             return False
-        if request.kind != TRF_SEND or not lane.send(&request, self.host):
+        if request.kind == TRF_SEND:
+            if not lane.send(&request, self.host):
+                return False
+        elif self.pulls is None or request.is_oneway or not self.pull(&request):
             return False
         if request.version != self.met_version or request.language != self.met_language:
             self.met_version, self.met_language = request.version, request.language
             self.met(request.version, request.language)
         return True
+
+    cdef bint pull(self, const trf_request *request) except -1:
+        """Serve a pull that finds messages; False: it is for Python."""
+        cdef trf_pull_answer answer
+        cdef Lane lane = self.lane
+        cdef Pulls pulls = self.pulls
+        cdef size_t size
+        lane.settle()
+        if not pulls.find(&request.pull, lane.now()):
+            return False
+        memset(&answer, 0, sizeof(trf_pull_answer))
+        answer.opaque = request.opaque
+        answer.remark.at, answer.remark.size = <const uint8_t *>b"FOUND", 5
+        answer.next_begin_offset = pulls.found.next_offset
+        answer.min_offset, answer.max_offset = pulls.found.min_offset, pulls.found.max_offset
+        answer.topic_sys_flag = pulls.found.reader.topic_sys_flag
+        answer.group_sys_flag = pulls.found.reader.group_sys_flag
+        answer.body_size = pulls.found.size
+        lane.make_room(trf_pull_reply_room(&answer))
+        size = trf_pull_reply(lane.out + lane.out_size, lane.out_room - lane.out_size, &answer)
+        if size == 0:
+            return False
+        lane.out_size += size
+        pulls.done(&request.pull, lane.now())
+        self.write_found()
+        return True
+
+    cdef int write_found(self) except -1:
+        """Write the lane's answers and behind them what a pull found, from where it lies."""
+        cdef Lane lane = self.lane
+        cdef Pulls pulls = self.pulls
+        cdef iovec pieces[LANE_PULL_MAX + 1]
+        cdef msghdr message
+        cdef ssize_t sent = 0
+        cdef size_t out_size = lane.out_size
+        if self.descriptor < 0:
+            return 0
+        if self.queued and self.is_drained():
+            self.queued = False
+        if not self.queued:
+            pieces[0].iov_base, pieces[0].iov_len = lane.out, out_size
+            for number in range(pulls.found.run_count):
+                pieces[number + 1].iov_base = <void *>pulls.found.runs[number].at
+                pieces[number + 1].iov_len = pulls.found.runs[number].size
+            memset(&message, 0, sizeof(msghdr))
+            message.msg_iov, message.msg_iovlen = pieces, pulls.found.run_count + 1
+            sent = max(0, sendmsg(self.descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT))
+        if <size_t>sent < out_size + pulls.found.size:
+            self.queued = True
+            rest = []
+            if <size_t>sent < out_size:
+                rest.append(PyBytes_FromStringAndSize(<char *>lane.out + sent,
+                                                      <Py_ssize_t>out_size - sent))
+                rest += pulls.slices(0)
+            else:
+                rest += pulls.slices(<size_t>sent - out_size)
+            self.write_rest(rest)
+        lane.out_size = 0
+        return 0
 
     cdef int finish(self) except -1:
         self.lane.settle()

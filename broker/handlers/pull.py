@@ -63,6 +63,7 @@ class _Allowed:
     codes: frozenset[int] | None
     topic_sys_flag: int
     group_sys_flag: int
+    sub_version: int
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
@@ -108,6 +109,9 @@ class _Pull:
                 now_ms,
             )
         answer = self._reset(allowed) or self._read(QueueOffset(header.queue_offset), allowed)
+        if answer.code == ResponseCode.SUCCESS and self._broker.fast is not None:
+            flags = (allowed.topic_sys_flag, allowed.group_sys_flag)
+            self._broker.fast.learn_pull(header, allowed.codes, allowed.sub_version, flags, now_ms)
         wait_ms = self._wait_ms()
         if answer.code != ResponseCode.PULL_NOT_FOUND or wait_ms <= 0:
             return answer
@@ -192,6 +196,8 @@ class _Pull:
         self._broker.offsets.commit_pull(
             header.consumer_group, header.topic, header.queue_id, result.next_queue_offset
         )
+        if self._broker.fast is not None:
+            self._broker.fast.pulled(header.consumer_group, header.topic, header.queue_id)
         return result
 
     def _compose(self, result: ReadResult, queue_offset: QueueOffset, allowed: _Allowed) -> Command:
@@ -276,7 +282,12 @@ class _Pull:
                 "The broker does not support consumer to filter message by"
                 f" {subscription.expression_type}",
             )
-        return _Allowed(subscription.filter_codes, topic.topic_sys_flag, group.group_sys_flag)
+        return _Allowed(
+            subscription.filter_codes,
+            topic.topic_sys_flag,
+            group.group_sys_flag,
+            subscription.sub_version,
+        )
 
     def _check_broker(self) -> None:
         config = self._broker.config

@@ -17,6 +17,7 @@ from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.receiving import Area
 from turbopump.net.wire.command import Command
 from turbopump.pyx.lane import Lane
+from turbopump.pyx.pulls import Pulls
 
 _log = logging.getLogger(__name__)
 
@@ -33,10 +34,10 @@ cannot fill a disk."""
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What of a port is served natively: sends, and pulls if `pulls`."""
+    """What of a port is served natively: sends, and pulls unless they are left out."""
 
     lane: Lane
-    pulls: bool = True
+    pulls: Pulls | None = None
 
 
 UNSENT_NOTED_OVER: Final = 16 * 1024

@@ -1,0 +1,182 @@
+#include "lane_pull.h"
+
+#include <string.h>
+
+#include "bytes.h"
+#include "queue_unit.h"
+#include "walk.h"
+
+enum { FILTER_UNITS = 16000 / CQ_UNIT }; /* units that one pull examines, at least */
+
+static int is_same(struct trf_text one, struct trf_text other)
+{
+    return one.size == other.size && (one.at == NULL) == (other.at == NULL) &&
+           (one.size == 0 || memcmp(one.at, other.at, one.size) == 0);
+}
+
+static struct lane_reader *reader_of(const struct lane_reading *reading,
+                                     const struct trf_pull *pull, int64_t now_ms)
+{
+    struct nam_text group = {pull->consumer_group.at, pull->consumer_group.size};
+    struct nam_text topic = {pull->topic.at, pull->topic.size};
+    int32_t number = nam_find(&reading->pairs, group, topic);
+    struct lane_reader *row;
+    if (number < 0) {
+        return NULL;
+    }
+    row = &reading->rows[number];
+    if (!row->plain || now_ms >= row->until_ms || pull->queue_id < 0 ||
+        pull->queue_id >= row->queue_limit ||
+        row->carried != ((pull->sys_flag & LANE_CARRIED) != 0)) {
+        return NULL;
+    }
+    if (row->carried) {
+        return row->sub_version == pull->sub_version &&
+                       is_same(row->subscription, pull->subscription) &&
+                       is_same(row->expression_type, pull->expression_type)
+                   ? row
+                   : NULL;
+    }
+    return row->sub_version < pull->sub_version ? NULL : row;
+}
+
+static const uint8_t *span_of(const struct lane_reading *reading, int64_t start)
+{
+    if (reading->tail->memory != NULL && reading->tail->base == start) {
+        return reading->tail->memory;
+    }
+    for (size_t number = 0; number < reading->span_count; number++) {
+        if (reading->spans[number].start == start) {
+            return reading->spans[number].memory;
+        }
+    }
+    return NULL;
+}
+
+/* Add a unit's record to the runs: records side by side are one. */
+static enum lane_found_outcome add(const struct lane_reading *reading, struct cq_unit unit,
+                                   struct lane_found *found)
+{
+    int64_t start = unit.log_offset - unit.log_offset % reading->file_size;
+    struct lane_run *last = found->run_count > 0 ? &found->runs[found->run_count - 1] : NULL;
+    const uint8_t *memory;
+    if (unit.log_offset + unit.size > reading->tail->end ||
+        unit.log_offset - start + unit.size > reading->file_size) {
+        return LANE_NOT_HERE;
+    }
+    if (last != NULL && last->log_offset + (int64_t)last->size == unit.log_offset &&
+        unit.log_offset != start) {
+        last->size += (size_t)unit.size;
+        return LANE_FOUND;
+    }
+    memory = span_of(reading, start);
+    if (memory == NULL) {
+        found->lacking = start;
+        return LANE_NEEDS_LOG;
+    }
+    found->runs[found->run_count].at = memory + (unit.log_offset - start);
+    found->runs[found->run_count].log_offset = unit.log_offset;
+    found->runs[found->run_count].size = (size_t)unit.size;
+    found->run_count++;
+    return LANE_FOUND;
+}
+
+/* Whether all runs are whole records, of this part of the queue as far as the first of each tells:
+ * a damaged record is never served, and units that a disk damaged are put right. */
+static int are_whole(const struct trf_pull *pull, const struct lane_found *found)
+{
+    for (size_t number = 0; number < found->run_count; number++) {
+        const struct lane_run *run = &found->runs[number];
+        struct walk_end stop;
+        int64_t offset;
+        if (run->size < REC_MIN || be_i32(run->at + REC_QUEUE_ID_AT) != pull->queue_id) {
+            return 0;
+        }
+        offset = be_i64(run->at + REC_QUEUE_OFFSET_AT);
+        if (offset < pull->queue_offset || offset >= found->next_offset) {
+            return 0;
+        }
+        walk_records(run->at, 0, run->size, run->log_offset, 0, &stop);
+        if (stop.at != run->size) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static enum lane_found_outcome collect(const struct lane_reading *reading,
+                                       const struct trf_pull *pull, const struct cq_unit *units,
+                                       size_t count, struct lane_found *found)
+{
+    found->run_count = 0;
+    found->count = count;
+    for (size_t number = 0; number < count; number++) {
+        enum lane_found_outcome outcome = add(reading, units[number], found);
+        if (outcome != LANE_FOUND) {
+            return outcome;
+        }
+    }
+    return are_whole(pull, found) ? LANE_FOUND : LANE_NOT_HERE;
+}
+
+enum lane_found_outcome lane_find(const struct lane_reading *reading, const struct trf_pull *pull,
+                                  int64_t now_ms, struct lane_found *found)
+{
+    struct lane_reader *row = reader_of(reading, pull, now_ms);
+    int64_t offset = pull->queue_offset, asked = pull->max_msg_nums < 1 ? 1 : pull->max_msg_nums;
+    const struct lane_cursor *cursor;
+    struct cq_unit units[LANE_PULL_MAX];
+    struct cq_choice choice;
+    struct cq_wish wish;
+    size_t at, end;
+    int is_near;
+
+    found->reader = row;
+    if (row == NULL) {
+        return LANE_NOT_HERE;
+    }
+    cursor = &row->cursors[pull->queue_id];
+    if (cursor->units == NULL || cursor->generation != *reading->generation ||
+        offset < cursor->first || offset - cursor->first >= cursor->count) {
+        return LANE_NEEDS_UNITS;
+    }
+    found->min_offset = cursor->min_offset;
+    found->max_offset = reading->queues->slots[cursor->slot].max_offset;
+    if (offset < found->min_offset || offset >= found->max_offset) {
+        return LANE_NOT_HERE;
+    }
+    at = (size_t)(offset - cursor->first) * CQ_UNIT;
+    end = (size_t)(found->max_offset - cursor->first < cursor->count
+                       ? found->max_offset - cursor->first
+                       : cursor->count) *
+          CQ_UNIT;
+    is_near = reading->tail->end - cq_get(cursor->units + at).log_offset <=
+              reading->limits.near_bytes;
+    wish.codes = row->codes;
+    wish.code_count = row->code_count;
+    wish.max_count = (size_t)(is_near ? reading->limits.near_count : reading->limits.far_count);
+    wish.max_size = is_near ? reading->limits.near_size : reading->limits.far_size;
+    wish.max_units = (size_t)(asked > FILTER_UNITS ? asked : FILTER_UNITS);
+    if ((int64_t)wish.max_count > asked) {
+        wish.max_count = (size_t)asked;
+    }
+    if (wish.max_count == 0 || wish.max_count > LANE_PULL_MAX) {
+        return LANE_NOT_HERE;
+    }
+    cq_select(cursor->units, at, end, &wish, units, &choice);
+    if (choice.count == 0 || (choice.next < end && cq_get(cursor->units + choice.next).size == 0)) {
+        return LANE_NOT_HERE; /* nothing, or a unit that is not written before the queue's end */
+    }
+    found->next_offset = cursor->first + (int64_t)(choice.next / CQ_UNIT);
+    found->size = (size_t)choice.size;
+    return collect(reading, pull, units, choice.count, found);
+}
+
+void lane_got(const struct lane_found *found, const struct trf_pull *pull)
+{
+    struct lane_reader *row = found->reader;
+    row->got_times++;
+    row->got_count += (int64_t)found->count;
+    row->got_size += (int64_t)found->size;
+    row->cursors[pull->queue_id].pulled = found->next_offset;
+}

@@ -1,0 +1,106 @@
+/* The fast lane of a broker: plain pulls from a decoded request to ranges of the log.
+ *
+ * The reference is broker/handlers/pull.py and Lookup.read. Only pulls that find messages are
+ * served; whatever else there is to say (nothing found, an offset beyond the queue, a damaged
+ * record) is LANE_NOT_HERE, with nothing changed.
+ *
+ *     trf_request -> reader (group, topic) -> cursor (queue) -> units -> runs of the log
+ *
+ * A reader is what the checks of the handler came to, as long as nothing they looked at changes. A
+ * cursor is the memory of the queue file that was read last. Both are filled by Python, as is the
+ * memory of log files: the lane says what it lacks. */
+#ifndef TURBOPUMP_LANE_PULL_H
+#define TURBOPUMP_LANE_PULL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dispatch.h"
+#include "names.h"
+#include "tail.h"
+#include "traffic.h"
+
+enum {
+    LANE_PULL_MAX = 256, /* messages of one answer; RocketMQ's limit is 32 */
+    LANE_SPANS = 16,     /* log files whose memory is at hand */
+    LANE_CARRIED = 4     /* PullSysFlag: the subscription is in the request */
+};
+
+enum lane_found_outcome {
+    LANE_FOUND = 0,
+    LANE_NOT_HERE = 1,   /* for the Python handler */
+    LANE_NEEDS_UNITS = 2, /* the cursor has no memory for the queue offset */
+    LANE_NEEDS_LOG = 3   /* there is no span for lane_found.lacking */
+};
+
+struct lane_cursor {
+    const uint8_t *units; /* NULL: none */
+    int64_t generation;   /* lane_reading.generation when it was filled */
+    int64_t first;        /* queue offset of the first unit in memory */
+    int64_t count;        /* units the memory has room for */
+    int64_t min_offset;
+    int64_t pulled; /* where the last pull ended, -1: known to Python */
+    int32_t slot;
+};
+
+struct lane_reader {
+    uint8_t plain;   /* 0: nothing is served */
+    uint8_t carried; /* by pulls that carry exactly this subscription */
+    int32_t queue_limit;
+    int32_t topic_sys_flag, group_sys_flag;
+    int64_t sub_version;
+    int64_t until_ms; /* look again then, epoch ms */
+    struct trf_text subscription, expression_type;
+    const int32_t *codes; /* ascending; NULL: every tag */
+    size_t code_count;
+    struct lane_cursor *cursors; /* queue_limit of them */
+    int64_t got_times, got_count, got_size; /* since they were last taken */
+};
+
+struct lane_span {
+    const uint8_t *memory;
+    int64_t start;
+};
+
+/* Limits of remoting.md 10.5: near the end of the log, and further back. */
+struct lane_limits {
+    int64_t near_bytes;
+    int64_t near_count, near_size, far_count, far_size;
+};
+
+struct lane_reading {
+    struct nam_table pairs; /* group and topic */
+    struct lane_reader *rows;
+    const struct log_tail *tail;
+    const struct dsp_table *queues;
+    const int64_t *generation; /* moves when queue offsets did not just grow */
+    int64_t file_size;         /* of log files */
+    struct lane_limits limits;
+    struct lane_span spans[LANE_SPANS];
+    size_t span_count;
+};
+
+struct lane_run {
+    const uint8_t *at;
+    size_t size;
+    int64_t log_offset;
+};
+
+struct lane_found {
+    struct lane_reader *reader;
+    int64_t next_offset, min_offset, max_offset;
+    size_t count; /* messages */
+    size_t size;
+    size_t run_count;
+    int64_t lacking;
+    struct lane_run runs[LANE_PULL_MAX];
+};
+
+/* Find what a pull gets. Nothing is counted: see lane_got. `now_ms` is epoch ms. */
+enum lane_found_outcome lane_find(const struct lane_reading *reading, const struct trf_pull *pull,
+                                  int64_t now_ms, struct lane_found *found);
+
+/* What was found is on its way. */
+void lane_got(const struct lane_found *found, const struct trf_pull *pull);
+
+#endif

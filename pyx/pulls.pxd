@@ -1,0 +1,31 @@
+"""Plain pulls, for the connections that ask for them."""
+
+from libc.stdint cimport int64_t
+
+from turbopump.pyx.c_pulls cimport lane_found, lane_reader, lane_reading
+from turbopump.pyx.c_traffic cimport trf_pull, trf_request
+from turbopump.pyx.dispatch cimport QueueTable
+from turbopump.pyx.tail cimport Tail
+
+
+cdef class Pulls:
+    cdef lane_reading core
+    cdef Tail tail
+    cdef QueueTable queues
+    cdef int64_t seen             # the generation that what is held belongs to
+    cdef object units_of, log_of, commit
+    cdef list names               # (group, topic) of each row, as bytes
+    cdef list texts               # what each row points to
+    cdef list spans               # read-only views of the log files in core.spans
+    cdef dict held                # (row, queue id) to the mapping its cursor is in
+    cdef int next_span
+    cdef lane_found found
+    cdef public int64_t found_count, transferred_count
+
+    cdef bint find(self, const trf_pull *pull, int64_t now_ms) except -1
+    cdef int fetch_units(self, const trf_pull *pull) except -1
+    cdef int fetch_log(self, int64_t log_offset) except -1
+    cdef int refresh(self) except -1
+    cdef list slices(self, size_t skipped)
+    cdef int done(self, const trf_pull *pull, int64_t now_ms) except -1
+    cdef int grow(self) except -1

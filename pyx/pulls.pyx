@@ -1,0 +1,305 @@
+# cython: auto_pickle=False
+"""Plain pulls: from a request to slices of the log, without a Python object for each message.
+
+Owns the readers (what the checks of a group and a topic came to), the memory their queues are read
+from, and what they got. It must never decide what is plain: the broker says (fast_lane.py).
+Called by FastConnection for each pull, and by the broker.
+"""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memset
+
+from turbopump.pyx.c_lane cimport nam_add, nam_clear, nam_find, nam_key, nam_rehash, nam_text
+from turbopump.pyx.c_pulls cimport *
+from turbopump.pyx.c_traffic cimport *
+from turbopump.pyx.dispatch cimport QueueTable
+from turbopump.pyx.region cimport Region
+from turbopump.pyx.tail cimport Tail
+
+MAX_READERS = 1 << 14
+"""Groups and topics that are read natively; what is beyond is for the Python handler."""
+MAX_QUEUES = 1024
+"""Queues of a topic that is read natively: a reader has 56 bytes for each."""
+MAX_HELD = 4096
+"""Mappings of queue files that readers keep; beyond it all are let go."""
+
+cdef enum:
+    FIRST_READERS = 16
+
+
+cdef class Pulls:
+    """See the stub."""
+
+    def __cinit__(
+        self, Tail tail not None, QueueTable queues not None, int64_t file_size, tuple limits, *,
+        units_of, log_of, commit
+    ):
+        self.tail, self.queues = tail, queues
+        self.units_of, self.log_of, self.commit = units_of, log_of, commit
+        self.names, self.texts, self.spans, self.held = [], [], [None] * LANE_SPANS, {}
+        self.core.tail, self.core.queues = &tail.tail, &queues.table
+        self.core.generation = &queues.generation
+        self.core.file_size = file_size
+        (self.core.limits.near_bytes, self.core.limits.near_count, self.core.limits.near_size,
+         self.core.limits.far_count, self.core.limits.far_size) = limits
+        self.seen = -1
+
+    def __dealloc__(self):
+        for number in range(self.core.pairs.count):
+            free_row(&self.core.rows[number])
+        PyMem_Free(self.core.pairs.keys)
+        PyMem_Free(self.core.pairs.buckets)
+        PyMem_Free(self.core.rows)
+
+    def serve(
+        self, bytes group not None, bytes topic not None, int32_t queue_limit, *,
+        int32_t topic_sys_flag, int32_t group_sys_flag, int64_t sub_version, bytes subscription,
+        bytes expression_type, codes, int64_t until_ms
+    ) -> None:
+        """Pulls of this group from this topic are plain; see the stub."""
+        cdef bytes text = group + b"\0" + topic
+        cdef nam_text first, second
+        cdef lane_reader *row
+        cdef int32_t *taken
+        cdef int32_t number
+        if queue_limit > MAX_QUEUES or b"\0" in group:
+            return
+        first.at, first.size = <const uint8_t *><const char *>group, <size_t>len(group)
+        second.at, second.size = <const uint8_t *><const char *>topic, <size_t>len(topic)
+        number = nam_find(&self.core.pairs, first, second)
+        if number < 0:
+            if self.core.pairs.count == MAX_READERS:
+                return
+            self.grow()
+            self.names.append((group, topic))
+            self.texts.append(None)
+            number = self.core.pairs.count
+            memset(&self.core.rows[number], 0, sizeof(lane_reader))
+            nam_add(&self.core.pairs, <const uint8_t *><const char *>text, first.size,
+                    <size_t>len(text))
+        else:
+            text = self.texts[number][0]
+        row = &self.core.rows[number]
+        if row.cursors == NULL or row.queue_limit < queue_limit:
+            resize(row, queue_limit)
+        PyMem_Free(<void *>row.codes)
+        row.codes = NULL
+        if codes is not None:
+            taken = <int32_t *>PyMem_Malloc((<size_t>len(codes) + 1) * sizeof(int32_t))
+            if taken == NULL:
+                raise MemoryError
+            for i, code in enumerate(sorted(<int32_t>(code & 0xFFFFFFFF) for code in codes)):
+                taken[i] = code
+            row.codes, row.code_count = taken, <size_t>len(codes)
+        self.texts[number] = (text, subscription, expression_type)
+        row.carried = subscription is not None
+        row.subscription = text_of(subscription)
+        row.expression_type = text_of(expression_type)
+        row.topic_sys_flag, row.group_sys_flag = topic_sys_flag, group_sys_flag
+        row.sub_version, row.until_ms = sub_version, until_ms
+        row.queue_limit = queue_limit
+        row.plain = True
+
+    def forget(self, bytes group not None) -> None:
+        """Pulls of this group are for the Python handler, until they are served again."""
+        for number in range(self.core.pairs.count):
+            if self.core.rows[number].plain and self.names[number][0] == group:
+                self.core.rows[number].plain = False
+
+    def forget_all(self) -> None:
+        """As `forget` for every group."""
+        for number in range(self.core.pairs.count):
+            self.core.rows[number].plain = False
+
+    def take_got(self) -> list[tuple[bytes, bytes, int, int, int]]:
+        """What readers got since the last call: (group, topic, pulls, messages, bytes)."""
+        cdef list got = []
+        cdef lane_reader *row
+        for number in range(self.core.pairs.count):
+            row = &self.core.rows[number]
+            if row.got_times:
+                got.append((*self.names[number], row.got_times, row.got_count, row.got_size))
+                row.got_times = row.got_count = row.got_size = 0
+        return got
+
+    def take_pulled(self) -> list[tuple[bytes, bytes, int, int]]:
+        """Where pulls ended since the last call: (group, topic, queue id, next queue offset)."""
+        cdef list pulled = []
+        cdef lane_reader *row
+        for number in range(self.core.pairs.count):
+            row = &self.core.rows[number]
+            for queue_id in range(row.queue_limit):
+                if row.cursors[queue_id].pulled >= 0:
+                    pulled.append((*self.names[number], queue_id, row.cursors[queue_id].pulled))
+                    row.cursors[queue_id].pulled = -1
+        return pulled
+
+    def drop_pulled(self, bytes group not None, bytes topic not None, int32_t queue_id) -> None:
+        """Where the last native pull of a queue ended is of no interest any more."""
+        cdef nam_text first, second
+        cdef int32_t number
+        first.at, first.size = <const uint8_t *><const char *>group, <size_t>len(group)
+        second.at, second.size = <const uint8_t *><const char *>topic, <size_t>len(topic)
+        number = nam_find(&self.core.pairs, first, second)
+        if number >= 0 and 0 <= queue_id < self.core.rows[number].queue_limit:
+            self.core.rows[number].cursors[queue_id].pulled = -1
+
+    def tidy(self) -> None:
+        """Let go of mappings that are of the past."""
+        if self.seen != self.queues.generation:
+            self.refresh()
+
+    def let_go(self) -> None:
+        """Hold no mapping any more."""
+        for number in range(self.core.pairs.count):
+            for queue_id in range(self.core.rows[number].queue_limit):
+                self.core.rows[number].cursors[queue_id].units = NULL
+        self.held.clear()
+        self.core.span_count = 0
+        self.next_span = 0
+        self.spans = [None] * LANE_SPANS
+
+    cdef bint find(self, const trf_pull *pull, int64_t now_ms) except -1:
+        """What a pull gets is in `found`; False: it is for the Python handler."""
+        cdef lane_found_outcome outcome
+        self.tidy()
+        for _ in range(LANE_SPANS):
+            outcome = lane_find(&self.core, pull, now_ms, &self.found)
+            if outcome == LANE_NEEDS_UNITS:
+                if not self.fetch_units(pull):
+                    return False
+            elif outcome == LANE_NEEDS_LOG:
+                if not self.fetch_log(self.found.lacking):
+                    return False
+            else:
+                return outcome == LANE_FOUND
+        return False
+
+    cdef int refresh(self) except -1:
+        """Offsets did not just grow: what is held may be of the past."""
+        self.let_go()
+        self.seen = self.queues.generation
+        return 0
+
+    cdef int fetch_units(self, const trf_pull *pull) except -1:
+        """Fill the cursor of a queue; 0: there is nothing to read there."""
+        cdef int32_t row = <int32_t>(self.found.reader - self.core.rows)
+        cdef lane_cursor *cursor = &self.found.reader.cursors[pull.queue_id]
+        cdef Region region
+        cdef bytes topic = self.names[row][1]
+        found = self.units_of(topic, pull.queue_id, pull.queue_offset)
+        if found is None:
+            return 0
+        if len(self.held) >= MAX_HELD:
+            self.let_go()
+        region, first, slot, minimum = found
+        cursor.units = region.reading(0, region.size)
+        cursor.first, cursor.count = first, region.size // 20
+        cursor.slot, cursor.min_offset = slot, minimum
+        cursor.generation = self.queues.generation
+        self.seen = self.queues.generation
+        self.held[row, pull.queue_id] = region.buffer
+        return 1
+
+    cdef int fetch_log(self, int64_t log_offset) except -1:
+        """The memory of a log file; 0: it is gone."""
+        cdef Region region = self.log_of(log_offset)
+        cdef int number = self.next_span
+        if region is None:
+            return 0
+        self.spans[number] = region.frozen
+        self.core.spans[number].start = log_offset
+        self.core.spans[number].memory = region.reading(0, region.size)
+        self.next_span = (number + 1) % LANE_SPANS
+        if self.core.span_count < LANE_SPANS:
+            self.core.span_count += 1
+        return 1
+
+    cdef list slices(self, size_t skipped):
+        """Views of what was found, without the first bytes; they keep the mapping."""
+        cdef list views = []
+        cdef int64_t start, position
+        cdef size_t size
+        cdef object view
+        for number in range(self.found.run_count):
+            size = self.found.runs[number].size
+            if skipped >= size:
+                skipped -= size
+                continue
+            start = self.found.runs[number].log_offset
+            start -= start % self.core.file_size
+            position = self.found.runs[number].log_offset - start
+            view = None
+            if self.tail.tail.memory != NULL and self.tail.tail.base == start:
+                view = memoryview(self.tail.held).toreadonly()
+            else:
+                for span in range(self.core.span_count):
+                    if self.core.spans[span].start == start:
+                        view = self.spans[span]
+            views.append(view[position + <int64_t>skipped:position + <int64_t>size])
+            skipped = 0
+        return views
+
+    cdef int done(self, const trf_pull *pull, int64_t now_ms) except -1:
+        """What was found is on its way: count it, and commit what the pull brought along."""
+        lane_got(&self.found, pull)
+        self.found_count += 1
+        self.transferred_count += <int64_t>self.found.count
+        if pull.sys_flag & 1 and pull.commit_offset >= 0:
+            group, topic = self.names[self.found.reader - self.core.rows]
+            self.commit(group, topic, pull.queue_id, pull.commit_offset, now_ms)
+        return 0
+
+    cdef int grow(self) except -1:
+        """Make room for one more row."""
+        cdef int32_t count = self.core.pairs.count
+        cdef size_t capacity
+        cdef void *keys
+        cdef void *rows
+        cdef void *buckets
+        if count < FIRST_READERS and count > 0 or count & (count - 1):
+            return 0
+        capacity = <size_t>max(FIRST_READERS, 2 * count)
+        keys = PyMem_Realloc(self.core.pairs.keys, capacity * sizeof(nam_key))
+        if keys == NULL:
+            raise MemoryError
+        self.core.pairs.keys = <nam_key *>keys
+        rows = PyMem_Realloc(self.core.rows, capacity * sizeof(lane_reader))
+        if rows == NULL:
+            raise MemoryError
+        self.core.rows = <lane_reader *>rows
+        buckets = PyMem_Realloc(self.core.pairs.buckets, capacity * 2 * sizeof(int32_t))
+        if buckets == NULL:
+            raise MemoryError
+        nam_rehash(&self.core.pairs, <int32_t *>buckets, capacity * 2)
+        return 0
+
+
+cdef int resize(lane_reader *row, int32_t queue_limit) except -1:
+    """Cursors for so many queues; all start anew."""
+    cdef lane_cursor *cursors = <lane_cursor *>PyMem_Calloc(
+        <size_t>max(queue_limit, 1), sizeof(lane_cursor)
+    )
+    if cursors == NULL:
+        raise MemoryError
+    for queue_id in range(queue_limit):
+        cursors[queue_id].pulled = -1
+        if row.cursors != NULL and queue_id < row.queue_limit:
+            cursors[queue_id].pulled = row.cursors[queue_id].pulled
+    PyMem_Free(row.cursors)
+    row.cursors = cursors
+    return 0
+
+
+cdef void free_row(lane_reader *row) noexcept:
+    PyMem_Free(row.cursors)
+    PyMem_Free(<void *>row.codes)
+
+
+cdef trf_text text_of(bytes text):
+    cdef trf_text found
+    found.at, found.size = NULL, 0
+    if text is not None:
+        found.at, found.size = <const uint8_t *><const char *>text, <unsigned int>len(text)
+    return found

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from turbopump.broker.topics import MAX_TOPIC_LENGTH, RETRY_PREFIX
-from turbopump.engine.types import QueueOffset
+from turbopump.engine.types import FlushMode, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
 from turbopump.net.wire.properties import encode_properties
@@ -45,8 +45,11 @@ class FastLane:
         """Let plain sends be served from now on; records carry this packed host."""
         self._store_host = store_host
         self.reconfigure()
-        # A record with a CRC of its own is encoded by the store.
-        self._lane.open = not self._config.store.enabled_append_prop_crc
+        store = self._config.store
+        # A record with a CRC of its own is encoded by the store, and only it keeps an answer back
+        # until the record is durable.
+        is_sync = store.flush_disk_type is FlushMode.SYNC_FLUSH
+        self._lane.open = not (store.enabled_append_prop_crc or is_sync)
 
     def stop(self) -> None:
         """Leave every request to the handlers."""

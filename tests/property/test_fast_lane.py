@@ -387,7 +387,7 @@ def counted(world: World) -> tuple[object, ...]:
     )
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps, min_size=15, max_size=45), st.sampled_from([1 << 20, 1000, 77]))
 def test_both_paths_do_the_same(plan: list[Any], cut: int) -> None:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:

@@ -60,13 +60,14 @@ class IndexFiles:
         """What is known of the files; the last one's numbers are refreshed when asked for."""
         self.rolled: list[IndexPart] = []
         """Full files that the store has yet to make durable."""
+        self.bad: list[str] = []
+        """Files that were found and not taken in."""
         self._pool = pool
         self._reserved_entries = 0
 
-    def load(self) -> list[str]:
-        """Read the headers. Returns the paths of files that cannot be index files of this
-        configuration or contradict themselves; they are not taken in."""
-        bad = []
+    def load(self) -> None:
+        """Read the headers. Files that cannot be index files of this configuration or contradict
+        themselves are `bad`."""
         for name in self.files.list_folder(self.folder):
             path = f"{self.folder}/{name}"
             if not (name.isascii() and name.isdigit()) or self.files.is_folder(path):
@@ -81,10 +82,23 @@ class IndexFiles:
             if part is None:
                 # The next file may get its name.
                 self._pool.drop(path)
-                bad.append(path)
+                self.bad.append(path)
             else:
                 self.parts.append(part)
-        return bad
+        # A file is begun when the one before it is full: an empty one lost its header.
+        empty = [part for part in self.parts[:-1] if part.count <= 1]
+        for part in empty:
+            self._pool.drop(part.path)
+            self.bad.append(part.path)
+        self.parts = [part for part in self.parts if part not in empty]
+
+    def remove_bad(self) -> None:
+        """Remove the files that were not taken in. Raises OSError."""
+        for path in self.bad:
+            self.files.remove(path)
+        if self.bad:
+            self.files.sync_folder(self.folder)
+        self.bad = []
 
     def end(self) -> tuple[LogOffset, int]:
         """Log offset and store time of the last record that has entries; (-1, 0) if none has."""

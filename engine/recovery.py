@@ -114,9 +114,9 @@ def _load(parts: StoreParts) -> None:
         parts.extensions.load()
     # Window 5: an index file whose header makes no sense is rebuilt, like one that is missing.
     if parts.index is not None:
-        for path in parts.index.load():
+        parts.index.load()
+        for path in parts.index.bad:
             logger.warning("%s is damaged: rebuilt from the log", path)
-            parts.files.remove(path)
 
 
 def _extend_short_files(parts: StoreParts) -> None:
@@ -408,6 +408,9 @@ def _trim_index(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
     index, log, end = parts.index, parts.log, plan.scan.end
     if index is None:
         return end
+    # Not before the checkpoint counts without them: if this start is killed, the next one sees
+    # nothing wrong but the count.
+    index.remove_bad()
     marks = saved.marks
     if plan.clean and marks is not None and index.entry_count() == marks.entry_count:
         return LogOffset(max(min(marks.index, end), log.min))
@@ -431,7 +434,8 @@ def _whole_index_files(parts: StoreParts, saved: Checkpoint, clean: bool) -> int
     among them, so after a crash only those before it count; if one of these is missing, none.
     """
     index, marks = parts.index, saved.marks
-    if index is None:
+    if index is None or index.bad:
+        # The records of a file that makes no sense may lie between those of others.
         return 0
     if marks is None and clean:
         return len(index.parts)

@@ -196,9 +196,7 @@ class TestKilled:
         for unit in units[20:]:
             assert third.record(unit.log_offset) is None
 
-    def test_bytes_of_another_life_of_the_file_are_no_records(
-        self, stores: Any, put: Any
-    ) -> None:
+    def test_bytes_of_another_life_of_the_file_are_no_records(self, stores: Any, put: Any) -> None:
         store = stores.open()
         fill(store, put, 10)
         first = bytes(store.record_view(0) or b"")
@@ -314,9 +312,7 @@ class TestMissingQueues:
         again = stores.open()
         assert read_bodies(again, "A", 0) == bodies
 
-    def test_an_index_file_that_makes_no_sense(
-        self, stores: Any, put: Any, tmp_path: Path
-    ) -> None:
+    def test_an_index_file_that_makes_no_sense(self, stores: Any, put: Any, tmp_path: Path) -> None:
         store = stores.open()
         fill(store, put)
         store.close(NOW_MS)
@@ -326,6 +322,28 @@ class TestMissingQueues:
         assert len(again.query("A", "n118", 9, 0, FOREVER).slices) == 1
         again.close(NOW_MS)
         check_equals_rebuild(stores, tmp_path)
+
+    @pytest.mark.parametrize("header", [bytes(40), b"\xff" * 40], ids=["zeros", "ones"])
+    def test_an_index_file_between_others_after_the_log_lost_its_first_file(
+        self, stores: Any, put: Any, read_bodies: Any, header: bytes
+    ) -> None:
+        """Its entries are not missed by their count then: age takes entries too."""
+        store = stores.open()
+        fill(store, put)
+        store.close(NOW_MS)
+        min((stores.root / "commitlog").iterdir()).unlink()
+        between = sorted((stores.root / "index").iterdir())[-2]
+        between.write_bytes(header + between.read_bytes()[40:])
+        again = stores.open()
+        count = sum(
+            len(read_bodies(again, topic, queue)) for topic in "AB" for queue in range(3)
+        )
+        found = sum(
+            len(again.query(topic, f"n{number}", 9, 0, FOREVER).slices)
+            for topic in "AB"
+            for number in range(120)
+        )
+        assert 0 < found == count
 
 
 class TestDeletedTopics:

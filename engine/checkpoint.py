@@ -9,7 +9,7 @@ Layout, big endian, 4096 bytes (RocketMQ: store/StoreCheckpoint; byte 40 as 5.5.
     32 confirmPhyOffset    40 start of the last record whose queue unit is durable
     2048 magic    2056 log offset up to which the log is durable    2064 the same of queues
     2072 the same of the index    2080 number of queues    2088 units in all queues
-    2096 entries in the index files of 2072    2104 first byte of the log at that time
+    2096 entries in index files between 2104 and 2072    2104 first byte of the log at that time
     2112 units that age removed, in all queues    2120 bytes 0-47 again    2168 CRC-32 of 2048-2167
 
 Ours count only while bytes 0-47 are what they were: a RocketMQ broker that used the store in
@@ -45,9 +45,9 @@ class Marks(NamedTuple):
     """-1: queues were deleted since they were counted."""
     unit_count: int
     entry_count: int
-    """Of index files before `index`."""
+    """Of index files before `index` that do not end before `log_min`."""
     log_min: LogOffset
-    """Where the log began; if that moved, queues and index may have begun later, too."""
+    """Where the log began; if that moved, queues may have begun later, too."""
     first_units: int
     """The queue offsets at which the first files of all queues begin, added up."""
 

@@ -65,6 +65,8 @@ class Checkpointer:
         self.durable_end = LogOffset(0)
         """Queue units of records before this are durable, and the checkpoint on the disk says so.
         """
+        self.durable_log_min = LogOffset(0)
+        """The checkpoint on the disk has the log begin there, and counts on nothing before it."""
         self.failed: OSError | None = None
         self._files = files
         self._config = config
@@ -86,7 +88,8 @@ class Checkpointer:
     def load(self, saved: Checkpoint) -> None:
         """Go on from the checkpoint the store is opened with."""
         self.checkpoint = saved
-        self.durable_end = LogOffset(0) if saved.marks is None else saved.marks.queues
+        if saved.marks is not None:
+            self.durable_end, self.durable_log_min = saved.marks.queues, saved.marks.log_min
 
     def start(self, steady_ms: int) -> None:
         """The store is open: the first thorough round comes one interval from now."""
@@ -159,7 +162,8 @@ class Checkpointer:
         old = self.checkpoint
         marks = old.marks
         if marks is not None:
-            marks = marks._replace(index=index_end, entry_count=index.entry_count(closed))
+            entries = index.entry_count(closed, marks.log_min)
+            marks = marks._replace(index=index_end, entry_count=entries)
         index_ms = min(index_ms, old.index_timestamp_ms)
         self.checkpoint = old._replace(index_timestamp_ms=index_ms, marks=marks)
         checkpoints.save(self._files, self._config.root, self.checkpoint)
@@ -192,13 +196,13 @@ class Checkpointer:
         RocketMQ's numbers too. All that was dispatched is durable (see `finish`). Raises OSError.
         """
         self._waiting = None
+        old = self.checkpoint
+        marks = old.marks
         index_end, index_ms, entries = LogOffset(0), 0, 0
         if self._index is not None:
             closed = self._index.closed(log_end)
             index_end, index_ms = self._index.end_of(closed)
-            entries = self._index.entry_count(closed)
-        old = self.checkpoint
-        marks = old.marks
+            entries = self._index.entry_count(closed, 0 if marks is None else marks.log_min)
         if marks is not None:
             counts = marks.queue_count, marks.unit_count
             if marks.queues > log_end:
@@ -299,7 +303,7 @@ class Checkpointer:
         if self._index is not None:
             closed = len(self._index.parts) if last else self._index.closed()
             index_end, index_ms = self._index.end_of(closed)
-            entries = self._index.entry_count(closed)
+            entries = self._index.entry_count(closed, self._log.min)
             if last:
                 index_end = position
         marks = Marks(
@@ -346,6 +350,7 @@ class Checkpointer:
                 self._fail(result)
             else:
                 self.durable_end = marks.queues
+                self.durable_log_min = marks.log_min
 
         self._lane.submit(work, done, disk)
 

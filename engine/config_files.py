@@ -35,7 +35,8 @@ class ConfigFiles:
         """The value of a file or, if that is missing or damaged, of its backup; None without both.
 
         An empty or zeroed file counts as missing: a power cut leaves such files of brokers that
-        write in place. Raises StoreError if a file is damaged and no copy can stand in.
+        write in place. What is returned is durable. Raises StoreError if a file is damaged and no
+        copy can stand in, or the disk fails.
         """
         damaged = ""
         for candidate in (name, name + BACKUP):
@@ -56,6 +57,7 @@ class ConfigFiles:
                 continue
             if candidate != name:
                 self._restored(name)
+            self._keep(path)
             return value
         if damaged:
             raise StoreError(f"{damaged} is damaged and no whole copy of it exists")
@@ -83,6 +85,19 @@ class ConfigFiles:
             files.rename(path, path + BACKUP)
         files.rename(path + TEMPORARY, path)
         files.sync_folder(self._folder)
+
+    def _keep(self, path: str) -> None:
+        """The save that wrote the file may have been killed before its names were durable; what is
+        read now is acted upon, so a power cut must not take it back."""
+        files = self._files
+        try:
+            files.sync(path)
+            files.sync_folder(self._folder)
+            sync_above(files, self._folder)
+        except OSError as error:
+            # Where nobody may write nobody was killed while writing.
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise StoreError(f"{path} cannot be opened for good: {error}") from error
 
     def _restored(self, name: str) -> None:
         """Keep a damaged file out of the way: the next save must not make it the backup."""

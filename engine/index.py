@@ -108,10 +108,12 @@ class IndexFiles:
                 return LogOffset(part.end_log_offset), part.end_timestamp_ms
         return LogOffset(-1), 0
 
-    def entry_count(self, files: int | None = None) -> int:
-        """Entries in the first so many files, None: in all."""
+    def entry_count(self, files: int | None, log_min: int) -> int:
+        """Entries in the first so many files, None: in all. Files that end before `log_min` are not
+        counted: they may go at any time."""
         self._refresh()
-        return sum(part.count - 1 for part in self.parts[:files])
+        counted = [part for part in self.parts[:files] if part.end_log_offset >= log_min]
+        return sum(part.count - 1 for part in counted)
 
     def closed(self, log_end: int | None = None) -> int:
         """How many files come before the one that is written. With `log_end` as `truncate` will

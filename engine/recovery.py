@@ -412,7 +412,8 @@ def _trim_index(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
     # nothing wrong but the count.
     index.remove_bad()
     marks = saved.marks
-    if plan.clean and marks is not None and index.entry_count() == marks.entry_count:
+    counted = marks is not None and index.entry_count(None, marks.log_min) == marks.entry_count
+    if plan.clean and marks is not None and counted:
         return LogOffset(max(min(marks.index, end), log.min))
     while index.parts:
         last, _timestamp_ms = index.end()
@@ -448,7 +449,8 @@ def _whole_index_files(parts: StoreParts, saved: Checkpoint, clean: bool) -> int
     whole = len(list(takewhile(is_whole, index.parts)))
     if marks is None:
         return whole
-    if parts.log.min <= marks.log_min and index.entry_count(whole) != marks.entry_count:
+    # (Age removes only files that the checkpoint does not count any more.)
+    if index.entry_count(whole, marks.log_min) != marks.entry_count:
         logger.warning("index files are missing: rebuilt from the log")
         return 0
     return whole

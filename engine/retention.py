@@ -142,8 +142,6 @@ class Retention:
         for batch in self._batches:
             paths += self._batches.delete_expired(batch, minimum)
             self._batches.correct_min(batch, minimum)
-        if self._index is not None:
-            paths += self._index.expired(minimum)
 
     def _follow_queue(self, queue: ConsumeQueue) -> None:
         minimum, paths = self._log.min, self._left
@@ -160,7 +158,10 @@ class Retention:
 
     def _remove(self) -> None:
         """Unlink what was taken out, in that order: a log file that stays keeps all that follow,
-        for a hole in the log would keep the next start from opening it."""
+        for a hole in the log would keep the next start from opening it. Index files follow when the
+        checkpoint does not count them any more, or a start would miss them."""
+        if self._index is not None:
+            self._left += self._index.expired(self._checkpointer.durable_log_min)
         if not self._left or self._lane.busy:
             return
         todo, self._left = deque(self._left), []

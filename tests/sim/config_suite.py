@@ -1,8 +1,8 @@
 """One seed of the config suite (R45): files of `config/` replaced, torn, damaged, read again.
 
 A file's value is a number that grows with each save. Whatever happened, a load gives the last value
-whose save returned or a newer one that was on its way; after damage of the file itself, at least
-the value that its backup had. Nothing ever ends in a file that cannot be read.
+whose save or load returned, or a newer one that was on its way; after damage of the file itself, at
+least the value that its backup had. Nothing ever ends in a file that cannot be read.
 """
 
 import json
@@ -16,6 +16,10 @@ FOLDER = "/broker/config"
 NAMES = ("topics.json", "consumerOffset.json")
 LIVES = 6
 STEPS_MAX = 8
+# So many until the end: of one save, of many.
+OPERATIONS = (12, 60)
+# The others only read before they end.
+ACTIVE = 0.6
 PADDINGS = (0, 10, 5000, 20_000)
 
 
@@ -42,7 +46,7 @@ class Run:
     def play(self) -> Model:
         """All lives; AssertionError or StoreError is a finding."""
         for _ in range(LIVES):
-            self.disk.kill = self.rng.random() < 0.3
+            self.disk.kill = self.rng.random() < 0.5
             try:
                 self._life()
             except PowerCut:
@@ -60,8 +64,8 @@ class Run:
         files = ConfigFiles(self.disk, FOLDER)
         self._check(files)
         if rng.random() < 0.8:
-            self.disk.cut_after = rng.randrange(60)
-        for _ in range(rng.randrange(STEPS_MAX)):
+            self.disk.cut_after = rng.randrange(rng.choice(OPERATIONS))
+        for _ in range(rng.randrange(STEPS_MAX) if rng.random() < ACTIVE else 0):
             self.disk.full = rng.random() < 0.1
             self.disk.fail_syncs = int(rng.random() < 0.05)
             self._save(files, NAMES[rng.randrange(len(NAMES))])
@@ -91,6 +95,8 @@ class Run:
             number = 0 if value is None else value["number"]
             last, tried = model.last.get(name, 0), model.tried.get(name, 0)
             assert last <= number <= tried, f"{name}: {number}, not {last} to {tried}"
+            # What was read is acted upon: no power cut takes it back.
+            model.last[name] = number
 
     def _number(self, path: str) -> int:
         """What a file holds that was not damaged by us."""

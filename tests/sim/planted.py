@@ -234,6 +234,11 @@ def config_not_synced(patch: Patch) -> None:
     patch.setattr(SimDisk, "sync", sync)
 
 
+def config_read_before_durable(patch: Patch) -> None:
+    """A config file is acted upon as it is found, whether its last save came to its end or not."""
+    patch.setattr(ConfigFiles, "_keep", lambda self, path: None)
+
+
 def deleted_files_come_back(patch: Patch) -> None:
     """Files of a topic's former life are taken for those of its present one."""
     patch.setattr(ConsumeQueues, "_drop_former", lambda self, folder, log_end: None)
@@ -335,4 +340,6 @@ STORE_BUGS: list[Plant] = [
     log_ahead_of_the_checkpoint_expires, last_durable_queue_file_expires,
     expired_files_removed_at_once, stores_into_holes, next_log_file_not_synced,
 ]  # fmt: skip
-CONFIG_BUGS: list[Plant] = [config_written_in_place, config_not_synced, names_above_forgotten]
+CONFIG_BUGS: list[Plant] = [
+    config_written_in_place, config_not_synced, config_read_before_durable, names_above_forgotten,
+]  # fmt: skip

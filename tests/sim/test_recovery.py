@@ -202,3 +202,76 @@ def test_an_older_checkpoint_does_not_miss_the_units_that_came_after_it() -> Non
     store = opened(disk)
     assert store.max_queue_offset("old", 0) == 25
     assert store.max_queue_offset("new", 0) == 41
+
+
+def old_and_new(old: int, new: int) -> tuple[SimDisk, Store, int]:
+    """A store with so many messages of long ago and of today, all durable; and the time now."""
+    late_ms = NOW_MS + 1000 * 3_600_000
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    store = opened(disk)
+    for number in range(old + new):
+        if number == old:
+            store.tick(NOW_MS + 20_000)
+            disk.now_ms = lambda: late_ms
+        message = Message("topic", 0, bytes(300), b"KEYS\x01k%d\x02" % number)
+        assert store.append(message, disk.now_ms()).status is PutStatus.PUT_OK
+    store.tick(late_ms)
+    store.tick(late_ms + 1000)
+    return disk, store, late_ms
+
+
+def kill(disk: SimDisk) -> None:
+    disk.kill = True
+    disk.end()
+    disk.restart()
+
+
+def test_a_lost_index_file_is_missed_although_the_log_begins_later() -> None:
+    """Found by seed 304631: the first log file had expired, so nobody wondered at fewer entries."""
+    disk, store, late_ms = old_and_new(12, 90)
+    assert store.delete_expired(late_ms) > 0
+    minimum = store.min_queue_offset("topic", 0)
+    assert 0 < minimum < CONFIG.max_index_num - 1, "the first index file has no live records"
+    marks = checkpoint.load(disk, "/store").marks
+    assert marks is not None and marks.log_min == 0, "the checkpoint is none from before that"
+    kill(disk)
+    disk.remove(disk.paths("/store/index")[0])
+    store = opened(disk)
+    for number in range(minimum, 102):
+        assert len(store.query("topic", f"k{number}", 32, 0, 1 << 60).slices) == 1, number
+
+
+def test_index_files_go_when_the_checkpoint_counts_them_no_more() -> None:
+    """Else the start after a crash would take them for lost, and rebuild the whole index."""
+    disk, store, late_ms = old_and_new(60, 140)
+    first, *others, last = disk.paths("/store/index")
+    store.delete_expired(late_ms)
+    assert store.min_queue_offset("topic", 0) > CONFIG.max_index_num, "too few have expired"
+    assert disk.exists(first), "its entries are counted"
+    for second in (60, 61, 71):
+        store.tick(late_ms + second * 1000)
+    assert disk.paths("/store/index") == [*others, last], "nobody removes it"
+    kill(disk)
+    opened(disk)
+    assert disk.paths("/store/index")[: len(others)] == others, "rebuilt"
+
+
+def test_a_deletion_that_was_seen_by_a_start_stays() -> None:
+    """Found by seed 314255: the save that wrote the name down was killed before its last sync; the
+    next process believed it, and a power cut then took it back with units of the former life."""
+    for after in range(40):
+        disk = SimDisk(random.Random(1), lambda: NOW_MS)
+        store = opened(disk)
+        store.append(Message("topic", 0, b"of the former life"), NOW_MS)
+        store.tick(NOW_MS + 60_000)
+        disk.kill, disk.cut_after = True, after
+        try:
+            store.delete_topic("topic")
+            disk.end()
+        except PowerCut:
+            pass
+        disk.restart()
+        opened(disk)
+        name = "/store/config/deletedTopics.json"
+        if disk.exists(name):
+            assert disk.durable(name) == disk.content(name), f"killed after {after} operations"

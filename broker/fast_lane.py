@@ -12,8 +12,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from turbopump.broker.topics import MAX_TOPIC_LENGTH, RETRY_PREFIX
-from turbopump.engine.types import FlushMode, QueueOffset
+from turbopump.engine.later import Later
+from turbopump.engine.types import FlushMode, LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
 from turbopump.net.wire.properties import encode_properties
 from turbopump.net.wire.topics import MULTI_TAG, TopicConfig
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 CARRIED_MS: Final = 60_000
 """For so long a subscription that pulls carry is known to be noted; the table of such
 subscriptions forgets after 10 minutes."""
+
+MAX_WAITING: Final = 10_000
+"""Sends that wait for a group commit (RocketMQ: sendThreadPoolQueueCapacity); one more is told to
+come back later. Their bodies are in the log already: what waits is an answer of some 500 bytes."""
 
 _FOREVER_MS: Final = 1 << 62
 
@@ -40,16 +46,18 @@ class FastLane:
         self._config = broker.config
         self._topics = broker.topics
         self._store_host = b""
+        self.waiting = 0
+        """Sends that wait for the disk."""
 
     def start(self, store_host: bytes) -> None:
         """Let plain sends be served from now on; records carry this packed host."""
         self._store_host = store_host
         self.reconfigure()
         store = self._config.store
-        # A record with a CRC of its own is encoded by the store, and only it keeps an answer back
-        # until the record is durable.
-        is_sync = store.flush_disk_type is FlushMode.SYNC_FLUSH
-        self._lane.open = not (store.enabled_append_prop_crc or is_sync)
+        if store.flush_disk_type is FlushMode.SYNC_FLUSH:
+            self._lane.keep = self._keep
+        # A record with a CRC of its own is encoded by the store.
+        self._lane.open = not store.enabled_append_prop_crc
 
     def stop(self) -> None:
         """Leave every request to the handlers."""
@@ -79,6 +87,21 @@ class FastLane:
         name = topic.topic_name
         if self._is_plain(topic) and self._topics.is_saved(name):
             self._lane.serve(name.encode(), max(topic.write_queue_nums, topic.read_queue_nums))
+
+    def wait(self, change: int) -> None:
+        """So many sends more wait for the disk, or fewer, natively or not."""
+        self.waiting += change
+        self._lane.full = self.waiting >= MAX_WAITING
+
+    def _keep(self, end: int, count: int, answers: bytes) -> Later[bytes]:
+        """Answers for when all before the log offset `end` is durable."""
+        self.wait(count)
+
+        def tell(status: PutStatus) -> bytes:
+            self.wait(-count)
+            return answers if status is PutStatus.PUT_OK else _too_late(answers)
+
+        return self._broker.store.when_durable(LogOffset(end)).map(tell)
 
     def forget(self, changed: Iterable[str]) -> None:
         """These topics have changed."""
@@ -152,3 +175,20 @@ class FastLane:
             and topic.attributes.get("cleanup.policy") != "COMPACTION"
             and not self._topics.is_batch(name)
         )
+
+
+def _too_late(answers: bytes) -> bytes:
+    """The same answers with FLUSH_DISK_TIMEOUT: stored, but perhaps not on the disk."""
+    success, late = b'{"code":0,', f'{{"code":{int(ResponseCode.FLUSH_DISK_TIMEOUT)},'.encode()
+    longer = len(late) - len(success)
+    told: list[bytes] = []
+    at = 0
+    while at < len(answers):
+        end = at + 4 + int.from_bytes(answers[at : at + 4], "big")
+        header = answers[at + 8 : end]
+        assert header.startswith(success), "only what went well is kept"
+        size = len(header) + longer
+        told += ((size + 4).to_bytes(4, "big"), size.to_bytes(4, "big"), late)
+        told.append(header[len(success) :])
+        at = end
+    return b"".join(told)

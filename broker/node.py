@@ -130,6 +130,7 @@ class BrokerNode:
         self._saving: set[str] = set()
         self._unsaved: set[str] = set()
         self._opening = False
+        self._committing = False
         self._reports: deque[Callable[[], None]] = deque()
         self._due_ms: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -327,7 +328,7 @@ class BrokerNode:
         context.delay.load()
         context.offsets.on_reset = self._reset
         self._store.on_arrival(context.holds.arrived)
-        self._lane = self._store.lane(self._wake_arrivals, self._clock)
+        self._lane = self._store.lane(self._wake_arrivals, self._clock, self._commit_soon)
         self._pulls = self._store.pulls(self._commit_pulled)
         context.fast = FastLane(self._lane, self._pulls, context)
         context.offsets.collect = context.fast.collect_offsets
@@ -383,6 +384,16 @@ class BrokerNode:
 
     def _watch(self, watched: bool) -> None:
         self._lane.watched = watched
+
+    def _commit_soon(self) -> None:
+        # What the same turn of the loop reads from other connections shares the commit.
+        if not self._committing:
+            self._committing = True
+            self._loop.call_soon(self._commit)
+
+    def _commit(self) -> None:
+        self._committing = False
+        self._store.commit()
 
     def _wake_arrivals(self) -> None:
         self._loop.call_soon(self._store.tell_arrivals)

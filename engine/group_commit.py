@@ -57,9 +57,10 @@ class GroupCommit:
         self._last_check_ms = LONG_AGO_MS
         self._last_thorough_ms = LONG_AGO_MS
 
-    def wait(self, end: LogOffset) -> Later[PutStatus]:
+    def wait(self, end: LogOffset, *, begin: bool = True) -> Later[PutStatus]:
         """PUT_OK once all before `end` is durable; FLUSH_DISK_TIMEOUT syncFlushTimeout after the
-        last tick, or after a failed sync (RocketMQ: GroupCommitService)."""
+        last tick, or after a failed sync (RocketMQ: GroupCommitService). Unless `begin`, somebody
+        calls `start` soon."""
         later: Later[PutStatus] = Later()
         if self.failed is not None:
             later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
@@ -68,7 +69,8 @@ class GroupCommit:
         else:
             deadline_ms = self._steady_ms + self._config.sync_flush_timeout_ms
             self._waiters.append(_Waiter(end, deadline_ms, later))
-            self.start()
+            if begin:
+                self.start()
         return later
 
     def tick(self, steady_ms: int) -> None:

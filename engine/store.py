@@ -259,6 +259,14 @@ class Store:
             return later
         return self._commit.wait(appended.end)
 
+    def when_durable(self, end: LogOffset) -> Later[PutStatus]:
+        """As `when_safe` under SYNC_FLUSH, for what the lane appended; `commit` is to follow."""
+        return self._commit.wait(end, begin=False)
+
+    def commit(self) -> None:
+        """Begin to make durable what was appended, unless that is under way."""
+        self._commit.start()
+
     # Reading
 
     def read(
@@ -410,14 +418,19 @@ class Store:
         return pulls
 
     def lane(
-        self, arrived: Callable[[], None], clock: Callable[[], int] | None = None
+        self,
+        arrived: Callable[[], None],
+        clock: Callable[[], int] | None = None,
+        appended: Callable[[], None] = lambda: None,
     ) -> Lane:
         """The native path into this store, one for its life: what it appends is as if `append` had.
 
         `arrived` is called when queues have grown while the lane is `watched`: `tell_arrivals` is
-        to follow soon. `clock` gives epoch milliseconds, None: the system's.
+        to follow soon. `appended` is called under SYNC_FLUSH: `commit` is to follow. `clock` gives
+        epoch milliseconds, None: the system's.
         """
-        lane = make_lane(self.config, self._log, self._queues, self._dispatch, arrived, clock)
+        dispatch = (lambda now_ms: appended()) if self._is_sync else self._dispatch
+        lane = make_lane(self.config, self._log, self._queues, dispatch, arrived, clock)
         self.statistics.lane = lane
         return lane
 

@@ -24,7 +24,7 @@ class FastConnection:
     end_read(): a read with frames that were not plain is over;
     met(version, language): who the peer of a plain request says it is, when that is new;
     is_drained() -> bool: the transport has nothing to write; write_rest(buffers): write behind it;
-    clock() -> float: the loop's time.
+    hold(later, count): so many answers come later, as bytes; clock() -> float: the loop's time.
     """
 
     active_at: float
@@ -61,6 +61,9 @@ class FastConnection:
 
     def end_fast(self) -> None:
         """The connection is closed, or about to be: nothing is read or written any more."""
+
+    def send_now(self, answers: bytes) -> None:
+        """Write answers, outside of a read."""
 
     def go_on(self) -> None:
         """The peer takes answers again: handle what was read before it stopped to."""

@@ -134,6 +134,20 @@ cdef class FastConnection:
         if self.fast and self.have and self.direct and self.descriptor >= 0:
             self.handle(<uint8_t *><char *>self.own)
 
+    def send_now(self, bytes answers not None) -> None:
+        """Write answers, outside of a read."""
+        cdef ssize_t sent = 0
+        if self.descriptor < 0:
+            return
+        if self.queued and self.is_drained():
+            self.queued = False
+        if not self.queued:
+            sent = max(0, send(self.descriptor, <char *>answers, <size_t>len(answers),
+                               MSG_NOSIGNAL | MSG_DONTWAIT))
+        if sent < len(answers):
+            self.queued = True
+            self.write_rest([answers[sent:]])
+
     cdef int handle(self, uint8_t *memory) except -1:
         """Handle memory[0:have): whole frames now, what is left when more has come."""
         cdef Py_ssize_t end = self.have, at
@@ -147,6 +161,8 @@ cdef class FastConnection:
         finally:
             self.lane.now_ms = 0
             self.lane.out_size = 0
+            self.lane.kept_size = 0
+            self.lane.kept_count = 0
             if self.in_read:
                 self.in_read = False
                 self.end_read()
@@ -250,6 +266,8 @@ cdef class FastConnection:
 
     cdef int finish(self) except -1:
         self.lane.settle()
+        if self.lane.kept_size:
+            self.hold(*self.lane.take_kept())
         if self.lane.out_size:
             self.write_out()
         return 0

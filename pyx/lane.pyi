@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 from turbopump.pyx.dispatch import QueueTable
 from turbopump.pyx.tail import Tail
@@ -10,13 +10,20 @@ MAX_TOPICS: int
 class Lane:
     """What a broker serves natively: plain sends. Loop thread only.
 
-    `dispatch(now_ms)` is called where the queue table cannot dispatch alone, `arrived()` when
+    `dispatch(now_ms)` is called where the queue table cannot dispatch alone (with `keep`: when
+    there is something new to be made durable), `arrived()` when
     queues have grown while `watched`, once until `arrivals_taken`. `clock` gives epoch
     milliseconds; without one it is the system's wall clock.
     """
 
     open: bool
     """Whether anything is served; closed at first."""
+    keep: Callable[[int, int, bytes], Any] | None
+    """Takes answers that have to wait for the disk, those of one read: (log offset that has
+    to be durable, how many they are, the answers) and gives what to write then. None under
+    ASYNC_FLUSH."""
+    full: bool
+    """So many answers wait that no send is served."""
     watched: bool
     """Whether anybody waits for messages."""
 

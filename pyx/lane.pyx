@@ -6,6 +6,7 @@ decide what is plain: the broker tells it (broker/hot.py), and what it was not t
 the Python handlers. Called by FastConnection for each read, by the broker and by the store.
 """
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
@@ -67,6 +68,7 @@ cdef class Lane:
         PyMem_Free(self.core.log_offsets)
         PyMem_Free(self.scratch)
         PyMem_Free(self.out)
+        PyMem_Free(self.kept)
 
     def configure(
         self, bytes own_properties not None, bytes region not None, bint trace_on,
@@ -150,6 +152,8 @@ cdef class Lane:
         """Serve a send; False: it is for the Python handler, and nothing was done."""
         cdef lane_sent sent
         cdef trf_send_answer answer
+        if self.full:
+            return False
         if lane_send(&self.core, &request.send, request.body, text_of(born_host), self.now(),
                      &sent) != LANE_DONE:
             return False
@@ -166,10 +170,38 @@ cdef class Lane:
         answer.transaction_id = sent.unique_key
         answer.region = text_of(self.region)
         answer.trace_on = self.trace_on
+        if self.keep is not None and sent.waits:
+            self.answer_later(&answer, sent.end)
+            return True
         self.make_room(trf_send_reply_room(&answer))
         self.out_size += trf_send_reply(self.out + self.out_size, self.out_room - self.out_size,
                                         &answer)
         return True
+
+    cdef int answer_later(self, const trf_send_answer *answer, int64_t end) except -1:
+        """Put an answer to those that wait for the disk."""
+        cdef size_t wanted = self.kept_size + trf_send_reply_room(answer)
+        cdef void *kept
+        if wanted > self.kept_room:
+            wanted = max(wanted, 2 * self.kept_room)
+            kept = PyMem_Realloc(self.kept, wanted)
+            if kept == NULL:
+                raise MemoryError
+            self.kept, self.kept_room = <uint8_t *>kept, wanted
+        self.kept_size += trf_send_reply(self.kept + self.kept_size,
+                                         self.kept_room - self.kept_size, answer)
+        self.kept_count += 1
+        self.kept_end = end
+        return 0
+
+    cdef tuple take_kept(self):
+        """(what gives the answers later, how many they are) of the read that is handled."""
+        cdef Py_ssize_t count = self.kept_count
+        cdef bytes answers = PyBytes_FromStringAndSize(<char *>self.kept,
+                                                       <Py_ssize_t>self.kept_size)
+        self.kept_size = 0
+        self.kept_count = 0
+        return self.keep(self.kept_end, count, answers), count
 
     cdef int make_room(self, size_t size) except -1:
         cdef size_t room = self.out_room
@@ -185,7 +217,12 @@ cdef class Lane:
 
     cdef int settle(self) except -1:
         """What was appended becomes visible."""
-        if self.core.tail.dispatched < self.core.tail.end:
+        if self.keep is not None:
+            # Nobody reads what is not durable.
+            if self.core.tail.end != self.asked:
+                self.asked = self.core.tail.end
+                self.dispatch(self.now())
+        elif self.core.tail.dispatched < self.core.tail.end:
             if not self.queues.advance(self.core.tail):
                 self.dispatch(self.now())
         if self.watched and not self.told and self.queues.table.first_arrived >= 0:

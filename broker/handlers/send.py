@@ -7,6 +7,7 @@ file or know how the store acknowledges: it waits for `when_safe`. Called by the
 from datetime import datetime
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.fast_lane import MAX_WAITING
 from turbopump.broker.puts import (
     INNER_BATCH_FLAGS,
     MULTI_TAGS_FLAG,
@@ -36,10 +37,6 @@ from turbopump.net.wire.message import decode_batch
 from turbopump.net.wire.message_id import encode_message_id
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.net.wire.topics import MULTI_TAG, PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
-
-MAX_WAITING = 10_000
-"""Sends that wait for a group commit (RocketMQ: sendThreadPoolQueueCapacity); one more is told to
-come back later. Their bodies are in the log already: what waits is an answer of some 500 bytes."""
 
 _MAX_RECONSUME_SINCE = 121  # MQVersion V3_4_9: from here the header's maxReconsumeTimes counts
 _UNIT, _UNIT_SUB = 1, 2  # bits of topicSysFlag (TopicSysFlag)
@@ -96,7 +93,8 @@ class SendHandler:
             return self._reply(request, refused.code, refused.remark)
 
     def _check_service(self, request: Command, now_ms: int) -> None:
-        if self._waiting >= self._max_waiting:
+        fast = self._broker.fast
+        if (self._waiting if fast is None else fast.waiting) >= self._max_waiting:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
                 "[OVERLOAD]system busy, start flow control for a while",
@@ -281,15 +279,20 @@ class SendHandler:
         safe = self._broker.store.when_safe(appended)
         if safe.done:
             return self._reply(request, _STORED[safe.value], header=header)
-        self._waiting += 1
+        self._wait(1)
 
         def reply(status: PutStatus) -> Command | None:
-            self._waiting -= 1
+            self._wait(-1)
             if status in _STORED:
                 return self._reply(request, _STORED[status], header=header)
             return self._reply_failure(request, Appended(status))
 
         return safe.map(reply)
+
+    def _wait(self, change: int) -> None:
+        self._waiting += change
+        if self._broker.fast is not None:
+            self._broker.fast.wait(change)
 
     def _reply_failure(self, request: Command, appended: Appended) -> Command:
         status = appended.status

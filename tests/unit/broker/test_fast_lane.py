@@ -1,0 +1,101 @@
+"""What the native path does with a disk that takes its time, and what makes it stand back."""
+
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.property.test_fast_lane import Driven, frame_of, make
+
+from turbopump.broker.fast_lane import MAX_WAITING
+from turbopump.engine.types import FlushMode
+from turbopump.net.wire.command import Codec, decode
+
+SEND: dict[str, Any] = {
+    "code": 310, "codec": Codec.JSON, "topic": "Plain", "queue_id": 0, "sys_flag": 0, "flag": 0,
+    "reconsume_times": None, "batch": None, "oneway": False, "body": b"body", "version": 513,
+    "properties": "UNIQ_KEY\x017F0000010000558C00000000000000EF\x02WAIT\x01true\x02",
+}  # fmt: skip
+
+
+@pytest.fixture
+def driven() -> Iterator[Driven]:
+    """A connection to a broker under SYNC_FLUSH whose next plain sends are native."""
+    with tempfile.TemporaryDirectory() as folder:
+        world = make(folder, FlushMode.SYNC_FLUSH)
+        connection = Driven(world)
+        send(connection, 0)
+        send(connection, 1)
+        assert connection.lane.send_count == 1
+        yield connection
+        world.close()
+        connection.near.close()
+        connection.far.close()
+
+
+def send(driven: Driven, opaque: int, **changes: Any) -> None:
+    driven.feed(frame_of({**SEND, **changes}, opaque), 1 << 20)
+
+
+def code(driven: Driven, opaque: int) -> int | None:
+    """The code of the one answer to a request, None if there is none yet."""
+    driven.collect()
+    answers = driven.answers.get(opaque, [])
+    assert len(answers) <= 1
+    return decode(answers[0]).code if answers else None
+
+
+def test_an_answer_leaves_when_the_record_is_durable(driven: Driven) -> None:
+    store = driven.world.broker.store
+    driven.world.disk.hold()
+    send(driven, 2)
+    send(driven, 3)
+    assert (code(driven, 2), code(driven, 3)) == (None, None)
+    assert store.max_queue_offset("Plain", 0) == 2, "nobody reads what is not durable"
+    driven.world.disk.release()
+    assert (code(driven, 2), code(driven, 3)) == (0, 0)
+    assert store.max_queue_offset("Plain", 0) == 4
+
+
+def test_a_sender_that_does_not_wait_is_answered_at_once(driven: Driven) -> None:
+    driven.world.disk.hold()
+    send(driven, 2, properties="UNIQ_KEY\x01U\x02WAIT\x01false\x02")
+    assert code(driven, 2) == 0
+    driven.world.disk.release()
+    assert driven.world.broker.store.max_queue_offset("Plain", 0) == 3
+
+
+def test_a_disk_that_takes_too_long_is_told_of(driven: Driven) -> None:
+    driven.world.disk.hold()
+    send(driven, 2)
+    driven.world.pass_time(driven.world.config.store.sync_flush_timeout_ms + 200)
+    assert code(driven, 2) == 10
+    answer = decode(driven.answers[2][0])
+    assert answer.fields["queueOffset"] == "2", "it is stored all the same"
+    driven.world.disk.release()
+
+
+def test_too_many_that_wait_are_told_to_come_back(driven: Driven) -> None:
+    driven.world.disk.hold()
+    for opaque in range(2, 2 + MAX_WAITING):
+        driven.feed(frame_of(SEND, opaque), 1 << 20)
+    served = driven.lane.send_count
+    send(driven, 20_000)
+    assert code(driven, 20_000) == 2
+    assert driven.lane.send_count == served
+    driven.world.disk.release()
+    assert code(driven, 2) == 0
+    send(driven, 20_001)
+    assert driven.lane.send_count == served + 1
+
+
+def test_nothing_is_appended_while_the_store_refuses(driven: Driven) -> None:
+    tail = driven.world.broker.store._log.tail
+    end = tail.end
+    tail.refuse(1, True)
+    send(driven, 2)
+    assert driven.lane.send_count == 1
+    tail.refuse(1, False)
+    send(driven, 3)
+    assert driven.lane.send_count == 2
+    assert tail.end > end

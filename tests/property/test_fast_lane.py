@@ -48,6 +48,8 @@ class Driven(FastConnection):
         self.answers: dict[int, list[bytes]] = {}
         self.closed = False
         self.rest = self.partial = b""
+        self.views: list[Any] = []
+        self.blocks_at = 1 << 30
         broker = world.broker
         self.lane = broker.store.lane(lambda: None, lambda: world.now_ms, broker.store.commit)
         pulls = broker.store.pulls(self.commit)
@@ -114,7 +116,9 @@ class Driven(FastConnection):
         return not self.rest
 
     def write_rest(self, buffers: list[bytes]) -> None:
+        self.views += buffers
         self.rest += b"".join(buffers)
+        self.blocked = len(self.rest) >= self.blocks_at
 
     def hold(self, later: Later[bytes], count: int) -> None:
         later.then(self.send_now)

@@ -8,8 +8,9 @@ import pytest
 from tests.property.test_fast_lane import Driven, frame_of, make
 
 from turbopump.broker.fast_lane import MAX_WAITING
-from turbopump.engine.types import FlushMode
+from turbopump.engine.types import FlushMode, QueueOffset
 from turbopump.net.wire.command import Codec, decode
+from turbopump.net.wire.headers.pull import PullMessageRequest
 
 SEND: dict[str, Any] = {
     "code": 310, "codec": Codec.JSON, "topic": "Plain", "queue_id": 0, "sys_flag": 0, "flag": 0,
@@ -99,3 +100,80 @@ def test_nothing_is_appended_while_the_store_refuses(driven: Driven) -> None:
     send(driven, 3)
     assert driven.lane.send_count == 2
     assert tail.end > end
+
+
+@pytest.fixture
+def reader() -> Iterator[Driven]:
+    """A connection to a broker with 8 messages of 2,000 bytes, whose next pulls are native."""
+    with tempfile.TemporaryDirectory() as folder:
+        connection = Driven(make(folder, FlushMode.ASYNC_FLUSH))
+        for opaque in range(8):
+            send(connection, opaque, body=b"b" * 2000)
+        connection.feed(pull_frame(100), 1 << 20)
+        yield connection
+        connection.world.close()
+        connection.near.close()
+        connection.far.close()
+
+
+def pull_frame(opaque: int) -> bytes:
+    header = PullMessageRequest("live", "Plain", 0, QueueOffset(0), 32, 0, 0, 0, 0)
+    return frame_of({"header": header, "codec": Codec.JSON, "version": 513}, opaque)
+
+
+def pour(driven: Driven, data: bytes) -> None:
+    """As feed, but nobody reads the answers."""
+    while data:
+        room = driven.get_buffer(-1)
+        size = min(len(room), len(data))
+        room[:size] = data[:size]
+        driven.buffer_updated(size)
+        data = data[size:]
+
+
+def test_a_reader_that_stops_reading_is_not_served_beyond_its_limit(reader: Driven) -> None:
+    limit = 300_000
+    reader.blocks_at = limit
+    asked = range(1000, 1200)
+    pour(reader, b"".join(pull_frame(opaque) for opaque in asked))
+    answer = 8 * 2000
+    assert reader.blocked
+    assert limit <= len(reader.rest) < limit + 2 * answer
+    served = reader.pulled.found_count
+    assert served < len(asked)
+    while reader.blocked:
+        reader.collect()
+        reader.blocked = False
+        reader.go_on()
+    reader.collect()
+    assert reader.answers.keys() >= set(asked)
+    assert all(len(reader.answers[opaque]) == 1 for opaque in asked)
+    assert all(decode(reader.answers[opaque][0]).code == 0 for opaque in asked)
+
+
+def test_a_rest_that_python_writes_outlives_its_queue_and_its_log(reader: Driven) -> None:
+    reader.blocks_at = 1 << 30
+    pour(reader, b"".join(pull_frame(opaque) for opaque in range(60)))
+    views = reader.views
+    assert any(isinstance(view, memoryview) for view in views)
+    whole = b"".join(views)
+    reader.world.broker.topics.delete("Plain", reader.world.now_ms)
+    reader.world.broker.store.delete_topic("Plain")
+    reader.pulled.let_go()
+    reader.world.broker.store.close(reader.world.now_ms)
+    assert b"".join(views) == whole
+
+
+def test_a_large_frame_in_small_pieces_is_served_whole(reader: Driven) -> None:
+    before = reader.lane.send_count
+    body = bytes(range(250)) * 15
+    for opaque in range(300, 310):
+        reader.feed(frame_of({**SEND, "body": body}, opaque), 1000)
+    assert reader.lane.send_count > before
+    assert {code(reader, opaque) for opaque in range(300, 310)} == {0}
+
+
+def test_a_length_that_no_frame_has_ends_the_connection(reader: Driven) -> None:
+    reader.feed(frame_of(SEND, 400) + b"\xff\xff\xff\xff", 1 << 20)
+    assert reader.closed
+    assert code(reader, 400) == 0, "what came before it counts"

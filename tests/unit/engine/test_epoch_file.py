@@ -1,0 +1,209 @@
+"""The epoch file: durable before it is spoken of, and never taken for new when it is damaged."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.sim.disk import PowerCut, SimDisk
+
+from turbopump.engine.epoch_file import BACKUP, DAMAGED, TEMPORARY, EpochFile, Trust
+from turbopump.engine.epochs import Epochs, decode
+from turbopump.engine.types import LogOffset, StoreError
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "ha" / "controller-json" / "epochs"
+PATH = "/store/epochFileCheckpoint"
+
+
+def epochs(pairs: dict[int, int]) -> Epochs:
+    return Epochs.of(pairs.items())
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    disk = SimDisk(random.Random(1), lambda: 0)
+    disk.make_folders("/store")
+    return disk
+
+
+def opened(disk: SimDisk, log_end: int, log_min: int = 0) -> EpochFile:
+    return EpochFile.open(disk, PATH, LogOffset(log_min), LogOffset(log_end))
+
+
+def put(disk: SimDisk, text: bytes, name: str = PATH) -> None:
+    disk.write(name, text)
+    disk.settle()
+
+
+def test_a_store_without_a_byte_is_new(disk: SimDisk) -> None:
+    file = opened(disk, 0)
+    assert (file.trust, file.may_lead, file.epochs) == (Trust.NEW, True, Epochs())
+    file.append(1, LogOffset(0))
+    assert file.trust is Trust.WHOLE
+    assert disk.read(PATH) == b"1\n1725254278\n1-0\n"
+    assert opened(disk, 500).epochs == epochs({1: 0})
+
+
+def test_changes_are_in_the_file_and_in_its_second_copy(disk: SimDisk) -> None:
+    file = opened(disk, 0)
+    file.append(1, LogOffset(0))
+    file.append(2, LogOffset(0))
+    file.append(5, LogOffset(900))
+    file.append(6, LogOffset(2000))
+    file.cut(LogOffset(1000))
+    assert file.epochs == epochs({1: 0, 2: 0, 5: 900})
+    file.expire(LogOffset(950))
+    assert file.epochs == epochs({5: 900})
+    assert disk.read(PATH) == file.epochs.encode()
+    assert decode(disk.read(PATH + BACKUP)) == (file.epochs, [b"current"])
+    assert not disk.exists(PATH + TEMPORARY)
+    file.cut(LogOffset(900))
+    assert disk.read(PATH) == b"0\n0\n"
+
+
+def test_files_of_a_real_broker_are_believed(disk: SimDisk) -> None:
+    put(disk, (GOLDEN / "6-end" / "a").read_bytes())
+    put(disk, (GOLDEN / "6-end" / "a.bak").read_bytes(), PATH + BACKUP)
+    file = opened(disk, 623578)
+    assert (file.trust, file.lost_from) == (Trust.WHOLE, None)
+    assert file.epochs == epochs({1: 0, 2: 407727, 3: 602849})
+    assert decode(disk.read(PATH + BACKUP))[0] == file.epochs  # no longer one change behind
+
+
+def test_entries_behind_the_end_of_the_log_are_absent(disk: SimDisk) -> None:
+    put(disk, epochs({1: 0, 2: 900, 3: 1000}).encode())
+    file = opened(disk, 900)
+    assert (file.epochs, file.lost_from) == (epochs({1: 0, 2: 900}), 1000)
+    assert opened(disk, 900).lost_from is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda disk: disk.remove(PATH),
+        lambda disk: put(disk, b""),
+        lambda disk: put(disk, b"\0" * 20),
+        lambda disk: put(disk, disk.read(PATH)[:-2]),
+        lambda disk: put(disk, disk.read(PATH).replace(b"900", b"800")),
+    ],
+    ids=["missing", "empty", "zeroed", "cut", "changed"],
+)
+class TestDamage:
+    def test_the_second_copy_stands_in(
+        self, disk: SimDisk, damage: Callable[[SimDisk], None]
+    ) -> None:
+        file = opened(disk, 0)
+        file.append(1, LogOffset(0))
+        file.append(2, LogOffset(900))
+        damage(disk)
+        again = opened(disk, 1000)
+        assert (again.trust, again.epochs) == (Trust.WHOLE, file.epochs)
+        assert decode(disk.read(PATH))[0] == file.epochs
+
+    def test_a_real_brokers_backup_is_believed_only_below_its_last_entry(
+        self, disk: SimDisk, damage: Callable[[SimDisk], None]
+    ) -> None:
+        put(disk, epochs({1: 0, 2: 900, 3: 1200}).encode())
+        put(disk, epochs({1: 0, 2: 900}).encode(), PATH + BACKUP)
+        damage(disk)
+        file = opened(disk, 1500)
+        assert (file.trust, file.may_lead) == (Trust.UNPROVEN, False)
+        assert (file.epochs, file.believed_end(LogOffset(1500))) == (epochs({1: 0}), 900)
+        assert PATH in file.reason
+        with pytest.raises(ValueError, match="no epoch can follow"):
+            file.append(4, LogOffset(1500))
+        assert opened(disk, 1500).trust is Trust.UNPROVEN  # nothing made it look whole
+
+    def test_without_any_copy_the_store_is_not_new(
+        self, disk: SimDisk, damage: Callable[[SimDisk], None]
+    ) -> None:
+        put(disk, epochs({1: 0, 2: 900}).encode())
+        damage(disk)
+        file = opened(disk, 1500, log_min=300)
+        assert (file.trust, file.may_lead, file.epochs) == (Trust.UNPROVEN, False, Epochs())
+        assert file.believed_end(LogOffset(1500)) == 300
+
+    def test_a_handshake_makes_it_whole_again(
+        self, disk: SimDisk, damage: Callable[[SimDisk], None]
+    ) -> None:
+        put(disk, epochs({1: 0, 2: 900}).encode())
+        damage(disk)
+        was = disk.read(PATH) if disk.exists(PATH) else None
+        file = opened(disk, 1500)
+        file.cut(LogOffset(0))
+        file.adopt(epochs({1: 0}))
+        assert (file.trust, file.may_lead, file.reason) == (Trust.WHOLE, True, "")
+        assert opened(disk, 10).epochs == epochs({1: 0})
+        if was is not None:
+            assert disk.read(PATH + DAMAGED) == was
+
+
+def test_a_list_without_entries_labels_nothing(disk: SimDisk) -> None:
+    put(disk, b"0\n0\n")
+    assert opened(disk, 0).trust is Trust.NEW
+    assert opened(disk, 10).trust is Trust.UNPROVEN
+
+
+def test_a_disk_that_fails_is_not_a_damaged_file(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(disk, epochs({1: 0}).encode())
+
+    def failing(path: str) -> bytes:
+        raise OSError(5, "input/output error", path)
+
+    monkeypatch.setattr(disk, "read", failing)
+    with pytest.raises(StoreError, match="cannot be used"):
+        opened(disk, 10)
+
+
+def test_a_change_that_fails_changes_nothing(disk: SimDisk) -> None:
+    file = opened(disk, 0)
+    file.append(1, LogOffset(0))
+    disk.fail_syncs = 1
+    with pytest.raises(OSError):
+        file.append(2, LogOffset(50))
+    assert file.epochs == epochs({1: 0})
+
+
+def test_what_was_read_is_durable(disk: SimDisk) -> None:
+    """A killed process may have left the file in memory only."""
+    file = opened(disk, 0)
+    file.append(1, LogOffset(0))
+    later = SimDisk(random.Random(1), lambda: 0)
+    later.make_folders("/store")
+    opened(later, 50).adopt(epochs({1: 0, 2: 50}))
+    for name in (PATH + BACKUP, PATH):
+        disk.write(name, later.read(name))
+    assert opened(disk, 50).epochs == epochs({1: 0, 2: 50})
+    disk.restart()
+    assert disk.read(PATH) == epochs({1: 0, 2: 50}).encode()
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_power_cut_anywhere_leaves_the_list_before_or_after(ordered: bool) -> None:
+    """And then either copy alone tells it; a change that returned is never lost."""
+    for seed in range(150):
+        rng = random.Random(seed)
+        disk = SimDisk(rng, lambda: 0)
+        disk.ordered, disk.torn_pages = ordered, True
+        disk.make_folders("/store")
+        file = opened(disk, 0)
+        file.append(1, LogOffset(0))
+        before, log_end = file.epochs, 0
+        disk.cut_after = rng.randrange(24)
+        try:
+            for epoch in range(2, 9):
+                log_end += rng.choice([0, 100])
+                file.append(epoch, LogOffset(log_end))
+                before = file.epochs
+        except PowerCut:
+            pass
+        disk.restart()
+        after = before.appended(before.last_epoch + 1, log_end)
+        if rng.random() < 0.4:
+            disk.remove(PATH)
+            disk.settle()
+        again = opened(disk, log_end)
+        assert again.trust is Trust.WHOLE, f"seed {seed}: {again.reason}"
+        assert again.epochs in (before, after), f"seed {seed}"

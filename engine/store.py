@@ -451,6 +451,7 @@ class Store:
         self._commit.tick(steady_ms)
         if self._dispatcher.stalled is not None:
             self._dispatch(now_ms)
+        self._log.warm()
         self.tell_arrivals()
         if self.statistics.pulls is not None:
             self.statistics.pulls.tidy()

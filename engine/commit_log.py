@@ -41,9 +41,9 @@ CRC_PROPERTY = b"__CRC32#"
 CRC_RESERVED = 20
 # What the native path must not append for (Tail.refusals); the store asks its parts itself.
 CLOSED, SYNC_FAILED, CHECKPOINT_FAILED, DISK_FULL, STALLED, DAMAGED, SLOW = 1, 2, 4, 8, 16, 32, 64
-# From 10 MB a second on (a tick is 100 ms) the log is warmed, for some ticks ahead: a disk thread is
-# quicker than the writer, but may have a sync to do first. A quarter of the dirty pages that many
-# systems allow before writers have to wait.
+# From 10 MB a second on (a tick is 100 ms) the log is warmed, some ticks ahead: a disk thread is
+# quicker than the writer, but may have a sync to do first. The most is a quarter of the dirty pages
+# that many systems allow before writers have to wait.
 WARM_GROWTH_MIN = 1 << 20
 WARM_TICKS = 3
 WARM_AHEAD_MAX = 256 << 20

@@ -81,23 +81,15 @@ static enum lane_found_outcome add(const struct lane_reading *reading, struct cq
     return LANE_FOUND;
 }
 
-/* Whether all runs are whole records, of this part of the queue as far as the first of each tells:
- * a damaged record is never served, and units that a disk damaged are put right. */
+/* Whether all runs are whole records of this part of the queue, in order: a damaged record is never
+ * served, nor another message, and units that a disk damaged are put right. */
 static int are_whole(const struct trf_pull *pull, const struct lane_found *found)
 {
+    struct walk_part part = {pull->topic.at, pull->topic.size, pull->queue_id, pull->queue_offset,
+                             found->next_offset};
     for (size_t number = 0; number < found->run_count; number++) {
         const struct lane_run *run = &found->runs[number];
-        struct walk_end stop;
-        int64_t offset;
-        if (run->size < REC_MIN || be_i32(run->at + REC_QUEUE_ID_AT) != pull->queue_id) {
-            return 0;
-        }
-        offset = be_i64(run->at + REC_QUEUE_OFFSET_AT);
-        if (offset < pull->queue_offset || offset >= found->next_offset) {
-            return 0;
-        }
-        walk_records(run->at, 0, run->size, run->log_offset, 0, &stop);
-        if (stop.at != run->size) {
+        if (!walk_is_part(run->at, 0, run->size, run->log_offset, &part)) {
             return 0;
         }
     }
@@ -164,8 +156,9 @@ enum lane_found_outcome lane_find(const struct lane_reading *reading, const stru
         return LANE_NOT_HERE;
     }
     cq_select(cursor->units, at, end, &wish, units, &choice);
-    if (choice.count == 0 || (choice.next < end && cq_get(cursor->units + choice.next).size == 0)) {
-        return LANE_NOT_HERE; /* nothing, or a unit that is not written before the queue's end */
+    if (choice.count == 0 ||
+        (choice.next < end && !cq_is_valid(cq_get(cursor->units + choice.next)))) {
+        return LANE_NOT_HERE; /* nothing, or a unit that is none before the queue's end */
     }
     found->next_offset = cursor->first + (int64_t)(choice.next / CQ_UNIT);
     found->size = (size_t)choice.size;

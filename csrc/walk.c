@@ -1,5 +1,7 @@
 #include "walk.h"
 
+#include <string.h>
+
 static int is_zero(const uint8_t *at, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
@@ -57,4 +59,27 @@ enum rec_status walk_records(const uint8_t *buf, size_t at, size_t end, int64_t 
         stop->store_timestamp_ms = row.store_timestamp_ms;
     }
     return REC_OK;
+}
+
+int walk_is_part(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
+                 struct walk_part *part)
+{
+    int64_t next = part->first;
+    while (at < end) {
+        struct rec_row row;
+        enum rec_reason reason;
+        if (rec_parse(buf, at, end, REC_CHECK_BODY, &row, &reason) != REC_OK ||
+            doubt_of(buf, &row, log_base, 0) != WALK_TRUSTED) {
+            return 0;
+        }
+        if (row.queue_id != part->queue_id || row.queue_offset < next ||
+            row.queue_offset >= part->end || row.topic_size != (int64_t)part->topic_size ||
+            memcmp(buf + row.topic_at, part->topic, part->topic_size) != 0) {
+            return 0;
+        }
+        next = row.queue_offset + 1;
+        at += (size_t)row.size;
+    }
+    part->first = next;
+    return 1;
 }

@@ -34,4 +34,18 @@ struct walk_end {
 enum rec_status walk_records(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
                              int torn_pages, struct walk_end *stop);
 
+/* The part of a queue that a reader asked for. */
+struct walk_part {
+    const uint8_t *topic;
+    size_t topic_size;
+    int64_t queue_id;
+    int64_t first, end; /* queue offsets [first, end) */
+};
+
+/* Whether buf[at:end) is whole records of that part in ascending order, and nothing else: a queue
+ * unit has no checksum, and one that a disk damaged may point to a message of somebody else. The
+ * part then begins behind the last of them. Called for every answer to a reader. */
+int walk_is_part(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
+                 struct walk_part *part);
+
 #endif

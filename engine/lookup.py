@@ -23,9 +23,10 @@ from turbopump.engine.types import (
     ReadResult,
     ReadStatus,
 )
-from turbopump.engine.unit_repair import UnitRepair
+from turbopump.engine.unit_repair import LIGHT_PREFIX, UnitRepair
 from turbopump.pyx import queue as kernel
 from turbopump.pyx.region import Region
+from turbopump.pyx.walk import part_end
 
 # maxFilterMessageSize: how many bytes of units one read examines at least.
 FILTER_SIZE = 16_000
@@ -49,6 +50,23 @@ class _Chosen:
     """A unit before `examined_to` does not fit the log."""
     examined_to: int = 0
     next_offset: int = 0
+
+
+class _Part:
+    """The messages that a read may serve: of one queue, from `first` on, before `end`."""
+
+    __slots__ = ("end", "first", "queue_id", "topic")
+
+    def __init__(self, queue: ConsumeQueue, first: int, end: int) -> None:
+        self.topic = queue.topic.encode(errors="surrogateescape")
+        self.queue_id = queue.queue_id
+        self.first = first
+        self.end = end
+
+
+def _is_unit(log_offset: int, size: int, _tags_code: int) -> bool:
+    """As cq_is_valid: zeros and what a disk made negative are no units."""
+    return log_offset >= 0 and size > 0
 
 
 class Lookup:
@@ -227,25 +245,19 @@ class Lookup:
         chosen = _Chosen([])
         stop = selection.next_position
         chosen.next_offset = chosen.examined_to = (start + stop) // QUEUE_UNIT_SIZE
-        if stop < end and kernel.get_unit(region, stop)[1] == 0:
-            # Not written, but before the queue's end.
+        if stop < end and not _is_unit(*kernel.get_unit(region, stop)):
+            # Not written or damaged, but before the queue's end.
             chosen.doubtful = True
             chosen.examined_to += 1
         if chosen.next_offset == queue_offset:
-            # A unit that was never written: go on in the next file (ConsumeQueue.rollNextFile).
-            chosen.next_offset = (start + queue.segments.file_size) // QUEUE_UNIT_SIZE
-        self._collect(chosen, selection.units)
-        chosen.doubtful |= self._is_elsewhere(queue, queue_offset, chosen)
+            # The reader goes on behind it. RocketMQ goes on in the next file
+            # (ConsumeQueue.rollNextFile), past messages that are there.
+            chosen.next_offset += 1
+        part = None
+        if not queue.topic.startswith(LIGHT_PREFIX):
+            part = _Part(queue, queue_offset, chosen.next_offset)
+        self._collect(chosen, selection.units, part=part)
         return chosen
-
-    def _is_elsewhere(self, queue: ConsumeQueue, queue_offset: int, chosen: _Chosen) -> bool:
-        """Whether a slice begins with a message of another queue or of another part of this one."""
-        for piece in chosen.slices:
-            queue_id = int.from_bytes(piece[12:16], "big", signed=True)
-            number = int.from_bytes(piece[20:28], "big", signed=True)
-            if queue_id != queue.queue_id or not queue_offset <= number < chosen.next_offset:
-                return True
-        return False
 
     def _limits(self, log_offset: int, max_count: int, max_size: int) -> tuple[int, int]:
         config = self._config
@@ -258,10 +270,15 @@ class Lookup:
         return max(1, min(max_count, count)), min(max_size, size)
 
     def _collect(
-        self, chosen: _Chosen, units: list[tuple[int, int]], counts: dict[int, int] | None = None
+        self,
+        chosen: _Chosen,
+        units: list[tuple[int, int]],
+        counts: dict[int, int] | None = None,
+        part: _Part | None = None,
     ) -> None:
         """Turn units into slices; neighbours in the log become one slice. `counts` says how many
-        messages a record holds, by its log offset, where that is not one."""
+        messages a record holds, by its log offset, where that is not one; `part` which messages
+        they have to be."""
         log = self._log
         start_of = log.segments.start_of
         run: list[tuple[int, int]] = []
@@ -275,11 +292,11 @@ class Lookup:
                 chosen.doubtful |= log_offset >= log.min
                 continue
             if log_offset != run_end or start != start_of(run_start):
-                self._add_run(chosen, run, run_end, counts)
+                self._add_run(chosen, run, run_end, counts, part)
                 run, run_start = [], log_offset
             run.append((log_offset, size))
             run_end = log_offset + size
-        self._add_run(chosen, run, run_end, counts)
+        self._add_run(chosen, run, run_end, counts, part)
 
     def _add_run(
         self,
@@ -287,13 +304,14 @@ class Lookup:
         run: list[tuple[int, int]],
         end: int,
         counts: dict[int, int] | None,
+        part: _Part | None,
     ) -> None:
         """One slice for records that lie side by side, or one for each that is whole: a damaged
-        record is never served, and the reader goes on behind it."""
+        record is never served, nor another message, and the reader goes on behind it."""
         if not run:
             return
         start = run[0][0]
-        if self._damage.is_whole(start, end - start):
+        if self._are_served(start, end, part):
             view = self._log.view(start, end - start)
             assert view is not None, "a queue unit points outside the log"
             chosen.slices.append(view)
@@ -301,10 +319,24 @@ class Lookup:
             chosen.count += len(run) if counts is None else sum(counts[at] for at, _size in run)
         elif len(run) > 1:
             for one in run:
-                self._add_run(chosen, [one], one[0] + one[1], counts)
+                self._add_run(chosen, [one], one[0] + one[1], counts, part)
         else:
             chosen.removed = chosen.doubtful = True
             self._damage.suspect(start, end - start)
+
+    def _are_served(self, start: int, end: int, part: _Part | None) -> bool:
+        """Whether [start, end) of one log file is whole records, of that part of a queue."""
+        if part is None:
+            return self._damage.is_whole(start, end - start)
+        base = self._log.segments.start_of(start)
+        behind = part_end(
+            self._log.region(base), start - base, end - base, base,
+            part.topic, part.queue_id, part.first, part.end,
+        )  # fmt: skip
+        if behind < 0:
+            return False
+        part.first = behind
+        return True
 
     def _decoded_units(
         self,
@@ -323,9 +355,7 @@ class Lookup:
             found = self._queues.units(queue, queue_offset, count)
             found = [self._with_code(queue, unit) for unit in found]
         wanted = None if codes is None else {code & 0xFFFFFFFF for code in codes}
-        return [
-            (unit, wanted is None or unit.tags_code & 0xFFFFFFFF in wanted) for unit in found
-        ]
+        return [(unit, wanted is None or unit.tags_code & 0xFFFFFFFF in wanted) for unit in found]
 
     def _read_units(
         self, units: list[tuple[QueueUnit, bool]], queue_offset: int, max_count: int, max_size: int
@@ -353,9 +383,7 @@ class Lookup:
         extra = self._extensions.get(queue.topic, queue.queue_id, unit.tags_code)
         if extra is None:
             return unit
-        return QueueUnit(
-            unit.log_offset, unit.size, extra.tags_code, unit.queue_offset, unit.count
-        )
+        return QueueUnit(unit.log_offset, unit.size, extra.tags_code, unit.queue_offset, unit.count)
 
     def _search_queue(
         self, queue: ConsumeQueue, low: int, high: int, timestamp_ms: int, boundary: Boundary

@@ -11,7 +11,6 @@ from turbopump.engine.commit_log import CommitLog
 from turbopump.engine.config import QUEUE_UNIT_SIZE
 from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from turbopump.engine.dispatcher import Dispatcher
-from turbopump.engine.types import QueueOffset
 from turbopump.pyx import queue as queue_kernel
 from turbopump.pyx import record as kernel
 from turbopump.pyx.record import Record
@@ -54,7 +53,19 @@ class UnitRepair:
             if record is not None:
                 self._put(queue, queue_offset, record)
                 count += 1
+            else:
+                logger.error(
+                    "%s at byte %d: unit %d of %s/%d does not point to that message, and none was "
+                    "found in the log: it is passed over",
+                    *self._place(queue, queue_offset), queue_offset, queue.topic, queue.queue_id,
+                )  # fmt: skip
         return count
+
+    def _place(self, queue: ConsumeQueue, queue_offset: int) -> tuple[str, int]:
+        """The file of a unit and its first byte there."""
+        at = queue_offset * QUEUE_UNIT_SIZE
+        start = queue.segments.start_of(at)
+        return queue.segments.path(start), at - start
 
     def _fitting(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
         """The record of a unit, if it is that message."""
@@ -104,12 +115,11 @@ class UnitRepair:
         return None
 
     def _put(self, queue: ConsumeQueue, queue_offset: int, record: Record) -> None:
-        at = queue_offset * QUEUE_UNIT_SIZE
-        start = queue.segments.start_of(at)
-        path, code = queue.segments.path(start), self._dispatcher.tags_code(record)
-        region = self._queues.region(queue, start)
+        path, position = self._place(queue, queue_offset)
+        region = self._queues.region(queue, queue_offset * QUEUE_UNIT_SIZE - position)
         logger.error(
             "%s is damaged at byte %d: unit %d of %s/%d was put right from the log",
-            path, at - start, QueueOffset(queue_offset), queue.topic, queue.queue_id,
+            path, position, queue_offset, queue.topic, queue.queue_id,
         )  # fmt: skip
-        queue_kernel.put_unit(region, at - start, record.log_offset, record.size, code)
+        code = self._dispatcher.tags_code(record)
+        queue_kernel.put_unit(region, position, record.log_offset, record.size, code)

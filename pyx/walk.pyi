@@ -31,3 +31,16 @@ def walk(
     A record is taken if its lengths agree, its body fits its CRC, it says that it lies at
     log_base + its position and, with torn_pages, no sector of its topic or properties is zeros.
     """
+
+def part_end(
+    region: Region,
+    position: int,
+    end: int,
+    log_base: int,
+    topic: bytes,
+    queue_id: int,
+    first: int,
+    stop: int,
+) -> int:
+    """The queue offset behind the records of [position, end), if they are whole ones of that queue,
+    in order, with offsets in [first, stop); else -1."""

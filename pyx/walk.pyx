@@ -2,7 +2,7 @@
 """Recovery's walk over a log file: how far the records can be trusted.
 
 Owns nothing; the caller owns files and offsets. It must never decide what to do about the rest.
-Called by engine.log_scan.
+Called by engine.log_scan, engine.damage and engine.lookup.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -23,6 +23,14 @@ cdef extern from "walk.h" nogil:
         walk_doubt doubt
     rec_status walk_records(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
                             int torn_pages, walk_end *stop)
+    struct walk_part:
+        const uint8_t *topic
+        size_t topic_size
+        int64_t queue_id
+        int64_t first
+        int64_t end
+    int walk_is_part(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
+                     walk_part *part)
 
 DOUBTS = {
     WALK_ELSEWHERE: "a record says it lies elsewhere",
@@ -60,3 +68,18 @@ def walk(Region region not None, Py_ssize_t position, Py_ssize_t end, int64_t lo
         doubt = DOUBTS.get(stop.doubt)
         result.reason = doubt or rec_reason_text(stop.reason).decode("ascii")
     return result
+
+
+def part_end(Region region not None, Py_ssize_t position, Py_ssize_t end, int64_t log_base,
+             bytes topic not None, int64_t queue_id, int64_t first, int64_t stop) -> int:
+    """Look at records that are to be served, see the stub."""
+    cdef walk_part part
+    region.reading(position, end - position)
+    part.topic = <const uint8_t *><char *>topic
+    part.topic_size = <size_t>len(topic)
+    part.queue_id = queue_id
+    part.first = first
+    part.end = stop
+    if not walk_is_part(region.memory, <size_t>position, <size_t>end, log_base, &part):
+        return -1
+    return part.first

@@ -151,8 +151,13 @@ class TestUnits:
             file.write(data)
         return Path(path)
 
+    KINDS = (
+        "inside", "another", "size", "beyond", "zeros", "far back", "next", "negative size",
+        "negative offset",
+    )  # fmt: skip
+
     @pytest.mark.parametrize("number", [0, 3, 9, 10, 29])
-    @pytest.mark.parametrize("what", ["inside", "another", "size", "beyond", "zeros", "far back"])
+    @pytest.mark.parametrize("what", KINDS)
     def test_it_is_put_right_from_the_log(
         self, stores: Any, put: Any, number: int, what: str, caplog: Any
     ) -> None:
@@ -162,6 +167,8 @@ class TestUnits:
         wrong = {
             "inside": (own + 4, 704), "another": (starts[2 * number + 1], 704), "size": (own, 700),
             "beyond": (1 << 50, 704), "zeros": (0, 0), "far back": (starts[40], 704),
+            "next": (starts[(2 * number + 2) % 60], 704), "negative size": (own, 704 | 1 << 31),
+            "negative offset": (own | 1 << 63, 704),
         }[what]  # fmt: skip
         before = sorted(path.read_bytes() for path in (stores.root / "consumequeue/T/0").iterdir())
         path = self.damage(stores, number, 0, wrong[0].to_bytes(8) + wrong[1].to_bytes(4))
@@ -172,6 +179,33 @@ class TestUnits:
         if (number, what) not in ((0, "zeros"), (20, "far back")):
             assert f"{path} is damaged at byte {number % 10 * 20}" in caplog.text
         put(store)
+
+    @pytest.mark.parametrize("length", [1, 9, 32])
+    @pytest.mark.parametrize("other", ["topic", "queue"])
+    @pytest.mark.parametrize("lost", [False, True])
+    def test_what_is_somebody_elses_is_not_served(
+        self, stores: Any, put: Any, length: int, other: str, lost: bool
+    ) -> None:
+        """Topics that are written in step: the other's message has the same number, and lies right
+        behind one of ours."""
+        store = stores.open()
+        theirs = ("U", 0) if other == "topic" else ("T", 1)
+        starts = []
+        for number in range(20):
+            starts.append(put(store, "T", 0, b"%04d" % (2 * number)).log_offsets[0])
+            wrong = put(store, *theirs, b"%04d" % (2 * number + 1)).log_offsets[0]
+            if number == 7:
+                self.damage(stores, number, 0, wrong.to_bytes(8))
+                if lost:
+                    scribble(stores, starts[7] + BODY_AT, b"\xff")
+        bodies, at = [], 0
+        while at < 20:
+            result = store.read("T", 0, at, length)
+            at = result.next_queue_offset
+            for piece in map(bytes, result.slices):
+                size = int.from_bytes(piece[:4], "big")
+                bodies += [int(piece[n + BODY_AT :][:4]) for n in range(0, len(piece), size)]
+        assert bodies == [2 * number for number in range(20) if not lost or number != 7]
 
     def test_a_former_life_of_the_topic_is_not_looked_at(self, stores: Any, put: Any) -> None:
         store = stores.open()
@@ -188,6 +222,19 @@ class TestUnits:
         scribble(stores, starts[6] + BODY_AT, b"\xff")
         for _ in range(2):
             assert numbers(store) == [number for number in range(60) if number != 6]
+
+    @pytest.mark.parametrize("data", [bytes(12), b"\xff" * 12])
+    def test_the_reader_goes_on_right_behind_one_that_stays(
+        self, stores: Any, put: Any, data: bytes, caplog: Any
+    ) -> None:
+        store = stores.open()
+        starts = fill(store, put)
+        path = self.damage(stores, 3, 0, data)
+        scribble(stores, starts[6] + BODY_AT, b"\xff")
+        for _ in range(2):
+            assert numbers(store) == [number for number in range(60) if number != 6]
+        text = f"{path} at byte 60: unit 3 of T/0 does not point to that message"
+        assert caplog.text.count(text) == 1
 
 
 class TestRebuild:

@@ -6,17 +6,17 @@ import pytest
 
 from turbopump.pyx import record
 from turbopump.pyx.region import Region
-from turbopump.pyx.walk import walk
+from turbopump.pyx.walk import part_end, walk
 
 HOST = b"\x7f\0\0\1\0\0\0\1"
 BASE = 1 << 20
 
 
 def put(region: Region, at: int, base: int = BASE, topic: bytes = b"T", body: bytes = b"b" * 40,
-        properties: bytes = b"KEYS\x01k\x02") -> int:  # fmt: skip
+        properties: bytes = b"KEYS\x01k\x02", number: int = 0) -> int:  # fmt: skip
     return at + record.append(
         region, at, region.size, log_offset=base + at, topic=topic, body=body,
-        properties=properties, queue_id=0, flag=0, queue_offset=0, sys_flag=0,
+        properties=properties, queue_id=0, flag=0, queue_offset=number, sys_flag=0,
         born_timestamp_ms=1, born_host=HOST, store_timestamp_ms=1000 + at, store_host=HOST,
         reconsume_times=0, prepared_transaction_offset=0, version=record.V1,
     )  # fmt: skip
@@ -90,3 +90,28 @@ def test_bounds_are_checked() -> None:
     region.release()
     with pytest.raises(ValueError):
         walk(region, 0, 64, BASE)
+
+
+def test_a_part_of_a_queue_is_whole_records_in_order() -> None:
+    region, ends = empty(4096), [0]
+    for number in (5, 6, 8):
+        ends.append(put(region, ends[-1], number=number))
+
+    def behind(*numbers: int, topic: bytes = b"T", queue_id: int = 0) -> int:
+        return part_end(region, ends[0], ends[3], BASE, topic, queue_id, *numbers)
+
+    assert behind(5, 9) == behind(0, 100) == 9
+    assert part_end(region, ends[1], ends[2], BASE, b"T", 0, 6, 7) == 7
+    assert part_end(region, ends[1], ends[1], BASE, b"T", 0, 6, 7) == 6
+    assert behind(6, 9) == behind(5, 8) == -1
+    assert behind(5, 9, topic=b"U") == behind(5, 9, topic=b"TT") == behind(5, 9, topic=b"") == -1
+    assert behind(5, 9, queue_id=1) == -1
+    assert part_end(region, ends[0], ends[3] - 1, BASE, b"T", 0, 5, 9) == -1
+    assert part_end(region, ends[0], ends[3], BASE + 1, b"T", 0, 5, 9) == -1
+    put(region, ends[2], number=6)
+    assert behind(5, 9) == -1, "twice the same"
+    put(region, ends[2], number=8)
+    region.write(ends[2] - 20, b"\xff")
+    assert behind(5, 9) == -1
+    with pytest.raises(IndexError):
+        part_end(region, 0, 4097, BASE, b"T", 0, 5, 9)

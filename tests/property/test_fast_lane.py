@@ -436,9 +436,12 @@ def test_both_paths_do_the_same(plan: list[Any], cut: int, mode: FlushMode) -> N
         event(f"sends natively: {min(driven.lane.send_count, 9) // 3 * 3} or more")
         event(f"pulls natively: {min(driven.pulled.found_count, 9) // 3 * 3} or more")
         both = driven.answers.keys() | answers.keys()
-        differ = [one for one in both if driven.answers.get(one) != answers.get(one)]
+        # A refusal names the damaged file; the folders' names are of the same length.
+        for frames in driven.answers.values():
+            frames[:] = [frame.replace(one.encode(), two.encode()) for frame in frames]
+        differ = [each for each in both if driven.answers.get(each) != answers.get(each)]
         assert not differ, [
-            (plan[one], driven.answers.get(one), answers.get(one)) for one in differ
+            (plan[each], driven.answers.get(each), answers.get(each)) for each in differ
         ]
         assert driven.peer.version == peer.version
         one_count, two_count = counted(native), counted(python)

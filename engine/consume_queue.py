@@ -116,6 +116,10 @@ class ConsumeQueues:
         """Find all queues on the disk. Returns those with a hole in their row of files, and the
         starts behind the hole. Raises StoreError for a file of another size."""
         self.deleted.load()
+        if self.deleted:
+            # Somebody may have been killed while he removed their files.
+            names = filter(self.deleted.end, self.files.list_folder(self.folder))
+            self.files.sync_all([], [self.folder, *(f"{self.folder}/{name}" for name in names)])
         broken = []
         for topic in self.files.list_folder(self.folder):
             for name in self.files.list_folder(f"{self.folder}/{topic}"):
@@ -279,6 +283,15 @@ class ConsumeQueues:
         was_cut = before != (segments.end, self.table.max_offset(queue.slot))
         return was_cut or bool(changed), changed
 
+    def touch_tail(self, queue: ConsumeQueue) -> None:
+        """Have the next sync write what lies behind the last unit, whatever the system thinks."""
+        segments = queue.segments
+        if segments.count:
+            mapped = segments.mapped(segments.last)
+            keep = max(0, self.max_offset(queue) * QUEUE_UNIT_SIZE - segments.last)
+            for start, end in mapped.data(keep):
+                mapped.touch(start, end)
+
     def end_before(self, queue: ConsumeQueue, log_end: int) -> int:
         """The byte of the queue at which `truncate` cuts."""
         segments = queue.segments
@@ -381,6 +394,8 @@ class ConsumeQueues:
             self.table.remove(slot)
             self._special.remove((name, slot))
         self.files.remove_folder(f"{self.folder}/{topic}")
+        # If the log is cut its new records have the offsets of the former life's.
+        self.files.sync_all([], [self.folder])
 
     def _drop_former(self, folder: str, log_end: int) -> None:
         """Remove files of a topic's former life: a power cut takes back removals, each by itself,
@@ -395,6 +410,7 @@ class ConsumeQueues:
             if 0 <= log_offset < log_end:
                 logger.warning("%s is of a deleted topic: removed", path)
                 self.files.remove(path)
+        self.files.sync_folder(folder)
 
     def _drop_expired(self, queue: ConsumeQueue, min_log_offset: int) -> bool:
         """Remove the files before a hole if age had removed them: a power cut takes back removals.

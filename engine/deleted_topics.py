@@ -21,6 +21,9 @@ class DeletedTopics:
         self._files = ConfigFiles(files, f"{root}/config")
         self._ends: dict[str, int] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._ends)
+
     def load(self) -> None:
         """Read the file. Raises StoreError if it is damaged."""
         value = self._files.load(FILE_NAME)

@@ -43,6 +43,8 @@ from turbopump.pyx import record as kernel
 logger = logging.getLogger(__name__)
 
 ABORT_FILE = "abort"
+# In the place of the pid's first digit: one store, which needs no space.
+CUTTING = b"-"
 Watch = Callable[[Progress], None]
 
 
@@ -56,6 +58,9 @@ class Plan:
     """Queues are complete and durable for records before this."""
     cut_queues_at: LogOffset
     """Units of records from here on are cut."""
+    cut_before: bool
+    """Somebody did not come to the end of cutting queues: what he cut may look durable and not be.
+    """
     index_files: int
     """So many index files are whole."""
     damaged: tuple[tuple[LogOffset, str], ...] = ()
@@ -84,13 +89,27 @@ def _mark_running(parts: StoreParts, plan: Plan) -> None:
     """From the first change on a crash is a crash (RocketMQ: `abort` holds the pid as text)."""
     files, root = parts.files, parts.config.root
     path = f"{root}/{ABORT_FILE}"
-    files.write(path, str(files.process_id()).encode())
+    # Queues are cut next.
+    files.write(path, CUTTING + str(files.process_id()).encode()[1:])
     files.sync(path)
     files.make_folders(parts.log.segments.folder)
     sync_above(files, path)
     if not parts.log.segments.folder.startswith(f"{root}/"):
         sync_above(files, parts.log.segments.folder)
     parts.checkpointer.lower(plan.index_files)
+
+
+def _mark_cutting(parts: StoreParts, cutting: bool) -> None:
+    """Write down whether queues are being cut: for the next process, unless the power goes. After
+    that what can be read is durable. Raises OSError."""
+    digit = str(parts.files.process_id())[:1].encode()
+    mark = CUTTING if cutting else digit
+    parts.files.write(f"{parts.config.root}/{ABORT_FILE}", mark, 0)
+
+
+def _was_cutting(parts: StoreParts) -> bool:
+    path = f"{parts.config.root}/{ABORT_FILE}"
+    return parts.files.exists(path) and not parts.files.read(path)[:1].isdigit()
 
 
 def _load(parts: StoreParts) -> None:
@@ -159,6 +178,7 @@ def kernel_has_record(files: Files, path: str) -> bool:
 def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> Plan:
     """Decide where the log ends and from where queues have to be filled up."""
     log = parts.log
+    was_cutting = _was_cutting(parts)
     parts.queues.recover_ends(log.min)
     dispatched = _dispatched(parts)
     if log.segments.count == 0:
@@ -169,7 +189,7 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
                 f"{log.segments.folder} holds no commit log"
             )
         zero = LogOffset(0)
-        return Plan(clean, LogScan(zero, zero, 0, 0, ""), zero, zero, 0)
+        return Plan(clean, LogScan(zero, zero, 0, 0, ""), zero, zero, was_cutting, 0)
     marks = saved.marks
     if marks is not None and marks.log > log.segments.end:
         # Window 3 at the end: what is gone there was acknowledged.
@@ -198,11 +218,11 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
         # Window 8: queues ahead of the log are cut, behind it filled up.
         queues_from = marks.queues if marks is not None else LogOffset(dispatched)
         queues_from = LogOffset(min(queues_from, scan.end))
-        return Plan(clean, scan, queues_from, scan.end, index_files, damaged)
+        return Plan(clean, scan, queues_from, scan.end, was_cutting, index_files, damaged)
     # Window 9: queue pages reach the disk in any order. Units of records behind the mark are cut
     # and written again, because there may be holes among them.
     queues_from = LogOffset(min(marks.queues if marks is not None else start, scan.end))
-    return Plan(clean, scan, queues_from, queues_from, index_files, damaged)
+    return Plan(clean, scan, queues_from, queues_from, was_cutting, index_files, damaged)
 
 
 def _scan(
@@ -284,7 +304,7 @@ def _execute(
     for log_offset, reason in plan.damaged:
         parts.damage.note(log_offset, reason)
     parts.queues.deleted.clamp(end)
-    cut_queues(parts, plan.cut_queues_at, every=not plan.clean)
+    cut_queues(parts, plan.cut_queues_at, every=not plan.clean, again=plan.cut_before)
     queues_from = _queues_from(parts, plan, saved)
     index_from = _trim_index(parts, plan, saved)
     try:
@@ -329,15 +349,20 @@ def _sync_tail(log: CommitLog, scan: LogScan) -> None:
     log.files.sync_folder(log.segments.folder)
 
 
-def cut_queues(parts: StoreParts, log_end: LogOffset, *, every: bool) -> None:
+def cut_queues(
+    parts: StoreParts, log_end: LogOffset, *, every: bool, again: bool = False
+) -> None:
     """Cut units of records from `log_end` on: of `every` queue, or those that end behind it. What
     is cut is durable when this returns: one sync for all, as 100,000 take minutes.
 
     With `every` zeros that are there already are synced, too: they may be those of somebody who was
-    killed before, and what they hide must not come back.
+    killed before, and what they hide must not come back. If a sync may have failed before, it is
+    all done `again`: the system takes such zeros for written, and removed names may be left.
     """
     table = parts.queues.table
     changed: list[str] = []
+    folders: list[str] = []
+    _mark_cutting(parts, True)
     for queue in parts.queues:
         if every or table.max_log_offset(queue.slot) > log_end:
             was_cut, paths = parts.queues.truncate(queue, log_end)
@@ -350,7 +375,10 @@ def cut_queues(parts: StoreParts, log_end: LogOffset, *, every: bool) -> None:
                 changed.append(queue.segments.path(queue.segments.last))
                 # Somebody may have been killed between making the file and syncing its name.
                 queue.names_synced = False
-    parts.files.sync_all(changed, [])
+            if every and again:
+                folders.append(queue.segments.folder)
+                parts.queues.touch_tail(queue)
+    parts.files.sync_all(changed, folders)
     if parts.extensions is not None:
         for topic, queue_id in parts.extensions.names():
             if parts.queues.find(topic, queue_id) is None:
@@ -359,6 +387,7 @@ def cut_queues(parts: StoreParts, log_end: LogOffset, *, every: bool) -> None:
         if every or batch.max_log_offset > log_end:
             parts.batches.truncate(batch, log_end)
             batch.names_synced = batch.names_synced and not every
+    _mark_cutting(parts, False)
 
 
 def _queues_from(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:

@@ -31,14 +31,16 @@ class Damage:
         """The log was cut: an old checkpoint would speak of what never was."""
         self._old_checkpoint = b""
 
-    def do(self, queues_too: bool) -> str:
+    def do(self, *, index_too: bool, queues_too: bool) -> str:
         """Damage something, for good; returns what was done, empty if there was nothing."""
         disk = self._disk
         disk.settle()
         kinds: list[Callable[[], str]] = [
-            self._lose_index_file, self._zero_index_file, self._lose_checkpoint,
-            self._zero_checkpoint, self._flip_checkpoint, self._stale_checkpoint,
+            self._lose_checkpoint, self._zero_checkpoint, self._flip_checkpoint,
+            self._stale_checkpoint,
         ]  # fmt: skip
+        if index_too:
+            kinds += [self._lose_index_file, self._zero_index_file]
         if queues_too:
             kinds += [self._lose_queue_file, self._lose_queue, self._lose_queues]
         done = kinds[int(self._rng.random() * len(kinds))]()

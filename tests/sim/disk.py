@@ -93,6 +93,8 @@ class SimDisk:
         self.readonly = False
         self.fail_syncs = 0
         """So many of the next syncs fail."""
+        self.fail_sync_of_many = 0
+        """In the so-manyth next sync of many one fails, 0: in none."""
         self.failed_syncs = 0
         self.used = 0.5
         self.torn_pages = False
@@ -154,7 +156,7 @@ class SimDisk:
         """The next process may use the disk; all trouble is over."""
         self._dead = self.kill = self.full = self.readonly = False
         self.cut_after = None
-        self.fail_syncs = 0
+        self.fail_syncs = self.fail_sync_of_many = 0
 
     def writeback(self) -> None:
         """The system writes what it likes: some pages of some file, or the first name changes."""
@@ -251,6 +253,14 @@ class SimDisk:
             folder = node
         file = folder.durable.get(name)
         return file.durable if isinstance(file, SimFile) else None
+
+    def durable_paths(self, folder: str) -> list[str]:
+        """Paths of the files in a folder that a crash would surely leave there."""
+        node: Folder | SimFile | None = self._root
+        for part in folder.split("/")[1:]:
+            node = node.durable.get(part) if isinstance(node, Folder) else None
+        names = node.durable if isinstance(node, Folder) else {}
+        return [f"{folder}/{name}" for name in sorted(names)]
 
     def digest(self) -> str:
         """A hash of all that is visible or durable: two plays of a seed must leave the same."""
@@ -375,6 +385,9 @@ class SimDisk:
             ])  # fmt: skip
 
     def sync_all(self, paths: Sequence[str], folders: Sequence[str]) -> None:
+        if self.fail_sync_of_many > 0:
+            self.fail_sync_of_many -= 1
+            self.fail_syncs += self.fail_sync_of_many == 0
         for path in paths:
             if path in self._files:
                 self.sync(path)

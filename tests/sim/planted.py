@@ -173,7 +173,7 @@ def index_not_rebuilt(patch: Patch) -> None:
 
 def queues_not_rebuilt(patch: Patch) -> None:
     """After an unclean stop the queues are trusted as far as they go (R37)."""
-    patch.setattr(recovery, "cut_queues", lambda parts, log_end, every: None)
+    patch.setattr(recovery, "cut_queues", lambda parts, log_end, **how: None)
 
 
 def failed_sync_swallowed(patch: Patch) -> None:
@@ -203,6 +203,11 @@ def failed_sync_retried(patch: Patch) -> None:
 def failed_sync_forgotten_by_a_restart(patch: Patch) -> None:
     """What a failed sync left in memory counts as written for the next process."""
     patch.setattr(SimMapped, "touch", lambda self, start, end: None)
+
+
+def failed_cut_forgotten_by_a_restart(patch: Patch) -> None:
+    """Zeros of queues whose sync failed count as written for the next process."""
+    patch.setattr(recovery, "_was_cutting", lambda parts: False)
 
 
 def config_written_in_place(patch: Patch) -> None:
@@ -336,10 +341,25 @@ STORE_BUGS: list[Plant] = [
     dispatch_beyond_flushed, acknowledged_before_sync, abort_file_ignored, unit_skipped_at_a_roll,
     index_not_rebuilt, queues_not_rebuilt, queues_not_settled, missing_queues_not_noticed,
     filler_forgotten, failed_sync_swallowed, failed_sync_retried,
-    failed_sync_forgotten_by_a_restart, deleted_files_come_back, undispatched_files_expire,
+    failed_sync_forgotten_by_a_restart, failed_cut_forgotten_by_a_restart, deleted_files_come_back,
+    undispatched_files_expire,
     log_ahead_of_the_checkpoint_expires, last_durable_queue_file_expires,
     expired_files_removed_at_once, stores_into_holes, next_log_file_not_synced,
 ]  # fmt: skip
+# What a bug needs that shows in few seeds: these play its troubles, the first as their theme.
+ABOUT: dict[Plant, tuple[str, ...]] = {
+    no_crc_check: ("torn pages",),
+    queues_not_settled: ("truncation", "full"),
+    missing_queues_not_noticed: ("damage",),
+    failed_sync_retried: ("bad sync",),
+    failed_sync_forgotten_by_a_restart: ("bad sync", "kill"),
+    failed_cut_forgotten_by_a_restart: ("truncation", "bad sync"),
+    deleted_files_come_back: ("deletion",),
+    undispatched_files_expire: ("retention",),
+    log_ahead_of_the_checkpoint_expires: ("retention",),
+    last_durable_queue_file_expires: ("retention",),
+    expired_files_removed_at_once: ("retention",),
+}
 CONFIG_BUGS: list[Plant] = [
     config_written_in_place, config_not_synced, config_read_before_durable, names_above_forgotten,
 ]  # fmt: skip

@@ -47,6 +47,8 @@ TROUBLES = (
     "ordered", "kill", "clock", "damage", "truncation", "stumbling",
 )  # fmt: skip
 ANY_SIZE = (4096, 4096, 8192, 16384)
+ANY_QUEUE = (100, 100, 400, 4000)
+QUEUE_FILE_SIZES = {"retention": (100,)}
 LOG_FILE_SIZES = {"retention": (4096,), "torn pages": (8192, 16384)}
 # What a seed is about happens so much more often.
 THEME_FACTOR = 4
@@ -61,14 +63,18 @@ CLOSED_AT_LAST = 0.25
 class Run:
     """One seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, about: tuple[str, ...] = ()) -> None:
+        """`about`: troubles that it surely knows, the first as its theme."""
         rng = self.rng = random.Random(seed)
         self.steady_ms = self.ticked_ms = 0
         self.skew_ms = START_MS
         """Of the wall clock, which may be set."""
         self.troubles = {name for name in TROUBLES if rng.random() < 0.3}
         self.theme = rng.choice(TROUBLES) if rng.random() < THEMED else ""
-        if self.theme:
+        if about:
+            self.theme = about[0]
+            self.troubles.update(about)
+        elif self.theme:
             self.troubles.add(self.theme)
         self.disk = SimDisk(rng, lambda: self.now_ms)
         self.disk.torn_pages = "torn pages" in self.troubles
@@ -79,7 +85,7 @@ class Run:
         self.config = StoreConfig(
             root=ROOT,
             mapped_file_size_commit_log=rng.choice(LOG_FILE_SIZES.get(self.theme, ANY_SIZE)),
-            mapped_file_size_consume_queue=rng.choice((100, 100, 400, 4000)),
+            mapped_file_size_consume_queue=rng.choice(QUEUE_FILE_SIZES.get(self.theme, ANY_QUEUE)),
             max_hash_slot_num=rng.choice((3, 16)),
             max_index_num=rng.choice((8, 40)),
             flush_disk_type=FlushMode.SYNC_FLUSH if sync else FlushMode.ASYNC_FLUSH,
@@ -285,13 +291,17 @@ class Run:
 
     def _damage(self) -> None:
         """Between two lives. (With retention a queue may have nothing left to be rebuilt from, and
-        nobody misses a queue that went if the checkpoint that counted it goes before a start.)"""
+        nobody misses what went if the checkpoint that counted it goes before a start.)"""
         if self.is_damaged:
             return
         if self.rng.random() < 0.5:
             marks = checkpoint.load(self.disk, ROOT).marks
             counted = marks is not None and marks.queue_count >= 0
-            self.damages.append(self.damage.do(counted and "retention" not in self.troubles))
+            done = self.damage.do(
+                index_too=marks is not None,
+                queues_too=counted and "retention" not in self.troubles,
+            )
+            self.damages.append(done)
             self.is_damaged = True
             self.marks = None
         elif self.disk.exists(f"{ROOT}/checkpoint"):
@@ -345,6 +355,8 @@ class Run:
         for _ in range(self.rng.randrange(2, 8)):
             name = TOPICS[int(self.rng.random() * len(TOPICS))]
             self._send(store, name, [self._body(BIG_SIZES)])
+        if self.theme == "torn pages" and self.rng.random() < 0.2:
+            self._end()
 
     def _append_prepared(self, store: Store) -> None:
         self._send(store, TOPICS[0], [self._body()], PREPARED)
@@ -485,6 +497,8 @@ class Run:
         topic = TOPICS[int(self.rng.random() * len(TOPICS))][0]
         self.model.doubtful_topic = topic
         self.damage.forget()
+        if self.theme == "deletion" and self.rng.random() < 0.5:
+            self.disk.cut_after = self.rng.randrange(20)
         try:
             store.delete_topic(topic)
         except StoreError:
@@ -492,6 +506,8 @@ class Run:
             self._end()
         self.model.doubtful_topic = ""
         self.model.delete(topic)
+        if "truncation" in self.troubles and self.rng.random() < 0.5:
+            self._truncate(store)
         self._end_perhaps()
 
     def _truncate(self, store: Store) -> None:
@@ -507,11 +523,16 @@ class Run:
         self.marks, self.held = None, []
         self.damage.forget()
         self.withdrawing = True
+        if "bad sync" in self.troubles and self.rng.random() < 0.5:
+            # The second one is that of the queues' zeros.
+            self.disk.fail_sync_of_many = self.rng.choice((1, 2, 2, 2, 3))
         try:
             store.truncate(LogOffset(model.cut_at), self.now_ms)
         except StoreError:
             # What became of it shows after the next start.
+            self.disk.kill = self.rng.random() < 0.7
             self._end()
+        self.disk.fail_syncs = self.disk.fail_sync_of_many = 0
         self.withdrawing = False
         lost = [one.name for one in model.sent[-10:] if one.start >= model.cut_at]
         model.cut(model.cut_at)
@@ -542,6 +563,6 @@ def batch_body(bodies: list[bytes], properties: bytes) -> bytes:
     )  # fmt: skip
 
 
-def run_seed(seed: int) -> Model:
+def run_seed(seed: int, about: tuple[str, ...] = ()) -> Model:
     """Play one seed. AssertionError and StoreError are findings."""
-    return Run(seed).play()
+    return Run(seed, about).play()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.sim import config_suite, store_suite
-from tests.sim.planted import CONFIG_BUGS, STORE_BUGS, Plant
-from tests.sim.test_seeds import CONFIG_SEEDS, STORE_SEEDS
+from tests.sim.planted import ABOUT, CONFIG_BUGS, STORE_BUGS, Plant
+from tests.sim.test_seeds import CONFIG_SEEDS, STORE_SEEDS, THEMED_SEEDS
 from turbopump.engine.types import StoreError
 
 
@@ -36,7 +36,10 @@ def first_finding(run_seed: Callable[[int], Any], seeds: range) -> str:
 @pytest.mark.parametrize("bug", STORE_BUGS, ids=lambda bug: bug.__name__)
 def test_the_store_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
-    assert first_finding(store_suite.run_seed, STORE_SEEDS), f"not found in {STORE_SEEDS}"
+    about = ABOUT.get(bug, ())
+    seeds = THEMED_SEEDS if about else STORE_SEEDS
+    found = first_finding(lambda seed: store_suite.run_seed(seed, about), seeds)
+    assert found, f"not found in {seeds} {about}"
 
 
 @pytest.mark.parametrize("bug", CONFIG_BUGS, ids=lambda bug: bug.__name__)

@@ -427,3 +427,25 @@ def test_a_topic_deleted_before_the_cut_stays_deleted() -> None:
             bench.end(kill=True)
             bench.open()
         assert bench.store.max_queue_offset("B", 0) == 1
+
+
+def test_files_of_a_deleted_topic_do_not_come_back_behind_a_cut() -> None:
+    """Found by seed 459704: what says up to where the log is of its former life is clamped with the
+    log, and then nothing told a file that a power cut brought back from one of the present life."""
+    for after in range(30):
+        bench = Bench(count=12)
+        bench.save()
+        cut = bench.model.sent[0].start
+        bench.disk.kill, bench.disk.cut_after = True, after
+        try:
+            bench.store.delete_topic("A")
+            bench.end(kill=True)
+        except PowerCut:
+            bench.disk.restart()
+        bench.open()
+        if bench.store.max_queue_offset("A", 0) == 0:
+            bench.model.delete("A")
+        bench.truncate(cut)
+        for number in (0, 1):
+            folder = f"{ROOT}/consumequeue/A/{number}"
+            assert not bench.disk.durable_paths(folder), f"killed after {after} operations"

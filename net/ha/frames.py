@@ -1,0 +1,251 @@
+"""The frames of replication, both protocols, as data.
+
+Owns sizes, bounds and how a stream is cut into frames. It must never keep more of a stream than one
+frame, nor know what follows from one. Called by the machines. Everything is big-endian and signed.
+
+AutoSwitch, replica to master:
+    handshake       0 state 1 (4)   4 syncFromLastFile (2)   6 asyncLearner (2)   8 brokerId (8)
+    ack             0 state 2 (4)   4 log offset (8)
+AutoSwitch, master to replica:
+    handshake reply 0 state 1 (4)   4 body size (4)   8 log end (8)   16 last epoch or -1 (4)
+                    20 entries of epoch (4) and start (8)
+    transfer        0 state 2 (4)   4 body size (4)   8 log offset (8)   16 epoch (4)
+                    20 epoch's start (8)   28 confirmOffset (8)   36 body; without one a heartbeat
+Default HA:
+    report          0 log offset (8)
+    transfer        0 log offset (8)   8 body size (4)   12 body; without one a heartbeat
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from turbopump.engine.epochs import Epochs, EpochsDamaged
+from turbopump.engine.types import LogOffset
+
+HANDSHAKE = 1
+TRANSFER = 2
+# A Java replica reads into a buffer of 4 MiB and waits for ever for a frame that does not fit.
+BODY_MAX = (4 << 20) - 36
+# A master waits for the replica's position before it sends the log.
+HELD_MAX = 1 << 20
+# A Java master fits 1,000 entries into a reply and dies of the next one; we send the newest.
+ENTRIES_SENT_MAX = 1000
+ENTRIES_READ_MAX = 10_000
+
+_STATE = struct.Struct(">i")
+_HANDSHAKE = struct.Struct(">ihhq")
+_ACK = struct.Struct(">iq")
+_REPLY = struct.Struct(">iiqi")
+_ENTRY = struct.Struct(">iq")
+_TRANSFER = struct.Struct(">iiqiqq")
+_REPORT = struct.Struct(">q")
+_PLAIN = struct.Struct(">qi")
+
+
+class BadFrame(ValueError):
+    """Bytes that are no frame; the connection is closed."""
+
+
+@dataclass(slots=True, frozen=True)
+class Handshake:
+    """What a replica says first. `broker_id` is the id the controller gave it."""
+
+    broker_id: int
+    sync_from_last_file: bool = False
+    async_learner: bool = False
+
+    def encode(self) -> bytes:
+        """The 16 bytes."""
+        flags = int(self.sync_from_last_file), int(self.async_learner)
+        return _HANDSHAKE.pack(HANDSHAKE, *flags, self.broker_id)
+
+
+@dataclass(slots=True, frozen=True)
+class Ack:
+    """Up to where a replica has the log; repeated as a sign of life."""
+
+    log_offset: LogOffset
+
+    def encode(self) -> bytes:
+        """The 12 bytes."""
+        return _ACK.pack(TRANSFER, self.log_offset)
+
+
+@dataclass(slots=True, frozen=True)
+class HandshakeReply:
+    """The master's epochs and where its log ended when it answered."""
+
+    log_end: LogOffset
+    epochs: Epochs
+
+    def encode(self) -> bytes:
+        """The reply, with the newest ENTRIES_SENT_MAX entries."""
+        entries = self.epochs.entries[-ENTRIES_SENT_MAX:]
+        body = b"".join(_ENTRY.pack(entry.epoch, entry.start) for entry in entries)
+        return _REPLY.pack(HANDSHAKE, len(body), self.log_end, self.epochs.last_epoch) + body
+
+
+@dataclass(slots=True, frozen=True)
+class Transfer:
+    """A piece of the log, or without a body a heartbeat. `log_offset` may be -1 in a heartbeat of
+    a master without a log; `epoch_start` may lie behind `log_offset`: RocketMQ labels the last
+    bytes of an epoch with the next one."""
+
+    log_offset: LogOffset
+    epoch: int
+    epoch_start: LogOffset
+    confirm_offset: LogOffset
+    body: bytes = b""
+
+    def header(self, size: int) -> bytes:
+        """The 36 bytes before a body of that size."""
+        return _TRANSFER.pack(
+            TRANSFER, size, self.log_offset, self.epoch, self.epoch_start, self.confirm_offset
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class Report:
+    """Default HA: up to where a replica has the log."""
+
+    log_offset: LogOffset
+
+    def encode(self) -> bytes:
+        """The 8 bytes."""
+        return _REPORT.pack(self.log_offset)
+
+
+@dataclass(slots=True, frozen=True)
+class PlainTransfer:
+    """Default HA: a piece of the log, or without a body a heartbeat."""
+
+    log_offset: LogOffset
+    body: bytes = b""
+
+    def header(self, size: int) -> bytes:
+        """The 12 bytes before a body of that size."""
+        return _PLAIN.pack(self.log_offset, size)
+
+
+class _Framer:
+    """The bytes of a stream that are not yet a whole frame."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def _state(self) -> int | None:
+        return _STATE.unpack_from(self._held)[0] if len(self._held) >= _STATE.size else None
+
+    def _taken(self, size: int) -> bytes | None:
+        """The next `size` bytes, None as long as they are not there."""
+        if len(self._held) < size:
+            return None
+        taken = bytes(memoryview(self._held)[:size])
+        del self._held[:size]
+        return taken
+
+
+class ReplicaFramer(_Framer):
+    """What a master reads."""
+
+    def feed(self, data: bytes) -> Iterator[Handshake | Ack]:
+        """The frames that end in these bytes. Raises BadFrame behind the last good one."""
+        self._held += data
+        while (state := self._state()) is not None:
+            if state not in (HANDSHAKE, TRANSFER):
+                raise BadFrame(f"no replica is in state {state}")
+            frame = self._taken(_HANDSHAKE.size if state == HANDSHAKE else _ACK.size)
+            if frame is None:
+                return
+            if state == TRANSFER:
+                yield Ack(LogOffset(_ACK.unpack(frame)[1]))
+                continue
+            _one, last_file, learner, broker_id = _HANDSHAKE.unpack(frame)
+            yield Handshake(broker_id, last_file == 1, learner == 1)
+
+
+class MasterFramer(_Framer):
+    """What a replica reads."""
+
+    def feed(self, data: bytes, *, hold: bool = False) -> Iterator[HandshakeReply | Transfer]:
+        """The frames that end in these bytes, or with `hold` only keep the bytes: their time is not
+        yet. Raises BadFrame behind the last good frame."""
+        self._held += data
+        if hold and len(self._held) > HELD_MAX:
+            raise BadFrame("the master goes on without waiting for an answer")
+        while not hold and (state := self._state()) is not None:
+            if state == HANDSHAKE:
+                frame = self._whole(_REPLY.size, ENTRIES_READ_MAX * _ENTRY.size)
+                if frame is None:
+                    return
+                yield _reply(frame)
+            elif state == TRANSFER:
+                frame = self._whole(_TRANSFER.size, BODY_MAX)
+                if frame is None:
+                    return
+                yield _transfer(frame)
+            else:
+                raise BadFrame(f"no master is in state {state}")
+
+    def _whole(self, header_size: int, body_max: int) -> bytes | None:
+        if len(self._held) < 8:
+            return None
+        size = _STATE.unpack_from(self._held, 4)[0]
+        if not 0 <= size <= body_max:
+            raise BadFrame(f"a frame has no body of {size} bytes")
+        return self._taken(header_size + size)
+
+
+class ReportFramer(_Framer):
+    """What a master of default HA reads."""
+
+    def feed(self, data: bytes) -> Iterator[Report]:
+        """The reports that end in these bytes; any 8 bytes are one."""
+        self._held += data
+        while (frame := self._taken(_REPORT.size)) is not None:
+            yield Report(LogOffset(_REPORT.unpack(frame)[0]))
+
+
+class PlainFramer(_Framer):
+    """What a replica of default HA reads."""
+
+    def feed(self, data: bytes) -> Iterator[PlainTransfer]:
+        """The frames that end in these bytes. Raises BadFrame behind the last good one."""
+        self._held += data
+        while len(self._held) >= _PLAIN.size:
+            log_offset, size = _PLAIN.unpack_from(self._held)
+            if not 0 <= size <= BODY_MAX:
+                raise BadFrame(f"a frame has no body of {size} bytes")
+            frame = self._taken(_PLAIN.size + size)
+            if frame is None:
+                return
+            yield PlainTransfer(LogOffset(log_offset), frame[_PLAIN.size :])
+
+
+def _reply(frame: bytes) -> HandshakeReply:
+    _state, size, log_end, last_epoch = _REPLY.unpack_from(frame)
+    if size % _ENTRY.size:
+        raise BadFrame(f"{size} bytes are no epoch entries")
+    if log_end < 0:
+        raise BadFrame(f"no log ends at {log_end}")
+    try:
+        epochs = Epochs.of(_ENTRY.iter_unpack(frame[_REPLY.size :]))
+    except EpochsDamaged as error:
+        raise BadFrame(str(error)) from None
+    if epochs.last_epoch != last_epoch:
+        raise BadFrame(f"the last epoch is {last_epoch}, the last entry {epochs.last_epoch}")
+    return HandshakeReply(LogOffset(log_end), epochs)
+
+
+def _transfer(frame: bytes) -> Transfer:
+    _state, size, log_offset, epoch, epoch_start, confirm = _TRANSFER.unpack_from(frame)
+    if size and (log_offset < 0 or epoch < 0 or epoch_start < 0):
+        raise BadFrame(f"no bytes lie at {log_offset} in epoch {epoch} from {epoch_start} on")
+    return Transfer(
+        LogOffset(log_offset),
+        epoch,
+        LogOffset(epoch_start),
+        LogOffset(confirm),
+        frame[_TRANSFER.size :],
+    )

@@ -1,0 +1,222 @@
+"""One replica's connection at the master of AutoSwitch HA as a machine: bytes and ticks in, actions
+out.
+
+Owns where the stream to that replica is, what it acknowledged, and how much may be on its way. It
+must never touch the log, a socket or a clock, nor decide who is in sync (`sync_state`). Run by a
+shell, one of these a connection; a slow one costs the others nothing.
+
+    HANDSHAKE  until the replica's first acknowledgement, which says where to start
+    TRANSFER   the log goes out, acknowledgements come in
+    SHUTDOWN
+
+An acknowledgement carries no epoch. So a connection lives in one epoch only: when the master's
+changes it closes, and whatever is acknowledged belongs to the handshake of the epoch in force.
+
+Differences to RocketMQ's, which keep the wire: one answer to a handshake that is repeated because
+the answer was late; the last bytes of an epoch have its own label; an acknowledgement of bytes that
+were not sent closes the connection (R18); a replica that stands before the log's beginning is sent
+the beginning, so that it can start anew (R19).
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from turbopump.engine.epochs import Epochs
+from turbopump.engine.types import Epoch, LogOffset
+from turbopump.net.ha.actions import Acked, Action, Close, Send, SendLog
+from turbopump.net.ha.frames import (
+    BODY_MAX,
+    Ack,
+    BadFrame,
+    Handshake,
+    HandshakeReply,
+    ReplicaFramer,
+    Transfer,
+)
+from turbopump.net.ha.replica import State
+
+# Bytes on their way to one replica: what 10 Gbit/s hold for 25 ms, and what a master forgets when
+# the connection breaks.
+IN_FLIGHT_MAX = 32 << 20
+# Frames of one call, so that a replica far behind does not keep the loop from the others.
+FRAMES_AT_ONCE_MAX = 64
+
+
+class MasterLog(Protocol):
+    """The log as it is now: [min, end), in files of `file_size`."""
+
+    @property
+    def min(self) -> LogOffset: ...
+    @property
+    def end(self) -> LogOffset: ...
+    @property
+    def confirm(self) -> LogOffset: ...
+    @property
+    def file_size(self) -> int: ...
+    @property
+    def epochs(self) -> Epochs: ...
+
+
+@dataclass(slots=True, frozen=True)
+class PrimaryOptions:
+    """Names are RocketMQ's keys where it has one."""
+
+    transfer_batch_size: int = 32_768
+    heartbeat_interval_ms: int = 5000
+    housekeeping_interval_ms: int = 20_000
+    in_flight_max: int = IN_FLIGHT_MAX
+
+
+class PrimaryConnection:
+    """A replica's connection. Times are of a clock that nobody sets."""
+
+    def __init__(self, options: PrimaryOptions, log: MasterLog, now_ms: int) -> None:
+        assert 0 < options.transfer_batch_size <= BODY_MAX, "a replica could not read such frames"
+        self.options = options
+        self.state = State.HANDSHAKE
+        self.replica: Handshake | None = None
+        self.epoch: Epoch = log.epochs.last_epoch
+        self.acked = LogOffset(-1)
+        """What the replica has; -1 until it says so."""
+        self.next = LogOffset(-1)
+        """The first byte not sent."""
+        self.last_read_ms = self.last_write_ms = now_ms
+        self._log = log
+        self._framer = ReplicaFramer()
+        self._writable = True
+        self._started = LogOffset(0)
+        self._confirm_told = LogOffset(-1)
+
+    def on_bytes(self, data: bytes, now_ms: int) -> list[Action]:
+        """Bytes of the replica."""
+        actions: list[Action] = []
+        if self.state is State.SHUTDOWN:
+            return actions
+        self.last_read_ms = now_ms
+        try:
+            self._check_epoch()
+            for frame in self._framer.feed(data):
+                if isinstance(frame, Handshake):
+                    self._on_handshake(frame, actions, now_ms)
+                else:
+                    self._on_ack(frame, actions)
+        except BadFrame as error:
+            return actions + self.close(str(error))
+        return actions + self.pump(now_ms)
+
+    def on_tick(self, now_ms: int) -> list[Action]:
+        """Time passes; to be called several times a second."""
+        if self.state is State.SHUTDOWN:
+            return []
+        if now_ms - self.last_read_ms > self.options.housekeeping_interval_ms:
+            return self.close("the replica is silent")
+        return self.pump(now_ms)
+
+    def on_writable(self, writable: bool, now_ms: int) -> list[Action]:
+        """The socket takes no more for now, or does again."""
+        self._writable = writable
+        return self.pump(now_ms)
+
+    def pump(self, now_ms: int) -> list[Action]:
+        """What may be sent now: to be called when the log grew or confirmOffset moved."""
+        if self.state is State.SHUTDOWN:
+            return []
+        try:
+            self._check_epoch()
+        except BadFrame as error:
+            return self.close(str(error))
+        if self.state is not State.TRANSFER or not self._writable:
+            return []
+        if self.next < self._log.min:
+            return self.close(f"the log begins at {self._log.min}, {self.next} is gone")
+        actions: list[Action] = []
+        if now_ms - self.last_write_ms > self.options.heartbeat_interval_ms:
+            actions += self._heartbeat(now_ms)
+        actions += self._pieces(now_ms)
+        if self.next == self._log.end and self._confirm_told < self._log.confirm:
+            actions += self._heartbeat(now_ms)  # readers of the replica need not wait for it
+        return actions
+
+    def close(self, reason: str) -> list[Action]:
+        """The end, from this side."""
+        if self.state is State.SHUTDOWN:
+            return []
+        self.state = State.SHUTDOWN
+        return [Close(reason)]
+
+    @property
+    def in_flight(self) -> int:
+        """Bytes that were sent and not acknowledged."""
+        return max(0, self.next - max(self.acked, self._started))
+
+    def _check_epoch(self) -> None:
+        if self._log.epochs.last_epoch != self.epoch:
+            raise BadFrame("the epoch changed")
+
+    def _on_handshake(self, frame: Handshake, actions: list[Action], now_ms: int) -> None:
+        if self.replica is not None:
+            if frame != self.replica or self.state is not State.HANDSHAKE:
+                raise BadFrame("a second handshake")
+            return
+        if not self._log.epochs.entries:
+            raise BadFrame("this master has no epoch yet")
+        if frame.broker_id < 0:
+            raise BadFrame(f"no broker has the id {frame.broker_id}")
+        self.replica = frame
+        actions.append(Send(HandshakeReply(self._log.end, self._log.epochs).encode()))
+        self.last_write_ms = now_ms
+
+    def _on_ack(self, frame: Ack, actions: list[Action]) -> None:
+        log_offset = frame.log_offset
+        if self.replica is None:
+            raise BadFrame("an acknowledgement before the handshake")
+        if self.state is State.HANDSHAKE:
+            if not 0 <= log_offset <= self._log.end:
+                raise BadFrame(f"a replica at {log_offset}, the log ends at {self._log.end}")
+            self.next = self._started = self._first(log_offset)
+            self.state = State.TRANSFER
+        elif not self.acked <= log_offset <= self.next:
+            raise BadFrame(f"acknowledged {log_offset} after {self.acked}, sent up to {self.next}")
+        self.acked = log_offset
+        replica = self.replica
+        actions.append(Acked(replica.broker_id, log_offset, replica.async_learner))
+
+    def _first(self, log_offset: LogOffset) -> LogOffset:
+        """Where to start for a replica that has the log up to `log_offset`."""
+        log = self._log
+        if log_offset == 0 and self.replica is not None and self.replica.sync_from_last_file:
+            return LogOffset(max(log.min, log.end - log.end % log.file_size))
+        return max(log_offset, log.min)
+
+    def _pieces(self, now_ms: int) -> list[Action]:
+        log, options = self._log, self.options
+        pieces: list[Action] = []
+        while self.next < log.end and self.in_flight < options.in_flight_max:
+            if len(pieces) == FRAMES_AT_ONCE_MAX:
+                break
+            in_file = log.file_size - self.next % log.file_size
+            in_epoch = self._epoch_end(self.next) - self.next
+            size = min(options.transfer_batch_size, log.end - self.next, in_file, in_epoch)
+            pieces.append(SendLog(self._frame(self.next).header(size), self.next, size))
+            self.next = LogOffset(self.next + size)
+        if pieces:
+            self.last_write_ms = now_ms
+        return pieces
+
+    def _heartbeat(self, now_ms: int) -> list[Action]:
+        self.last_write_ms = now_ms
+        return [Send(self._frame(self.next).header(0))]
+
+    def _frame(self, log_offset: LogOffset) -> Transfer:
+        """Bytes below the first entry are labelled with it: they are of before epochs were kept."""
+        epochs = self._log.epochs
+        entry = epochs.entries[epochs.at(log_offset) or 0]
+        self._confirm_told = self._log.confirm
+        return Transfer(log_offset, entry.epoch, entry.start, self._log.confirm)
+
+    def _epoch_end(self, log_offset: LogOffset) -> LogOffset:
+        epochs = self._log.epochs
+        number = epochs.at(log_offset)
+        if number is None:
+            return epochs.entries[0].start
+        return epochs.end_of(number)

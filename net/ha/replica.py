@@ -1,0 +1,384 @@
+"""A replica of AutoSwitch HA as a machine: bytes and ticks in, actions out.
+
+Owns the states of the connection to the master, where the log has to be cut before it follows, and
+which epochs are recorded when. It must never touch a log, a file, a socket or a clock. Run by a
+shell that does its actions in order.
+
+    READY      no connection: one is asked for when it is due
+    HANDSHAKE  the handshake is out, or the log is being cut
+    TRANSFER   the log follows
+    SUSPEND    this log must not follow that master; tried again later, the reason is shown
+    SHUTDOWN
+
+Differences to RocketMQ's client, which all keep the wire: one handshake a connection (its repeated
+ones end in a livelock); the position is reported at once after it, not with the next heartbeat; the
+master's list of epochs is taken over as far as the log is known to be its prefix, so epochs without
+writes reach replicas; a log with bytes but no believable epochs is not taken for empty (S1); what
+was confirmed is not cut unless the operator allows it (I12).
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from turbopump.engine.epochs import (
+    ENTRIES_MAX,
+    LOG_OFFSET_MAX,
+    EpochEntry,
+    Epochs,
+    consistent_point,
+)
+from turbopump.engine.types import LONG_AGO_MS, Epoch, LogOffset
+from turbopump.net.ha.actions import (
+    Action,
+    Append,
+    Close,
+    Confirm,
+    Connect,
+    RecordEpochs,
+    Restart,
+    Send,
+    Truncate,
+)
+from turbopump.net.ha.frames import (
+    Ack,
+    BadFrame,
+    Handshake,
+    HandshakeReply,
+    MasterFramer,
+    Transfer,
+)
+
+# From one try to the next: soon, because most losses are restarts and elections, which take some
+# hundred milliseconds; RocketMQ always waits the longer time.
+RETRY_MIN_MS = 100
+RETRY_MAX_MS = 5000
+SUSPEND_MS = 5000
+
+
+class State(IntEnum):
+    """RocketMQ's HAConnectionState."""
+
+    READY = 0
+    HANDSHAKE = 1
+    TRANSFER = 2
+    SUSPEND = 3
+    SHUTDOWN = 4
+
+
+@dataclass(slots=True, frozen=True)
+class ReplicaOptions:
+    """Names are RocketMQ's keys where it has one."""
+
+    broker_id: int
+    sync_from_last_file: bool = False
+    async_learner: bool = False
+    heartbeat_interval_ms: int = 5000
+    housekeeping_interval_ms: int = 20_000
+    ack_durable: bool = False
+    """Acknowledge what `on_durable` told, not what was appended."""
+    cut_confirmed: bool = False
+    """Follow a master that lacks confirmed bytes: after an unclean election, or where
+    confirmOffset promises nothing (allAckInSyncStateSet=false)."""
+    fenced: bool = True
+    """Follow only a master that has recorded the epoch it was elected in. RocketMQ's master does
+    not if nothing was written in the epoch before; behind such a one this must be off."""
+
+
+@dataclass(slots=True, frozen=True)
+class LogState:
+    """The log as it lies when the machine begins to reckon with it: [min, end)."""
+
+    min: LogOffset
+    end: LogOffset
+    confirm: LogOffset
+    epochs: Epochs
+    believed_end: LogOffset
+    """Up to where the epochs are believed: the end, unless their file was damaged."""
+
+
+class Replica:
+    """One replica; it has at most one connection. Times are of a clock that nobody sets."""
+
+    def __init__(self, options: ReplicaOptions) -> None:
+        self.options = options
+        self.state = State.READY
+        self.reason = ""
+        """Why it is not following."""
+        self.address = ""
+        self.log_end = LogOffset(0)
+        self.confirm_offset = LogOffset(0)
+        self.truncated_bytes = 0
+        self.last_read_ms = self.last_write_ms = LONG_AGO_MS
+        self._master_epoch = Epoch(-1)
+        self._framer = MasterFramer()
+        self._log: LogState | None = None
+        self._epochs = Epochs()
+        self._coming: list[EpochEntry] = []
+        self._adopting: Epochs | None = None
+        self._connecting = False
+        self._first_frame = False
+        self._durable_end = LogOffset(0)
+        self._reported = LogOffset(-1)
+        self._wait_ms = RETRY_MIN_MS
+        self._due_ms = LONG_AGO_MS
+
+    def follow(self, address: str, epoch: int, now_ms: int) -> list[Action]:
+        """Follow the master at that address, of that epoch; "" follows nobody."""
+        same = address == self.address and epoch == self._master_epoch
+        if self.state is State.SHUTDOWN or same:
+            return []
+        actions = self._leave("another master")
+        self.address, self._master_epoch = address, Epoch(epoch)
+        self.state, self.reason = State.READY, ""
+        self._wait_ms, self._due_ms = RETRY_MIN_MS, now_ms
+        return actions + self.on_tick(now_ms)
+
+    def shutdown(self) -> list[Action]:
+        """The last word."""
+        actions = self._leave("shut down")
+        self.state = State.SHUTDOWN
+        return actions
+
+    def on_connected(self, log: LogState, now_ms: int) -> list[Action]:
+        """A new connection. Nothing is being written to the log; with `ack_durable` all of it is
+        durable."""
+        if not self._connecting or self.state is not State.READY:
+            return [Close("not asked for")]
+        self._connecting = False
+        self.state, self.reason = State.HANDSHAKE, ""
+        self._framer = MasterFramer()
+        self._adopting, self._coming, self._first_frame = None, [], False
+        self._reckon_with(log)
+        self._reported = LogOffset(-1)
+        self.last_read_ms = self.last_write_ms = now_ms
+        options = self.options
+        first = Handshake(options.broker_id, options.sync_from_last_file, options.async_learner)
+        return [Send(first.encode())]
+
+    def on_closed(self, reason: str, now_ms: int) -> list[Action]:
+        """The connection is gone, or there never was one."""
+        if self._connecting or self._attached:
+            self._connecting = False
+            self._retry(reason, now_ms)
+        return []
+
+    def on_bytes(self, data: bytes, now_ms: int) -> list[Action]:
+        """Bytes of the master."""
+        actions: list[Action] = []
+        if not self._attached:
+            return actions
+        self.last_read_ms = now_ms
+        try:
+            for frame in self._framer.feed(data, hold=self._adopting is not None):
+                if isinstance(frame, HandshakeReply):
+                    self._on_reply(frame, actions, now_ms)
+                else:
+                    self._on_transfer(frame, actions)
+                if not self._attached or self._adopting is not None:
+                    return actions
+        except BadFrame as error:
+            actions.append(Close(str(error)))
+            self._retry(str(error), now_ms)
+            return actions
+        self._report(actions, now_ms)
+        return actions
+
+    def on_truncated(self, log: LogState, now_ms: int) -> list[Action]:
+        """What Truncate or Restart asked for is done, durably."""
+        actions: list[Action] = []
+        if self._adopting is None:  # the connection was left meanwhile
+            return actions
+        self._reckon_with(log)
+        self._start(self._adopting, actions)
+        self._report(actions, now_ms)
+        return actions + self.on_bytes(b"", now_ms)
+
+    def on_failed(self, reason: str, now_ms: int) -> list[Action]:
+        """An action failed: the log could not be cut, written, or its epochs not be recorded."""
+        return self._suspend(reason, now_ms) if self._attached else []
+
+    def on_durable(self, log_end: LogOffset, now_ms: int) -> list[Action]:
+        """The log is durable up to there."""
+        self._durable_end = max(self._durable_end, log_end)
+        actions: list[Action] = []
+        self._report(actions, now_ms)
+        return actions
+
+    def on_tick(self, now_ms: int) -> list[Action]:
+        """Time passes; to be called several times a second."""
+        options = self.options
+        if self.state in (State.READY, State.SUSPEND):
+            if not self.address or self._connecting or now_ms < self._due_ms:
+                return []
+            self.state, self._connecting = State.READY, True
+            return [Connect(self.address)]
+        if not self._attached:
+            return []
+        if now_ms - self.last_read_ms > options.housekeeping_interval_ms:
+            self._retry("the master is silent", now_ms)
+            return [Close(self.reason)]
+        due = now_ms - self.last_write_ms > options.heartbeat_interval_ms
+        if self.state is State.TRANSFER and due and self._reported >= 0:
+            self.last_write_ms = now_ms
+            return [Send(Ack(self._reported).encode())]
+        return []
+
+    @property
+    def _attached(self) -> bool:
+        return self.state in (State.HANDSHAKE, State.TRANSFER)
+
+    def _reckon_with(self, log: LogState) -> None:
+        self._log = log
+        self.log_end, self.confirm_offset = log.end, log.confirm
+        self._epochs = log.epochs
+        self._durable_end = LogOffset(0)
+
+    @property
+    def _empty(self) -> bool:
+        assert self._log is not None, "no connection yet"
+        return self._log.min == self.log_end
+
+    # --- handshake
+
+    def _on_reply(self, reply: HandshakeReply, actions: list[Action], now_ms: int) -> None:
+        if self.state is not State.HANDSHAKE or self._adopting is not None:
+            raise BadFrame("a second answer to the handshake")
+        if not reply.epochs.entries:
+            actions += self._suspend("the master has no epochs", now_ms)
+            return
+        assert self._log is not None, "no connection yet"
+        wanted = max(self._master_epoch, -1 if self._empty else self._log.epochs.last_epoch)
+        if self.options.fenced and reply.epochs.last_epoch < wanted:
+            text = f"the master is of epoch {reply.epochs.last_epoch}, not of {wanted}"
+            actions.append(Close(text))
+            self._retry(text, now_ms)
+            return
+        self._meet(reply, actions, now_ms)
+
+    def _meet(self, reply: HandshakeReply, actions: list[Action], now_ms: int) -> None:
+        """Cut the log where it parts from the master's, and take over the labels before that."""
+        log = self._log
+        assert log is not None, "no connection yet"
+        if self._empty:
+            self._start(reply.epochs, actions)
+            return
+        point = consistent_point(log.epochs, log.believed_end, reply.epochs, reply.log_end)
+        self._adopting = reply.epochs
+        if point is not None and point > log.min:
+            if refusal := self._lacks_confirmed(log, point):
+                actions += self._suspend(refusal, now_ms)
+            elif point < log.end:
+                self.truncated_bytes += log.end - point
+                actions.append(Truncate(point))
+            else:
+                self._start(reply.epochs, actions)
+            return
+        older = log.end <= reply.epochs.entries[0].start
+        if not older and (refusal := self._lacks_confirmed(log, log.min)):
+            actions += self._suspend(refusal, now_ms)
+            return
+        self.truncated_bytes += log.end - log.min
+        actions.append(Restart())
+
+    def _lacks_confirmed(self, log: LogState, point: LogOffset) -> str:
+        """Why the log may not be cut at `point`, "" if it may."""
+        confirmed = min(log.confirm, log.believed_end)
+        if point >= confirmed or self.options.cut_confirmed:
+            return ""
+        return f"the master's log parts from this one at {point}, before confirmed {confirmed}"
+
+    def _start(self, theirs: Epochs, actions: list[Action]) -> None:
+        """The log is a prefix of the master's: from here on it follows."""
+        self.state, self._adopting, self._first_frame = State.TRANSFER, None, True
+        own = Epochs() if self._empty else self._epochs
+        if not self._empty:
+            known = own.cut(self.log_end).adopted(theirs, self.log_end)
+            if known != self._epochs:
+                actions.append(RecordEpochs(known))
+            own = known
+        self._epochs = own
+        self._coming = [entry for entry in theirs if entry.epoch > own.last_epoch]
+        self._durable_end = LogOffset(0)
+
+    # --- transfer
+
+    def _on_transfer(self, frame: Transfer, actions: list[Action]) -> None:
+        if self.state is not State.TRANSFER:
+            raise BadFrame("a transfer before the answer to the handshake")
+        first, self._first_frame = self._first_frame, False
+        stop = LogOffset(frame.log_offset + len(frame.body))
+        if self._empty:
+            if not frame.body and frame.log_offset != 0:
+                return
+        elif frame.log_offset != self.log_end:
+            if first and frame.log_offset > self.log_end:
+                actions.append(Restart())
+            raise BadFrame(f"bytes from {frame.log_offset} on, the log ends at {self.log_end}")
+        self._label(frame)
+        self._record_up_to(stop, actions)
+        if frame.body:
+            actions.append(Append(frame.log_offset, frame.body))
+            self.log_end = stop
+        self._wait_ms = RETRY_MIN_MS
+        confirm = min(frame.confirm_offset, self.log_end)
+        if confirm > self.confirm_offset:
+            self.confirm_offset = LogOffset(confirm)
+            actions.append(Confirm(self.confirm_offset))
+
+    def _label(self, frame: Transfer) -> None:
+        """Check the header's epoch, and remember it if it is a new one."""
+        entry = EpochEntry(Epoch(frame.epoch), frame.epoch_start)
+        coming_at = self._coming[0].start if self._coming else LOG_OFFSET_MAX
+        if self._epochs.entries[-1:] == (entry,) and frame.log_offset < coming_at:
+            return
+        newest = self._coming[-1] if self._coming else None
+        if newest is None and self._epochs.entries:
+            newest = self._epochs.entries[-1]
+        if newest is None or frame.epoch > newest.epoch:
+            if newest is not None and frame.epoch_start < newest.start:
+                raise BadFrame(f"epoch {frame.epoch} from {frame.epoch_start} on is none")
+            if frame.epoch >= 0 and frame.epoch_start >= 0:
+                self._coming.append(entry)
+        elif frame.body:
+            known = [*self._epochs, *self._coming]
+            owners = [e.epoch for e in known if e.start <= frame.log_offset]
+            if entry not in known or (owners and frame.epoch < owners[-1]):
+                raise BadFrame(f"epoch {frame.epoch} does not own {frame.log_offset}")
+
+    def _record_up_to(self, log_end: LogOffset, actions: list[Action]) -> None:
+        """Record the epochs that begin in bytes to come, or at their end, before the bytes: after a
+        crash between the two an entry behind the log's end is none."""
+        due = [entry for entry in self._coming if entry.start <= log_end]
+        if due:
+            del self._coming[: len(due)]
+            self._epochs = Epochs((*self._epochs, *due)[-ENTRIES_MAX:])
+            actions.append(RecordEpochs(self._epochs))
+
+    def _report(self, actions: list[Action], now_ms: int) -> None:
+        if self.state is not State.TRANSFER:
+            return
+        end = LogOffset(0) if self._empty else self.log_end
+        if self.options.ack_durable and self._reported >= 0:
+            end = min(end, self._durable_end)
+        if end > self._reported:
+            self._reported = end
+            self.last_write_ms = now_ms
+            actions.append(Send(Ack(end).encode()))
+
+    # --- leaving
+
+    def _retry(self, reason: str, now_ms: int) -> None:
+        self.state, self.reason, self._adopting = State.READY, reason, None
+        self._due_ms = now_ms + self._wait_ms
+        self._wait_ms = min(self._wait_ms * 2, RETRY_MAX_MS)
+
+    def _suspend(self, reason: str, now_ms: int) -> list[Action]:
+        self.state, self.reason, self._adopting = State.SUSPEND, reason, None
+        self._due_ms = now_ms + SUSPEND_MS
+        return [Close(reason)]
+
+    def _leave(self, reason: str) -> list[Action]:
+        """Close what there is, a connection or the try to make one."""
+        actions: list[Action] = [Close(reason)] if self._attached or self._connecting else []
+        self._adopting, self._connecting, self.reason = None, False, reason
+        return actions

@@ -14,7 +14,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILT = ROOT / "build" / "asan"
-TESTS = ["tests/unit/pyx", *map(str, sorted((ROOT / "tests/property").glob("test_kernels*.py")))]
+TESTS = [
+    "tests/unit/pyx", "tests/unit/broker/test_fast_lane.py",
+    *map(str, sorted((ROOT / "tests/property").glob("test_kernels*.py"))),
+]  # fmt: skip
 
 
 REFERENCES = ["engine", "net", "broker"]

@@ -67,6 +67,8 @@ class ConsumeQueues:
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._by_slot: dict[int, ConsumeQueue] = {}
         self._special: list[tuple[bytes, int]] = []
+        self.lacking = False
+        """Whether `load` found files missing that were there once, or cut short."""
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self._by_slot.values())
@@ -114,25 +116,47 @@ class ConsumeQueues:
         self, is_plain: Callable[[str], bool], min_log_offset: int
     ) -> list[tuple[ConsumeQueue, list[int]]]:
         """Find all queues on the disk. Returns those with a hole in their row of files, and the
-        starts behind the hole. Raises StoreError for a file of another size."""
+        starts behind the hole. Raises StoreError for a file of another size, unless others have
+        the configured one: then it was cut short, and counts as missing."""
         self.deleted.load()
         if self.deleted:
             # Somebody may have been killed while he removed their files.
             names = filter(self.deleted.end, self.files.list_folder(self.folder))
             self.files.sync_all([], [self.folder, *(f"{self.folder}/{name}" for name in names)])
         broken = []
+        known: list[bool] = []
+
+        def is_cut_short(path: str) -> bool:
+            if not known:
+                known.append(self._has_whole_file())
+            if known[0]:
+                logger.warning("%s is cut short: rebuilt from the log", path)
+                self.lacking = True
+            return known[0]
+
         for topic in self.files.list_folder(self.folder):
             for name in self.files.list_folder(f"{self.folder}/{topic}"):
                 if name.isascii() and name.isdigit():
                     if self.deleted.end(topic) > 0:
                         self._drop_former(f"{self.folder}/{topic}/{name}", self.deleted.end(topic))
                     queue = self.add(topic, int(name), is_plain(topic))
-                    behind = queue.segments.load()
+                    behind = queue.segments.load(is_cut_short)
                     while behind and self._drop_expired(queue, min_log_offset):
-                        behind = queue.segments.load()
+                        behind = queue.segments.load(is_cut_short)
                     if behind:
                         broken.append((queue, behind))
+                        self.lacking = True
         return broken
+
+    def _has_whole_file(self) -> bool:
+        """Whether any file of any queue has the configured size."""
+        files = self.files
+        return any(
+            size == self.file_size and is_file_name(name)
+            for topic in files.list_folder(self.folder)
+            for queue_id in files.list_folder(f"{self.folder}/{topic}")
+            for name, size in files.list_files(f"{self.folder}/{topic}/{queue_id}")
+        )
 
     def recover_ends(self, min_log_offset: int) -> None:
         """Find where the units of each queue end and begin, and tell the table."""

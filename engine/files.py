@@ -13,7 +13,8 @@ import os
 import resource
 import shutil
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -169,12 +170,14 @@ class RealMappedFile:
             return
         descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            os.posix_fallocate(descriptor, start, end - start)
+            with _naming(self.path):
+                os.posix_fallocate(descriptor, start, end - start)
         finally:
             os.close(descriptor)
 
     def sync(self, start: int, end: int) -> None:
-        self.region.sync(start, end - start)
+        with _naming(self.path):
+            self.region.sync(start, end - start)
 
     def data(self, start: int) -> list[tuple[int, int]]:
         ranges: list[tuple[int, int]] = []
@@ -273,8 +276,9 @@ class RealFiles:
     def resize(self, path: str, size: int) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            os.ftruncate(descriptor, size)
-            os.fsync(descriptor)
+            with _naming(path):
+                os.ftruncate(descriptor, size)
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -302,7 +306,8 @@ class RealFiles:
             at = max(position, 0)
             rest = memoryview(data)
             while rest:
-                written = os.pwrite(descriptor, rest, at)
+                with _naming(path):
+                    written = os.pwrite(descriptor, rest, at)
                 at += written
                 rest = rest[written:]
         finally:
@@ -311,14 +316,16 @@ class RealFiles:
     def sync(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            with _naming(path):
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def sync_folder(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            with _naming(path):
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -412,6 +419,16 @@ class RealFiles:
 
     def process_id(self) -> int:
         return os.getpid()
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Errors of calls that know a descriptor only say which file it was."""
+    try:
+        yield
+    except OSError as error:
+        number = error.errno or errno.EIO
+        raise OSError(number, os.strerror(number), path) from None
 
 
 def _max_map_count() -> int | None:

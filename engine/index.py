@@ -73,12 +73,14 @@ class IndexFiles:
             if not (name.isascii() and name.isdigit()) or self.files.is_folder(path):
                 continue
             size = self.files.file_size(path)
-            if size not in (0, self.config.index_file_size):
+            if size not in (0, self.config.index_file_size) and not (
+                size < self.config.index_file_size and self._has_whole_file()
+            ):
                 raise StoreError(
                     f"{path} has {size} bytes, but the store is configured for index files of "
                     f"{self.config.index_file_size}"
                 )
-            part = self._read_part(path) if size else None
+            part = self._read_part(path) if size == self.config.index_file_size else None
             if part is None:
                 # The next file may get its name.
                 self._pool.drop(path)
@@ -91,6 +93,13 @@ class IndexFiles:
             self._pool.drop(part.path)
             self.bad.append(part.path)
         self.parts = [part for part in self.parts if part not in empty]
+
+    def _has_whole_file(self) -> bool:
+        """Whether any file has the configured size: then a shorter one was cut."""
+        return any(
+            name.isascii() and name.isdigit() and size == self.config.index_file_size
+            for name, size in self.files.list_files(self.folder)
+        )
 
     def remove_bad(self) -> None:
         """Remove the files that were not taken in. Raises OSError."""

@@ -125,7 +125,8 @@ def _load(parts: StoreParts) -> None:
             f"{log.segments.path(behind[0])} exists"
         )
     parts.batches.load()
-    # Window 4: a queue file is missing between others: the files behind it come from the log.
+    # Window 4: a queue file is missing between others, or is cut short: what it had and the files
+    # behind it come from the log.
     for queue, starts in parts.queues.load(parts.dispatcher.is_plain, log.min):
         logger.warning("%s/%d lacks a file: rebuilt from the log", queue.topic, queue.queue_id)
         parts.queues.drop_files_from(queue, starts)
@@ -201,6 +202,12 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
     if marks is not None and marks.log < log.segments.first:
         logger.warning("the checkpoint is older than the log: it is not used")
         marks = None
+    elif clean and marks is not None and marks.log_min < log.min:
+        # Not by age, which moves our mark with the files. Nothing brings them back.
+        logger.error(
+            "%s begins at %d, but began at %d when the store was closed: files were removed since",
+            log.segments.folder, log.min, marks.log_min,
+        )  # fmt: skip
     index_files = _whole_index_files(parts, saved, clean)
     # Windows 6, 7: torn record, torn filler, a filler without its next file, zeroed pages in what
     # was not durable yet. All before our own mark was synced; without it RocketMQ's times tell the
@@ -401,6 +408,8 @@ def _queues_from(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
             # Closed well, but the checkpoint is an older one: units came after it.
             counts = parts.checkpointer.count_units_before(plan.queues_from)
         trusted = counts == (marks.queue_count, marks.unit_count)
+    # Without our marks nothing was counted, but a hole in a row of files was seen.
+    trusted = trusted and not parts.queues.lacking
     # Age takes the first files of queues only together with those of the log.
     log_min, removed = (marks.log_min, marks.first_units) if marks is not None else (0, 0)
     if parts.log.min <= log_min and parts.queues.first_units() > removed:

@@ -146,11 +146,12 @@ class Segments:
         """The path of the file that starts at `start`."""
         return f"{self.folder}/{start:0{NAME_DIGITS}d}"
 
-    def load(self) -> list[int]:
+    def load(self, is_cut_short: Callable[[str], bool] = lambda _path: False) -> list[int]:
         """Find the files. Returns starts of files behind a hole in the row, which are not taken in.
 
-        An empty file (a crash while it was created) counts as missing and is removed. Raises
-        StoreError for a file of another size than configured.
+        An empty file (a crash while it was created) counts as missing and is removed, and so does
+        a shorter one than configured of which `is_cut_short` says that it is not the configuration
+        that is wrong. Raises StoreError for another file of another size.
         """
         files = self.pool.files
         found = []
@@ -159,6 +160,9 @@ class Segments:
                 continue
             path = f"{self.folder}/{name}"
             if size == 0:
+                files.remove(path)
+                continue
+            if size < self.file_size and int(name) % self.file_size == 0 and is_cut_short(path):
                 files.remove(path)
                 continue
             if size != self.file_size or int(name) % self.file_size:

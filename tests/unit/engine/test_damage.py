@@ -237,6 +237,80 @@ class TestUnits:
         assert caplog.text.count(text) == 1
 
 
+class TestCutShort:
+    """A file of queues or index that lost its end, or is gone, comes from the log, too."""
+
+    def lose(self, path: Path, how: str) -> None:
+        if how == "gone":
+            path.unlink()
+        else:
+            with path.open("r+b") as file:
+                file.truncate(path.stat().st_size // 2 + 7)
+
+    @pytest.mark.parametrize("how", ["gone", "short"])
+    @pytest.mark.parametrize("number", [0, 1, -1])
+    @pytest.mark.parametrize("marks", [True, False])
+    @pytest.mark.parametrize("end", ["close", "kill"])
+    def test_of_a_queue(
+        self, stores: Any, put: Any, how: str, number: int, marks: bool, end: str
+    ) -> None:
+        if not marks and end == "close" and how == "gone":
+            number = 1  # Nothing tells that there was a first or a last file.
+        store = stores.open()
+        fill(store, put)
+        settle_and_stop(store, stores, end)
+        if not marks:
+            (stores.root / "checkpoint").unlink()
+        path = sorted((stores.root / "consumequeue/T/0").iterdir())[number]
+        before = path.read_bytes()
+        self.lose(path, how)
+        store = stores.open()
+        assert numbers(store) == list(range(60))
+        assert path.read_bytes() == before
+        put(store)
+
+    @pytest.mark.parametrize("number", [0, -1])
+    def test_of_the_index(self, stores: Any, put: Any, number: int) -> None:
+        stores.configure(max_hash_slot_num=10, max_index_num=12)
+        store = stores.open()
+        fill(store, put)
+        store.close(NOW_MS)
+        path = sorted((stores.root / "index").iterdir())[number]
+        self.lose(path, "short")
+        store = stores.open()
+        for number in range(60):
+            assert len(store.query("T", f"k{number}", 9, 0, FOREVER).slices) == 1
+
+    def test_of_the_log_is_named(self, stores: Any, put: Any, caplog: Any) -> None:
+        store = stores.open()
+        fill(store, put)
+        store.close(NOW_MS)
+        file_of(stores, 0).unlink()
+        store = stores.open()
+        assert f"{stores.root}/commitlog begins at {FILE_SIZE}, but began at 0 when" in caplog.text
+        caplog.clear()
+        store.close(NOW_MS)
+        stores.open()
+        assert "began at" not in caplog.text
+
+    def test_the_configuration_may_be_what_is_wrong(self, stores: Any, put: Any) -> None:
+        store = stores.open()
+        fill(store, put)
+        store.close(NOW_MS)
+        before = sorted((stores.root / "consumequeue/T/0").iterdir())
+        stores.configure(mapped_file_size_consume_queue=100_000)
+        with pytest.raises(StoreError, match="has 200 bytes, but the store is configured for"):
+            stores.open()
+        assert sorted((stores.root / "consumequeue/T/0").iterdir()) == before
+
+
+def settle_and_stop(store: Any, stores: Any, end: str) -> None:
+    if end == "close":
+        store.close(NOW_MS)
+    else:
+        stores.kill(store)
+
+
 class TestRebuild:
     """Queues come from the log: what is damaged there is passed over, all else is there again."""
 

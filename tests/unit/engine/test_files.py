@@ -214,3 +214,36 @@ def test_index_files_are_read_here_and_there_and_log_files_are_not(
     (name,) = os.listdir(f"{stores.root}/index")
     assert "rr" in memory_flags(f"{stores.root}/index/{name}")
     assert "rr" not in memory_flags(f"{stores.root}/commitlog/{'0' * 20}")
+
+
+def test_an_error_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = f"{tmp_path}/file"
+    files = RealFiles()
+    mapped = files.create(path, 1 << 20)
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, old[1]))
+    try:
+        for fails in (
+            lambda: files.write(path, b"x", 1 << 20),
+            lambda: files.resize(path, 2 << 20),
+        ):
+            with pytest.raises(OSError, match="File too large") as caught:
+                fails()
+            assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+    def broken(_descriptor: int, *_range: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    monkeypatch.setattr(os, "posix_fallocate", broken)
+    for fails, name in (
+        (lambda: files.sync(path), path),
+        (lambda: files.sync_folder(str(tmp_path)), str(tmp_path)),
+        (lambda: mapped.reserve(0, 8192), path),
+    ):
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            fails()
+        assert (caught.value.errno, caught.value.filename) == (errno.EIO, name)
+    mapped.close()

@@ -18,6 +18,7 @@ from turbopump.engine.segments import MappingPool, Segments, clear_tail
 from turbopump.engine.types import (
     Appended,
     Buffer,
+    FlushMode,
     LogOffset,
     Message,
     PutStatus,
@@ -94,7 +95,9 @@ class CommitLog:
         self.flushed = end
         self.tail.last_store_timestamp_ms = last_store_timestamp_ms
         if self.segments.holds(end):
-            self._open_file(self.segments.start_of(end))
+            start = self.segments.start_of(end)
+            self._expect_syncs(self._mapped(start), end - start)
+            self._open_file(start)
 
     def append(
         self, message: Message, properties: bytes, queue_offset: QueueOffset, now_ms: int
@@ -319,6 +322,7 @@ class CommitLog:
             return False
         if self._file is not None:
             kernel.append_filler(self._file.region, self.end - self._base, self.file_size)
+            self._file.expect_scans()
         self.segments.adopt(start, mapped, lambda: self._may_close(start))
         self.tail.end = max(start, self.end)
         self._lacks_file = False
@@ -413,6 +417,7 @@ class CommitLog:
         mapped = self.files.create(self.segments.path(start), self.file_size)
         try:
             mapped.reserve(0, self.file_size)
+            self._expect_syncs(mapped, 0)
             self.files.sync(mapped.path)
             self.files.sync_folder(self.segments.folder)
         except BaseException:
@@ -420,6 +425,11 @@ class CommitLog:
             self.files.remove(mapped.path)
             raise
         return mapped
+
+    def _expect_syncs(self, mapped: MappedFile, position: int) -> None:
+        """Under SYNC_FLUSH each sync is to write the pages that were stored into and no more."""
+        if self.config.flush_disk_type is FlushMode.SYNC_FLUSH:
+            mapped.expect_random(position)
 
     def _mapped(self, start: int) -> MappedFile:
         return self.segments.mapped(start, lambda: self._may_close(start))

@@ -536,7 +536,10 @@ class ConsumeQueues:
 
     def _reserve(self, queue: ConsumeQueue, start: int, position: int) -> int:
         limit = _reserve_end(position, self.file_size)
-        queue.segments.mapped(start).reserve(0 if position <= RESERVE_MIN else position, limit)
+        mapped = queue.segments.mapped(start)
+        mapped.reserve(0 if position <= RESERVE_MIN else position, limit)
+        # The next unit's page alone: the kernel would fill all that is ahead of it with zeros.
+        mapped.expect_random()
         return limit
 
     def _may_close(self, queue: ConsumeQueue, start: int) -> bool:

@@ -47,8 +47,13 @@ class MappedFile(Protocol):
         """Have the next sync write [start, end) even if the system takes these bytes for clean, as
         it does after a sync that failed. For a file just opened."""
 
-    def expect_random(self) -> None:
-        """Say that the file is read here and there: a page that is not in memory is read alone."""
+    def expect_random(self, start: int = 0) -> None:
+        """Say that from `start` on the file is used here and there: a page that is not in memory
+        comes alone, and is written alone. Otherwise the kernel fills megabytes of a file with zeros
+        around the first store, in pages joined to blocks that a sync then writes as a whole."""
+
+    def expect_scans(self) -> None:
+        """Take that back: what is behind a page is likely to be read next."""
 
     def data(self, start: int) -> list[tuple[int, int]]:
         """Ranges (start, end) from `start` on that may hold something else than zeros: all but the
@@ -196,8 +201,11 @@ class RealMappedFile:
             os.close(descriptor)
         return ranges
 
-    def expect_random(self) -> None:
-        self.region.advise(0, self.size, mmap.MADV_RANDOM)
+    def expect_random(self, start: int = 0) -> None:
+        self.region.advise(start, self.size - start, mmap.MADV_RANDOM)
+
+    def expect_scans(self) -> None:
+        self.region.advise(0, self.size, mmap.MADV_NORMAL)
 
     def touch(self, start: int, end: int) -> None:
         self.region.warm(start, end - start)

@@ -58,7 +58,10 @@ class SimMapped:
     def data(self, start: int) -> list[tuple[int, int]]:
         return [(start, self.size)]
 
-    def expect_random(self) -> None:
+    def expect_random(self, start: int = 0) -> None:
+        """Nothing is read ahead."""
+
+    def expect_scans(self) -> None:
         """Nothing is read ahead."""
 
     def touch(self, start: int, end: int) -> None:

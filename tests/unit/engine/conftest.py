@@ -73,7 +73,7 @@ class TroubledMappedFile:
     def __init__(self, disk: "TroubledFiles", mapped: MappedFile) -> None:
         self.path, self.size, self.region = mapped.path, mapped.size, mapped.region
         self.touch, self.data, self.close = mapped.touch, mapped.data, mapped.close
-        self.expect_random = mapped.expect_random
+        self.expect_random, self.expect_scans = mapped.expect_random, mapped.expect_scans
         self._disk = disk
         self._mapped = mapped
 

@@ -7,8 +7,8 @@ that only syncs, preallocates, writes whole files or removes.
 
 from __future__ import annotations
 
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -87,10 +87,14 @@ class Lane:
 class _ThreadJob:
     """One piece of work on its way through a disk thread."""
 
+    __slots__ = ("_done", "_ran", "_result", "_work")
+
     def __init__(self, work: Callable[[], object], done: Callable[[object], None]) -> None:
         self._work = work
         self._done: Callable[[object], None] | None = done
-        self._ran = threading.Event()
+        # Held until the work ran: an Event costs more than all else here.
+        self._ran = threading.Lock()
+        self._ran.acquire()
         self._result: object = None
 
     def run(self) -> None:
@@ -101,10 +105,11 @@ class _ThreadJob:
         except Exception as error:
             # A programmer error must reach the loop as a failure, not end the thread in silence.
             self._result = OSError(f"{type(error).__name__}: {error}")
-        self._ran.set()
+        self._ran.release()
 
     def finish(self) -> None:
-        self._ran.wait()
+        with self._ran:
+            pass
         self.deliver()
 
     def deliver(self) -> None:
@@ -113,18 +118,37 @@ class _ThreadJob:
             done(self._result)
 
 
+class _Worker:
+    """A disk thread that is asleep, and what it is woken for: nothing at the end."""
+
+    __slots__ = ("job", "wake")
+
+    def __init__(self) -> None:
+        self.job: _ThreadJob | None = None
+        self.wake = threading.Lock()
+        self.wake.acquire()
+
+
 class DiskThreads:
-    """A small pool of threads; results come back through `post` (loop.call_soon_threadsafe)."""
+    """A small pool of threads; results come back through `post` (loop.call_soon_threadsafe).
+
+    One thread is woken for one piece of work: those that wait at a common queue wake each other,
+    and each of them wants the interpreter before it sees that there is nothing left.
+    """
 
     def __init__(
         self, post: Callable[[Callable[[], None]], object], threads: int = 2
     ) -> None:
         self._post = post
-        self._queue: queue.SimpleQueue[_ThreadJob | None] = queue.SimpleQueue()
         self._pending: set[_ThreadJob] = set()
+        # Guards the next three. Work waits in the queue only while no thread is idle.
+        self._lock = threading.Lock()
+        self._queue: deque[_ThreadJob] = deque()
+        self._idle = [_Worker() for _ in range(threads)]
+        self._closed = False
         self._threads = [
-            threading.Thread(target=self._run, name=f"disk-{number}", daemon=True)
-            for number in range(threads)
+            threading.Thread(target=self._run, args=(worker,), name=f"disk-{number}", daemon=True)
+            for number, worker in enumerate(self._idle)
         ]
         for thread in self._threads:
             thread.start()
@@ -136,21 +160,44 @@ class DiskThreads:
 
         job = _ThreadJob(work, deliver)
         self._pending.add(job)
-        self._queue.put(job)
+        with self._lock:
+            if not self._idle:
+                self._queue.append(job)
+                return job
+            # The last one that ended its work: its core is the least likely to be asleep.
+            worker = self._idle.pop()
+        worker.job = job
+        worker.wake.release()
         return job
 
     def close(self) -> None:
         while self._pending:
             next(iter(self._pending)).finish()
-        for _ in self._threads:
-            self._queue.put(None)
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.wake.release()
         for thread in self._threads:
             thread.join()
 
-    def _run(self) -> None:
-        while (job := self._queue.get()) is not None:
-            job.run()
-            try:
-                self._post(job.deliver)
-            except RuntimeError:
-                continue  # the loop is closed: close() delivers what is left
+    def _run(self, worker: _Worker) -> None:
+        while not self._closed:
+            worker.wake.acquire()
+            job, worker.job = worker.job, None
+            while job is not None:
+                job.run()
+                try:
+                    self._post(job.deliver)
+                except RuntimeError:
+                    pass  # the loop is closed: close() delivers what is left
+                job = self._next(worker)
+
+    def _next(self, worker: _Worker) -> _ThreadJob | None:
+        """More work, or the thread is idle from now on."""
+        with self._lock:
+            if self._queue:
+                return self._queue.popleft()
+            if not self._closed:
+                self._idle.append(worker)
+            return None

@@ -107,3 +107,32 @@ def test_a_lane_is_busy_until_its_work_reported() -> None:
     assert not lane.busy
     lane.finish()
     disk.close()
+
+
+def test_each_thread_works_and_what_is_more_waits_for_the_first_that_is_free() -> None:
+    loop = Loop()
+    disk = DiskThreads(loop.post, threads=2)
+    gates = [threading.Event() for _ in range(2)]
+    begun: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def hold(gate: threading.Event) -> None:
+        begun.put(threading.current_thread().name)
+        assert gate.wait(30)
+
+    seen: list[Any] = []
+    for gate in gates:
+        disk.submit(lambda gate=gate: hold(gate), seen.append)  # type: ignore[misc]
+    names = [begun.get(timeout=30) for _ in gates]
+    assert sorted(names) == ["disk-0", "disk-1"]
+    for _ in range(2):
+        disk.submit(lambda: threading.current_thread().name, seen.append)
+    gates[1].set()
+    for _ in range(3):
+        loop.run_one()
+    # The other one is held still: one thread did all of the rest.
+    assert seen[0] is None
+    assert seen[1] == seen[2]
+    gates[0].set()
+    loop.run_one()
+    assert seen[3] is None
+    disk.close()

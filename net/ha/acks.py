@@ -1,0 +1,122 @@
+"""Sends that wait for replicas: how many they need, and when they have them.
+
+Owns RocketMQ's rules of inSyncReplicas, minInSyncReplicas, allAckInSyncStateSet and of automatic
+in-sync replicas (RIP-34), and the queue of waiting sends. It must never know a connection. Called
+by the broker's send path before and after a message is written.
+
+Waiting sends are failed, not released, when the broker stops being the master: what a set of one
+member has is not what was promised (RocketMQ releases them, and loses them).
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+
+from turbopump.engine.later import Later
+from turbopump.engine.types import LogOffset, PutStatus
+from turbopump.net.ha.sync_state import SyncState
+
+# Sends that wait at once; at 1 KB each this is what a replica behind by 1 GB leaves waiting.
+WAITING_MAX = 1_000_000
+
+
+class Mode(Enum):
+    """Who says how many replicas there are."""
+
+    CONTROLLER = "CONTROLLER"
+    ACTING_MASTER = "ACTING_MASTER"
+    PLAIN = "PLAIN"
+
+
+@dataclass(slots=True, frozen=True)
+class AckRules:
+    """Names are RocketMQ's keys."""
+
+    mode: Mode
+    in_sync_replicas: int = 1
+    min_in_sync_replicas: int = 1
+    all_ack_in_sync_state_set: bool = False
+    enable_auto_in_sync_replicas: bool = False
+
+
+ALL = -1
+"""Everybody of the set; RocketMQ's ALL_ACK_IN_SYNC_STATE_SET."""
+
+
+def needed(rules: AckRules, in_sync: int, alive: int = 0) -> int | None:
+    """How many copies a message needs that is about to be written, the master's included, or ALL.
+
+    `in_sync` is how many replicas are in sync, the master included, `alive` how many the name
+    server knows (acting master mode only). None: not enough, nothing may be written
+    (IN_SYNC_REPLICAS_NOT_ENOUGH).
+    """
+    if rules.mode is Mode.CONTROLLER:
+        if in_sync < rules.min_in_sync_replicas:
+            return None
+        return ALL if rules.all_ack_in_sync_state_set else rules.in_sync_replicas
+    need = rules.in_sync_replicas
+    if rules.mode is Mode.ACTING_MASTER:
+        in_sync = min(alive, in_sync)
+        if rules.enable_auto_in_sync_replicas:
+            need = max(min(need, in_sync), rules.min_in_sync_replicas)
+        if need > in_sync:
+            return None
+    return need
+
+
+@dataclass(slots=True)
+class _Waiting:
+    log_end: LogOffset
+    need: int
+    deadline_ms: int
+    later: Later[PutStatus]
+
+
+class WaitingSends:
+    """Sends in the order of the log, each resolved once: PUT_OK, FLUSH_SLAVE_TIMEOUT, or what
+    `fail` was told."""
+
+    def __init__(self, sync: SyncState, min_in_sync_replicas: int = 1) -> None:
+        self._sync = sync
+        self._min = min_in_sync_replicas
+        self._waiting: deque[_Waiting] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, log_end: LogOffset, need: int, deadline_ms: int) -> Later[PutStatus]:
+        """Resolved once `need` copies of the log reach `log_end`; see `needed`."""
+        later: Later[PutStatus] = Later()
+        if need in (0, 1):
+            later.resolve(PutStatus.PUT_OK)
+        elif len(self._waiting) == WAITING_MAX:
+            later.resolve(PutStatus.FLUSH_SLAVE_TIMEOUT)
+        else:
+            assert not self._waiting or self._waiting[-1].log_end <= log_end, "out of order"
+            self._waiting.append(_Waiting(log_end, need, deadline_ms, later))
+            self.release()
+        return later
+
+    def release(self) -> None:
+        """After an acknowledgement or a change of the set."""
+        waiting = self._waiting
+        while waiting and self._is_safe(waiting[0]):
+            waiting.popleft().later.resolve(PutStatus.PUT_OK)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Those whose time is over; all wait equally long, so they are the first ones."""
+        waiting = self._waiting
+        while waiting and waiting[0].deadline_ms <= now_ms:
+            waiting.popleft().later.resolve(PutStatus.FLUSH_SLAVE_TIMEOUT)
+
+    def fail(self, status: PutStatus) -> None:
+        """This broker is no master any more: nobody can say what becomes of these."""
+        waiting, self._waiting = self._waiting, deque()
+        for send in waiting:
+            send.later.resolve(status)
+
+    def _is_safe(self, send: _Waiting) -> bool:
+        having = self._sync.count_having(send.log_end)
+        if send.need == ALL:
+            return self._sync.all_have(send.log_end) and having >= self._min
+        return having >= send.need

@@ -1,0 +1,251 @@
+"""The SyncStateSet as its master keeps it: who must have a message before it is acknowledged.
+
+Owns the set in force, the sets proposed to the controller, and where each replica is. It must never
+send anything: a proposal is returned, its fate comes back by `on_agreed`, `on_refused`, `on_lost`.
+One of these lives as long as a master's epoch; its connections say what was acknowledged in it.
+
+What must have a message is the union of the set in force and of every set that the controller may
+have agreed to without our knowing (R01). A proposal is dead only when the controller refused that
+very one, or has moved on to a newer set. A set is taken as the controller says it, never reckoned
+(R02). confirmOffset stands still while one of the union has no connection or has not yet said where
+it is (R05, R06), and never goes back.
+
+A replica joins when it has all that is confirmed and the first byte of this epoch (KIP-320). With
+one member everything is confirmed at once, and under load a replica is always a moment behind: so
+one that is close is waited for, like a member, until it has caught up or its time is over.
+"""
+
+from dataclasses import dataclass, field
+
+from turbopump.engine.types import LogOffset
+
+# How long a member may need to connect to a new master before it is proposed to be left out. Ours
+# try every 100 ms at first; it comes back into the set as soon as it has caught up.
+CONNECT_GRACE_MS = 1000
+# From a refused or lost proposal to the next.
+PROPOSE_AGAIN_MS = 1000
+# A replica that is this close is waited for: some milliseconds of a fast network.
+JOIN_GAP_MAX = 4 << 20
+# As long as sends wait for it; then others' sends must not pay for a replica that does not make it.
+JOIN_WAIT_MS = 500
+JOIN_AGAIN_MS = 5000
+
+
+@dataclass(slots=True, frozen=True)
+class SyncOptions:
+    """Names are RocketMQ's keys where it has one."""
+
+    own_id: int
+    max_time_not_caught_up_ms: int = 15_000
+    all_ack: bool = True
+    """allAckInSyncStateSet; without it everything counts as confirmed that the master has."""
+    fixed: bool = False
+    """The set is written in a file: nothing is proposed."""
+
+
+@dataclass(slots=True, frozen=True)
+class Proposal:
+    """A set for the controller, which agrees only while `set_epoch` is the set's epoch there."""
+
+    number: int
+    members: frozenset[int]
+    set_epoch: int
+
+
+@dataclass(slots=True)
+class _Replica:
+    """A connected replica. `seen` is (log end, time) at its last acknowledgement."""
+
+    connection: int
+    learner: bool
+    caught_up_ms: int
+    seen: tuple[LogOffset, int]
+    acked: LogOffset | None = None
+    join_until_ms: int | None = None
+    join_again_ms: int = field(default=-(1 << 62))
+
+
+class SyncState:
+    """See the module. Times are of a clock that nobody sets."""
+
+    def __init__(
+        self,
+        options: SyncOptions,
+        members: frozenset[int],
+        set_epoch: int,
+        epoch_start: LogOffset,
+        confirm: LogOffset,
+        now_ms: int,
+    ) -> None:
+        self.options = options
+        self.members = members | {options.own_id}
+        self.set_epoch = set_epoch
+        self.epoch_start = epoch_start
+        self.confirm_offset = confirm
+        self.log_end = epoch_start
+        self.proposed: Proposal | None = None
+        self._lost: frozenset[int] = frozenset()
+        self._numbers = 0
+        self._not_before_ms = now_ms
+        self._replicas: dict[int, _Replica] = {}
+        self._missing_since = dict.fromkeys(self.members - {options.own_id}, now_ms)
+
+    # --- what counts
+
+    @property
+    def required(self) -> frozenset[int]:
+        """Everybody whom an acknowledgement waits for, the master included."""
+        proposed = self.proposed.members if self.proposed else frozenset()
+        joining = {n for n, r in self._replicas.items() if r.join_until_ms is not None}
+        return self.members | proposed | self._lost | joining
+
+    @property
+    def in_sync_count(self) -> int:
+        """What minInSyncReplicas is held against before a message is written."""
+        return max(len(self.members), len(self.proposed.members) if self.proposed else 0)
+
+    def acked(self, broker_id: int) -> LogOffset | None:
+        """What a connected replica said it has, None if it said nothing in this epoch."""
+        replica = self._replicas.get(broker_id)
+        return replica.acked if replica else None
+
+    def all_have(self, log_end: LogOffset) -> bool:
+        """Whether everybody who must has the log up to there."""
+        others = self.required - {self.options.own_id}
+        return all((self.acked(other) or -1) >= log_end for other in others)
+
+    def count_having(self, log_end: LogOffset) -> int:
+        """How many have the log up to there: the master and its replicas, learners apart (RocketMQ
+        counts them, though none of them may be elected)."""
+        having = (r for r in self._replicas.values() if not r.learner and r.acked is not None)
+        return 1 + sum((r.acked or 0) >= log_end for r in having)
+
+    # --- what happens
+
+    def on_log(self, log_end: LogOffset) -> bool:
+        """The master's log, as far as it may count, ends there. True if confirmOffset moved."""
+        self.log_end = max(self.log_end, log_end)
+        return self._confirm()
+
+    def on_connected(self, broker_id: int, connection: int, learner: bool, now_ms: int) -> None:
+        """A handshake was answered. A newer connection of a replica takes the older one's place."""
+        assert broker_id != self.options.own_id, "a master is no replica of its own"
+        old = self._replicas.get(broker_id)
+        replica = _Replica(connection, learner, now_ms, (LogOffset(self.log_end + 1), now_ms))
+        if old is not None:
+            replica.caught_up_ms, replica.join_again_ms = old.caught_up_ms, old.join_again_ms
+        self._replicas[broker_id] = replica
+        self._missing_since.pop(broker_id, None)
+
+    def on_disconnected(self, broker_id: int, connection: int, now_ms: int) -> Proposal | None:
+        """The connection is gone: its replica is out of the set at once."""
+        replica = self._replicas.get(broker_id)
+        if replica is None or replica.connection != connection:
+            return None
+        del self._replicas[broker_id]
+        self._missing_since[broker_id] = now_ms - CONNECT_GRACE_MS - 1
+        self._confirm()
+        return self._propose(now_ms)
+
+    def on_ack(
+        self, broker_id: int, connection: int, log_offset: LogOffset, now_ms: int
+    ) -> Proposal | None:
+        """A replica has the log up to there, as it said on that connection."""
+        replica = self._replicas.get(broker_id)
+        if replica is None or replica.connection != connection:
+            return None
+        replica.acked = log_offset
+        end, at_ms = replica.seen
+        if log_offset >= self.log_end:
+            replica.caught_up_ms = now_ms
+        elif log_offset >= end:
+            replica.caught_up_ms = max(replica.caught_up_ms, at_ms)
+        replica.seen = (self.log_end, now_ms)
+        if broker_id not in self.members and not self._may_join(replica):
+            self._wait_for(replica, now_ms)
+        self._confirm()
+        return self._propose(now_ms)
+
+    def on_tick(self, now_ms: int) -> Proposal | None:
+        """Time passes; to be called several times a second."""
+        for replica in self._replicas.values():
+            if replica.acked is not None and replica.acked >= self.log_end:
+                replica.caught_up_ms = now_ms
+            if replica.join_until_ms is not None and now_ms > replica.join_until_ms:
+                replica.join_until_ms = None
+                replica.join_again_ms = now_ms + JOIN_AGAIN_MS
+        self._confirm()
+        return self._propose(now_ms)
+
+    def on_agreed(self, members: frozenset[int], set_epoch: int, now_ms: int) -> bool:
+        """The controller's set, from an answer, a notice or a look: False if it is not newer. All
+        proposals made before it are dead: they named an older set epoch."""
+        if set_epoch <= self.set_epoch:
+            return False
+        self.members, self.set_epoch = members | {self.options.own_id}, set_epoch
+        self.proposed, self._lost = None, frozenset()
+        for broker_id in self.members - {self.options.own_id}:
+            if broker_id not in self._replicas:
+                self._missing_since.setdefault(broker_id, now_ms)
+            else:
+                self._replicas[broker_id].join_until_ms = None
+        self._confirm()
+        return True
+
+    def on_refused(self, number: int, now_ms: int) -> None:
+        """The controller said no to that proposal: it will never be the set."""
+        if self.proposed is not None and self.proposed.number == number:
+            self.proposed = None
+            self._not_before_ms = now_ms + PROPOSE_AGAIN_MS
+            self._confirm()
+
+    def on_lost(self, number: int, now_ms: int) -> None:
+        """Nothing was heard of that proposal: it may be the set by now."""
+        if self.proposed is not None and self.proposed.number == number:
+            self._lost |= self.proposed.members
+            self.proposed = None
+            self._not_before_ms = now_ms + PROPOSE_AGAIN_MS
+
+    # --- how it is reckoned
+
+    def _may_join(self, replica: _Replica) -> bool:
+        acked = -1 if replica.acked is None else replica.acked
+        return not replica.learner and acked >= max(self.confirm_offset, self.epoch_start)
+
+    def _wait_for(self, replica: _Replica, now_ms: int) -> None:
+        close = replica.acked is not None and self.log_end - replica.acked <= JOIN_GAP_MAX
+        known = not replica.learner and (replica.acked or 0) >= self.epoch_start
+        if close and known and replica.join_until_ms is None and now_ms >= replica.join_again_ms:
+            replica.join_until_ms = now_ms + JOIN_WAIT_MS
+
+    def _stays(self, broker_id: int, now_ms: int) -> bool:
+        replica = self._replicas.get(broker_id)
+        if replica is None:
+            return now_ms - self._missing_since.get(broker_id, now_ms) <= CONNECT_GRACE_MS
+        behind_ms = now_ms - replica.caught_up_ms
+        return not replica.learner and behind_ms <= self.options.max_time_not_caught_up_ms
+
+    def _propose(self, now_ms: int) -> Proposal | None:
+        if self.options.fixed or self.proposed is not None or now_ms < self._not_before_ms:
+            return None
+        own = self.options.own_id
+        wanted = {m for m in self.members if m == own or self._stays(m, now_ms)}
+        wanted |= {
+            number
+            for number, replica in self._replicas.items()
+            if number not in self.members and self._may_join(replica)
+        }
+        if wanted == self.members:
+            return None
+        self._numbers += 1
+        self.proposed = Proposal(self._numbers, frozenset(wanted), self.set_epoch)
+        return self.proposed
+
+    def _confirm(self) -> bool:
+        before = self.confirm_offset
+        others = self.required - {self.options.own_id}
+        acks = [self.acked(other) for other in others] if self.options.all_ack else []
+        known = [acked for acked in acks if acked is not None]
+        if len(known) == len(acks):
+            self.confirm_offset = max(before, min([self.log_end, *known]))
+        return self.confirm_offset != before

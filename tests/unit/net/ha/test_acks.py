@@ -1,0 +1,118 @@
+"""How many copies a send needs, and when it has them: the reference's rows."""
+
+import pytest
+
+from turbopump.engine.later import Later
+from turbopump.engine.types import LogOffset, PutStatus
+from turbopump.net.ha.acks import ALL, AckRules, Mode, WaitingSends, needed
+from turbopump.net.ha.sync_state import SyncOptions, SyncState
+
+OK, TIMEOUT = PutStatus.PUT_OK, PutStatus.FLUSH_SLAVE_TIMEOUT
+CONTROLLER, ACTING, PLAIN = Mode.CONTROLLER, Mode.ACTING_MASTER, Mode.PLAIN
+
+
+@pytest.mark.parametrize(
+    ("mode", "replicas", "least", "everybody", "auto", "in_sync", "alive", "expected"),
+    [
+        (CONTROLLER, 2, 1, False, False, 1, 0, 2),  # not held against the set's size
+        (CONTROLLER, 2, 2, False, False, 1, 0, None),
+        (CONTROLLER, 2, 2, False, False, 2, 0, 2),
+        (CONTROLLER, 1, 1, True, False, 1, 0, ALL),
+        (CONTROLLER, 1, 2, True, False, 1, 0, None),
+        (PLAIN, 2, 2, True, True, 1, 1, 2),  # nothing is checked before
+        (PLAIN, 1, 1, False, False, 1, 1, 1),
+        (ACTING, 2, 1, False, False, 2, 2, 2),
+        (ACTING, 2, 1, False, False, 2, 1, None),  # HATest: a replica shut down
+        (ACTING, 2, 1, False, False, 1, 2, None),
+        (ACTING, 2, 1, False, True, 2, 1, 1),  # HATest: and automatic, need shrinks to 1
+        (ACTING, 3, 2, False, True, 1, 3, None),
+        (ACTING, 3, 1, False, True, 2, 3, 2),
+        (ACTING, 1, 2, False, True, 3, 3, 2),
+    ],
+)
+def test_how_many_copies(
+    mode: Mode,
+    replicas: int,
+    least: int,
+    everybody: bool,
+    auto: bool,
+    in_sync: int,
+    alive: int,
+    expected: int | None,
+) -> None:
+    assert needed(AckRules(mode, replicas, least, everybody, auto), in_sync, alive) == expected
+
+
+def group(*members: int, acked: dict[int, int] | None = None) -> SyncState:
+    state = SyncState(SyncOptions(1), frozenset(members), 1, LogOffset(0), LogOffset(0), 0)
+    state.on_log(LogOffset(1000))
+    for broker_id, at in (acked or {}).items():
+        state.on_connected(broker_id, broker_id, broker_id >= 9, 0)
+        state.on_ack(broker_id, broker_id, LogOffset(at), 0)
+    return state
+
+
+def status(later: Later[PutStatus]) -> PutStatus | None:
+    return later.value if later.done else None
+
+
+@pytest.mark.parametrize(
+    ("need", "acked", "expected"),
+    [
+        (0, {}, OK),
+        (1, {}, OK),
+        (2, {}, None),
+        (2, {2: 123}, None),
+        (2, {2: 124}, OK),
+        (2, {2: 125}, OK),
+        (3, {2: 125}, None),
+        (3, {2: 125, 3: 128}, OK),
+        (2, {9: 125}, None),  # a learner: RocketMQ counts it
+        (ALL, {2: 124}, None),
+        (ALL, {2: 124, 3: 123}, None),
+        (ALL, {2: 124, 3: 124}, OK),
+    ],
+)
+def test_when_a_send_has_its_copies(
+    need: int, acked: dict[int, int], expected: PutStatus | None
+) -> None:
+    sends = WaitingSends(group(1, 2, 3, acked=acked))
+    later = sends.add(LogOffset(124), need, 3000)
+    assert status(later) == expected
+    sends.on_tick(2999)
+    assert status(later) == expected
+    sends.on_tick(3000)
+    assert status(later) == (expected or TIMEOUT)
+    assert len(sends) == 0
+
+
+def test_a_set_of_one_answers_at_once() -> None:
+    assert status(WaitingSends(group(1)).add(LogOffset(124), ALL, 3000)) is OK
+
+
+def test_acknowledgements_release_in_order() -> None:
+    state = group(1, 2, acked={2: 0})
+    sends = WaitingSends(state)
+    laters = [sends.add(LogOffset(end), ALL, 3000) for end in (100, 200, 200, 300)]
+    state.on_ack(2, 2, LogOffset(200), 1)
+    sends.release()
+    assert [status(later) for later in laters] == [OK, OK, OK, None]
+
+
+def test_i6_the_minimum_holds_when_the_send_is_answered_too() -> None:
+    """The set shrank below it between writing and answering."""
+    state = group(1, 2, acked={2: 0})
+    sends = WaitingSends(state, min_in_sync_replicas=2)
+    later = sends.add(LogOffset(100), ALL, 3000)
+    state.on_disconnected(2, 2, 1)
+    state.on_agreed(frozenset({1}), 2, 2)
+    sends.release()
+    assert status(later) is None
+
+
+def test_a_master_that_is_demoted_fails_what_waits() -> None:
+    """RocketMQ clears the set and releases them as done: two acknowledged messages were lost."""
+    sends = WaitingSends(group(1, 2, acked={2: 0}))
+    laters = [sends.add(LogOffset(100), ALL, 3000) for _ in range(3)]
+    sends.fail(PutStatus.FLUSH_SLAVE_TIMEOUT)
+    assert [status(later) for later in laters] == [TIMEOUT] * 3 and len(sends) == 0

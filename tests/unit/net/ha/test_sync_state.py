@@ -1,0 +1,344 @@
+"""The SyncStateSet at its master: shrinking, expanding, and what counts as confirmed."""
+
+import random
+
+import pytest
+
+from turbopump.engine.types import LogOffset
+from turbopump.net.ha.sync_state import (
+    CONNECT_GRACE_MS,
+    JOIN_AGAIN_MS,
+    JOIN_GAP_MAX,
+    JOIN_WAIT_MS,
+    PROPOSE_AGAIN_MS,
+    Proposal,
+    SyncOptions,
+    SyncState,
+)
+
+START = 1000
+
+
+def state_of(*members: int, confirm: int = START, **options: bool | int) -> SyncState:
+    """Master 1 of an epoch that starts at START; every other member is connected at time 0."""
+    state = SyncState(
+        SyncOptions(1, **options), frozenset(members), 5, LogOffset(START), LogOffset(confirm), 0
+    )
+    state.on_log(LogOffset(START))
+    for member in members:
+        if member != 1:
+            state.on_connected(member, member, False, 0)
+    return state
+
+
+def ack(state: SyncState, broker_id: int, at: int, now_ms: int = 0) -> Proposal | None:
+    return state.on_ack(broker_id, broker_id, LogOffset(at), now_ms)
+
+
+# --- confirmOffset
+
+
+def test_alone_everything_is_confirmed() -> None:
+    state = state_of(1)
+    assert state.on_log(LogOffset(1200)) and state.confirm_offset == 1200
+
+
+def test_confirmed_is_what_all_members_have() -> None:
+    state = state_of(1, 2, 3)
+    state.on_log(LogOffset(1500))
+    ack(state, 2, 1500)
+    assert state.confirm_offset == START
+    ack(state, 3, 1200)
+    assert state.confirm_offset == 1200
+    ack(state, 3, 1600)  # ahead of what the master counts, as its own disk is slower
+    assert state.confirm_offset == 1500
+
+
+def test_r06_a_connection_that_said_nothing_holds_confirm() -> None:
+    state = state_of(1, 2)
+    state.on_log(LogOffset(1500))
+    ack(state, 2, 1400)
+    state.on_connected(2, 77, False, 5)
+    state.on_log(LogOffset(1600))
+    assert state.confirm_offset == 1400
+    assert ack(state, 2, 1600, 6) is None  # the older connection's, on its way still
+    assert state.confirm_offset == 1400
+    state.on_ack(2, 77, LogOffset(1350), 7)
+    assert state.confirm_offset == 1400  # and it does not go back
+    state.on_ack(2, 77, LogOffset(1600), 8)
+    assert state.confirm_offset == 1600
+
+
+def test_r05_a_member_without_a_connection_holds_confirm() -> None:
+    state = state_of(1, 2, 3)
+    for member in (2, 3):
+        ack(state, member, START)
+    proposal = state.on_disconnected(3, 3, 10)
+    assert proposal == Proposal(1, frozenset({1, 2}), 5)
+    state.on_log(LogOffset(1100))
+    ack(state, 2, 1100)
+    assert state.confirm_offset == START  # the controller has not agreed
+    assert state.on_agreed(frozenset({1, 2}), 6, 20)
+    assert state.confirm_offset == 1100
+
+
+def test_without_all_ack_everything_counts() -> None:
+    state = state_of(1, 2, all_ack=False)
+    assert state.on_log(LogOffset(1500)) and state.confirm_offset == 1500
+
+
+# --- shrinking
+
+
+def test_a_member_that_does_not_catch_up_is_left_out() -> None:
+    state = state_of(1, 2, max_time_not_caught_up_ms=15_000)
+    ack(state, 2, START, 100)
+    state.on_log(LogOffset(1500))
+    assert state.on_tick(15_100) is None
+    assert state.on_tick(15_101) == Proposal(1, frozenset({1}), 5)
+
+
+def test_a_member_that_follows_a_growing_log_stays() -> None:
+    """It never has all, but always what there was a moment ago."""
+    state = state_of(1, 2)
+    for now_ms in range(0, 60_000, 500):
+        state.on_log(LogOffset(START + now_ms + 500))
+        assert ack(state, 2, START + now_ms, now_ms) is None
+        assert state.on_tick(now_ms) is None
+
+
+def test_an_idle_member_stays() -> None:
+    state = state_of(1, 2)
+    ack(state, 2, START)
+    assert state.on_tick(50_000) is None
+    state.on_log(LogOffset(1100))
+    assert state.on_tick(60_000) is None
+    assert state.on_tick(65_001) is not None
+
+
+def test_a_lost_connection_is_left_out_at_once() -> None:
+    state = state_of(1, 2, 3)
+    assert state.on_disconnected(2, 99, 1) is None  # an older one of it
+    assert state.on_disconnected(2, 2, 1) == Proposal(1, frozenset({1, 3}), 5)
+
+
+def test_members_have_a_moment_to_find_a_new_master() -> None:
+    state = SyncState(
+        SyncOptions(1), frozenset({1, 2, 3}), 5, LogOffset(START), LogOffset(START), 0
+    )
+    state.on_connected(3, 3, False, 300)
+    assert state.on_tick(CONNECT_GRACE_MS) is None
+    proposal = state.on_tick(CONNECT_GRACE_MS + 1)
+    assert proposal is not None and proposal.members == {1, 3}
+
+
+def test_r04_two_that_go_together_both_go() -> None:
+    state = state_of(1, 2, 3)
+    first = state.on_disconnected(2, 2, 1)
+    assert first is not None and state.on_disconnected(3, 3, 1) is None  # one at a time
+    assert state.on_agreed(frozenset({1, 3}), 6, 2)
+    assert state.on_tick(3) == Proposal(2, frozenset({1}), 6)
+
+
+# --- expanding
+
+
+@pytest.mark.parametrize(
+    ("at", "learner", "expected"),
+    [(1500, False, True), (1499, False, False), (1500, True, False)],
+    ids=["has all that is confirmed", "lacks a byte", "a learner never joins"],
+)
+def test_who_joins(at: int, learner: bool, expected: bool) -> None:
+    state = state_of(1)
+    state.on_log(LogOffset(1500))
+    state.on_connected(2, 2, learner, 0)
+    proposal = ack(state, 2, at)
+    assert (proposal is not None) is expected
+    if proposal is not None:
+        assert proposal.members == {1, 2}
+
+
+def test_nobody_joins_before_the_start_of_the_epoch() -> None:
+    """Bytes before it may be another epoch's, not yet cut (KIP-320, rule 4)."""
+    state = state_of(1, 3, confirm=800)
+    state.on_connected(2, 2, False, 0)
+    assert ack(state, 2, START - 1) is None
+    assert ack(state, 2, START) is not None
+
+
+def test_r01_whoever_may_be_in_the_controllers_set_counts() -> None:
+    """The reply is lost: the replica may have been taken in."""
+    state = state_of(1)
+    state.on_log(LogOffset(1500))
+    state.on_connected(2, 2, False, 0)
+    proposal = ack(state, 2, 1500)
+    assert proposal is not None and state.required == {1, 2}
+    state.on_log(LogOffset(1600))
+    assert not state.all_have(LogOffset(1600)) and state.confirm_offset == 1500
+    state.on_lost(proposal.number, 10)
+    assert state.required == {1, 2}
+    state.on_disconnected(2, 2, 20)
+    assert state.required == {1, 2} and state.confirm_offset == 1500
+    again = state.on_tick(10 + PROPOSE_AGAIN_MS)
+    assert again is None  # the set in force is what is wanted: {1}
+    assert not state.all_have(LogOffset(1600))
+    assert state.on_agreed(frozenset({1, 2}), 6, 3000)  # seen by the next look: it was taken in
+    shrink = state.on_tick(3000)
+    assert shrink is not None and shrink.members == {1} and state.required == {1, 2}
+    assert state.on_agreed(frozenset({1}), 7, 3001)
+    assert state.confirm_offset == 1600
+
+
+def test_a_refused_proposal_is_dead() -> None:
+    state = state_of(1)
+    state.on_connected(2, 2, False, 0)
+    proposal = ack(state, 2, START)
+    assert proposal is not None
+    state.on_refused(proposal.number + 1, 1)
+    assert state.required == {1, 2}
+    state.on_refused(proposal.number, 1)
+    assert state.required == {1}
+    assert state.on_tick(PROPOSE_AGAIN_MS) is None
+    assert state.on_tick(1 + PROPOSE_AGAIN_MS) == Proposal(2, frozenset({1, 2}), 5)
+
+
+def test_r02_the_set_is_the_controllers() -> None:
+    state = state_of(1, 2, 3)
+    assert not state.on_agreed(frozenset({1, 9}), 5, 0)
+    assert not state.on_agreed(frozenset({1, 9}), 4, 0)
+    assert state.on_agreed(frozenset({1, 2}), 8, 0)
+    assert (state.members, state.set_epoch, state.required) == ({1, 2}, 8, {1, 2})
+
+
+def test_a_replica_behind_under_load_is_waited_for() -> None:
+    """Alone all is confirmed at once: without waiting nobody could ever have all of it."""
+    state = state_of(1)
+    state.on_connected(2, 2, False, 0)
+    state.on_log(LogOffset(2000))
+    assert ack(state, 2, 1500) is None
+    assert state.required == {1, 2}
+    state.on_log(LogOffset(3000))
+    assert state.confirm_offset == 2000
+    proposal = ack(state, 2, 2000, 50)
+    assert proposal is not None and proposal.members == {1, 2}
+    state.on_agreed(frozenset({1, 2}), 6, 60)
+    assert state.confirm_offset == 2000
+
+
+def test_but_not_for_long_nor_again_at_once() -> None:
+    state = state_of(1)
+    state.on_connected(2, 2, False, 0)
+    state.on_log(LogOffset(2000))
+    ack(state, 2, 1500)
+    state.on_log(LogOffset(3000))
+    state.on_tick(JOIN_WAIT_MS)
+    assert state.confirm_offset == 2000
+    state.on_tick(JOIN_WAIT_MS + 1)
+    assert (state.confirm_offset, state.required) == (3000, {1})
+    ack(state, 2, 1600, JOIN_WAIT_MS + 2)
+    assert state.required == {1}
+    ack(state, 2, 1700, JOIN_WAIT_MS + 1 + JOIN_AGAIN_MS)
+    assert state.required == {1, 2}
+
+
+def test_nor_for_one_that_is_far_behind() -> None:
+    state = state_of(1)
+    state.on_connected(2, 2, False, 0)
+    state.on_log(LogOffset(START + JOIN_GAP_MAX + 1))
+    ack(state, 2, START)
+    assert state.required == {1}
+
+
+def test_a_fixed_set_is_not_altered() -> None:
+    state = state_of(1, 2, fixed=True)
+    state.on_connected(3, 3, False, 0)
+    assert ack(state, 3, START) is None
+    assert state.on_disconnected(2, 2, 0) is None
+    assert state.on_tick(10**6) is None
+
+
+def test_what_minimum_is_held_against() -> None:
+    state = state_of(1, 2)
+    assert state.in_sync_count == 2
+    state.on_disconnected(2, 2, 0)
+    assert state.in_sync_count == 2  # as RocketMQ: the larger of the two
+    state.on_agreed(frozenset({1}), 6, 0)
+    assert state.in_sync_count == 1
+
+
+class Storm:
+    """A master's set, a controller, and a network that loses and delays what they say."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.state = state_of(1, 2, 3)
+        self.controller, self.set_epoch = frozenset({1, 2, 3}), 5
+        self.sent: list[Proposal] = []
+        self.late: list[Proposal] = []
+        self.live = {2: 2, 3: 3}
+        self.end, self.connections = START, 100
+
+    def step(self, now_ms: int) -> Proposal | None:
+        rng, state = self.rng, self.state
+        broker_id, kind = rng.choice([2, 3, 4]), rng.randrange(7)
+        if kind == 0:
+            self.end += rng.randrange(50)
+            state.on_log(LogOffset(self.end))
+        elif kind == 1 and broker_id in self.live and rng.random() < 0.3:
+            return state.on_disconnected(broker_id, self.live.pop(broker_id), now_ms)
+        elif kind == 2 and rng.random() < 0.5:
+            self.connections += 1
+            self.live[broker_id] = self.connections
+            state.on_connected(broker_id, self.connections, broker_id == 4, now_ms)
+        elif kind == 3 and broker_id in self.live:
+            at = max(START, state.acked(broker_id) or 0)
+            at = rng.choice([self.end, rng.randint(at, self.end)])
+            return state.on_ack(broker_id, self.live[broker_id], LogOffset(at), now_ms)
+        elif kind == 4 and self.sent:
+            self.answer(self.sent.pop(), now_ms)
+        elif kind == 5 and self.late:
+            self.decide(self.late.pop(rng.randrange(len(self.late))))
+        elif kind == 6 and rng.random() < 0.1:
+            state.on_agreed(self.controller, self.set_epoch, now_ms)
+        return state.on_tick(now_ms)
+
+    def decide(self, proposal: Proposal) -> bool:
+        agreed = proposal.set_epoch == self.set_epoch
+        if agreed:
+            self.controller, self.set_epoch = proposal.members, self.set_epoch + 1
+        return agreed
+
+    def answer(self, proposal: Proposal, now_ms: int) -> None:
+        fate = self.rng.randrange(3)
+        if fate == 2:
+            self.late.append(proposal)
+        elif self.decide(proposal):
+            if fate == 0:
+                self.state.on_agreed(self.controller, self.set_epoch, now_ms)
+                return
+        elif fate == 0:
+            self.state.on_refused(proposal.number, now_ms)
+            return
+        self.state.on_lost(proposal.number, now_ms)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_r03_through_any_storm_the_controllers_set_counts(seed: int) -> None:
+    """And confirmOffset never goes back, nor beyond what the controller's set has said it has."""
+    storm = Storm(seed)
+    state, confirm = storm.state, START
+    sets = 0
+    for now_ms in range(0, 50_000, 50):
+        before = {n: state.acked(n) for n in storm.controller - {1}}
+        proposal = storm.step(now_ms)
+        if proposal is not None:
+            storm.sent.append(proposal)
+            sets += 1
+        assert storm.controller <= state.required
+        assert 4 not in state.required and 1 in state.members
+        assert state.confirm_offset >= confirm
+        if state.confirm_offset > confirm:
+            said = {n: state.acked(n) or before.get(n) for n in storm.controller - {1}}
+            assert all(at is not None and at >= state.confirm_offset for at in said.values())
+        confirm = state.confirm_offset
+    assert sets > 3 and confirm > START

@@ -323,6 +323,10 @@ class BrokerNode:
             steady_ms=self._steady_ms,
         )
         context.topics.add_boot_topics(now_ms)
+        store = context.store
+        context.topics.add_stored(
+            lambda: {name: max(store.queue_ids(name)) + 1 for name in store.topics()}, now_ms
+        )
         context.groups.load(now_ms)
         context.offsets.load()
         context.delay.load()

@@ -56,6 +56,10 @@ class Saver:
         """The content of a file, None if there is none. Raises StoreError."""
         return self._files.load(name)
 
+    def is_latest(self, name: str) -> bool:
+        """Whether what was loaded is the last that was saved, not an older copy or nothing."""
+        return self._files.is_latest(name)
+
     def changed(self, name: str, content: Content) -> int:
         """A file has to hold `content` from now on; it is written as soon as can be.
 

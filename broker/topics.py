@@ -5,6 +5,7 @@ answer to who asked for it until it is on disk. It must never talk to a name ser
 changed topics to `on_change`. Called by the handlers and node.py.
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -26,11 +27,14 @@ from turbopump.net.wire.topics import (
     TopicConfigs,
 )
 
+logger = logging.getLogger(__name__)
+
 FILE_NAME = "topics.json"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 AUTO_CREATE_TOPIC = "TBW102"
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
+LIGHT_PREFIX = "%LMQ%"
 _SYSTEM_PREFIX = "rmq_sys_"
 _HALF_TOPIC, _OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 _PERM_RW = PERM_READ | PERM_WRITE
@@ -108,6 +112,23 @@ class TopicTable:
         self._add_boot_topics(topics)
         if topics != self._topics:
             self._replace(topics, now_ms)
+
+    def add_stored(self, stored: Callable[[], dict[str, int]], now_ms: int) -> None:
+        """Where topics.json is gone, or was restored from an older copy: make the topics that the
+        store has queues of (`stored`: so many) but the table lacks. Nobody could read them."""
+        if self._saver.is_latest(FILE_NAME):
+            return
+        lacking = [
+            TopicConfig(name, count, count, _PERM_RW)
+            for name, count in sorted(stored().items())
+            if name not in self._topics and not name.startswith(LIGHT_PREFIX)
+        ]
+        for one in lacking[:MAX_TOPICS]:
+            logger.warning(
+                "topic %s is not in %s: made anew with the %d queues it has in the store",
+                one.topic_name, FILE_NAME, one.read_queue_nums,
+            )  # fmt: skip
+        self.put_all(lacking[:MAX_TOPICS], now_ms)
 
     def get(self, name: str) -> TopicConfig | None:
         """The configuration, or None.

@@ -30,6 +30,11 @@ class ConfigFiles:
         self._files = files
         self._folder = folder
         self._names_synced = False
+        self._latest: set[str] = set()
+
+    def is_latest(self, name: str) -> bool:
+        """Whether `load` found the file itself whole, and not an older copy or nothing."""
+        return name in self._latest
 
     def load(self, name: str) -> Any | None:
         """The value of a file or, if that is missing or damaged, of its backup; None without both.
@@ -39,6 +44,7 @@ class ConfigFiles:
         copy can stand in, or the disk fails.
         """
         damaged = ""
+        self._latest.discard(name)
         for candidate in (name, name + BACKUP):
             path = f"{self._folder}/{candidate}"
             try:
@@ -55,7 +61,9 @@ class ConfigFiles:
                 logger.warning("%s is damaged: %s", path, error)
                 damaged = damaged or path
                 continue
-            if candidate != name:
+            if candidate == name:
+                self._latest.add(name)
+            else:
                 self._restored(name)
             self._keep(path)
             return value

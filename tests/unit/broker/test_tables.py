@@ -391,3 +391,41 @@ def test_full_tables_of_long_names_can_be_read_again() -> None:
     ):
         of_one = len(fastjson.dumps({"table": {name: one.to_json()}}, pretty=True))
         assert of_one * count <= fastjson.SIZE_MAX
+
+
+class TestTopicsOfAnOlderCopy:
+    """The copy before the last save lacks the topic of that save; its messages are in the store."""
+
+    STORED = {"One": 4, "Two": 3, "%LMQ%x": 1, "TBW102": 1}  # noqa: RUF012
+
+    def prepare(self, files: ConfigFiles) -> None:
+        table = topic_table(files)
+        table.put(TopicConfig("One", 8, 8), 2)
+        table.put(TopicConfig("Two", 5, 5), 3)
+
+    def names(self, files: ConfigFiles) -> dict[str, int]:
+        table = topic_table(files)
+        table.add_stored(self.STORED.copy, 4)
+        found = {name: one.read_queue_nums for name, one in table.all().items()}
+        assert topic_table(files).all().keys() == found.keys()
+        return {name: found[name] for name in ("One", "Two", "%LMQ%x") if name in found}
+
+    def test_a_damaged_file_is_completed_from_the_store(
+        self, files: ConfigFiles, tmp_path: Path
+    ) -> None:
+        self.prepare(files)
+        path = tmp_path / "topics.json"
+        path.write_bytes(path.read_bytes()[:-20])
+        assert self.names(files) == {"One": 8, "Two": 3}
+
+    def test_a_lost_one_too(self, files: ConfigFiles, tmp_path: Path) -> None:
+        self.prepare(files)
+        for path in tmp_path.glob("topics.json*"):
+            path.unlink()
+        assert self.names(files) == {"One": 4, "Two": 3}
+
+    def test_a_deleted_topic_does_not_come_back(self, files: ConfigFiles) -> None:
+        """Its queues go after it: a crash in between leaves them."""
+        self.prepare(files)
+        topic_table(files).delete("Two", 4)
+        assert self.names(files) == {"One": 8}

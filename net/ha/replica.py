@@ -337,6 +337,8 @@ class Replica:
         if newest is None or frame.epoch > newest.epoch:
             if newest is not None and frame.epoch_start < newest.start:
                 raise BadFrame(f"epoch {frame.epoch} from {frame.epoch_start} on is none")
+            if len(self._coming) >= ENTRIES_MAX:
+                raise BadFrame("epochs without end")
             if frame.epoch >= 0 and frame.epoch_start >= 0:
                 self._coming.append(entry)
         elif frame.body:

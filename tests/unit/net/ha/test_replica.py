@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.net.ha.logs import MemoryLog, Shell
 
-from turbopump.engine.epochs import Epochs
+from turbopump.engine.epochs import ENTRIES_MAX, Epochs
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha.actions import (
     Action,
@@ -338,6 +338,13 @@ def test_bytes_of_an_epoch_that_cannot_be_end_the_connection(epoch: int, start: 
     shell = following({1: 0, 2: 30}, 50)
     shell.feed(piece(50, b"x", epoch=epoch, start=start))
     assert len(shell.closed) == 1 and shell.log.end == 50
+
+
+def test_epochs_to_come_are_bounded() -> None:
+    shell = following({1: 0}, 50)
+    far = b"".join(piece(50, epoch=epoch, start=10**9) for epoch in range(2, ENTRIES_MAX + 3))
+    shell.feed(far)
+    assert shell.closed == ["epochs without end"]
 
 
 def test_a_heartbeat_with_an_old_label_is_borne() -> None:

@@ -1,0 +1,248 @@
+"""Default HA, for groups without a controller: the master's connection, the replica, and who counts
+as in sync.
+
+Owns the same as `primary`, `replica` and `sync_state` do for AutoSwitch HA, in a protocol without
+handshake, ids and epochs: nothing says that two logs hold the same bytes, only that one ends where
+the next bytes begin. It must never touch a log, a socket or a clock.
+
+A replica with nothing begins with the master's last file, as in RocketMQ. An empty report is not
+sent there before a heartbeat is due; ours reports at once.
+"""
+
+from dataclasses import dataclass
+
+from turbopump.engine.types import LONG_AGO_MS, LogOffset
+from turbopump.net.ha.actions import Acked, Action, Append, Close, Connect, Send, SendLog
+from turbopump.net.ha.frames import BadFrame, PlainFramer, PlainTransfer, Report, ReportFramer
+from turbopump.net.ha.primary import FRAMES_AT_ONCE_MAX, MasterLog, PrimaryOptions
+from turbopump.net.ha.replica import RETRY_MAX_MS, RETRY_MIN_MS, State
+
+GAP_NOT_IN_SYNC = 268_435_456
+"""RocketMQ's haMaxGapNotInSync."""
+
+
+class PlainPrimary:
+    """A replica's connection at the master. `number` stands for it: its address says nothing."""
+
+    def __init__(self, options: PrimaryOptions, log: MasterLog, number: int, now_ms: int) -> None:
+        self.options = options
+        self.state = State.TRANSFER
+        self.number = number
+        self.acked = LogOffset(-1)
+        self.next = LogOffset(-1)
+        self.last_read_ms = self.last_write_ms = now_ms
+        self._log = log
+        self._framer = ReportFramer()
+        self._writable = True
+        self._started = LogOffset(0)
+
+    def on_bytes(self, data: bytes, now_ms: int) -> list[Action]:
+        """Bytes of the replica; of several reports the last one counts."""
+        if self.state is State.SHUTDOWN:
+            return []
+        self.last_read_ms = now_ms
+        reports = list(self._framer.feed(data))
+        actions: list[Action] = []
+        if reports:
+            log_offset = reports[-1].log_offset
+            if not max(0, self.acked) <= log_offset <= self._known:
+                return self.close(f"a replica at {log_offset}, not {self.acked} to {self._known}")
+            if self.next < 0:
+                self.next = self._started = self._first(log_offset)
+            self.acked = log_offset
+            actions.append(Acked(self.number, log_offset, async_learner=False))
+        return actions + self.pump(now_ms)
+
+    def on_tick(self, now_ms: int) -> list[Action]:
+        """Time passes; to be called several times a second."""
+        if self.state is State.SHUTDOWN:
+            return []
+        if now_ms - self.last_read_ms > self.options.housekeeping_interval_ms:
+            return self.close("the replica is silent")
+        return self.pump(now_ms)
+
+    def on_writable(self, writable: bool, now_ms: int) -> list[Action]:
+        """The socket takes no more for now, or does again."""
+        self._writable = writable
+        return self.pump(now_ms)
+
+    def pump(self, now_ms: int) -> list[Action]:
+        """What may be sent now: to be called when the log grew."""
+        if self.state is State.SHUTDOWN or self.next < 0 or not self._writable:
+            return []
+        log, options = self._log, self.options
+        if self.next < log.min:
+            return self.close(f"the log begins at {log.min}, {self.next} is gone")
+        actions: list[Action] = []
+        if now_ms - self.last_write_ms > options.heartbeat_interval_ms:
+            actions.append(Send(PlainTransfer(self.next).header(0)))
+            self.last_write_ms = now_ms
+        for _ in range(FRAMES_AT_ONCE_MAX):
+            in_flight = self.next - max(self.acked, self._started)
+            if self.next >= log.end or in_flight >= options.in_flight_max:
+                break
+            in_file = log.file_size - self.next % log.file_size
+            size = min(options.transfer_batch_size, log.end - self.next, in_file)
+            actions.append(SendLog(PlainTransfer(self.next).header(size), self.next, size))
+            self.next = LogOffset(self.next + size)
+            self.last_write_ms = now_ms
+        return actions
+
+    def close(self, reason: str) -> list[Action]:
+        """The end, from this side."""
+        if self.state is State.SHUTDOWN:
+            return []
+        self.state = State.SHUTDOWN
+        return [Close(reason)]
+
+    @property
+    def _known(self) -> LogOffset:
+        """The highest position the replica can have."""
+        return self.next if self.next >= 0 else self._log.end
+
+    def _first(self, log_offset: LogOffset) -> LogOffset:
+        end = self._log.end
+        return log_offset or LogOffset(max(self._log.min, end - end % self._log.file_size))
+
+
+@dataclass(slots=True, frozen=True)
+class PlainOptions:
+    """Names are RocketMQ's keys."""
+
+    heartbeat_interval_ms: int = 5000
+    housekeeping_interval_ms: int = 20_000
+
+
+class PlainReplica:
+    """The replica. An empty log ends at 0 and takes what comes first."""
+
+    def __init__(self, options: PlainOptions) -> None:
+        self.options = options
+        self.state = State.READY
+        self.reason = ""
+        self.address = ""
+        self.log_end = LogOffset(0)
+        self.last_read_ms = self.last_write_ms = LONG_AGO_MS
+        self._framer = PlainFramer()
+        self._reported = LogOffset(-1)
+        self._connecting = False
+        self._wait_ms = RETRY_MIN_MS
+        self._due_ms = LONG_AGO_MS
+
+    def follow(self, address: str, now_ms: int) -> list[Action]:
+        """Follow the master at that address; "" follows nobody."""
+        if self.state is State.SHUTDOWN or address == self.address:
+            return []
+        actions = self._leave("another master")
+        self.address, self.state = address, State.READY
+        self._wait_ms, self._due_ms = RETRY_MIN_MS, now_ms
+        return actions + self.on_tick(now_ms)
+
+    def shutdown(self) -> list[Action]:
+        """The last word."""
+        actions = self._leave("shut down")
+        self.state = State.SHUTDOWN
+        return actions
+
+    def on_connected(self, log_end: LogOffset, now_ms: int) -> list[Action]:
+        """A new connection; nothing is being written to the log, which ends at `log_end`."""
+        if not self._connecting or self.state is not State.READY:
+            return [Close("not asked for")]
+        self._connecting = False
+        self.state, self.reason = State.TRANSFER, ""
+        self._framer = PlainFramer()
+        self.log_end, self._reported = log_end, LogOffset(-1)
+        self.last_read_ms = now_ms
+        return self._report(now_ms)
+
+    def on_closed(self, reason: str, now_ms: int) -> list[Action]:
+        """The connection is gone, or there never was one."""
+        if self._connecting or self.state is State.TRANSFER:
+            self._retry(reason, now_ms)
+        return []
+
+    def on_bytes(self, data: bytes, now_ms: int) -> list[Action]:
+        """Bytes of the master."""
+        actions: list[Action] = []
+        if self.state is not State.TRANSFER:
+            return actions
+        self.last_read_ms = now_ms
+        try:
+            for frame in self._framer.feed(data):
+                if self.log_end != 0 and frame.log_offset != self.log_end:
+                    raise BadFrame(
+                        f"bytes from {frame.log_offset} on, the log ends at {self.log_end}"
+                    )
+                self._wait_ms = RETRY_MIN_MS
+                if frame.body and frame.log_offset < 0:
+                    raise BadFrame(f"no bytes lie at {frame.log_offset}")
+                if frame.body:
+                    actions.append(Append(frame.log_offset, frame.body))
+                    self.log_end = LogOffset(frame.log_offset + len(frame.body))
+        except BadFrame as error:
+            self._retry(str(error), now_ms)
+            return [*actions, Close(str(error))]
+        return actions + (self._report(now_ms) if self.log_end > self._reported else [])
+
+    def on_tick(self, now_ms: int) -> list[Action]:
+        """Time passes; to be called several times a second."""
+        if self.state is State.READY:
+            if not self.address or self._connecting or now_ms < self._due_ms:
+                return []
+            self._connecting = True
+            return [Connect(self.address)]
+        if self.state is not State.TRANSFER:
+            return []
+        if now_ms - self.last_read_ms > self.options.housekeeping_interval_ms:
+            self._retry("the master is silent", now_ms)
+            return [Close(self.reason)]
+        due = now_ms - self.last_write_ms > self.options.heartbeat_interval_ms
+        return self._report(now_ms) if due else []
+
+    def _report(self, now_ms: int) -> list[Action]:
+        self._reported, self.last_write_ms = self.log_end, now_ms
+        return [Send(Report(self.log_end).encode())]
+
+    def _retry(self, reason: str, now_ms: int) -> None:
+        self.state, self.reason, self._connecting = State.READY, reason, False
+        self._due_ms = now_ms + self._wait_ms
+        self._wait_ms = min(self._wait_ms * 2, RETRY_MAX_MS)
+
+    def _leave(self, reason: str) -> list[Action]:
+        open_ = self.state is State.TRANSFER or self._connecting
+        self._connecting, self.reason = False, reason
+        return [Close(reason)] if open_ else []
+
+
+class PlainGroup:
+    """Where the replicas of a plain master are."""
+
+    def __init__(self, gap_max: int = GAP_NOT_IN_SYNC) -> None:
+        self._gap_max = gap_max
+        self._acked: dict[int, LogOffset] = {}
+        self.highest_acked = LogOffset(0)
+        """What some replica has, or had; RocketMQ's push2SlaveMaxOffset."""
+
+    def on_ack(self, number: int, log_offset: LogOffset) -> None:
+        """A connection's replica has the log up to there."""
+        self._acked[number] = log_offset
+        self.highest_acked = max(self.highest_acked, log_offset)
+
+    def on_closed(self, number: int) -> None:
+        """The connection is gone."""
+        self._acked.pop(number, None)
+
+    def in_sync_count(self, log_end: LogOffset) -> int:
+        """Replicas less than the gap behind, and the master."""
+        return 1 + sum(log_end - acked < self._gap_max for acked in self._acked.values())
+
+    def is_ok(self, log_end: LogOffset) -> bool:
+        """Whether there is a replica and the best one is less than the gap behind."""
+        return bool(self._acked) and log_end - self.highest_acked < self._gap_max
+
+    def have(self, log_end: LogOffset, need: int) -> bool:
+        """Whether `need` copies reach that end, the master's included: for up to one any replica's
+        that ever was, as RocketMQ has it."""
+        if need <= 1:
+            return self.highest_acked >= log_end
+        return 1 + sum(acked >= log_end for acked in self._acked.values()) >= need

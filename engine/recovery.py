@@ -227,8 +227,10 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
         queues_from = LogOffset(min(queues_from, scan.end))
         return Plan(clean, scan, queues_from, scan.end, was_cutting, index_files, damaged)
     # Window 9: queue pages reach the disk in any order. Units of records behind the mark are cut
-    # and written again, because there may be holes among them.
+    # and written again, because there may be holes among them. (What expired was durable, and does
+    # not come again: a checkpoint that speaks of less is an older one.)
     queues_from = LogOffset(min(marks.queues if marks is not None else start, scan.end))
+    queues_from = max(queues_from, log.min)
     return Plan(clean, scan, queues_from, queues_from, was_cutting, index_files, damaged)
 
 

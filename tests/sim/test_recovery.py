@@ -9,7 +9,7 @@ from turbopump.engine import checkpoint
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.flush import InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import Message, PutStatus
+from turbopump.engine.types import LogOffset, Message, PutStatus
 
 NOW_MS = 1_800_000_000_000
 FILES = 24
@@ -202,6 +202,30 @@ def test_an_older_checkpoint_does_not_miss_the_units_that_came_after_it() -> Non
     store = opened(disk)
     assert store.max_queue_offset("old", 0) == 25
     assert store.max_queue_offset("new", 0) == 41
+
+
+def test_an_older_checkpoint_does_not_cut_what_expired() -> None:
+    """Found by seed 408395: a queue whose records had all expired was cut after a kill."""
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    store = opened(disk)
+    for topic, count in (("old", 25), ("new", 40)):
+        for _ in range(count):
+            store.append(Message(topic, 0, bytes(300)), NOW_MS)
+    for hour in range(3):
+        later_ms = NOW_MS + (100 + hour) * 3_600_000
+        store.tick(later_ms)
+        store.delete_expired(later_ms)
+    assert store.min_queue_offset("old", 0) == 25, "not all has expired"
+    disk.kill = True
+    disk.end()
+    disk.restart()
+    older = checkpoint.load(disk, "/store")
+    assert older.marks is not None
+    marks = older.marks._replace(queues=LogOffset(0), queue_count=-1)
+    checkpoint.save(disk, "/store", older._replace(marks=marks))
+    store = opened(disk)
+    assert store.max_queue_offset("old", 0) == 25
+    assert store.max_queue_offset("new", 0) == 40
 
 
 def old_and_new(old: int, new: int) -> tuple[SimDisk, Store, int]:

@@ -14,6 +14,10 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
+# One for each lane of a store, see Lane: a sync that sends wait for is never behind a file that is
+# being removed, made or looked through. Those that are idle cost some KB.
+STORE_THREADS = 6
+
 
 class Job(Protocol):
     """Work that was handed to a disk."""
@@ -137,7 +141,7 @@ class DiskThreads:
     """
 
     def __init__(
-        self, post: Callable[[Callable[[], None]], object], threads: int = 2
+        self, post: Callable[[Callable[[], None]], object], threads: int = STORE_THREADS
     ) -> None:
         self._post = post
         self._pending: set[_ThreadJob] = set()

@@ -5,7 +5,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from turbopump.engine.flush import DiskThreads, InlineDisk, Lane
+import pytest
+
+from turbopump.engine.flush import STORE_THREADS, Disk, DiskThreads, InlineDisk, Lane
 
 
 class Loop:
@@ -135,4 +137,29 @@ def test_each_thread_works_and_what_is_more_waits_for_the_first_that_is_free() -
     gates[0].set()
     loop.run_one()
     assert seen[3] is None
+    disk.close()
+
+
+def test_no_lane_of_a_store_waits_for_another(
+    stores: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes: list[Lane] = []
+    begin = Lane.__init__
+
+    def note(self: Lane, disk: Disk) -> None:
+        lanes.append(self)
+        begin(self, disk)
+
+    monkeypatch.setattr(Lane, "__init__", note)
+    stores.open()
+    assert len(lanes) == STORE_THREADS
+    loop = Loop()
+    disk = DiskThreads(loop.post)
+    together = threading.Barrier(STORE_THREADS)
+    seen: list[Any] = []
+    for _ in lanes:
+        disk.submit(lambda: together.wait(30), seen.append)
+    for _ in lanes:
+        loop.run_one()
+    assert sorted(seen) == list(range(STORE_THREADS))
     disk.close()

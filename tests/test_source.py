@@ -153,7 +153,7 @@ def test_no_module_is_dead() -> None:
     entries = {"turbopump.cli.__main__", "turbopump.testing", "turbopump.__main__"}
     entries.add("turbopump.pyx.traffic")  # how tests see what connections call from C
     # The cores of replication: the broker's shell around them is the next step.
-    cores = ["engine.epoch_file", "net.ha.primary", "net.ha.acks", "net.ha.plain"]
+    cores = ["net.ha.primary", "net.ha.acks", "net.ha.plain"]
     entries |= {f"turbopump.{name}" for name in cores}
     imported: set[str] = set()
     modules: dict[str, Path] = {}

@@ -1,4 +1,4 @@
-"""`turbopump inspect log|queue|index PATH`: what is in the files of any store, line by line.
+"""`turbopump inspect log|queue|index|epochs PATH`: what is in the files of any store, line by line.
 
 Owns the commands. It must never change, lock or create a file: a running broker's store may be
 looked at. Called by app.py.
@@ -28,6 +28,10 @@ app = typer.Typer(
 
 StorePath = Annotated[
     Path, typer.Argument(help="A store, one of its folders, or one file.", show_default=False)
+]
+EpochsPath = Annotated[Path, typer.Argument(help="A store, or an epoch file.", show_default=False)]
+OtherPath = Annotated[
+    Path | None, typer.Argument(help="Another one, to compare.", show_default=False)
 ]
 Slots = Annotated[
     int | None,
@@ -102,6 +106,33 @@ def index(path: StorePath, as_json: Json = False, slots: Slots = None) -> None:
             printer.index_head(members, region, head)
             for line in engine.walk_index_entries(file, region, head):
                 printer.line(index_entry_line(file.name, line))
+    printer.end()
+
+
+@app.command()
+def epochs(
+    path: EpochsPath,
+    other: OtherPath = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Only what differs.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Which master wrote what of a log; with two, what differs and where the logs part."""
+    from turbopump.cli import inspect_epochs
+
+    printer = _Printer(as_json)
+    logs = []
+    for one in [path, other] if other else [path]:
+        found = inspect_epochs.read(one)
+        if isinstance(found, inspect_epochs.Labelled):
+            logs.append(found)
+        else:
+            printer.line(found)
+    for log in [] if diff else logs:
+        for line in inspect_epochs.lines(log):
+            printer.line(line)
+    if len(logs) == 2:
+        for line in inspect_epochs.difference(*logs):
+            printer.line(line)
     printer.end()
 
 

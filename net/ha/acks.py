@@ -98,9 +98,15 @@ class WaitingSends:
         return later
 
     def release(self) -> None:
-        """After an acknowledgement or a change of the set."""
+        """After an acknowledgement or a change of the set: one look at it for all that wait."""
         waiting = self._waiting
-        while waiting and self._is_safe(waiting[0]):
+        ends: dict[int, LogOffset] = {}
+        while waiting:
+            first = waiting[0]
+            if first.need not in ends:
+                ends[first.need] = self._safe_end(first.need)
+            if first.log_end > ends[first.need]:
+                return
             waiting.popleft().later.resolve(PutStatus.PUT_OK)
 
     def on_tick(self, now_ms: int) -> None:
@@ -111,12 +117,10 @@ class WaitingSends:
 
     def fail(self, status: PutStatus) -> None:
         """This broker is no master any more: nobody can say what becomes of these."""
-        waiting, self._waiting = self._waiting, deque()
-        for send in waiting:
-            send.later.resolve(status)
+        while self._waiting:
+            self._waiting.popleft().later.resolve(status)
 
-    def _is_safe(self, send: _Waiting) -> bool:
-        having = self._sync.count_having(send.log_end)
-        if send.need == ALL:
-            return self._sync.all_have(send.log_end) and having >= self._min
-        return having >= send.need
+    def _safe_end(self, need: int) -> LogOffset:
+        if need == ALL:
+            return min(self._sync.all_end(), self._sync.copies_end(self._min))
+        return self._sync.copies_end(need)

@@ -17,6 +17,7 @@ one that is close is waited for, like a member, until it has caught up or its ti
 
 from dataclasses import dataclass, field
 
+from turbopump.engine.epochs import LOG_OFFSET_MAX
 from turbopump.engine.types import LogOffset
 
 # How long a member may need to connect to a new master before it is proposed to be left out. Ours
@@ -109,16 +110,24 @@ class SyncState:
         replica = self._replicas.get(broker_id)
         return replica.acked if replica else None
 
+    def all_end(self) -> LogOffset:
+        """Up to where everybody who must has the log; -1 while one of them has not said."""
+        others = self.required - {self.options.own_id}
+        acks = [self.acked(other) for other in others]
+        return min((LogOffset(-1) if at is None else at for at in acks), default=LOG_OFFSET_MAX)
+
     def all_have(self, log_end: LogOffset) -> bool:
         """Whether everybody who must has the log up to there."""
-        others = self.required - {self.options.own_id}
-        return all((self.acked(other) or -1) >= log_end for other in others)
+        return self.all_end() >= log_end
 
-    def count_having(self, log_end: LogOffset) -> int:
-        """How many have the log up to there: the master and its replicas, learners apart (RocketMQ
-        counts them, though none of them may be elected)."""
-        having = (r for r in self._replicas.values() if not r.learner and r.acked is not None)
-        return 1 + sum((r.acked or 0) >= log_end for r in having)
+    def copies_end(self, count: int) -> LogOffset:
+        """Up to where that many have the log, the master included, learners apart (RocketMQ counts
+        them, though none of them may be elected); -1 if there are not as many."""
+        if count <= 1:
+            return LOG_OFFSET_MAX
+        replicas = [r for r in self._replicas.values() if not r.learner]
+        acks = sorted((r.acked for r in replicas if r.acked is not None), reverse=True)
+        return acks[count - 2] if len(acks) >= count - 1 else LogOffset(-1)
 
     # --- what happens
 

@@ -67,6 +67,7 @@ def status(later: Later[PutStatus]) -> PutStatus | None:
         (2, {2: 125}, OK),
         (3, {2: 125}, None),
         (3, {2: 125, 3: 128}, OK),
+        (3, {2: 123, 3: 128}, None),
         (2, {9: 125}, None),  # a learner: RocketMQ counts it
         (ALL, {2: 124}, None),
         (ALL, {2: 124, 3: 123}, None),
@@ -108,6 +109,18 @@ def test_i6_the_minimum_holds_when_the_send_is_answered_too() -> None:
     state.on_agreed(frozenset({1}), 2, 2)
     sends.release()
     assert status(later) is None
+
+
+def test_an_answer_may_demote_the_master() -> None:
+    """What is done with an answer may lead to anything, also to the end of the reign."""
+    state = group(1, 2, acked={2: 0})
+    sends = WaitingSends(state)
+    laters = [sends.add(LogOffset(100), ALL, 3000) for _ in range(3)]
+    laters[0].then(lambda _status: sends.fail(PutStatus.SERVICE_NOT_AVAILABLE))
+    state.on_ack(2, 2, LogOffset(100), 1)
+    sends.release()
+    refused = PutStatus.SERVICE_NOT_AVAILABLE
+    assert [status(later) for later in laters] == [OK, refused, refused]
 
 
 def test_a_master_that_is_demoted_fails_what_waits() -> None:

@@ -202,10 +202,13 @@ class RealMappedFile:
         return ranges
 
     def expect_random(self, start: int = 0) -> None:
-        self.region.advise(start, self.size - start, mmap.MADV_RANDOM)
+        # To the end of the last page: advice for a part would split the mapping, and the kernel
+        # counts both halves.
+        if (first := -(-start // mmap.PAGESIZE) * mmap.PAGESIZE) < self.size:
+            self._map.madvise(mmap.MADV_RANDOM, first)
 
     def expect_scans(self) -> None:
-        self.region.advise(0, self.size, mmap.MADV_NORMAL)
+        self._map.madvise(mmap.MADV_NORMAL)
 
     def touch(self, start: int, end: int) -> None:
         self.region.warm(start, end - start)

@@ -55,7 +55,7 @@ def test_a_queue_takes_one_page_at_a_time(tmp_path: Path, mode: FlushMode) -> No
     for _ in range(2):
         store = opened(tmp_path, mode)
         put(store)
-        assert random_bytes(path) == [(0, QUEUE_SIZE // PAGE * PAGE)]
+        assert random_bytes(path) == [(0, 8 * PAGE)]
         store.close(NOW_MS)
 
 

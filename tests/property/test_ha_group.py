@@ -1,7 +1,8 @@
 """Three nodes, all cores of replication together, and a controller that elects from its set.
 
 No sockets, no disk: bytes move in random pieces, connections break, masters are replaced without
-knowing it and go on for a while, answers of the controller are lost or late. What was acknowledged
+knowing it and go on for a while, answers of the controller are lost or late, retention takes the
+beginning of logs, and who is in no set loses a part of its log or all of it. What was acknowledged
 is in every later master's log at its place (I1), and what a reader may have seen too (I3, I8).
 """
 
@@ -9,9 +10,9 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from tests.unit.net.ha.logs import MemoryLog, Shell, on_the_wire
+from tests.unit.net.ha.logs import FILE_SIZE, MemoryLog, Shell, on_the_wire
 
-from turbopump.engine.types import PutStatus
+from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.ha.acks import ALL, WaitingSends
 from turbopump.net.ha.actions import Acked, Action, Close
 from turbopump.net.ha.primary import PrimaryConnection, PrimaryOptions
@@ -32,6 +33,12 @@ class Link:
     replica: int
     down: bytearray = field(default_factory=bytearray)
     up: bytearray = field(default_factory=bytearray)
+
+
+def holds(log: MemoryLog, prefix: bytes) -> bool:
+    """Whether a log has those bytes from 0 on, as far as retention left them."""
+    there = prefix[log.min :]
+    return bytes(log.data[: len(there)]) == there
 
 
 class Reign:
@@ -58,7 +65,7 @@ class Group:
         self.members = frozenset(NODES)
         self.proposals: list[tuple[int, Proposal, bool]] = []
         self.acked = b""
-        self.elections = self.acks = 0
+        self.elections = self.acks = self.losses = 0
         self.elect()
 
     # --- the controller
@@ -77,10 +84,13 @@ class Group:
         shell = self.shells[node]
         shell.do(shell.replica.follow("", self.epoch, self.now_ms))
         log = self.logs[node]
-        assert bytes(log.data).startswith(self.acked), "an acknowledged message is gone"
-        for other in NODES:
-            seen = bytes(self.logs[other].data[: self.logs[other].confirm])
-            assert bytes(log.data).startswith(seen), "a message was read and is gone"
+        assert holds(log, self.acked), "an acknowledged message is gone"
+        for other in self.logs.values():
+            start = max(log.min, other.min)
+            seen = other.read(start, max(0, other.confirm - start)) if start < other.end else b""
+            if seen:
+                assert log.end >= other.confirm, "a message was read and is gone"
+                assert log.read(start, len(seen)) == seen, "a message was read and is another"
         self.reigns[node] = Reign(node, self.epoch, self.members, self.set_epoch, log)
 
     def demote(self, node: int) -> None:
@@ -202,13 +212,40 @@ class Group:
         def answered(status: PutStatus) -> None:
             if status is PutStatus.PUT_OK:
                 self.acks += 1
-                prefix = bytes(reign.log.data[:end])
-                longer, shorter = sorted((prefix, self.acked), key=len, reverse=True)
-                assert longer.startswith(shorter), "two histories were acknowledged"
-                self.acked = longer
+                assert holds(reign.log, self.acked[:end]), "two histories were acknowledged"
+                known = len(self.acked)
+                if end > known:
+                    assert known >= reign.log.min
+                    self.acked += reign.log.read(known, end - known)
 
         later.then(answered)
         reign.log.confirm = max(reign.log.confirm, reign.state.confirm_offset)
+
+    def expire(self) -> None:
+        """Retention of some node takes a file, of which all is confirmed."""
+        log = self.logs[self.rng.choice(NODES)]
+        cut = min(log.min + FILE_SIZE, len(self.acked)) // FILE_SIZE * FILE_SIZE
+        if log.min < cut < log.confirm:
+            del log.data[: cut - log.min]
+            log.min = LogOffset(cut)
+            log.epochs = log.epochs.without_expired(log.min)
+
+    def lose(self) -> None:
+        """A node that no master counts comes back without a part of its log."""
+        node = self.rng.choice(NODES)
+        counted = set(self.members).union(*(r.state.required for r in self.reigns.values()))
+        proposed = {member for _epoch, p, _w in self.proposals for member in p.members}
+        if node in counted | proposed or node in self.reigns:
+            return
+        self.leave_links(node)
+        log = self.logs[node]
+        end = self.rng.randint(log.min, log.end)
+        if end == log.min:
+            log.restart()
+        else:
+            del log.data[end - log.min :]
+            log.epochs, log.confirm = log.epochs.within(LogOffset(end)), min(log.confirm, end)
+        self.losses += 1
 
     def step(self) -> None:
         rng = self.rng
@@ -228,6 +265,10 @@ class Group:
             self.cut(reign, link.replica)
         elif kind < 92:
             self.elect()
+        elif kind < 93:
+            self.expire()
+        elif kind < 95:
+            self.lose()
         else:
             for reign in self.reigns.values():
                 self.propose(reign, reign.state.on_tick(self.now_ms))
@@ -259,9 +300,13 @@ class Group:
             if len(self.members) == 3 and ends == {master.state.confirm_offset}:
                 break
         for log in self.logs.values():
-            assert log.data == master.log.data and log.epochs == master.log.epochs
+            start = max(log.min, master.log.min)
+            assert log.end == master.log.end and log.epochs.last_epoch == master.epoch
+            assert log.read(start, log.end - start) == master.log.read(start, log.end - start)
+            kept, other = log.epochs.without_expired(start), master.log.epochs
+            assert kept == other.without_expired(start)
         assert self.members == frozenset(NODES) and len(master.sends) == 0
-        assert bytes(master.log.data).startswith(self.acked)
+        assert holds(master.log, self.acked)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -270,4 +315,4 @@ def test_a_group_through_any_story(seed: int) -> None:
     for _ in range(STEPS):
         group.step()
     group.settle()
-    assert group.elections > 3 and group.acks > 10
+    assert group.elections > 3 and group.acks > 10 and group.losses > 3

@@ -151,22 +151,25 @@ class Checkpointer:
         if self.failed is not None:
             raise self.failed
 
-    def lower(self, index_files: int) -> None:
+    def lower(self, index_files: int, cuts_queues: bool) -> None:
         """Before the first byte is changed: of the index files that are kept the last one will be
-        written, and does not count as durable any more. Raises OSError."""
-        index = self._index
-        if index is None:
-            return
-        closed = max(0, index_files - 1)
-        index_end, index_ms = index.end_of(closed)
-        old = self.checkpoint
-        marks = old.marks
-        if marks is not None:
-            entries = index.entry_count(closed, marks.log_min)
-            marks = marks._replace(index=index_end, entry_count=entries)
-        index_ms = min(index_ms, old.index_timestamp_ms)
-        self.checkpoint = old._replace(index_timestamp_ms=index_ms, marks=marks)
-        checkpoints.save(self._files, self._config.root, self.checkpoint)
+        written, and does not count as durable any more; nor, in RocketMQ's numbers, do the queues
+        where units are to be cut and written again. Raises OSError."""
+        changed = old = self.checkpoint
+        if self._index is not None:
+            closed = max(0, index_files - 1)
+            index_end, index_ms = self._index.end_of(closed)
+            marks = old.marks
+            if marks is not None:
+                entries = self._index.entry_count(closed, marks.log_min)
+                marks = marks._replace(index=index_end, entry_count=entries)
+            index_ms = min(index_ms, old.index_timestamp_ms)
+            changed = changed._replace(index_timestamp_ms=index_ms, marks=marks)
+        if cuts_queues:
+            changed = changed._replace(queue_timestamp_ms=0, queue_log_offset=0)
+        if changed != old:
+            self.checkpoint = changed
+            checkpoints.save(self._files, self._config.root, changed)
 
     def uncount(self) -> None:
         """Before queues are deleted: a recovery must not miss them. Raises OSError."""

@@ -96,7 +96,7 @@ def _mark_running(parts: StoreParts, plan: Plan) -> None:
     sync_above(files, path)
     if not parts.log.segments.folder.startswith(f"{root}/"):
         sync_above(files, parts.log.segments.folder)
-    parts.checkpointer.lower(plan.index_files)
+    parts.checkpointer.lower(plan.index_files, plan.cut_queues_at < plan.scan.end)
 
 
 def _mark_cutting(parts: StoreParts, cutting: bool) -> None:
@@ -421,11 +421,16 @@ def _queues_from(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
             logger.warning("queues are missing: all are compared with the log")
         parts.checkpointer.doubt_queues(parts.log.min)
         for queue in parts.queues:
-            # It may have begun with the file that is missing: only age removes first files.
-            if queue.segments.first > 0:
+            # It may have begun with the file that is missing: only age removes first files. What
+            # is older than the log cannot come from it: a queue all of that keeps its count.
+            if queue.segments.first > 0 and _reaches(parts, queue, parts.log.min):
                 parts.queues.reset(queue)
         return parts.log.min
     return LogOffset(max(plan.queues_from, parts.log.min))
+
+
+def _reaches(parts: StoreParts, queue: ConsumeQueue, log_offset: int) -> bool:
+    return parts.queues.table.max_log_offset(queue.slot) > log_offset
 
 
 def _cut_extension(parts: StoreParts, queue: ConsumeQueue) -> None:

@@ -299,3 +299,24 @@ def test_a_deletion_that_was_seen_by_a_start_stays() -> None:
         name = "/store/config/deletedTopics.json"
         if disk.exists(name):
             assert disk.durable(name) == disk.content(name), f"killed after {after} operations"
+
+
+def test_a_queue_of_expired_records_keeps_its_count_when_another_one_lost_a_file() -> None:
+    """Found by seed 2050532: all queues were made anew from the log, which had nothing of it."""
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    store = opened(disk)
+    for topic, count in (("old", 25), ("new", 60)):
+        for _ in range(count):
+            store.append(Message(topic, 0, bytes(300)), NOW_MS)
+    for hour in range(3):
+        later_ms = NOW_MS + (100 + hour) * 3_600_000
+        store.tick(later_ms)
+        store.delete_expired(later_ms)
+    assert store.min_queue_offset("old", 0) == 25, "not all has expired"
+    names = disk.paths("/store/consumequeue/old/0")
+    assert names and not names[0].endswith("/" + "0" * 20), "its first file has expired, too"
+    kill(disk)
+    disk.remove(disk.paths("/store/consumequeue/new/0")[-1])
+    store = opened(disk)
+    assert store.max_queue_offset("old", 0) == 25
+    assert store.max_queue_offset("new", 0) == 60

@@ -273,8 +273,8 @@ class Replica:
             else:
                 self._start(reply.epochs, actions)
             return
-        older = log.end <= reply.epochs.entries[0].start
-        if not older and (refusal := self._lacks_confirmed(log, log.min)):
+        # Retention took what the master knew of bytes before its first epoch: those may go.
+        if refusal := self._lacks_confirmed(log, reply.epochs.entries[0].start):
             actions += self._suspend(refusal, now_ms)
             return
         self.truncated_bytes += log.end - log.min

@@ -309,7 +309,8 @@ class Group:
         assert holds(master.log, self.acked)
 
 
-@pytest.mark.parametrize("seed", range(60))
+# Seeds beyond the first: retention had taken the epochs a replica shared with the master (F40).
+@pytest.mark.parametrize("seed", [*range(60), 1252, 1294, 1635])
 def test_a_group_through_any_story(seed: int) -> None:
     group = Group(seed)
     for _ in range(STEPS):

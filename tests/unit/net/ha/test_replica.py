@@ -190,6 +190,18 @@ def test_a_log_that_contradicts_the_master_from_its_beginning_is_not_removed_if_
         assert shell.replica.state is state
 
 
+def test_f40_what_was_confirmed_before_the_masters_first_epoch_may_go() -> None:
+    """Retention took the epochs that both had; the tails contradict each other, unconfirmed."""
+    for confirm, state in ((290, State.TRANSFER), (291, State.SUSPEND)):
+        shell = shell_of({12: 100, 15: 274}, 299)
+        shell.log.confirm = LogOffset(confirm)
+        shell.do(shell.replica.on_closed("again", 0))
+        shell.connect(RETRY_MAX_MS)
+        shell.feed(reply({18: 290}, 302))
+        assert shell.replica.state is state
+        assert (Restart() in shell.done) is (state is State.TRANSFER)
+
+
 def test_s1_a_log_without_believable_epochs_is_not_taken_for_new() -> None:
     """It is removed and fetched again; RocketMQ's would be kept and reported as empty."""
     shell = shell_of({}, 0)

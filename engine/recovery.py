@@ -422,15 +422,16 @@ def _queues_from(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
         parts.checkpointer.doubt_queues(parts.log.min)
         for queue in parts.queues:
             # It may have begun with the file that is missing: only age removes first files. What
-            # is older than the log cannot come from it: a queue all of that keeps its count.
-            if queue.segments.first > 0 and _reaches(parts, queue, parts.log.min):
+            # is older than the log cannot come from it: a queue with such units alone stays.
+            if queue.segments.first > 0 and (queue.emptied or _reaches(parts, queue)):
                 parts.queues.reset(queue)
         return parts.log.min
     return LogOffset(max(plan.queues_from, parts.log.min))
 
 
-def _reaches(parts: StoreParts, queue: ConsumeQueue, log_offset: int) -> bool:
-    return parts.queues.table.max_log_offset(queue.slot) > log_offset
+def _reaches(parts: StoreParts, queue: ConsumeQueue) -> bool:
+    """Whether the last unit of a queue points to a record that the log still has."""
+    return parts.queues.table.max_log_offset(queue.slot) > parts.log.min
 
 
 def _cut_extension(parts: StoreParts, queue: ConsumeQueue) -> None:

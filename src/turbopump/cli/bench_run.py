@@ -8,11 +8,12 @@ import os
 import random
 import secrets
 import select
+import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from turbopump.cli import bench_frames as frames
 from turbopump.cli.bench_plan import DURATION_S, SECONDS_MAX, TEMPLATES_MAX, Plan
@@ -55,8 +56,9 @@ def carry_out(plan: Plan, watch: Watch = lambda load: None) -> Report:
         load, connections = _prepare(plan, found, stack)
         epoll = stack.enter_context(select.epoll())
         thread = _Runner(load, epoll.fileno())
-        thread.start()
-        _wait(thread, load, watch)
+        with _interrupt_stops(load):
+            thread.start()
+            _wait(thread, load, watch)
         return _report(plan, load, thread, connections)
 
 
@@ -79,15 +81,25 @@ class _Runner(threading.Thread):
             self.over.set()
 
 
+@contextmanager
+def _interrupt_stops(load: Load) -> Iterator[None]:
+    """Ctrl-C ends the load and nothing else: as an exception it could come where the loop runs and
+    nobody waits for it yet."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is told of signals
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: load.stop())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _wait(thread: _Runner, load: Load, watch: Watch) -> None:
     """Until it is over. Not by `join`: an interrupted join calls the thread dead (CPython 3.11)."""
     try:
-        while not thread.over.is_set():
-            try:
-                thread.over.wait(WATCH_S)
-                watch(load)
-            except KeyboardInterrupt:
-                load.stop()
+        while not thread.over.wait(WATCH_S):
+            watch(load)
     finally:
         load.stop()
         thread.over.wait()

@@ -14,27 +14,20 @@ from dataclasses import dataclass
 from turbopump.engine.types import LONG_AGO_MS, LogOffset
 from turbopump.net.ha.actions import Acked, Action, Append, Close, Connect, Send, SendLog
 from turbopump.net.ha.frames import BadFrame, PlainFramer, PlainTransfer, Report, ReportFramer
-from turbopump.net.ha.primary import FRAMES_AT_ONCE_MAX, MasterLog, PrimaryOptions
+from turbopump.net.ha.primary import FRAMES_AT_ONCE_MAX, MasterLog, MasterSide, PrimaryOptions
 from turbopump.net.ha.replica import RETRY_MAX_MS, RETRY_MIN_MS, State
 
 GAP_NOT_IN_SYNC = 268_435_456
 """RocketMQ's haMaxGapNotInSync."""
 
 
-class PlainPrimary:
+class PlainPrimary(MasterSide):
     """A replica's connection at the master. `number` stands for it: its address says nothing."""
 
     def __init__(self, options: PrimaryOptions, log: MasterLog, number: int, now_ms: int) -> None:
-        self.options = options
-        self.state = State.TRANSFER
+        super().__init__(options, log, State.TRANSFER, now_ms)
         self.number = number
-        self.acked = LogOffset(-1)
-        self.next = LogOffset(-1)
-        self.last_read_ms = self.last_write_ms = now_ms
-        self._log = log
         self._framer = ReportFramer()
-        self._writable = True
-        self._started = LogOffset(0)
 
     def on_bytes(self, data: bytes, now_ms: int) -> list[Action]:
         """Bytes of the replica; of several reports the last one counts."""
@@ -53,19 +46,6 @@ class PlainPrimary:
             actions.append(Acked(self.number, log_offset, async_learner=False))
         return actions + self.pump(now_ms)
 
-    def on_tick(self, now_ms: int) -> list[Action]:
-        """Time passes; to be called several times a second."""
-        if self.state is State.SHUTDOWN:
-            return []
-        if now_ms - self.last_read_ms > self.options.housekeeping_interval_ms:
-            return self.close("the replica is silent")
-        return self.pump(now_ms)
-
-    def on_writable(self, writable: bool, now_ms: int) -> list[Action]:
-        """The socket takes no more for now, or does again."""
-        self._writable = writable
-        return self.pump(now_ms)
-
     def pump(self, now_ms: int) -> list[Action]:
         """What may be sent now: to be called when the log grew."""
         if self.state is State.SHUTDOWN or self.next < 0 or not self._writable:
@@ -78,8 +58,7 @@ class PlainPrimary:
             actions.append(Send(PlainTransfer(self.next).header(0)))
             self.last_write_ms = now_ms
         for _ in range(FRAMES_AT_ONCE_MAX):
-            in_flight = self.next - max(self.acked, self._started)
-            if self.next >= log.end or in_flight >= options.in_flight_max:
+            if self.next >= log.end or self.in_flight >= options.in_flight_max:
                 break
             in_file = log.file_size - self.next % log.file_size
             size = min(options.transfer_batch_size, log.end - self.next, in_file)
@@ -87,13 +66,6 @@ class PlainPrimary:
             self.next = LogOffset(self.next + size)
             self.last_write_ms = now_ms
         return actions
-
-    def close(self, reason: str) -> list[Action]:
-        """The end, from this side."""
-        if self.state is State.SHUTDOWN:
-            return []
-        self.state = State.SHUTDOWN
-        return [Close(reason)]
 
     @property
     def _known(self) -> LogOffset:

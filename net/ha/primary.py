@@ -18,6 +18,7 @@ were not sent closes the connection (R18); a replica that stands before the log'
 the beginning, so that it can start anew (R19).
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,24 +68,61 @@ class PrimaryOptions:
     in_flight_max: int = IN_FLIGHT_MAX
 
 
-class PrimaryConnection:
-    """A replica's connection. Times are of a clock that nobody sets."""
+class MasterSide(ABC):
+    """What a replica's connection is at its master, in either protocol. Times are of a clock that
+    nobody sets."""
 
-    def __init__(self, options: PrimaryOptions, log: MasterLog, now_ms: int) -> None:
-        assert 0 < options.transfer_batch_size <= BODY_MAX, "a replica could not read such frames"
+    def __init__(self, options: PrimaryOptions, log: MasterLog, state: State, now_ms: int) -> None:
         self.options = options
-        self.state = State.HANDSHAKE
-        self.replica: Handshake | None = None
-        self.epoch: Epoch = log.epochs.last_epoch
+        self.state = state
         self.acked = LogOffset(-1)
         """What the replica has; -1 until it says so."""
         self.next = LogOffset(-1)
         """The first byte not sent."""
         self.last_read_ms = self.last_write_ms = now_ms
         self._log = log
-        self._framer = ReplicaFramer()
         self._writable = True
         self._started = LogOffset(0)
+
+    @abstractmethod
+    def pump(self, now_ms: int) -> list[Action]:
+        """What may be sent now: to be called when the log grew or confirmOffset moved."""
+
+    def on_tick(self, now_ms: int) -> list[Action]:
+        """Time passes; to be called several times a second."""
+        if self.state is State.SHUTDOWN:
+            return []
+        if now_ms - self.last_read_ms > self.options.housekeeping_interval_ms:
+            return self.close("the replica is silent")
+        return self.pump(now_ms)
+
+    def on_writable(self, writable: bool, now_ms: int) -> list[Action]:
+        """The socket takes no more for now, or does again."""
+        self._writable = writable
+        return self.pump(now_ms)
+
+    def close(self, reason: str) -> list[Action]:
+        """The end, from this side."""
+        if self.state is State.SHUTDOWN:
+            return []
+        self.state = State.SHUTDOWN
+        return [Close(reason)]
+
+    @property
+    def in_flight(self) -> int:
+        """Bytes that were sent and not acknowledged."""
+        return max(0, self.next - max(self.acked, self._started))
+
+
+class PrimaryConnection(MasterSide):
+    """A replica's connection in AutoSwitch HA."""
+
+    def __init__(self, options: PrimaryOptions, log: MasterLog, now_ms: int) -> None:
+        assert 0 < options.transfer_batch_size <= BODY_MAX, "a replica could not read such frames"
+        super().__init__(options, log, State.HANDSHAKE, now_ms)
+        self.replica: Handshake | None = None
+        self.epoch: Epoch = log.epochs.last_epoch
+        self._framer = ReplicaFramer()
         self._confirm_told = LogOffset(-1)
 
     def on_bytes(self, data: bytes, now_ms: int) -> list[Action]:
@@ -103,19 +141,6 @@ class PrimaryConnection:
         except BadFrame as error:
             return actions + self.close(str(error))
         return actions + self.pump(now_ms)
-
-    def on_tick(self, now_ms: int) -> list[Action]:
-        """Time passes; to be called several times a second."""
-        if self.state is State.SHUTDOWN:
-            return []
-        if now_ms - self.last_read_ms > self.options.housekeeping_interval_ms:
-            return self.close("the replica is silent")
-        return self.pump(now_ms)
-
-    def on_writable(self, writable: bool, now_ms: int) -> list[Action]:
-        """The socket takes no more for now, or does again."""
-        self._writable = writable
-        return self.pump(now_ms)
 
     def pump(self, now_ms: int) -> list[Action]:
         """What may be sent now: to be called when the log grew or confirmOffset moved."""
@@ -136,18 +161,6 @@ class PrimaryConnection:
         if self.next == self._log.end and self._confirm_told < self._log.confirm:
             actions += self._heartbeat(now_ms)  # readers of the replica need not wait for it
         return actions
-
-    def close(self, reason: str) -> list[Action]:
-        """The end, from this side."""
-        if self.state is State.SHUTDOWN:
-            return []
-        self.state = State.SHUTDOWN
-        return [Close(reason)]
-
-    @property
-    def in_flight(self) -> int:
-        """Bytes that were sent and not acknowledged."""
-        return max(0, self.next - max(self.acked, self._started))
 
     def _check_epoch(self) -> None:
         if self._log.epochs.last_epoch != self.epoch:

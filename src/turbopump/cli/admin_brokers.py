@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 BASE = "{:<22}  {:<22}  {:<4}  {:<22} {:<16}  {:>16}  {:>30}  {:<22}  {:>11}  {:<12}  {:<8}  {:>10}"
 MORE = "{:<16}  {:<32} {:>14} {:>14} {:>14} {:>14}"
 
+OneBroker = Annotated[
+    str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="One broker.")
+]
+WholeCluster = Annotated[
+    str | None, typer.Option("-c", "--clusterName", help="Every broker of a cluster.")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the group."""
@@ -110,12 +117,8 @@ def _more(found: "ClusterList") -> list[str]:
 
 def broker_status(
     namesrv: Namesrv = DEFAULT_NAMESRV,
-    broker: Annotated[
-        str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="One broker.")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option("-c", "--clusterName", help="Every broker of a cluster.")
-    ] = None,
+    broker: OneBroker = None,
+    cluster: WholeCluster = None,
     as_json: Json = False,
 ) -> None:
     """A broker's own figures."""
@@ -130,12 +133,8 @@ def broker_status(
 
 def delete_expired_commit_log(
     namesrv: Namesrv = DEFAULT_NAMESRV,
-    broker: Annotated[
-        str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="One broker.")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option("-c", "--clusterName", help="Every broker of a cluster.")
-    ] = None,
+    broker: OneBroker = None,
+    cluster: WholeCluster = None,
     as_json: Json = False,
 ) -> None:
     """Have log files older than fileReservedTime go now, whatever the hour."""

@@ -247,8 +247,6 @@ def test_help_does_not_load_the_generator() -> None:
 def test_a_workload_file_decides_and_a_picture_shows_it(
     cli: Cli, cluster: RunningCluster, tmp_path: Path
 ) -> None:
-    pytest.importorskip("yaml")
-    pytest.importorskip("matplotlib")
     file, picture = tmp_path / "load.yaml", tmp_path / "load.png"
     file.write_text(
         "topics: 2\npartitionsPerTopic: 3\nmessageSize: 77\nproducersPerTopic: 2\n"

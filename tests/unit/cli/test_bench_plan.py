@@ -44,7 +44,6 @@ def test_topics_are_numbered() -> None:
 
 
 def workload(folder: Path, text: str) -> Workload:
-    pytest.importorskip("yaml")
     path = folder / "load.yaml"
     path.write_text(text)
     return Workload(path)

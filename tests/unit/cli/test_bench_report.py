@@ -75,6 +75,5 @@ def test_errors_among_messages_are_a_result() -> None:
 
 
 def test_a_picture(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     plot(REPORT, tmp_path / "load.png")
     assert (tmp_path / "load.png").read_bytes().startswith(b"\x89PNG")

@@ -13,6 +13,7 @@ from turbopump.broker.consumers import ConsumerTable
 from turbopump.broker.delay import DelayedMessages
 from turbopump.broker.fast_lane import FastLane
 from turbopump.broker.groups import GroupTable
+from turbopump.broker.ha.status import Replication
 from turbopump.broker.locks import QueueLocks
 from turbopump.broker.offsets import OffsetTable
 from turbopump.broker.producers import ProducerTable
@@ -33,7 +34,8 @@ class BrokerContext:
     as text. `register_topics` resolves when every reachable name server knows the topics (or was
     given up on); `save_config` writes a changed configuration to its file, if it came from one.
     `steady_ms` is a clock that nobody sets, for leases, waits and signs of life: a wall clock put
-    forward an hour must not close every client, nor one put back hold a lock for an hour.
+    forward an hour must not close every client, nor one put back hold a lock for an hour. `ha` is
+    None in a group of one.
     """
 
     config: BrokerConfig
@@ -58,3 +60,4 @@ class BrokerContext:
     steady_ms: Callable[[], int]
     shutting_down: bool = False
     fast: FastLane | None = None
+    ha: Replication | None = None

@@ -29,6 +29,7 @@ from turbopump.broker.handlers import (
     admin_offsets,
     admin_topics,
     clients,
+    ha,
     locks,
     offsets,
     pull,
@@ -94,7 +95,7 @@ _NOT_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 that sends and heartbeats do not wait behind pulls."""
 _FAMILIES = (
     send, send_back, request_reply, pull, offsets, clients, locks, query, relays, admin_topics,
-    admin_groups, admin_offsets, admin_broker,
+    admin_groups, admin_offsets, admin_broker, ha,
 )  # fmt: skip
 
 

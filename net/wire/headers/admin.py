@@ -225,3 +225,10 @@ class GetBrokerConfigResponse:
     """GetBrokerConfigResponseHeader; the DataVersion of the configuration as JSON text."""
 
     version: str
+
+
+@dataclass(slots=True)
+class ResetMasterFlushOffsetRequest:
+    """ResetMasterFlushOffsetHeader; a log offset."""
+
+    master_flush_offset: Int64 | None = None

@@ -221,6 +221,7 @@ def make_admin(make_world: Callable[..., Any]) -> Iterator[Callable[..., Admin]]
         admin_offsets,
         admin_topics,
         clients,
+        ha,
         locks,
         query,
         relays,
@@ -230,8 +231,8 @@ def make_admin(make_world: Callable[..., Any]) -> Iterator[Callable[..., Admin]]
     def make(properties: str = "", folder: str = "store") -> Admin:
         world = make_world(properties, folder)
         for family in (
-            admin_broker, admin_groups, admin_offsets, admin_topics, clients, locks, query,
-            relays, request_reply,
+            admin_broker, admin_groups, admin_offsets, admin_topics, clients, ha, locks,
+            query, relays, request_reply,
         ):  # fmt: skip
             family.register(world.table, world.broker)
         return Admin(world)

@@ -1,0 +1,131 @@
+"""What replication tells of itself: facts for GET_BROKER_HA_STATUS, GET_BROKER_EPOCH_CACHE and the
+metrics.
+
+Owns the shapes, and nothing that happens. It must never touch a log, a socket or a clock. Filled by
+`service.HaService.status`, read by handlers/ha.py, runtime_info.py and metrics.py.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from turbopump.engine.epochs import Epochs
+from turbopump.engine.types import LogOffset
+from turbopump.net.ha.replica import State
+
+RATE_PERIOD_MS: Final = 1_000
+"""What a rate is taken over (RocketMQ: FlowMonitor)."""
+
+NOT_TOLD: Final = LogOffset(0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """One replica's connection, as its master sees it."""
+
+    address: str
+    """`ip:port` of its socket."""
+    broker_id: int | None
+    """None in default HA, where a replica does not say who it is, and before a handshake."""
+    acked: LogOffset
+    """What it has; -1 until it said so."""
+    next: LogOffset
+    """The first byte it was not sent; -1 until that is known."""
+    in_sync: bool
+    """A member of the SyncStateSet; in default HA: less than haMaxGapNotInSync behind."""
+    learner: bool = False
+    behind_ms: int = 0
+    """For how long it has not had all of the log."""
+    bytes_per_second: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderStatus:
+    """A master and its replicas; `members` (this broker included) is empty in default HA."""
+
+    replicas: tuple[ReplicaStatus, ...] = ()
+    members: frozenset[int] = frozenset()
+    set_epoch: int = 0
+
+    @property
+    def in_sync_replicas(self) -> int:
+        """How many replicas are in sync, the master not counted (RocketMQ: inSyncSlaveNums)."""
+        if self.members:
+            return len(self.members) - 1
+        return sum(replica.in_sync for replica in self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerStatus:
+    """A replica's connection to its master. Times are of the wall clock, 0 if it never happened."""
+
+    master_address: str = ""
+    """Of the master's HA port; empty while none is known."""
+    state: State = State.READY
+    reason: str = ""
+    """Why it is not following."""
+    last_read_ms: int = 0
+    last_write_ms: int = 0
+    bytes_per_second: int = 0
+    master_flushed: LogOffset = NOT_TOLD
+    """RocketMQ's masterFlushOffset."""
+
+
+@dataclass(slots=True)
+class HaCounters:
+    """What happened since the broker started; they only grow."""
+
+    set_changes: int = 0
+    """How often the SyncStateSet in force became another one."""
+    truncated_bytes: int = 0
+    """What was cut off this log to follow a master."""
+    reconnects: int = 0
+    """Connections to a master that were made after one was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class HaStatus:
+    """All of it at one moment. A broker without `follower` is a master."""
+
+    log_end: LogOffset
+    confirm: LogOffset
+    leader: LeaderStatus | None = None
+    follower: FollowerStatus | None = None
+    epochs: Epochs | None = None
+    """None in default HA."""
+    counters: HaCounters = field(default_factory=HaCounters)
+
+
+class Replication(Protocol):
+    """What handlers and metrics ask of a broker's replication."""
+
+    def status(self) -> HaStatus:
+        """How it stands now."""
+
+    def set_master_flushed(self, log_offset: LogOffset) -> None:
+        """RESET_MASTER_FLUSH_OFFSET told a replica how far its master is durable."""
+
+
+class ByteRate:
+    """How many bytes went by in the last full period; an addition for each piece."""
+
+    __slots__ = ("_began_ms", "_bytes", "_last")
+
+    def __init__(self, now_ms: int) -> None:
+        self._began_ms, self._bytes, self._last = now_ms, 0, 0
+
+    def add(self, size: int, now_ms: int) -> None:
+        """That many bytes went by."""
+        if now_ms - self._began_ms >= RATE_PERIOD_MS:
+            self._turn(now_ms)
+        self._bytes += size
+
+    def per_second(self, now_ms: int) -> int:
+        """Bytes a second of the last full period."""
+        if now_ms - self._began_ms >= RATE_PERIOD_MS:
+            self._turn(now_ms)
+        return self._last
+
+    def _turn(self, now_ms: int) -> None:
+        passed_ms = now_ms - self._began_ms
+        self._last = self._bytes * 1_000 // passed_ms if passed_ms < 2 * RATE_PERIOD_MS else 0
+        self._began_ms, self._bytes = now_ms, 0

@@ -1,0 +1,115 @@
+"""Replication as an operator sees it: replicas and their lag, and the epochs of the log.
+
+Owns GET_BROKER_HA_STATUS (907), RESET_MASTER_FLUSH_OFFSET (908) and GET_BROKER_EPOCH_CACHE (1007).
+It must never change who replicates what. Called by the dispatcher.
+"""
+
+from functools import partial
+from typing import Any, Final
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.status import FollowerStatus, HaStatus, LeaderStatus, ReplicaStatus
+from turbopump.broker.handlers.shapes import answer_json
+from turbopump.engine.epochs import LOG_OFFSET_MAX
+from turbopump.engine.types import LogOffset
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.admin import ResetMasterFlushOffsetRequest
+
+NO_EPOCHS: Final = "this request only for controllerMode"
+"""RocketMQ's remark. Ours keeps epochs without a controller, too, in a group of a fixed set."""
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Add the handlers of this family."""
+    table.add(RequestCode.GET_BROKER_HA_STATUS, partial(_ha_status, broker))
+    table.add(RequestCode.RESET_MASTER_FLUSH_OFFSET, partial(_reset_master_flush_offset, broker))
+    table.add(RequestCode.GET_BROKER_EPOCH_CACHE, partial(_epoch_cache, broker))
+
+
+def ha_status(broker: BrokerContext) -> HaStatus:
+    """How replication stands; a broker without any is a master whom nobody follows."""
+    if broker.ha is not None:
+        return broker.ha.status()
+    store = broker.store
+    confirm = LogOffset(store.dispatched_log_offset)
+    return HaStatus(LogOffset(store.max_log_offset), confirm, leader=LeaderStatus())
+
+
+def _ha_status(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    """907: HARuntimeInfo."""
+    status = ha_status(broker)
+    is_master = status.follower is None
+    leader = status.leader or LeaderStatus()
+    body = {
+        "haClientRuntimeInfo": _client(status),
+        "haConnectionInfo": [_connection(each, status.log_end) for each in leader.replicas],
+        "inSyncSlaveNums": leader.in_sync_replicas if is_master else 0,
+        "master": is_master,
+        "masterCommitLogMaxOffset": status.log_end if is_master else 0,
+    }
+    return answer_json(request, body)
+
+
+def _connection(replica: ReplicaStatus, log_end: LogOffset) -> dict[str, Any]:
+    return {
+        "addr": replica.address,
+        "diff": log_end - replica.acked,
+        "inSync": replica.in_sync,
+        "slaveAckOffset": replica.acked,
+        "transferFromWhere": replica.next,
+        "transferredByteInSecond": replica.bytes_per_second,
+    }
+
+
+def _client(status: HaStatus) -> dict[str, Any]:
+    """A replica's own side; a master has the same members, all zero."""
+    follower = status.follower or FollowerStatus()
+    address = {"masterAddr": follower.master_address} if follower.master_address else {}
+    return {
+        "lastReadTimestamp": follower.last_read_ms,
+        "lastWriteTimestamp": follower.last_write_ms,
+        **address,
+        "masterFlushOffset": follower.master_flushed,
+        "maxOffset": status.log_end if status.follower is not None else 0,
+        "transferredByteInSecond": follower.bytes_per_second,
+    }
+
+
+def _reset_master_flush_offset(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Command:
+    """908: to a replica; a master says yes and does nothing."""
+    if broker.ha is not None and broker.ha.status().follower is not None:
+        header = read_header(ResetMasterFlushOffsetRequest, request.fields)
+        if header.master_flush_offset is not None:
+            broker.ha.set_master_flushed(LogOffset(header.master_flush_offset))
+    return response(request, ResponseCode.SUCCESS)
+
+
+def _epoch_cache(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    """1007: EpochEntryCache; the last epoch ends at Java's largest number, as it is still open."""
+    status = ha_status(broker)
+    epochs = status.epochs
+    if epochs is None:
+        return response(request, ResponseCode.SYSTEM_ERROR, NO_EPOCHS)
+    entries = [
+        {
+            "endOffset": epochs.end_of(number, LOG_OFFSET_MAX),
+            "epoch": entry.epoch,
+            "startOffset": entry.start,
+        }
+        for number, entry in enumerate(epochs)
+    ]
+    config = broker.config
+    body = {
+        "brokerId": config.broker_id,
+        "brokerName": config.broker_name,
+        "clusterName": config.broker_cluster_name,
+        "epochList": entries,
+        "maxOffset": status.log_end,
+    }
+    return answer_json(request, body)

@@ -1,0 +1,32 @@
+"""What replication tells of itself: rates over a period, who counts as in sync."""
+
+from turbopump.broker.ha.status import ByteRate, LeaderStatus, ReplicaStatus
+from turbopump.engine.types import LogOffset
+
+
+def replica(number: int, in_sync: bool) -> ReplicaStatus:
+    return ReplicaStatus(f"10.0.0.{number}:1", None, LogOffset(0), LogOffset(0), in_sync)
+
+
+def test_a_rate_is_that_of_the_last_full_period() -> None:
+    rate = ByteRate(1_000)
+    rate.add(300, 1_100)
+    assert rate.per_second(1_900) == 0
+    rate.add(200, 1_999)
+    assert rate.per_second(2_000) == 500
+    rate.add(50, 2_500)
+    assert rate.per_second(2_600) == 500
+    assert rate.per_second(3_000) == 50
+
+
+def test_a_rate_of_what_is_long_over_is_nothing() -> None:
+    rate = ByteRate(0)
+    rate.add(300, 100)
+    assert rate.per_second(10_000) == 0
+
+
+def test_in_sync_replicas_do_not_count_the_master() -> None:
+    replicas = (replica(1, True), replica(2, False), replica(3, True))
+    assert LeaderStatus(replicas).in_sync_replicas == 2
+    assert LeaderStatus(replicas, frozenset({1, 4}), 3).in_sync_replicas == 1
+    assert LeaderStatus().in_sync_replicas == 0

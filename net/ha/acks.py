@@ -11,10 +11,10 @@ member has is not what was promised (RocketMQ releases them, and loses them).
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from turbopump.engine.later import Later
 from turbopump.engine.types import LogOffset, PutStatus
-from turbopump.net.ha.sync_state import SyncState
 
 # Sends that wait at once; at 1 KB each this is what a replica behind by 1 GB leaves waiting.
 WAITING_MAX = 1_000_000
@@ -64,6 +64,16 @@ def needed(rules: AckRules, in_sync: int, alive: int = 0) -> int | None:
     return need
 
 
+class Copies(Protocol):
+    """Who has how much of the log: a SyncState or a PlainGroup."""
+
+    def all_end(self) -> LogOffset:
+        """Up to where everybody who must has the log; -1 while that is not known."""
+
+    def copies_end(self, count: int) -> LogOffset:
+        """Up to where that many have the log, the master included; -1 if there are not as many."""
+
+
 @dataclass(slots=True)
 class _Waiting:
     log_end: LogOffset
@@ -76,7 +86,7 @@ class WaitingSends:
     """Sends in the order of the log, each resolved once: PUT_OK, FLUSH_SLAVE_TIMEOUT, or what
     `fail` was told."""
 
-    def __init__(self, sync: SyncState, min_in_sync_replicas: int = 1) -> None:
+    def __init__(self, sync: Copies, min_in_sync_replicas: int = 1) -> None:
         self._sync = sync
         self._min = min_in_sync_replicas
         self._waiting: deque[_Waiting] = deque()
@@ -92,7 +102,9 @@ class WaitingSends:
         elif len(self._waiting) == WAITING_MAX:
             later.resolve(PutStatus.FLUSH_SLAVE_TIMEOUT)
         else:
-            assert not self._waiting or self._waiting[-1].log_end <= log_end, "out of order"
+            if self._waiting:
+                # What was read together is told of in any order; it is answered together, too.
+                log_end = max(log_end, self._waiting[-1].log_end)
             self._waiting.append(_Waiting(log_end, need, deadline_ms, later))
             self.release()
         return later

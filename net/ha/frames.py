@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from turbopump.engine.epochs import Epochs, EpochsDamaged
-from turbopump.engine.types import LogOffset
+from turbopump.engine.types import Buffer, LogOffset
 
 HANDSHAKE = 1
 TRANSFER = 2
@@ -149,7 +149,7 @@ class _Framer:
 class ReplicaFramer(_Framer):
     """What a master reads."""
 
-    def feed(self, data: bytes) -> Iterator[Handshake | Ack]:
+    def feed(self, data: Buffer) -> Iterator[Handshake | Ack]:
         """The frames that end in these bytes. Raises BadFrame behind the last good one."""
         self._held += data
         while (state := self._state()) is not None:
@@ -168,7 +168,7 @@ class ReplicaFramer(_Framer):
 class MasterFramer(_Framer):
     """What a replica reads."""
 
-    def feed(self, data: bytes, *, hold: bool = False) -> Iterator[HandshakeReply | Transfer]:
+    def feed(self, data: Buffer, *, hold: bool = False) -> Iterator[HandshakeReply | Transfer]:
         """The frames that end in these bytes, or with `hold` only keep the bytes: their time is not
         yet. Raises BadFrame behind the last good frame."""
         self._held += data
@@ -200,7 +200,7 @@ class MasterFramer(_Framer):
 class ReportFramer(_Framer):
     """What a master of default HA reads."""
 
-    def feed(self, data: bytes) -> Iterator[Report]:
+    def feed(self, data: Buffer) -> Iterator[Report]:
         """The reports that end in these bytes; any 8 bytes are one."""
         self._held += data
         while (frame := self._taken(_REPORT.size)) is not None:
@@ -210,7 +210,7 @@ class ReportFramer(_Framer):
 class PlainFramer(_Framer):
     """What a replica of default HA reads."""
 
-    def feed(self, data: bytes) -> Iterator[PlainTransfer]:
+    def feed(self, data: Buffer) -> Iterator[PlainTransfer]:
         """The frames that end in these bytes. Raises BadFrame behind the last good one."""
         self._held += data
         while len(self._held) >= _PLAIN.size:

@@ -11,7 +11,8 @@ sent there before a heartbeat is due; ours reports at once.
 
 from dataclasses import dataclass
 
-from turbopump.engine.types import LONG_AGO_MS, LogOffset
+from turbopump.engine.epochs import LOG_OFFSET_MAX
+from turbopump.engine.types import LONG_AGO_MS, Buffer, LogOffset
 from turbopump.net.ha.actions import Acked, Action, Append, Close, Connect, Send, SendLog
 from turbopump.net.ha.frames import BadFrame, PlainFramer, PlainTransfer, Report, ReportFramer
 from turbopump.net.ha.primary import FRAMES_AT_ONCE_MAX, MasterLog, MasterSide, PrimaryOptions
@@ -29,7 +30,7 @@ class PlainPrimary(MasterSide):
         self.number = number
         self._framer = ReportFramer()
 
-    def on_bytes(self, data: bytes, now_ms: int) -> list[Action]:
+    def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
         """Bytes of the replica; of several reports the last one counts."""
         if self.state is State.SHUTDOWN:
             return []
@@ -62,6 +63,9 @@ class PlainPrimary(MasterSide):
                 break
             in_file = log.file_size - self.next % log.file_size
             size = min(options.transfer_batch_size, log.end - self.next, in_file)
+            size = self._within_quota(size)
+            if not size:
+                break
             actions.append(SendLog(PlainTransfer(self.next).header(size), self.next, size))
             self.next = LogOffset(self.next + size)
             self.last_write_ms = now_ms
@@ -83,6 +87,8 @@ class PlainOptions:
 
     heartbeat_interval_ms: int = 5000
     housekeeping_interval_ms: int = 20_000
+    ack_durable: bool = False
+    """Report what `on_durable` told, not what was appended."""
 
 
 class PlainReplica:
@@ -97,6 +103,7 @@ class PlainReplica:
         self.last_read_ms = self.last_write_ms = LONG_AGO_MS
         self._framer = PlainFramer()
         self._reported = LogOffset(-1)
+        self._durable_end = LogOffset(0)
         self._connecting = False
         self._wait_ms = RETRY_MIN_MS
         self._due_ms = LONG_AGO_MS
@@ -117,13 +124,14 @@ class PlainReplica:
         return actions
 
     def on_connected(self, log_end: LogOffset, now_ms: int) -> list[Action]:
-        """A new connection; nothing is being written to the log, which ends at `log_end`."""
+        """A new connection; nothing is being written to the log, which ends at `log_end`, and with
+        `ack_durable` all of it is durable."""
         if not self._connecting or self.state is not State.READY:
             return [Close("not asked for")]
         self._connecting = False
         self.state, self.reason = State.TRANSFER, ""
         self._framer = PlainFramer()
-        self.log_end, self._reported = log_end, LogOffset(-1)
+        self.log_end, self._reported, self._durable_end = log_end, LogOffset(-1), log_end
         self.last_read_ms = now_ms
         return self._report(now_ms)
 
@@ -133,7 +141,7 @@ class PlainReplica:
             self._retry(reason, now_ms)
         return []
 
-    def on_bytes(self, data: bytes, now_ms: int) -> list[Action]:
+    def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
         """Bytes of the master."""
         actions: list[Action] = []
         if self.state is not State.TRANSFER:
@@ -154,7 +162,19 @@ class PlainReplica:
         except BadFrame as error:
             self._retry(str(error), now_ms)
             return [*actions, Close(str(error))]
-        return actions + (self._report(now_ms) if self.log_end > self._reported else [])
+        return actions + self._report_more(now_ms)
+
+    def on_durable(self, log_end: LogOffset, now_ms: int) -> list[Action]:
+        """The log is durable up to there."""
+        self._durable_end = max(self._durable_end, log_end)
+        return self._report_more(now_ms) if self.state is State.TRANSFER else []
+
+    def on_failed(self, reason: str, now_ms: int) -> list[Action]:
+        """An action failed: the log could not be written."""
+        if self.state is not State.TRANSFER:
+            return []
+        self._retry(reason, now_ms)
+        return [Close(reason)]
 
     def on_tick(self, now_ms: int) -> list[Action]:
         """Time passes; to be called several times a second."""
@@ -171,9 +191,16 @@ class PlainReplica:
         due = now_ms - self.last_write_ms > self.options.heartbeat_interval_ms
         return self._report(now_ms) if due else []
 
+    @property
+    def _counted(self) -> LogOffset:
+        return min(self.log_end, self._durable_end) if self.options.ack_durable else self.log_end
+
+    def _report_more(self, now_ms: int) -> list[Action]:
+        return self._report(now_ms) if self._counted > self._reported else []
+
     def _report(self, now_ms: int) -> list[Action]:
-        self._reported, self.last_write_ms = self.log_end, now_ms
-        return [Send(Report(self.log_end).encode())]
+        self._reported, self.last_write_ms = self._counted, now_ms
+        return [Send(Report(self._reported).encode())]
 
     def _retry(self, reason: str, now_ms: int) -> None:
         self.state, self.reason, self._connecting = State.READY, reason, False
@@ -207,6 +234,17 @@ class PlainGroup:
     def in_sync_count(self, log_end: LogOffset) -> int:
         """Replicas less than the gap behind, and the master."""
         return 1 + sum(log_end - acked < self._gap_max for acked in self._acked.values())
+
+    def all_end(self) -> LogOffset:
+        """Nobody must have anything: there is no set (RocketMQ answers such sends at once)."""
+        return LOG_OFFSET_MAX
+
+    def copies_end(self, count: int) -> LogOffset:
+        """Up to where that many have the log, the master included; -1 if there are not as many."""
+        if count <= 1:
+            return LOG_OFFSET_MAX
+        acks = sorted(self._acked.values(), reverse=True)
+        return acks[count - 2] if len(acks) >= count - 1 else LogOffset(-1)
 
     def is_ok(self, log_end: LogOffset) -> bool:
         """Whether there is a replica and the best one is less than the gap behind."""

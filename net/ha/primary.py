@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from turbopump.engine.epochs import Epochs
-from turbopump.engine.types import Epoch, LogOffset
+from turbopump.engine.types import Buffer, Epoch, LogOffset
 from turbopump.net.ha.actions import Acked, Action, Close, Send, SendLog
 from turbopump.net.ha.frames import (
     BODY_MAX,
@@ -80,9 +80,15 @@ class MasterSide(ABC):
         self.next = LogOffset(-1)
         """The first byte not sent."""
         self.last_read_ms = self.last_write_ms = now_ms
+        self.quota: int | None = None
+        """Bytes of the log that may be sent until somebody raises it; None: any number."""
         self._log = log
         self._writable = True
         self._started = LogOffset(0)
+
+    @abstractmethod
+    def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
+        """Bytes of the replica."""
 
     @abstractmethod
     def pump(self, now_ms: int) -> list[Action]:
@@ -108,6 +114,13 @@ class MasterSide(ABC):
         self.state = State.SHUTDOWN
         return [Close(reason)]
 
+    def _within_quota(self, size: int) -> int:
+        if self.quota is None:
+            return size
+        size = min(size, self.quota)
+        self.quota -= size
+        return size
+
     @property
     def in_flight(self) -> int:
         """Bytes that were sent and not acknowledged."""
@@ -125,7 +138,7 @@ class PrimaryConnection(MasterSide):
         self._framer = ReplicaFramer()
         self._confirm_told = LogOffset(-1)
 
-    def on_bytes(self, data: bytes, now_ms: int) -> list[Action]:
+    def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
         """Bytes of the replica."""
         actions: list[Action] = []
         if self.state is State.SHUTDOWN:
@@ -210,6 +223,9 @@ class PrimaryConnection(MasterSide):
             in_file = log.file_size - self.next % log.file_size
             in_epoch = self._epoch_end(self.next) - self.next
             size = min(options.transfer_batch_size, log.end - self.next, in_file, in_epoch)
+            size = self._within_quota(size)
+            if not size:
+                break
             pieces.append(SendLog(self._frame(self.next).header(size), self.next, size))
             self.next = LogOffset(self.next + size)
         if pieces:

@@ -27,7 +27,7 @@ from turbopump.engine.epochs import (
     Epochs,
     consistent_point,
 )
-from turbopump.engine.types import LONG_AGO_MS, Epoch, LogOffset
+from turbopump.engine.types import LONG_AGO_MS, Buffer, Epoch, LogOffset
 from turbopump.net.ha.actions import (
     Action,
     Append,
@@ -162,7 +162,7 @@ class Replica:
             self._retry(reason, now_ms)
         return []
 
-    def on_bytes(self, data: bytes, now_ms: int) -> list[Action]:
+    def on_bytes(self, data: Buffer, now_ms: int) -> list[Action]:
         """Bytes of the master."""
         actions: list[Action] = []
         if not self._attached:

@@ -1,0 +1,195 @@
+"""A replica at work: what its machine asks for is done to the log and to the connection.
+
+Owns the order: actions one after the other, none behind one that failed, so that what must be
+durable before a word is said is. It must never know a socket, nor a clock. Driven by `service` and
+by the simulator: times are of a clock that nobody sets; what is written down has its time from
+`wall_ms`.
+
+Under SYNC_FLUSH (`waits_for_disk`) nothing is acknowledged that a power cut could take: the
+handshake waits until all that is there is durable, an acknowledgement until its bytes are.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from turbopump.broker.ha.ports import ReplicatedLog, Transport
+from turbopump.engine.types import Buffer, LogOffset, StoreError
+from turbopump.net.ha.actions import (
+    Action,
+    Append,
+    Close,
+    Confirm,
+    Connect,
+    RecordEpochs,
+    Restart,
+    Send,
+    Truncate,
+)
+from turbopump.net.ha.plain import PlainReplica
+from turbopump.net.ha.replica import LogState, Replica, State
+
+logger = logging.getLogger(__name__)
+
+
+class Follower:
+    """A replica of either protocol; it has at most one connection."""
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        machine: Replica | PlainReplica,
+        transport: Transport,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        """The machine's option `ack_durable` is to be set under SYNC_FLUSH."""
+        self.machine = machine
+        self.connection: int | None = None
+        """The connection's number, also while it is being made."""
+        self._log = log
+        self._transport = transport
+        self._wall_ms = wall_ms
+        self._waits_for_disk = machine.options.ack_durable
+        self._waiting = False
+        self._now_ms = 0
+        if self._waits_for_disk:
+            log.on_flushed.append(self._on_flushed)
+
+    def follow(self, address: str, epoch: int, now_ms: int) -> None:
+        """Follow the master at that address, of that epoch (default HA knows none); "" nobody."""
+        machine = self.machine
+        if isinstance(machine, Replica):
+            self._do(machine.follow(address, epoch, now_ms), now_ms)
+        else:
+            self._do(machine.follow(address, now_ms), now_ms)
+
+    def shutdown(self, now_ms: int) -> None:
+        """The last word: the log is left alone from now on."""
+        self._do(self.machine.shutdown(), now_ms)
+        if self._on_flushed in self._log.on_flushed:
+            self._log.on_flushed.remove(self._on_flushed)
+
+    # What the transport tells; of a connection that was left it may tell anything.
+
+    def on_connected(self, connection: int, now_ms: int) -> None:
+        """The connection stands."""
+        if connection != self.connection:
+            self._transport.close(connection)
+            return
+        self._now_ms = now_ms
+        if self._waits_for_disk and self._log.flushed < self._log.end:
+            self._waiting = True
+            self._log.sync(self._wall_ms())
+        else:
+            self._attach(now_ms)
+
+    def on_bytes(self, connection: int, data: Buffer, now_ms: int) -> None:
+        """Bytes of the master. They may be of a buffer that is used again afterwards."""
+        if connection != self.connection:
+            return
+        if self._waiting:
+            self._cut()
+            self._do(self.machine.on_closed("the master spoke first", now_ms), now_ms)
+            return
+        end = self._log.end
+        self._do(self.machine.on_bytes(data, now_ms), now_ms)
+        if self._log.end > end:
+            self._appended(now_ms)
+
+    def on_closed(self, connection: int, reason: str, now_ms: int) -> None:
+        """The connection is gone, or could not be made."""
+        if connection == self.connection:
+            self.connection, self._waiting = None, False
+            self._do(self.machine.on_closed(reason, now_ms), now_ms)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Time passes; to be called several times a second."""
+        self._do(self.machine.on_tick(now_ms), now_ms)
+
+    # Inside
+
+    def _attach(self, now_ms: int) -> None:
+        self._waiting = False
+        machine = self.machine
+        if isinstance(machine, Replica):
+            self._do(machine.on_connected(self._state(), now_ms), now_ms)
+        else:
+            self._do(machine.on_connected(self._log.end, now_ms), now_ms)
+
+    def _appended(self, now_ms: int) -> None:
+        if self._waits_for_disk:
+            self._log.sync(self._wall_ms())
+        if isinstance(self.machine, PlainReplica):
+            # Default HA knows no confirmOffset: what is here may be read.
+            self._log.confirm_to(self._log.end, self._wall_ms())
+
+    def _on_flushed(self, log_end: LogOffset) -> None:
+        now_ms = self._now_ms
+        if self.machine.state is State.SHUTDOWN:
+            return
+        if self._waiting:
+            if log_end >= self._log.end:
+                self._attach(now_ms)
+            else:
+                self._log.sync(self._wall_ms())
+        else:
+            self._do(self.machine.on_durable(log_end, now_ms), now_ms)
+
+    def _do(self, actions: list[Action], now_ms: int) -> None:
+        self._now_ms = now_ms
+        waiting = deque(actions)
+        while waiting:
+            action = waiting.popleft()
+            try:
+                more = self._one(action, now_ms)
+            except (StoreError, OSError) as error:
+                logger.error("replication stops, %s failed: %s", type(action).__name__, error)
+                self._cut()
+                waiting = deque(self.machine.on_failed(str(error), now_ms))
+                continue
+            waiting.extendleft(reversed(more))
+
+    def _one(self, action: Action, now_ms: int) -> list[Action]:
+        """Do it; returns what is to be done before the rest."""
+        log = self._log
+        match action:
+            case Append(log_offset, data):
+                log.append(log_offset, data, self._wall_ms())
+            case Send(data):
+                if self.connection is not None:
+                    self._transport.send(self.connection, [data])
+            case Confirm(log_offset):
+                log.confirm_to(log_offset, self._wall_ms())
+            case RecordEpochs(epochs):
+                log.record_epochs(epochs)
+            case Truncate(log_end):
+                logger.warning("the log is cut from %d to %d", log.end, log_end)
+                log.truncate(log_end, self._wall_ms())
+                return self._truncated(now_ms)
+            case Restart():
+                logger.warning("the log up to %d is given up and fetched anew", log.end)
+                log.restart(self._wall_ms())
+                return self._truncated(now_ms)
+            case Connect(address):
+                self._cut()
+                self.connection = self._transport.connect(address)
+            case Close(reason):
+                if self.connection is not None:
+                    logger.info("the connection to the master is closed: %s", reason)
+                self._cut()
+            case _:
+                raise AssertionError(f"{action} is nothing for a replica")
+        return []
+
+    def _truncated(self, now_ms: int) -> list[Action]:
+        assert isinstance(self.machine, Replica), "default HA cuts nothing"
+        return self.machine.on_truncated(self._state(), now_ms)
+
+    def _cut(self) -> None:
+        connection, self.connection, self._waiting = self.connection, None, False
+        if connection is not None:
+            self._transport.close(connection)
+
+    def _state(self) -> LogState:
+        log = self._log
+        return LogState(log.min, log.end, log.confirm, log.epochs, log.believed_end)

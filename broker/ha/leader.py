@@ -1,0 +1,374 @@
+"""A master at work for one reign: its replicas' connections, who is in sync, who may be answered.
+
+Owns the machines of the connections and the order in which an acknowledgement takes effect: the
+SyncStateSet, confirmOffset, readers, senders. It must never know a socket, nor a clock, and never
+live longer than its reign: the next one has a new `Leader`, so no acknowledgement of a connection
+of before counts in it. Driven by `service` and by the simulator: times are of a clock that nobody
+sets; what is written down has its time from `wall_ms`.
+
+Under SYNC_FLUSH a byte of the master's counts once it is durable, as a replica's does.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from turbopump.broker.ha.ports import Agreed, Alterations, Answer, Refused, ReplicatedLog, Transport
+from turbopump.engine.later import Later
+from turbopump.engine.types import Buffer, LogOffset, PutStatus
+from turbopump.net.ha.acks import AckRules, Copies, WaitingSends, needed
+from turbopump.net.ha.actions import Acked, Action, Close, Send, SendLog
+from turbopump.net.ha.plain import PlainGroup, PlainPrimary
+from turbopump.net.ha.primary import MasterSide, PrimaryConnection, PrimaryOptions
+from turbopump.net.ha.replica import State
+from turbopump.net.ha.sync_state import Proposal, SyncOptions, SyncState
+
+logger = logging.getLogger(__name__)
+
+QUOTA_MS = 1000
+"""The time a replica's quota of bytes is for (RocketMQ: FlowMonitor)."""
+CONNECTIONS_MAX = 64
+"""Replicas of one master and their connections that were not yet found dead; more are refused."""
+
+
+@dataclass(slots=True, frozen=True)
+class LeaderOptions:
+    """Names are RocketMQ's keys where it has one."""
+
+    primary: PrimaryOptions = field(default_factory=PrimaryOptions)
+    max_ha_transfer_byte_in_second: int | None = None
+    """For each replica; None without haFlowControlEnable."""
+    counts_durable: bool = False
+    """SYNC_FLUSH."""
+
+
+@dataclass(slots=True)
+class Link:
+    """A replica's connection."""
+
+    connection: int
+    machine: MasterSide
+    broker_id: int | None = None
+    """None until it was said (AutoSwitch HA)."""
+    joined: bool = False
+    sent_bytes: int = 0
+    """Of the log, so far."""
+
+
+class Reign(ABC):
+    """What both protocols share. The log is open for writes since before this was made."""
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        rules: AckRules,
+        options: LeaderOptions,
+        transport: Transport,
+        copies: Copies,
+        wall_ms: Callable[[], int],
+        now_ms: int,
+    ) -> None:
+        self.rules = rules
+        self.options = options
+        self.links: dict[int, Link] = {}
+        self.over = False
+        self._log = log
+        self._transport = transport
+        self._wall_ms = wall_ms
+        self._waiting = WaitingSends(copies, rules.min_in_sync_replicas)
+        self._now_ms = now_ms
+        self._quota_at_ms = now_ms
+        if options.counts_durable:
+            log.on_flushed.append(self._on_flushed)
+
+    # Sends
+
+    @abstractmethod
+    def need(self, alive: int = 0) -> int | None:
+        """How many copies a message needs that is to be written now, None: not enough replicas
+        (IN_SYNC_REPLICAS_NOT_ENOUGH). `alive` are those the name server knows (acting master)."""
+
+    def wait(self, log_end: LogOffset, need: int, deadline_ms: int) -> Later[PutStatus]:
+        """PUT_OK once as many copies reach `log_end`, FLUSH_SLAVE_TIMEOUT at the deadline,
+        SERVICE_NOT_AVAILABLE when the reign ends before."""
+        if self.over:
+            ended: Later[PutStatus] = Later()
+            ended.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
+            return ended
+        return self._waiting.add(log_end, need, deadline_ms)
+
+    @property
+    def waiting_count(self) -> int:
+        """Sends that wait."""
+        return len(self._waiting)
+
+    def pump(self, now_ms: int) -> None:
+        """The log grew: once for all that was appended in one turn of the loop."""
+        self._now_ms = now_ms
+        if not self.over:
+            self._settle()
+            self._pump_all(now_ms)
+
+    # What the transport tells; of a connection that was left it may tell anything.
+
+    def on_connected(self, connection: int, now_ms: int) -> None:
+        """A replica connected."""
+        if self.over or self._log.damage is not None or len(self.links) >= CONNECTIONS_MAX:
+            # Nobody may copy from a damaged log.
+            self._transport.close(connection)
+            return
+        link = Link(connection, self._machine(connection, now_ms))
+        link.machine.quota = self.options.max_ha_transfer_byte_in_second
+        self.links[connection] = link
+
+    def on_bytes(self, connection: int, data: Buffer, now_ms: int) -> None:
+        """Bytes of a replica. They may be of a buffer that is used again afterwards."""
+        link = self.links.get(connection)
+        if link is not None:
+            self._do(link, link.machine.on_bytes(data, now_ms), now_ms)
+            if self._settle():
+                self._pump_all(now_ms)  # readers of replicas are told, too
+
+    def on_writable(self, connection: int, now_ms: int) -> None:
+        """The connection takes more again."""
+        link = self.links.get(connection)
+        if link is not None:
+            self._do(link, link.machine.on_writable(True, now_ms), now_ms)
+
+    def on_closed(self, connection: int, reason: str, now_ms: int) -> None:
+        """The connection is gone."""
+        link = self.links.get(connection)
+        if link is not None:
+            link.machine.close(reason)
+            self._forget(link, reason, now_ms)
+            self._settle()
+
+    def on_tick(self, now_ms: int) -> None:
+        """Time passes; to be called several times a second."""
+        self._now_ms = now_ms
+        if self.over:
+            return
+        if self._log.damage is not None:
+            for link in list(self.links.values()):
+                self._do(link, link.machine.close("the log is damaged"), now_ms)
+        if now_ms - self._quota_at_ms >= QUOTA_MS:
+            self._quota_at_ms = now_ms
+            for link in self.links.values():
+                link.machine.quota = self.options.max_ha_transfer_byte_in_second
+        for link in list(self.links.values()):
+            self._do(link, link.machine.on_tick(now_ms), now_ms)
+        self._count_time(now_ms)
+        self._settle()
+        self._waiting.on_tick(now_ms)
+
+    def end(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
+        """The reign is over: connections are cut before the log is touched, sends fail."""
+        if self.over:
+            return
+        self.over = True
+        if self._on_flushed in self._log.on_flushed:
+            self._log.on_flushed.remove(self._on_flushed)
+        for link in self.links.values():
+            link.machine.close("the reign is over")
+            self._transport.close(link.connection)
+            self._log.release(link.connection)
+        self.links.clear()
+        self._waiting.fail(status)
+
+    # What a protocol does its own way
+
+    @abstractmethod
+    def _machine(self, connection: int, now_ms: int) -> MasterSide: ...
+
+    @abstractmethod
+    def _on_acked(self, link: Link, acked: Acked, now_ms: int) -> None: ...
+
+    @abstractmethod
+    def _on_gone(self, link: Link, now_ms: int) -> None: ...
+
+    @abstractmethod
+    def _count_time(self, now_ms: int) -> None: ...
+
+    @abstractmethod
+    def _confirmed(self, log_end: LogOffset) -> LogOffset:
+        """confirmOffset, while the log ends there as far as it counts."""
+
+    # Inside
+
+    def _on_flushed(self, _log_end: LogOffset) -> None:
+        self.pump(self._now_ms)
+
+    def _pump_all(self, now_ms: int) -> None:
+        for link in list(self.links.values()):
+            self._do(link, link.machine.pump(now_ms), now_ms)
+
+    def _settle(self) -> bool:
+        """Visible first, acknowledged second: a sender that reads back its message finds it.
+        Whether confirmOffset moved."""
+        if self.over:
+            return False
+        log = self._log
+        confirmed = self._confirmed(log.flushed if self.options.counts_durable else log.end)
+        moved = confirmed > log.confirm and log.confirm_to(confirmed, self._wall_ms())
+        self._waiting.release()
+        return moved and not self.over
+
+    def _do(self, link: Link, actions: list[Action], now_ms: int) -> None:
+        """The last acknowledgement of a read says what all of them say."""
+        self._now_ms = now_ms
+        if refusal := self._note_handshake(link, now_ms):
+            actions = link.machine.close(refusal)
+        buffers: list[Buffer] = []
+        acked: Acked | None = None
+        for action in actions:
+            match action:
+                case Send(data):
+                    buffers.append(data)
+                case SendLog(header, log_offset, size):
+                    buffers.append(header)
+                    buffers += self._log.view(log_offset, size)
+                    link.sent_bytes += size
+                case Acked():
+                    acked = action
+                case Close(reason):
+                    self._transport.close(link.connection)
+                    self._forget(link, reason, now_ms)
+                    return
+                case _:
+                    raise AssertionError(f"{action} is nothing for a master")
+        if acked is not None:
+            self._log.hold(link.connection, acked.log_offset)
+            self._on_acked(link, acked, now_ms)
+        if buffers and not self._transport.send(link.connection, buffers):
+            self._do(link, link.machine.on_writable(False, now_ms), now_ms)
+
+    def _note_handshake(self, link: Link, now_ms: int) -> str:
+        """If the replica has just said who it is, take note; why it may not be here, or ""."""
+        return ""
+
+    def _forget(self, link: Link, reason: str, now_ms: int) -> None:
+        if self.links.pop(link.connection, None) is not None:
+            logger.info("replica %s: connection closed, %s", link.broker_id, reason)
+            self._log.release(link.connection)
+            self._on_gone(link, now_ms)
+
+
+class Leader(Reign):
+    """A master of AutoSwitch HA: it has recorded its epoch."""
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        rules: AckRules,
+        sync: SyncOptions,
+        options: LeaderOptions,
+        transport: Transport,
+        alterations: Alterations,
+        wall_ms: Callable[[], int],
+        *,
+        members: frozenset[int],
+        set_epoch: int,
+        epoch_start: LogOffset,
+        now_ms: int,
+    ) -> None:
+        self.sync = SyncState(sync, members, set_epoch, epoch_start, log.confirm, now_ms)
+        self._alterations = alterations
+        super().__init__(log, rules, options, transport, self.sync, wall_ms, now_ms)
+
+    def need(self, alive: int = 0) -> int | None:
+        return needed(self.rules, self.sync.in_sync_count, alive)
+
+    def on_set(self, members: frozenset[int], set_epoch: int, now_ms: int) -> None:
+        """The set as the controller says it, in a notice or an answer to a look."""
+        self._now_ms = now_ms
+        if not self.over and self.sync.on_agreed(members, set_epoch, now_ms):
+            self._settle()
+
+    def _machine(self, connection: int, now_ms: int) -> MasterSide:
+        return PrimaryConnection(self.options.primary, self._log, now_ms)
+
+    def _note_handshake(self, link: Link, now_ms: int) -> str:
+        machine = link.machine
+        assert isinstance(machine, PrimaryConnection)
+        replica = machine.replica
+        if link.joined or replica is None or machine.state is State.SHUTDOWN:
+            return ""
+        if replica.broker_id == self.sync.options.own_id:
+            return f"broker {replica.broker_id} is this master"
+        link.broker_id, link.joined = replica.broker_id, True
+        for other in list(self.links.values()):
+            if other is not link and other.broker_id == replica.broker_id:
+                # Its replica left it, and what it had acknowledged there counts no more.
+                self._do(other, other.machine.close("its replica connected anew"), now_ms)
+        self.sync.on_connected(replica.broker_id, link.connection, replica.async_learner, now_ms)
+        return ""
+
+    def _on_acked(self, link: Link, acked: Acked, now_ms: int) -> None:
+        connection, log_offset = link.connection, acked.log_offset
+        self._propose(self.sync.on_ack(acked.broker_id, connection, log_offset, now_ms))
+
+    def _on_gone(self, link: Link, now_ms: int) -> None:
+        if link.joined and link.broker_id is not None:
+            self._propose(self.sync.on_disconnected(link.broker_id, link.connection, now_ms))
+
+    def _count_time(self, now_ms: int) -> None:
+        self._propose(self.sync.on_tick(now_ms))
+
+    def _confirmed(self, log_end: LogOffset) -> LogOffset:
+        self.sync.on_log(log_end)
+        return self.sync.confirm_offset
+
+    def _propose(self, proposal: Proposal | None) -> None:
+        if proposal is not None and not self.over:
+            answer = self._alterations.propose(proposal)
+            answer.then(partial(self._on_answer, proposal.number))
+
+    def _on_answer(self, number: int, answer: Answer) -> None:
+        if self.over:
+            return
+        now_ms = self._now_ms
+        if isinstance(answer, Agreed):
+            self.sync.on_agreed(answer.members, answer.set_epoch, now_ms)
+        elif isinstance(answer, Refused):
+            self.sync.on_refused(number, now_ms)
+        else:
+            self.sync.on_lost(number, now_ms)
+        self._settle()
+
+
+class PlainLeader(Reign):
+    """A master of default HA."""
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        rules: AckRules,
+        options: LeaderOptions,
+        transport: Transport,
+        wall_ms: Callable[[], int],
+        *,
+        gap_max: int,
+        now_ms: int,
+    ) -> None:
+        self.group = PlainGroup(gap_max)
+        super().__init__(log, rules, options, transport, self.group, wall_ms, now_ms)
+
+    def need(self, alive: int = 0) -> int | None:
+        return needed(self.rules, self.group.in_sync_count(self._log.end), alive)
+
+    def _machine(self, connection: int, now_ms: int) -> MasterSide:
+        return PlainPrimary(self.options.primary, self._log, connection, now_ms)
+
+    def _on_acked(self, link: Link, acked: Acked, now_ms: int) -> None:
+        self.group.on_ack(link.connection, acked.log_offset)
+
+    def _on_gone(self, link: Link, now_ms: int) -> None:
+        self.group.on_closed(link.connection)
+
+    def _count_time(self, now_ms: int) -> None:
+        pass
+
+    def _confirmed(self, log_end: LogOffset) -> LogOffset:
+        return log_end

@@ -1,0 +1,105 @@
+"""What the drivers of replication need: a log, connections, and who agrees to a new SyncStateSet.
+
+Owns the protocols, and the answer of a set that is written down. `engine.replicated` is the log;
+`sockets` and the simulator are transports. It must never know a connection's bytes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from turbopump.engine.damage import Damage
+from turbopump.engine.epochs import Epochs
+from turbopump.engine.later import Later
+from turbopump.engine.types import Buffer, LogOffset
+from turbopump.net.ha.sync_state import Proposal
+
+
+class ReplicatedLog(Protocol):
+    """engine.replicated.Replicated as it is used here; `now_ms` is the wall clock's."""
+
+    on_flushed: list[Callable[[LogOffset], None]]
+
+    @property
+    def min(self) -> LogOffset: ...
+    @property
+    def end(self) -> LogOffset: ...
+    @property
+    def flushed(self) -> LogOffset: ...
+    @property
+    def confirm(self) -> LogOffset: ...
+    @property
+    def believed_end(self) -> LogOffset: ...
+    @property
+    def file_size(self) -> int: ...
+    @property
+    def epochs(self) -> Epochs: ...
+    @property
+    def damage(self) -> Damage | None: ...
+
+    def append(self, log_offset: LogOffset, data: Buffer, now_ms: int) -> None: ...
+    def confirm_to(self, log_offset: LogOffset, now_ms: int) -> bool: ...
+    def record_epochs(self, epochs: Epochs) -> None: ...
+    def truncate(self, log_end: LogOffset, now_ms: int) -> None: ...
+    def restart(self, now_ms: int) -> None: ...
+    def view(self, log_offset: LogOffset, size: int) -> list[memoryview]: ...
+    def hold(self, key: object, log_offset: LogOffset) -> None: ...
+    def release(self, key: object) -> None: ...
+    def sync(self, now_ms: int) -> None: ...
+
+
+class Transport(Protocol):
+    """Connections by number. None of these calls back before it returns."""
+
+    def connect(self, address: str) -> int:
+        """Begin to connect; `on_connected` or `on_closed` with the returned number follows."""
+
+    def send(self, connection: int, buffers: list[Buffer]) -> bool:
+        """Write; False if no more should be written until `on_writable` is called. Views of the
+        log must not be changed until they are sent, or the connection is closed."""
+
+    def close(self, connection: int) -> None:
+        """Cut it, or the try to make it: nothing that is not yet sent goes out, nothing more is
+        told of it. No error if it is gone."""
+
+
+@dataclass(slots=True, frozen=True)
+class Agreed:
+    """The set in force, as whoever decides says it; not necessarily the proposed one."""
+
+    members: frozenset[int]
+    set_epoch: int
+
+
+@dataclass(slots=True, frozen=True)
+class Refused:
+    """The proposal will never be the set."""
+
+    reason: str
+
+
+@dataclass(slots=True, frozen=True)
+class Lost:
+    """Nothing was heard: the proposal may be the set."""
+
+    reason: str
+
+
+Answer = Agreed | Refused | Lost
+
+
+class Alterations(Protocol):
+    """Who decides what the SyncStateSet is."""
+
+    def propose(self, proposal: Proposal) -> Later[Answer]:
+        """Ask for a set; answered once, at once or later."""
+
+
+class StaticSet:
+    """The set is written down and stays: nothing should be proposed (SyncOptions.fixed)."""
+
+    def propose(self, proposal: Proposal) -> Later[Answer]:
+        """No."""
+        later: Later[Answer] = Later()
+        later.resolve(Refused(f"the set is fixed, {sorted(proposal.members)} cannot be it"))
+        return later

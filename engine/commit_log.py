@@ -214,6 +214,9 @@ class CommitLog:
         """Remove files that begin at or behind `end`, durably: among them one made ahead and not
         used. The only file stays, for its name says where the log goes on. Raises OSError."""
         segments = self.segments
+        if segments.count > 1 and segments.last >= end:
+            # Who was killed here or in `close` left removals of later ones, not durable yet.
+            self.files.sync_folder(segments.folder)
         while segments.count > 1 and segments.last >= end:
             self.files.remove(segments.forget_last())
             # One after the other: a power cut must not leave a hole in the log.

@@ -344,9 +344,12 @@ class ConsumeQueues:
         self.table.set_progress(queue.slot, queue_offset, self.deleted.end(queue.topic))
         return True
 
-    def settle(self, queue: ConsumeQueue) -> None:
+    def settle(self, queue: ConsumeQueue, min_log_offset: int) -> None:
         """All of the log is dispatched: a queue that stayed empty goes on counting, unless all that
         the log has of it is of a former life of its topic."""
+        if queue.emptied and self.deleted.end(queue.topic) >= min_log_offset:
+            # The log reaches back to its first record, so age took no file: a power cut did.
+            self.reset(queue)
         if queue.emptied:
             offset = self.max_offset(queue)
             queue.emptied = False

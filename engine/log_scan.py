@@ -28,6 +28,8 @@ class LogScan:
     count: int
     reason: str
     """Empty if the log simply ends there, else what is wrong with the bytes that follow."""
+    torn_fillers: tuple[LogOffset, ...] = ()
+    """Fillers on the way that state another size than the rest of their file."""
 
 
 def scan_log(
@@ -46,6 +48,7 @@ def scan_log(
     at: int = start
     count = 0
     reason = ""
+    torn_fillers: list[LogOffset] = []
     step = STEP_BYTES
     while log.segments.holds(at):
         base = log.segments.start_of(at)
@@ -59,6 +62,8 @@ def scan_log(
         count += result.count
         at = base + result.position
         if result.status == kernel.BLANK_FOUND:
+            if region.get_i32(result.position) != log.file_size - result.position:
+                torn_fillers.append(LogOffset(at))
             at = base + log.file_size
             continue
         if stop < log.file_size and result.status in (kernel.OK, kernel.SHORT):
@@ -69,7 +74,7 @@ def scan_log(
         if not region.is_zero(result.position, length):
             reason = result.reason or "the file ends inside a record"
         break
-    return LogScan(start, LogOffset(at), last_timestamp_ms, count, reason)
+    return LogScan(start, LogOffset(at), last_timestamp_ms, count, reason, tuple(torn_fillers))
 
 
 def first_timestamp(log: CommitLog, log_offset: LogOffset) -> int:

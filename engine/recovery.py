@@ -210,8 +210,8 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
         )  # fmt: skip
     index_files = _whole_index_files(parts, saved, clean)
     # Windows 6, 7: torn record, torn filler, a filler without its next file, zeroed pages in what
-    # was not durable yet. All before our own mark was synced; without it RocketMQ's times tell the
-    # file to begin with.
+    # was not durable yet. (A filler's size is put right: nobody needs it to go on behind it.) All
+    # before our own mark was synced; without it RocketMQ's times tell the file to begin with.
     if marks is not None:
         start = marks.log
     elif clean:
@@ -245,6 +245,7 @@ def _scan(
     """Walk the log from `start` to its end, which is not where a durable record is damaged."""
     log = parts.log
     damaged = []
+    torn_fillers: list[LogOffset] = []
 
     def reached(at: int) -> None:
         watch(Progress("checking the log", at - start, log.segments.end - start))
@@ -254,10 +255,12 @@ def _scan(
     )
     while (behind := _behind_damage(parts, scan, saved, dispatched, clean)) is not None:
         damaged.append((scan.end, scan.reason or NO_RECORD))
+        torn_fillers += scan.torn_fillers
         scan = scan_log(
             log, behind, scan.last_timestamp_ms, torn_pages=not clean, reached=reached
         )
-    return replace(scan, start=start), tuple(damaged)
+    torn_fillers += scan.torn_fillers
+    return replace(scan, start=start, torn_fillers=tuple(torn_fillers)), tuple(damaged)
 
 
 def _behind_damage(
@@ -326,8 +329,10 @@ def _execute(
 
 def settle_queues(parts: StoreParts) -> None:
     """Log and queues end at the same record: each queue goes on counting from there."""
+    # Window 13: of a queue that was made or deleted a power cut kept a later file alone, without
+    # units. What its name says counts only if age may have taken those before it.
     for queue in list(parts.queues):
-        parts.queues.settle(queue)
+        parts.queues.settle(queue, parts.log.min)
     for batch in parts.batches:
         parts.batches.correct_min(batch, parts.log.min)
         batch.next_offset = batch.max_offset
@@ -340,6 +345,9 @@ def _known_clean(plan: Plan, saved: Checkpoint) -> bool:
 
 def _sync_tail(log: CommitLog, scan: LogScan) -> None:
     """What a killed process left in the page cache is durable before anybody reads it (R36)."""
+    for filler in scan.torn_fillers:
+        start = log.segments.start_of(filler)
+        kernel.append_filler(log.segments.region(start), filler - start, log.file_size)
     for start in log.segments.starts():
         first, last = max(scan.start - start, 0), min(log.file_size, scan.end - start)
         if first < last and first < log.file_size:

@@ -224,9 +224,12 @@ class Segments:
         return path
 
     def forget_last(self) -> str:
-        """Take the last file out of the row; returns its path for the caller to remove."""
+        """Take the last file out of the row; returns its path for the caller to remove. A row
+        without files begins at 0."""
         path = self.path(self.last)
         self.pool.drop(path)
         self.count -= 1
+        if self.count == 0:
+            self.first = 0  # nobody is to take it for what went by age
         self.reserved = 0  # it may be made again, and is sparse then
         return path

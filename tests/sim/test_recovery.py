@@ -320,3 +320,79 @@ def test_a_queue_of_expired_records_keeps_its_count_when_another_one_lost_a_file
     store = opened(disk)
     assert store.max_queue_offset("old", 0) == 25
     assert store.max_queue_offset("new", 0) == 60
+
+
+def left_by_a_power_cut(disk: SimDisk, topic: str) -> None:
+    """The second file of a queue, without the first one and without units."""
+    size = CONFIG.mapped_file_size_consume_queue
+    disk.make_folders(f"/store/consumequeue/{topic}/0")
+    disk.create(f"/store/consumequeue/{topic}/0/{size:020d}", size)
+
+
+def test_a_file_that_a_queue_lost_does_not_count_as_expired() -> None:
+    """Found by seed 5196186: the queue was cut to nothing, and later began at a removed file."""
+    disk, store, late_ms = old_and_new(60, 30)
+    kill(disk)
+    left_by_a_power_cut(disk, "lost")
+    store = opened(disk)
+    assert store.delete_expired(late_ms) > 0
+    assert (store.min_queue_offset("lost", 0), store.max_queue_offset("lost", 0)) == (0, 0)
+    for second in (60, 61, 71):
+        store.tick(late_ms + second * 1000)
+    marks = checkpoint.load(disk, "/store").marks
+    assert marks is not None and marks.first_units == store.min_queue_offset("topic", 0) // 20 * 20
+
+
+def test_an_empty_file_of_a_deleted_topic_does_not_say_how_far_it_had_counted() -> None:
+    """Found by seeds 5195118 and 5417943: a power cut left one file of a removed folder."""
+    disk, store, late_ms = old_and_new(60, 30)
+    store.append(Message("gone", 0, bytes(300)), late_ms)
+    store.tick(late_ms + 60_000)
+    assert store.delete_expired(late_ms) > 0
+    store.delete_topic("gone")
+    kill(disk)
+    left_by_a_power_cut(disk, "gone")
+    store = opened(disk)
+    assert store.max_queue_offset("gone", 0) == 0
+    assert store.append(Message("gone", 0, b"of the new life"), late_ms).queue_offset == 0
+
+
+@pytest.mark.parametrize("after", range(4, 14))
+def test_a_removed_log_file_does_not_come_back_behind_a_hole(after: int) -> None:
+    """Found by seed 5312075: a close that was killed had removed the file made ahead, not durably;
+    the start removed the one before it, and the power went."""
+    for seed in range(8):
+        disk = SimDisk(random.Random(seed), lambda: NOW_MS)
+        store = opened(disk)
+        while store.max_log_offset <= CONFIG.mapped_file_size_commit_log:
+            store.append(Message("topic", 0, bytes(300)), NOW_MS)
+        disk.fail_syncs = 1
+        store.tick(NOW_MS + 60_000)
+        store.close(NOW_MS)
+        # The pages that were not written are read again.
+        disk.forget_lost()
+        kill(disk)
+        assert len(disk.paths("/store/commitlog")) == 2, "none to remove, or the one made ahead"
+        disk.cut_after = after
+        try:
+            opened(disk)
+            disk.end()
+        except PowerCut:
+            pass
+        disk.restart()
+        opened(disk)
+
+
+def test_a_filler_whose_size_is_torn_is_put_right() -> None:
+    """Found by seed 5430263: a sector ended inside of the size. All behind it is there."""
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    fill(disk)
+    path = disk.paths("/store/commitlog")[1]
+    content = disk.content(path)
+    filler = content.rindex(b"\xcb\xd4\x31\x94") - 4
+    whole = bytes(content)
+    content[filler + 3] = 0
+    assert content != whole, "torn where nothing was"
+    end = opened(disk).max_log_offset
+    assert end >= FILES * CONFIG.mapped_file_size_commit_log
+    assert disk.content(path) == disk.durable(path) == whole

@@ -209,6 +209,18 @@ def test_broker_status(admin: Admin, group: Group) -> None:
     assert all(name in by_cluster for name in RUNTIME_NAMES)
 
 
+def test_replication_of_a_group_of_one(admin: Admin, group: Group) -> None:
+    """A master without replicas, and no epochs outside of controller mode."""
+    for where in (("-b", group.ports.broker_address), ("-c", CLUSTER)):
+        printed = admin.run("haStatus", *where)
+        assert f"#MasterAddr\t{group.ports.broker_address}\n" in printed, printed
+        assert re.search(r"#MasterCommitLogMaxOffset\t[1-9]\d*\n#SlaveNum\t0\n#InSyncSlaveNum\t0\n",
+                         printed), printed
+    for where in (("-b", BROKER_NAME), ("-c", CLUSTER)):
+        printed = admin.run("getBrokerEpoch", *where)
+        assert "CODE: 1 " in printed and "only for controllerMode" in printed, printed
+
+
 def test_subscription_groups(admin: Admin, group: Group) -> None:
     """A group is made, read back, changed and removed."""
     printed = admin.run("updateSubGroup", "-b", group.ports.broker_address, "-g", "admin-group",

@@ -68,11 +68,10 @@ def _connection(replica: ReplicaStatus, log_end: LogOffset) -> dict[str, Any]:
 def _client(status: HaStatus) -> dict[str, Any]:
     """A replica's own side; a master has the same members, all zero."""
     follower = status.follower or FollowerStatus()
-    address = {"masterAddr": follower.master_address} if follower.master_address else {}
     return {
         "lastReadTimestamp": follower.last_read_ms,
         "lastWriteTimestamp": follower.last_write_ms,
-        **address,
+        "masterAddr": follower.master_address or None,
         "masterFlushOffset": follower.master_flushed,
         "maxOffset": status.log_end if status.follower is not None else 0,
         "transferredByteInSecond": follower.bytes_per_second,

@@ -12,6 +12,7 @@ from typing import Any, Final
 from turbopump.net.client import admin_parse
 from turbopump.net.client.admin_calls import ANSWERS, AdminCalls, gather, one_of_each
 from turbopump.net.client.admin_results import (
+    BrokerEpochs,
     BrokerLine,
     BrokerStatus,
     ClusterList,
@@ -20,6 +21,7 @@ from turbopump.net.client.admin_results import (
     FoundMessage,
     FoundMessages,
     GroupProgress,
+    HaStatus,
     QueueProgress,
     ResetOffsets,
     ResetQueue,
@@ -329,6 +331,28 @@ class Admin:
         code = RequestCode.DELETE_EXPIRED_COMMITLOG
         await gather(self._calls.ask(address, code) for address in addresses)
         return addresses
+
+    async def ha_status(
+        self, *, broker: str | None = None, cluster: str | None = None
+    ) -> list[HaStatus]:
+        """haStatus of one address, or of every master of a cluster."""
+        addresses = await self._calls.brokers(broker, cluster, masters_only=True)
+        code = RequestCode.GET_BROKER_HA_STATUS
+        bodies = await gather(self._calls.ask(address, code) for address in addresses)
+        return [admin_parse.ha_status(*pair) for pair in zip(addresses, bodies, strict=True)]
+
+    async def broker_epochs(
+        self, *, broker_name: str | None = None, cluster: str | None = None
+    ) -> list[BrokerEpochs]:
+        """getBrokerEpoch: of each replica of a broker group, or of a cluster. BrokerError 1 from
+        one that keeps no epochs."""
+        if broker_name is not None and cluster is None:
+            addresses = await self._calls.replicas_of(broker_name)
+        else:
+            addresses = await self._calls.brokers(broker_name, cluster, masters_only=False)
+        code = RequestCode.GET_BROKER_EPOCH_CACHE
+        bodies = await gather(self._calls.ask(address, code) for address in addresses)
+        return [admin_parse.broker_epochs(*pair) for pair in zip(addresses, bodies, strict=True)]
 
     async def update_subscription_group(
         self,

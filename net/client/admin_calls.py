@@ -103,6 +103,14 @@ class AdminCalls:
             raise ClientError(f"cluster {cluster} is not known, or has no broker")
         return sorted(addresses)
 
+    async def replicas_of(self, broker_name: str) -> list[str]:
+        """The addresses of one broker group, the master's first; ClientError if unknown."""
+        info = await self.cluster_info()
+        group = info.broker_addr_table.get(broker_name)
+        if group is None or not group.broker_addrs:
+            raise ClientError(f"broker {broker_name} is not known")
+        return [address for _id, address in sorted(group.broker_addrs.items())]
+
     async def runtime(self, address: str) -> dict[str, str]:
         """The runtime table of a broker."""
         code = RequestCode.GET_BROKER_RUNTIME_INFO

@@ -5,14 +5,24 @@ Called by the admin client.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from turbopump.net.client.admin_results import BrokerLine, MessageTrack, QueueProgress, QueueStatus
+from turbopump.net.client.admin_results import (
+    BrokerEpochs,
+    BrokerLine,
+    EpochSpan,
+    HaReplica,
+    HaStatus,
+    MessageTrack,
+    QueueProgress,
+    QueueStatus,
+)
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.wire.bodies import (
     as_object,
     as_text,
+    flag,
     items,
     load_object,
     number,
@@ -125,6 +135,63 @@ def offset_table(body: bytes) -> dict[MessageQueue, int]:
     members = load_object(body)
     beans = as_object(members.get("offsetTable") or {})
     return {MessageQueue.from_key(key): number(beans, key) for key in beans}
+
+
+def ha_status(address: str, body: bytes) -> HaStatus:
+    """The answer of GET_BROKER_HA_STATUS; raises BadBody."""
+    members = load_object(body)
+    if flag(members, "master"):
+        return HaStatus(
+            address,
+            is_master=True,
+            log_end=number(members, "masterCommitLogMaxOffset"),
+            in_sync_replicas=number(members, "inSyncSlaveNums"),
+            replicas=items(members, "haConnectionInfo", _ha_replica),
+        )
+    client = as_object(members.get("haClientRuntimeInfo") or {})
+    return HaStatus(
+        address,
+        is_master=False,
+        log_end=number(client, "maxOffset"),
+        master_address=text(client, "masterAddr"),
+        bytes_per_second=number(client, "transferredByteInSecond"),
+        last_read_ms=number(client, "lastReadTimestamp"),
+        last_write_ms=number(client, "lastWriteTimestamp"),
+        master_flushed=number(client, "masterFlushOffset"),
+    )
+
+
+def _ha_replica(value: object) -> HaReplica:
+    members = as_object(value)
+    return HaReplica(
+        address=text(members, "addr"),
+        acked=number(members, "slaveAckOffset"),
+        diff=number(members, "diff"),
+        bytes_per_second=number(members, "transferredByteInSecond"),
+        in_sync=flag(members, "inSync"),
+        next=number(members, "transferFromWhere"),
+    )
+
+
+def broker_epochs(address: str, body: bytes) -> BrokerEpochs:
+    """The answer of GET_BROKER_EPOCH_CACHE; raises BadBody."""
+    members = load_object(body)
+    log_end = number(members, "maxOffset")
+    entries = items(members, "epochList", as_object)
+    spans = [
+        EpochSpan(number(e, "epoch"), number(e, "startOffset"), number(e, "endOffset"))
+        for e in entries
+    ]
+    if spans:  # the last one is still open: its end is sent as the largest number there is
+        spans[-1] = replace(spans[-1], end=log_end)
+    return BrokerEpochs(
+        cluster=text(members, "clusterName"),
+        broker_name=text(members, "brokerName"),
+        address=address,
+        broker_id=number(members, "brokerId"),
+        log_end=log_end,
+        epochs=spans,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,6 +238,56 @@ class BrokerStatus(Result):
 
 
 @dataclass(frozen=True, slots=True)
+class HaReplica(Result):
+    """A replica's connection in haStatus; `acked` and `next` are log offsets, -1 if not known."""
+
+    address: str
+    acked: int
+    diff: int
+    bytes_per_second: int
+    in_sync: bool
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class HaStatus(Result):
+    """The answer of haStatus for one broker. A replica has its log's end as `log_end`, too, and the
+    times of its connection to `master_address` (0: never)."""
+
+    address: str
+    is_master: bool
+    log_end: int
+    in_sync_replicas: int = 0
+    replicas: list[HaReplica] = field(default_factory=list)
+    master_address: str = ""
+    bytes_per_second: int = 0
+    last_read_ms: int = 0
+    last_write_ms: int = 0
+    master_flushed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSpan(Result):
+    """One entry in getBrokerEpoch: the log offsets that the master of an epoch wrote."""
+
+    epoch: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerEpochs(Result):
+    """The answer of getBrokerEpoch for one broker; the last epoch ends where the log does."""
+
+    cluster: str
+    broker_name: str
+    address: str
+    broker_id: int
+    log_end: int
+    epochs: list[EpochSpan]
+
+
+@dataclass(frozen=True, slots=True)
 class UpdatedGroup(Result):
     """The answer of updateSubGroup: the configuration as sent (RocketMQ's member names)."""
 

@@ -113,3 +113,23 @@ def test_connections_are_read(all_frames) -> None:
         found = admin_parse.Connections.decode(golden.body)
         assert found.client_ids and set(found.versions) == {513}, golden
         assert found.consume_type and found.message_model, golden
+
+
+def test_replication_as_masters_tell_it(all_frames) -> None:
+    replicas = 0
+    for golden in answers(all_frames, "GET_BROKER_HA_STATUS"):
+        status = admin_parse.ha_status("a:1", decode(golden.frame).body)
+        assert status.is_master and status.log_end > 0
+        assert status.in_sync_replicas == sum(each.in_sync for each in status.replicas)
+        assert all(each.acked + each.diff == status.log_end for each in status.replicas)
+        replicas += len(status.replicas)
+    assert replicas
+
+
+def test_epochs_as_brokers_tell_them(all_frames) -> None:
+    for golden in answers(all_frames, "GET_BROKER_EPOCH_CACHE"):
+        found = admin_parse.broker_epochs("a:1", decode(golden.frame).body)
+        assert (found.broker_name, found.cluster) == ("broker-c", "DefaultCluster")
+        ends = [0, *(span.end for span in found.epochs)]
+        assert [span.start for span in found.epochs] == ends[:-1]
+        assert ends[-1] == found.log_end

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, one_place
+from turbopump.cli.options import (
+    DEFAULT_NAMESRV,
+    Interval,
+    Json,
+    Namesrv,
+    OneBroker,
+    one_place,
+)
 from turbopump.cli.output import columns, print_json, print_lines, table
 from turbopump.cli.running import ask
 
@@ -19,9 +26,6 @@ if TYPE_CHECKING:
 BASE = "{:<22}  {:<22}  {:<4}  {:<22} {:<16}  {:>16}  {:>30}  {:<22}  {:>11}  {:<12}  {:<8}  {:>10}"
 MORE = "{:<16}  {:<32} {:>14} {:>14} {:>14} {:>14}"
 
-OneBroker = Annotated[
-    str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="One broker.")
-]
 WholeCluster = Annotated[
     str | None, typer.Option("-c", "--clusterName", help="Every broker of a cluster.")
 ]
@@ -39,10 +43,7 @@ def cluster_list(
     more: Annotated[
         bool, typer.Option("-m", "--moreStats", help="Messages of yesterday and today.")
     ] = False,
-    interval: Annotated[
-        int | None,
-        typer.Option("-i", "--interval", min=1, metavar="SECONDS", help="Repeat until stopped."),
-    ] = None,
+    interval: Interval = None,
     cluster: Annotated[
         str | None, typer.Option("-c", "--clusterName", help="One cluster only.")
     ] = None,

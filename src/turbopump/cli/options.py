@@ -72,6 +72,13 @@ LogLevel = Annotated[
     ),
 ]
 Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="The topic.")]
+OneBroker = Annotated[
+    str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="One broker.")
+]
+Interval = Annotated[
+    int | None,
+    typer.Option("-i", "--interval", min=1, metavar="SECONDS", help="Repeat until stopped."),
+]
 MessageId = Annotated[str, typer.Option("-i", "--msgId", metavar="ID", help="The message's id.")]
 
 

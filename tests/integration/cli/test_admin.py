@@ -106,6 +106,25 @@ def test_broker_status(admin: Admin, refused: Callable[..., str], cluster: Runni
     assert "127.0.0.1:1" in refused(1, "brokerStatus", "-b", "127.0.0.1:1")
 
 
+def test_replication_of_a_group_of_one(
+    admin: Admin, refused: Callable[..., str], cluster: RunningCluster
+) -> None:
+    (broker,) = cluster.brokers
+    lines = admin("haStatus", "-b", broker.address).out.splitlines()
+    assert lines[1] == f"#MasterAddr\t{broker.address}"
+    assert lines[3:5] == ["#SlaveNum\t0", "#InSyncSlaveNum\t0"]
+    assert words(lines[5])[0] == "#SlaveAddr"
+    (status,) = admin("haStatus", "-c", "DefaultCluster", "--json").json
+    assert (status["address"], status["is_master"]) == (broker.address, True)
+    assert status["replicas"] == []
+    assert "controllerMode" in refused(1, "getBrokerEpoch", "-b", broker.name)
+    assert "controllerMode" in refused(1, "getBrokerEpoch", "-c", "DefaultCluster", "--json")
+    assert "nobody" in refused(1, "getBrokerEpoch", "-b", "nobody")
+    assert "either" in refused(2, "getBrokerEpoch")
+    assert "either" in refused(2, "haStatus")
+    assert "host:port" in refused(2, "haStatus", "-b", broker.name)
+
+
 def test_a_topic_is_created_changed_seen_and_deleted(
     admin: Admin, refused: Callable[..., str], cluster: RunningCluster
 ) -> None:

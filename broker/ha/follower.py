@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 from turbopump.broker.ha.ports import ReplicatedLog, Transport
+from turbopump.broker.ha.status import ByteRate
 from turbopump.engine.types import Buffer, LogOffset, StoreError
 from turbopump.net.ha.actions import (
     Action,
@@ -46,6 +47,10 @@ class Follower:
         self.machine = machine
         self.connection: int | None = None
         """The connection's number, also while it is being made."""
+        self.rate = ByteRate(0)
+        self.reconnects = 0
+        """Connections that were made after one was lost."""
+        self._lost = False
         self._log = log
         self._transport = transport
         self._wall_ms = wall_ms
@@ -58,10 +63,12 @@ class Follower:
     def follow(self, address: str, epoch: int, now_ms: int) -> None:
         """Follow the master at that address, of that epoch (default HA knows none); "" nobody."""
         machine = self.machine
+        is_new = address != machine.address
         if isinstance(machine, Replica):
             self._do(machine.follow(address, epoch, now_ms), now_ms)
         else:
             self._do(machine.follow(address, now_ms), now_ms)
+        self._lost = self._lost and not is_new
 
     def shutdown(self, now_ms: int) -> None:
         """The last word: the log is left alone from now on."""
@@ -77,6 +84,8 @@ class Follower:
             self._transport.close(connection)
             return
         self._now_ms = now_ms
+        self.reconnects += self._lost
+        self._lost = False
         if self._waits_for_disk and self._log.flushed < self._log.end:
             self._waiting = True
             self._log.sync(self._wall_ms())
@@ -91,6 +100,7 @@ class Follower:
             self._cut()
             self._do(self.machine.on_closed("the master spoke first", now_ms), now_ms)
             return
+        self.rate.add(len(data), now_ms)
         end = self._log.end
         self._do(self.machine.on_bytes(data, now_ms), now_ms)
         if self._log.end > end:
@@ -99,7 +109,7 @@ class Follower:
     def on_closed(self, connection: int, reason: str, now_ms: int) -> None:
         """The connection is gone, or could not be made."""
         if connection == self.connection:
-            self.connection, self._waiting = None, False
+            self.connection, self._waiting, self._lost = None, False, True
             self._do(self.machine.on_closed(reason, now_ms), now_ms)
 
     def on_tick(self, now_ms: int) -> None:
@@ -188,6 +198,7 @@ class Follower:
     def _cut(self) -> None:
         connection, self.connection, self._waiting = self.connection, None, False
         if connection is not None:
+            self._lost = True
             self._transport.close(connection)
 
     def _state(self) -> LogState:

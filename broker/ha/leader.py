@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from turbopump.broker.ha.ports import Agreed, Alterations, Answer, Refused, ReplicatedLog, Transport
+from turbopump.broker.ha.status import ByteRate, LeaderStatus, ReplicaStatus
 from turbopump.engine.later import Later
 from turbopump.engine.types import Buffer, LogOffset, PutStatus
 from turbopump.net.ha.acks import AckRules, Copies, WaitingSends, needed
@@ -53,8 +54,7 @@ class Link:
     broker_id: int | None = None
     """None until it was said (AutoSwitch HA)."""
     joined: bool = False
-    sent_bytes: int = 0
-    """Of the log, so far."""
+    rate: ByteRate = field(default_factory=lambda: ByteRate(0))
 
 
 class Reign(ABC):
@@ -177,6 +177,10 @@ class Reign(ABC):
         self.links.clear()
         self._waiting.fail(status)
 
+    @abstractmethod
+    def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
+        """How it stands; `address_of` a connection."""
+
     # What a protocol does its own way
 
     @abstractmethod
@@ -229,7 +233,7 @@ class Reign(ABC):
                 case SendLog(header, log_offset, size):
                     buffers.append(header)
                     buffers += self._log.view(log_offset, size)
-                    link.sent_bytes += size
+                    link.rate.add(size, now_ms)
                 case Acked():
                     acked = action
                 case Close(reason):
@@ -274,6 +278,7 @@ class Leader(Reign):
         now_ms: int,
     ) -> None:
         self.sync = SyncState(sync, members, set_epoch, epoch_start, log.confirm, now_ms)
+        self.set_changes = 0
         self._alterations = alterations
         super().__init__(log, rules, options, transport, self.sync, wall_ms, now_ms)
 
@@ -283,8 +288,26 @@ class Leader(Reign):
     def on_set(self, members: frozenset[int], set_epoch: int, now_ms: int) -> None:
         """The set as the controller says it, in a notice or an answer to a look."""
         self._now_ms = now_ms
-        if not self.over and self.sync.on_agreed(members, set_epoch, now_ms):
+        if not self.over:
+            self._agree(members, set_epoch, now_ms)
             self._settle()
+
+    def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
+        sync = self.sync
+        replicas = tuple(
+            ReplicaStatus(
+                address_of(link.connection),
+                link.broker_id,
+                link.machine.acked,
+                link.machine.next,
+                link.broker_id in sync.members,
+                sync.is_learner(link.broker_id) if link.broker_id is not None else False,
+                sync.behind_ms(link.broker_id, now_ms) if link.broker_id is not None else 0,
+                link.rate.per_second(now_ms),
+            )
+            for link in self.links.values()
+        )
+        return LeaderStatus(replicas, sync.members, sync.set_epoch)
 
     def _machine(self, connection: int, now_ms: int) -> MasterSide:
         return PrimaryConnection(self.options.primary, self._log, now_ms)
@@ -325,12 +348,18 @@ class Leader(Reign):
             answer = self._alterations.propose(proposal)
             answer.then(partial(self._on_answer, proposal.number))
 
+    def _agree(self, members: frozenset[int], set_epoch: int, now_ms: int) -> None:
+        before = self.sync.members
+        if self.sync.on_agreed(members, set_epoch, now_ms) and self.sync.members != before:
+            self.set_changes += 1
+            logger.info("in sync are %s (set %d)", sorted(self.sync.members), set_epoch)
+
     def _on_answer(self, number: int, answer: Answer) -> None:
         if self.over:
             return
         now_ms = self._now_ms
         if isinstance(answer, Agreed):
-            self.sync.on_agreed(answer.members, answer.set_epoch, now_ms)
+            self._agree(answer.members, answer.set_epoch, now_ms)
         elif isinstance(answer, Refused):
             self.sync.on_refused(number, now_ms)
         else:
@@ -357,6 +386,21 @@ class PlainLeader(Reign):
 
     def need(self, alive: int = 0) -> int | None:
         return needed(self.rules, self.group.in_sync_count(self._log.end), alive)
+
+    def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
+        end = self._log.end
+        replicas = tuple(
+            ReplicaStatus(
+                address_of(link.connection),
+                None,
+                link.machine.acked,
+                link.machine.next,
+                link.machine.acked >= 0 and end - link.machine.acked < self.group.gap_max,
+                bytes_per_second=link.rate.per_second(now_ms),
+            )
+            for link in self.links.values()
+        )
+        return LeaderStatus(replicas)
 
     def _machine(self, connection: int, now_ms: int) -> MasterSide:
         return PlainPrimary(self.options.primary, self._log, connection, now_ms)

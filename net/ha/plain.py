@@ -217,7 +217,7 @@ class PlainGroup:
     """Where the replicas of a plain master are."""
 
     def __init__(self, gap_max: int = GAP_NOT_IN_SYNC) -> None:
-        self._gap_max = gap_max
+        self.gap_max = gap_max
         self._acked: dict[int, LogOffset] = {}
         self.highest_acked = LogOffset(0)
         """What some replica has, or had; RocketMQ's push2SlaveMaxOffset."""
@@ -233,7 +233,7 @@ class PlainGroup:
 
     def in_sync_count(self, log_end: LogOffset) -> int:
         """Replicas less than the gap behind, and the master."""
-        return 1 + sum(log_end - acked < self._gap_max for acked in self._acked.values())
+        return 1 + sum(log_end - acked < self.gap_max for acked in self._acked.values())
 
     def all_end(self) -> LogOffset:
         """Nobody must have anything: there is no set (RocketMQ answers such sends at once)."""
@@ -248,7 +248,7 @@ class PlainGroup:
 
     def is_ok(self, log_end: LogOffset) -> bool:
         """Whether there is a replica and the best one is less than the gap behind."""
-        return bool(self._acked) and log_end - self.highest_acked < self._gap_max
+        return bool(self._acked) and log_end - self.highest_acked < self.gap_max
 
     def have(self, log_end: LogOffset, need: int) -> bool:
         """Whether `need` copies reach that end, the master's included: for up to one any replica's

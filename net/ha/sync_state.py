@@ -110,6 +110,18 @@ class SyncState:
         replica = self._replicas.get(broker_id)
         return replica.acked if replica else None
 
+    def is_learner(self, broker_id: int) -> bool:
+        """Whether a connected replica never joins."""
+        replica = self._replicas.get(broker_id)
+        return replica is not None and replica.learner
+
+    def behind_ms(self, broker_id: int, now_ms: int) -> int:
+        """For how long a connected replica has not had all of the log."""
+        replica = self._replicas.get(broker_id)
+        if replica is None or (replica.acked is not None and replica.acked >= self.log_end):
+            return 0
+        return now_ms - replica.caught_up_ms
+
     def all_end(self) -> LogOffset:
         """Up to where everybody who must has the log; -1 while one of them has not said."""
         others = self.required - {self.options.own_id}

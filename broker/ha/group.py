@@ -1,0 +1,54 @@
+"""A group that switches without a controller: its master and members are written in a file.
+
+Owns the file's form. It must never read it: `service` does. All brokers of the group have the same
+one (haGroupFile), and look at it each second; whoever changes it raises the epoch:
+
+    {"epoch": 2, "master": 1, "brokers": {"1": "10.0.0.1:10912", "2": "10.0.0.2:10912"}}
+
+`brokers` are the HA addresses by brokerId of the group; `members` may name those of them that are
+the SyncStateSet (without it all are). A message counts as replicated when every member has it, so a
+group file names as the next master a member of the one before, and no other.
+"""
+
+import json
+from dataclasses import dataclass
+
+BROKERS_MAX = 64
+
+
+class GroupError(ValueError):
+    """A text that is no group."""
+
+
+@dataclass(slots=True, frozen=True)
+class Group:
+    """What a group file says."""
+
+    epoch: int
+    master: int
+    brokers: dict[int, str]
+    members: frozenset[int]
+
+    @property
+    def master_address(self) -> str:
+        """Where replicas connect."""
+        return self.brokers[self.master]
+
+
+def parse_group(text: bytes) -> Group:
+    """The group of a file's text; raises GroupError with one clear sentence."""
+    try:
+        found = json.loads(text)
+        brokers = {int(number): address for number, address in found["brokers"].items()}
+        members = frozenset(found.get("members", brokers))
+        group = Group(found["epoch"], found["master"], brokers, members)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise GroupError(f"no epoch, master and brokers: {type(error).__name__} {error}") from None
+    numbers = [group.epoch, group.master, *brokers, *members]
+    if not all(type(number) is int and 0 < number < 1 << 31 for number in numbers):
+        raise GroupError("epoch and broker ids are whole numbers from 1 on")
+    if not all(isinstance(address, str) and ":" in address for address in brokers.values()):
+        raise GroupError("the address of a broker is host:port")
+    if group.master not in members or not members <= brokers.keys() or len(brokers) > BROKERS_MAX:
+        raise GroupError("the master is a member, and members are among the brokers")
+    return group

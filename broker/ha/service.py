@@ -1,0 +1,360 @@
+"""A broker's part in replication: which role it has, and how it gets another one.
+
+Owns the order of a role change and the parts that live as long as a role: the follower, the reign.
+It must never know a frame, nor touch a socket or a file. Made, started and stopped by node.py; told
+of appends by the send path, which asks it how many copies a message needs and waits for them.
+
+A change of role goes like this: connections of the old role are cut, so that nothing of before
+counts any more and no view of the log is on its way when it is cut; sends that wait fail; the log
+changes its side; only then the new role begins. Whatever fails leaves the broker without a role: it
+takes no writes, and the next change, or the next look at the group file, tries again.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from turbopump.broker.ha.follower import Follower
+from turbopump.broker.ha.group import Group, GroupError, parse_group
+from turbopump.broker.ha.leader import Leader, PlainLeader, Reign
+from turbopump.broker.ha.options import HaOptions, Role
+from turbopump.broker.ha.ports import Alterations, ReplicatedLog, StaticSet, Transport
+from turbopump.broker.ha.sockets import Events, Sockets
+from turbopump.broker.ha.status import FollowerStatus, HaCounters, HaStatus
+from turbopump.engine.files import Files
+from turbopump.engine.flush import Disk
+from turbopump.engine.later import Later
+from turbopump.engine.types import LONG_AGO_MS, Buffer, LogOffset, PutStatus, StoreError
+from turbopump.net.ha.plain import PlainReplica
+from turbopump.net.ha.replica import Replica
+
+logger = logging.getLogger(__name__)
+
+LOOK_MS = 1000
+"""Between two looks at the group file."""
+NO_EPOCH = -1
+
+
+class SwitchingLog(ReplicatedLog, Protocol):
+    """A log that changes sides."""
+
+    @property
+    def is_master(self) -> bool: ...
+    def to_master(self, epoch: int, now_ms: int) -> LogOffset: ...
+    def to_replica(self, now_ms: int) -> None: ...
+
+
+class Shell(Transport, Protocol):
+    """What connects: `sockets`, or the network of a test."""
+
+    async def listen(self, host: str, port: int) -> int: ...
+    async def stop(self) -> None: ...
+    def soon(self, callback: Callable[[], None]) -> None: ...
+    def address(self, connection: int) -> str: ...
+
+
+class HaService:
+    """See the module. Loop thread only."""
+
+    def __init__(
+        self,
+        options: HaOptions,
+        log: SwitchingLog,
+        files: Files,
+        disk: Disk,
+        wall_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
+        *,
+        alterations: Alterations | None = None,
+        shell: Callable[[Events], Shell] = Sockets,
+    ) -> None:
+        """`log` is Store.replicated's; `alterations` the controller's, if there is one."""
+        self.options = options
+        self.port = 0
+        """Where replicas connect; known after `start`."""
+        self.reign: Reign | None = None
+        self.follower: Follower | None = None
+        self.epoch = NO_EPOCH
+        """Of the master that is served or followed."""
+        self.on_role: list[Callable[[], None]] = []
+        """Called after each change of the role."""
+        self.counters = HaCounters()
+        self._log = log
+        self._files = files
+        self._disk = disk
+        self._wall_ms = wall_ms
+        self._steady_ms = steady_ms
+        self._alterations = alterations or StaticSet()
+        self._make_shell = shell
+        self._shell: Shell
+        self._pumping = False
+        self._looking = False
+        self._look_ms = LONG_AGO_MS
+        self._group_reason = ""
+        self._master_flushed = LogOffset(0)
+        self._stopped = False
+
+    # Life
+
+    async def start(self) -> None:
+        """Open the port and take the role that is configured; with a controller there is none yet.
+        Raises OSError, StoreError."""
+        options = self.options
+        self._shell = self._make_shell(self)
+        self.port = await self._shell.listen(options.bind_address, options.ha_listen_port)
+        try:
+            if not options.auto_switch:
+                if options.role is Role.SLAVE:
+                    self.to_replica(options.ha_master_address, NO_EPOCH)
+                else:
+                    self.to_master(NO_EPOCH, frozenset(), 0)
+            else:
+                self._log.to_replica(self._wall_ms())
+                if options.group_file:
+                    self._take_group(self._files.read(options.group_file))
+        except BaseException:
+            await self._shell.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Leave the role: sends that wait fail, connections are cut."""
+        self._stopped = True
+        self._leave()
+        await self._shell.stop()
+
+    def tick(self) -> None:
+        """Every 100 ms."""
+        now_ms = self._steady_ms()
+        if self._stopped:
+            return
+        if self.reign is not None:
+            self.reign.on_tick(now_ms)
+        if self.follower is not None:
+            self.follower.on_tick(now_ms)
+        path = self.options.group_file
+        if path and not self._looking and now_ms - self._look_ms >= LOOK_MS:
+            self._looking, self._look_ms = True, now_ms
+            self._disk.submit(lambda: self._files.read(path), self._looked)
+
+    # Roles
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this broker takes writes as far as replication goes."""
+        return self.reign is not None
+
+    @property
+    def master_address(self) -> str:
+        """The HA address that is followed, "" of a master or while none is known."""
+        return self.follower.machine.address if self.follower is not None else ""
+
+    def to_master(self, epoch: int, members: frozenset[int], set_epoch: int) -> None:
+        """Reign: with AutoSwitch HA in that epoch, over that SyncStateSet. A master, too, may be
+        told so, of a newer epoch. Raises OSError, StoreError; there is no role then."""
+        self._leave()
+        wall_ms, now_ms, options = self._wall_ms, self._steady_ms(), self.options
+        start = self._log.to_master(epoch, wall_ms())
+        if options.auto_switch:
+            self.reign = Leader(
+                self._log, options.rules, options.sync, options.leader, self._shell,
+                self._alterations, wall_ms, members=members, set_epoch=set_epoch,
+                epoch_start=start, now_ms=now_ms,
+            )  # fmt: skip
+        else:
+            self.reign = PlainLeader(
+                self._log, options.rules, options.leader, self._shell, wall_ms,
+                gap_max=options.ha_max_gap_not_in_sync, now_ms=now_ms,
+            )  # fmt: skip
+        self.epoch = epoch
+        logger.info("this broker is the master of epoch %d from %d on", epoch, start)
+        self._tell_role()
+        self.grew()
+
+    def to_replica(self, master_address: str, epoch: int) -> None:
+        """Follow the master at that HA address, of that epoch; "" nobody, for now. Raises OSError,
+        StoreError; there is no role then."""
+        now_ms, was = self._steady_ms(), self.follower
+        if was is None:
+            self._leave()
+            self._log.to_replica(self._wall_ms())
+            options = self.options
+            switching = options.auto_switch
+            machine = Replica(options.replica) if switching else PlainReplica(options.plain)
+            self.follower = Follower(self._log, machine, self._shell, self._wall_ms)
+        assert self.follower is not None
+        self.epoch = epoch
+        self.follower.follow(master_address, epoch, now_ms)
+        if was is None:
+            logger.info("this broker is a replica of %s", master_address or "nobody yet")
+            self._tell_role()
+
+    def set_master_address(self, address: str) -> None:
+        """A replica of default HA without haMasterAddress hears from the name server where it is;
+        "" is not told, as it is while the master is away."""
+        is_told = self.options.auto_switch or self.options.ha_master_address
+        if not is_told and address and self.follower is not None:
+            self.follower.follow(address, NO_EPOCH, self._steady_ms())
+
+    def _leave(self) -> None:
+        now_ms = self._steady_ms()
+        follower, self.follower = self.follower, None
+        if follower is not None:
+            follower.shutdown(now_ms)
+            if isinstance(follower.machine, Replica):
+                self.counters.truncated_bytes += follower.machine.truncated_bytes
+            self.counters.reconnects += follower.reconnects
+        reign, self.reign = self.reign, None
+        if reign is not None:
+            if isinstance(reign, Leader):
+                self.counters.set_changes += reign.set_changes
+            reign.end()
+        self.epoch = NO_EPOCH
+
+    def _tell_role(self) -> None:
+        for callback in self.on_role:
+            callback()
+
+    # The group file
+
+    def _looked(self, result: bytes | OSError) -> None:
+        self._looking = False
+        if not self._stopped:
+            self._take_group(result)
+
+    def _take_group(self, content: bytes | OSError) -> None:
+        """An older epoch than the one in force says nothing: others have not written it yet."""
+        reason = ""
+        try:
+            if isinstance(content, OSError):
+                raise content
+            group = parse_group(content)
+            if group.epoch > self.epoch or (self.reign is None and self.follower is None):
+                self._take_role(group)
+        except (GroupError, OSError, StoreError, ValueError) as error:
+            reason = f"{self.options.group_file}: {error}"
+        if reason and reason != self._group_reason:
+            logger.error("the group file says nothing: %s", reason)
+        self._group_reason = reason
+
+    def _take_role(self, group: Group) -> None:
+        if self._log.epochs.last_epoch > group.epoch:
+            raise GroupError(f"the log is of epoch {self._log.epochs.last_epoch} already")
+        if self.options.own_id not in group.brokers:
+            raise GroupError(f"broker {self.options.own_id} is not in it")
+        if group.master != self.options.own_id:
+            self.to_replica(group.master_address, group.epoch)
+        elif self._log.epochs.last_epoch < group.epoch:
+            self.to_master(group.epoch, group.members, group.epoch)
+        else:
+            raise GroupError(f"epoch {group.epoch} was this broker's; a new reign needs a newer one")
+
+    # Sends
+
+    def need(self, alive: int = 0) -> int | None:
+        """How many copies a message needs that is to be written now (up to 1: no wait); None: there
+        are not enough replicas, IN_SYNC_REPLICAS_NOT_ENOUGH. `alive`: see `Reign.need`."""
+        if self.reign is None or (
+            not self.options.auto_switch and self.options.role is Role.ASYNC_MASTER
+        ):
+            return 1
+        return self.reign.need(alive)
+
+    def wait(self, log_end: LogOffset, need: int) -> Later[PutStatus]:
+        """What to answer, as far as replicas go: see `Reign.wait`. slaveTimeout counts from now."""
+        if self.reign is None:
+            failed: Later[PutStatus] = Later()
+            failed.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
+            return failed
+        deadline_ms = self._steady_ms() + self.options.slave_timeout_ms
+        return self.reign.wait(log_end, need, deadline_ms)
+
+    def grew(self) -> None:
+        """The log grew: what all of this turn of the loop append goes out together."""
+        if not self._pumping and self.reign is not None:
+            self._pumping = True
+            self._shell.soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pumping = False
+        if self.reign is not None:
+            self.reign.pump(self._steady_ms())
+
+    # What connections tell
+
+    def on_accepted(self, connection: int) -> None:
+        """A replica connected; nobody is served by a replica."""
+        if self.reign is None or self._stopped:
+            self._shell.close(connection)
+        else:
+            self.reign.on_connected(connection, self._steady_ms())
+
+    def on_connected(self, connection: int) -> None:
+        """The connection to the master stands."""
+        if self.follower is None:
+            self._shell.close(connection)
+        else:
+            self.follower.on_connected(connection, self._steady_ms())
+
+    def on_bytes(self, connection: int, data: Buffer) -> None:
+        """Bytes of a replica, or of the master."""
+        if self.reign is not None:
+            self.reign.on_bytes(connection, data, self._steady_ms())
+        elif self.follower is not None:
+            self.follower.on_bytes(connection, data, self._steady_ms())
+
+    def on_writable(self, connection: int) -> None:
+        """It takes more again."""
+        if self.reign is not None:
+            self.reign.on_writable(connection, self._steady_ms())
+
+    def on_closed(self, connection: int, reason: str) -> None:
+        """It is gone."""
+        if self.reign is not None:
+            self.reign.on_closed(connection, reason, self._steady_ms())
+        elif self.follower is not None:
+            self.follower.on_closed(connection, reason, self._steady_ms())
+
+    # What is shown
+
+    def set_master_flushed(self, log_offset: LogOffset) -> None:
+        """RESET_MASTER_FLUSH_OFFSET told a replica how far its master is durable."""
+        self._master_flushed = log_offset
+
+    def status(self) -> HaStatus:
+        """How it stands now."""
+        log, leader, follower = self._log, None, None
+        counters = HaCounters(
+            self.counters.set_changes, self.counters.truncated_bytes, self.counters.reconnects
+        )
+        if self.reign is not None:
+            leader = self.reign.status(self._shell.address, self._steady_ms())
+            if isinstance(self.reign, Leader):
+                counters.set_changes += self.reign.set_changes
+        elif self.follower is not None:
+            follower = self._follower_status(self.follower)
+            counters.reconnects += self.follower.reconnects
+            if isinstance(self.follower.machine, Replica):
+                counters.truncated_bytes += self.follower.machine.truncated_bytes
+        else:
+            follower = FollowerStatus(reason="this broker has no role yet")
+        epochs = log.epochs if self.options.auto_switch else None
+        return HaStatus(log.end, log.confirm, leader, follower, epochs, counters)
+
+    def _follower_status(self, follower: Follower) -> FollowerStatus:
+        machine, now_ms = follower.machine, self._steady_ms()
+        ahead_ms = self._wall_ms() - now_ms
+
+        def wall(at_ms: int) -> int:
+            return 0 if at_ms == LONG_AGO_MS else at_ms + ahead_ms
+
+        return FollowerStatus(
+            machine.address,
+            machine.state,
+            machine.reason,
+            wall(machine.last_read_ms),
+            wall(machine.last_write_ms),
+            follower.rate.per_second(now_ms),
+            self._master_flushed,
+        )
+
+

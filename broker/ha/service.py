@@ -246,7 +246,7 @@ class HaService:
         elif self._log.epochs.last_epoch < group.epoch:
             self.to_master(group.epoch, group.members, group.epoch)
         else:
-            raise GroupError(f"epoch {group.epoch} was this broker's; a new reign needs a newer one")
+            raise GroupError(f"epoch {group.epoch} was this broker's; a reign needs a newer one")
 
     # Sends
 

@@ -14,6 +14,8 @@ from turbopump.broker.known_keys import (
     TLS_KEYS,
     WEAKER_PROMISE_KEYS,
 )
+from turbopump.broker.replication_config import PROPERTY_FIELDS as REPLICATION_FIELDS
+from turbopump.broker.replication_config import RANGES, BrokerRole, ReplicationConfig
 from turbopump.engine.config import PROPERTY_FIELDS, StoreConfig
 from turbopump.engine.types import FlushMode, StoreError
 from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
@@ -84,6 +86,9 @@ class BrokerConfig:
     subscription_expired_timeout_ms: int = 600_000
     server_channel_max_idle_seconds: int = 120
     broker_fast_failure_enable: bool = True
+    slave_read_enable: bool = False
+    offset_check_in_slave: bool = False
+    replication: ReplicationConfig = field(default_factory=ReplicationConfig)
     tls_properties: dict[str, str] = field(default_factory=dict)
     store: StoreConfig = field(default_factory=lambda: StoreConfig(root=DEFAULT_ROOT))
     path: str = ""
@@ -124,17 +129,23 @@ class BrokerConfig:
             shown[key] = _show(getattr(self, known.attribute))
         for key, attribute in PROPERTY_FIELDS.items():
             shown[key] = _show(getattr(self.store, attribute))
+        for key, attribute in REPLICATION_FIELDS.items():
+            shown[key] = _show(getattr(self.replication, attribute))
+        shown["brokerIP2"] = self.replication.broker_ip2 or self.broker_ip1
+        if not self.replication.ha_master_address:
+            del shown["haMasterAddress"]  # null in RocketMQ
         return shown
 
     def update(self, properties: Iterable[Property]) -> list[str]:
         """Take over values; returns warnings. Raises ConfigError and then changes nothing.
 
-        Store keys are kept for the next start: the running store keeps what it was opened with.
+        Store and replication keys are kept for the next start: what runs keeps what it was started
+        with.
         """
         parsed: list[tuple[str, object]] = []
         others: dict[str, str] = {}
         warnings: list[str] = []
-        store = self.store
+        store, replication = self.store, self.replication
         tls = dict(self.tls_properties)
         for item in properties:
             known = _KEYS.get(item.key)
@@ -142,6 +153,8 @@ class BrokerConfig:
                 parsed.append((known.attribute, _parse(known, item)))
             elif item.key in PROPERTY_FIELDS:
                 store = _parse_store(store, item)
+            elif item.key in REPLICATION_FIELDS:
+                replication = _parse_replication(replication, item)
             elif item.key in TLS_KEYS:
                 tls[item.key] = item.value
                 _check_tls(tls, item)
@@ -151,9 +164,13 @@ class BrokerConfig:
                 if item.key in NO_EFFECT_KEYS or item.key in WEAKER_PROMISE_KEYS:
                     others[item.key] = item.value
                 warnings.extend(map(printable, _remark_on(item)))
+        contradiction = replication.contradiction(_broker_id_of(parsed, self.broker_id))
+        if contradiction is not None:
+            raise ConfigError(contradiction)
+        warnings += replication.remarks() if replication != self.replication else []
         for attribute, value in parsed:
             setattr(self, attribute, value)
-        self.store, self.tls_properties = store, tls
+        self.store, self.replication, self.tls_properties = store, replication, tls
         self.others.update(others)
         return warnings
 
@@ -215,12 +232,6 @@ def _between(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-def _broker_id(value: str) -> int:
-    if value != "0":
-        raise ValueError("0, a master: replicas are not supported yet")
-    return 0
-
-
 def _addresses(value: str) -> list[str]:
     found = [part.strip() for part in value.split(";") if part.strip()]
     for address in found:
@@ -228,6 +239,19 @@ def _addresses(value: str) -> list[str]:
         if not host or not port.isdigit() or not 0 < int(port) < 65_536:
             raise ValueError("host:port, several separated by ;")
     return found
+
+
+def _address(value: str) -> str:
+    found = _addresses(value)
+    if len(found) > 1:
+        raise ValueError("one host:port")
+    return found[0] if found else ""
+
+
+def _role(value: str) -> BrokerRole:
+    if value not in BrokerRole.__members__:
+        raise ValueError(" or ".join(BrokerRole.__members__))
+    return BrokerRole[value]
 
 
 def _delay_levels(value: str) -> str:
@@ -243,7 +267,7 @@ _MS = _between(0, _INT32_MAX)
 _KEYS: dict[str, _Key] = {
     "brokerName": _Key("broker_name", _name),
     "brokerClusterName": _Key("broker_cluster_name", _name),
-    "brokerId": _Key("broker_id", _broker_id),
+    "brokerId": _Key("broker_id", _NATURAL),
     "brokerIP1": _Key("broker_ip1", _text),
     "bindAddress": _Key("bind_address", _text),
     "listenPort": _Key("listen_port", _PORT),
@@ -280,6 +304,20 @@ _KEYS: dict[str, _Key] = {
     "subscriptionExpiredTimeout": _Key("subscription_expired_timeout_ms", _COUNT),
     "serverChannelMaxIdleTimeSeconds": _Key("server_channel_max_idle_seconds", _COUNT),
     "brokerFastFailureEnable": _Key("broker_fast_failure_enable", _boolean),
+    "slaveReadEnable": _Key("slave_read_enable", _boolean),
+    "offsetCheckInSlave": _Key("offset_check_in_slave", _boolean),
+}
+
+
+_REPLICATION_PARSERS: dict[str, Callable[[str], object]] = {
+    "broker_role": _role,
+    "broker_ip2": _text,
+    "ha_master_address": _address,
+    "all_ack_in_sync_state_set": _boolean,
+    "enable_auto_in_sync_replicas": _boolean,
+    "sync_from_last_file": _boolean,
+    "async_learner": _boolean,
+    **{attribute: _between(low, high) for attribute, (low, high) in RANGES.items()},
 }
 
 
@@ -297,6 +335,17 @@ def _parse_store(store: StoreConfig, item: Property) -> StoreConfig:
         return replace(store, **{attribute: getattr(one, attribute)})
     except StoreError as error:
         raise ConfigError(f"{item.key}={item.value}: {error}{_where(item)}") from None
+
+
+def _parse_replication(config: ReplicationConfig, item: Property) -> ReplicationConfig:
+    attribute = REPLICATION_FIELDS[item.key]
+    known = _Key(attribute, _REPLICATION_PARSERS[attribute])
+    return replace(config, **{attribute: _parse(known, item)})  # type: ignore[arg-type]
+
+
+def _broker_id_of(parsed: list[tuple[str, object]], before: int) -> int:
+    found = [value for attribute, value in parsed if attribute == "broker_id"]
+    return found[-1] if found and isinstance(found[-1], int) else before
 
 
 def _check_tls(properties: dict[str, str], item: Property) -> None:
@@ -333,8 +382,8 @@ def _where(item: Property) -> str:
 def _show(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, FlushMode):
-        return value.value
+    if isinstance(value, FlushMode | BrokerRole):
+        return str(value.value)
     return ";".join(value) if isinstance(value, list) else str(value)
 
 

@@ -18,6 +18,7 @@ from turbopump.broker.locks import QueueLocks
 from turbopump.broker.offsets import OffsetTable
 from turbopump.broker.producers import ProducerTable
 from turbopump.broker.pull_holds import PullHolds
+from turbopump.broker.role import Role
 from turbopump.broker.saving import Saver
 from turbopump.broker.statistics import BrokerStatistics
 from turbopump.broker.topics import TopicTable
@@ -40,6 +41,7 @@ class BrokerContext:
 
     config: BrokerConfig
     store: Store
+    role: Role
     topics: TopicTable
     groups: GroupTable
     offsets: OffsetTable

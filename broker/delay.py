@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from turbopump.broker.config import ConfigError
+from turbopump.broker.role import Role
 from turbopump.broker.topics import SCHEDULE_TOPIC
 from turbopump.engine.config_files import ConfigFiles
 from turbopump.engine.fastjson import RawKeys
@@ -37,9 +38,15 @@ class DelayedMessages:
     """
 
     def __init__(
-        self, store: Store, files: ConfigFiles, delays_ms: list[int], version_step: int = 200
+        self,
+        store: Store,
+        role: Role,
+        files: ConfigFiles,
+        delays_ms: list[int],
+        version_step: int = 200,
     ) -> None:
         self._store = store
+        self._role = role
         self._files = files
         self._delays_ms = delays_ms
         self._version_step = version_step
@@ -70,7 +77,10 @@ class DelayedMessages:
         return dict(self._progress)
 
     def step(self, now_ms: int) -> bool:
-        """Deliver what is due, at most MAX_PER_STEP; True if there may be more."""
+        """Deliver what is due, at most MAX_PER_STEP; True if there may be more. A replica has them
+        delivered by its master."""
+        if not self._role.is_master:
+            return False
         budget = MAX_PER_STEP
         for level in range(1, len(self._delays_ms) + 1):
             budget -= self._deliver_level(level, budget, now_ms)
@@ -79,13 +89,16 @@ class DelayedMessages:
         return False
 
     def begin_save(self) -> None:
-        """Remember the progress now; it is saved once the deliveries behind it are on disk."""
+        """Remember the progress now; it is saved once the deliveries behind it are on disk and with
+        the replicas that a message needs: they take over the progress."""
         if self._candidate is None and self._progress != self._safe:
             self._candidate = (dict(self._progress), self._store.max_log_offset)
 
     def take_save(self) -> dict[str, Any] | None:
         """What to write to FILE_NAME, once; None if nothing new is safe to write."""
-        if self._candidate is None or self._store.flushed_log_offset < self._candidate[1]:
+        if self._candidate is None:
+            return None
+        if min(self._store.flushed_log_offset, self._role.safe_end()) < self._candidate[1]:
             return None
         self._safe = self._candidate[0]
         self._candidate = None
@@ -148,6 +161,8 @@ class DelayedMessages:
         if message is None:
             _log.warning("delayed message at %d names no topic and queue: dropped", log_offset)
             return True
+        if self._role.refusal() is not None:
+            return False
         appended = self._store.append(message, now_ms)
         if appended.status is PutStatus.PUT_OK:
             return True

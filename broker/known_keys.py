@@ -7,18 +7,14 @@ must never hold behaviour. Called by config.py.
 
 REFUSED_KEYS: dict[str, tuple[str, ...]] = {
     "aclEnable": ("false",),
-    "allAckInSyncStateSet": ("false",),
     "authenticationEnabled": ("false",),
     "authorizationEnabled": ("false",),
-    "brokerRole": ("ASYNC_MASTER", "SYNC_MASTER"),
     "enableControllerMode": ("false",),
     "enableDLegerCommitLog": ("false",),
     "enableSlaveActingMaster": ("false",),
-    "inSyncReplicas": ("1",),
-    "minInSyncReplicas": ("1",),
     "storeType": ("default",),
 }
-"""Keys whose promise would be broken in silence (a replica, an access check, another store), with
+"""Keys whose promise would be broken in silence (access checks, a controller, another store), with
 the values that promise nothing: any other is an error."""
 
 WEAKER_PROMISE_KEYS: dict[str, tuple[str, ...]] = {
@@ -30,8 +26,6 @@ WEAKER_PROMISE_KEYS: dict[str, tuple[str, ...]] = {
     "enablePropertyFilter": ("false",),
     "lockInStrictMode": ("false",),
     "recallMessageEnable": ("false",),
-    "slaveReadEnable": ("false",),
-    "totalReplicas": ("1",),
     "transientStorePoolEnable": ("false",),
 }
 """Keys of features that are not there yet, with the values that ask for none: any other is warned
@@ -62,19 +56,19 @@ _NO_EFFECT = """
     abortFile accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues
     ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclCacheMaxNum adminBrokerThreadPoolNums
     adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable appendAckAsync
-    appendCkAsync appendTopicForTimerDeleteKey asyncLearner asyncSendEnable authConfigPath
+    appendCkAsync appendTopicForTimerDeleteKey asyncSendEnable authConfigPath
     authenticationMetadataProvider authenticationProvider authenticationStrategy
     authenticationWhitelist authorizationMetadataProvider authorizationProvider
-    authorizationStrategy authorizationWhitelist autoDeleteUnusedStats
-    autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt
+    authorizationStrategy authorizationWhitelist autoDeleteUnusedStats autoMessageVersionOnTopicLen
+    batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt
     bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond
     broadcastOffsetExpireSecond brokerConfigPath brokerElectionPriority brokerHeartbeatInterval
-    brokerIP2 brokerNotActiveTimeoutMillis cgColdReadThreshold channelNotActiveInterval
-    checkCRCOnRecover checkCommitLogOffsetOnRecover checkSyncStateSetPeriod
-    checkTransactionMessageEnable cleanOfflineBrokerInterval cleanRocksDBDirtyCQIntervalMin
-    cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
-    clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
-    clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue
+    brokerNotActiveTimeoutMillis cgColdReadThreshold channelNotActiveInterval checkCRCOnRecover
+    checkCommitLogOffsetOnRecover checkSyncStateSetPeriod checkTransactionMessageEnable
+    cleanOfflineBrokerInterval cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval
+    clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue clientCallbackExecutorThreads
+    clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientManageThreadPoolNums
+    clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue
     clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
     clientWorkerThreads coldCtrStrategyEnable coldDataScanEnable combineAssignOffsetCQType
     combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles
@@ -93,30 +87,27 @@ _NO_EFFECT = """
     destroyMapedFileIntervalForcibly disableCallbackExecutor disableConsumeIfConsumerReadSlowly
     disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded dispatchCqCacheNum
     dispatchCqThreads dispatchFromSenderThread enableAcceleratedRecovery enableAsyncReput
-    enableAutoInSyncReplicas enableBatchPush enableBroadcastOffsetStore
-    enableBuildConsumeQueueConcurrently enableCalcFilterBitMap enableCleanExpiredOffset
-    enableCompaction enableConnectionMetrics enableControllerInNamesrv enableCreateSysGroup
-    enableDetailStat enableFastChannelEventProcess enableLagAndDlqMetrics enableLiteEventMode
-    enableLitePopLog enableLmqQuota enableLmqStats enableLogConsumeQueueRepeatedlyBuildWhenRecover
-    enableMessageStoreMetrics enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
-    enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
-    enablePopMessageThreshold enablePopMetrics enableReconnectForGoAway enableRegisterProducer
-    enableRemoteEscape enableRemotingMetrics enableRequestMetrics enableRetryTopicV2
-    enableRocksDBLog enableRunningFlagsInFlush enableScheduleAsyncDeliver
-    enableScheduleMessageStats enableShutdownGracefully enableSkipLongAwaitingAck
-    enableSplitMetadata enableSplitRegistration enableStatsMetrics enableTransactionMetrics
-    endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
-    expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup
-    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval
-    filterDataCleanTimeSpan filterSupportRetry flushCommitLogTimed flushConsumeQueueLeastPages
-    flushConsumerOffsetHistoryInterval flushLeastPagesWhenWarmMapedFile forceRegister
-    forceVerifyPropCRC forwardTimeout globalColdReadThreshold haFlowControlEnable
-    haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
-    haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize heartbeatThreadPoolNums
-    heartbeatThreadPoolQueueCapacity highSpeedMode indexFileReadEnable indexFileWriteEnable
-    indexRocksDBEnable initAuthenticationUser initPopOffsetByCheckMsgInMem
-    innerClientAuthenticationCredentials isBrokerContainer isInBrokerContainer
-    isScanAvailableNameSrv isolateLogEnable iteratorWhenUseRocksdbConsumeQueue
+    enableBatchPush enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently
+    enableCalcFilterBitMap enableCleanExpiredOffset enableCompaction enableConnectionMetrics
+    enableControllerInNamesrv enableCreateSysGroup enableDetailStat enableFastChannelEventProcess
+    enableLagAndDlqMetrics enableLiteEventMode enableLitePopLog enableLmqQuota enableLmqStats
+    enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics
+    enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag
+    enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold enablePopMetrics
+    enableReconnectForGoAway enableRegisterProducer enableRemoteEscape enableRemotingMetrics
+    enableRequestMetrics enableRetryTopicV2 enableRocksDBLog enableRunningFlagsInFlush
+    enableScheduleAsyncDeliver enableScheduleMessageStats enableShutdownGracefully
+    enableSkipLongAwaitingAck enableSplitMetadata enableSplitRegistration enableStatsMetrics
+    enableTransactionMetrics endTransactionPoolQueueCapacity endTransactionThreadPoolNums
+    estimateAccumulation expectConsumerNumUseFilter fastFailIfNoBufferInStorePool
+    fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer
+    fetchNamesrvAddrInterval filterDataCleanTimeSpan filterSupportRetry flushCommitLogTimed
+    flushConsumeQueueLeastPages flushConsumerOffsetHistoryInterval flushLeastPagesWhenWarmMapedFile
+    forceRegister forceVerifyPropCRC forwardTimeout globalColdReadThreshold haFlowControlEnable
+    haSlaveFallbehindMax heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode
+    indexFileReadEnable indexFileWriteEnable indexRocksDBEnable initAuthenticationUser
+    initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer
+    isInBrokerContainer isScanAvailableNameSrv isolateLogEnable iteratorWhenUseRocksdbConsumeQueue
     liteEventCheckInterval liteEventFullDispatchDelayTime
     liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable
     liteLagLatencyCollectEnable liteLagLatencyMetricsEnable liteLagLatencyTopK
@@ -135,7 +126,7 @@ _NO_EFFECT = """
     metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints metricsExporterType
     metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
     metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort
-    migrateAuthFromV1Enabled minLiteTTl offsetCheckInSlave osPageCacheBusyTimeOutMills
+    migrateAuthFromV1Enabled minLiteTTl osPageCacheBusyTimeOutMills
     persistConsumerOffsetIncrementally popCkMaxBufferSize popCkOffsetMaxQueueSize
     popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
     popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
@@ -160,25 +151,24 @@ _NO_EFFECT = """
     serverLoadBalancerEnable serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
     serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
     serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads sharedByteBufferNum
-    shutdownWaitTimeSeconds skipPreOnline skipWhenCKRePutReachMaxTimes slaveTimeout
-    socksProxyConfig spinLockCollisionRetreatOptimalDegree splitMetadataSize splitRegistrationSize
+    shutdownWaitTimeSeconds skipPreOnline skipWhenCKRePutReachMaxTimes socksProxyConfig
+    spinLockCollisionRetreatOptimalDegree splitMetadataSize splitRegistrationSize
     statRocksDBCQIntervalSec storeCheckpoint storePathBrokerIdentity storePathConsumeQueue
     storePathDLedgerCommitLog storePathEpochFile storePathIndex storeReplyMessageEnable
     syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
-    syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen
-    timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics
-    timerEnableDisruptor timerEnableRetryUntilSuccess timerFlushIntervalMs
-    timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold
-    timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
-    timerRecallToTimeWheelEnable timerRecallToTimelineEnable timerReputServiceCorePoolSize
-    timerReputServiceMaxPoolSize timerReputServiceQueueCapacity timerRocksDBEnable
-    timerRocksDBPrecisionMs timerRocksDBRollIntervalHours timerRocksDBRollMaxTps
-    timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps
-    timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable
-    timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs
-    tls.config.file topicQueueLockNum
-    transRocksDBEnable transWriteOriginTransHalfEnable transactionCheckInterval
-    transactionCheckMax transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
+    syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerColdDataCheckIntervalMs
+    timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor
+    timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum
+    timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs
+    timerProgressLogIntervalMs timerPutMessageThreadNum timerRecallToTimeWheelEnable
+    timerRecallToTimelineEnable timerReputServiceCorePoolSize timerReputServiceMaxPoolSize
+    timerReputServiceQueueCapacity timerRocksDBEnable timerRocksDBPrecisionMs
+    timerRocksDBRollIntervalHours timerRocksDBRollMaxTps timerRocksDBRollRangeHours
+    timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps timerRollWindowSlot timerSkipUnknownError
+    timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelEnable timerWheelSnapshotFlush
+    timerWheelSnapshotIntervalMs tls.config.file topicQueueLockNum totalReplicas transRocksDBEnable
+    transWriteOriginTransHalfEnable transactionCheckInterval transactionCheckMax
+    transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
     transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval transactionOpBatchInterval
     transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap transientStorePoolSize
     travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock useEpollNativeSelector

@@ -40,17 +40,14 @@ from turbopump.broker.handlers import (
     send_back,
 )
 from turbopump.broker.locks import QueueLocks
+from turbopump.broker.name_servers import NameServers
 from turbopump.broker.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.offsets import OffsetTable
 from turbopump.broker.opening import Opening
 from turbopump.broker.producers import ProducerTable
 from turbopump.broker.pull_holds import PullHolds
-from turbopump.broker.registration import (
-    MAX_INLINE_TOPICS,
-    NameServerState,
-    Registration,
-    Work,
-)
+from turbopump.broker.registration import Registration
+from turbopump.broker.role import Role
 from turbopump.broker.saving import Saver
 from turbopump.broker.statistics import SAMPLE_INTERVAL_MS, BrokerStatistics
 from turbopump.broker.topics import TopicTable
@@ -62,7 +59,6 @@ from turbopump.engine.store import Store
 from turbopump.engine.types import Progress, QueueOffset
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
-from turbopump.net.transport.errors import RemotingError
 from turbopump.net.transport.hub import Gate
 from turbopump.net.transport.options import ClientOptions, ServerOptions
 from turbopump.net.transport.server import Server
@@ -82,11 +78,6 @@ TICK_MS = 100
 """Pace of the store's policy, the deadlines of long polls and the delay levels."""
 DELAY_PAUSE_MS = 2
 """Between two steps of a backlog of delayed messages: sends and pulls come in between."""
-FIRST_REGISTRATION_MS = 1_000
-"""How long `start` waits for name servers; they are told later, too, but then clients may ask
-before."""
-UNREGISTER_MS = 1_000
-"""A stop waits no longer than this for name servers."""
 SAVE_AGAIN_MS = 1_000
 """After a failure (a full disk); whoever asked for the change was told at once."""
 VIP_DISTANCE = 2  # the VIP port is listenPort - 2 (MixAll.brokerVIPChannel)
@@ -127,7 +118,6 @@ class BrokerNode:
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
         self._config_files = ConfigFiles(self._files, f"{config.store.root}/config")
         self._client = Client(self._now_ms, options=ClientOptions(tls=config.client_tls))
-        self._tasks: set[asyncio.Task[None]] = set()
         self._saving: set[str] = set()
         self._unsaved: set[str] = set()
         self._opening = False
@@ -135,7 +125,6 @@ class BrokerNode:
         self._reports: deque[Callable[[], None]] = deque()
         self._due_ms: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._register_soon: asyncio.Handle | None = None
         self._address = ""
         self._ip = ""
         self._loop: asyncio.AbstractEventLoop
@@ -146,7 +135,7 @@ class BrokerNode:
         self._store: Store
         self._lane: Lane
         self._pulls: Pulls
-        self._registration: Registration
+        self._name_servers: NameServers
         self._server: Server
         self.context: BrokerContext
 
@@ -189,7 +178,7 @@ class BrokerNode:
         _log.info("broker %s serves at %s", self._config.broker_name, self._address)
         self._tick()
         try:
-            await self._first_registration()
+            await self._name_servers.first()
         except BaseException:
             await self.stop()
             raise
@@ -203,24 +192,18 @@ class BrokerNode:
         if self.context.fast is not None:
             self.context.fast.stop()
         try:
-            await self._unregister()
+            await self._name_servers.leave()
             self.context.holds.release_all()
         finally:
             try:
                 await self._server.stop()
             finally:
-                self._end_timers()
+                if self._timer is not None:
+                    self._timer.cancel()
                 self._write_down()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._name_servers.stop()
         await self._client.close()
         _log.info("broker %s stopped", self._config.broker_name)
-
-    def _end_timers(self) -> None:
-        for handle in (self._timer, self._register_soon):
-            if handle is not None:
-                handle.cancel()
-        for task in list(self._tasks):
-            task.cancel()
 
     def _write_down(self) -> None:
         try:
@@ -299,9 +282,11 @@ class BrokerNode:
         """Load the tables and tie the parts together."""
         config, files, now_ms = self._config, self._config_files, self._now_ms()
         ip = pack_ip(self._ip, 0)[:-4]
+        role = Role(config.replication, config.broker_id, self._store, self._steady_ms)
         self.context = context = BrokerContext(
             config=config,
             store=self._store,
+            role=role,
             topics=self._topics,
             groups=GroupTable(config, self._saver),
             offsets=OffsetTable(files, config.consumer_offset_update_version_step),
@@ -310,7 +295,11 @@ class BrokerNode:
             locks=QueueLocks(),
             holds=PullHolds(self._wake_holds),
             delay=DelayedMessages(
-                self._store, files, config.delay_levels_ms, config.delay_offset_update_version_step
+                self._store,
+                role,
+                files,
+                config.delay_levels_ms,
+                config.delay_offset_update_version_step,
             ),
             saver=self._saver,
             statistics=BrokerStatistics(),
@@ -369,7 +358,13 @@ class BrokerNode:
             if isinstance(error, OSError | TlsError):
                 raise StartError(_why_not(host, config.listen_port, error)) from None
             raise
-        self._registration = Registration(config, self._topics, self._address)
+        self._name_servers = NameServers(
+            Registration(config, self._topics, self._address, lambda: self.context.role.broker_id),
+            self._client,
+            self._elsewhere,
+            self._now_ms,
+            config.register_broker_timeout_ms,
+        )
         self._topics.on_change = self._announce
 
     def _steady_ms(self) -> int:
@@ -412,7 +407,7 @@ class BrokerNode:
         _guarded(lambda: self._store.tick(self._now_ms(), self._steady_ms()), "the store's tick")
         _guarded(lambda: context.holds.tick(self._steady_ms()), "the long polls' tick")
         _guarded(self._deliver_delayed, "the delivery of delayed messages")
-        _guarded(self._register_due, "the registration")
+        _guarded(self._name_servers.tick, "the registration")
         self._every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)
         self._every("statistics", SAMPLE_INTERVAL_MS, self._sample)
         self._every("offsets", config.flush_consumer_offset_interval_ms, self._save_offsets)
@@ -503,59 +498,12 @@ class BrokerNode:
         self._files.sync_folder(os.path.dirname(path) or ".")
 
     def _register_topics(self, names: Sequence[str]) -> Later[None]:
-        told = self._registration.changed(names, self._steady_ms())
-        if self._register_soon is None:
-            # Soon, not now: a handler's changes of one moment go in one registration.
-            self._register_soon = self._loop.call_soon(self._register_due)
-        return told
+        return self._name_servers.changed(names)
 
     def _announce(self, names: list[str]) -> None:
         assert self.context.fast is not None
         self.context.fast.forget(names)
         self._register_topics(names)  # nobody waits: a send that made a topic is answered at once
-
-    def _register_due(self) -> None:
-        self._register_soon = None
-        if self.context.shutting_down:
-            return
-        for server in self._registration.servers:
-            work = server.take(self._steady_ms())
-            if work is not None:
-                task = self._loop.create_task(self._register(server, work))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-
-    async def _register(self, server: NameServerState, work: Work) -> None:
-        ok = False
-        try:
-            topics, make = self._registration.request(work)
-            request = make() if topics <= MAX_INLINE_TOPICS else await self._elsewhere(make)
-            timeout_ms = self._config.register_broker_timeout_ms
-            answer = await self._client.call(server.address, request, timeout_ms)
-            ok = self._registration.take_answer(answer, self._now_ms())
-            reason = answer.remark or str(answer.code)
-        except (RemotingError, OSError) as error:
-            reason = str(error)
-        finally:
-            server.answered(work, ok, self._steady_ms())
-        if not ok:
-            _log.warning("not registered at name server %s: %s", server.address, reason)
-        self._register_due()
-
-    async def _first_registration(self) -> None:
-        """Until each name server was asked once; a slow one is not waited for long."""
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=FIRST_REGISTRATION_MS / 1000)
-
-    async def _unregister(self) -> None:
-        async def leave(address: str) -> None:
-            try:
-                request = self._registration.unregister_request()
-                await self._client.call(address, request, UNREGISTER_MS)
-            except RemotingError as error:
-                _log.info("name server %s was not told of the stop: %s", address, error)
-
-        await asyncio.gather(*(leave(server.address) for server in self._registration.servers))
 
 
 def _settle(future: asyncio.Future[T], value: T) -> None:

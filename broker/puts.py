@@ -42,8 +42,13 @@ class Draft:
     reconsume_times: int = 0
 
 
-def put(broker: BrokerContext, draft: Draft, now_ms: int) -> Appended | Refusal:
-    """Store one message; what is delayed goes to its level's queue (messages.md 0.6, 1.1)."""
+def put(
+    broker: BrokerContext, draft: Draft, now_ms: int, *, must_wait: bool = False
+) -> Appended | Refusal:
+    """Store one message; what is delayed goes to its level's queue (messages.md 0.6, 1.1).
+
+    `must_wait`: whatever its WAIT property says, it is to be as safe as any other.
+    """
     level = delay_level(draft.properties)
     if level is None or not _is_legal(broker, draft):
         return Appended(PutStatus.MESSAGE_ILLEGAL)
@@ -68,7 +73,25 @@ def put(broker: BrokerContext, draft: Draft, now_ms: int) -> Appended | Refusal:
         store_host=broker.store_host,
         reconsume_times=draft.reconsume_times,
     )
+    # A sender that does not wait is told nothing of replicas, and not kept from writing by them.
+    return append(broker, message, now_ms, waits=must_wait or waits_for_store(draft.properties))
+
+
+def append(
+    broker: BrokerContext, message: Message, now_ms: int, *, waits: bool = True, batch: bool = False
+) -> Appended:
+    """Store.append, or append_batch, where the role allows it; `role.when_safe` is to follow."""
+    refused = broker.role.refusal(waits)
+    if refused is not None:
+        return Appended(refused)
+    if batch:
+        return broker.store.append_batch(message, now_ms)
     return broker.store.append(message, now_ms)
+
+
+def waits_for_store(properties: dict[str, str]) -> bool:
+    """Whether the sender asks for an answer that is as safe as the broker can make it."""
+    return properties.get(names.WAIT, "true").lower() == "true"
 
 
 def delay_level(properties: dict[str, str]) -> int | None:

@@ -11,12 +11,18 @@ from functools import partial
 from itertools import islice
 
 from turbopump.broker.config import BrokerConfig
+from turbopump.broker.role import MASTER_ID
 from turbopump.broker.topics import TopicTable
 from turbopump.engine.later import Later
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
-from turbopump.net.wire.headers.routes import RegisterBrokerRequest, UnRegisterBrokerRequest
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.routes import (
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+    UnRegisterBrokerRequest,
+)
 from turbopump.net.wire.hosts import join, split
 from turbopump.net.wire.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.topics import (
@@ -141,12 +147,32 @@ class NameServerState:
 
 
 class Registration:
-    """The broker's registration at every configured name server."""
+    """The broker's registration at every configured name server.
 
-    def __init__(self, config: BrokerConfig, topics: TopicTable, address: str) -> None:
+    A broker whose role has changed registers anew under its new id: `changed` without topics.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicTable,
+        address: str,
+        broker_id: Callable[[], int] = lambda: MASTER_ID,
+    ) -> None:
+        """`broker_id` is what this broker is now: 0 while it is the master."""
+        host, port = split(address)
+        replication = config.replication
+        self.ha_address = join(
+            replication.broker_ip2 or host, replication.ha_listen_port or port + 1
+        )
+        """`host:port` at which replicas find this broker while it is the master."""
+        self.on_master: Callable[[str, str], None] = lambda address, ha_address: None
+        """Told the address of the live master and its replication port, by each answer to a
+        replica that names them."""
         self._config = config
         self._topics = topics
         self._address = address
+        self._broker_id = broker_id
         period_ms = min(max(config.register_name_server_period_ms, MIN_PERIOD_MS), MAX_PERIOD_MS)
         self.servers = [
             NameServerState(server, period_ms, config.enable_single_topic_register)
@@ -187,13 +213,12 @@ class Registration:
         if mask & (PERM_READ | PERM_WRITE) != PERM_READ | PERM_WRITE:
             table = {name: replace(one, perm=one.perm & mask) for name, one in table.items()}
         body = RegisterBrokerBody(TopicConfigs(version, table)).encode()
-        host, port = split(self._address)
         header = RegisterBrokerRequest(
             broker_name=self._config.broker_name,
             broker_addr=self._address,
             cluster_name=self._config.broker_cluster_name,
-            broker_id=self._config.broker_id,
-            ha_server_addr=join(host, port + 1),
+            broker_id=self._broker_id(),
+            ha_server_addr=self.ha_address,
             enable_acting_master=False,
             body_crc32=body_crc32(body),
         )
@@ -205,7 +230,7 @@ class Registration:
             broker_name=self._config.broker_name,
             broker_addr=self._address,
             cluster_name=self._config.broker_cluster_name,
-            broker_id=self._config.broker_id,
+            broker_id=self._broker_id(),
         )
         return new_request(RequestCode.UNREGISTER_BROKER, header)
 
@@ -217,6 +242,9 @@ class Registration:
         """
         if answer.code != ResponseCode.SUCCESS:
             return False
+        told = read_header(RegisterBrokerResponse, answer.fields)
+        if told.master_addr and told.ha_server_addr:
+            self.on_master(told.master_addr, told.ha_server_addr)
         if not answer.body:
             return True
         try:

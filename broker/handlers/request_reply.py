@@ -59,7 +59,7 @@ def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> 
         return _answer(broker, request, ResponseCode.SYSTEM_ERROR, remark, stored)
     push = _push_request(broker, request, header, peer, properties, now_ms)
     answered: Later[Command | None] = Later()
-    safe = broker.store.when_safe(appended)
+    safe = broker.role.when_safe(appended)
 
     def pushed(answer: Command | None) -> None:
         # The answer says where the reply is stored: not before it is.

@@ -1,7 +1,7 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (10, 310, 320): from a request to a record.
 
 Owns the order of checks and the answers of RocketMQ's SendMessageProcessor. It must never write a
-file or know how the store acknowledges: it waits for `when_safe`. Called by the dispatch table.
+file or know what makes a message safe: it waits for `Role.when_safe`. Called by the dispatch table.
 """
 
 from datetime import datetime
@@ -14,10 +14,12 @@ from turbopump.broker.puts import (
     TRANSACTION_BITS,
     Draft,
     Refusal,
+    append,
     delay_level,
     put,
+    waits_for_store,
 )
-from turbopump.broker.replies import SEE_FAQ, SHUT_DOWN_OR_FULL
+from turbopump.broker.replies import NOT_ENOUGH_IN_SYNC, REJECTED, SEE_FAQ, SHUT_DOWN_OR_FULL
 from turbopump.broker.topics import (
     DLQ_PREFIX,
     MAX_TOPIC_LENGTH,
@@ -80,6 +82,8 @@ class SendHandler:
         self, request: Command, peer: Peer, now_ms: int
     ) -> Command | Later[Command | None]:
         """Answer a send: at once, or when its record is as safe as flushDiskType asks."""
+        if not self._broker.role.is_master:
+            return self._reply(request, ResponseCode.SYSTEM_BUSY, REJECTED)
         header = read_send(request.code, request.fields)
         try:
             self._check_service(request, now_ms)
@@ -144,7 +148,7 @@ class SendHandler:
                 ResponseCode.SYSTEM_ERROR,
                 "accurate timer message is not enabled, timerWheelEnable is false",
             )
-        waits = properties.get(names.WAIT, "true").lower() == "true"
+        waits = waits_for_store(properties)
         return self._answer(request, outcome, queue_id, unique_key, now_ms, waits=waits)
 
     def _send_batch(
@@ -182,10 +186,10 @@ class SendHandler:
         unique_key = properties.get(names.UNIQ_KEY)
         batch_key = unique_key if self._broker.topics.is_batch(header.topic) else None
         if batch_key is None:
-            appended = self._broker.store.append_batch(message, now_ms)
+            appended = append(self._broker, message, now_ms, batch=True)
         else:
             self._fill_inner_batch(message, properties)
-            appended = self._broker.store.append(message, now_ms)
+            appended = append(self._broker, message, now_ms)
         return self._answer(
             request, appended, message.queue_id, unique_key, now_ms, batch_key=batch_key
         )
@@ -276,7 +280,7 @@ class SendHandler:
         header = SendMessageResponse(ids, queue_id, appended.queue_offset, unique_key, batch_key)
         if not waits:
             return self._reply(request, ResponseCode.SUCCESS, header=header)
-        safe = self._broker.store.when_safe(appended)
+        safe = self._broker.role.when_safe(appended)
         if safe.done:
             return self._reply(request, _STORED[safe.value], header=header)
         self._wait(1)
@@ -308,6 +312,7 @@ class SendHandler:
                 ResponseCode.SYSTEM_BUSY,
                 "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
             ),
+            PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: (ResponseCode.SYSTEM_ERROR, NOT_ENOUGH_IN_SYNC),
             PutStatus.CREATE_MAPPED_FILE_FAILED: (
                 ResponseCode.SYSTEM_ERROR,
                 "create mapped file failed, server is busy or broken.",

@@ -6,7 +6,7 @@ itself for the delay: delay.py delivers. Called by the dispatch table.
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.puts import Draft, Refusal, put
-from turbopump.broker.replies import SEE_FAQ
+from turbopump.broker.replies import REJECTED, SEE_FAQ
 from turbopump.broker.topics import DLQ_PREFIX, RETRY_PREFIX
 from turbopump.engine.later import Later
 from turbopump.engine.types import LogOffset, PutStatus
@@ -40,6 +40,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 def _send_back(
     broker: BrokerContext, request: Command, now_ms: int
 ) -> Command | Later[Command | None]:
+    if not broker.role.is_master:
+        return response(request, ResponseCode.SYSTEM_BUSY, REJECTED)
     header = read_header(ConsumerSendMsgBackRequest, request.fields)
     group = broker.groups.find(header.group, now_ms)
     if group is None:
@@ -116,14 +118,14 @@ def _store_retry(
         born_host=record.born_host,
         reconsume_times=record.reconsume_times + 1,
     )
-    outcome = put(broker, draft, now_ms)
+    outcome = put(broker, draft, now_ms, must_wait=True)
     if isinstance(outcome, Refusal):
         return _reply(request, outcome.value)
     if outcome.status is not PutStatus.PUT_OK:
         return _reply(request, outcome.status.value)
-    # The consumer commits its offset after this answer, so under SYNC_FLUSH the copy must be as
-    # safe as the original was (RocketMQ does not wait here).
-    safe = broker.store.when_safe(outcome)
+    # The consumer commits its offset after this answer, so the copy must be as safe as the original
+    # was (RocketMQ does not wait here).
+    safe = broker.role.when_safe(outcome)
     return safe.map(lambda status: _reply(request, status.value))
 
 

@@ -18,6 +18,7 @@ from turbopump.broker.locks import QueueLocks
 from turbopump.broker.offsets import OffsetTable
 from turbopump.broker.producers import ProducerTable
 from turbopump.broker.pull_holds import PullHolds
+from turbopump.broker.role import Role
 from turbopump.broker.saving import Saver
 from turbopump.broker.statistics import BrokerStatistics
 from turbopump.broker.topics import TopicTable
@@ -129,9 +130,11 @@ class World:
             is_batch_topic=topics.is_batch,
         )
         levels_ms = config.delay_levels_ms
+        role = Role(config.replication, config.broker_id, store, lambda: self.steady_ms)
         self.broker = BrokerContext(
             config=config,
             store=store,
+            role=role,
             topics=topics,
             groups=GroupTable(config, saver),
             offsets=OffsetTable(files),
@@ -139,7 +142,7 @@ class World:
             producers=ProducerTable(),
             locks=QueueLocks(),
             holds=PullHolds(),
-            delay=DelayedMessages(store, files, levels_ms),
+            delay=DelayedMessages(store, role, files, levels_ms),
             saver=saver,
             statistics=BrokerStatistics(),
             random=random.Random(1),

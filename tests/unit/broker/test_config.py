@@ -47,10 +47,10 @@ def test_key_of_rocketmq_without_effect_is_silent_and_shown() -> None:
 
 
 def test_feature_that_is_not_there_is_warned_of() -> None:
-    _, warnings = load_config("slaveReadEnable=true\n")
+    _, warnings = load_config("lockInStrictMode=true\n")
     assert len(warnings) == 1
-    assert "slaveReadEnable=true" in warnings[0]
-    assert load_config("slaveReadEnable=false\n")[1] == []
+    assert "lockInStrictMode=true" in warnings[0]
+    assert load_config("lockInStrictMode=false\n")[1] == []
 
 
 def test_values_of_rocketmq_that_promise_nothing_are_silent() -> None:
@@ -73,8 +73,11 @@ def test_values_of_rocketmq_that_promise_nothing_are_silent() -> None:
         ("brokerName=..", ["brokerName=..", "dots"]),
         ("brokerName=../x", ["brokerName=../x"]),
         ("tls.server.mode=maybe", ["tls.server.mode=maybe"]),
-        ("brokerRole=SLAVE", ["brokerRole=SLAVE", "ASYNC_MASTER or SYNC_MASTER"]),
-        ("brokerId=1", ["brokerId=1", "replicas are not supported yet"]),
+        ("brokerRole=PRIME", ["brokerRole=PRIME", "ASYNC_MASTER or SYNC_MASTER or SLAVE"]),
+        ("inSyncReplicas=0", ["inSyncReplicas=0", "from 1 to 32", "line 2"]),
+        ("haTransferBatchSize=5000000", ["haTransferBatchSize=5000000", "line 2"]),
+        ("haMasterAddress=here", ["haMasterAddress=here", "host:port"]),
+        ("haMasterAddress=a:1;b:2", ["one host:port"]),
         ("aclEnable=true", ["aclEnable=true", "not supported yet"]),
     ],
 )
@@ -85,6 +88,44 @@ def test_bad_value_is_one_sentence_with_key_value_and_line(line: str, words: lis
     assert "\n" not in text
     for word in words:
         assert word in text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("brokerRole=SLAVE", ["brokerId must be 1 or more"]),
+        ("brokerId=1", ["brokerId=1", "brokerRole=SLAVE makes a replica"]),
+        ("allAckInSyncStateSet=true", ["allAckInSyncStateSet=true", "inSyncReplicas"]),
+        ("minInSyncReplicas=2\ninSyncReplicas=2\nbrokerRole=SYNC_MASTER", ["inSyncReplicas"]),
+    ],
+)
+def test_contradiction_is_one_sentence(text: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(text)
+    assert "\n" not in str(raised.value)
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_keys_of_replication() -> None:
+    config, warnings = load_config(
+        "brokerRole=SLAVE\nbrokerId=2\nhaMasterAddress=10.0.0.1:10912\nslaveReadEnable=true\n"
+        "minInSyncReplicas=2\nallAckInSyncStateSet=true\nhaListenPort=10922\n"
+    )
+    assert not warnings
+    assert config.broker_id == 2
+    assert config.slave_read_enable
+    assert config.replication.is_slave
+    assert config.replication.ha_master_address == "10.0.0.1:10912"
+    assert config.values()["brokerRole"] == "SLAVE"
+    assert config.values()["haListenPort"] == "10922"
+
+
+def test_replicas_that_nobody_waits_for_are_warned_of() -> None:
+    _, warnings = load_config("inSyncReplicas=2\n")
+    assert len(warnings) == 1
+    assert "brokerRole=SYNC_MASTER" in warnings[0]
+    assert load_config("inSyncReplicas=2\nbrokerRole=SYNC_MASTER\n")[1] == []
 
 
 def test_bad_update_changes_nothing() -> None:

@@ -20,7 +20,7 @@ from turbopump.engine.files import RealFiles
 from turbopump.engine.flush import InlineDisk
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.header import read_header
-from turbopump.net.wire.headers.routes import RegisterBrokerRequest
+from turbopump.net.wire.headers.routes import RegisterBrokerRequest, UnRegisterBrokerRequest
 from turbopump.net.wire.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.topics import TopicConfig
 
@@ -136,7 +136,8 @@ def make(tmp_path: Path, properties: str = "") -> tuple[Registration, TopicTable
     topics = TopicTable(config, saver_of(tmp_path))
     topics.add_boot_topics(1)
     topics.put(TopicConfig("T", perm=6), 2)
-    return Registration(config, topics, "127.0.0.1:10911"), topics
+    broker_id = config.broker_id
+    return Registration(config, topics, "127.0.0.1:10911", lambda: broker_id), topics
 
 
 def parse(request: Command) -> tuple[RegisterBrokerRequest, RegisterBrokerBody]:
@@ -178,6 +179,22 @@ def test_a_request_is_of_the_moment_it_was_asked_for(tmp_path: Path) -> None:
     assert count == len(before)
     assert body.topics.topic_config_table == before
     assert body.topics.data_version == version
+
+
+def test_replica_registers_under_its_id_and_hears_of_its_master(tmp_path: Path) -> None:
+    properties = "brokerRole=SLAVE\nbrokerId=2\nhaListenPort=7000\nbrokerIP2=10.0.0.9\n"
+    registration, _ = make(tmp_path, properties)
+    told: list[tuple[str, str]] = []
+    registration.on_master = lambda address, ha_address: told.append((address, ha_address))
+    header, _ = parse(registration.request(Work(True, []))[1]())
+    assert (header.broker_id, header.ha_server_addr) == (2, "10.0.0.9:7000")
+    leaves = read_header(UnRegisterBrokerRequest, registration.unregister_request().fields)
+    assert leaves.broker_id == 2
+    assert registration.take_answer(Command(0), 5)
+    assert told == []
+    fields = {"masterAddr": "10.0.0.1:10911", "haServerAddr": "10.0.0.1:10912"}
+    assert registration.take_answer(Command(0, fields=fields), 5)
+    assert told == [("10.0.0.1:10911", "10.0.0.1:10912")]
 
 
 def test_deleted_topic_makes_the_request_full(tmp_path: Path) -> None:

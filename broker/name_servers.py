@@ -1,0 +1,124 @@
+"""The broker's talk with its name servers: registrations sent, answers taken, a last word.
+
+Owns the requests that are under way. It must never know when one is due or what is in it: that is
+`registration`. A shell beside node.py, which starts it, ticks it and stops it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Protocol
+
+from turbopump.broker.registration import (
+    MAX_INLINE_TOPICS,
+    NameServerState,
+    Registration,
+    Work,
+)
+from turbopump.engine.later import Later
+from turbopump.net.transport.client import Client
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.wire.command import Command
+
+_log = logging.getLogger(__name__)
+
+FIRST_REGISTRATION_MS = 1_000
+"""How long a start waits for name servers; they are told later, too, but then clients may ask
+before."""
+UNREGISTER_MS = 1_000
+"""A stop waits no longer than this for name servers."""
+
+
+class Elsewhere(Protocol):
+    """Work on a disk thread."""
+
+    def __call__(self, work: Callable[[], Command]) -> Coroutine[None, None, Command]:
+        """What `work` gives; raises OSError."""
+
+
+class NameServers:
+    """The registration at work, on the running loop."""
+
+    def __init__(
+        self,
+        registration: Registration,
+        client: Client,
+        elsewhere: Elsewhere,
+        now_ms: Callable[[], int],
+        timeout_ms: int,
+    ) -> None:
+        self._registration = registration
+        self._client = client
+        self._elsewhere = elsewhere
+        self._now_ms = now_ms
+        self._timeout_ms = timeout_ms
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._soon: asyncio.Handle | None = None
+        self._ended = False
+
+    def changed(self, topics: Sequence[str]) -> Later[None]:
+        """Topics have changed (none named: all, or the broker's role)."""
+        told = self._registration.changed(topics, self._steady_ms())
+        if self._soon is None:
+            # Soon, not now: a handler's changes of one moment go in one registration.
+            self._soon = self._loop.call_soon(self.tick)
+        return told
+
+    def tick(self) -> None:
+        """Send what is due."""
+        self._soon = None
+        if self._ended:
+            return
+        for server in self._registration.servers:
+            work = server.take(self._steady_ms())
+            if work is not None:
+                task = self._loop.create_task(self._register(server, work))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def first(self) -> None:
+        """Until each name server was asked once; a slow one is not waited for long."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=FIRST_REGISTRATION_MS / 1000)
+
+    async def leave(self) -> None:
+        """Nothing more is registered, and the name servers hear of it."""
+        self._ended = True
+
+        async def leave(address: str) -> None:
+            try:
+                request = self._registration.unregister_request()
+                await self._client.call(address, request, UNREGISTER_MS)
+            except RemotingError as error:
+                _log.info("name server %s was not told of the stop: %s", address, error)
+
+        await asyncio.gather(*(leave(server.address) for server in self._registration.servers))
+
+    async def stop(self) -> None:
+        """What is under way ends."""
+        self._ended = True
+        if self._soon is not None:
+            self._soon.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _register(self, server: NameServerState, work: Work) -> None:
+        ok = False
+        try:
+            topics, make = self._registration.request(work)
+            request = make() if topics <= MAX_INLINE_TOPICS else await self._elsewhere(make)
+            answer = await self._client.call(server.address, request, self._timeout_ms)
+            ok = self._registration.take_answer(answer, self._now_ms())
+            reason = answer.remark or str(answer.code)
+        except (RemotingError, OSError) as error:
+            reason = str(error)
+        finally:
+            server.answered(work, ok, self._steady_ms())
+        if not ok:
+            _log.warning("not registered at name server %s: %s", server.address, reason)
+        self.tick()
+
+    def _steady_ms(self) -> int:
+        return round(self._loop.time() * 1_000)

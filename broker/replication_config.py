@@ -1,0 +1,122 @@
+"""The keys of replication: who is master, how many copies a message needs, and the HA protocol.
+
+Owns RocketMQ's names and defaults (MessageStoreConfig), what a value may be, and which of them
+contradict each other. It must never decide anything about a message. Called by config.py; read by
+role.py and broker/ha.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from turbopump.net.ha.frames import BODY_MAX
+
+
+class BrokerRole(Enum):
+    """RocketMQ's brokerRole."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    """Its sends wait for no replica."""
+    SYNC_MASTER = "SYNC_MASTER"
+    """Its sends wait for as many as inSyncReplicas says."""
+    SLAVE = "SLAVE"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationConfig:
+    """All that shapes replication. Defaults are RocketMQ's.
+
+    `ha_listen_port` 0 is the port behind listenPort; `ha_master_address` "" is what the name server
+    says.
+    """
+
+    broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
+    broker_ip2: str = ""
+    ha_listen_port: int = 0
+    ha_master_address: str = ""
+    ha_send_heartbeat_interval_ms: int = 5_000
+    ha_housekeeping_interval_ms: int = 20_000
+    ha_transfer_batch_size: int = 32_768
+    ha_max_gap_not_in_sync: int = 268_435_456
+    ha_max_time_slave_not_catchup_ms: int = 15_000
+    slave_timeout_ms: int = 3_000
+    in_sync_replicas: int = 1
+    min_in_sync_replicas: int = 1
+    all_ack_in_sync_state_set: bool = False
+    enable_auto_in_sync_replicas: bool = False
+    sync_from_last_file: bool = False
+    async_learner: bool = False
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the broker starts as a replica."""
+        return self.broker_role is BrokerRole.SLAVE
+
+    def contradiction(self, broker_id: int) -> str | None:
+        """What cannot be meant, as one sentence for the operator; None if all is well."""
+        role = self.broker_role.value
+        if self.is_slave and broker_id == 0:
+            return "brokerRole=SLAVE: a replica's brokerId must be 1 or more, 0 is the master's"
+        if not self.is_slave and broker_id != 0:
+            return (
+                f"brokerId={broker_id}: the id of a master (brokerRole={role}) is 0,"
+                " brokerRole=SLAVE makes a replica"
+            )
+        if not self.is_slave and self.all_ack_in_sync_state_set:
+            return (
+                "allAckInSyncStateSet=true: without a SyncStateSet there is no all,"
+                " inSyncReplicas says how many copies a plain master waits for"
+            )
+        if not self.is_slave and self.min_in_sync_replicas > 1:
+            return (
+                f"minInSyncReplicas={self.min_in_sync_replicas}: without a SyncStateSet nobody"
+                " counts it, inSyncReplicas says how many copies a plain master waits for"
+            )
+        return None
+
+    def remarks(self) -> list[str]:
+        """What is allowed and hardly meant: warnings for the operator."""
+        if self.broker_role is BrokerRole.ASYNC_MASTER and self.in_sync_replicas > 1:
+            return [
+                f"inSyncReplicas={self.in_sync_replicas}: sends wait for replicas only with"
+                " brokerRole=SYNC_MASTER"
+            ]
+        return []
+
+
+PROPERTY_FIELDS: Mapping[str, str] = {
+    "brokerRole": "broker_role",
+    "brokerIP2": "broker_ip2",
+    "haListenPort": "ha_listen_port",
+    "haMasterAddress": "ha_master_address",
+    "haSendHeartbeatInterval": "ha_send_heartbeat_interval_ms",
+    "haHousekeepingInterval": "ha_housekeeping_interval_ms",
+    "haTransferBatchSize": "ha_transfer_batch_size",
+    "haMaxGapNotInSync": "ha_max_gap_not_in_sync",
+    "haMaxTimeSlaveNotCatchup": "ha_max_time_slave_not_catchup_ms",
+    "slaveTimeout": "slave_timeout_ms",
+    "inSyncReplicas": "in_sync_replicas",
+    "minInSyncReplicas": "min_in_sync_replicas",
+    "allAckInSyncStateSet": "all_ack_in_sync_state_set",
+    "enableAutoInSyncReplicas": "enable_auto_in_sync_replicas",
+    "syncFromLastFile": "sync_from_last_file",
+    "asyncLearner": "async_learner",
+}
+"""RocketMQ key -> field of ReplicationConfig."""
+
+REPLICAS_MAX: Final = 32
+"""Copies a message may be asked to have; a group has three or five."""
+_INT32_MAX = 2**31 - 1
+RANGES: Mapping[str, tuple[int, int]] = {
+    "ha_listen_port": (0, 65_535),
+    "ha_send_heartbeat_interval_ms": (1, _INT32_MAX),
+    "ha_housekeeping_interval_ms": (1, _INT32_MAX),
+    "ha_transfer_batch_size": (1, BODY_MAX),
+    "ha_max_gap_not_in_sync": (1, _INT32_MAX),
+    "ha_max_time_slave_not_catchup_ms": (1, _INT32_MAX),
+    "slave_timeout_ms": (1, _INT32_MAX),
+    "in_sync_replicas": (1, REPLICAS_MAX),
+    "min_in_sync_replicas": (1, REPLICAS_MAX),
+}
+"""What a number may be, both ends included."""

@@ -1,0 +1,158 @@
+"""What this broker is to its group now, and what that means for a message that is to be written.
+
+Owns the role in force and the question each send asks twice: may it be written, and may its sender
+be told. It must never lead replicas or follow a master: `broker/ha` does, and says here whose reign
+it is. Called by everything that appends (puts.py, delay.py, the native lane through fast_lane.py),
+by the registration and by the pulls.
+
+    before the append   refusal()    SERVICE_NOT_AVAILABLE of a replica, IN_SYNC_REPLICAS_NOT_ENOUGH
+    after it            when_safe()  durable as flushDiskType says, and with the replicas
+
+A bad answer of the replicas counts more than a bad one of the disk, as in RocketMQ.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from turbopump.broker.replication_config import BrokerRole, ReplicationConfig
+from turbopump.engine.epochs import LOG_OFFSET_MAX
+from turbopump.engine.later import Later
+from turbopump.engine.store import Store
+from turbopump.engine.types import Appended, LogOffset, PutStatus
+
+MASTER_ID: Final = 0
+"""The broker id of whoever is master (MixAll.MASTER_ID)."""
+ALONE: Final = 1
+"""Copies of a message where nobody waits for a replica: the master's own."""
+
+
+class Reign(Protocol):
+    """A master's reign as its sends see it: broker/ha/leader.py. Deadlines are of a clock that
+    nobody sets. Whenever `need` or `safe_end` may have another answer, after acknowledgements,
+    changes of the set and ticks, `Role.moved` is called."""
+
+    def need(self) -> int | None:
+        """How many copies a message needs that is about to be written, the master's included, or
+        net.ha.acks.ALL; 0 and 1: nobody waits. None: not enough replicas are in sync."""
+
+    def safe_end(self, need: int) -> LogOffset:
+        """Up to where so many have the log; -1 if there are not as many."""
+
+    def wait(self, log_end: LogOffset, need: int, deadline_ms: int) -> Later[PutStatus]:
+        """PUT_OK once so many have the log up to there, FLUSH_SLAVE_TIMEOUT at the deadline, and
+        what is no success when the reign ends."""
+
+
+class Role:
+    """The role of a broker. A master is one from the start; what its sends may have to wait for is
+    known once its reign began. Loop thread only."""
+
+    def __init__(
+        self,
+        config: ReplicationConfig,
+        broker_id: int,
+        store: Store,
+        steady_ms: Callable[[], int],
+    ) -> None:
+        self.broker_id = broker_id
+        """What name servers are told: 0 while this is the master."""
+        self.reign: Reign | None = None
+        self.on_change: list[Callable[[], None]] = []
+        """Called after the role has changed: registration, native path, delayed messages."""
+        self.on_moved: Callable[[], None] = lambda: None
+        """Called when sends may be answered, or refused, that were not before."""
+        self.on_reign_end: Callable[[], None] = lambda: None
+        """Called when whoever waits for replicas must be told that it is over."""
+        self._config = config
+        self._store = store
+        self._steady_ms = steady_ms
+        self._is_slave = config.is_slave
+        self._need: int | None = ALONE
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this broker takes messages."""
+        return not self._is_slave
+
+    @property
+    def need(self) -> int | None:
+        """Copies that a message needs which is written now; see `Reign.need`. Sends of an
+        ASYNC_MASTER wait for nobody."""
+        reign = self.reign
+        if reign is None or self._config.broker_role is BrokerRole.ASYNC_MASTER:
+            return ALONE
+        return reign.need()
+
+    # What broker/ha says.
+
+    def begin(self, reign: Reign) -> None:
+        """This broker is the master; the reign before, if there was one, has ended."""
+        self.reign = reign
+        self._is_slave, self.broker_id = False, MASTER_ID
+        self._changed()
+
+    def end(self, broker_id: int) -> None:
+        """This broker is a replica under that id: nothing is written, nobody waits in vain."""
+        self.reign = None
+        self._is_slave, self.broker_id = True, broker_id
+        self.on_reign_end()
+        self._changed()
+
+    def moved(self) -> None:
+        """What the reign would answer may be something else now."""
+        self.on_moved()
+
+    # What a message has to ask.
+
+    def refusal(self, waits: bool = True) -> PutStatus | None:
+        """Why nothing may be written now, None if it may; to be asked right before an append.
+
+        A message whose sender does not wait (WAIT=false) may be written however few replicas are in
+        sync, as in RocketMQ.
+        """
+        if self._is_slave:
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        if self.reign is None and self._waits_for_replicas():
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        self._need = self.need if waits else ALONE
+        return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH if self._need is None else None
+
+    def when_safe(self, appended: Appended) -> Later[PutStatus]:
+        """The status to answer the sender with whose message was just appended."""
+        durable = self._store.when_safe(appended)
+        need = self._need
+        if self.reign is None or need is None or 0 <= need <= ALONE:
+            return durable
+        if appended.status is not PutStatus.PUT_OK:
+            return durable
+        deadline_ms = self._steady_ms() + self._config.slave_timeout_ms
+        return _both(durable, self.reign.wait(appended.end, need, deadline_ms))
+
+    def safe_end(self) -> LogOffset:
+        """Up to where as many copies of the log exist as a message needs that is written now."""
+        need, reign = self.need, self.reign
+        if need is None:
+            return LogOffset(-1)
+        return LOG_OFFSET_MAX if reign is None or 0 <= need <= ALONE else reign.safe_end(need)
+
+    def _waits_for_replicas(self) -> bool:
+        config = self._config
+        return config.broker_role is BrokerRole.SYNC_MASTER and config.in_sync_replicas > ALONE
+
+    def _changed(self) -> None:
+        for callback in self.on_change:
+            callback()
+
+
+def _both(durable: Later[PutStatus], replicated: Later[PutStatus]) -> Later[PutStatus]:
+    """Bad news of the replicas at once; their PUT_OK is the disk's answer."""
+    told: Later[PutStatus] = Later()
+
+    def have(status: PutStatus) -> None:
+        if status is PutStatus.PUT_OK:
+            durable.then(told.resolve)
+        else:
+            told.resolve(status)
+
+    replicated.then(have)
+    return told

@@ -27,16 +27,19 @@ ALONE: Final = 1
 
 
 class Reign(Protocol):
-    """A master's reign as its sends see it: broker/ha/leader.py. Deadlines are of a clock that
-    nobody sets. Whenever `need` or `safe_end` may have another answer, after acknowledgements,
-    changes of the set and ticks, `Role.moved` is called."""
+    """A master's reign as its sends see it (broker/ha/leader.py). Deadlines are of a clock that
+    nobody sets."""
+
+    on_moved: Callable[[], None]
+    """Called when `need` or `safe_end` may have another answer: after acknowledgements, changes of
+    the set, ticks."""
 
     def need(self) -> int | None:
         """How many copies a message needs that is about to be written, the master's included, or
         net.ha.acks.ALL; 0 and 1: nobody waits. None: not enough replicas are in sync."""
 
     def safe_end(self, need: int) -> LogOffset:
-        """Up to where so many have the log; -1 if there are not as many."""
+        """Up to where so many copies have the log; -1 if there are not as many."""
 
     def wait(self, log_end: LogOffset, need: int, deadline_ms: int) -> Later[PutStatus]:
         """PUT_OK once so many have the log up to there, FLUSH_SLAVE_TIMEOUT at the deadline, and
@@ -89,6 +92,7 @@ class Role:
         """This broker is the master; the reign before, if there was one, has ended."""
         self.reign = reign
         self._is_slave, self.broker_id = False, MASTER_ID
+        reign.on_moved = self._moved
         self._changed()
 
     def end(self, broker_id: int) -> None:
@@ -97,10 +101,6 @@ class Role:
         self._is_slave, self.broker_id = True, broker_id
         self.on_reign_end()
         self._changed()
-
-    def moved(self) -> None:
-        """What the reign would answer may be something else now."""
-        self.on_moved()
 
     # What a message has to ask.
 
@@ -138,6 +138,9 @@ class Role:
     def _waits_for_replicas(self) -> bool:
         config = self._config
         return config.broker_role is BrokerRole.SYNC_MASTER and config.in_sync_replicas > ALONE
+
+    def _moved(self) -> None:
+        self.on_moved()
 
     def _changed(self) -> None:
         for callback in self.on_change:

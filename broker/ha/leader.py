@@ -74,6 +74,8 @@ class Reign(ABC):
         self.options = options
         self.links: dict[int, Link] = {}
         self.over = False
+        self.on_moved: Callable[[], None] = lambda: None
+        """Called when `need` or `safe_end` may have another answer (role.py)."""
         self._log = log
         self._transport = transport
         self._wall_ms = wall_ms
@@ -98,6 +100,11 @@ class Reign(ABC):
             ended.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
             return ended
         return self._waiting.add(log_end, need, deadline_ms)
+
+    def safe_end(self, need: int) -> LogOffset:
+        """Up to where so many copies have the log; -1 if there are not as many, and once the reign
+        is over."""
+        return LogOffset(-1) if self.over else self._waiting.safe_end(need)
 
     @property
     def waiting_count(self) -> int:
@@ -217,6 +224,8 @@ class Reign(ABC):
         confirmed = self._confirmed(log.flushed if self.options.counts_durable else log.end)
         moved = confirmed > log.confirm and log.confirm_to(confirmed, self._wall_ms())
         self._waiting.release()
+        if not self.over:
+            self.on_moved()
         return moved and not self.over
 
     def _do(self, link: Link, actions: list[Action], now_ms: int) -> None:

@@ -116,7 +116,7 @@ class WaitingSends:
         while waiting:
             first = waiting[0]
             if first.need not in ends:
-                ends[first.need] = self._safe_end(first.need)
+                ends[first.need] = self.safe_end(first.need)
             if first.log_end > ends[first.need]:
                 return
             waiting.popleft().later.resolve(PutStatus.PUT_OK)
@@ -132,7 +132,8 @@ class WaitingSends:
         while self._waiting:
             self._waiting.popleft().later.resolve(status)
 
-    def _safe_end(self, need: int) -> LogOffset:
+    def safe_end(self, need: int) -> LogOffset:
+        """Up to where so many copies have the log; -1 if there are not as many."""
         if need == ALL:
             return min(self._sync.all_end(), self._sync.copies_end(self._min))
         return self._sync.copies_end(need)

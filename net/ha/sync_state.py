@@ -123,10 +123,11 @@ class SyncState:
         return now_ms - replica.caught_up_ms
 
     def all_end(self) -> LogOffset:
-        """Up to where everybody who must has the log; -1 while one of them has not said."""
+        """Up to where everybody who must has the log, the master included: what it does not count
+        yet may be needed by one more when it does. -1 while one of them has not said."""
         others = self.required - {self.options.own_id}
         acks = [self.acked(other) for other in others]
-        return min((LogOffset(-1) if at is None else at for at in acks), default=LOG_OFFSET_MAX)
+        return min([self.log_end, *(LogOffset(-1) if at is None else at for at in acks)])
 
     def all_have(self, log_end: LogOffset) -> bool:
         """Whether everybody who must has the log up to there."""

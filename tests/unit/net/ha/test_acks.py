@@ -129,3 +129,20 @@ def test_a_master_that_is_demoted_fails_what_waits() -> None:
     laters = [sends.add(LogOffset(100), ALL, 3000) for _ in range(3)]
     sends.fail(PutStatus.FLUSH_SLAVE_TIMEOUT)
     assert [status(later) for later in laters] == [TIMEOUT] * 3 and len(sends) == 0
+
+
+def test_what_the_master_does_not_count_yet_is_not_safe_alone_either() -> None:
+    """Its disk is slower than a replica that joins meanwhile: that one must have it, too."""
+    state = group(1)
+    sends = WaitingSends(state)
+    later = sends.add(LogOffset(1500), ALL, 9000)
+    assert not later.done
+    state.on_connected(2, 2, False, 0)
+    state.on_ack(2, 2, LogOffset(1000), 0)
+    assert state.on_agreed(frozenset({1, 2}), 2, 0)
+    state.on_log(LogOffset(1500))
+    sends.release()
+    assert not later.done
+    state.on_ack(2, 2, LogOffset(1500), 0)
+    sends.release()
+    assert status(later) is OK

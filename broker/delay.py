@@ -1,8 +1,9 @@
 """Delay levels: messages that wait in SCHEDULE_TOPIC_XXXX until their time, then get delivered.
 
 Owns how far each level was delivered (delayOffset.json). It must never deliver before the time in
-the queue's tags code, nor save a progress that is ahead of what the disk has of the deliveries:
-after any crash a message is delivered at least once. Called by node.py every tick.
+the queue's tags code, nor save or tell a progress that is ahead of what the disk, or the replicas,
+have of the deliveries: after any crash and any change of role a message is delivered at least once.
+Called by node.py every tick and by broker/ha/metadata.py.
 """
 
 import logging
@@ -12,6 +13,7 @@ from typing import Any
 from turbopump.broker.config import ConfigError
 from turbopump.broker.role import Role
 from turbopump.broker.topics import SCHEDULE_TOPIC
+from turbopump.broker.versions import Versions, is_older
 from turbopump.engine.config_files import ConfigFiles
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.store import Store
@@ -28,6 +30,8 @@ FILE_NAME = "delayOffset.json"
 MAX_PER_STEP = 256
 """Messages of all levels delivered by one step, some 10 ms: sends and pulls come in between."""
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+MAX_LEVELS = 1_000
+"""Of an answer; messageDelayLevel has 18, and no queue id of its topic can be over 65,535."""
 _INT = re.compile(r"[0-9]{1,9}", re.ASCII)  # of a queue id
 
 
@@ -52,9 +56,14 @@ class DelayedMessages:
         self._version_step = version_step
         self._progress: dict[int, QueueOffset] = {}
         self._safe: dict[int, QueueOffset] = {}
+        """The newest progress whose deliveries no crash and no other master takes back."""
+        self._saved: dict[int, QueueOffset] | None = {}
+        """What the file says; None if that is not known."""
         self._candidate: tuple[dict[int, QueueOffset], LogOffset] | None = None
+        self._coming: tuple[dict[int, QueueOffset], DataVersion, LogOffset] | None = None
         self._steps = 0
         self.data_version = DataVersion()
+        self.versions = Versions()
 
     def load(self) -> None:
         """Read delayOffset.json, ours or RocketMQ's; a level it does not name starts at its first
@@ -63,23 +72,51 @@ class DelayedMessages:
         if saved is None:
             return
         try:
-            members = as_object(saved)
-            self.data_version = DataVersion.from_json(members.get("dataVersion"))
-            for level, queue_offset in as_object(members.get("offsetTable") or {}).items():
-                number = as_int(level, "level")
-                self._progress[number] = QueueOffset(as_int(queue_offset, level))
+            self._progress, self.data_version = read_progress(saved)
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
-        self._safe = dict(self._progress)
+        self._safe = self._saved = dict(self._progress)
 
     def progress(self) -> dict[int, QueueOffset]:
         """Level to the queue offset to deliver next; levels that had messages only."""
         return dict(self._progress)
 
+    def safe_progress(self) -> dict[int, QueueOffset]:
+        """As `progress`, less what a replica could lack of the deliveries; for replicas."""
+        self.begin_save()
+        self._settle()
+        return dict(self._safe)
+
+    def follow(self) -> None:
+        """The master delivers from here on. What it may not have of our deliveries did not
+        happen."""
+        self._settle()
+        self._progress, self._candidate = dict(self._safe), None
+
+    def adopt(
+        self, progress: dict[int, QueueOffset], version: DataVersion, log_end: LogOffset
+    ) -> None:
+        """The master had this progress when its log did not go beyond `log_end`: it is ours once
+        our log has as much, confirmed. Before that we may not have the deliveries behind it."""
+        self._coming = (progress, version, log_end)
+        self._take_coming(self._store.confirm_log_offset)
+
+    def lead(self) -> None:
+        """This broker delivers from here on, from the progress whose deliveries its log has, which
+        nobody will cut any more."""
+        self._take_coming(self._store.max_log_offset)
+        self._coming = None
+
+    def bump_version(self, now_ms: int) -> None:
+        """A new version of the same progress: from here on it is of another reign."""
+        self.data_version = self.versions.next(self.data_version, now_ms)
+        self._saved = None
+
     def step(self, now_ms: int) -> bool:
         """Deliver what is due, at most MAX_PER_STEP; True if there may be more. A replica has them
         delivered by its master."""
         if not self._role.is_master:
+            self._take_coming(self._store.confirm_log_offset)
             return False
         budget = MAX_PER_STEP
         for level in range(1, len(self._delays_ms) + 1):
@@ -91,28 +128,47 @@ class DelayedMessages:
     def begin_save(self) -> None:
         """Remember the progress now; it is saved once the deliveries behind it are on disk and with
         the replicas that a message needs: they take over the progress."""
-        if self._candidate is None and self._progress != self._safe:
+        if self._candidate is None and self._progress != self._saved:
             self._candidate = (dict(self._progress), self._store.max_log_offset)
 
     def take_save(self) -> dict[str, Any] | None:
         """What to write to FILE_NAME, once; None if nothing new is safe to write."""
-        if self._candidate is None:
+        self._settle()
+        if self._candidate is not None or self._safe == self._saved:
             return None
-        if min(self._store.flushed_log_offset, self._role.safe_end()) < self._candidate[1]:
-            return None
-        self._safe = self._candidate[0]
-        self._candidate = None
+        self._saved = self._safe
         return self._to_json(self._safe)
 
     def save_failed(self) -> None:
         """What `take_save` gave is not on disk: the next interval tries again."""
-        self._safe = {}
+        self._saved = None
 
     def save(self) -> None:
         """Write the progress now; the caller has flushed the store (a clean stop)."""
-        if self._progress != self._safe:
-            self._safe, self._candidate = dict(self._progress), None
+        store = self._store
+        self._candidate = self._candidate or (dict(self._progress), store.max_log_offset)
+        self._settle()
+        if min(store.confirm_log_offset, self._role.safe_end()) >= store.max_log_offset:
+            self._safe = dict(self._progress)
+        if self._safe != self._saved:
+            self._saved = self._safe
             self._files.save(FILE_NAME, self._to_json(self._safe))
+
+    def _settle(self) -> None:
+        """Whether the deliveries behind a progress that waits for it are safe by now."""
+        store = self._store
+        safe = min(store.flushed_log_offset, store.confirm_log_offset, self._role.safe_end())
+        if self._candidate is not None and safe >= self._candidate[1]:
+            self._safe, self._candidate = self._candidate[0], None
+
+    def _take_coming(self, ours: LogOffset) -> None:
+        if self._coming is None:
+            return
+        progress, version, log_end = self._coming
+        if ours >= log_end:
+            self._progress, self._coming = dict(progress), None
+            if not is_older(version, self.data_version):
+                self.data_version = version
 
     def _to_json(self, progress: dict[int, QueueOffset]) -> dict[str, Any]:
         return {
@@ -147,7 +203,7 @@ class DelayedMessages:
         before = self._steps // self._version_step
         self._steps += done
         if self._steps // self._version_step > before:
-            self.data_version = self.data_version.next(now_ms)
+            self.data_version = self.versions.next(self.data_version, now_ms)
 
     def _deliver(self, unit: QueueUnit, now_ms: int) -> bool:
         """Append the waiting message where it belongs; False to try again later."""
@@ -172,6 +228,19 @@ class DelayedMessages:
             _log.error("delayed message at %d: %s, dropped", log_offset, appended.status.value)
             return True
         return False
+
+
+def read_progress(value: Any) -> tuple[dict[int, QueueOffset], DataVersion]:
+    """Level to queue offset, from delayOffset.json or the answer to 45. Raises BadBody."""
+    members = as_object(value)
+    version = DataVersion.from_json(members.get("dataVersion"))
+    progress = {
+        as_int(level, "level"): QueueOffset(as_int(queue_offset, level))
+        for level, queue_offset in as_object(members.get("offsetTable") or {}).items()
+    }
+    if len(progress) > MAX_LEVELS:
+        raise BadBody(f"{len(progress)} delay levels")
+    return progress, version
 
 
 def _delivered(record: Record) -> Message | None:

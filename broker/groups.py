@@ -7,11 +7,13 @@ must never know who is connected: that is consumers.py. Called by the handlers a
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from turbopump.broker.config import BrokerConfig, ConfigError
 from turbopump.broker.saving import Saver
+from turbopump.broker.versions import Versions
 from turbopump.net.wire.bodies import BadBody, as_int, as_object, table
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import DataVersion
@@ -54,6 +56,7 @@ class GroupTable:
         self._groups: _Groups = {}
         self._forbidden: _Forbidden = {}
         self.data_version = DataVersion()
+        self.versions = Versions()
 
     def load(self, now_ms: int) -> None:
         """Read subscriptionGroup.json and add the system groups (store.md 22).
@@ -67,7 +70,11 @@ class GroupTable:
             except BadBody as error:
                 raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
         missing = sorted(SYSTEM_GROUPS - self._groups.keys())
-        self.put_all([SubscriptionGroupConfig(group_name=name) for name in missing], now_ms)
+        if missing:
+            made = {name: SubscriptionGroupConfig(group_name=name) for name in missing}
+            # Not counted, as in RocketMQ: a new broker's table is older than one that was used.
+            version = replace(self.data_version, timestamp=now_ms)
+            self._replace({**self._groups, **made}, self._forbidden, version)
 
     def find(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
         """The group, created on first use where the configuration allows it.
@@ -104,7 +111,13 @@ class GroupTable:
             one.group_name: one for one in configs if self._groups.get(one.group_name) != one
         }
         if changed:
-            self._replace({**self._groups, **changed}, self._forbidden, now_ms)
+            self._change({**self._groups, **changed}, self._forbidden, now_ms)
+
+    def adopt(self, groups: _Groups, forbidden: _Forbidden, version: DataVersion) -> None:
+        """Have exactly these groups and bans, of this version: those of the master that is
+        followed."""
+        if (groups, forbidden, version) != (self._groups, self._forbidden, self.data_version):
+            self._replace(groups, forbidden, version)
 
     def delete(self, name: str, now_ms: int) -> bool:
         """Forget a group and its bans; False if it was not there."""
@@ -113,8 +126,16 @@ class GroupTable:
         known = name in self._groups
         groups = {key: one for key, one in self._groups.items() if key != name}
         banned = {key: masks for key, masks in self._forbidden.items() if key != name}
-        self._replace(groups, banned, now_ms)
+        self._change(groups, banned, now_ms)
         return known
+
+    def all_forbidden(self) -> _Forbidden:
+        """Group to topic to mask; a copy of the outer table."""
+        return dict(self._forbidden)
+
+    def bump_version(self, now_ms: int) -> None:
+        """A new version of the same groups: from here on they are of another reign."""
+        self._change(self._groups, self._forbidden, now_ms)
 
     def forbidden(self, group: str, topic: str) -> int:
         """The mask of what the group may not do with the topic; one bit is used: FORBIDDEN_READ."""
@@ -130,7 +151,7 @@ class GroupTable:
         banned = {key: one for key, one in self._forbidden.items() if key != group}
         if masks:
             banned[group] = masks
-        self._replace(self._groups, banned, now_ms)
+        self._change(self._groups, banned, now_ms)
 
     def is_system(self, name: str) -> bool:
         """Whether the group belongs to RocketMQ's own tools (MixAll.isSysConsumerGroup)."""
@@ -142,15 +163,25 @@ class GroupTable:
 
     def _read(self, saved: dict[str, Any]) -> None:
         self.data_version = DataVersion.from_json(saved.get("dataVersion"))
-        self._groups = table(saved, "subscriptionGroupTable", SubscriptionGroupConfig.from_json)
-        for group, masks in table(saved, "forbiddenTable", as_object).items():
-            self._forbidden[group] = {topic: as_int(mask, topic) for topic, mask in masks.items()}
+        self._groups, self._forbidden = read_groups(saved)
 
-    def _replace(self, groups: _Groups, forbidden: _Forbidden, now_ms: int) -> None:
-        version = self.data_version.next(now_ms)
+    def _change(self, groups: _Groups, forbidden: _Forbidden, now_ms: int) -> None:
+        self._replace(groups, forbidden, self.versions.next(self.data_version, now_ms))
+
+    def _replace(self, groups: _Groups, forbidden: _Forbidden, version: DataVersion) -> None:
         self._groups, self._forbidden, self.data_version = groups, forbidden, version
         self._saver.changed(FILE_NAME, partial(_to_json, groups, forbidden, version))
         self.on_change()
+
+
+def read_groups(members: dict[str, Any]) -> tuple[_Groups, _Forbidden]:
+    """Groups and bans of subscriptionGroup.json, which is also the body of 201. Raises BadBody."""
+    groups = table(members, "subscriptionGroupTable", SubscriptionGroupConfig.from_json)
+    forbidden = {
+        group: {topic: as_int(mask, topic) for topic, mask in masks.items()}
+        for group, masks in table(members, "forbiddenTable", as_object).items()
+    }
+    return groups, forbidden
 
 
 def _to_json(groups: _Groups, forbidden: _Forbidden, version: DataVersion) -> dict[str, Any]:

@@ -1,15 +1,23 @@
 """How far each group has consumed: consumerOffset.json, and pending server-side resets.
 
-Owns the committed and the pulled queue offset of every (topic, group, queue) and the resets that
-wait for the next pull. It must never check that a topic or group exists: the handlers do. Called by
-the handlers; node.py saves it every few seconds and at stop.
+Owns the committed and the pulled queue offset of every (topic, group, queue), how often one was set
+back, and the resets that wait for the next pull. It must never check that a topic or group exists:
+the handlers do. Called by the handlers and broker/ha/metadata.py; node.py saves it every few
+seconds and at stop.
+
+A replica has to tell an offset that was set back on purpose from one that is old. So each queue
+whose offset ever went back has a number that counts this (`_lowered`, `loweredTable` in the file
+and in the answer to 43, which RocketMQ passes over): of two tables the one with the higher number
+is right, whatever the offsets; at equal numbers the higher offset is.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from turbopump.broker.config import ConfigError
+from turbopump.broker.versions import Versions, is_older
 from turbopump.engine.config_files import ConfigFiles
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.bodies import BadBody, as_int, as_object, table
@@ -30,11 +38,40 @@ STEP = 4_000
 """Pairs and queues copied at once for a save: a fraction of a ms of the loop. What the table holds
 at its bounds would take it a second as a whole."""
 
+MAX_NAME = 1_000
+"""Characters of a topic's and a group's name together, of offsets that come from a master: a retry
+topic has 255, a group 120, and RocketMQ's light topics are longer."""
+_INT32_MAX = 2**31 - 1
+_EPOCH_SHIFT = 32
+
 Content = Callable[[], dict[str, Any]]
-_Copy = dict[tuple[str, str], dict[int, QueueOffset]]
+Pair = tuple[str, str]
+"""Topic and group."""
+_Copy = dict[Pair, dict[int, QueueOffset]]
 
 
-class _Table(dict[tuple[str, str], dict[int, QueueOffset]]):
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """What consumerOffset.json or the answer to 43 says. It must not be changed."""
+
+    version: DataVersion
+    committed: _Copy
+    pulled: _Copy = field(default_factory=dict)
+    lowered: Mapping[Pair, Mapping[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Offsets":
+        """From the bean; what no queue can have is passed over. Raises BadBody."""
+        members = as_object(value)
+        return cls(
+            DataVersion.from_json(members.get("dataVersion")),
+            _read_table(members, "offsetTable"),
+            _read_table(members, "pullOffsetTable"),
+            _read_table(members, "loweredTable"),
+        )
+
+
+class _Table(dict[Pair, dict[int, QueueOffset]]):
     """(topic, group) to queue id to queue offset, within the bounds above."""
 
     def __init__(self) -> None:
@@ -42,7 +79,7 @@ class _Table(dict[tuple[str, str], dict[int, QueueOffset]]):
         self._queues = 0
         self._names = 0
 
-    def put(self, pair: tuple[str, str], queue_id: int, queue_offset: QueueOffset) -> bool:
+    def put(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> bool:
         """Set an entry unless the table is at a bound; whether it was set."""
         queues = self.get(pair)
         if queues is None or queue_id not in queues:
@@ -53,7 +90,7 @@ class _Table(dict[tuple[str, str], dict[int, QueueOffset]]):
         self.restore(pair, queue_id, queue_offset)
         return True
 
-    def restore(self, pair: tuple[str, str], queue_id: int, queue_offset: QueueOffset) -> None:
+    def restore(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> None:
         """Set an entry that was saved, whatever the bounds: progress must not be forgotten."""
         queues = self.get(pair)
         if queues is None:
@@ -62,7 +99,7 @@ class _Table(dict[tuple[str, str], dict[int, QueueOffset]]):
         self._queues += queue_id not in queues
         queues[queue_id] = queue_offset
 
-    def take(self, pair: tuple[str, str], queue_id: int) -> QueueOffset | None:
+    def take(self, pair: Pair, queue_id: int) -> QueueOffset | None:
         """Remove an entry and return it; None if it is not there."""
         queues = self.get(pair, {})
         found = queues.pop(queue_id, None)
@@ -72,7 +109,7 @@ class _Table(dict[tuple[str, str], dict[int, QueueOffset]]):
                 self.remove(pair)
         return found
 
-    def remove(self, pair: tuple[str, str]) -> None:
+    def remove(self, pair: Pair) -> None:
         """Remove every entry of a pair, which must be there."""
         self._queues -= len(self.pop(pair))
         self._names -= len(pair[0]) + len(pair[1])
@@ -93,10 +130,12 @@ class OffsetTable:
         self._committed = _Table()
         self._pulled = _Table()
         self._resets = _Table()
+        self._lowered: dict[Pair, dict[int, int]] = {}
         self._commits = 0
         self._changes = 0
         self._saved_changes = 0
         self.data_version = DataVersion()
+        self.versions = Versions()
 
     def load(self) -> None:
         """Read consumerOffset.json, ours or RocketMQ's; raises ConfigError."""
@@ -106,8 +145,12 @@ class OffsetTable:
         try:
             members = as_object(saved)
             self.data_version = DataVersion.from_json(members.get("dataVersion"))
-            self._committed = _read_table(members, "offsetTable")
-            self._pulled = _read_table(members, "pullOffsetTable")
+            for mine, name in ((self._committed, "offsetTable"), (self._pulled, "pullOffsetTable")):
+                for pair, queues in _read_all(members, name):
+                    for queue_id, queue_offset in queues.items():
+                        mine.restore(pair, queue_id, queue_offset)
+            for pair, numbers in _read_all(members, "loweredTable"):
+                self._lowered[pair] = dict(numbers)
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
@@ -115,11 +158,74 @@ class OffsetTable:
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
         """Set the next queue offset to consume; a lower one is taken too (remoting.md 11)."""
-        if self._committed.put((topic, group), queue_id, queue_offset):
+        pair = (topic, group)
+        queues = self._committed.get(pair)
+        if queues is not None and queue_offset < queues.get(queue_id, NONE):
+            self._count_lowered(pair, queue_id)
+        if self._committed.put(pair, queue_id, queue_offset):
             self._changes += 1
             self._commits += 1
             if self._commits % self._version_step == 0:
-                self.data_version = self.data_version.next(now_ms)
+                self.data_version = self.versions.next(self.data_version, now_ms)
+
+    def adopt(self, theirs: Offsets, before: Offsets | None) -> None:
+        """Follow a master's table.
+
+        `before` is what the same master had earlier, None if that is not known. An offset goes back
+        only if the master counted that it was set back, or had a higher one itself before (a
+        RocketMQ master counts nothing). What it had before and has no more is forgotten.
+        """
+        self.collect()
+        self._changes += 1
+        for pair, queues in theirs.committed.items():
+            said = before.committed.get(pair) if before else None
+            numbers: Mapping[int, int] = theirs.lowered.get(pair, {})
+            if before and said == queues and numbers == before.lowered.get(pair, {}):
+                continue
+            self._adopt_queues(pair, queues, said or {}, numbers)
+        for pair, queues in theirs.pulled.items():
+            for queue_id, queue_offset in queues.items():
+                self._pulled.put(pair, queue_id, queue_offset)
+        if before is not None:
+            gone = before.committed.keys() - theirs.committed.keys()
+            self._remove(gone.__contains__)
+        if not is_older(theirs.version, self.data_version):
+            self.data_version = theirs.version
+
+    def offsets(self) -> Offsets:
+        """What the table has; a view, good until it changes."""
+        return Offsets(self.data_version, self._committed, self._pulled, self._lowered)
+
+    def clamp(self, queue_end: Callable[[str, int], int], now_ms: int) -> int:
+        """Set back each offset that is behind the end of its queue; gives how many.
+
+        `queue_end` counts all records of the log, also those readers may not see yet. What such an
+        offset had consumed is not in this log: the messages that will be there are others, and a
+        consumer must not skip them (R14).
+        """
+        self.collect()
+        ends: dict[tuple[str, int], int] = {}
+        found = 0
+        for entries in (self._pulled, self._resets, self._committed):
+            for pair, queues in entries.items():
+                topic, group = pair
+                for queue_id, queue_offset in list(queues.items()):
+                    end = ends.get((topic, queue_id))
+                    if end is None:
+                        end = ends[topic, queue_id] = queue_end(topic, queue_id)
+                    if queue_offset <= end:
+                        continue
+                    if entries is self._committed:
+                        self.commit(group, topic, queue_id, QueueOffset(end), now_ms)
+                        found += 1
+                    else:
+                        queues[queue_id] = QueueOffset(end)
+        return found
+
+    def bump_version(self, now_ms: int) -> None:
+        """A new version of the same offsets: from here on they are of another reign."""
+        self._changes += 1
+        self.data_version = self.versions.next(self.data_version, now_ms)
 
     def query(self, group: str, topic: str, queue_id: int) -> QueueOffset:
         """The pending reset if there is one, else the committed offset, else -1."""
@@ -188,7 +294,7 @@ class OffsetTable:
     def to_json(self) -> dict[str, Any]:
         """The content of consumerOffset.json."""
         self.collect()
-        return _to_json(self.data_version, self._committed, self._pulled)
+        return _to_json(self.data_version, self._committed, self._pulled, self._lowered)
 
     def take_changes(self) -> Iterator[Content | None] | None:
         """What is to be saved, gathered in steps; None if nothing changed since the last call.
@@ -217,7 +323,9 @@ class OffsetTable:
                     step = 0
                     yield None
             copies.append(copy)
-        yield partial(_to_json, version, *copies)
+        lowered = {pair: dict(numbers) for pair, numbers in self._lowered.items()}
+        committed, pulled = copies
+        yield partial(_to_json, version, committed, pulled, lowered)
 
     def save_failed(self) -> None:
         """What `take_changes` gave is not on disk: give it again."""
@@ -228,28 +336,67 @@ class OffsetTable:
         self._saved_changes = self._changes
         self._files.save(FILE_NAME, self.to_json())
 
-    def _remove(self, chosen: Callable[[tuple[str, str]], bool]) -> None:
+    def _adopt_queues(
+        self,
+        pair: Pair,
+        queues: dict[int, QueueOffset],
+        said: dict[int, QueueOffset],
+        numbers: Mapping[int, int],
+    ) -> None:
+        mine = self._committed.get(pair, {})
+        mine_lowered = self._lowered.get(pair, {})
+        for queue_id, queue_offset in queues.items():
+            number = numbers.get(queue_id, 0)
+            newer = number > mine_lowered.get(queue_id, 0)
+            set_back = newer or queue_offset < said.get(queue_id, NONE)
+            if not set_back and queue_offset <= mine.get(queue_id, NONE):
+                continue
+            if self._committed.put(pair, queue_id, queue_offset) and newer:
+                self._lowered.setdefault(pair, {})[queue_id] = number
+
+    def _count_lowered(self, pair: Pair, queue_id: int) -> None:
+        """A later reign's number is higher than all of an earlier one."""
+        if self.versions.following:
+            return
+        epoch = max(self.versions.epoch, self.data_version.state_version)
+        numbers = self._lowered.setdefault(pair, {})
+        numbers[queue_id] = max(numbers.get(queue_id, 0), epoch << _EPOCH_SHIFT) + 1
+
+    def _remove(self, chosen: Callable[[Pair], bool]) -> None:
         for entries in (self._committed, self._pulled, self._resets):
             for pair in [pair for pair in entries if chosen(pair)]:
                 entries.remove(pair)
+        for pair in [pair for pair in self._lowered if chosen(pair)]:
+            del self._lowered[pair]
         self._changes += 1
 
 
-def _read_table(members: dict[str, Any], name: str) -> _Table:
-    read = _Table()
+def _read_all(members: dict[str, Any], name: str) -> Iterator[tuple[Pair, dict[int, QueueOffset]]]:
     for pair, queues in table(members, name, as_object).items():
         topic, separator, group = pair.partition("@")
         if separator:  # RocketMQ passes over a key without one too
-            for queue_id, queue_offset in queues.items():
-                read.restore(
-                    (topic, group),
-                    as_int(queue_id, pair),
-                    QueueOffset(as_int(queue_offset, pair)),
-                )
-    return read
+            yield (
+                (topic, group),
+                {as_int(key, pair): QueueOffset(as_int(at, pair)) for key, at in queues.items()},
+            )
 
 
-def _to_json(version: DataVersion, committed: _Copy, pulled: _Copy) -> dict[str, Any]:
+def _read_table(members: dict[str, Any], name: str) -> _Copy:
+    """A table somebody else wrote, without what no queue can have."""
+    return {
+        (topic, group): {
+            queue_id: at
+            for queue_id, at in queues.items()
+            if at >= 0 and 0 <= queue_id <= _INT32_MAX
+        }
+        for (topic, group), queues in _read_all(members, name)
+        if topic and group and len(topic) + len(group) <= MAX_NAME
+    }
+
+
+def _to_json(
+    version: DataVersion, committed: _Copy, pulled: _Copy, lowered: dict[Pair, dict[int, int]]
+) -> dict[str, Any]:
     """The content of consumerOffset.json.
 
     Integer keys are quoted, unlike a Java peer's: all read both, and strict JSON is read faster.
@@ -260,12 +407,13 @@ def _to_json(version: DataVersion, committed: _Copy, pulled: _Copy) -> dict[str,
     return {
         "dataVersion": version.to_json(),
         "groupTopicMap": groups,
+        "loweredTable": _write_table(lowered) or None,
         "offsetTable": _write_table(committed),
         "pullOffsetTable": _write_table(pulled),
     }
 
 
-def _write_table(table: _Copy) -> dict[str, Any]:
+def _write_table(table: Mapping[Pair, Mapping[int, int]]) -> dict[str, Any]:
     return {
         f"{topic}@{group}": {str(queue_id): at for queue_id, at in sorted(queues.items())}
         for (topic, group), queues in table.items()

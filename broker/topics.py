@@ -8,6 +8,7 @@ changed topics to `on_change`. Called by the handlers and node.py.
 import logging
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from turbopump.broker.config import (
     ConfigError,
 )
 from turbopump.broker.saving import Saver
+from turbopump.broker.versions import Versions
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.topics import (
     PERM_INHERIT,
@@ -92,6 +94,7 @@ class TopicTable:
         """Topics made by changes that may not be durable: those the saver numbered so."""
         self._made_at_start: set[str] = set()
         self.data_version = DataVersion()
+        self.versions = Versions()
 
     def load(self) -> None:
         """Read topics.json; writes nothing, another broker may still hold the store.
@@ -111,12 +114,19 @@ class TopicTable:
         topics = dict(self._topics)
         self._add_boot_topics(topics)
         if topics != self._topics:
-            self._replace(topics, now_ms)
+            # Not counted, as in RocketMQ: a new broker's table is older than one that was used.
+            self._replace(topics, replace(self.data_version, timestamp=now_ms))
 
-    def add_stored(self, stored: Callable[[], dict[str, int]], now_ms: int) -> None:
+    def add_stored(
+        self, stored: Callable[[], dict[str, int]], now_ms: int, *, always: bool = False
+    ) -> None:
         """Where topics.json is gone, or was restored from an older copy: make the topics that the
-        store has queues of (`stored`: so many) but the table lacks. Nobody could read them."""
-        if self._saver.is_latest(FILE_NAME):
+        store has queues of (`stored`: so many) but the table lacks. Nobody could read them.
+
+        `always`: whatever became of the file. A replica's log may know of a topic that its master
+        had made since it was last asked for all (R20).
+        """
+        if not always and self._saver.is_latest(FILE_NAME):
             return
         lacking = [
             TopicConfig(name, count, count, _PERM_RW)
@@ -161,14 +171,27 @@ class TopicTable:
             one.topic_name: one for one in configs if self._topics.get(one.topic_name) != one
         }
         if changed:
-            made = changed.keys() - self._topics.keys()
-            change = self._replace({**self._topics, **changed}, now_ms)
-            durable = self._saver.durable
-            unsaved = {name: one for name, one in self._unsaved.items() if one > durable}
-            self._unsaved = (
-                unsaved if change <= durable else {**unsaved, **dict.fromkeys(made, change)}
-            )
-            self.on_change(list(changed))
+            version = self.versions.next(self.data_version, now_ms)
+            self._put({**self._topics, **changed}, version, list(changed))
+
+    def adopt(self, topics: dict[str, TopicConfig], version: DataVersion) -> None:
+        """Have exactly these topics, of this version: those of the master that is followed."""
+        before = self._topics
+        changed = [name for name, one in topics.items() if before.get(name) != one]
+        changed += before.keys() - topics.keys()
+        if changed or version != self.data_version:
+            self._put(topics, version, changed)
+
+    def _put(
+        self, topics: dict[str, TopicConfig], version: DataVersion, changed: list[str]
+    ) -> None:
+        made = topics.keys() - self._topics.keys()
+        change = self._replace(topics, version)
+        durable = self._saver.durable
+        unsaved = {name: one for name, one in self._unsaved.items() if one > durable}
+        self._unsaved = unsaved if change <= durable else {**unsaved, **dict.fromkeys(made, change)}
+        if changed:
+            self.on_change(changed)
 
     def create_from_default(
         self, topic: str, default_topic: str, queue_nums: int, sys_flag: int, now_ms: int
@@ -229,7 +252,8 @@ class TopicTable:
         """Forget a topic; False if it was not there."""
         if name not in self._topics:
             return False
-        self._replace({key: one for key, one in self._topics.items() if key != name}, now_ms)
+        left = {key: one for key, one in self._topics.items() if key != name}
+        self._replace(left, self.versions.next(self.data_version, now_ms))
         self.on_change([name])
         return True
 
@@ -238,7 +262,7 @@ class TopicTable:
 
         Name servers read the topics of a registration only if its version is another one.
         """
-        self._replace(self._topics, now_ms)
+        self._replace(self._topics, self.versions.next(self.data_version, now_ms))
 
     def is_batch(self, name: str) -> bool:
         """Whether the topic's queues hold inner batches (attribute queue.type=BatchCQ)."""
@@ -260,8 +284,7 @@ class TopicTable:
         """The content of topics.json."""
         return _to_json(self._topics, self.data_version)
 
-    def _replace(self, topics: dict[str, TopicConfig], now_ms: int) -> int:
-        version = self.data_version.next(now_ms)
+    def _replace(self, topics: dict[str, TopicConfig], version: DataVersion) -> int:
         self._topics, self.data_version = topics, version
         return self._saver.changed(FILE_NAME, partial(_to_json, topics, version))
 

@@ -240,4 +240,6 @@ def test_what_a_replica_copies(progress: Any) -> None:
 def test_the_delay_progress_a_replica_copies(progress: Any) -> None:
     progress.send("T", DELAY="1")
     progress.world.pass_time(2_000)
+    assert progress.json(45)["offsetTable"] == {}, "the delivery is not on disk"
+    progress.world.pass_time(11_000)
     assert progress.json(45)["offsetTable"] == {"1": 1}

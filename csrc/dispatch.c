@@ -419,6 +419,57 @@ void dsp_range(struct dsp_table *table, enum dsp_work work, const uint8_t *log, 
     settle(table, hands, waiting, stop);
 }
 
+static enum dsp_status count_record(struct dsp_table *table, const uint8_t *log, int64_t log_base,
+                                    const struct rec_row *row, int32_t *number)
+{
+    int64_t transaction = row->sys_flag & REC_SYS_TRANSACTION;
+    struct dsp_slot *slot;
+    if (transaction == REC_SYS_PREPARED || transaction == REC_SYS_ROLLBACK) {
+        return DSP_DONE;
+    }
+    *number = dsp_find(table, log + row->topic_at, (size_t)row->topic_size,
+                       (int32_t)row->queue_id);
+    if (*number < 0) {
+        return DSP_UNKNOWN;
+    }
+    slot = &table->slots[*number];
+    if (!slot->plain) {
+        return DSP_SPECIAL;
+    }
+    if (log_base + row->position + row->size > slot->max_log_offset &&
+        slot->next_offset <= row->queue_offset) {
+        slot->next_offset = row->queue_offset + 1;
+    }
+    return DSP_DONE;
+}
+
+void dsp_count_on(struct dsp_table *table, const uint8_t *log, int64_t log_base, size_t position,
+                  size_t end, struct dsp_stop *stop)
+{
+    memset(stop, 0, sizeof *stop);
+    stop->queue_offset = stop->slot = -1;
+    while (position < end && stop->status == DSP_DONE) {
+        struct rec_row row;
+        enum rec_reason reason;
+        enum rec_status parsed = rec_parse(log, position, end, REC_CHECK_NOTHING, &row, &reason);
+        if (parsed != REC_OK) {
+            stop->status = (enum dsp_status)parsed;
+            break;
+        }
+        stop->status = count_record(table, log, log_base, &row, &stop->slot);
+        if (stop->status != DSP_DONE) {
+            stop->size = row.size;
+            stop->queue_offset = row.queue_offset;
+            break;
+        }
+        stop->slot = -1;
+        stop->store_timestamp_ms = row.store_timestamp_ms;
+        stop->count++;
+        position += (size_t)row.size;
+    }
+    stop->position = position;
+}
+
 _Static_assert((int)DSP_BLANK == (int)REC_BLANK && (int)DSP_BAD == (int)REC_BAD &&
                    (int)DSP_SHORT == (int)REC_SHORT,
                "a parse that fails is the stop");

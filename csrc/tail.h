@@ -20,6 +20,7 @@ struct log_tail {
     int64_t last_store_timestamp_ms;
     int64_t dispatched; /* queues and index are complete up to here */
     int64_t dispatched_timestamp_ms; /* store time of the last record dispatched */
+    int64_t limit; /* confirmOffset: nothing behind it is dispatched; INT64_MAX without replicas */
     uint32_t refusals;  /* why nothing may be appended, a bit for each reason; 0: go on */
 };
 

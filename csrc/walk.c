@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "bytes.h"
+
 static int is_zero(const uint8_t *at, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
@@ -57,6 +59,30 @@ enum rec_status walk_records(const uint8_t *buf, size_t at, size_t end, int64_t 
         stop->at += (size_t)row.size;
         stop->count++;
         stop->store_timestamp_ms = row.store_timestamp_ms;
+    }
+    return REC_OK;
+}
+
+enum rec_status walk_lengths(const uint8_t *buf, size_t *at, size_t end)
+{
+    while (*at < end) {
+        const uint8_t *record = buf + *at;
+        int32_t size, magic;
+        if (end - *at < REC_MAGIC_AT + 4) {
+            return REC_SHORT;
+        }
+        size = be_i32(record + REC_SIZE_AT);
+        magic = be_i32(record + REC_MAGIC_AT);
+        if (magic == REC_BLANK_MAGIC) {
+            return REC_BLANK;
+        }
+        if ((magic != REC_MAGIC_V1 && magic != REC_MAGIC_V2) || size < REC_MIN) {
+            return REC_BAD;
+        }
+        if ((size_t)size > end - *at) {
+            return REC_SHORT;
+        }
+        *at += (size_t)size;
     }
     return REC_OK;
 }

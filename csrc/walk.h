@@ -34,6 +34,10 @@ struct walk_end {
 enum rec_status walk_records(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
                              int torn_pages, struct walk_end *stop);
 
+/* Over the records of buf[*at:end) by their lengths and magics alone: *at is moved behind the last
+ * that lies whole in the range. REC_SHORT: the range ends inside the next one. */
+enum rec_status walk_lengths(const uint8_t *buf, size_t *at, size_t end);
+
 /* The part of a queue that a reader asked for. */
 struct walk_part {
     const uint8_t *topic;

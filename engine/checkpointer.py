@@ -68,6 +68,8 @@ class Checkpointer:
         self.durable_log_min = LogOffset(0)
         """The checkpoint on the disk has the log begin there, and counts on nothing before it."""
         self.failed: OSError | None = None
+        self.confirm: LogOffset | None = None
+        """Of a replicated store: confirmOffset, to be written down."""
         self._files = files
         self._config = config
         self._disk = disk
@@ -199,6 +201,8 @@ class Checkpointer:
         RocketMQ's numbers too. All that was dispatched is durable (see `finish`). Raises OSError.
         """
         self._waiting = None
+        if self.confirm is not None:
+            self.confirm = min(self.confirm, log_end)
         old = self.checkpoint
         marks = old.marks
         index_end, index_ms, entries = LogOffset(0), 0, 0
@@ -235,6 +239,17 @@ class Checkpointer:
         counts += [self._batches.max_offset_before(batch, log_end) for batch in self._batches]
         return sum(count > 0 for count in counts), sum(counts)
 
+    def restart(self) -> None:
+        """All that the checkpoint speaks of is gone, the file too. What was dirty is forgotten."""
+        self._lane.finish()
+        self._waiting = None
+        self._dirty.clear()
+        self._dirty_batches.clear()
+        self.checkpoint = Checkpoint()
+        self.durable_end = self.durable_log_min = LogOffset(0)
+        if self.confirm is not None:
+            self.confirm = LogOffset(0)
+
     def wait(self) -> None:
         """Block until the round that is under way, if any, is over."""
         self._lane.finish()
@@ -243,8 +258,10 @@ class Checkpointer:
         """Whether the checkpoint can say more than what is on the disk."""
         if self._waiting is not None and self._waiting.queues <= self._log.flushed:
             return True
+        if self.confirm is not None and self.confirm != self.checkpoint.confirm_offset:
+            return True
         marks = self.checkpoint.marks
-        return marks is not None and marks.log != self._log.flushed
+        return marks is not None and marks.log < self._log.mark(self._dispatcher.position)
 
     def _begin(self, disk: Disk, last: bool = False) -> None:
         plan = self._plan(last)
@@ -340,9 +357,12 @@ class Checkpointer:
         else:
             self._waiting = None
         assert waiting is not None and waiting.queues <= self._log.flushed
-        marks = waiting._replace(log=self._log.flushed)
+        durable = max(self._log.mark(self._dispatcher.position), waiting.queues)
+        marks = waiting._replace(log=durable)
         new = self.checkpoint = old._replace(
-            log_timestamp_ms=max(log_timestamp_ms, old.log_timestamp_ms), marks=marks
+            log_timestamp_ms=max(log_timestamp_ms, old.log_timestamp_ms),
+            confirm_offset=old.confirm_offset if self.confirm is None else self.confirm,
+            marks=marks,
         )
 
         def work() -> None:

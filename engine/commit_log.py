@@ -7,6 +7,7 @@ store, the dispatcher, the group commit and recovery.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -42,6 +43,7 @@ CRC_PROPERTY = b"__CRC32#"
 CRC_RESERVED = 20
 # What the native path must not append for (Tail.refusals); the store asks its parts itself.
 CLOSED, SYNC_FAILED, CHECKPOINT_FAILED, DISK_FULL, STALLED, DAMAGED, SLOW = 1, 2, 4, 8, 16, 32, 64
+NOT_MASTER = 128
 # From 10 MB a second on (a tick is 100 ms) the log is warmed, some ticks ahead: a disk thread is
 # quicker than the writer, but may have a sync to do first. The most is a quarter of the dirty pages
 # that many systems allow before writers have to wait.
@@ -54,7 +56,8 @@ _BATCH_ELEMENT_FIXED = 22
 
 
 class CommitLog:
-    """Positions: `min` <= flushed <= `end`; all are on record boundaries."""
+    """Positions: `min` <= flushed <= `end`; all are on record boundaries, except that bytes of
+    another log (`append_raw`) may end inside a record: then flushed and end do, too."""
 
     def __init__(self, files: Files, config: StoreConfig, disk: Disk, pool: MappingPool) -> None:
         self.config = config
@@ -65,6 +68,8 @@ class CommitLog:
         self.segments = Segments(pool, config.log_folder, config.mapped_file_size_commit_log)
         self.file_size = config.mapped_file_size_commit_log
         """Bytes of one file."""
+        self._is_raw = False
+        self._mark = self._next_mark = LogOffset(0)
         self._lane = Lane(disk)
         self._warming = Lane(disk)
         self._warm = 0
@@ -93,6 +98,7 @@ class CommitLog:
         """Go on at `end` after recovery: files behind it are gone, all before it is durable."""
         self.tail.end = end
         self.flushed = end
+        self._is_raw = False
         self.tail.last_store_timestamp_ms = last_store_timestamp_ms
         if self.segments.holds(end):
             start = self.segments.start_of(end)
@@ -164,6 +170,54 @@ class CommitLog:
             return self._place(write, size, queue_offset, store_ms)
         except ValueError as error:
             return Appended(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
+
+    def begin(self, log_offset: LogOffset) -> None:
+        """An empty log without files begins there, where the one it copies begins or its last file
+        does. Raises OSError."""
+        assert self.segments.count == 0 and log_offset % self.file_size == 0, "not a new log"
+        self._close_file()
+        if self._take_unused():
+            # It would be followed by a hole.
+            self.files.sync_folder(self.segments.folder)
+        self.segments.first = log_offset
+        self.start_writing(log_offset, 0)
+
+    def append_raw(self, data: Buffer) -> None:
+        """Copy bytes of another log to the end of this one. Raises OSError if there is no next
+        file; what came before that is appended then."""
+        if not self._is_raw:
+            self._is_raw = True
+            self._mark = self._next_mark = self.flushed
+        rest = memoryview(data)
+        while rest:
+            if self._file is None and not self._roll():
+                raise OSError(errno.ENOSPC, "no next log file", self.segments.folder)
+            assert self._file is not None
+            position = self.end - self._base
+            piece = rest[: self.file_size - position]
+            self._file.region.write(position, piece)
+            self.tail.end = self.end + len(piece)
+            rest = rest[len(piece) :]
+            if position + len(piece) == self.file_size:
+                self._file.expect_scans()
+                self._close_file()
+
+    def end_raw(self, last_store_timestamp_ms: int) -> None:
+        """From here on records are appended: the log ends at one, and all of it is durable."""
+        assert self.flushed == self.end, "not durable"
+        self._is_raw = False
+        self.tail.last_store_timestamp_ms = max(
+            self.tail.last_store_timestamp_ms, last_store_timestamp_ms
+        )
+
+    def mark(self, boundary: LogOffset) -> LogOffset:
+        """A record boundary before which all is durable, for the checkpoint: recovery begins to
+        look there. `boundary` is one; the last one that was flushed counts."""
+        if not self._is_raw:
+            return self.flushed
+        if self._next_mark <= self.flushed:
+            self._mark, self._next_mark = max(self._mark, self._next_mark), boundary
+        return self._mark
 
     def view(self, log_offset: int, size: int) -> memoryview | None:
         """The bytes of a record of known size; None where the log does not hold them."""
@@ -262,6 +316,16 @@ class CommitLog:
         """Take the oldest file out of the log; the caller removes the returned path."""
         assert self.segments.count > 1, "the last file stays"
         return self.segments.forget_first()
+
+    def forget_all(self) -> None:
+        """All files are about to be removed: an empty log, until `begin` says where. No sync may be
+        under way. Raises OSError."""
+        self._close_file()
+        self._take_unused()
+        while self.segments.count:
+            self.segments.forget_last()
+        self.segments.first = 0
+        self.start_writing(LogOffset(0), 0)
 
     def close(self) -> None:
         """Wait for the file made ahead and remove it if it was not used (as RocketMQ does)."""

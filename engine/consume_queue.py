@@ -424,6 +424,14 @@ class ConsumeQueues:
         # If the log is cut its new records have the offsets of the former life's.
         self.files.sync_all([], [self.folder])
 
+    def forget_all(self) -> None:
+        """Know no queue any more: somebody removes all files."""
+        for queue in list(self):
+            self._forget(queue)
+        for _topic, slot in self._special:
+            self.table.remove(slot)
+        self._special.clear()
+
     def _drop_former(self, folder: str, log_end: int) -> None:
         """Remove files of a topic's former life: a power cut takes back removals, each by itself,
         so they may lie among the files of its present one."""

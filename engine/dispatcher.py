@@ -8,7 +8,7 @@ given (SYNC_FLUSH: the flushed one). Called by the store after appends and by re
 import logging
 from collections.abc import Callable, Sequence
 
-from turbopump.engine.batch_queue import BatchQueues
+from turbopump.engine.batch_queue import BatchQueues, inner_count
 from turbopump.engine.commit_log import STALLED, CommitLog
 from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from turbopump.engine.damage import LogDamage
@@ -122,6 +122,38 @@ class Dispatcher:
         """Slots and batch queues that got units since the last call."""
         batches, self._batch_arrivals = self._batch_arrivals, []
         return self._queues.table.take_arrivals(), batches
+
+    def count_on(self, until: LogOffset) -> None:
+        """Records up to `until` that are not dispatched yet have their queue offsets: the next
+        appends count on behind them. Raises StoreError, as `run` does."""
+        at = self.position
+        while at < until:
+            base, region, position, end = self.log.piece(at, until)
+            stop = self._queues.table.count_on(region, base, position, end)
+            at = LogOffset(base + stop.position)
+            if stop.status == kernel.UNKNOWN_QUEUE:
+                self._add_queue(self._record(base, region, stop.position, end))
+            elif stop.status == kernel.SPECIAL:
+                self._count_special(self._record(base, region, stop.position, end))
+                at = LogOffset(at + stop.size)
+            elif stop.status == kernel.BLANK_FOUND:
+                at = LogOffset(base + self.log.file_size)
+            elif stop.status != kernel.DONE:
+                at = self._damage.skip(at, until)
+
+    def _count_special(self, record: Record) -> None:
+        topic = record.topic.decode(errors="surrogateescape")
+        if not is_folder_name(topic) or record.queue_id < 0:
+            return
+        if self.is_batch(topic):
+            batch = self._batches.get(topic, record.queue_id)
+            count = inner_count(parse_properties(record.properties))
+            batch.next_offset = QueueOffset(max(batch.next_offset, record.queue_offset + count))
+            return
+        queue, table = self._queues.find(topic, record.queue_id), self._queues.table
+        assert queue is not None, "a queue with extensions has a slot"
+        if record.queue_offset >= table.next_offset(queue.slot):
+            table.set_next_offset(queue.slot, record.queue_offset + 1)
 
     def index_only(self, start: LogOffset, until: LogOffset, now_ms: int) -> None:
         """Index the records of [start, until), whose queue units are there. Raises OSError."""
@@ -278,3 +310,13 @@ def parse_properties(text: bytes) -> dict[bytes, bytes]:
         if separator and name and value:
             found[name] = value
     return found
+
+
+def with_inner_base(text: bytes, queue_offset: int) -> tuple[bytes, int]:
+    """(the properties of a batch topic's message with the queue offset it gets, how many queue
+    offsets it takes)."""
+    properties = parse_properties(text)
+    if b"INNER_NUM" in properties:
+        properties[b"INNER_BASE"] = str(queue_offset).encode()
+        text = b"".join(name + b"\x01" + value + b"\x02" for name, value in properties.items())
+    return text, inner_count(properties)

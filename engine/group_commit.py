@@ -158,10 +158,10 @@ class GroupCommit:
         self.log.tail.refuse(SYNC_FAILED, True)
         self.close()
 
-    def close(self) -> None:
+    def close(self, status: PutStatus = PutStatus.FLUSH_DISK_TIMEOUT) -> None:
         """Tell those who still wait that it is over."""
         while self._waiters:
-            self._waiters.popleft().later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
+            self._waiters.popleft().later.resolve(status)
 
     def _release(self) -> None:
         waiters = self._waiters

@@ -171,6 +171,12 @@ class IndexFiles:
         self._pool.drop(part.path)
         return part.path
 
+    def forget_all(self) -> None:
+        """Know no file any more: somebody removes them all. The table holds none."""
+        while self.parts:
+            self.drop_last()
+        self.rolled, self.bad = [], []
+
     def current(self, now_ms: int) -> IndexFile:
         """The file that is written, perhaps a full one; made if there is none. Raises OSError."""
         if self._current is None:

@@ -14,11 +14,15 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.consume_queue import ConsumeQueues
 from turbopump.engine.damage import LogDamage
 from turbopump.engine.dispatcher import Dispatcher
-from turbopump.engine.files import Files
+from turbopump.engine.files import FileLock, Files
 from turbopump.engine.flush import Disk
 from turbopump.engine.index import IndexFiles
 from turbopump.engine.queue_ext import QueueExtensions
 from turbopump.engine.segments import MappingPool
+from turbopump.engine.types import StoreError
+
+LOCK_FILE = "lock"
+LOCK_CONTENT = b"lock"
 
 
 @dataclass(slots=True)
@@ -64,3 +68,14 @@ def build_parts(
     return StoreParts(
         files, config, log, queues, batches, extensions, index, damage, dispatcher, checkpointer
     )
+
+
+def lock_folder(files: Files, config: StoreConfig) -> FileLock:
+    """Keep other processes and stores out of a folder. Raises StoreError."""
+    try:
+        files.make_folders(config.root)
+        return files.lock(f"{config.root}/{LOCK_FILE}", LOCK_CONTENT)
+    except BlockingIOError:
+        raise StoreError(f"the store in {config.root} is in use by a running broker") from None
+    except OSError as error:
+        raise StoreError(f"the store in {config.root} cannot be opened: {error}") from error

@@ -17,8 +17,10 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from turbopump.engine import checkpoint as checkpoints
+from turbopump.engine import restart
+from turbopump.engine.boundary import confirmed_end
 from turbopump.engine.checkpoint import Checkpoint
-from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.commit_log import NOT_MASTER, CommitLog
 from turbopump.engine.config import QUEUE_UNIT_SIZE
 from turbopump.engine.consume_queue import ConsumeQueue
 from turbopump.engine.damage import NO_RECORD, resume_at
@@ -74,6 +76,8 @@ def recover(parts: StoreParts, now_ms: int, watch: Watch) -> None:
     filled up by then is kept. Raises StoreError (one sentence) where the store cannot be opened,
     OSError from the disk.
     """
+    # Window 14: somebody was emptying the store; see restart.py.
+    restart.finish_pending(parts.files, parts.config)
     # Window 1: the stop was not clean. RocketMQ's mark for it: `abort` exists while it runs.
     clean = not parts.files.exists(f"{parts.config.root}/{ABORT_FILE}")
     saved = checkpoints.load(parts.files, parts.config.root)
@@ -304,6 +308,11 @@ def _execute(
     parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int, watch: Watch
 ) -> None:
     log, end = parts.log, plan.scan.end
+    # Window 15: the store is one of several copies.
+    confirm = confirmed_end(parts.files, log, plan.queues_from, end, saved)
+    if confirm is not None:
+        log.tail.refuse(NOT_MASTER, True)
+        log.tail.limit = parts.checkpointer.confirm = confirm
     # The log first, and durably: a byte that is cut now must not come back in the next recovery.
     if _known_clean(plan, saved):
         log.drop_files_behind(end)
@@ -328,11 +337,14 @@ def _execute(
 
 
 def settle_queues(parts: StoreParts) -> None:
-    """Log and queues end at the same record: each queue goes on counting from there."""
+    """Log and queues end at the same record: each queue goes on counting from there. If they do not
+    an empty queue waits for its next record."""
+    complete = parts.dispatcher.position == parts.log.end
     # Window 13: of a queue that was made or deleted a power cut kept a later file alone, without
     # units. What its name says counts only if age may have taken those before it.
     for queue in list(parts.queues):
-        parts.queues.settle(queue, parts.log.min)
+        if complete or not queue.emptied:
+            parts.queues.settle(queue, parts.log.min)
     for batch in parts.batches:
         parts.batches.correct_min(batch, parts.log.min)
         batch.next_offset = batch.max_offset
@@ -519,7 +531,8 @@ def _fill_up(
     watch: Watch,
 ) -> None:
     """Dispatch what queues and index lack, saving progress file by file (R46)."""
-    dispatcher, log, end = parts.dispatcher, parts.log, scan.end
+    dispatcher, log = parts.dispatcher, parts.log
+    end = LogOffset(min(scan.end, log.tail.limit))
     file_size = log.file_size
     index_until = LogOffset(min(queues_from, end))
     # While the index is filled the checkpoint says of the queues what they are.

@@ -17,6 +17,7 @@ from turbopump.engine.files import Files
 from turbopump.engine.flush import Disk, Lane
 from turbopump.engine.index import IndexFiles
 from turbopump.engine.queue_ext import QueueExtensions
+from turbopump.engine.types import LogOffset
 from turbopump.pyx import queue as queue_kernel
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ class Retention:
         checkpointer: Checkpointer,
     ) -> None:
         self.disk_full = False
+        self.held: dict[object, LogOffset] = {}
+        """Log offsets from which somebody still reads on: age leaves them, a full disk does not."""
         self._files = files
         self._config = config
         self._log = log
@@ -105,6 +108,11 @@ class Retention:
         self._remove()
         return len(paths)
 
+    def forget(self) -> None:
+        """All files are gone. Nothing may be under way."""
+        self._left, self._following = [], deque()
+        self.held.clear()
+
     def wait(self) -> None:
         """Block until the removals that are under way are over: their names may be used again."""
         self._lane.finish()
@@ -123,7 +131,10 @@ class Retention:
                 expired = True  # already gone: forgetting it is all that is left to do
             if not expired and not at_once:
                 break
-            if log.segments.first + log.file_size > self._checkpointer.durable_end:
+            file_end = log.segments.first + log.file_size
+            if not at_once and any(held < file_end for held in self.held.values()):
+                break
+            if file_end > self._checkpointer.durable_end:
                 self._checkpointer.request()
                 break
             paths.append(log.forget_oldest())

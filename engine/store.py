@@ -9,18 +9,19 @@ import logging
 from collections.abc import Callable, Sequence
 
 from turbopump.engine import recovery, truncation
-from turbopump.engine.batch_queue import inner_count
-from turbopump.engine.commit_log import CLOSED
+from turbopump.engine.arrivals import Arrival, Arrivals
+from turbopump.engine.commit_log import CLOSED, NOT_MASTER
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.damage import Damage
-from turbopump.engine.dispatcher import is_folder_name, parse_properties
+from turbopump.engine.dispatcher import is_folder_name, with_inner_base
 from turbopump.engine.files import FileLock, Files
 from turbopump.engine.flush import Disk
 from turbopump.engine.group_commit import GroupCommit
 from turbopump.engine.later import Later
 from turbopump.engine.lookup import Lookup
 from turbopump.engine.native import Commit, make_lane, make_pulls
-from turbopump.engine.parts import StoreParts, build_parts
+from turbopump.engine.parts import StoreParts, build_parts, lock_folder
+from turbopump.engine.replicated import Replicated
 from turbopump.engine.retention import Retention
 from turbopump.engine.segments import MappingPool
 from turbopump.engine.statistics import StoreStatistics
@@ -42,16 +43,13 @@ from turbopump.engine.unit_repair import UnitRepair
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
 from turbopump.pyx.record import Record
+from turbopump.pyx.tail import UNLIMITED
 
 logger = logging.getLogger(__name__)
 
-LOCK_FILE = "lock"
-LOCK_CONTENT = b"lock"
 TRANSACTION_MASK = 0x0C
 TRANSACTION_PREPARED = 0x04
 TRANSACTION_ROLLBACK = 0x0C
-INNER_BASE = b"INNER_BASE"
-Arrival = Callable[[str, int, QueueOffset], None]
 
 
 class Store:
@@ -80,10 +78,11 @@ class Store:
         self._pool = pool
         self._lock = lock
         self._is_sync = parts.config.flush_disk_type == FlushMode.SYNC_FLUSH
-        self._arrivals: list[Arrival] = []
+        self._arrivals = Arrivals(parts, self.statistics)
         self._closed = False
         self._now_ms = now_ms
         self._commit = GroupCommit(parts.log, parts.config, disk, self._flushed, steady_ms)
+        self._replicated: Replicated | None = None
         self._retention = Retention(
             parts.files, parts.config, disk, parts.log, parts.queues, parts.batches,
             parts.extensions, parts.index, parts.checkpointer,
@@ -117,7 +116,7 @@ class Store:
         next opening goes on from there. Raises StoreError with one clear sentence: locked by
         another broker, files of another size, unreadable.
         """
-        lock = _lock_folder(files, config)
+        lock = lock_folder(files, config)
         pool = MappingPool(files, files.mapping_limit())
         try:
             parts = build_parts(
@@ -164,7 +163,8 @@ class Store:
     @property
     def confirm_log_offset(self) -> LogOffset:
         """All before this may be shown to readers; without replicas what is dispatched."""
-        return self._dispatcher.position
+        replicated = self._replicated
+        return self._dispatcher.position if replicated is None else replicated.confirm
 
     @property
     def damage(self) -> Damage | None:
@@ -198,7 +198,7 @@ class Store:
             return PutStatus.SERVICE_NOT_AVAILABLE
         if self._checkpointer.failed is not None or self._retention.disk_full:
             return PutStatus.SERVICE_NOT_AVAILABLE
-        if self._damage.first is not None:
+        if self._damage.first is not None or not self._may_write(now_ms):
             return PutStatus.SERVICE_NOT_AVAILABLE
         if self._commit.is_slow():
             return PutStatus.OS_PAGE_CACHE_BUSY
@@ -392,22 +392,34 @@ class Store:
         Raises StoreError: nothing is changed if the position is refused; after trouble with the
         disk the store refuses writes, and the next start ends at the old end or at the cut.
         """
-        if self._closed or self._commit.failed or self._checkpointer.failed:
-            raise StoreError("the log cannot be cut: the store does not take changes now")
-        timestamp_ms = truncation.last_timestamp_before(self._log, self._damage, log_offset)
-        self._retention.wait()
-        withdrawn = self._commit.withdraw(log_offset)
-        try:
-            if self._commit.failed is not None:
-                raise StoreError(f"the log cannot be cut at {log_offset}: {self._commit.failed}")
-            truncation.truncate(self._parts, log_offset, timestamp_ms, now_ms)
-            self._commit.resume(timestamp_ms)
-        except OSError as error:
-            self._commit.fail(error)
-            raise StoreError(f"the log cannot be cut at {log_offset}: {error}") from error
-        finally:
-            for later in withdrawn:
-                later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
+        if self._closed:
+            raise StoreError("the log cannot be cut: the store is closed")
+        truncation.cut(self._parts, self._commit, self._retention, log_offset, now_ms)
+
+    # Replication
+
+    def replicated(self, now_ms: int) -> Replicated:
+        """This store as one of a replicated group, see there; nothing is appended until it is told
+        its role. To be asked for before the first message is served. Raises StoreError."""
+        if self._replicated is None:
+            self._replicated = Replicated(
+                self._parts, self._commit, self._retention, self._dispatch, now_ms
+            )
+        return self._replicated
+
+    def stand_alone(self, now_ms: int) -> None:
+        """A store that was replicated once is no more: all of its log may be seen (until then
+        recovery leaves off at confirmOffset). The first append does that, too."""
+        log = self._log
+        if self._replicated is None and log.tail.limit != UNLIMITED:
+            log.tail.limit = UNLIMITED
+            log.tail.refuse(NOT_MASTER, False)
+            self._dispatch(now_ms)
+            recovery.settle_queues(self._parts)
+
+    def _may_write(self, now_ms: int) -> bool:
+        self.stand_alone(now_ms)
+        return not self._log.tail.refusals & NOT_MASTER
 
     # Running
 
@@ -429,14 +441,21 @@ class Store:
         to follow soon. `appended` is called under SYNC_FLUSH: `commit` is to follow. `clock` gives
         epoch milliseconds, None: the system's.
         """
-        dispatch = (lambda now_ms: appended()) if self._is_sync else self._dispatch
+        def dispatch(now_ms: int) -> None:
+            if self._is_sync:
+                appended()
+            else:
+                self._dispatch(now_ms)
+            if self._replicated is not None:
+                self._replicated.grown()
+
         lane = make_lane(self.config, self._log, self._queues, dispatch, arrived, clock)
         self.statistics.lane = lane
         return lane
 
     def on_arrival(self, callback: Arrival) -> None:
         """Call back with (topic, queue id, new max queue offset) after messages can be read."""
-        self._arrivals.append(callback)
+        self._arrivals.add(callback)
 
     def tick(self, now_ms: int, steady_ms: int | None = None) -> None:
         """Every 100 ms: timeouts, flushing, checkpoint, retention, statistics.
@@ -455,6 +474,8 @@ class Store:
         self.tell_arrivals()
         if self.statistics.pulls is not None:
             self.statistics.pulls.tidy()
+        if self._replicated is not None:
+            self._replicated.tick(now_ms)
         self._checkpointer.tick(steady_ms, self._commit.flushed_timestamp_ms)
         self._retention.tick(now_ms, steady_ms)
         self._damage.save()
@@ -498,7 +519,8 @@ class Store:
             self._damage.close()
             self._checkpointer.wait()
             self._log.close()
-        if self._commit.failed is None and self._dispatcher.position == self._log.end:
+        seen_end = min(self._log.end, self._log.tail.limit)
+        if self._commit.failed is None and self._dispatcher.position == seen_end:
             self._checkpointer.finish(self._log.last_store_timestamp_ms, last=True)
             self._files.remove(f"{self.config.root}/{recovery.ABORT_FILE}")
             self._files.sync_folder(self.config.root)
@@ -522,6 +544,8 @@ class Store:
             return "the store is closed"
         if self._damage.first is not None:
             return str(self._damage.first)
+        if self._log.tail.refusals & NOT_MASTER:
+            return "this broker is not the master"
         if error is None and not self._retention.disk_full:
             return "the disk does not keep up"
         return str(error) if error is not None else "the disk is too full"
@@ -529,16 +553,10 @@ class Store:
     def _append_inner(self, message: Message, now_ms: int) -> Appended:
         """A message of a batch topic; INNER_BASE is known only now (store.md 8)."""
         queue = self._batches.get(message.topic, message.queue_id)
-        properties = parse_properties(message.properties)
-        text = message.properties
-        if b"INNER_NUM" in properties:
-            properties[INNER_BASE] = str(queue.next_offset).encode()
-            text = b"".join(
-                name + b"\x01" + value + b"\x02" for name, value in properties.items()
-            )
+        text, count = with_inner_base(message.properties, queue.next_offset)
         appended = self._log.append(message, text, queue.next_offset, now_ms)
         if appended.status is PutStatus.PUT_OK:
-            queue.next_offset = QueueOffset(queue.next_offset + inner_count(properties))
+            queue.next_offset = QueueOffset(queue.next_offset + count)
         return appended
 
     def _advance(self, message: Message, next_offset: int) -> None:
@@ -558,43 +576,25 @@ class Store:
             self._commit.start()
         else:
             self._dispatch(now_ms)
+        if self._replicated is not None:
+            self._replicated.grown()
         return appended
 
     def _flushed(self) -> None:
         """A group commit ended: under SYNC_FLUSH only now messages may be seen."""
         if self._is_sync:
             self._dispatch(self._now_ms)
+        if self._replicated is not None:
+            self._replicated.flushed_on()
 
     def _dispatch(self, now_ms: int) -> None:
-        self._dispatcher.run(self._log.flushed if self._is_sync else self._log.end, now_ms)
+        log = self._log
+        until = LogOffset(min(log.flushed if self._is_sync else log.end, log.tail.limit))
+        if self._replicated is not None:
+            until = self._replicated.whole(until)
+        self._dispatcher.run(until, now_ms)
         self.tell_arrivals()
 
     def tell_arrivals(self) -> None:
         """Tell who waits for messages which queues have grown since the last time."""
-        if self.statistics.lane is not None:
-            self.statistics.lane.arrivals_taken()
-        slots, batches = self._dispatcher.take_arrivals()
-        if not slots and not batches:
-            return
-        self._checkpointer.arrived(slots, batches)
-        if not self._arrivals:
-            return
-        arrived = [
-            (queue.topic, queue.queue_id, self._queues.max_offset(queue))
-            for queue in map(self._queues.by_slot, slots)
-        ]
-        for topic, queue_id in batches:
-            arrived.append((topic, queue_id, self._batches.get(topic, queue_id).max_offset))
-        for callback in self._arrivals:
-            for topic, queue_id, maximum in arrived:
-                callback(topic, queue_id, maximum)
-
-
-def _lock_folder(files: Files, config: StoreConfig) -> FileLock:
-    try:
-        files.make_folders(config.root)
-        return files.lock(f"{config.root}/{LOCK_FILE}", LOCK_CONTENT)
-    except BlockingIOError:
-        raise StoreError(f"the store in {config.root} is in use by a running broker") from None
-    except OSError as error:
-        raise StoreError(f"the store in {config.root} cannot be opened: {error}") from error
+        self._arrivals.tell()

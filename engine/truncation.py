@@ -1,8 +1,8 @@
 """Cutting the end of a store off while it runs: law 6, a truncated byte never comes back.
 
 Owns the order of the steps. It must never cut anywhere but where a record begins, nor tell anybody
-before all is done. Called by Store.truncate, on the loop thread, which waits for the disk here: the
-log has one writer, and it has nothing to write before it knows where.
+before all is done. Called by Store.truncate and Replicated, on the loop thread, which
+waits for the disk here: the log has one writer, and it has nothing to write before it knows where.
 
 A crash leaves the old log or the cut one, never a third, because recovery walks the log from the
 checkpoint's mark to the first record that is none. The windows:
@@ -23,11 +23,40 @@ import logging
 from turbopump.engine import recovery
 from turbopump.engine.commit_log import CommitLog
 from turbopump.engine.damage import LogDamage
+from turbopump.engine.group_commit import GroupCommit
 from turbopump.engine.parts import StoreParts
-from turbopump.engine.types import LogOffset, StoreError
+from turbopump.engine.retention import Retention
+from turbopump.engine.types import LogOffset, PutStatus, StoreError
+from turbopump.pyx.tail import UNLIMITED
 from turbopump.pyx.walk import walk
 
 logger = logging.getLogger(__name__)
+
+
+def cut(
+    parts: StoreParts,
+    commit: GroupCommit,
+    retention: Retention,
+    log_end: LogOffset,
+    now_ms: int,
+) -> None:
+    """Cut the log of a running store, see Store.truncate. Raises StoreError."""
+    if commit.failed or parts.checkpointer.failed:
+        raise StoreError("the log cannot be cut: the store does not take changes now")
+    timestamp_ms = last_timestamp_before(parts.log, parts.damage, log_end)
+    retention.wait()
+    withdrawn = commit.withdraw(log_end)
+    try:
+        if commit.failed is not None:
+            raise StoreError(f"the log cannot be cut at {log_end}: {commit.failed}")
+        truncate(parts, log_end, timestamp_ms, now_ms)
+        commit.resume(timestamp_ms)
+    except OSError as error:
+        commit.fail(error)
+        raise StoreError(f"the log cannot be cut at {log_end}: {error}") from error
+    finally:
+        for later in withdrawn:
+            later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
 
 
 def last_timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -> int:
@@ -42,8 +71,17 @@ def last_timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffs
         )
     if log_offset == log.end:
         return log.last_store_timestamp_ms
-    start = log.segments.start_of(log_offset)
+    return timestamp_before(log, damage, log_offset)
+
+
+def timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -> int:
+    """Store time of the last record before a record's end, 0 if there is none; StoreError if none
+    ends there."""
+    start, known_ms = log.segments.start_of(log_offset), 0
+    if start < log.tail.dispatched <= log_offset:
+        start, known_ms = log.tail.dispatched, log.tail.dispatched_timestamp_ms
     at, timestamp_ms = _walk(log, damage, start, log_offset)
+    timestamp_ms = timestamp_ms or known_ms
     if at != log_offset:
         raise StoreError(f"the log cannot be cut at {log_offset}: no record begins there")
     if timestamp_ms == 0 and start > log.min:
@@ -53,8 +91,10 @@ def last_timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffs
 
 def _walk(log: CommitLog, damage: LogDamage, start: int, until: int) -> tuple[int, int]:
     """Over the records of one file: (where that ended, store time of the last one or 0)."""
-    base, region = log.segments.start_of(start), log.region(log.segments.start_of(start))
     at, timestamp_ms = start, 0
+    if start >= until:
+        return at, timestamp_ms
+    base, region = log.segments.start_of(start), log.region(log.segments.start_of(start))
     while True:
         found = walk(region, at - base, min(until - base, log.file_size), base)
         timestamp_ms = found.store_timestamp_ms or timestamp_ms
@@ -77,8 +117,11 @@ def truncate(
     if cut_bytes == 0:
         return
     parts.checkpointer.cut(log_end, last_timestamp_ms)
-    dispatcher.start(log_end, log_end)
-    dispatcher.last_store_timestamp_ms = last_timestamp_ms
+    if dispatcher.position >= log_end:
+        dispatcher.start(log_end, log_end)
+        dispatcher.last_store_timestamp_ms = last_timestamp_ms
+    if log.tail.limit != UNLIMITED:
+        log.tail.limit = min(log.tail.limit, log_end)
     log.cut(log_end, last_timestamp_ms)
     parts.damage.forget_from(log_end)
     parts.queues.deleted.clamp(log_end)
@@ -98,8 +141,9 @@ def _catch_up(parts: StoreParts, log_end: LogOffset, now_ms: int) -> None:
     for mapped, start, stop in log.unflushed(log_end):
         mapped.sync(start, stop)
     log.flushed = LogOffset(max(log.flushed, log_end))
-    dispatcher.run(log_end, now_ms)
-    if dispatcher.position < log_end:
+    visible = LogOffset(min(log_end, log.tail.limit))
+    dispatcher.run(visible, now_ms)
+    if dispatcher.position < visible:
         raise StoreError(f"the log cannot be cut at {log_end}: {dispatcher.stalled}")
     checkpointer.arrived(*dispatcher.take_arrivals())
     checkpointer.finish()

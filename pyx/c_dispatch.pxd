@@ -57,3 +57,5 @@ cdef extern from "dispatch.h" nogil:
     int32_t dsp_take_arrival(dsp_table *table)
     void dsp_range(dsp_table *table, dsp_work work, const uint8_t *log, int64_t log_base,
                    size_t position, size_t end, dsp_stop *stop)
+    void dsp_count_on(dsp_table *table, const uint8_t *log, int64_t log_base, size_t position,
+                      size_t end, dsp_stop *stop)

@@ -28,5 +28,5 @@ cdef class QueueTable:
     cdef dsp_slot *at(self, Py_ssize_t slot) except NULL
     cdef int grow(self) except -1
 
-    # Dispatch up to the tail's end; False where the dispatcher has to.
+    # Dispatch up to the tail's end, or its limit; False where the dispatcher has to.
     cdef bint advance(self, log_tail *tail)

@@ -118,5 +118,12 @@ class QueueTable:
         rebuild an index. No other call may be made while one runs on another thread.
         """
 
+    def count_on(self, log: Region, log_base: int, position: int, end: int) -> Stop:
+        """Raise `next_offset` behind the records of log[position:end), and nothing else.
+
+        For who begins to append before all of the log is dispatched. Stops as `dispatch` does: at
+        UNKNOWN_QUEUE, SPECIAL, BLANK_FOUND, BAD_RECORD and SHORT.
+        """
+
     def take_arrivals(self) -> list[int]:
         """Slots that got units since the last call, each once, in the order of their first."""

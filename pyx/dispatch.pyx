@@ -238,6 +238,26 @@ cdef class QueueTable:
         result.store_timestamp_ms = stop.store_timestamp_ms
         return result
 
+    def count_on(
+        self, Region log not None, int64_t log_base, Py_ssize_t position, Py_ssize_t end
+    ) -> Stop:
+        """Raise `next_offset` behind the records of log[position:end), and nothing else."""
+        cdef const uint8_t *memory
+        cdef dsp_stop stop
+        cdef Stop result = Stop.__new__(Stop)
+        self.alone()
+        log.reading(position, end - position)
+        memory = log.memory
+        dsp_count_on(&self.table, memory, log_base, <size_t>position, <size_t>end, &stop)
+        result.status = stop.status
+        result.position = <Py_ssize_t>stop.position
+        result.count = <Py_ssize_t>stop.count
+        result.slot = stop.slot
+        result.size = stop.size
+        result.queue_offset = stop.queue_offset
+        result.store_timestamp_ms = stop.store_timestamp_ms
+        return result
+
     def take_arrivals(self) -> list[int]:
         """Slots that got units since the last call, each once."""
         cdef list arrived = []
@@ -253,15 +273,18 @@ cdef class QueueTable:
 
     cdef bint advance(self, log_tail *tail):
         cdef dsp_stop stop
+        cdef int64_t until = min(tail.end, tail.limit)
         if not self.ready or self.busy or tail.memory == NULL or tail.dispatched < tail.base:
             return False
+        if until <= tail.dispatched:
+            return True
         self.table.index = NULL
         if self.index is not None:
             if self.index.region.memory == NULL:  # its file was closed for another
                 return False
             self.table.index = &self.index.file
         dsp_range(&self.table, DSP_QUEUES, tail.memory, tail.base,
-                  <size_t>(tail.dispatched - tail.base), <size_t>(tail.end - tail.base), &stop)
+                  <size_t>(tail.dispatched - tail.base), <size_t>(until - tail.base), &stop)
         tail.dispatched = tail.base + <int64_t>stop.position
         if stop.count > 0:
             tail.dispatched_timestamp_ms = stop.store_timestamp_ms

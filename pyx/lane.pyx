@@ -8,7 +8,7 @@ the Python handlers. Called by FastConnection for each read, by the broker and b
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
 from turbopump.pyx.c_lane cimport *
@@ -217,8 +217,8 @@ cdef class Lane:
 
     cdef int settle(self) except -1:
         """What was appended becomes visible."""
-        if self.keep is not None:
-            # Nobody reads what is not durable.
+        if self.keep is not None or self.core.tail.limit != INT64_MAX:
+            # Nobody reads what is not durable, or what too few replicas have.
             if self.core.tail.end != self.asked:
                 self.asked = self.core.tail.end
                 self.dispatch(self.now())

@@ -13,6 +13,7 @@ cdef extern from "tail.h" nogil:
         int64_t last_store_timestamp_ms
         int64_t dispatched
         int64_t dispatched_timestamp_ms
+        int64_t limit
         uint32_t refusals
 
 

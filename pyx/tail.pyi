@@ -2,6 +2,8 @@ from typing import Self
 
 from turbopump.pyx.region import Region
 
+UNLIMITED: int
+
 class Tail:
     """The end of the commit log, in one place for the engine and the native path.
 
@@ -16,6 +18,9 @@ class Tail:
     """Queues and index are complete up to here."""
     dispatched_timestamp_ms: int
     """Store time of the last record dispatched."""
+
+    limit: int
+    """Records that end behind this are not dispatched; UNLIMITED without replicas."""
 
     @property
     def base(self) -> int:

@@ -6,13 +6,18 @@ so that there is one of each. It must never decide when to roll or to dispatch. 
 engine.commit_log and engine.dispatcher; cimported by the native path.
 """
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 
 from turbopump.pyx.region cimport Region
+
+UNLIMITED = INT64_MAX
 
 
 cdef class Tail:
     """The end of the log. Positions are log offsets, times epoch milliseconds."""
+
+    def __cinit__(self):
+        self.tail.limit = INT64_MAX
 
     @property
     def end(self) -> int:
@@ -49,6 +54,15 @@ cdef class Tail:
     @dispatched_timestamp_ms.setter
     def dispatched_timestamp_ms(self, int64_t value):
         self.tail.dispatched_timestamp_ms = value
+
+    @property
+    def limit(self) -> int:
+        """Records that end behind this are not dispatched; UNLIMITED without replicas."""
+        return self.tail.limit
+
+    @limit.setter
+    def limit(self, int64_t value):
+        self.tail.limit = value
 
     @property
     def base(self) -> int:

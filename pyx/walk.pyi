@@ -32,6 +32,13 @@ def walk(
     log_base + its position and, with torn_pages, no sector of its topic or properties is zeros.
     """
 
+def whole_end(region: Region, position: int, end: int) -> tuple[int, int]:
+    """(status, position behind the last record that lies whole in [position, end)).
+
+    By lengths and magics alone, for bytes that are copied as they are. The statuses are `walk`'s:
+    SHORT where the range ends inside a record.
+    """
+
 def part_end(
     region: Region,
     position: int,

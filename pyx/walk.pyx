@@ -29,6 +29,7 @@ cdef extern from "walk.h" nogil:
         int64_t queue_id
         int64_t first
         int64_t end
+    rec_status walk_lengths(const uint8_t *buf, size_t *at, size_t end)
     int walk_is_part(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
                      walk_part *part)
 
@@ -68,6 +69,15 @@ def walk(Region region not None, Py_ssize_t position, Py_ssize_t end, int64_t lo
         doubt = DOUBTS.get(stop.doubt)
         result.reason = doubt or rec_reason_text(stop.reason).decode("ascii")
     return result
+
+
+def whole_end(Region region not None, Py_ssize_t position, Py_ssize_t end) -> tuple[int, int]:
+    """Over records by their lengths alone, see the stub."""
+    cdef size_t at = <size_t>position
+    cdef rec_status status
+    region.reading(position, end - position)
+    status = walk_lengths(region.memory, &at, <size_t>end)
+    return <int>status, <Py_ssize_t>at
 
 
 def part_end(Region region not None, Py_ssize_t position, Py_ssize_t end, int64_t log_base,

@@ -1,0 +1,322 @@
+"""A store whose log is one of several copies.
+
+Owns what replication does to a store: bytes of the master are appended as they are, the log is cut
+or begun anew, epochs are written down, readers stop at confirmOffset. It must never know a
+connection, nor decide who is the master or what is confirmed: whoever drives it does. One thread.
+
+A replica's log may end inside a record, for transfers end anywhere. Everything else is whole:
+confirmOffset is a record's end, and so is all that the checkpoint says. What a crash leaves:
+
+1. Bytes that were appended and not synced: any part of them. Recovery walks from the checkpoint's
+   mark, a record's end, to the first record that is not whole, and cuts there; so it does with the
+   half record at the end of a replica that was closed. The master sends it again.
+2. The epoch list is durable before the bytes it labels (`record_epochs`, `to_master`), and is cut
+   after them (`truncate`): entries that start behind the log's end are none, and go at the open.
+3. confirmOffset is in the checkpoint (RocketMQ's confirmPhyOffset), written each second and at the
+   end, so it may be an older one; where the log lost bytes it is taken down to the log's end. The
+   checkpoint says so before other bytes are appended there.
+4. `restart` writes down that it began. A start that finds that comes to the end of it.
+5. A cut: see truncation.py.
+
+A store knows that it was replicated by its epoch file, which is there before the first byte of a
+replica: recovery then dispatches up to confirmOffset only, because a reader must not see what the
+next master may lack. (A key of the configuration would be wrong for one start, when it matters.)
+"""
+
+import logging
+from collections.abc import Callable
+
+from turbopump.engine import restart, truncation
+from turbopump.engine.boundary import whole_before
+from turbopump.engine.commit_log import CLOSED, NOT_MASTER
+from turbopump.engine.damage import Damage
+from turbopump.engine.epoch_file import EPOCH_FILE, EpochFile
+from turbopump.engine.epochs import Epochs
+from turbopump.engine.group_commit import GroupCommit
+from turbopump.engine.parts import StoreParts
+from turbopump.engine.retention import Retention
+from turbopump.engine.types import Buffer, FlushMode, LogOffset, PutStatus, StoreError
+from turbopump.pyx import record as kernel
+from turbopump.pyx.tail import UNLIMITED
+
+logger = logging.getLogger(__name__)
+
+
+class Replicated:
+    """See Store.replicated. Until it is told its role it is no master, and nothing is appended."""
+
+    def __init__(
+        self,
+        parts: StoreParts,
+        commit: GroupCommit,
+        retention: Retention,
+        dispatch: Callable[[int], None],
+        now_ms: int,
+    ) -> None:
+        self.is_master = False
+        """Whether this store's own appends are taken."""
+        self.on_appended: list[Callable[[], None]] = []
+        """Called when messages were appended here, once for what a connection's read brought."""
+        self.on_flushed: list[Callable[[LogOffset], None]] = []
+        """Called with the log offset up to which all is durable."""
+        self._parts = parts
+        self._log = parts.log
+        self._commit = commit
+        self._retention = retention
+        self._dispatch = dispatch
+        self._path = f"{parts.config.root}/{EPOCH_FILE}"
+        self._epoch_file = EpochFile.open(parts.files, self._path, parts.log.min, parts.log.end)
+        self._expired_to = parts.log.min
+        self._is_sync = parts.config.flush_disk_type is FlushMode.SYNC_FLUSH
+        tail = parts.log.tail
+        tail.refuse(NOT_MASTER, True)
+        if tail.limit == UNLIMITED:
+            # Not replicated until now: all of it could be seen.
+            tail.limit = parts.dispatcher.position
+        parts.checkpointer.confirm = self.confirm
+
+    # Positions: net.ha.primary.MasterLog
+
+    @property
+    def min(self) -> LogOffset:
+        """The first byte of the log that is still there."""
+        return self._log.min
+
+    @property
+    def end(self) -> LogOffset:
+        """Behind the last byte of the log."""
+        return self._log.end
+
+    @property
+    def flushed(self) -> LogOffset:
+        """All before this is durable."""
+        return self._log.flushed
+
+    @property
+    def confirm(self) -> LogOffset:
+        """Records before this may be read; where a record ends."""
+        return LogOffset(self._log.tail.limit)
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of a log file."""
+        return self._log.file_size
+
+    @property
+    def epochs(self) -> Epochs:
+        """Which master wrote which bytes."""
+        return self._epoch_file.epochs
+
+    @property
+    def believed_end(self) -> LogOffset:
+        """Up to where `epochs` is believed: the end, unless the file was damaged or lost."""
+        return self._epoch_file.believed_end(self._log.end)
+
+    @property
+    def may_lead(self) -> bool:
+        """Whether a master may be made of this store: neither log nor epochs are damaged."""
+        return self._epoch_file.may_lead and self.damage is None
+
+    @property
+    def damage(self) -> Damage | None:
+        """The first damaged place of the log."""
+        return self._parts.damage.first
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the disk is so far behind that no more bytes should be taken for now."""
+        return self._commit.is_slow()
+
+    # Roles
+
+    def to_replica(self, now_ms: int) -> None:
+        """Take no more messages; who waits for the disk is told SERVICE_NOT_AVAILABLE: nobody can
+        say what becomes of his message."""
+        self.is_master = False
+        self._log.tail.refuse(NOT_MASTER, True)
+        self._commit.close(PutStatus.SERVICE_NOT_AVAILABLE)
+
+    def to_master(self, epoch: int, now_ms: int) -> LogOffset:
+        """Become the master of an epoch, durably; returns where it starts: at the log's end, once
+        the record that a transfer cut is gone. Raises StoreError, and is no master then."""
+        self._check_usable()
+        if self.is_master:
+            raise StoreError("a master becomes one anew as a replica")
+        if not self._epoch_file.may_lead:
+            raise StoreError(f"no epoch can follow: {self._epoch_file.reason}")
+        if self.damage is not None:
+            raise StoreError(f"the log cannot be led: {self.damage}")
+        if epoch <= self.epochs.last_epoch:
+            raise StoreError(f"epoch {epoch} is not newer than {self.epochs.last_epoch}")
+        start, why = whole_before(self._log, self.confirm, self._log.end)
+        if why == kernel.BAD_RECORD:
+            raise StoreError(f"the log cannot be led: no record begins at {start}")
+        truncation.cut(self._parts, self._commit, self._retention, start, now_ms)
+        timestamp_ms = truncation.timestamp_before(self._log, self._parts.damage, start)
+        self._log.end_raw(timestamp_ms)
+        self._count_on(start)
+        try:
+            self._epoch_file.append(epoch, start)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"epoch {epoch} cannot be recorded: {error}") from error
+        self.is_master = True
+        self._log.tail.refuse(NOT_MASTER, False)
+        return start
+
+    # The replica's side
+
+    def append(self, log_offset: LogOffset, data: Buffer, now_ms: int) -> None:
+        """Bytes of the master's log, at the end of this one; an empty log begins there. They may
+        end anywhere. Raises StoreError, OSError; what is before `end` then was appended."""
+        self._check_usable()
+        log = self._log
+        if self.is_master:
+            raise StoreError("a master takes no bytes of another log")
+        if log_offset != log.end and log.min == log.end:
+            self._begin(log_offset, now_ms)
+        if log_offset != log.end:
+            raise StoreError(f"bytes from {log_offset} on, the log ends at {log.end}")
+        log.append_raw(data)
+        if self._is_sync:
+            self._commit.start()
+
+    def confirm_to(self, log_offset: LogOffset, now_ms: int) -> bool:
+        """Let readers come up to here, or to the end of the record before, if that is not behind
+        where they are; whether they may read more now. What is beyond the log's end counts not."""
+        tail = self._log.tail
+        wanted = LogOffset(min(log_offset, self._log.end))
+        if wanted <= tail.limit:
+            return False
+        at = self._whole(self.confirm, wanted)
+        if at <= tail.limit:
+            return False
+        tail.limit = self._parts.checkpointer.confirm = at
+        self._dispatch(now_ms)
+        return True
+
+    def record_epochs(self, epochs: Epochs) -> None:
+        """This is the list now, durably. Raises OSError; the old one holds then."""
+        self._epoch_file.adopt(epochs)
+
+    def truncate(self, log_end: LogOffset, now_ms: int) -> None:
+        """Cut the log at the start of a record, durably, with all that is derived, then its epochs.
+        Raises StoreError, OSError."""
+        self._check_usable()
+        if self.is_master:
+            raise StoreError("a master's log is not cut")
+        truncation.cut(self._parts, self._commit, self._retention, log_end, now_ms)
+        self._epoch_file.cut(log_end)
+
+    def restart(self, now_ms: int) -> None:
+        """Remove log, queues, index and epochs, durably; the next append says where the log begins.
+        Raises StoreError: after trouble with the disk the store takes nothing any more, and the
+        next start ends with an empty log, or with the old one."""
+        self._check_usable()
+        if self.is_master:
+            raise StoreError("a master's log does not begin anew")
+        try:
+            restart.restart(self._parts, self._commit, self._retention)
+            self._epoch_file = EpochFile.open(
+                self._parts.files, self._path, self._log.min, self._log.end
+            )
+        except OSError as error:
+            self._commit.fail(error)
+            raise StoreError(f"the log cannot begin anew: {error}") from error
+
+    def sync(self, now_ms: int) -> None:
+        """Begin to make durable what was appended; `on_flushed` follows."""
+        self._commit.start()
+
+    # The master's side
+
+    def view(self, log_offset: LogOffset, size: int) -> list[memoryview]:
+        """The bytes of [log_offset, log_offset + size), a piece for each file. They stay valid when
+        retention removes the file. Raises StoreError where the log does not have them."""
+        log, end = self._log, LogOffset(log_offset + size)
+        if not log.min <= log_offset <= end <= log.end:
+            raise StoreError(f"the log has {log.min} to {log.end}, not {log_offset} to {end}")
+        pieces = []
+        at = log_offset
+        while at < end:
+            base, region, position, stop = log.piece(at, end)
+            pieces.append(region.view(position, stop - position))
+            at = LogOffset(base + stop)
+        return pieces
+
+    def hold(self, key: object, log_offset: LogOffset) -> None:
+        """Somebody reads on from here: age leaves these files until `release`, a full disk not."""
+        self._retention.held[key] = log_offset
+
+    def release(self, key: object) -> None:
+        """He reads no more."""
+        self._retention.held.pop(key, None)
+
+    # For the store
+
+    def tick(self, now_ms: int) -> None:
+        """Epochs whose bytes retention took go."""
+        if self._log.min == self._expired_to:
+            return
+        self._expired_to = self._log.min
+        try:
+            self._epoch_file.expire(self._log.min)
+        except OSError as error:
+            logger.warning("epochs before %d stay: %s", self._log.min, error)
+
+    def grown(self) -> None:
+        """Messages were appended."""
+        for callback in self.on_appended:
+            callback()
+
+    def flushed_on(self) -> None:
+        """A sync ended."""
+        for callback in self.on_flushed:
+            callback(self._log.flushed)
+
+    def whole(self, until: LogOffset) -> LogOffset:
+        """Up to where records are whole, of those up to `until` that were not dispatched yet."""
+        if self.is_master or until == self.confirm:
+            return until
+        return whole_before(self._log, self._parts.dispatcher.position, until)[0]
+
+    # Inside
+
+    def _check_usable(self) -> None:
+        if self._log.tail.refusals & CLOSED:
+            raise StoreError("the store is closed")
+        error = self._commit.failed or self._parts.checkpointer.failed
+        if error is not None:
+            raise StoreError(f"the store takes no changes: {error}")
+
+    def _whole(self, start: LogOffset, until: LogOffset) -> LogOffset:
+        """As `whole_before`; what is no record is noted as damage, and passed over as dispatch
+        does."""
+        at, why = whole_before(self._log, start, until)
+        while why == kernel.BAD_RECORD and at < until:
+            behind = self._parts.damage.skip(at, until)
+            at, why = whole_before(self._log, behind, until)
+        return at
+
+    def _begin(self, log_offset: LogOffset, now_ms: int) -> None:
+        """An empty log begins where the master's does, or its last file."""
+        log, parts = self._log, self._parts
+        if log_offset % log.file_size:
+            raise StoreError(f"{log_offset} is not where a file of {log.file_size} bytes begins")
+        if log.segments.count:
+            self.restart(now_ms)
+        log.begin(log_offset)
+        parts.dispatcher.start(log_offset, log_offset)
+        log.tail.limit = parts.checkpointer.confirm = self._expired_to = log_offset
+
+    def _count_on(self, log_end: LogOffset) -> None:
+        """Each queue goes on behind its last message in the log, also where that is not dispatched
+        yet."""
+        queues, table = self._parts.queues, self._parts.queues.table
+        for queue in queues:
+            table.set_next_offset(queue.slot, 0 if queue.emptied else queues.max_offset(queue))
+        for batch in self._parts.batches:
+            batch.next_offset = batch.max_offset
+        self._parts.dispatcher.count_on(log_end)
+        for queue in list(queues):
+            if queue.emptied and table.next_offset(queue.slot) == 0:
+                queues.settle(queue, self._log.min)

@@ -1,0 +1,100 @@
+"""Removing all of a store but its configuration: a replica whose log is not its master's.
+
+Owns the mark that says that it began. It must never leave a part: a start that finds the mark
+removes the rest before it looks at anything. Called by Replicated on the loop thread, which waits
+for the disk here, and by recovery.
+
+The mark is durable before the first file goes, and goes when all removals are durable. So a crash
+leaves the old store or, after the next start, an empty one. RocketMQ does not know the mark: after
+such a crash it finds a store with files missing.
+"""
+
+import logging
+
+from turbopump.engine import checkpoint as checkpoints
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.epoch_file import BACKUP, EPOCH_FILE
+from turbopump.engine.files import Files
+from turbopump.engine.group_commit import GroupCommit
+from turbopump.engine.parts import StoreParts
+from turbopump.engine.retention import Retention
+from turbopump.engine.segments import is_file_name
+from turbopump.engine.types import LogOffset, PutStatus, StoreError
+from turbopump.pyx.tail import UNLIMITED
+
+logger = logging.getLogger(__name__)
+
+MARK_FILE = "restart"
+_FOLDERS = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index")
+
+
+def restart(parts: StoreParts, commit: GroupCommit, retention: Retention) -> None:
+    """Remove a running store's log and all that is derived from it. Raises OSError."""
+    files, config, log = parts.files, parts.config, parts.log
+    retention.wait()
+    withdrawn = commit.withdraw(LogOffset(-1))
+    try:
+        if commit.failed is not None:
+            raise StoreError(f"the log cannot begin anew: {commit.failed}")
+        parts.checkpointer.wait()
+        path = f"{config.root}/{MARK_FILE}"
+        files.write(path, b"")
+        files.sync(path)
+        files.sync_folder(config.root)
+        _forget(parts)
+        retention.forget()
+        finish(files, config)
+        parts.checkpointer.restart()
+        parts.checkpointer.finish()
+        logger.info("the log begins anew")
+        if log.tail.limit != UNLIMITED:
+            log.tail.limit = 0
+        commit.resume(0)
+    finally:
+        for later in withdrawn:
+            later.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
+
+
+def finish(files: Files, config: StoreConfig) -> None:
+    """Remove what is left of the files, durably, then the mark. Raises OSError."""
+    root = config.root
+    for name in files.list_folder(config.log_folder):
+        if is_file_name(name):
+            files.remove(f"{config.log_folder}/{name}")
+    if files.exists(config.log_folder):
+        files.sync_folder(config.log_folder)
+    for folder in _FOLDERS:
+        files.remove_folder(f"{root}/{folder}")
+    for name in (checkpoints.FILE_NAME, EPOCH_FILE, EPOCH_FILE + BACKUP):
+        if files.exists(f"{root}/{name}"):
+            files.remove(f"{root}/{name}")
+    files.sync_folder(root)
+    files.remove(f"{root}/{MARK_FILE}")
+    files.sync_folder(root)
+
+
+def finish_pending(files: Files, config: StoreConfig) -> None:
+    """At a start: come to the end of a restart that was interrupted. Raises OSError."""
+    if files.exists(f"{config.root}/{MARK_FILE}"):
+        logger.warning("the store was being emptied: the rest is removed")
+        finish(files, config)
+
+
+def _forget(parts: StoreParts) -> None:
+    """Nothing is known any more of the files that are about to go. Raises OSError."""
+    log, queues = parts.log, parts.queues
+    queues.table.set_index(None)
+    queues.table.take_arrivals()
+    queues.forget_all()
+    for topic in parts.batches.topics():
+        parts.batches.delete_topic(topic)
+    if parts.extensions is not None:
+        for topic in {name for name, _queue_id in parts.extensions.names()}:
+            parts.extensions.delete_topic(topic)
+    if parts.index is not None:
+        parts.index.forget_all()
+    log.forget_all()
+    parts.dispatcher.start(log.end, log.end)
+    parts.dispatcher.last_store_timestamp_ms = 0
+    parts.damage.forget_from(0)
+    queues.deleted.clamp(log.end)

@@ -1,0 +1,154 @@
+"""A store as one of several copies: bytes of the master, confirmOffset, roles, cuts."""
+
+from typing import Any
+
+import pytest
+
+from turbopump.engine.epochs import Epochs
+from turbopump.engine.replicated import Replicated
+from turbopump.engine.store import Store
+from turbopump.engine.types import LogOffset, Message, PutStatus, StoreError
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def master(stores: Any, put: Any, tmp_path: Any) -> Any:
+    """A master's store with messages in several files."""
+    store = stores.open()
+    replicated = store.replicated(NOW_MS)
+    replicated.to_master(3, NOW_MS)
+    for number in range(60):
+        put(store, queue_id=number % 3, body=b"%04d" % number + bytes(number * 37 % 900))
+    return store, replicated
+
+
+@pytest.fixture
+def replica(stores: Any, tmp_path: Any) -> Any:
+    """An empty store beside it."""
+    other = type(stores)(tmp_path / "replica")
+    other.config = other.config.__class__(
+        **{
+            **{name: getattr(stores.config, name) for name in stores.config.__slots__},
+            "root": str(tmp_path / "replica"),
+        }
+    )
+    yield other
+    other.close()
+
+
+def copy(source: Replicated, target: Replicated, until: int, step: int = 1000) -> None:
+    """Bytes of one log to the end of the other, in pieces that cut records."""
+    at = target.end
+    if target.min == target.end and source.min > at:
+        at = source.min
+    while at < until:
+        size = min(step, until - at)
+        data = b"".join(source.view(at, size))
+        target.append(at, data, NOW_MS)
+        at = LogOffset(at + size)
+        assert target.end == at
+
+
+def test_replica_follows_and_serves_what_is_confirmed(
+    master: Any, replica: Any, read_bodies: Any
+) -> None:
+    store, leader = master
+    assert store.dispatched_log_offset == 0, "nobody confirmed anything"
+    assert leader.confirm_to(leader.end, NOW_MS)
+    follower_store = replica.open()
+    follower = follower_store.replicated(NOW_MS)
+    follower.record_epochs(leader.epochs)
+    copy(leader, follower, leader.end - 5)
+    assert follower_store.dispatched_log_offset == 0
+    assert follower.confirm_to(leader.end, NOW_MS)
+    assert follower.confirm < follower.end, "the last record is not whole"
+    assert len(read_bodies(follower_store, queue_id=2)) == 19
+    copy(leader, follower, leader.end)
+    assert follower.confirm_to(leader.end, NOW_MS)
+    assert not follower.confirm_to(leader.end, NOW_MS)
+    for queue_id in range(3):
+        expected = read_bodies(store, queue_id=queue_id)
+        assert read_bodies(follower_store, queue_id=queue_id) == expected
+
+
+def test_unconfirmed_is_not_served_after_a_restart(master: Any, stores: Any, put: Any) -> None:
+    store, leader = master
+    middle = leader.end
+    leader.confirm_to(middle, NOW_MS)
+    for _ in range(10):
+        put(store, queue_id=0)
+    end = leader.end
+    store.close(NOW_MS)
+    again: Store = stores.open()
+    assert (again.max_log_offset, again.dispatched_log_offset) == (end, middle)
+    leader = again.replicated(NOW_MS)
+    assert (leader.confirm, leader.end, leader.believed_end) == (middle, end, end)
+    refused = again.append(Message("T", 0, b"x"), NOW_MS)
+    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert refused.reason == "this broker is not the master"
+    assert leader.to_master(4, NOW_MS) == end
+    assert put(again, queue_id=0).queue_offset == 30, "behind what nobody sees yet"
+    leader.confirm_to(leader.end, NOW_MS)
+    assert again.max_queue_offset("T", 0) == 31
+
+
+def test_torn_tail_is_cut_by_the_next_master(master: Any, replica: Any, put: Any) -> None:
+    _store, leader = master
+    follower_store = replica.open()
+    follower = follower_store.replicated(NOW_MS)
+    follower.record_epochs(leader.epochs)
+    copy(leader, follower, leader.end - 5)
+    follower.confirm_to(5000, NOW_MS)
+    start = follower.to_master(7, NOW_MS)
+    assert follower.confirm < start < leader.end - 5
+    assert start == follower.end == follower.flushed
+    assert follower.epochs == Epochs.of([(3, 0), (7, start)])
+    offsets = {put(follower_store, queue_id=number).queue_offset for number in range(3)}
+    assert offsets == {20, 19}
+
+
+def test_restart_begins_where_the_next_bytes_lie(
+    master: Any, replica: Any, read_bodies: Any
+) -> None:
+    store, leader = master
+    leader.confirm_to(leader.end, NOW_MS)
+    follower_store = replica.open()
+    follower = follower_store.replicated(NOW_MS)
+    follower.record_epochs(leader.epochs)
+    copy(leader, follower, leader.end)
+    follower.confirm_to(leader.end, NOW_MS)
+    follower.restart(NOW_MS)
+    assert (follower.min, follower.end, follower.confirm, len(follower.epochs)) == (0, 0, 0, 0)
+    assert follower_store.topics() == []
+    begin = LogOffset(leader.file_size)
+    follower.record_epochs(leader.epochs)
+    follower.append(begin, b"".join(leader.view(begin, 3000)), NOW_MS)
+    assert follower.min == begin
+    copy(leader, follower, leader.end)
+    follower.confirm_to(leader.end, NOW_MS)
+    bodies = read_bodies(store, queue_id=1)
+    found = read_bodies(follower_store, queue_id=1)
+    assert 0 < len(found) < len(bodies)
+    assert bodies[-len(found) :] == found
+    follower_store.close(NOW_MS)
+    again = replica.open()
+    assert again.min_log_offset == begin
+    assert read_bodies(again, queue_id=1) == found
+
+
+def test_truncate_takes_log_and_epochs(master: Any, replica: Any) -> None:
+    _store, leader = master
+    follower_store = replica.open()
+    follower = follower_store.replicated(NOW_MS)
+    follower.record_epochs(leader.epochs)
+    copy(leader, follower, leader.end - 5)
+    follower.confirm_to(9000, NOW_MS)
+    at = follower.confirm
+    follower.truncate(at, NOW_MS)
+    assert (follower.end, follower.flushed, follower.confirm) == (at, at, at)
+    with pytest.raises(StoreError, match="no record begins"):
+        follower.truncate(LogOffset(at - 3), NOW_MS)
+    copy(leader, follower, leader.end)
+    follower.confirm_to(leader.end, NOW_MS)
+    assert follower.confirm == leader.end

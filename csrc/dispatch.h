@@ -110,8 +110,8 @@ int32_t dsp_take_arrival(struct dsp_table *table);
 void dsp_range(struct dsp_table *table, enum dsp_work work, const uint8_t *log, int64_t log_base,
                size_t position, size_t end, struct dsp_stop *stop);
 
-/* Raise the slots' next_offset behind the records of log[position:end), and nothing else: who begins
- * to append before all is dispatched counts on behind the log's last records. */
+/* Raise the slots' next_offset behind the records of log[position:end), and nothing else: who
+ * begins to append before all is dispatched counts on behind the log's last records. */
 void dsp_count_on(struct dsp_table *table, const uint8_t *log, int64_t log_base, size_t position,
                   size_t end, struct dsp_stop *stop);
 

@@ -43,8 +43,8 @@ def confirmed_end(
     """Up to where a log of [.., end) that is opened again may be read; None: all of it.
 
     What lies behind confirmOffset may not be in the log of the next master. The epoch file, which
-    is older than a replica's first byte, says that the store was replicated. Records end at `start`;
-    RocketMQ's confirmOffset may lie inside of one.
+    is older than a replica's first byte, says that the store was replicated. A record ends at
+    `start`; RocketMQ's confirmOffset may lie inside of one.
     """
     path = f"{log.config.root}/{EPOCH_FILE}"
     if not (files.exists(path) or files.exists(path + BACKUP)):

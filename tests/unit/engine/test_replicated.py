@@ -1,5 +1,6 @@
 """A store as one of several copies: bytes of the master, confirmOffset, roles, cuts."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,12 +28,7 @@ def master(stores: Any, put: Any, tmp_path: Any) -> Any:
 def replica(stores: Any, tmp_path: Any) -> Any:
     """An empty store beside it."""
     other = type(stores)(tmp_path / "replica")
-    other.config = other.config.__class__(
-        **{
-            **{name: getattr(stores.config, name) for name in stores.config.__slots__},
-            "root": str(tmp_path / "replica"),
-        }
-    )
+    other.config = replace(stores.config, root=str(tmp_path / "replica"))
     yield other
     other.close()
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.engine_append import HOST, frame_of, ready_lane
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.files import RealFiles
@@ -24,10 +25,12 @@ from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, Message, QueueOffset
 from turbopump.pyx import record
 from turbopump.pyx.dispatch import DONE, NEEDS_ROOM, UNKNOWN_QUEUE, QueueTable
+from turbopump.pyx.lane import Lane
 from turbopump.pyx.queue import UNIT_SIZE
 from turbopump.pyx.region import Region
 
 COUNT = 100_000
+APPENDS = 50_000  # of 1 KB: more than the caches hold
 LIMIT_MAP = 256 << 20
 # Large enough that opening and closing files does not rule.
 RECOVERED_SIZE = 256 << 20
@@ -105,11 +108,25 @@ def test_append_limit(measure: Any, limits: ctypes.CDLL, size: int) -> None:
 
     def append() -> None:
         nonlocal at
-        if at + one * 1000 > LIMIT_MAP:
+        if at + one * APPENDS > LIMIT_MAP:
             at = 0
-        at += limits.limit_append(ctypes.c_void_p(start + at), source, one, 1000)
+        at += limits.limit_append(ctypes.c_void_p(start + at), source, one, APPENDS)
 
-    measure(f"append {size} B", append, 1000)
+    measure(f"append {size} B", append, APPENDS)
+
+
+@pytest.mark.parametrize("dispatched", [False, True], ids=["log", "and-dispatch"])
+@pytest.mark.parametrize("size", [128, 1024])
+def test_append_native(measure: Any, tmp_path: Path, size: int, dispatched: bool) -> None:
+    """The path of plain sends, from a decoded request on; into new pages of a warm file."""
+    folder, frame, count = tmp_path / "store", frame_of(size), APPENDS
+
+    def append(lane: Lane) -> None:
+        assert lane.append_repeatedly(frame, HOST, count, dispatched) == count
+
+    with ready_lane(folder) as lane:
+        measure(f"append {size} B", append, count, setup=lambda: ((lane,), {}))
+    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("size", [128, 1024])

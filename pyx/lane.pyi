@@ -69,3 +69,9 @@ class Lane:
 
     def arrivals_taken(self) -> None:
         """`arrived` may be called again."""
+
+    def append_repeatedly(
+        self, frame: bytes, born_host: bytes, rounds: int, dispatched: bool
+    ) -> int:
+        """How often the send in a frame is stored of so many times, natively; for benchmarks. The
+        topic is served. `dispatched`: 32 at a time, as a read's are, or none of them here."""

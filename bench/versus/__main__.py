@@ -7,6 +7,7 @@ import argparse
 import json
 import shutil
 import sys
+import time
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from interop import toolchain
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "PERFORMANCE.md"
 BEGIN, END = "<!-- versus: begin -->", "<!-- versus: end -->"
-NAMES = [*(load.name for load in LOADS), "backlog", "recovery", "topics"]
+NAMES = [*(load.name for load in LOADS), "backlog", "recovery", "topics", "append"]
 
 
 def arguments() -> argparse.Namespace:
@@ -51,6 +52,11 @@ def write(tables: str) -> None:
     PAGE.write_text(f"{before}{BEGIN}\n{tables}\n{END}{after}")
 
 
+def say(begin: float, line: str) -> None:
+    """With the time it has taken so far."""
+    print(f"{time.monotonic() - begin:6.0f} s  {line}", flush=True)
+
+
 def main() -> None:
     """Run it."""
     chosen = arguments()
@@ -61,15 +67,16 @@ def main() -> None:
         sys.exit("versus cannot run: " + "; ".join(missing))
     toolchain.build_java()
     folder = ROOT / "bench" / ".out" / "versus"
+    begin = time.monotonic()
     try:
-        results = Rounds(plan, folder, lambda line: print(line, flush=True)).run()
+        results = Rounds(plan, folder, lambda line: say(begin, line)).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if chosen.values is not None:
         values = {f"{figure} {side}": value for (figure, side), value in results.values.items()}
         chosen.values.write_text(json.dumps(values, indent=1, sort_keys=True))
     tables = markdown(results, plan, rocketmq_version(), "make versus")
-    print("\n" + tables)
+    print(f"\n{(time.monotonic() - begin) / 60:.1f} minutes\n\n" + tables)
     if chosen.write:
         write(tables)
 

@@ -9,14 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import bound
+from bench import bound, engine_append
 from bench.versus.servers import Server, running
-from bench.versus.workloads import LOADS, Measured, Target
+from bench.versus.targets import BOUND, OURS, THEIRS
+from bench.versus.workloads import LIVES, LOADS, WARMING_READS, Load, Measured, Target
 
-SIDES = ("rocketmq", "turbopump")
-BOUND = "bound"
+SIDES = (THEIRS, OURS)
 SIZE = 128
 RECOVERY_SIZE = 1000
+APPEND_SIZE = 1024
+BOUND_WARMUP_S = 0.5
+"""A C loop has nothing to compile."""
 SETTLE_S = 1.0
 """Between the end of a load and the look at memory: what the broker does behind it ends."""
 
@@ -75,7 +78,7 @@ class Rounds:
                 self._recovery(side)
             self._say(f"round {number + 1} of {self._plan.rounds}, {BOUND}")
             self._bounds()
-        self._topics()
+            self._topics()
         return self.results
 
     def _note(self, name: str, side: str, measured: Measured) -> None:
@@ -87,18 +90,21 @@ class Rounds:
         )
 
     def _loads(self, side: str) -> None:
-        for load in LOADS:
-            if self._plan.wants(load.name):
-                with running(side, self._folder, {"flushDiskType": load.flush}) as server:
-                    self._note_start(server)
-                    server.target().warm()
-                    self._note(
-                        load.name,
-                        side,
-                        server.target().produce(
-                            load.arguments, self._plan.duration_s, self._plan.warmup_s
-                        ),
-                    )
+        for life in LIVES:
+            loads = [load for load in life.loads if self._plan.wants(load.name)]
+            if not loads:
+                continue
+            with running(side, self._folder, {"flushDiskType": life.flush}) as server:
+                self._note_start(server)
+                target = server.target()
+                target.warm(life.warming)
+                for load in loads:
+                    self._note(load.name, side, self._produce(target, load))
+
+    def _produce(self, target: Target, load: Load, *, topics: int = 1) -> Measured:
+        return target.produce(
+            load.arguments, self._plan.duration_s, self._plan.warmup_s, topics=topics
+        )
 
     def _note_start(self, server: Server) -> None:
         usage = server.usage()
@@ -110,12 +116,12 @@ class Rounds:
         if not self._plan.wants("backlog"):
             return
         with running(side, self._folder, {}) as server:
-            server.target().warm()
             server.target().fill(self._plan.backlog, SIZE)
             time.sleep(SETTLE_S)
             usage = server.usage()
             self.results.add("backlog.rss_mb", side, usage.rss_mb)
             self.results.add("backlog.anonymous_mb", side, usage.anonymous_mb)
+            server.target().consume(min(WARMING_READS, self._plan.backlog))
             self._note("backlog", side, server.target().consume(self._plan.backlog))
 
     def _recovery(self, side: str) -> None:
@@ -129,36 +135,34 @@ class Rounds:
             self._say(f"  ready {server.ready_s:.2f} s after kill -9")
 
     def _topics(self) -> None:
-        """The same load on one topic and on many. RocketMQ takes minutes to make that many."""
-        if not self._plan.wants("topics"):
-            return
-        arguments = LOADS[0].arguments
-        for _ in range(self._plan.rounds):
-            for name, count in (("topics-one", 1), ("topics-many", self._plan.topics)):
-                with running("turbopump", self._folder, {}) as server:
-                    self._note(
-                        name,
-                        "turbopump",
-                        server.target().produce(
-                            arguments, self._plan.duration_s, self._plan.warmup_s, topics=count
-                        ),
-                    )
+        """The first load over many topics. RocketMQ takes minutes to make that many."""
+        if self._plan.wants("topics"):
+            with running(OURS, self._folder, {}) as server:
+                measured = self._produce(server.target(), LOADS[0], topics=self._plan.topics)
+                self._note("topics", OURS, measured)
 
     def _bounds(self) -> None:
         plan = self._plan
         with bound.responder(SIZE) as responder:
             target = Target(responder.address, responder.cpu_s, bound.TOPIC)
             for load in LOADS:
-                if load.flush == "ASYNC_FLUSH" and plan.wants(load.name):
-                    self._note(
-                        load.name,
-                        BOUND,
-                        target.produce(load.arguments, plan.duration_s, plan.warmup_s),
-                    )
+                if plan.wants(load.name) and load.is_bounded:
+                    self._note(load.name, BOUND, target.produce(
+                        load.arguments, plan.duration_s, min(plan.warmup_s, BOUND_WARMUP_S)
+                    ))  # fmt: skip
             if plan.wants("backlog"):
                 self._note("backlog", BOUND, target.consume(plan.backlog))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        program = bound.build(self._folder)
         if plan.wants("sync-1x1"):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            rate = bound.msync_rate(bound.build(self._folder), self._folder, plan.duration_s)
-            self.results.add("sync-1x1.messages_per_s", BOUND, rate)
-            self._say(f"  msync of one page: {rate:,.0f}/s")
+            rate = bound.msync_rate(program, self._folder, plan.duration_s)
+            self._note_rate("sync-1x1", BOUND, rate)
+        if plan.wants("append"):
+            size = engine_append.size_of(APPEND_SIZE)
+            self._note_rate("append", BOUND, bound.copy_rate(program, self._folder, size, 1.0))
+            rate = engine_append.appends_per_s(self._folder / "store", APPEND_SIZE)
+            self._note_rate("append", OURS, rate)
+
+    def _note_rate(self, name: str, side: str, rate: float) -> None:
+        self.results.add(f"{name}.messages_per_s", side, rate)
+        self._say(f"  {name}, {side}: {rate:,.0f}/s")

@@ -18,41 +18,60 @@ FILL_CONNECTIONS = 8
 FILL_BATCH = 32
 TIMEOUT_S = 900
 TOPIC = "Versus"
-WARMING = ("-w", "8", "--in-flight", "32", "-s", "128", "--messages", "200000")
+WARMING = ("-w", "8", "--in-flight", "32", "-s", "128", "--messages")
+WARMING_READS = 200_000
 PROGRAM = str(Path(sys.executable).parent / "turbopump")
 
 
 @dataclass(frozen=True)
 class Load:
-    """Sends: what the load generator is told, and the flush mode of the broker."""
+    """Sends: what the load generator is told."""
 
     name: str
     title: str
     arguments: tuple[str, ...]
+    is_bounded: bool = True
+    """The bare loop is put under it, too: not where the rate is fixed, nor where a disk decides."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """Loads that one broker serves, one after the other, on a store that was fresh before them.
+
+    They share one where they can: starting a JVM and letting it compile takes longer than a load.
+    Those that write most have their own, or their dirty pages would be the next one's.
+    """
+
+    loads: tuple[Load, ...]
+    warming: int
+    """Messages before the first load: let a JVM compile its paths; the same to every side."""
     flush: str = "ASYNC_FLUSH"
-    is_by_the_clock: bool = False
-    """The rate is fixed: what counts is latency."""
 
 
 def _load(name: str, title: str, arguments: str, **more: Any) -> Load:
     return Load(name, title, tuple(arguments.split()), **more)
 
 
-LOADS = (
-    _load("send-64x1-128", "send, 64 connections x 1, 128 B", "-w 64 -s 128"),
-    _load("send-64x1-1k", "send, 64 connections x 1, 1 KB", "-w 64 -s 1024"),
-    _load("send-8x32-128", "send, 8 connections x 32, 128 B", "-w 8 --in-flight 32 -s 128"),
-    _load("send-8x32-1k", "send, 8 connections x 32, 1 KB", "-w 8 --in-flight 32 -s 1024"),
-    _load("batch-128", "batches of 32 x 128 B, 8 connections x 1", "-w 8 -b 32 -s 128"),
-    _load(
-        "fixed-10k",
-        "send 10,000 a second, 64 connections, 128 B",
-        "-w 64 -s 128 --rate 10000",
-        is_by_the_clock=True,
-    ),
-    _load("sync-64x1", "sync flush, 64 connections x 1, 128 B", "-w 64 -s 128", flush="SYNC_FLUSH"),
-    _load("sync-1x1", "sync flush, 1 connection x 1, 128 B", "-w 1 -s 128", flush="SYNC_FLUSH"),
-)
+LIVES = (
+    Life((
+        _load("send-64x1-128", "send, 64 connections x 1, 128 B", "-w 64 -s 128"),
+        _load("fixed-10k", "send 10,000 a second, 64 connections, 128 B",
+              "-w 64 -s 128 --rate 10000", is_bounded=False),
+        _load("send-64x1-1k", "send, 64 connections x 1, 1 KB", "-w 64 -s 1024"),
+    ), 200_000),
+    Life((_load("send-8x32-128", "send, 8 connections x 32, 128 B",
+                "-w 8 --in-flight 32 -s 128"),), 200_000),
+    Life((_load("send-8x32-1k", "send, 8 connections x 32, 1 KB",
+                "-w 8 --in-flight 32 -s 1024"),), 200_000),
+    Life((_load("batch-128", "batches of 32 x 128 B, 8 connections x 1", "-w 8 -b 32 -s 128"),),
+         200_000),
+    Life((
+        _load("sync-64x1", "sync flush, 64 connections x 1, 128 B", "-w 64 -s 128",
+              is_bounded=False),
+        _load("sync-1x1", "sync flush, 1 connection x 1, 128 B", "-w 1 -s 128", is_bounded=False),
+    ), 50_000, "SYNC_FLUSH"),
+)  # fmt: skip
+LOADS = tuple(load for life in LIVES for load in life.loads)
 
 
 @dataclass(frozen=True)
@@ -84,9 +103,9 @@ class Target:
             "--duration", str(duration_s), "--warmup", str(warmup_s),
         ))  # fmt: skip
 
-    def warm(self) -> None:
-        """Send what lets a JVM compile its paths; the same to every side."""
-        self._measure("producer", (*WARMING, "--queues", str(QUEUES)))
+    def warm(self, messages: int) -> None:
+        """Send what lets a JVM compile its paths."""
+        self._measure("producer", (*WARMING, str(messages), "--queues", str(QUEUES)))
 
     def fill(self, messages: int, size: int) -> None:
         """Send a number of messages, as fast as it takes them."""

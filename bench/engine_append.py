@@ -1,0 +1,74 @@
+"""How many records a second the engine appends to its log, without Python between them.
+
+Into a warm mapping, as what is held against it: bench/bound.c copies the same bytes into one. The
+native path of a broker from a decoded send on: properties, queue, one pass for CRC and one for the
+copy. `dispatched` counts queue unit and index entries, too.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.files import RealFiles
+from turbopump.engine.flush import InlineDisk
+from turbopump.engine.store import Store
+from turbopump.engine.types import Message
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import encode, new_request
+from turbopump.net.wire.headers.send import SendMessageRequestV2
+from turbopump.pyx import record
+from turbopump.pyx.lane import Lane
+
+NOW_MS = 1_800_000_000_000
+TOPIC = "Bench"
+PROPERTIES = "UNIQ_KEY\x017F0000010000558C00000000000000EF\x02WAIT\x01true\x02"
+OWN = "MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02"
+HOST = b"\x7f\0\0\1\0\0\0\1"
+FILE_SIZE = 256 << 20
+
+
+def size_of(body: int) -> int:
+    """Bytes of a record with such a body."""
+    text = len(PROPERTIES) + len(OWN)
+    return record.record_size(len(TOPIC), body, text, len(HOST), len(HOST), record.V1)
+
+
+def frame_of(body: int) -> bytes:
+    """A send as a client writes it."""
+    header = SendMessageRequestV2(
+        producer_group="bench", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=4,
+        queue_id=0, sys_flag=0, born_timestamp=NOW_MS, flag=0, properties=PROPERTIES,
+    )  # fmt: skip
+    parts = encode(new_request(RequestCode.SEND_MESSAGE_V2, header, b"x" * body))
+    return b"".join(bytes(part) for part in parts)
+
+
+@contextmanager
+def ready_lane(folder: Path) -> Iterator[Lane]:
+    """The native path into a fresh store, whose only log file is in memory and mapped."""
+    config = StoreConfig(root=str(folder), mapped_file_size_commit_log=FILE_SIZE)
+    store = Store.open(RealFiles(), config, InlineDisk(), NOW_MS)
+    lane = store.lane(lambda: None)
+    store.append(Message(TOPIC, 0, b"x", PROPERTIES.encode()), NOW_MS)
+    file = store._log._file
+    assert file is not None
+    file.touch(0, FILE_SIZE)
+    lane.configure(OWN.encode(), b"DefaultRegion", True, HOST, 0)
+    lane.serve(TOPIC.encode(), 1)
+    try:
+        yield lane
+    finally:
+        store.close(NOW_MS)
+
+
+def appends_per_s(folder: Path, body: int, *, dispatched: bool = False) -> float:
+    """One file full of them."""
+    count = FILE_SIZE * 9 // 10 // size_of(body)
+    with ready_lane(folder) as lane:
+        begin = time.perf_counter()
+        stored = lane.append_repeatedly(frame_of(body), HOST, count, dispatched)
+        return_s = time.perf_counter() - begin
+    assert stored == count, f"{stored} of {count} were stored natively"
+    return count / return_s

@@ -1,0 +1,116 @@
+"""What is to be reached, beside Apache RocketMQ and beside the bound, and whether it is.
+
+Owns the list of targets and how a figure becomes a number to hold against one. Called by the
+report.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+OURS, THEIRS, BOUND = "turbopump", "rocketmq", "bound"
+
+
+class Medians(Protocol):
+    """Results of all rounds."""
+
+    def median(self, figure: str, side: str) -> float | None:
+        """None if it was not measured."""
+        ...
+
+
+@dataclass(frozen=True)
+class Target:
+    """A row of the page: `wanted` is to be reached by what `reached` finds, or undercut."""
+
+    what: str
+    wanted: float
+    reached: Callable[[Medians], float | None]
+    unit: str
+    at_most: bool = False
+
+    def is_met(self, value: float) -> bool:
+        """As shown, so that nothing that reads 75 % misses 75 %."""
+        shown = float(self.show(value)[: -len(self.unit)])
+        return shown <= self.wanted if self.at_most else shown >= self.wanted
+
+    def show(self, value: float) -> str:
+        """With its unit."""
+        return f"{value:.0f}{self.unit}" if self.unit == " %" else f"{value:.2g}{self.unit}"
+
+
+def _ratio(figure: str, mine: str, other: str, scale: float = 1) -> Callable[..., float | None]:
+    def find(medians: Medians) -> float | None:
+        one, two = medians.median(figure, mine), medians.median(figure, other)
+        return scale * one / two if one and two else None
+
+    return find
+
+
+def _times(load: str, wanted: float) -> Target:
+    find = _ratio(f"{load}.messages_per_s", OURS, THEIRS)
+    return Target(f"{load}: messages a second, times RocketMQ", wanted, find, "x")
+
+
+def _cpu(load: str, wanted: float) -> Target:
+    find = _ratio(f"{load}.cpu_us", THEIRS, OURS)
+    return Target(f"{load}: messages a broker CPU second, times RocketMQ", wanted, find, "x")
+
+
+def _bound(load: str, wanted: float) -> Target:
+    find = _ratio(f"{load}.messages_per_s", OURS, BOUND, 100)
+    return Target(f"{load}: of the bound", wanted, find, " %")
+
+
+def _load(load: str, times: float, cpu: float, bound: float) -> list[Target]:
+    return [_times(load, times), _cpu(load, cpu), _bound(load, bound)]
+
+
+def _less(what: str, figure: str, wanted: float) -> Target:
+    return Target(f"{what}: RocketMQ's is", wanted, _ratio(figure, THEIRS, OURS), "x")
+
+
+def _topics(medians: Medians) -> float | None:
+    many = medians.median("topics.messages_per_s", OURS)
+    one = medians.median("send-64x1-128.messages_per_s", OURS)
+    return 100 * many / one if many and one else None
+
+
+TARGETS = [
+    *_load("send-64x1-128", 3, 5, 75),
+    *_load("send-64x1-1k", 3, 5, 75),
+    *_load("send-8x32-128", 10, 15, 45),
+    *_load("send-8x32-1k", 10, 15, 45),
+    *_load("batch-128", 6, 10, 50),
+    *_load("backlog", 4, 10, 60),
+    Target("backlog: CPU us a message (Kafka's zero-copy reads: 0.4)", 0.4,
+           lambda medians: medians.median("backlog.cpu_us", OURS), " us", at_most=True),
+    _times("sync-64x1", 4),
+    _cpu("sync-64x1", 4),
+    _times("sync-1x1", 3),
+    _cpu("sync-1x1", 4),
+    _bound("sync-1x1", 60),
+    _less("p99 at 10,000 a second", "fixed-10k.p99_us", 5),
+    Target("many topics instead of one: messages a second kept", 80, _topics, " %"),
+    _less("anonymous memory after the backlog was sent", "backlog.anonymous_mb", 20),
+    _less("ready after start on an empty store", "start.ready_s", 10),
+    _less("ready after kill -9", "recovery.ready_s", 5),
+    _bound("append", 60),
+]  # fmt: skip
+
+
+def table(medians: Medians) -> str:
+    """Each target, what was reached, and whether that is enough."""
+    rows, missed, count = [], 0, 0
+    for target in TARGETS:
+        value = target.reached(medians)
+        if value is None:
+            continue
+        count += 1
+        met = target.is_met(value)
+        missed += not met
+        wanted = f"{'at most ' if target.at_most else ''}{target.wanted:g}{target.unit}"
+        verdict = "reached" if met else "**missed**"
+        rows.append(f"| {target.what} | {wanted} | {target.show(value)} | {verdict} |")
+    head = f"Targets: {count - missed} of {count} reached, {missed} missed (why: below the tables)."
+    return "\n".join([head, "", "| what | target | reached | |", "|---|---|---|---|", *rows, ""])

@@ -99,10 +99,12 @@ def test_append_store(measure: Any, tmp_path: Path, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [128, 1024])
-def test_append_limit(measure: Any, limits: ctypes.CDLL, size: int) -> None:
-    """Into ever new bytes of a warm mapping that no cache holds, as a log does."""
+def test_append_limit(measure: Any, limits: ctypes.CDLL, tmp_path: Path, size: int) -> None:
+    """Into ever new bytes of a warm mapping of a file that no cache holds, as a log is."""
     one = record.record_size(5, size, len(PROPERTIES), 8, 8, record.V1)
-    memory = mmap.mmap(-1, LIMIT_MAP)
+    with open(tmp_path / "file", "w+b") as file:
+        file.truncate(LIMIT_MAP)
+        memory = mmap.mmap(file.fileno(), LIMIT_MAP)
     memory[:] = bytes(LIMIT_MAP)
     start, source, at = ctypes.addressof(address(memory)), b"x" * one, 0
 

@@ -7,6 +7,7 @@ file or a socket. Called by node.py, the CLI and the handlers of UPDATE/GET_BROK
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 
 from turbopump.broker.known_keys import (
     NO_EFFECT_KEYS,
@@ -34,6 +35,15 @@ _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DELAY = re.compile(r"(\d{1,9})([smhd])")
 _DELAY_TEXT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _MAX_DELAY_LEVELS = 64  # one queue of SCHEDULE_TOPIC_XXXX each; RocketMQ's default has 18
+
+
+class MetricsExporterType(Enum):
+    """Where metrics go; RocketMQ's names and numbers, of which PROM does something here."""
+
+    DISABLE = 0
+    OTLP_GRPC = 1
+    PROM = 2
+    LOG = 3
 
 
 class ConfigError(PropertiesError):
@@ -86,6 +96,9 @@ class BrokerConfig:
     subscription_expired_timeout_ms: int = 600_000
     server_channel_max_idle_seconds: int = 120
     broker_fast_failure_enable: bool = True
+    metrics_exporter_type: MetricsExporterType = MetricsExporterType.DISABLE
+    metrics_prom_exporter_port: int = 5557
+    metrics_prom_exporter_host: str = ""
     slave_read_enable: bool = False
     offset_check_in_slave: bool = False
     replication: ReplicationConfig = field(default_factory=ReplicationConfig)
@@ -254,6 +267,13 @@ def _role(value: str) -> BrokerRole:
     return BrokerRole[value]
 
 
+def _metrics_exporter(value: str) -> MetricsExporterType:
+    for kind in MetricsExporterType:
+        if value in (kind.name, str(kind.value)):
+            return kind
+    raise ValueError(" or ".join(MetricsExporterType.__members__))
+
+
 def _delay_levels(value: str) -> str:
     parse_delay_levels(value)
     return value
@@ -304,6 +324,9 @@ _KEYS: dict[str, _Key] = {
     "subscriptionExpiredTimeout": _Key("subscription_expired_timeout_ms", _COUNT),
     "serverChannelMaxIdleTimeSeconds": _Key("server_channel_max_idle_seconds", _COUNT),
     "brokerFastFailureEnable": _Key("broker_fast_failure_enable", _boolean),
+    "metricsExporterType": _Key("metrics_exporter_type", _metrics_exporter),
+    "metricsPromExporterPort": _Key("metrics_prom_exporter_port", _PORT),
+    "metricsPromExporterHost": _Key("metrics_prom_exporter_host", _text),
     "slaveReadEnable": _Key("slave_read_enable", _boolean),
     "offsetCheckInSlave": _Key("offset_check_in_slave", _boolean),
 }
@@ -382,6 +405,8 @@ def _where(item: Property) -> str:
 def _show(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, MetricsExporterType):
+        return value.name
     if isinstance(value, FlushMode | BrokerRole):
         return str(value.value)
     return ";".join(value) if isinstance(value, list) else str(value)

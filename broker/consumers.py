@@ -5,6 +5,7 @@ send, close or read a clock: it says whom to notify and whom to close. Called by
 heartbeats and of admin requests, by the pull path (subscriptions) and by housekeeping.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -181,6 +182,14 @@ class ConsumerTable:
         elif pair in self._compensated or len(self._compensated) < MAX_COMPENSATED:
             self._compensated[pair] = _Compensated(subscription, now_ms)
 
+    def connections(self) -> dict[tuple[str, str], int]:
+        """How many connections each group has, by (group, client language)."""
+        return Counter(
+            (name, member.language)
+            for name, group in self._groups.items()
+            for member in group.members.values()
+        )
+
     def group(self, name: str) -> ConsumerGroup | None:
         """The group, if it has a connection."""
         return self._groups.get(name)
@@ -200,9 +209,7 @@ class ConsumerTable:
 
     def online_groups_of(self, topic: str) -> list[str]:
         """Groups that subscribe the topic by heartbeat, sorted."""
-        return sorted(
-            name for name, group in self._groups.items() if topic in group.subscriptions
-        )
+        return sorted(name for name, group in self._groups.items() if topic in group.subscriptions)
 
     def take_notices(self) -> list[tuple[Peer, str]]:
         """Whom to send NOTIFY_CONSUMER_IDS_CHANGED (40) for which group, since the last call.

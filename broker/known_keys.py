@@ -123,9 +123,9 @@ _NO_EFFECT = """
     maxRocksDBIndexQueryDays maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
     memTableFlushIntervalMs messageIndexSafe messageRequestModeStorePath messageStorePlugIn
     metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
-    metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints metricsExporterType
+    metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints
     metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
-    metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort
+    metricsOtelCardinalityLimit
     migrateAuthFromV1Enabled minLiteTTl osPageCacheBusyTimeOutMills
     persistConsumerOffsetIncrementally popCkMaxBufferSize popCkOffsetMaxQueueSize
     popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable

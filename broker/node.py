@@ -21,6 +21,7 @@ from turbopump.broker.consumers import ConsumerTable
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.delay import FILE_NAME as DELAY_FILE
 from turbopump.broker.delay import DelayedMessages
+from turbopump.broker.exporter import MetricsExporter
 from turbopump.broker.fast_lane import FastLane
 from turbopump.broker.groups import GroupTable
 from turbopump.broker.handlers import (
@@ -137,7 +138,13 @@ class BrokerNode:
         self._pulls: Pulls
         self._name_servers: NameServers
         self._server: Server
+        self._metrics: MetricsExporter
         self.context: BrokerContext
+
+    @property
+    def metrics_address(self) -> str:
+        """`host:port` of the metrics; empty unless metricsExporterType=PROM."""
+        return self._metrics.address
 
     @property
     def address(self) -> str:
@@ -192,6 +199,7 @@ class BrokerNode:
         if self.context.fast is not None:
             self.context.fast.stop()
         try:
+            await self._metrics.stop()
             await self._name_servers.leave()
             self.context.holds.release_all()
         finally:
@@ -366,6 +374,14 @@ class BrokerNode:
             config.register_broker_timeout_ms,
         )
         self._topics.on_change = self._announce
+        self._metrics = MetricsExporter(self.context, self._elsewhere, self._now_ms)
+        try:
+            await self._metrics.start()
+        except BaseException as error:
+            await self._server.stop()
+            if isinstance(error, OSError):
+                raise StartError(str(error)) from None
+            raise
 
     def _steady_ms(self) -> int:
         return round(self._loop.time() * 1_000)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.status import HaStatus
 from turbopump.broker.topics import SCHEDULE_TOPIC
 from turbopump.engine.types import LogOffset
 
@@ -64,6 +65,8 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     table.update(_of_broker(broker, now_ms))
     table.update(_of_store(broker, now_ms))
     table.update({key: str(value) for key, value in broker.statistics.totals().items()})
+    if broker.ha is not None:
+        table.update(_of_replication(broker.ha.status()))
     for level, queue_offset in broker.delay.progress().items():
         end = broker.store.max_queue_offset(SCHEDULE_TOPIC, level - 1)
         table[f"scheduleMessageOffset_{level}"] = f"{queue_offset},{end}"
@@ -111,6 +114,31 @@ def _of_store(broker: BrokerContext, now_ms: int) -> dict[str, str]:
         "putTps": _rates(broker, "put_count"),
         "remainHowManyDataToFlush": size_text(store.max_log_offset - store.flushed_log_offset),
     }
+
+
+def _of_replication(ha: HaStatus) -> dict[str, str]:
+    """Ours: RocketMQ tells of replication only in GET_BROKER_HA_STATUS."""
+    counters = ha.counters
+    table = {
+        "haConfirmGap": str(ha.log_end - ha.confirm),
+        "haConfirmOffset": str(ha.confirm),
+        "haReconnects": str(counters.reconnects),
+        "haSyncStateSetChanges": str(counters.set_changes),
+        "haTruncatedBytes": str(counters.truncated_bytes),
+    }
+    if ha.epochs is not None:
+        table["haEpoch"] = str(ha.epochs.last_epoch)
+    if ha.follower is not None:
+        table["haState"] = ha.follower.state.name
+        if ha.follower.reason:
+            table["haReason"] = ha.follower.reason
+    if ha.leader is not None:
+        table["haSyncStateSet"] = ",".join(map(str, sorted(ha.leader.members)))
+        table["haSyncStateSetEpoch"] = str(ha.leader.set_epoch)
+        for replica in ha.leader.replicas:
+            lag = f"{ha.log_end - max(replica.acked, 0)} B, {replica.behind_ms} ms"
+            table[f"haReplicaLag_{replica.name}"] = lag
+    return table
 
 
 def _rates(broker: BrokerContext, *counters: str) -> str:

@@ -161,6 +161,11 @@ class BrokerStatistics:
         meter = self._meters.get((name, key))
         return meter.windows() if meter else None
 
+    def sums(self, name: str) -> dict[str, int]:
+        """What each key of a statistics name came to since the start."""
+        self.collect()
+        return {key: meter.value for (of, key), meter in self._meters.items() if of == name}
+
     def put_tps(self, topic: str) -> float:
         """Messages a second put to the topic, over the last minute."""
         return self._tps(TOPIC_PUT_NUMS, topic)

@@ -37,6 +37,11 @@ class ReplicaStatus:
     """For how long it has not had all of the log."""
     bytes_per_second: int = 0
 
+    @property
+    def name(self) -> str:
+        """Its id where there is one: an address has another port after each reconnect."""
+        return self.address if self.broker_id is None else str(self.broker_id)
+
 
 @dataclass(frozen=True, slots=True)
 class LeaderStatus:

@@ -31,12 +31,15 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def ha_status(broker: BrokerContext) -> HaStatus:
-    """How replication stands; a broker without any is a master whom nobody follows."""
+    """How replication stands; a broker without any is a master whom nobody follows, or a replica
+    that follows nobody."""
     if broker.ha is not None:
         return broker.ha.status()
-    store = broker.store
-    confirm = LogOffset(store.dispatched_log_offset)
-    return HaStatus(LogOffset(store.max_log_offset), confirm, leader=LeaderStatus())
+    end = LogOffset(broker.store.max_log_offset)
+    confirm = LogOffset(broker.store.dispatched_log_offset)
+    if broker.role.is_master:
+        return HaStatus(end, confirm, leader=LeaderStatus())
+    return HaStatus(end, confirm, follower=FollowerStatus())
 
 
 def _ha_status(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
@@ -105,7 +108,7 @@ def _epoch_cache(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: 
     ]
     config = broker.config
     body = {
-        "brokerId": config.broker_id,
+        "brokerId": broker.role.broker_id,
         "brokerName": config.broker_name,
         "clusterName": config.broker_cluster_name,
         "epochList": entries,

@@ -1,0 +1,110 @@
+"""The HTTP side of metrics: GET /metrics, one answer a connection.
+
+Owns the few lines of HTTP that Prometheus needs, and their bounds. It must never know a metric.
+Called by nodes that export some.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Final
+
+_log = logging.getLogger(__name__)
+
+HEAD_MAX: Final = 16 << 10
+"""Bytes of a request's line and headers; Prometheus sends some hundred."""
+
+CONNECTIONS_MAX: Final = 32
+"""Scrapes at once: a handful of collectors, each asking every few seconds."""
+
+EXCHANGE_S: Final = 10.0
+"""From the connection to the last byte of the answer (Prometheus: scrape_timeout)."""
+
+PATHS: Final = ("/metrics", "/")
+"""RocketMQ's exporter answers at both, too."""
+
+Render = Callable[[str], Awaitable[tuple[bytes, str]]]
+"""The Accept header -> body and content type."""
+
+
+class ScrapeServer:
+    """Answers scrapes with what `render` makes. Loop thread only."""
+
+    def __init__(self, render: Render) -> None:
+        self._render = render
+        self._listener: asyncio.Server | None = None
+        self._exchanges: set[asyncio.Task[None]] = set()
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen (0: on a free port); returns the port. Raises OSError."""
+        self._listener = await asyncio.start_server(self._connected, host, port, limit=HEAD_MAX)
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Close the port and whoever is being answered."""
+        if self._listener is not None:
+            self._listener.close()
+            for exchange in self._exchanges:
+                exchange.cancel()
+            await asyncio.gather(*self._exchanges, return_exceptions=True)
+            await self._listener.wait_closed()
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._exchanges) >= CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        exchange = asyncio.get_running_loop().create_task(self._exchange(reader, writer))
+        self._exchanges.add(exchange)
+        exchange.add_done_callback(self._exchanges.discard)
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(EXCHANGE_S):
+                # All of it is gone when drain returns: nothing lingers behind the close.
+                writer.transport.set_write_buffer_limits(high=0)
+                writer.write(await self._answer(await reader.readuntil(b"\r\n\r\n")))
+                await writer.drain()
+            writer.close()
+        except asyncio.LimitOverrunError:
+            writer.write(_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+            writer.close()
+        except (OSError, EOFError):  # TimeoutError is one: a peer that is silent or does not read
+            writer.transport.abort()
+        except BaseException:
+            writer.transport.abort()
+            raise
+
+    async def _answer(self, head: bytes) -> bytes:
+        line, *fields = head.decode("latin-1").split("\r\n")
+        method, _, rest = line.partition(" ")
+        path, _, version = rest.partition(" ")
+        if not version.startswith("HTTP/1."):
+            return _response(HTTPStatus.BAD_REQUEST)
+        if method not in ("GET", "HEAD"):
+            return _response(HTTPStatus.METHOD_NOT_ALLOWED)
+        if path.partition("?")[0] not in PATHS:
+            return _response(HTTPStatus.NOT_FOUND)
+        headers = {name.strip().lower(): value.strip() for name, _, value in map(_split, fields)}
+        try:
+            body, content_type = await self._render(headers.get("accept", ""))
+        except Exception:
+            _log.exception("the metrics cannot be told")
+            return _response(HTTPStatus.INTERNAL_SERVER_ERROR)
+        answer = _response(HTTPStatus.OK, body, content_type)
+        return answer.removesuffix(body) if method == "HEAD" else answer
+
+
+def _split(field: str) -> tuple[str, str, str]:
+    return field.partition(":")
+
+
+def _response(
+    status: HTTPStatus, body: bytes = b"", content_type: str = "text/plain; charset=utf-8"
+) -> bytes:
+    body = body or (b"" if status is HTTPStatus.OK else f"{status.phrase}\n".encode())
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

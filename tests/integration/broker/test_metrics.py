@@ -1,0 +1,72 @@
+"""Metrics of a running broker over HTTP, as Prometheus reads them."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import uvloop
+from prometheus_client.parser import text_string_to_metric_families
+
+from turbopump.broker.node import StartError
+
+pytestmark = pytest.mark.integration
+
+PROM = "metricsExporterType=PROM\nmetricsPromExporterHost=127.0.0.1\nmetricsPromExporterPort={}\n"
+
+
+async def scrape(address: str) -> dict[str, float]:
+    """name -> sum over all labels."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: broker\r\n\r\n")
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    sums: dict[str, float] = {}
+    for family in text_string_to_metric_families(body.decode()):
+        for sample in family.samples:
+            sums[sample.name] = sums.get(sample.name, 0) + sample.value
+    return sums
+
+
+def test_metrics_count_what_is_served_natively_too(serve: Callable[..., Any]) -> None:
+    async def run() -> None:
+        async with serve(PROM.format(0)) as (node, caller):
+            for number in range(5):
+                assert (await caller.send(b"%d" % number, UNIQ_KEY=f"{number:032X}")).code == 0
+            assert len(await caller.read()) == 5
+            found = await scrape(node.metrics_address)
+            assert found["rocketmq_messages_in_total"] == 5
+            assert found["rocketmq_messages_out_total"] == 5
+            assert found["turbopump_ha_is_master"] == 1
+            assert found["turbopump_ha_confirm_gap_bytes"] == 0
+            assert found["process_resident_memory_bytes"] > 0
+        with pytest.raises(OSError):
+            await scrape(node.metrics_address)
+
+    uvloop.run(run())
+
+
+def test_by_default_there_are_none(serve: Callable[..., Any]) -> None:
+    async def run() -> None:
+        async with serve() as (node, _):
+            assert node.metrics_address == ""
+
+    uvloop.run(run())
+
+
+def test_a_port_in_use(serve: Callable[..., Any], tmp_path: Any) -> None:
+    """The broker does not start, and leaves nothing behind."""
+
+    async def run() -> None:
+        taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        port = taken.sockets[0].getsockname()[1]
+        with pytest.raises(StartError, match=f"metrics .*127.0.0.1:{port}: Address already in use"):
+            async with serve(PROM.format(port)):
+                pass
+        taken.close()
+        async with serve(PROM.format(port)) as (_, caller):
+            assert (await caller.send(b"x")).code == 0
+
+    uvloop.run(run())

@@ -27,6 +27,7 @@ C_UNITS: dict[str, list[str]] = {
         "record", "crc32", "queue_unit", "hash_index",
     ],
     "pulls": ["lane_pull", "names", "queue_unit", "walk", "record", "crc32"],
+    "held": ["traffic_reply", "json_text"],
     "fast": ["traffic", "json_text", "traffic_reply"],
 }
 SANITIZE = ["-fsanitize=address,undefined"] if os.environ.get("TURBOPUMP_SANITIZE") else []

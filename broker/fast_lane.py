@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from turbopump.broker.replies import why_not
+from turbopump.broker.role import ALONE
 from turbopump.broker.topics import MAX_TOPIC_LENGTH, RETRY_PREFIX
-from turbopump.engine.later import Later
-from turbopump.engine.types import FlushMode, LogOffset, PutStatus, QueueOffset
+from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
@@ -46,18 +47,22 @@ class FastLane:
         self._config = broker.config
         self._topics = broker.topics
         self._store_host = b""
-        self.waiting = 0
-        """Sends that wait for the disk."""
+        self._waiting = 0
+        self._need: int | None = ALONE
+        self._ends: dict[int, LogOffset] = {}
+        broker.role.on_moved = self._replicas_moved
+        broker.role.on_reign_end = self._end_of_reign
+        broker.role.on_change.append(self._role_changed)
 
     def start(self, store_host: bytes) -> None:
         """Let plain sends be served from now on; records carry this packed host."""
         self._store_host = store_host
         self.reconfigure()
-        store = self._config.store
-        if store.flush_disk_type is FlushMode.SYNC_FLUSH:
-            self._lane.keep = self._keep
+        self._lane.held.replica_wait_ms = self._config.replication.slave_timeout_ms
+        self.wait(0)
+        self._role_changed()
         # A record with a CRC of its own is encoded by the store.
-        self._lane.open = not store.enabled_append_prop_crc
+        self._lane.open = not self._config.store.enabled_append_prop_crc
 
     def stop(self) -> None:
         """Leave every request to the handlers."""
@@ -74,6 +79,7 @@ class FastLane:
         }
         self._lane.forget_all()
         self._pulls.forget_all()
+        self._lane.held.configure(config.region_id.encode(), config.trace_on, _told())
         self._lane.configure(
             encode_properties(own),
             config.region_id.encode(),
@@ -88,20 +94,45 @@ class FastLane:
         if self._is_plain(topic) and self._topics.is_saved(name):
             self._lane.serve(name.encode(), max(topic.write_queue_nums, topic.read_queue_nums))
 
+    @property
+    def waiting(self) -> int:
+        """Sends that wait for the disk or for replicas, natively or not."""
+        return self._waiting + self._lane.held.count
+
     def wait(self, change: int) -> None:
-        """So many sends more wait for the disk, or fewer, natively or not."""
-        self.waiting += change
-        self._lane.full = self.waiting >= MAX_WAITING
+        """So many sends more wait that are not served natively, or fewer."""
+        self._waiting += change
+        self._lane.held.limit = MAX_WAITING - self._waiting
 
-    def _keep(self, end: int, count: int, answers: bytes) -> Later[bytes]:
-        """Answers for when all before the log offset `end` is durable."""
-        self.wait(count)
+    def _role_changed(self) -> None:
+        """What was plain for a master is not for a replica, and the other way round."""
+        self._lane.forget_all()
+        self._pulls.forget_all()
+        self._replicas_moved()
 
-        def tell(status: PutStatus) -> bytes:
-            self.wait(-count)
-            return answers if status is PutStatus.PUT_OK else _too_late(answers)
+    def _replicas_moved(self) -> None:
+        """Replicas have got further, or another number of them is asked for."""
+        role, held = self._broker.role, self._lane.held
+        need = role.need
+        if need != self._need:
+            self._need = need
+            code, remark = why_not(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
+            self._lane.ask_for(need, code, remark.encode())
+        if not held.count:
+            self._ends.clear()
+        if need is not None and need not in (0, ALONE):
+            self._ends.setdefault(need, LogOffset(-1))
+        # Those who wait since before need what was asked for then.
+        for each, before in self._ends.items():
+            end = role.safe_end_of(each)
+            if end != before:
+                self._ends[each] = end
+                held.replicated_to(each, end)
 
-        return self._broker.store.when_durable(LogOffset(end)).map(tell)
+    def _end_of_reign(self) -> None:
+        """Nobody can say what becomes of the messages of those who wait."""
+        self._lane.held.fail(PutStatus.SERVICE_NOT_AVAILABLE)
+        self._ends.clear()
 
     def forget(self, changed: Iterable[str]) -> None:
         """These topics have changed."""
@@ -177,18 +208,11 @@ class FastLane:
         )
 
 
-def _too_late(answers: bytes) -> bytes:
-    """The same answers with FLUSH_DISK_TIMEOUT: stored, but perhaps not on the disk."""
-    success, late = b'{"code":0,', f'{{"code":{int(ResponseCode.FLUSH_DISK_TIMEOUT)},'.encode()
-    longer = len(late) - len(success)
-    told: list[bytes] = []
-    at = 0
-    while at < len(answers):
-        end = at + 4 + int.from_bytes(answers[at : at + 4], "big")
-        header = answers[at + 8 : end]
-        assert header.startswith(success), "only what went well is kept"
-        size = len(header) + longer
-        told += ((size + 4).to_bytes(4, "big"), size.to_bytes(4, "big"), late)
-        told.append(header[len(success) :])
-        at = end
-    return b"".join(told)
+def _told() -> dict[PutStatus, tuple[int, bytes | None]]:
+    """What a send that waited in vain is answered. A message that is stored has its place told."""
+    code, remark = why_not(PutStatus.SERVICE_NOT_AVAILABLE)
+    return {
+        PutStatus.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),
+        PutStatus.FLUSH_SLAVE_TIMEOUT: (ResponseCode.FLUSH_SLAVE_TIMEOUT, None),
+        PutStatus.SERVICE_NOT_AVAILABLE: (code, remark.encode()),
+    }

@@ -4,11 +4,29 @@ Owns remarks that operators know by heart and search for. It must never decide a
 the handlers.
 """
 
+from turbopump.engine.types import PutStatus
+from turbopump.net.wire.codes import ResponseCode
+
 SEE_FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
 """What a replica answers to sends; clients try another broker."""
-NOT_ENOUGH_IN_SYNC = "in-sync replicas not enough"
 SHUT_DOWN_OR_FULL = (
     "service not available now. It may be caused by one of the following reasons: the broker's disk"
     " is full, messages are put to the slave, message store has been shut down, etc."
 )
+
+
+def why_not(status: PutStatus, reason: str = "") -> tuple[ResponseCode, str]:
+    """Code and remark for a message that was not stored, or of which nobody can say whether it
+    stays; of an illegal one the sender is told more."""
+    if status is PutStatus.SERVICE_NOT_AVAILABLE:
+        return ResponseCode.SERVICE_NOT_AVAILABLE, f"{SHUT_DOWN_OR_FULL} {reason}".rstrip()
+    if status is PutStatus.OS_PAGE_CACHE_BUSY:
+        remark = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+        return ResponseCode.SYSTEM_BUSY, remark
+    if status is PutStatus.CREATE_MAPPED_FILE_FAILED:
+        remark = "create mapped file failed, server is busy or broken."
+        return ResponseCode.SYSTEM_ERROR, remark
+    if status is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
+        return ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"
+    return ResponseCode.SYSTEM_ERROR, status.value

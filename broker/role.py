@@ -129,10 +129,14 @@ class Role:
         return _both(durable, self.reign.wait(appended.end, need, deadline_ms))
 
     def safe_end(self) -> LogOffset:
-        """Up to where as many copies of the log exist as a message needs that is written now."""
-        need, reign = self.need, self.reign
+        """Up to where the log has as many copies as a message needs that is written now."""
+        return self.safe_end_of(self.need)
+
+    def safe_end_of(self, need: int | None) -> LogOffset:
+        """Up to where the log has so many copies; nowhere if there cannot be as many (None)."""
         if need is None:
             return LogOffset(-1)
+        reign = self.reign
         return LOG_OFFSET_MAX if reign is None or 0 <= need <= ALONE else reign.safe_end(need)
 
     def _waits_for_replicas(self) -> bool:

@@ -142,6 +142,10 @@ enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, stru
     }
     sent->unique_key = properties.unique_key;
     sent->waits = send->batch || properties.waits;
+    if (lane->not_enough && sent->waits) {
+        int illegal = send->batch && (send->sys_flag & LANE_TRANSACTION_BITS);
+        return illegal ? LANE_ELSEWHERE : LANE_NOT_ENOUGH;
+    }
     sent->queue_offset = slot->next_offset;
     fill(&fields, lane, send, born_host, slot->next_offset, now_ms);
     if (send->batch) {

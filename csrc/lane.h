@@ -21,7 +21,7 @@
 #include "traffic.h"
 #include "traffic_properties.h"
 
-enum lane_outcome { LANE_DONE = 0, LANE_ELSEWHERE = 1 };
+enum lane_outcome { LANE_DONE = 0, LANE_ELSEWHERE = 1, LANE_NOT_ENOUGH = 2 };
 
 /* MessageSysFlag: bits that make a send something else than a plain one. */
 enum { LANE_TRANSACTION_BITS = 0x4 | 0x8, LANE_INNER_BATCH_BITS = 0x40 | 0x80 };
@@ -47,6 +47,7 @@ struct lane {
     struct trf_text own_properties; /* MSG_REGION, TRACE_ON, CLUSTER: as they are stored */
     struct trf_text store_host;     /* packed */
     size_t max_body;
+    uint8_t not_enough;     /* in-sync replicas: sends that wait for replicas are refused */
     int64_t accept_from_ms; /* startAcceptSendRequestTimeStamp: sends before it are refused */
     uint8_t *texts;       /* room for a properties text: LANE_TEXT_ROOM */
     int64_t *log_offsets; /* room for every element a body of max_body can hold */
@@ -62,7 +63,7 @@ struct lane_sent {
     uint8_t waits;
 };
 
-/* Store a send. LANE_ELSEWHERE: nothing was changed. Times in epoch ms. */
+/* Store a send. LANE_ELSEWHERE, LANE_NOT_ENOUGH: nothing was changed. Times in epoch ms. */
 enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, struct trf_text body,
                             struct trf_text born_host, int64_t now_ms, struct lane_sent *sent);
 

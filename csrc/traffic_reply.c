@@ -162,6 +162,37 @@ size_t trf_send_reply(uint8_t *frame, size_t room, const struct trf_send_answer 
     return put_end(put_opaque(out, answer->opaque), frame, 0);
 }
 
+size_t trf_refusal_room(const struct trf_refusal *refusal)
+{
+    return TRF_REPLY_FIXED + ((size_t)refusal->remark.size + refusal->region.size) * ESCAPED_MAX;
+}
+
+/* MSG_REGION and TRACE_ON, which each answer to a send has. */
+static uint8_t *put_own(uint8_t *out, struct trf_text region, int trace_on)
+{
+    out = LITERAL(out, "\"MSG_REGION\":\"");
+    out = put_text(out, region);
+    out = LITERAL(out, "\",\"TRACE_ON\":\"");
+    return trace_on ? LITERAL(out, "true\"") : LITERAL(out, "false\"");
+}
+
+size_t trf_send_refusal(uint8_t *frame, size_t room, const struct trf_refusal *refusal)
+{
+    uint8_t *out = frame + FRAME_HEAD;
+    if (room < trf_refusal_room(refusal)) {
+        return 0;
+    }
+    out = LITERAL(out, "{\"code\":");
+    out = put_number(out, refusal->code);
+    out = LITERAL(out, ",\"extFields\":{");
+    out = put_own(out, refusal->region, refusal->trace_on);
+    out = put_opaque(out, refusal->opaque);
+    out = LITERAL(out, ",\"remark\":\"");
+    out = put_text(out, refusal->remark);
+    *out++ = '"';
+    return put_end(out, frame, 0);
+}
+
 size_t trf_pull_reply(uint8_t *frame, size_t room, const struct trf_pull_answer *answer)
 {
     uint8_t *out = frame + FRAME_HEAD;

@@ -43,12 +43,24 @@ struct trf_pull_answer {
     size_t body_size; /* of the body that follows; the frame's length counts it */
 };
 
+/* A send that was not done. */
+struct trf_refusal {
+    int32_t code;
+    int32_t opaque;
+    struct trf_text remark;
+    struct trf_text region; /* MSG_REGION */
+    uint8_t trace_on;
+};
+
 /* The room that writing an answer asks for, never less than its size. */
 size_t trf_send_reply_room(const struct trf_send_answer *answer);
 size_t trf_pull_reply_room(const struct trf_pull_answer *answer);
+size_t trf_refusal_room(const struct trf_refusal *refusal);
 
 /* Write a whole answer; its size, or 0 if `room` is less than it asks for or no frame holds it. */
 size_t trf_send_reply(uint8_t *out, size_t room, const struct trf_send_answer *answer);
+
+size_t trf_send_refusal(uint8_t *out, size_t room, const struct trf_refusal *refusal);
 
 /* Write an answer up to its body; the size of that part, or 0 as above. */
 size_t trf_pull_reply(uint8_t *out, size_t room, const struct trf_pull_answer *answer);

@@ -17,6 +17,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.flush import Disk, Lane
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS, FlushMode, LogOffset, PutStatus
+from turbopump.pyx.held import Held
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ class GroupCommit:
         self.log = log
         self.failed: OSError | None = None
         """Set when a sync failed: nothing may be acknowledged any more."""
+        self.held: Held | None = None
+        """Answers of the lane, which wait for the same."""
         self.flushed_timestamp_ms = 0
         """Store time of the last durable record."""
         self._config = config
@@ -57,10 +60,9 @@ class GroupCommit:
         self._last_check_ms = LONG_AGO_MS
         self._last_thorough_ms = LONG_AGO_MS
 
-    def wait(self, end: LogOffset, *, begin: bool = True) -> Later[PutStatus]:
+    def wait(self, end: LogOffset) -> Later[PutStatus]:
         """PUT_OK once all before `end` is durable; FLUSH_DISK_TIMEOUT syncFlushTimeout after the
-        last tick, or after a failed sync (RocketMQ: GroupCommitService). Unless `begin`, somebody
-        calls `start` soon."""
+        last tick, or after a failed sync (RocketMQ: GroupCommitService)."""
         later: Later[PutStatus] = Later()
         if self.failed is not None:
             later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
@@ -69,8 +71,7 @@ class GroupCommit:
         else:
             deadline_ms = self._steady_ms + self._config.sync_flush_timeout_ms
             self._waiters.append(_Waiter(end, deadline_ms, later))
-            if begin:
-                self.start()
+            self.start()
         return later
 
     def tick(self, steady_ms: int) -> None:
@@ -80,6 +81,9 @@ class GroupCommit:
         waiters = self._waiters
         while waiters and waiters[0].deadline_ms <= steady_ms:
             waiters.popleft().later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
+        if self.held is not None:
+            slow_disk, slow_replicas = PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT
+            self.held.expire(steady_ms, slow_replicas, slow_disk)
         if steady_ms - self._last_check_ms < self._config.flush_interval_commit_log_ms:
             return
         self._last_check_ms = steady_ms
@@ -138,6 +142,8 @@ class GroupCommit:
         """The log will be cut there: end the sync that is under way, and hand out those who wait
         for what is cut, for the caller to tell."""
         found: list[Later[PutStatus]] = []
+        if self.held is not None:
+            self.held.fail(PutStatus.FLUSH_DISK_TIMEOUT, log_end)
         while True:
             found += [waiter.later for waiter in self._waiters if waiter.end > log_end]
             self._waiters = deque(one for one in self._waiters if one.end <= log_end)
@@ -162,8 +168,20 @@ class GroupCommit:
         """Tell those who still wait that it is over."""
         while self._waiters:
             self._waiters.popleft().later.resolve(status)
+        if self.held is not None:
+            self.held.fail(status)
 
     def _release(self) -> None:
         waiters = self._waiters
         while waiters and waiters[0].end <= self.log.flushed:
             waiters.popleft().later.resolve(PutStatus.PUT_OK)
+        if self.held is not None and self._config.flush_disk_type is FlushMode.SYNC_FLUSH:
+            self.held.flushed_to(self.log.flushed)
+
+    def hold(self, held: Held) -> None:
+        """Answers that are held wait for the same as those who `wait`."""
+        self.held = held
+        held.steady_ms = self._steady_ms
+        held.disk_wait_ms = self._config.sync_flush_timeout_ms
+        if self._config.flush_disk_type is FlushMode.SYNC_FLUSH:
+            held.flushed_to(self.log.flushed)

@@ -259,10 +259,6 @@ class Store:
             return later
         return self._commit.wait(appended.end)
 
-    def when_durable(self, end: LogOffset) -> Later[PutStatus]:
-        """As `when_safe` under SYNC_FLUSH, for what the lane appended; `commit` is to follow."""
-        return self._commit.wait(end, begin=False)
-
     def commit(self) -> None:
         """Begin to make durable what was appended, unless that is under way."""
         self._commit.start()
@@ -450,6 +446,8 @@ class Store:
                 self._replicated.grown()
 
         lane = make_lane(self.config, self._log, self._queues, dispatch, arrived, clock)
+        lane.is_sync = self._is_sync
+        self._commit.hold(lane.held)
         self.statistics.lane = lane
         return lane
 

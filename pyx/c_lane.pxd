@@ -28,6 +28,7 @@ cdef extern from "lane.h" nogil:
     enum lane_outcome:
         LANE_DONE
         LANE_ELSEWHERE
+        LANE_NOT_ENOUGH
     enum:
         LANE_TEXT_ROOM
     struct lane_topic:
@@ -46,6 +47,7 @@ cdef extern from "lane.h" nogil:
         trf_text own_properties
         trf_text store_host
         size_t max_body
+        uint8_t not_enough
         int64_t accept_from_ms
         uint8_t *texts
         int64_t *log_offsets

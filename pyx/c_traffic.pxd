@@ -129,6 +129,15 @@ cdef extern from "traffic_reply.h" nogil:
         int32_t group_sys_flag
         size_t body_size
 
+    struct trf_refusal:
+        int32_t code
+        int32_t opaque
+        trf_text remark
+        trf_text region
+        uint8_t trace_on
+
+    size_t trf_refusal_room(const trf_refusal *refusal)
+    size_t trf_send_refusal(uint8_t *out, size_t room, const trf_refusal *refusal)
     size_t trf_send_reply_room(const trf_send_answer *answer)
     size_t trf_pull_reply_room(const trf_pull_answer *answer)
     size_t trf_send_reply(uint8_t *out, size_t room, const trf_send_answer *answer)

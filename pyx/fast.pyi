@@ -1,5 +1,6 @@
 from typing import Protocol
 
+from turbopump.pyx.held import Holder
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
 
@@ -14,7 +15,7 @@ class _Area(Protocol):
     def take(self, size: int) -> None: ...
     def give(self, size: int) -> None: ...
 
-class FastConnection:
+class FastConnection(Holder):
     """The reading side of a connection, natively once `go_fast` was called.
 
     The subclass has, besides the methods of asyncio.BufferedProtocol:
@@ -24,7 +25,8 @@ class FastConnection:
     end_read(): a read with frames that were not plain is over;
     met(version, language): who the peer of a plain request says it is, when that is new;
     is_drained() -> bool: the transport has nothing to write; write_rest(buffers): write behind it;
-    hold(later, count): so many answers come later, as bytes; clock() -> float: the loop's time.
+    hold(count): so many answers come later; settled(count) -> bool: so many of them come now,
+    whether they may be written; clock() -> float: the loop's time.
     """
 
     active_at: float
@@ -61,9 +63,6 @@ class FastConnection:
 
     def end_fast(self) -> None:
         """The connection is closed, or about to be: nothing is read or written any more."""
-
-    def send_now(self, answers: bytes) -> None:
-        """Write answers, outside of a read."""
 
     def go_on(self) -> None:
         """The peer takes answers again: handle what was read before it stopped to."""

@@ -21,6 +21,7 @@ from libc.string cimport memcpy, memmove, memset
 
 from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.c_pulls cimport LANE_PULL_MAX
+from turbopump.pyx.held cimport Holder
 from turbopump.pyx.lane cimport Lane
 from turbopump.pyx.pulls cimport Pulls
 
@@ -57,7 +58,7 @@ cdef enum:
     SCRATCH = 1 << 16
 
 
-cdef class FastConnection:
+cdef class FastConnection(Holder):
     """See the stub."""
 
     cdef public double active_at, slow_since
@@ -134,19 +135,31 @@ cdef class FastConnection:
         if self.fast and self.have and self.direct and self.descriptor >= 0:
             self.handle(<uint8_t *><char *>self.own)
 
-    def send_now(self, bytes answers not None) -> None:
-        """Write answers, outside of a read."""
+    cdef int give(self, const uint8_t *answers, size_t size, Py_ssize_t count) except -1:
+        """Write answers that were held."""
+        try:
+            if self.settled(count):
+                self.write(answers, size)
+        except Exception as error:
+            self.failed(error)
+        return 0
+
+    cdef int write(self, const uint8_t *answers, size_t size) except -1:
+        """Write to the socket, and what it does not take to the transport."""
         cdef ssize_t sent = 0
         if self.descriptor < 0:
-            return
+            return 0
         if self.queued and self.is_drained():
             self.queued = False
         if not self.queued:
-            sent = max(0, send(self.descriptor, <char *>answers, <size_t>len(answers),
-                               MSG_NOSIGNAL | MSG_DONTWAIT))
-        if sent < len(answers):
+            # Where it is full, or broken, the transport finds out which.
+            sent = max(0, send(self.descriptor, answers, size, MSG_NOSIGNAL | MSG_DONTWAIT))
+        if <size_t>sent < size:
             self.queued = True
-            self.write_rest([answers[sent:]])
+            self.write_rest([
+                PyBytes_FromStringAndSize(<char *>answers + sent, <Py_ssize_t>size - sent)
+            ])
+        return 0
 
     cdef int handle(self, uint8_t *memory) except -1:
         """Handle memory[0:have): whole frames now, what is left when more has come."""
@@ -161,8 +174,6 @@ cdef class FastConnection:
         finally:
             self.lane.now_ms = 0
             self.lane.out_size = 0
-            self.lane.kept_size = 0
-            self.lane.kept_count = 0
             if self.in_read:
                 self.in_read = False
                 self.end_read()
@@ -196,7 +207,7 @@ cdef class FastConnection:
         if not lane.open or trf_decode(frame, size, lane.scratch, SCRATCH, &request) != TRF_PLAIN:
             return False
         if request.kind == TRF_SEND:
-            if not lane.send(&request, self.host):
+            if not lane.send(&request, self.host, self):
                 return False
         elif self.pulls is None or request.is_oneway or not self.pull(&request):
             return False
@@ -265,9 +276,11 @@ cdef class FastConnection:
         return 0
 
     cdef int finish(self) except -1:
+        cdef Py_ssize_t held = self.held_now
+        self.held_now = 0
+        if held:
+            self.hold(held)
         self.lane.settle()
-        if self.lane.kept_size:
-            self.hold(*self.lane.take_kept())
         if self.lane.out_size:
             self.write_out()
         return 0
@@ -275,20 +288,7 @@ cdef class FastConnection:
     cdef int write_out(self) except -1:
         """Write the lane's answers: to the socket, what it does not take to the transport."""
         cdef Lane lane = self.lane
-        cdef ssize_t sent = 0
-        if self.descriptor >= 0:
-            if self.queued and self.is_drained():
-                self.queued = False
-            if not self.queued:
-                sent = send(self.descriptor, lane.out, lane.out_size, MSG_NOSIGNAL | MSG_DONTWAIT)
-                if sent < 0:
-                    sent = 0  # full, or broken: the transport finds out which
-            if <size_t>sent < lane.out_size:
-                self.queued = True
-                self.write_rest([
-                    PyBytes_FromStringAndSize(<char *>lane.out + sent,
-                                              <Py_ssize_t>lane.out_size - sent)
-                ])
+        self.write(lane.out, lane.out_size)
         lane.out_size = 0
         return 0
 

@@ -3,8 +3,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from turbopump.pyx.c_lane cimport lane_core
-from turbopump.pyx.c_traffic cimport trf_request, trf_send_answer
+from turbopump.pyx.c_traffic cimport trf_request
 from turbopump.pyx.dispatch cimport QueueTable
+from turbopump.pyx.held cimport Held, Holder
 from turbopump.pyx.tail cimport Tail
 
 
@@ -24,18 +25,16 @@ cdef class Lane:
     cdef uint8_t *scratch         # texts of a header
     cdef uint8_t *out             # answers to the read that is handled
     cdef size_t out_size, out_room
-    cdef public object keep       # takes answers that wait for the disk, None: none does
-    cdef public bint full         # so many of them wait that sends are refused
-    cdef uint8_t *kept            # answers to the read that is handled, of that kind
-    cdef size_t kept_size, kept_room
-    cdef Py_ssize_t kept_count
-    cdef int64_t kept_end         # what has to be durable before they leave
-    cdef int64_t asked            # the end of the log that a commit was asked for
+    cdef readonly Held held       # answers that wait for the disk or for replicas
+    cdef public bint is_sync      # they wait for the disk, and so do readers
+    cdef int32_t copies           # of a message, that its answer waits for
+    cdef bytes refused            # the remark where too few replicas are in sync
+    cdef int32_t refused_code
+    cdef int64_t asked            # the end of the log that `dispatch` was told of
 
     cdef int64_t now(self) except? -1
-    cdef bint send(self, const trf_request *request, bytes born_host) except -1
+    cdef bint send(self, const trf_request *request, bytes born_host, Holder holder) except -1
+    cdef int refuse(self, const trf_request *request) except -1
     cdef int make_room(self, size_t size) except -1
-    cdef int answer_later(self, const trf_send_answer *answer, int64_t end) except -1
-    cdef tuple take_kept(self)
     cdef int settle(self) except -1
     cdef int grow(self) except -1

@@ -1,7 +1,8 @@
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Self
 
 from turbopump.pyx.dispatch import QueueTable
+from turbopump.pyx.held import Held
 from turbopump.pyx.tail import Tail
 
 SCRATCH_SIZE: int
@@ -10,7 +11,7 @@ MAX_TOPICS: int
 class Lane:
     """What a broker serves natively: plain sends. Loop thread only.
 
-    `dispatch(now_ms)` is called where the queue table cannot dispatch alone (with `keep`: when
+    `dispatch(now_ms)` is called where the queue table cannot dispatch alone (with `is_sync`: when
     there is something new to be made durable), `arrived()` when
     queues have grown while `watched`, once until `arrivals_taken`. `clock` gives epoch
     milliseconds; without one it is the system's wall clock.
@@ -18,14 +19,14 @@ class Lane:
 
     open: bool
     """Whether anything is served; closed at first."""
-    keep: Callable[[int, int, bytes], Any] | None
-    """Takes answers that have to wait for the disk, those of one read: (log offset that has
-    to be durable, how many they are, the answers) and gives what to write then. None under
-    ASYNC_FLUSH."""
-    full: bool
-    """So many answers wait that no send is served."""
+    is_sync: bool
+    """Answers wait for the disk, and readers do: SYNC_FLUSH."""
     watched: bool
     """Whether anybody waits for messages."""
+
+    @property
+    def held(self) -> Held:
+        """The answers that wait for the disk, or for replicas."""
 
     @property
     def send_count(self) -> int:
@@ -60,6 +61,11 @@ class Lane:
 
     def forget_all(self) -> None:
         """As `forget` for every topic."""
+
+    def ask_for(self, copies: int | None, code: int, remark: bytes) -> None:
+        """How many copies of a message its answer waits for: 0 and 1 for none, -1 for everybody's.
+        None: there are not enough, a send that waits is answered with this code and remark, and
+        nothing is written."""
 
     def take_totals(self) -> tuple[int, int]:
         """What was put since the last call: messages, bytes."""

@@ -6,7 +6,6 @@ decide what is plain: the broker tells it (broker/hot.py), and what it was not t
 the Python handlers. Called by FastConnection for each read, by the broker and by the store.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memset
@@ -14,6 +13,7 @@ from libc.string cimport memset
 from turbopump.pyx.c_lane cimport *
 from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.dispatch cimport QueueTable
+from turbopump.pyx.held cimport Held, Holder
 from turbopump.pyx.tail cimport Tail
 
 cdef extern from "time.h" nogil:
@@ -59,6 +59,9 @@ cdef class Lane:
         if (self.core.texts == NULL or self.core.log_offsets == NULL or self.scratch == NULL
                 or self.out == NULL):
             raise MemoryError
+        self.held = Held()
+        self.copies = 1
+        self.refused = b""
         self.configure(b"", b"", True, b"\x7f\0\0\1\0\0\0\0", 0)
 
     def __dealloc__(self):
@@ -69,7 +72,6 @@ cdef class Lane:
         PyMem_Free(self.core.log_offsets)
         PyMem_Free(self.scratch)
         PyMem_Free(self.out)
-        PyMem_Free(self.kept)
 
     def configure(
         self, bytes own_properties not None, bytes region not None, bint trace_on,
@@ -115,6 +117,12 @@ cdef class Lane:
         for number in range(self.core.topics.count):
             self.core.rows[number].plain = False
 
+    def ask_for(self, copies, int code, bytes remark not None) -> None:
+        """How many copies a message needs from now on; see the stub."""
+        self.core.not_enough = copies is None
+        self.copies = 1 if copies is None else copies
+        self.refused_code, self.refused = code, remark
+
     def take_totals(self) -> tuple[int, int]:
         """What was put since the last call: messages, bytes."""
         cdef tuple totals = (self.core.counts.put_count, self.core.counts.put_size)
@@ -149,14 +157,20 @@ cdef class Lane:
                 self.now_ms = at.tv_sec * 1000 + at.tv_nsec // 1000000
         return self.now_ms
 
-    cdef bint send(self, const trf_request *request, bytes born_host) except -1:
+    cdef bint send(self, const trf_request *request, bytes born_host, Holder holder) except -1:
         """Serve a send; False: it is for the Python handler, and nothing was done."""
         cdef lane_sent sent
         cdef trf_send_answer answer
-        if self.full:
+        cdef bint holds = self.is_sync or self.copies not in (0, 1)
+        cdef lane_outcome outcome
+        if holds and self.held.is_full():
             return False
-        if lane_send(&self.core, &request.send, request.body, text_of(born_host), self.now(),
-                     &sent) != LANE_DONE:
+        outcome = lane_send(&self.core, &request.send, request.body, text_of(born_host),
+                            self.now(), &sent)
+        if outcome == LANE_NOT_ENOUGH:
+            self.refuse(request)
+            return True
+        if outcome != LANE_DONE:
             return False
         if request.is_oneway:
             return True
@@ -171,8 +185,9 @@ cdef class Lane:
         answer.transaction_id = sent.unique_key
         answer.region = text_of(self.region)
         answer.trace_on = self.trace_on
-        if self.keep is not None and sent.waits:
-            self.answer_later(&answer, sent.end)
+        if holds and sent.waits:
+            self.held.add(holder, &answer, sent.end, self.copies)
+            holder.held_now += 1
             return True
         self.make_room(trf_send_reply_room(&answer))
         self.out_size += trf_send_reply(self.out + self.out_size, self.out_room - self.out_size,
@@ -201,30 +216,18 @@ cdef class Lane:
         self.now_ms = 0
         return stored
 
-    cdef int answer_later(self, const trf_send_answer *answer, int64_t end) except -1:
-        """Put an answer to those that wait for the disk."""
-        cdef size_t wanted = self.kept_size + trf_send_reply_room(answer)
-        cdef void *kept
-        if wanted > self.kept_room:
-            wanted = max(wanted, 2 * self.kept_room)
-            kept = PyMem_Realloc(self.kept, wanted)
-            if kept == NULL:
-                raise MemoryError
-            self.kept, self.kept_room = <uint8_t *>kept, wanted
-        self.kept_size += trf_send_reply(self.kept + self.kept_size,
-                                         self.kept_room - self.kept_size, answer)
-        self.kept_count += 1
-        self.kept_end = end
+    cdef int refuse(self, const trf_request *request) except -1:
+        """Answer that too few replicas are in sync."""
+        cdef trf_refusal refusal
+        if request.is_oneway:
+            return 0
+        refusal.code, refusal.opaque = self.refused_code, request.opaque
+        refusal.remark, refusal.region = text_of(self.refused), text_of(self.region)
+        refusal.trace_on = self.trace_on
+        self.make_room(trf_refusal_room(&refusal))
+        self.out_size += trf_send_refusal(self.out + self.out_size, self.out_room - self.out_size,
+                                          &refusal)
         return 0
-
-    cdef tuple take_kept(self):
-        """(what gives the answers later, how many they are) of the read that is handled."""
-        cdef Py_ssize_t count = self.kept_count
-        cdef bytes answers = PyBytes_FromStringAndSize(<char *>self.kept,
-                                                       <Py_ssize_t>self.kept_size)
-        self.kept_size = 0
-        self.kept_count = 0
-        return self.keep(self.kept_end, count, answers), count
 
     cdef int make_room(self, size_t size) except -1:
         cdef size_t room = self.out_room
@@ -240,7 +243,7 @@ cdef class Lane:
 
     cdef int settle(self) except -1:
         """What was appended becomes visible."""
-        if self.keep is not None or self.core.tail.limit != INT64_MAX:
+        if self.is_sync or self.core.tail.limit != INT64_MAX:
             # Nobody reads what is not durable, or what too few replicas have.
             if self.core.tail.end != self.asked:
                 self.asked = self.core.tail.end

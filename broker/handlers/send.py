@@ -19,7 +19,7 @@ from turbopump.broker.puts import (
     put,
     waits_for_store,
 )
-from turbopump.broker.replies import NOT_ENOUGH_IN_SYNC, REJECTED, SEE_FAQ, SHUT_DOWN_OR_FULL
+from turbopump.broker.replies import REJECTED, SEE_FAQ, why_not
 from turbopump.broker.topics import (
     DLQ_PREFIX,
     MAX_TOPIC_LENGTH,
@@ -303,21 +303,7 @@ class SendHandler:
         if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
             illegal = _illegal(self._broker)
             return self._reply(request, illegal.code, illegal.remark)
-        code, remark = {
-            PutStatus.SERVICE_NOT_AVAILABLE: (
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"{SHUT_DOWN_OR_FULL} {appended.reason}".rstrip(),
-            ),
-            PutStatus.OS_PAGE_CACHE_BUSY: (
-                ResponseCode.SYSTEM_BUSY,
-                "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
-            ),
-            PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: (ResponseCode.SYSTEM_ERROR, NOT_ENOUGH_IN_SYNC),
-            PutStatus.CREATE_MAPPED_FILE_FAILED: (
-                ResponseCode.SYSTEM_ERROR,
-                "create mapped file failed, server is busy or broken.",
-            ),
-        }.get(status, (ResponseCode.SYSTEM_ERROR, status.value))
+        code, remark = why_not(status, appended.reason)
         return self._reply(request, code, remark)
 
     def _reply(

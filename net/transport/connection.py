@@ -227,13 +227,22 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
             _write(self._transport, buffers)
             self._check_unread()
 
-    def hold(self, later: Later[bytes], count: int) -> None:
+    def hold(self, count: int) -> None:
         """So many answers to what was just read come later."""
         self._in_flight += count
         self._hub.in_flight += count
         if self._in_flight >= self._hub.options.max_in_flight:
             self._pause(_IN_FLIGHT)
-        later.then(partial(self._on_held, count))
+
+    def settled(self, count: int) -> bool:
+        """So many answers come now; whether they may be written."""
+        if self._transport is None:
+            return False
+        self._in_flight -= count
+        if self._in_flight <= self._hub.options.max_in_flight // 2:
+            self._resume(_IN_FLIGHT)
+        self._hub.settled(count)
+        return not self._closing and not self._transport.is_closing()
 
     def clock(self) -> float:
         """The loop's time."""
@@ -421,16 +430,6 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
         if answer is not None:
             self._answer(opaque, answer)
         self._hub.settled(1)
-
-    def _on_held(self, count: int, answers: bytes) -> None:
-        if self._transport is None:
-            return
-        self._in_flight -= count
-        if self._in_flight <= self._hub.options.max_in_flight // 2:
-            self._resume(_IN_FLIGHT)
-        if not self._closing and not self._transport.is_closing():
-            self.send_now(answers)
-        self._hub.settled(count)
 
     def _refuse(self, reason: str) -> None:
         self._hub.complain(f"{self.peer.address} closed: {reason}")

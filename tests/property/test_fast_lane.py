@@ -46,7 +46,7 @@ class Driven(FastConnection):
         self.peer = Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
         self.near, self.far = socket.socketpair()
         self.answers: dict[int, list[bytes]] = {}
-        self.closed = False
+        self.closed, self.held = False, 0
         self.rest = self.partial = b""
         self.views: list[Any] = []
         self.blocks_at = 1 << 30
@@ -120,8 +120,12 @@ class Driven(FastConnection):
         self.rest += b"".join(buffers)
         self.blocked = len(self.rest) >= self.blocks_at
 
-    def hold(self, later: Later[bytes], count: int) -> None:
-        later.then(self.send_now)
+    def hold(self, count: int) -> None:
+        self.held += count
+
+    def settled(self, count: int) -> bool:
+        self.held -= count
+        return not self.closed
 
     def clock(self) -> float:
         return 1.0

@@ -78,9 +78,13 @@ def timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -
     """Store time of the last record before a record's end, 0 if there is none; StoreError if none
     ends there."""
     start, known_ms = log.segments.start_of(log_offset), 0
-    if start < log.tail.dispatched <= log_offset:
-        start, known_ms = log.tail.dispatched, log.tail.dispatched_timestamp_ms
-    at, timestamp_ms = _walk(log, damage, start, log_offset)
+    tail = log.tail
+    if start < tail.dispatched <= log_offset and tail.dispatched_timestamp_ms > 0:
+        # A replica is cut near its end, while others wait for it: the file need not be read.
+        known_ms = tail.dispatched_timestamp_ms
+        at, timestamp_ms = _walk(log, damage, tail.dispatched, log_offset)
+    else:
+        at, timestamp_ms = _walk(log, damage, start, log_offset)
     timestamp_ms = timestamp_ms or known_ms
     if at != log_offset:
         raise StoreError(f"the log cannot be cut at {log_offset}: no record begins there")

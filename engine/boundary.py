@@ -7,7 +7,7 @@ and the store.
 
 from turbopump.engine.checkpoint import Checkpoint
 from turbopump.engine.commit_log import CommitLog
-from turbopump.engine.epoch_file import BACKUP, EPOCH_FILE
+from turbopump.engine.epoch_file import BACKUP, EPOCH_FILE, MARK_FILE
 from turbopump.engine.files import Files
 from turbopump.engine.types import LogOffset
 from turbopump.pyx import record as kernel
@@ -42,12 +42,12 @@ def confirmed_end(
 ) -> LogOffset | None:
     """Up to where a log of [.., end) that is opened again may be read; None: all of it.
 
-    What lies behind confirmOffset may not be in the log of the next master. The epoch file, which
-    is older than a replica's first byte, says that the store was replicated. A record ends at
-    `start`; RocketMQ's confirmOffset may lie inside of one.
+    What lies behind confirmOffset may not be in the log of the next master. What says
+    that the store was replicated: see replicated.py. A record ends at `start`; RocketMQ's
+    confirmOffset may lie inside of one.
     """
-    path = f"{log.config.root}/{EPOCH_FILE}"
-    if not (files.exists(path) or files.exists(path + BACKUP)):
+    names = (EPOCH_FILE, EPOCH_FILE + BACKUP, MARK_FILE)
+    if not any(files.exists(f"{log.config.root}/{name}") for name in names):
         return None
     if saved.marks is None and log.segments.holds(saved.confirm_offset):
         start = LogOffset(max(start, log.segments.start_of(saved.confirm_offset)))

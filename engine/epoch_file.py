@@ -32,6 +32,8 @@ BACKUP = ".bak"
 TEMPORARY = ".tmp"
 DAMAGED = ".damaged"
 CURRENT = b"current"
+MARK_FILE = "replicated"
+"""Beside the list: there is one, or there was."""
 
 
 class Trust(Enum):
@@ -71,14 +73,23 @@ class EpochFile:
         """The log once reached this offset and no longer does: it lost bytes in a crash."""
 
     @classmethod
-    def open(cls, files: Files, path: str, log_min: LogOffset, log_end: LogOffset) -> "EpochFile":
+    def open(
+        cls,
+        files: Files,
+        path: str,
+        log_min: LogOffset,
+        log_end: LogOffset,
+        *,
+        never_kept: bool = False,
+    ) -> "EpochFile":
         """Read the list of a log that holds [log_min, log_end), and put right what a crash left.
 
+        `never_kept` says that a list that is not there was never there: no byte has a label.
         Raises StoreError if the disk fails: a list that cannot be read is not a damaged one.
         """
         self = cls(files, path)
         try:
-            self._load(log_min, log_end)
+            self._load(log_min, log_end, never_kept)
         except OSError as error:
             raise StoreError(f"{path} cannot be used: {error}") from error
         return self
@@ -118,14 +129,14 @@ class EpochFile:
         self._replace(epochs)
         self.trust, self.reason = Trust.WHOLE, ""
 
-    def _load(self, log_min: LogOffset, log_end: LogOffset) -> None:
+    def _load(self, log_min: LogOffset, log_end: LogOffset, never_kept: bool) -> None:
         found = self._read_both()
         if found.main is not None and (found.main.entries or log_min == log_end):
             self._believe(found.main, log_end)
         elif found.backup is not None and found.backup_is_current and found.backup.entries:
             logger.warning("%s: %s; restored from its second copy", self._path, found.reason)
             self._believe(found.backup, log_end)
-        elif log_min == log_end:
+        elif log_min == log_end or (never_kept and found.main is None and not found.reason):
             if found.reason:
                 logger.warning("%s: %s; the log is empty and needs none", self._path, found.reason)
         else:

@@ -19,8 +19,13 @@ confirmOffset is a record's end, and so is all that the checkpoint says. What a 
 5. A cut: see truncation.py.
 
 A store knows that it was replicated by its epoch file, which is there before the first byte of a
-replica: recovery then dispatches up to confirmOffset only, because a reader must not see what the
-next master may lack. (A key of the configuration would be wrong for one start, when it matters.)
+replica, or by MARK_FILE, which is there ever since: recovery then dispatches up to confirmOffset
+only, because a reader must not see what the next master may lack. (A key of the configuration would
+be wrong for one start, when it matters.) A store with messages and neither of them was never
+replicated: its log may be led, and what is in it is of before epochs were kept. One that lost its
+epoch file may not (S1).
+
+Default HA (`plain`) has neither epochs nor confirmOffset: what a replica has may be read.
 """
 
 import logging
@@ -30,7 +35,7 @@ from turbopump.engine import restart, truncation
 from turbopump.engine.boundary import whole_before
 from turbopump.engine.commit_log import CLOSED, NOT_MASTER
 from turbopump.engine.damage import Damage
-from turbopump.engine.epoch_file import EPOCH_FILE, EpochFile
+from turbopump.engine.epoch_file import EPOCH_FILE, MARK_FILE, EpochFile
 from turbopump.engine.epochs import Epochs
 from turbopump.engine.group_commit import GroupCommit
 from turbopump.engine.parts import StoreParts
@@ -40,6 +45,8 @@ from turbopump.pyx import record as kernel
 from turbopump.pyx.tail import UNLIMITED
 
 logger = logging.getLogger(__name__)
+
+NO_EPOCHS = Epochs()
 
 
 class Replicated:
@@ -51,29 +58,26 @@ class Replicated:
         commit: GroupCommit,
         retention: Retention,
         dispatch: Callable[[int], None],
-        now_ms: int,
+        plain: bool,
     ) -> None:
+        self.plain = plain
         self.is_master = False
         """Whether this store's own appends are taken."""
         self.on_appended: list[Callable[[], None]] = []
         """Called when messages were appended here, once for what a connection's read brought."""
         self.on_flushed: list[Callable[[LogOffset], None]] = []
         """Called with the log offset up to which all is durable."""
+        self._marked = False
         self._parts = parts
         self._log = parts.log
         self._commit = commit
         self._retention = retention
         self._dispatch = dispatch
-        self._path = f"{parts.config.root}/{EPOCH_FILE}"
-        self._epoch_file = EpochFile.open(parts.files, self._path, parts.log.min, parts.log.end)
+        self._epoch_file = self._open_epochs()
         self._expired_to = parts.log.min
         self._is_sync = parts.config.flush_disk_type is FlushMode.SYNC_FLUSH
-        tail = parts.log.tail
-        tail.refuse(NOT_MASTER, True)
-        if tail.limit == UNLIMITED:
-            # Not replicated until now: all of it could be seen.
-            tail.limit = parts.dispatcher.position
-        parts.checkpointer.confirm = self.confirm
+        parts.log.tail.refuse(NOT_MASTER, True)
+        self._begin_confirming()
 
     # Positions: net.ha.primary.MasterLog
 
@@ -95,7 +99,8 @@ class Replicated:
     @property
     def confirm(self) -> LogOffset:
         """Records before this may be read; where a record ends."""
-        return LogOffset(self._log.tail.limit)
+        limit = self._log.tail.limit
+        return self._parts.dispatcher.position if limit == UNLIMITED else LogOffset(limit)
 
     @property
     def file_size(self) -> int:
@@ -105,7 +110,7 @@ class Replicated:
     @property
     def epochs(self) -> Epochs:
         """Which master wrote which bytes."""
-        return self._epoch_file.epochs
+        return NO_EPOCHS if self.plain else self._epoch_file.epochs
 
     @property
     def believed_end(self) -> LogOffset:
@@ -115,7 +120,7 @@ class Replicated:
     @property
     def may_lead(self) -> bool:
         """Whether a master may be made of this store: neither log nor epochs are damaged."""
-        return self._epoch_file.may_lead and self.damage is None
+        return (self.plain or self._epoch_file.may_lead) and self.damage is None
 
     @property
     def damage(self) -> Damage | None:
@@ -134,20 +139,19 @@ class Replicated:
         say what becomes of his message."""
         self.is_master = False
         self._log.tail.refuse(NOT_MASTER, True)
+        self._begin_confirming()
         self._commit.close(PutStatus.SERVICE_NOT_AVAILABLE)
 
     def to_master(self, epoch: int, now_ms: int) -> LogOffset:
-        """Become the master of an epoch, durably; returns where it starts: at the log's end, once
-        the record that a transfer cut is gone. Raises StoreError, and is no master then."""
+        """Become the master of an epoch, durably, also as the master of an older one; returns where
+        it starts: at the log's end, once the record that a transfer cut is gone. In default HA the
+        epoch is not looked at. Raises StoreError, and is no master then."""
+        self.to_replica(now_ms)
         self._check_usable()
-        if self.is_master:
-            raise StoreError("a master becomes one anew as a replica")
-        if not self._epoch_file.may_lead:
-            raise StoreError(f"no epoch can follow: {self._epoch_file.reason}")
         if self.damage is not None:
             raise StoreError(f"the log cannot be led: {self.damage}")
-        if epoch <= self.epochs.last_epoch:
-            raise StoreError(f"epoch {epoch} is not newer than {self.epochs.last_epoch}")
+        if not self.plain:
+            self._check_epoch(epoch)
         start, why = whole_before(self._log, self.confirm, self._log.end)
         if why == kernel.BAD_RECORD:
             raise StoreError(f"the log cannot be led: no record begins at {start}")
@@ -155,13 +159,27 @@ class Replicated:
         timestamp_ms = truncation.timestamp_before(self._log, self._parts.damage, start)
         self._log.end_raw(timestamp_ms)
         self._count_on(start)
-        try:
-            self._epoch_file.append(epoch, start)
-        except (OSError, ValueError) as error:
-            raise StoreError(f"epoch {epoch} cannot be recorded: {error}") from error
+        if self.plain:
+            self._log.tail.limit, self._parts.checkpointer.confirm = UNLIMITED, None
+            self._dispatch(now_ms)
+        else:
+            self._record_reign(epoch, start)
         self.is_master = True
         self._log.tail.refuse(NOT_MASTER, False)
         return start
+
+    def _check_epoch(self, epoch: int) -> None:
+        if not self._epoch_file.may_lead:
+            raise StoreError(f"no epoch can follow: {self._epoch_file.reason}")
+        if epoch <= self.epochs.last_epoch:
+            raise StoreError(f"epoch {epoch} is not newer than {self.epochs.last_epoch}")
+
+    def _record_reign(self, epoch: int, start: LogOffset) -> None:
+        try:
+            self._epoch_file.append(epoch, start)
+            self._mark()
+        except (OSError, ValueError) as error:
+            raise StoreError(f"epoch {epoch} cannot be recorded: {error}") from error
 
     # The replica's side
 
@@ -190,13 +208,18 @@ class Replicated:
         at = self._whole(self.confirm, wanted)
         if at <= tail.limit:
             return False
-        tail.limit = self._parts.checkpointer.confirm = at
+        self._set_confirm(at)
         self._dispatch(now_ms)
+        tail.last_store_timestamp_ms = max(
+            tail.last_store_timestamp_ms, tail.dispatched_timestamp_ms
+        )
         return True
 
     def record_epochs(self, epochs: Epochs) -> None:
         """This is the list now, durably. Raises OSError; the old one holds then."""
+        assert not self.plain, "default HA has no epochs"
         self._epoch_file.adopt(epochs)
+        self._mark()
 
     def truncate(self, log_end: LogOffset, now_ms: int) -> None:
         """Cut the log at the start of a record, durably, with all that is derived, then its epochs.
@@ -205,7 +228,8 @@ class Replicated:
         if self.is_master:
             raise StoreError("a master's log is not cut")
         truncation.cut(self._parts, self._commit, self._retention, log_end, now_ms)
-        self._epoch_file.cut(log_end)
+        if not self.plain:
+            self._epoch_file.cut(log_end)
 
     def restart(self, now_ms: int) -> None:
         """Remove log, queues, index and epochs, durably; the next append says where the log begins.
@@ -216,9 +240,7 @@ class Replicated:
             raise StoreError("a master's log does not begin anew")
         try:
             restart.restart(self._parts, self._commit, self._retention)
-            self._epoch_file = EpochFile.open(
-                self._parts.files, self._path, self._log.min, self._log.end
-            )
+            self._epoch_file = self._open_epochs()
         except OSError as error:
             self._commit.fail(error)
             raise StoreError(f"the log cannot begin anew: {error}") from error
@@ -258,6 +280,8 @@ class Replicated:
         if self._log.min == self._expired_to:
             return
         self._expired_to = self._log.min
+        if self.plain:
+            return
         try:
             self._epoch_file.expire(self._log.min)
         except OSError as error:
@@ -306,7 +330,36 @@ class Replicated:
             self.restart(now_ms)
         log.begin(log_offset)
         parts.dispatcher.start(log_offset, log_offset)
-        log.tail.limit = parts.checkpointer.confirm = self._expired_to = log_offset
+        self._expired_to = log_offset
+        self._set_confirm(log_offset)
+
+    def _open_epochs(self) -> EpochFile:
+        """Raises StoreError."""
+        files, root, log = self._parts.files, self._parts.config.root, self._log
+        was_replicated = files.exists(f"{root}/{MARK_FILE}")
+        path = f"{root}/{EPOCH_FILE}"
+        return EpochFile.open(files, path, log.min, log.end, never_kept=not was_replicated)
+
+    def _mark(self) -> None:
+        """Behind the first epoch list: from now on its loss is a loss. Raises OSError."""
+        files, root = self._parts.files, self._parts.config.root
+        path = f"{root}/{MARK_FILE}"
+        if not self._marked and not files.exists(path):
+            files.write(path, b"")
+            files.sync(path)
+        if not self._marked:
+            files.sync_folder(root)
+            self._marked = True
+
+    def _begin_confirming(self) -> None:
+        """Readers stop where they are, until they are told that they may go on."""
+        if self._log.tail.limit == UNLIMITED:
+            self._log.tail.limit = self._parts.dispatcher.position
+        self._set_confirm(self.confirm)
+
+    def _set_confirm(self, log_offset: LogOffset) -> None:
+        self._log.tail.limit = log_offset
+        self._parts.checkpointer.confirm = None if self.plain else log_offset
 
     def _count_on(self, log_end: LogOffset) -> None:
         """Each queue goes on behind its last message in the log, also where that is not dispatched

@@ -14,6 +14,7 @@ from turbopump.engine.commit_log import CLOSED, NOT_MASTER
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.damage import Damage
 from turbopump.engine.dispatcher import is_folder_name, with_inner_base
+from turbopump.engine.epochs import NO_EPOCH
 from turbopump.engine.files import FileLock, Files
 from turbopump.engine.flush import Disk
 from turbopump.engine.group_commit import GroupCommit
@@ -198,7 +199,7 @@ class Store:
             return PutStatus.SERVICE_NOT_AVAILABLE
         if self._checkpointer.failed is not None or self._retention.disk_full:
             return PutStatus.SERVICE_NOT_AVAILABLE
-        if self._damage.first is not None or not self._may_write(now_ms):
+        if self._damage.first is not None or self._log.tail.refusals & NOT_MASTER:
             return PutStatus.SERVICE_NOT_AVAILABLE
         if self._commit.is_slow():
             return PutStatus.OS_PAGE_CACHE_BUSY
@@ -394,28 +395,25 @@ class Store:
 
     # Replication
 
-    def replicated(self, now_ms: int) -> Replicated:
-        """This store as one of a replicated group, see there; nothing is appended until it is told
-        its role. To be asked for before the first message is served. Raises StoreError."""
+    def replicated(self, now_ms: int, *, plain: bool = False) -> Replicated:
+        """This store as one of a replicated group (`plain`: default HA), see there; nothing is
+        appended until it is told its role. Raises StoreError."""
         if self._replicated is None:
+            self._now_ms = now_ms
             self._replicated = Replicated(
-                self._parts, self._commit, self._retention, self._dispatch, now_ms
+                self._parts, self._commit, self._retention, self._dispatch, plain
             )
         return self._replicated
 
     def stand_alone(self, now_ms: int) -> None:
-        """A store that was replicated once is no more: all of its log may be seen (until then
-        recovery leaves off at confirmOffset). The first append does that, too."""
-        log = self._log
-        if self._replicated is None and log.tail.limit != UNLIMITED:
-            log.tail.limit = UNLIMITED
-            log.tail.refuse(NOT_MASTER, False)
-            self._dispatch(now_ms)
-            recovery.settle_queues(self._parts)
-
-    def _may_write(self, now_ms: int) -> bool:
-        self.stand_alone(now_ms)
-        return not self._log.tail.refusals & NOT_MASTER
+        """Not one of a group, perhaps no more: all of the log is served. A store that was one of
+        several copies serves and takes nothing beyond confirmOffset until it is told this or its
+        role. Raises StoreError."""
+        assert self._replicated is None, "it was told that it is replicated"
+        if self._log.tail.limit != UNLIMITED:
+            Replicated(
+                self._parts, self._commit, self._retention, self._dispatch, plain=True
+            ).to_master(NO_EPOCH, now_ms)
 
     # Running
 

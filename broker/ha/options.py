@@ -107,5 +107,3 @@ class HaOptions:
         return PlainOptions(
             self.ha_send_heartbeat_interval_ms, self.ha_housekeeping_interval_ms, self.sync_flush
         )
-
-

@@ -107,7 +107,7 @@ class HaService:
                 if options.role is Role.SLAVE:
                     self.to_replica(options.ha_master_address, NO_EPOCH)
                 else:
-                    self.to_master(NO_EPOCH, frozenset(), 0)
+                    self._lead_plainly()
             else:
                 self._log.to_replica(self._wall_ms())
                 if options.group_file:
@@ -170,13 +170,20 @@ class HaService:
         self._tell_role()
         self.grew()
 
+    def _lead_plainly(self) -> None:
+        try:
+            self.to_master(NO_EPOCH, frozenset(), 0)
+        except StoreError as error:
+            if self._log.damage is None:
+                raise
+            logger.error("nobody may copy from this broker: %s", error)  # what is whole is read
+
     def to_replica(self, master_address: str, epoch: int) -> None:
         """Follow the master at that HA address, of that epoch; "" nobody, for now. Raises OSError,
         StoreError; there is no role then."""
         now_ms, was = self._steady_ms(), self.follower
         if was is None:
             self._leave()
-            self._log.to_replica(self._wall_ms())
             options = self.options
             switching = options.auto_switch
             machine = Replica(options.replica) if switching else PlainReplica(options.plain)
@@ -208,6 +215,8 @@ class HaService:
             if isinstance(reign, Leader):
                 self.counters.set_changes += reign.set_changes
             reign.end()
+        # A master that becomes one anew, too, takes nothing until its new epoch is recorded.
+        self._log.to_replica(self._wall_ms())
         self.epoch = NO_EPOCH
 
     def _tell_role(self) -> None:
@@ -356,5 +365,3 @@ class HaService:
             follower.rate.per_second(now_ms),
             self._master_flushed,
         )
-
-

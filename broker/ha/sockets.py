@@ -210,5 +210,3 @@ class _Connection(asyncio.BufferedProtocol):
         else:
             self.transport.writelines(buffers)
         return not self._blocked
-
-

@@ -1,0 +1,113 @@
+"""Default HA between brokers with real stores."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.broker.ha.network import Broker, Group
+
+from turbopump.broker.ha.options import HaOptions, Role
+from turbopump.engine.types import PutStatus
+from turbopump.net.ha.replica import State
+
+MASTER = HaOptions(
+    role=Role.SYNC_MASTER, bind_address="ha", ha_listen_port=9001, in_sync_replicas=2
+)
+SLAVE = HaOptions(role=Role.SLAVE, bind_address="ha", ha_listen_port=9002)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Group]:
+    found = Group(tmp_path)
+    yield found
+    found.close()
+
+
+def pair(group: Group, **changes: object) -> tuple[Broker, Broker]:
+    """A master and a slave that the name server tells where it is."""
+    master = group.add(1, replace(MASTER, **changes))  # type: ignore[arg-type]
+    slave = group.add(2, replace(SLAVE, **{**changes, "role": Role.SLAVE}))  # type: ignore[arg-type]
+    slave.service.set_master_address(master.address)
+    group.settle(300)
+    return master, slave
+
+
+@pytest.mark.parametrize("sync_flush", [False, True])
+@pytest.mark.parametrize("piece", [0, 7])
+def test_a_slave_follows_and_acknowledges(group: Group, sync_flush: bool, piece: int) -> None:
+    master, slave = pair(group, sync_flush=sync_flush)
+    group.network.piece = piece
+    bodies = [b"body %d" % number for number in range(200)]
+    answers = [master.send(body) for body in bodies]
+    assert not any(answers), "nobody has it yet"
+    assert master.read() == bodies, "default HA has no confirmOffset"
+    group.network.run()
+    assert answers == [[PutStatus.PUT_OK]] * 200
+    assert slave.read() == bodies
+    assert slave.log_bytes() == master.log_bytes()
+    assert slave.put().status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert not Path(slave.store.config.root, "epochFileCheckpoint").exists()
+
+
+def test_an_asynchronous_master_waits_for_nobody(group: Group) -> None:
+    master, _slave = pair(group, role=Role.ASYNC_MASTER)
+    assert master.service.need() == 1
+    assert master.send() == [PutStatus.PUT_OK]
+
+
+def test_without_its_slave_a_synchronous_master_answers_late(group: Group) -> None:
+    master, slave = pair(group)
+    group.network.unreachable.add(master.address)
+    slave.shell.cut()
+    group.network.run()
+    answers = master.send()
+    group.settle(3100)
+    assert answers == [PutStatus.FLUSH_SLAVE_TIMEOUT]
+    group.network.unreachable.clear()
+    group.settle(6000)
+    assert slave.read() == master.read() == [b"body"]
+    assert slave.service.status().counters.reconnects == 1
+
+
+def test_an_acting_master_group_shrinks_what_it_needs(group: Group) -> None:
+    """RocketMQ: HATest."""
+    master, slave = pair(group, enable_slave_acting_master=True)
+    assert master.service.need(2) == 2
+    group.network.unreachable.add(master.address)
+    slave.shell.cut()
+    group.network.run()
+    assert master.service.need(1) is None
+
+
+def test_a_restarted_pair_goes_on(group: Group, tmp_path: Path) -> None:
+    master, slave = pair(group)
+    master.send(b"a")
+    group.network.run()
+    slave.stop()
+    master.send(b"b")
+    group.network.run()
+    master.stop()
+    group.network.run()
+    group.brokers.clear()
+    master, slave = pair(group)
+    master.send(b"c")
+    group.settle(500)
+    assert slave.read() == master.read() == [b"a", b"b", b"c"]
+    assert slave.log_bytes() == master.log_bytes()
+
+
+def test_status_tells_both_sides(group: Group) -> None:
+    master, slave = pair(group)
+    master.send()
+    group.network.run()
+    status = master.service.status()
+    assert status.epochs is None
+    assert status.confirm == status.log_end
+    assert status.leader is not None
+    (one,) = status.leader.replicas
+    assert (one.broker_id, one.acked, one.in_sync) == (None, master.log.end, True)
+    follower = slave.service.status().follower
+    assert follower is not None
+    assert follower.state is State.TRANSFER
+    assert follower.last_read_ms == group.network.now_ms

@@ -94,6 +94,11 @@ class Dispatcher:
         self._index_from = index_from
         self._queues.table.ready = False
 
+    def cut(self, log_end: LogOffset) -> None:
+        """The log is cut there: what comes behind has neither units nor index entries."""
+        index_from = LogOffset(min(self._index_from, log_end))
+        self.start(LogOffset(min(self.position, log_end)), index_from)
+
     def run(self, until: LogOffset, now_ms: int) -> None:
         """Dispatch the records before `until`. A full disk stops it (`stalled`), nothing is lost.
 

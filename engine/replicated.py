@@ -327,7 +327,10 @@ class Replicated:
         if log_offset % log.file_size:
             raise StoreError(f"{log_offset} is not where a file of {log.file_size} bytes begins")
         if log.segments.count:
+            epochs = self.epochs  # recorded before these bytes, which they label
             self.restart(now_ms)
+            if epochs.entries:
+                self._epoch_file.adopt(epochs)
         log.begin(log_offset)
         parts.dispatcher.start(log_offset, log_offset)
         self._expired_to = log_offset

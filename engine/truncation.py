@@ -122,8 +122,8 @@ def truncate(
         return
     parts.checkpointer.cut(log_end, last_timestamp_ms)
     if dispatcher.position >= log_end:
-        dispatcher.start(log_end, log_end)
         dispatcher.last_store_timestamp_ms = last_timestamp_ms
+    dispatcher.cut(log_end)
     if log.tail.limit != UNLIMITED:
         log.tail.limit = min(log.tail.limit, log_end)
     log.cut(log_end, last_timestamp_ms)

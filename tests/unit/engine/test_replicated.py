@@ -148,3 +148,50 @@ def test_truncate_takes_log_and_epochs(master: Any, replica: Any) -> None:
     copy(leader, follower, leader.end)
     follower.confirm_to(leader.end, NOW_MS)
     assert follower.confirm == leader.end
+
+
+def test_a_master_of_before_a_restart_leads_on(stores: Any, put: Any) -> None:
+    """Nothing was dispatched since, so the time of the last record is not known yet."""
+    for epoch in range(1, 4):
+        store = stores.open()
+        leader = store.replicated(NOW_MS)
+        assert leader.to_master(epoch, NOW_MS) == leader.end
+        if epoch == 1:
+            put(store)
+        leader.confirm_to(leader.end, NOW_MS)
+        store.close(NOW_MS)
+
+
+def test_a_cut_before_what_a_start_had_indexed(
+    master: Any, replica: Any, put: Any, read_bodies: Any
+) -> None:
+    _store, leader = master
+    replica.config = replace(replica.config, message_index_enable=False)
+    follower = replica.open().replicated(NOW_MS)
+    follower.record_epochs(leader.epochs)
+    size = int.from_bytes(leader.view(LogOffset(0), 4)[0])
+    copy(leader, follower, LogOffset(2 * size + 100))
+    replica.close()
+    store = replica.open()
+    follower = store.replicated(NOW_MS)
+    assert follower.end > size and store.dispatched_log_offset == 0
+    follower.truncate(LogOffset(size), NOW_MS)
+    follower.to_master(9, NOW_MS)
+    put(store, queue_id=1, body=b"x" * 900)
+    follower.confirm_to(follower.end, NOW_MS)
+    assert follower.damage is None
+    assert read_bodies(store, queue_id=1) == [b"x" * 900]
+
+
+def test_epochs_of_a_replica_that_begins_with_the_last_file(master: Any, replica: Any) -> None:
+    """An empty store that was used before has a file, which is not where the log begins."""
+    _store, leader = master
+    follower_store = replica.open()
+    follower = follower_store.replicated(NOW_MS)
+    follower.append(LogOffset(0), b"".join(leader.view(LogOffset(0), 50)), NOW_MS)
+    follower.truncate(LogOffset(0), NOW_MS)
+    follower.record_epochs(leader.epochs)
+    begin = LogOffset(leader.file_size)
+    follower.append(begin, b"".join(leader.view(begin, 3000)), NOW_MS)
+    assert follower.min == begin
+    assert follower.epochs == leader.epochs

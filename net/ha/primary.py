@@ -211,7 +211,9 @@ class PrimaryConnection(MasterSide):
         """Where to start for a replica that has the log up to `log_offset`."""
         log = self._log
         if log_offset == 0 and self.replica is not None and self.replica.sync_from_last_file:
-            return LogOffset(max(log.min, log.end - log.end % log.file_size))
+            # What is not confirmed it must have, or it would count as a copy of what it has not.
+            last = min(log.end, log.confirm)
+            return LogOffset(max(log.min, last - last % log.file_size))
         return max(log_offset, log.min)
 
     def _pieces(self, now_ms: int) -> list[Action]:

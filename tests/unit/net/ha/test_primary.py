@@ -88,12 +88,21 @@ def test_where_the_stream_starts(
     begin: int, end: int, position: int, last_file: bool, start: int
 ) -> None:
     log = log_of(end, begin=begin)
+    log.confirm = LogOffset(end)
     machine = PrimaryConnection(PrimaryOptions(), log, 0)
     machine.on_bytes(Handshake(2, sync_from_last_file=last_file).encode(), 0)
     sent = frames(log, machine.on_bytes(Ack(position).encode(), 0))
     assert sent[0].log_offset == start
     assert b"".join(frame.body for frame in sent) == log.read(start, end - start)
     assert machine.next == end
+
+
+def test_the_last_file_is_the_last_with_something_confirmed() -> None:
+    log = log_of(2500)
+    log.confirm = LogOffset(1700)
+    machine = PrimaryConnection(PrimaryOptions(), log, 0)
+    machine.on_bytes(Handshake(2, sync_from_last_file=True).encode(), 0)
+    assert frames(log, machine.on_bytes(Ack(0).encode(), 0))[0].log_offset == 1000
 
 
 # --- acknowledgements

@@ -68,6 +68,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.hosts import join, pack_ip
 from turbopump.net.wire.java_properties import format_properties
 from turbopump.net.wire.message_id import UniqueIds
+from turbopump.pyx.fast import Turn
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
 
@@ -351,7 +352,8 @@ class BrokerNode:
         self._server = Server(table, options, self._now_ms)
         host = config.bind_address
         try:
-            gate = Gate(self._lane, self._pulls)
+            turn = Turn(self._lane, self._loop.call_soon)
+            gate = Gate(self._lane, self._pulls, turn)
             port = await self._server.start(host, config.listen_port, gate=gate)
             # Nothing is read before control returns to the loop: no handler sees the empty host.
             self._address = self.context.address = join(config.broker_ip1, port)
@@ -360,7 +362,7 @@ class BrokerNode:
             self.context.fast.start(self.context.store_host)
             if config.vip_port_enable and config.listen_port > VIP_DISTANCE:
                 vip = table.without(_NOT_VIP)
-                gate = Gate(self._lane)
+                gate = Gate(self._lane, turn=turn)
                 await self._server.start(host, config.listen_port - VIP_DISTANCE, vip, gate)
         except BaseException as error:
             await self._server.stop()

@@ -1,4 +1,5 @@
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, Self
 
 from turbopump.pyx.held import Holder
 from turbopump.pyx.lane import Lane
@@ -14,6 +15,19 @@ class _Area(Protocol):
 
     def take(self, size: int) -> None: ...
     def give(self, size: int) -> None: ...
+
+TURN_OVER: int
+
+class Turn:
+    """The connections that one turn of the loop reads: what they appended to `lane` is dispatched
+    once and their answers leave together, at its end, where there are several.
+
+    `post(callback)` has the loop call back when it has read what there is (loop.call_soon).
+    """
+
+    def __new__(cls, lane: Lane, post: Callable[[Callable[[], None]], object]) -> Self: ...
+    def end(self) -> None:
+        """Dispatch what was appended, then write all that waits."""
 
 class FastConnection(Holder):
     """The reading side of a connection, natively once `go_fast` was called.
@@ -54,11 +68,13 @@ class FastConnection(Holder):
         host: bytes,
         area: _Area,
         max_frame: int,
+        turn: Turn | None = None,
     ) -> None:
         """From the next read on bytes are handled natively, plain sends by the lane and plain pulls
         by `pulls` (None: none is).
 
-        `host` is the peer's packed address, `descriptor` the socket's.
+        `host` is the peer's packed address, `descriptor` the socket's. Without `turn` each read is
+        answered at its end.
         """
 
     def end_fast(self) -> None:

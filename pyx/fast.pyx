@@ -7,6 +7,9 @@ reads through it once a connection is known to be plain TCP, and does everything
 
     get_buffer -> kernel reads -> buffer_updated: frame, frame, ... -> one send(2)
 
+Where a turn of the loop reads several connections their answers leave together at its end (Turn):
+the peer is woken once, not for each of them, and what they appended is dispatched once.
+
 A write goes to the socket by itself when the transport has nothing to write, else behind what it
 has: the transport's write costs several times a send(2), and keeps the limits.
 """
@@ -52,10 +55,53 @@ GROWTH = 4
 does not get the memory for it."""
 FLUSH_OVER = 256 << 10
 """Answers that do not wait for the end of the read."""
+TURN_OVER = 16 << 10
+"""Answers of a read that do not wait for the end of the turn: the peer has enough to begin with."""
 
 cdef enum:
     FRAME_MIN = 8
     SCRATCH = 1 << 16
+    ALONE_MAX = 8                 # turns in a row with one read, until waiting is not worth it
+    ALONE_READS = 32              # reads that are answered at once then, before it is tried again
+
+
+cdef class Turn:
+    """See the stub."""
+
+    cdef Lane lane
+    cdef object post
+    cdef list reads               # connections whose answers wait
+    cdef int alone, at_once
+
+    def __cinit__(self, Lane lane not None, post):
+        self.lane, self.post, self.reads = lane, post, []
+
+    cdef bint may_wait(self):
+        """Whether the answers of a read wait for the others."""
+        if self.at_once:
+            self.at_once -= 1
+            return False
+        return True
+
+    cdef int add(self, FastConnection connection) except -1:
+        self.reads.append(connection)
+        if len(self.reads) == 1:
+            self.post(self.end)
+        return 0
+
+    def end(self) -> None:
+        """Dispatch what was appended, then write all that waits."""
+        cdef list reads = self.reads
+        cdef FastConnection connection
+        self.reads = []
+        if len(reads) > 1:
+            self.alone = 0
+        elif self.alone < ALONE_MAX:
+            self.alone += 1
+        else:
+            self.at_once = ALONE_READS
+        for connection in reads:
+            connection.end_turn()
 
 
 cdef class FastConnection(Holder):
@@ -68,6 +114,8 @@ cdef class FastConnection(Holder):
     cdef bytes host
     cdef int descriptor
     cdef Pulls pulls              # None: pulls are for Python
+    cdef Turn turn                # None: each read is answered at its end
+    cdef bytes waiting            # answers that leave at the end of the turn, None: none do
     cdef bint fast
     cdef bint direct              # the next read goes into the own area
     cdef uint8_t met_language
@@ -83,10 +131,11 @@ cdef class FastConnection(Holder):
 
     def go_fast(
         self, Lane lane not None, Pulls pulls, int descriptor, bytes host not None, area,
-        Py_ssize_t max_frame
+        Py_ssize_t max_frame, Turn turn=None
     ) -> None:
         """From the next read on bytes are handled here."""
         cdef Py_buffer view
+        self.turn = turn
         self.lane, self.pulls = lane, pulls
         self.descriptor, self.host = descriptor, host
         self.area, self.scratch = area, area.scratch
@@ -98,6 +147,8 @@ cdef class FastConnection(Holder):
 
     def end_fast(self) -> None:
         """The connection is closed, or about to be: nothing is read or written here any more."""
+        if self.waiting is not None:
+            self.end_turn()
         self.descriptor = -1
         if self.own is not None:
             self.area.give(len(self.own))
@@ -147,6 +198,8 @@ cdef class FastConnection(Holder):
     cdef int write(self, const uint8_t *answers, size_t size) except -1:
         """Write to the socket, and what it does not take to the transport."""
         cdef ssize_t sent = 0
+        if self.waiting is not None:
+            self.end_turn()
         if self.descriptor < 0:
             return 0
         if self.queued and self.is_drained():
@@ -164,9 +217,11 @@ cdef class FastConnection(Holder):
     cdef int handle(self, uint8_t *memory) except -1:
         """Handle memory[0:have): whole frames now, what is left when more has come."""
         cdef Py_ssize_t end = self.have, at
+        if self.waiting is not None:
+            self.end_turn()
         try:
             at = self.frames(memory, end)
-            self.finish()
+            self.finish_read()
             if at >= 0:
                 self.keep(memory, at, end)
         except Exception as error:
@@ -273,6 +328,31 @@ cdef class FastConnection(Holder):
                 rest += pulls.slices(<size_t>sent - out_size)
             self.write_rest(rest)
         lane.out_size = 0
+        return 0
+
+    cdef int finish_read(self) except -1:
+        """Answer a read: now, or at the end of the turn."""
+        cdef Lane lane = self.lane
+        if (self.turn is None or lane.out_size == 0 or lane.out_size > <size_t>TURN_OVER
+                or self.held_now or not self.turn.may_wait()):
+            return self.finish()
+        self.waiting = PyBytes_FromStringAndSize(<char *>lane.out, <Py_ssize_t>lane.out_size)
+        lane.out_size = 0
+        return self.turn.add(self)
+
+    cdef int end_turn(self) except -1:
+        """Write what waits. It is called between reads: the lane has no other answers."""
+        cdef bytes answers = self.waiting
+        self.waiting = None
+        if answers is None:
+            return 0
+        try:
+            self.lane.settle()
+            self.write(<const uint8_t *><const char *>answers, <size_t>len(answers))
+        except Exception as error:
+            self.failed(error)
+        finally:
+            self.lane.now_ms = 0
         return 0
 
     cdef int finish(self) except -1:

@@ -355,6 +355,7 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
             self.peer.host,
             self._hub.area,
             self._hub.options.max_frame,
+            gate.turn,
         )
         self.in_read = False
         self.buffer_updated(nbytes)

@@ -16,6 +16,7 @@ from turbopump.net.transport.options import ConnectionOptions
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.receiving import Area
 from turbopump.net.wire.command import Command
+from turbopump.pyx.fast import Turn
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
 
@@ -38,6 +39,8 @@ class Gate:
 
     lane: Lane
     pulls: Pulls | None = None
+    turn: Turn | None = None
+    """One for all connections that share the lane; None: each read is answered by itself."""
 
 
 UNSENT_NOTED_OVER: Final = 16 * 1024

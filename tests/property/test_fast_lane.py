@@ -6,6 +6,7 @@ reads anywhere, the other by its handlers alone.
 
 import socket
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.message import encode_batch
 from turbopump.net.wire.subscription import parse_subscription
 from turbopump.net.wire.topics import MULTI_TAG, TopicConfig
-from turbopump.pyx.fast import FastConnection
+from turbopump.pyx.fast import FastConnection, Turn
 
 ADDRESS = "127.0.0.1:50000"
 SMALL = "mappedFileSizeCommitLog=16384\nmappedFileSizeConsumeQueue=200\nmaxMessageSize=4000\n"
@@ -39,9 +40,12 @@ FRAME_MAX = 1 << 20
 
 
 class Driven(FastConnection):
-    """A connection without a loop: the socket is read at once, `rest` is what its transport has."""
+    """A connection without a loop: the socket is read at once, `rest` is what its transport has.
 
-    def __init__(self, world: World) -> None:
+    `turn`: answers wait for `end_turn`, which `feed` does after each third read and at its end.
+    """
+
+    def __init__(self, world: World, *, turn: bool = False) -> None:
         self.world = world
         self.peer = Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
         self.near, self.far = socket.socketpair()
@@ -63,7 +67,18 @@ class Driven(FastConnection):
         broker.topics.on_change = broker.fast.forget
         broker.fast.start(broker.store_host)
         area = Area(RECEIVE_MAX)
-        self.go_fast(self.lane, pulls, self.near.fileno(), self.peer.host, area, FRAME_MAX)
+        self.ended: list[Callable[[], None]] = []
+        self.turn = Turn(self.lane, self.ended.append) if turn else None
+        descriptor = self.near.fileno()
+        self.go_fast(
+            self.lane, pulls, descriptor, self.peer.host, area, FRAME_MAX, self.turn
+        )  # fmt: skip
+
+    def end_turn(self) -> None:
+        """As the loop at the end of its turn."""
+        while self.ended:
+            self.ended.pop()()
+        self.collect()
 
     def commit(
         self, group: bytes, topic: bytes, queue_id: int, queue_offset: int, now_ms: int
@@ -75,6 +90,7 @@ class Driven(FastConnection):
 
     def feed(self, data: bytes, cut: int) -> None:
         """Bytes as they may arrive: `cut` at a time."""
+        count = 0
         while data and not self.closed:
             room = self.get_buffer(-1)
             size = min(len(room), cut, len(data))
@@ -82,6 +98,10 @@ class Driven(FastConnection):
             self.buffer_updated(size)
             data = data[size:]
             self.collect()
+            count += 1
+            if count % 3 == 0:
+                self.end_turn()
+        self.end_turn()
 
     def collect(self) -> None:
         """Take over what was written to the socket."""
@@ -359,8 +379,8 @@ def reconfigure(world: World) -> None:
         world.broker.fast.reconfigure()
 
 
-def make(folder: str, mode: FlushMode) -> World:
-    world = World(Path(folder), f"{SMALL}flushDiskType={mode.value}\n")
+def make(folder: str, mode: FlushMode, sizes: str = SMALL) -> World:
+    world = World(Path(folder), f"{sizes}flushDiskType={mode.value}\n")
     for topic in (
         TopicConfig("Plain", 4, 4),
         TopicConfig("Other", 2, 4, order=True),
@@ -410,11 +430,12 @@ def counted(world: World) -> tuple[object, ...]:
     st.lists(steps, min_size=15, max_size=45),
     st.sampled_from([1 << 20, 1000, 77]),
     st.sampled_from(FlushMode),
+    st.booleans(),
 )
-def test_both_paths_do_the_same(plan: list[Any], cut: int, mode: FlushMode) -> None:
+def test_both_paths_do_the_same(plan: list[Any], cut: int, mode: FlushMode, turn: bool) -> None:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         native, python = make(one, mode), make(two, mode)
-        driven = Driven(native)
+        driven = Driven(native, turn=turn)
         peer = Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
         answers: dict[int, list[bytes]] = {}
         pending = b""

@@ -177,3 +177,56 @@ def test_a_length_that_no_frame_has_ends_the_connection(reader: Driven) -> None:
     reader.feed(frame_of(SEND, 400) + b"\xff\xff\xff\xff", 1 << 20)
     assert reader.closed
     assert code(reader, 400) == 0, "what came before it counts"
+
+
+@pytest.fixture
+def turning() -> Iterator[Driven]:
+    """A connection whose answers wait for the end of the turn, after one send of Python's."""
+    with tempfile.TemporaryDirectory() as folder:
+        sizes = "mappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue=20000\n"
+        connection = Driven(make(folder, FlushMode.ASYNC_FLUSH, sizes), turn=True)
+        send(connection, 0)
+        yield connection
+        connection.world.close()
+        connection.near.close()
+        connection.far.close()
+
+
+def read_once(driven: Driven, data: bytes) -> None:
+    room = driven.get_buffer(-1)
+    room[: len(data)] = data
+    driven.buffer_updated(len(data))
+
+
+def test_answers_wait_for_the_end_of_the_turn_and_what_is_behind_them_too(turning: Driven) -> None:
+    store = turning.world.broker.store
+    read_once(turning, frame_of(SEND, 1))
+    assert turning.lane.send_count == 1
+    assert code(turning, 1) is None
+    assert store.max_queue_offset("Plain", 0) == 1, "dispatched before the answer, not before that"
+    turning.end_turn()
+    assert code(turning, 1) == 0
+    assert store.max_queue_offset("Plain", 0) == 2
+
+
+def test_what_waits_leaves_before_anything_else_is_done(turning: Driven) -> None:
+    read_once(turning, frame_of(SEND, 1))
+    read_once(turning, frame_of(SEND, 2))
+    assert (code(turning, 1), code(turning, 2)) == (0, None), "a second read of the same turn"
+    turning.end_fast()
+    assert code(turning, 2) == 0, "the end of the connection"
+    turning.end_turn()
+
+
+def test_a_peer_that_is_alone_is_answered_at_once(turning: Driven) -> None:
+    for opaque in range(1, 10):
+        read_once(turning, frame_of(SEND, opaque))
+        assert code(turning, opaque) is None
+        turning.end_turn()
+    read_once(turning, frame_of(SEND, 10))
+    assert code(turning, 10) == 0, "nothing else was read in the turns before"
+
+
+def test_many_answers_of_one_read_do_not_wait(turning: Driven) -> None:
+    read_once(turning, b"".join(frame_of(SEND, opaque) for opaque in range(1, 80)))
+    assert code(turning, 1) == code(turning, 79) == 0

@@ -330,7 +330,7 @@ class Replicated:
             epochs = self.epochs  # recorded before these bytes, which they label
             self.restart(now_ms)
             if epochs.entries:
-                self._epoch_file.adopt(epochs)
+                self.record_epochs(epochs)
         log.begin(log_offset)
         parts.dispatcher.start(log_offset, log_offset)
         self._expired_to = log_offset

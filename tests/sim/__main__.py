@@ -1,4 +1,5 @@
 """`make sim SUITE=store SEEDS=20000 FIRST=0` or `SEED=n`: play seeds, a process for each core.
+Suites: store, config, ha.
 
 A failing seed prints how to replay it. Seeds share nothing: what a seed does depends on its number
 alone, in whichever process and order it is played.
@@ -20,8 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tests.sim import config_suite, store_suite
-from tests.sim.disk import SimDisk
+from tests.sim import config_suite, ha_suite, store_suite
 
 
 class Played(Protocol):
@@ -31,17 +31,26 @@ class Played(Protocol):
     ends: int
 
 
+class Digest(Protocol):
+    """A disk, or all disks of a group."""
+
+    def digest(self) -> str:
+        """A hash of what is on it."""
+
+
 class Run(Protocol):
     """One seed of a suite."""
 
-    disk: SimDisk
+    disk: Digest
     rng: random.Random
 
     def play(self) -> Played:
         """All of it; raises what is a finding."""
 
 
-SUITES: dict[str, Callable[[int], Run]] = {"store": store_suite.Run, "config": config_suite.Run}
+SUITES: dict[str, Callable[[int], Run]] = {
+    "store": store_suite.Run, "config": config_suite.Run, "ha": ha_suite.Run,
+}  # fmt: skip
 # Some tenths of a second's work: the cores end together, and nobody waits for the next piece.
 CHUNK = 200
 # So many failing seeds are kept and shown; a bug that fails every seed need not fail a million.

@@ -245,6 +245,11 @@ class SimDisk:
         """The memory of a file, to look at or to damage."""
         return self._file(path).memory
 
+    def visible(self, path: str) -> bytearray | None:
+        """What a file shows, also after the end; None if there is no such file."""
+        file = self._files.get(path)
+        return None if file is None else file.memory
+
     def durable(self, path: str) -> bytearray | None:
         """What a crash would surely leave of a file; None if not even its name."""
         folder: Folder = self._root

@@ -1,0 +1,237 @@
+"""What must hold of a group of brokers, whatever happened. Apart from the harness: logs are read
+from the simulated disks, and compared as bytes with what the group has told anybody.
+
+`History` holds every byte that some broker ever called confirmed. There is only one history: no two
+brokers tell different ones (R05), each master has all of it when it begins (I3), what everybody had
+when it was acknowledged (I1) and what anybody read (I8) is in it, and nobody cuts what is (I12).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.sim.disk import SimDisk
+
+if TYPE_CHECKING:
+    from turbopump.engine.store import Store
+
+Key = tuple[str, int, int]
+"""Topic, queue, queue offset."""
+BLANK = 0xCBD43194
+MAGIC_AT, QUEUE_AT, QUEUE_OFFSET_AT, PHYSICAL_AT = 4, 12, 20, 28
+BODY_SIZE_AT, BODY_AT = 84, 88
+# Two records differ in their first bytes: behind size and magic is the CRC of the body.
+ALIKE_MAX = 12
+READ_COUNT = 32
+
+
+@dataclass(slots=True)
+class LogFiles:
+    """A broker's log as its disk has it."""
+
+    disk: SimDisk
+    folder: str
+    file_size: int
+
+    def read(self, start: int, stop: int, durable: bool = False) -> bytes:
+        """The bytes [start, stop), as far as there are files."""
+        parts = []
+        while start < stop:
+            base = start - start % self.file_size
+            path = f"{self.folder}/{base:020d}"
+            if durable:
+                content = self.disk.durable(path)
+            else:
+                content = self.disk.visible(path)
+            if content is None:
+                break
+            end = min(stop, base + self.file_size)
+            parts.append(bytes(content[start - base : end - base]))
+            start = end
+        return b"".join(parts)
+
+
+@dataclass(slots=True)
+class History:
+    """See the module."""
+
+    log: bytearray = field(default_factory=bytearray)
+    read: dict[Key, bytes] = field(default_factory=dict)
+    """What readers were shown."""
+    acked: dict[Key, tuple[int, bytes]] = field(default_factory=dict)
+    """What everybody who must had, so that the sender was told: log offset and body."""
+    writers: dict[int, int] = field(default_factory=dict)
+    """Who wrote in an epoch."""
+
+    def tell(self, who: int, log: LogFiles, start: int, stop: int, why: str) -> None:
+        """A broker says that the bytes before `stop` are safe; it had said so up to `start`."""
+        if stop <= start:
+            return
+        known = len(self.log)
+        assert start <= known, f"broker {who}: {why} from {start} on, known is {known}"
+        data = log.read(start, stop)
+        assert len(data) == stop - start, f"broker {who}: {why} up to {stop}, but has it not"
+        old = self.log[start:stop]
+        at = common(data, old)
+        assert at == len(old), f"broker {who}: {why} byte {start + at}, which was another one"
+        self.log += data[len(old) :]
+
+    def begins(self, who: int, log: LogFiles, minimum: int, end: int) -> None:
+        """A broker becomes a master: it has all that was ever confirmed (I3)."""
+        assert end >= len(self.log), (
+            f"broker {who} leads with a log up to {end}, confirmed is {len(self.log)}"
+        )
+        at = minimum + common(log.read(minimum, len(self.log)), self.log[minimum:])
+        assert at >= len(self.log), f"broker {who} leads with another byte {at} than was confirmed"
+
+    def writes(self, who: int, epoch: int) -> None:
+        """A broker wrote as the master of an epoch (I4, I11)."""
+        writer = self.writers.setdefault(epoch, who)
+        assert writer == who, f"brokers {writer} and {who} both write in epoch {epoch}"
+
+    def cuts(self, who: int, log_end: int, confirm: int, gone: bytes) -> None:
+        """A broker cut its log at `log_end`, and `gone` with it: nothing it had confirmed, nothing
+        that is in the history (I12, R10)."""
+        assert log_end >= confirm, f"broker {who} cut at {log_end}, confirmed was {confirm}"
+        same = common(gone, self.log[log_end:])
+        assert same < ALIKE_MAX, f"broker {who} cut {same} bytes at {log_end} that were confirmed"
+
+    def show(self, who: int, key: Key, record: bytes) -> None:
+        """A reader got a record (I8, I9)."""
+        seen = self.read.setdefault(key, record)
+        assert seen == record, f"broker {who}: {key} was read as another message before"
+
+    def forget(self, log: LogFiles, minimum: int, end: int) -> None:
+        """An election that may lose: what its master does not have never was."""
+        stop = minimum + common(log.read(minimum, end), self.log[minimum:])
+        if stop >= len(self.log):
+            return
+        del self.log[stop:]
+        for known in (self.read, self.acked):
+            known.clear()
+
+
+def common(left: bytes, right: bytes | bytearray) -> int:
+    """How many first bytes are the same."""
+    size = min(len(left), len(right))
+    if left[:size] == right[:size]:
+        return size
+    return next(at for at in range(size) if left[at] != right[at])
+
+
+@dataclass(slots=True, frozen=True)
+class Parsed:
+    """A record of a log."""
+
+    key: Key
+    start: int
+    record: bytes
+
+    @property
+    def body(self) -> bytes:
+        size = int.from_bytes(self.record[BODY_SIZE_AT:BODY_AT])
+        return self.record[BODY_AT : BODY_AT + size]
+
+
+def parse(record: bytes, start: int) -> Parsed:
+    """One record of version 1."""
+    queue_id = int.from_bytes(record[QUEUE_AT : QUEUE_AT + 4])
+    queue_offset = int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8])
+    physical = int.from_bytes(record[PHYSICAL_AT : PHYSICAL_AT + 8])
+    assert physical == start, f"log {start}: a record that says it lies at {physical}"
+    at = BODY_AT + int.from_bytes(record[BODY_SIZE_AT:BODY_AT])
+    topic = record[at + 1 : at + 1 + record[at]].decode()
+    return Parsed((topic, queue_id, queue_offset), start, record)
+
+
+def records(data: bytes, start: int, file_size: int) -> list[Parsed]:
+    """All records of the bytes of a log that begin at `start`; each whole."""
+    found = []
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4])
+        magic = int.from_bytes(data[at + 4 : at + 8])
+        if magic == BLANK:
+            at += file_size - (start + at) % file_size
+            continue
+        assert 0 < size <= len(data) - at, f"log {start + at}: inside of a record, or none"
+        found.append(parse(data[at : at + size], start + at))
+        at += size
+    return found
+
+
+def check_zeros(who: int, log: LogFiles, log_end: int) -> None:
+    """Nothing of what was cut is on the disk any more (R11)."""
+    behind = log.read(log_end, log_end + -log_end % log.file_size, durable=True)
+    assert not any(behind), f"broker {who}: bytes that were cut at {log_end} are on the disk"
+
+
+def check_queues(found: list[Parsed]) -> None:
+    """Queue offsets are contiguous: none is there twice (R08), none is missing (I9)."""
+    following: dict[tuple[str, int], int] = {}
+    for one in found:
+        topic, queue_id, number = one.key
+        wanted = following.setdefault((topic, queue_id), number)
+        assert number == wanted, f"log {one.start}: {topic} {queue_id} {number}, not {wanted}"
+        following[topic, queue_id] = number + 1
+
+
+def check_reads(store: "Store", show: Callable[[Key, bytes], None]) -> int:
+    """All that a store shows, message after message; returns how many."""
+    count = 0
+    for topic in store.topics():
+        for queue_id in store.queue_ids(topic):
+            at = store.min_queue_offset(topic, queue_id)
+            end = store.max_queue_offset(topic, queue_id)
+            while at < end:
+                following = show_some(store, topic, queue_id, at, show)
+                assert following > at, f"{topic} {queue_id} {at}: cannot be read"
+                count += following - at
+                at = following
+    return count
+
+
+def show_some(
+    store: "Store", topic: str, queue_id: int, at: int, show: Callable[[Key, bytes], None]
+) -> int:
+    """One pull; returns where the next one begins."""
+    result = store.read(topic, queue_id, at, READ_COUNT)
+    data = b"".join(result.slices)
+    while data:
+        size = int.from_bytes(data[:MAGIC_AT])
+        record, data = data[:size], data[size:]
+        physical = int.from_bytes(record[PHYSICAL_AT : PHYSICAL_AT + 8])
+        key = parse(record, physical).key
+        assert key == (topic, queue_id, at), f"{topic} {queue_id} {at}: got {key}"
+        show(key, record)
+        at += 1
+    return at
+
+
+def check_same(logs: dict[int, tuple[LogFiles, int, int]], history: History) -> list[Parsed]:
+    """When trouble is over: all logs are the same where they are there, and hold the history.
+    `logs` are (files, min, end). Returns the records of what all have."""
+    ends = {end for _log, _min, end in logs.values()}
+    assert len(ends) == 1, f"logs end at {sorted(ends)}"
+    end = ends.pop()
+    first = max(minimum for _log, minimum, _end in logs.values())
+    contents = {who: log.read(first, end) for who, (log, _min, _end) in logs.items()}
+    who, content = next(iter(contents.items()))
+    for other, data in contents.items():
+        at = common(data, content)
+        assert at == len(content) == len(data), f"brokers {who} and {other} differ at {first + at}"
+    at = common(content, history.log[first:])
+    assert first + at >= len(history.log), f"byte {first + at} is not what was confirmed"
+    file_size = next(iter(logs.values()))[0].file_size
+    found = records(content, first, file_size)
+    check_queues(found)
+    there = {one.key: one for one in found}
+    for key, (start, body) in history.acked.items():
+        if start >= first:
+            assert key in there, f"{key} was acknowledged and is gone"
+            assert there[key].body == body, f"{key} was acknowledged and is another message"
+    for key, record in history.read.items():
+        if int.from_bytes(record[PHYSICAL_AT : PHYSICAL_AT + 8]) >= first:
+            assert key in there, f"{key} was read and is gone"
+            assert there[key].record == record, f"{key} was read and is another message"
+    return found

@@ -1,0 +1,314 @@
+"""A virtual network of TCP connections: bytes keep their order inside one connection, and nothing
+else is sure.
+
+What a sender handed over lies in two places: in its kernel, which goes on delivering when the
+process closes the connection or is killed, and before that in the process, as the buffers
+themselves: views of a log that is cut meanwhile show zeros. A connection delivers in pieces of any
+size. A direction between two hosts may be blocked, a connection may stall; nothing is lost by that,
+but it may be reset at any time. A host without power answers nobody, and who was connected to it
+hears of it only after it is back.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+# From the first try to connect to its failure, when nobody answers.
+CONNECT_TIMEOUT_MS = 3000
+WINDOWS = (60, 300, 2000, 1 << 20)
+PIECES = (1, 7, 12, 40, 500, 1 << 20)
+
+
+class Host(Protocol):
+    """Who is told of connections. `name` is its address; while it is `paused` it hears nothing."""
+
+    name: str
+    paused: bool
+
+    @property
+    def up(self) -> bool: ...
+    def on_accept(self, link: "Link") -> None: ...
+    def on_connected(self, link: "Link") -> None: ...
+    def on_bytes(self, link: "Link", data: bytes) -> None: ...
+    def on_closed(self, link: "Link", reason: str) -> None: ...
+    def on_writable(self, link: "Link") -> None: ...
+
+
+class Pipe:
+    """One direction of a connection."""
+
+    __slots__ = ("ended", "kernel", "stalled_until_ms", "waiting", "window")
+
+    def __init__(self, window: int) -> None:
+        self.kernel = bytearray()
+        self.waiting: list[memoryview] = []
+        self.window = window
+        self.ended = False
+        """The sender closed it: the receiver hears that behind the last byte."""
+        self.stalled_until_ms = 0
+
+    def take(self) -> None:
+        """The kernel takes what it has room for, as it looks now."""
+        waiting = self.waiting
+        while waiting and (room := self.window - len(self.kernel)) > 0:
+            first = waiting[0]
+            self.kernel += first[:room]
+            if len(first) <= room:
+                waiting.pop(0)
+            else:
+                waiting[0] = first[room:]
+
+
+class Wire:
+    """What a host's process knows of the network: connections by number (broker.ha.ports)."""
+
+    def __init__(self, network: "Network", host: Host) -> None:
+        self._network = network
+        self._host = host
+        self._links: dict[int, Link] = {}
+        self._soon: list[Callable[[], None]] = []
+
+    async def listen(self, host: str, port: int) -> int:
+        """Everybody reaches everybody by name."""
+        return port
+
+    async def stop(self) -> None:
+        """All connections are cut."""
+        for connection in list(self._links):
+            self.close(connection)
+
+    def address(self, connection: int) -> str:
+        """Whom a connection leads to."""
+        link = self._links.get(connection)
+        return "" if link is None else link.hosts[1 - link.side(self._host)].name
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """To be called at the end of this turn of the loop."""
+        self._soon.append(callback)
+
+    def turn(self) -> None:
+        """The turn ends."""
+        soon, self._soon = self._soon, []
+        for callback in soon:
+            callback()
+
+    def connect(self, address: str) -> int:
+        link = self._network.connect(self._host, address)
+        return self.add(link)
+
+    def add(self, link: "Link") -> int:
+        """A connection that somebody else asked for, too, has a number."""
+        self._links[link.number] = link
+        return link.number
+
+    def send(self, connection: int, buffers: list[Buffer]) -> bool:
+        link = self._links.get(connection)
+        return link is None or self._network.send(self._host, link, buffers)
+
+    def close(self, connection: int) -> None:
+        link = self._links.pop(connection, None)
+        if link is not None:
+            self._network.close(self._host, link)
+
+
+class Link:
+    """One connection; side 0 asked for it, side 1 accepted it."""
+
+    __slots__ = ("asked_ms", "hosts", "is_silent", "number", "open", "pending", "pipes")
+
+    def __init__(self, number: int, hosts: tuple[Host, Host], window: int, now_ms: int) -> None:
+        self.number = number
+        self.hosts = hosts
+        self.pending = True
+        self.asked_ms = now_ms
+        self.open = [True, False]
+        self.is_silent = False
+        """One end lost its power: nothing arrives any more."""
+        self.pipes = (Pipe(window), Pipe(window))
+        """`pipes[side]` is what that side sends."""
+
+    def side(self, host: Host) -> int:
+        """Which side a host is."""
+        return 0 if self.hosts[0] is host else 1
+
+
+class Network:
+    """See the module. One step delivers one thing; `now_ms` is set by whoever owns the clock."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.now_ms = 0
+        self.links: list[Link] = []
+        self.hosts: dict[str, Host] = {}
+        self.blocked: set[tuple[str, str]] = set()
+        """(from, to): nothing passes."""
+        self.windows: tuple[int, ...] = WINDOWS
+        self.pieces: tuple[int, ...] = PIECES
+        self._number = 0
+
+    # What hosts do
+
+    def connect(self, host: Host, address: str) -> Link:
+        """`on_connected` or `on_closed` follows."""
+        self._number += 1
+        window = self.windows[int(self.rng.random() * len(self.windows))]
+        link = Link(self._number, (host, self.hosts[address]), window, self.now_ms)
+        self.links.append(link)
+        return link
+
+    def send(self, host: Host, link: Link, buffers: list[Buffer]) -> bool:
+        """Whether the kernel took it all."""
+        side = link.side(host)
+        pipe = link.pipes[side]
+        if not link.open[side] or pipe.ended:
+            return True
+        pipe.waiting += [memoryview(buffer) for buffer in buffers if len(buffer)]
+        pipe.take()
+        return not pipe.waiting
+
+    def close(self, host: Host, link: Link) -> None:
+        """What the kernel has still arrives; the rest does not, and nothing more is heard."""
+        side = link.side(host)
+        link.open[side] = False
+        link.pipes[side].waiting.clear()
+        link.pipes[side].ended = True
+        if link.pending or not any(link.open):
+            self._forget(link)
+
+    def gone(self, host: Host, *, power: bool) -> None:
+        """The process or the whole host is gone."""
+        for link in [link for link in self.links if host in link.hosts]:
+            side = link.side(host)
+            link.open[side] = False
+            pipe = link.pipes[side]
+            pipe.waiting.clear()
+            pipe.ended = True
+            if power:
+                link.is_silent = True
+            if link.pending and side == 0:
+                self._forget(link)
+
+    # What happens
+
+    def step(self) -> bool:
+        """Deliver something to somebody; False if there is nothing that could be."""
+        ready = self._ready()
+        if not ready:
+            return False
+        link, side = ready[int(self.rng.random() * len(ready))]
+        self._move(link, side, self.pieces[int(self.rng.random() * len(self.pieces))])
+        return True
+
+    def drain(self, rounds_max: int) -> None:
+        """Deliver all there is, whole, and what it leads to, as far as so many rounds get."""
+        for _ in range(rounds_max):
+            ready = self._ready()
+            if not ready:
+                return
+            for link, side in ready:
+                if link in self.links:
+                    self._move(link, side, 1 << 30)
+
+    def reset(self, link: Link) -> None:
+        """The connection breaks: both sides are told, those that can be."""
+        self._forget(link)
+        for side in (0, 1):
+            self._tell(link, side, "reset")
+
+    def stall(self, link: Link, for_ms: int) -> None:
+        """One direction of it delivers nothing for a while."""
+        link.pipes[self.rng.randrange(2)].stalled_until_ms = self.now_ms + for_ms
+
+    def heal(self) -> None:
+        """No more trouble, but for what is under way."""
+        self.blocked.clear()
+        for link in self.links:
+            for pipe in link.pipes:
+                pipe.stalled_until_ms = 0
+        self.windows, self.pieces = WINDOWS[-1:], PIECES[-1:]
+
+    # Inside
+
+    def _ready(self) -> list[tuple[Link, int]]:
+        """(link, sender's side) of what may arrive now."""
+        ready = []
+        blocked, now_ms = self.blocked, self.now_ms
+        for link in self.links:
+            client, server = link.hosts[0].name, link.hosts[1].name
+            paused = (link.hosts[0].paused, link.hosts[1].paused)
+            if link.pending:
+                if any(paused):
+                    continue
+                ways = {(client, server), (server, client)}
+                late = now_ms - link.asked_ms > CONNECT_TIMEOUT_MS
+                if late or not (link.is_silent or blocked & ways):
+                    ready.append((link, 0))
+                continue
+            for side, pipe in enumerate(link.pipes):
+                if paused[1 - side]:
+                    continue
+                if link.is_silent:
+                    # A host that is back knows nothing of the connection, and says so if asked.
+                    if link.open[side] and pipe.kernel and link.hosts[1 - side].up:
+                        ready.append((link, side))
+                    continue
+                if not link.open[1 - side] or not (pipe.kernel or pipe.ended):
+                    continue
+                way = (client, server) if side == 0 else (server, client)
+                if way not in blocked and pipe.stalled_until_ms <= now_ms:
+                    ready.append((link, side))
+        return ready
+
+    def _move(self, link: Link, side: int, size: int) -> None:
+        if link.pending:
+            self._accept(link)
+            return
+        if link.is_silent:
+            self._forget(link)
+            self._tell(link, side, "reset")
+            return
+        pipe = link.pipes[side]
+        if not pipe.kernel:
+            self._end(link, side)
+            return
+        data = bytes(pipe.kernel[:size])
+        del pipe.kernel[:size]
+        if pipe.waiting:
+            pipe.take()
+            if not pipe.waiting and link.open[side]:
+                link.hosts[side].on_writable(link)
+        if link.open[1 - side]:
+            link.hosts[1 - side].on_bytes(link, data)
+
+    def _accept(self, link: Link) -> None:
+        server = link.hosts[1]
+        late = self.now_ms - link.asked_ms > CONNECT_TIMEOUT_MS
+        if late or not server.up:
+            self._forget(link)
+            self._tell(link, 0, "no answer" if late else "refused")
+            return
+        link.pending = False
+        link.open[1] = True
+        server.on_accept(link)
+        if link.open[0]:
+            link.hosts[0].on_connected(link)
+
+    def _end(self, link: Link, side: int) -> None:
+        """The receiver reads the end, and has nothing to say either."""
+        other = 1 - side
+        if not link.open[side]:
+            self._forget(link)
+        self._tell(link, other, "closed by the other side")
+        link.pipes[other].ended = True
+
+    def _tell(self, link: Link, side: int, reason: str) -> None:
+        if link.open[side]:
+            link.open[side] = False
+            if link.hosts[side].up:
+                link.hosts[side].on_closed(link, reason)
+
+    def _forget(self, link: Link) -> None:
+        if link in self.links:
+            self.links.remove(link)

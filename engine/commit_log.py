@@ -451,7 +451,8 @@ class CommitLog:
         """A step, and when it is done the next one."""
         if self._file is None:
             return
-        at, file_end = self._warm, self._base + self.file_size
+        # The next file may have become the one that is written since.
+        at, file_end = max(self._warm, self._base), self._base + self.file_size
         mapped, start = (self._file, self._base) if at < file_end else (self._next, file_end)
         stop = min(until, at + WARM_STEP, start + self.file_size)
         if mapped is None or stop <= at:

@@ -55,7 +55,7 @@ class Follower:
         self._transport = transport
         self._wall_ms = wall_ms
         self._waits_for_disk = machine.options.ack_durable
-        self._waiting = False
+        self._waiting = self._paused = False
         self._now_ms = 0
         if self._waits_for_disk:
             log.on_flushed.append(self._on_flushed)
@@ -109,11 +109,14 @@ class Follower:
     def on_closed(self, connection: int, reason: str, now_ms: int) -> None:
         """The connection is gone, or could not be made."""
         if connection == self.connection:
-            self.connection, self._waiting, self._lost = None, False, True
+            self._gone()
             self._do(self.machine.on_closed(reason, now_ms), now_ms)
 
     def on_tick(self, now_ms: int) -> None:
         """Time passes; to be called several times a second."""
+        if self._paused and self.connection is not None and not self._log.is_slow:
+            self._paused = False
+            self._transport.pause(self.connection, False)
         self._do(self.machine.on_tick(now_ms), now_ms)
 
     # Inside
@@ -132,6 +135,10 @@ class Follower:
         if isinstance(self.machine, PlainReplica):
             # Default HA knows no confirmOffset: what is here may be read.
             self._log.confirm_to(self._log.end, self._wall_ms())
+        if self.connection is not None and not self._paused and self._log.is_slow:
+            # More would only have the kernel stop the one thread at a page fault.
+            self._paused = True
+            self._transport.pause(self.connection, True)
 
     def _on_flushed(self, log_end: LogOffset) -> None:
         now_ms = self._now_ms
@@ -147,7 +154,7 @@ class Follower:
 
     def _do(self, actions: list[Action], now_ms: int) -> None:
         self._now_ms = now_ms
-        waiting = deque(actions)
+        waiting = deque(_told_once(actions))
         while waiting:
             action = waiting.popleft()
             try:
@@ -196,11 +203,25 @@ class Follower:
         return self.machine.on_truncated(self._state(), now_ms)
 
     def _cut(self) -> None:
-        connection, self.connection, self._waiting = self.connection, None, False
+        connection = self._gone()
         if connection is not None:
-            self._lost = True
             self._transport.close(connection)
+
+    def _gone(self) -> int | None:
+        connection, self.connection = self.connection, None
+        self._waiting = self._paused = False
+        self._lost = self._lost or connection is not None
+        return connection
 
     def _state(self) -> LogState:
         log = self._log
         return LogState(log.min, log.end, log.confirm, log.epochs, log.believed_end)
+
+
+def _told_once(actions: list[Action]) -> list[Action]:
+    """Readers are told once of all that a read brought, with the last word on it."""
+    places = [place for place, action in enumerate(actions) if isinstance(action, Confirm)]
+    if len(places) < 2:
+        return actions
+    early = set(places[:-1])
+    return [action for place, action in enumerate(actions) if place not in early]

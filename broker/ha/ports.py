@@ -36,6 +36,8 @@ class ReplicatedLog(Protocol):
     def epochs(self) -> Epochs: ...
     @property
     def damage(self) -> Damage | None: ...
+    @property
+    def is_slow(self) -> bool: ...
 
     def append(self, log_offset: LogOffset, data: Buffer, now_ms: int) -> None: ...
     def confirm_to(self, log_offset: LogOffset, now_ms: int) -> bool: ...
@@ -57,6 +59,9 @@ class Transport(Protocol):
     def send(self, connection: int, buffers: list[Buffer]) -> bool:
         """Write; False if no more should be written until `on_writable` is called. Views of the
         log must not be changed until they are sent, or the connection is closed."""
+
+    def pause(self, connection: int, paused: bool) -> None:
+        """Read no more from it, or go on. No error if it is gone."""
 
     def close(self, connection: int) -> None:
         """Cut it, or the try to make it: nothing that is not yet sent goes out, nothing more is

@@ -77,7 +77,7 @@ class HaService:
         self.epoch = NO_EPOCH
         """Of the master that is served or followed."""
         self.on_role: list[Callable[[], None]] = []
-        """Called after each change of the role."""
+        """Called after each change of the role, and when a reign ended."""
         self.counters = HaCounters()
         self._log = log
         self._files = files
@@ -218,6 +218,8 @@ class HaService:
         # A master that becomes one anew, too, takes nothing until its new epoch is recorded.
         self._log.to_replica(self._wall_ms())
         self.epoch = NO_EPOCH
+        if reign is not None:
+            self._tell_role()  # what follows may fail
 
     def _tell_role(self) -> None:
         for callback in self.on_role:

@@ -98,6 +98,11 @@ class Sockets:
         one = self._open.get(connection)
         return one is not None and one.send(buffers)
 
+    def pause(self, connection: int, paused: bool) -> None:
+        one = self._open.get(connection)
+        if one is not None and not one.transport.is_closing():
+            (one.transport.pause_reading if paused else one.transport.resume_reading)()
+
     def close(self, connection: int) -> None:
         task = self._connecting.pop(connection, None)
         if task is not None:

@@ -8,7 +8,7 @@ word is said stands before the word.
 from dataclasses import dataclass
 
 from turbopump.engine.epochs import Epochs
-from turbopump.engine.types import LogOffset
+from turbopump.engine.types import Buffer, LogOffset
 
 
 @dataclass(slots=True, frozen=True)
@@ -59,7 +59,7 @@ class Append:
     """Bytes of the log, which ends at `log_offset` or, being empty, begins there."""
 
     log_offset: LogOffset
-    data: bytes
+    data: Buffer
 
 
 @dataclass(slots=True, frozen=True)

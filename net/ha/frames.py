@@ -96,7 +96,7 @@ class Transfer:
     epoch: int
     epoch_start: LogOffset
     confirm_offset: LogOffset
-    body: bytes = b""
+    body: Buffer = b""
 
     def header(self, size: int) -> bytes:
         """The 36 bytes before a body of that size."""
@@ -121,7 +121,7 @@ class PlainTransfer:
     """Default HA: a piece of the log, or without a body a heartbeat."""
 
     log_offset: LogOffset
-    body: bytes = b""
+    body: Buffer = b""
 
     def header(self, size: int) -> bytes:
         """The 12 bytes before a body of that size."""
@@ -247,5 +247,5 @@ def _transfer(frame: bytes) -> Transfer:
         epoch,
         LogOffset(epoch_start),
         LogOffset(confirm),
-        frame[_TRANSFER.size :],
+        memoryview(frame)[_TRANSFER.size :],
     )

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from turbopump.broker.ha.options import HaOptions
 from turbopump.broker.ha.ports import Alterations
@@ -15,7 +16,7 @@ from turbopump.broker.ha.service import HaService
 from turbopump.broker.ha.sockets import Events
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.files import RealFiles
-from turbopump.engine.flush import InlineDisk
+from turbopump.engine.flush import InlineDisk, Job
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.store import Store
 from turbopump.engine.types import Appended, Buffer, FlushMode, Message, PutStatus
@@ -63,6 +64,8 @@ class MemoryShell:
         self.ends: dict[int, End] = {}
         self.blocked: set[int] = set()
         """Connections that take no more."""
+        self.paused: set[int] = set()
+        """Connections of which no more is to be read."""
         self._address = ""
         self._numbers = 0
 
@@ -95,6 +98,9 @@ class MemoryShell:
             part = data[at : at + piece]
             self.network.todo.append(lambda part=part: self._deliver(end, part))
         return connection not in self.blocked
+
+    def pause(self, connection: int, paused: bool) -> None:
+        (self.paused.add if paused else self.paused.discard)(connection)
 
     def close(self, connection: int) -> None:
         end = self.ends.pop(connection, None)
@@ -152,7 +158,7 @@ class Broker:
     number: int
     options: HaOptions
     alterations: Alterations | None = None
-    disk: InlineDisk = field(default_factory=InlineDisk)
+    disk: "HeldDisk" = field(default_factory=lambda: HeldDisk())
     store: Store = field(init=False)
     log: Replicated = field(init=False)
     service: HaService = field(init=False)
@@ -234,6 +240,38 @@ class Broker:
                 bodies.append(bytes(record.body))
                 at += 1
         return bodies
+
+
+class HeldDisk(InlineDisk):
+    """A disk that works at once, or, between `hold` and `release`, when it is waited for."""
+
+    def __init__(self) -> None:
+        self._held: list[_HeldJob] | None = None
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> Job:
+        if self._held is None:
+            return super().submit(work, done)
+        job = _HeldJob(work, done)
+        self._held.append(job)
+        return job
+
+    def hold(self) -> None:
+        self._held = []
+
+    def release(self) -> None:
+        held, self._held = self._held or [], None
+        for job in held:
+            job.finish()
+
+
+class _HeldJob:
+    def __init__(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self._parts: tuple[Callable[[], Any], Callable[[Any], None]] | None = (work, done)
+
+    def finish(self) -> None:
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            InlineDisk().submit(*parts)
 
 
 def step(coroutine: object) -> None:

@@ -335,3 +335,81 @@ def test_a_replica_whose_log_cannot_be_written_waits_and_says_why(
     group.settle(6000)
     assert machine.state is State.TRANSFER
     alike(master, replica)
+
+
+def test_under_sync_flush_a_replica_answers_for_what_is_durable(group: Group) -> None:
+    master, replica = pair(group, sync_flush=True)
+    replica.disk.hold()
+    answers = master.send()
+    group.network.run()
+    assert replica.log.end == master.log.end
+    assert answers == []
+    replica.disk.release()
+    group.network.run()
+    assert answers == [PutStatus.PUT_OK]
+
+
+def test_under_sync_flush_a_masters_own_bytes_count_once_they_are_durable(group: Group) -> None:
+    master, replica = pair(group, sync_flush=True)
+    master.disk.hold()
+    master.send()
+    group.network.run()
+    assert replica.log.flushed == replica.log.end == master.log.end
+    assert master.log.confirm < master.log.end
+    assert replica.read() == master.read() == []
+    master.disk.release()
+    group.network.run()
+    assert replica.read() == master.read() == [b"body"]
+
+
+def test_under_sync_flush_the_handshake_waits_for_the_disk(group: Group) -> None:
+    """The first acknowledgement says all that is there: it must be durable by then."""
+    master, replica = pair(group, sync_flush=True)
+    replica.disk.hold()
+    answers = master.send()
+    group.network.run()
+    replica.shell.cut()
+    group.settle(1000)
+    assert answers == []
+    assert replica.service.follower is not None
+    assert replica.service.follower.machine.state is State.READY
+    replica.disk.release()
+    group.settle(1000)
+    assert answers == [PutStatus.PUT_OK]
+
+
+def test_a_replica_whose_disk_does_not_keep_up_reads_no_more(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master, replica = pair(group)
+    monkeypatch.setattr("turbopump.engine.group_commit.UNFLUSHED_MAX", 10_000)
+    assert replica.service.follower is not None
+    connection = replica.service.follower.connection
+    replica.disk.hold()
+    for _ in range(12):
+        master.send(b"x" * 1000)
+    group.network.run()
+    assert replica.shell.paused == {connection}
+    group.settle(300)
+    assert replica.shell.paused == {connection}
+    replica.disk.release()
+    group.settle(300)
+    assert replica.shell.paused == set()
+    alike(master, replica)
+
+
+def test_a_damaged_log_is_copied_by_nobody(group: Group) -> None:
+    master, replica = pair(group)
+    master.send(b"a" * 100)
+    group.network.run()
+    (path,) = Path(master.store.config.root, "commitlog").glob("0" * 20)
+    with path.open("r+b") as file:
+        file.seek(master.log.end - 50)
+        file.write(b"b")
+    master.store.check_log()
+    assert master.log.damage is not None
+    group.settle(300)
+    assert not master.service.reign.links  # type: ignore[union-attr]
+    group.settle(3000)
+    assert not master.service.reign.links, "nor later"  # type: ignore[union-attr]
+    assert replica.log.damage is None

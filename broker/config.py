@@ -144,9 +144,12 @@ class BrokerConfig:
             shown[key] = _show(getattr(self.store, attribute))
         for key, attribute in REPLICATION_FIELDS.items():
             shown[key] = _show(getattr(self.replication, attribute))
+        shown["allAckInSyncStateSet"] = _show(self.replication.all_ack)
         shown["brokerIP2"] = self.replication.broker_ip2 or self.broker_ip1
         if not self.replication.ha_master_address:
             del shown["haMasterAddress"]  # null in RocketMQ
+        if not self.replication.ha_group_file:
+            del shown["haGroupFile"]  # nobody looks for it in RocketMQ
         return shown
 
     def update(self, properties: Iterable[Property]) -> list[str]:
@@ -340,6 +343,8 @@ _REPLICATION_PARSERS: dict[str, Callable[[str], object]] = {
     "enable_auto_in_sync_replicas": _boolean,
     "sync_from_last_file": _boolean,
     "async_learner": _boolean,
+    "ha_flow_control_enable": _boolean,
+    "ha_group_file": _text,
     **{attribute: _between(low, high) for attribute, (low, high) in RANGES.items()},
 }
 

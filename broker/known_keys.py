@@ -103,11 +103,11 @@ _NO_EFFECT = """
     fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer
     fetchNamesrvAddrInterval filterDataCleanTimeSpan filterSupportRetry flushCommitLogTimed
     flushConsumeQueueLeastPages flushConsumerOffsetHistoryInterval flushLeastPagesWhenWarmMapedFile
-    forceRegister forceVerifyPropCRC forwardTimeout globalColdReadThreshold haFlowControlEnable
-    haSlaveFallbehindMax heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode
-    indexFileReadEnable indexFileWriteEnable indexRocksDBEnable initAuthenticationUser
-    initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer
-    isInBrokerContainer isScanAvailableNameSrv isolateLogEnable iteratorWhenUseRocksdbConsumeQueue
+    forceRegister forceVerifyPropCRC forwardTimeout globalColdReadThreshold haSlaveFallbehindMax
+    heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode indexFileReadEnable
+    indexFileWriteEnable indexRocksDBEnable initAuthenticationUser initPopOffsetByCheckMsgInMem
+    innerClientAuthenticationCredentials isBrokerContainer isInBrokerContainer
+    isScanAvailableNameSrv isolateLogEnable iteratorWhenUseRocksdbConsumeQueue
     liteEventCheckInterval liteEventFullDispatchDelayTime
     liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable
     liteLagLatencyCollectEnable liteLagLatencyMetricsEnable liteLagLatencyTopK
@@ -117,15 +117,14 @@ _NO_EFFECT = """
     logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
     logicalDiskSpaceCleanForciblyThreshold mappedFileSizeTimerLog mappedFileSwapEnable
     maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange maxClientEventCount
-    maxConsumeQueueScan maxErrorRateOfBloomFilter maxFilterMessageSize maxHaTransferByteInSecond
-    maxLiteSubscriptionCount maxLmqConsumeQueueNum maxMessageFilterNumForNotification
-    maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles
-    maxRocksDBIndexQueryDays maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
-    memTableFlushIntervalMs messageIndexSafe messageRequestModeStorePath messageStorePlugIn
+    maxConsumeQueueScan maxErrorRateOfBloomFilter maxFilterMessageSize maxLiteSubscriptionCount
+    maxLmqConsumeQueueNum maxMessageFilterNumForNotification maxOffsetMapSize maxPopPollingSize
+    maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles maxRocksDBIndexQueryDays
+    maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength memTableFlushIntervalMs
+    messageIndexSafe messageRequestModeStorePath messageStorePlugIn
     metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
-    metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints
-    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
-    metricsOtelCardinalityLimit
+    metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints metricsGrpcExporterHeader
+    metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
     migrateAuthFromV1Enabled minLiteTTl osPageCacheBusyTimeOutMills
     persistConsumerOffsetIncrementally popCkMaxBufferSize popCkOffsetMaxQueueSize
     popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable

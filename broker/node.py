@@ -17,6 +17,7 @@ from functools import partial
 from typing import TypeVar
 
 from turbopump.broker.config import BrokerConfig
+from turbopump.broker.config_file import write_back
 from turbopump.broker.consumers import ConsumerTable
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.delay import FILE_NAME as DELAY_FILE
@@ -48,6 +49,7 @@ from turbopump.broker.opening import Opening
 from turbopump.broker.producers import ProducerTable
 from turbopump.broker.pull_holds import PullHolds
 from turbopump.broker.registration import Registration
+from turbopump.broker.replicating import Replicating, options_of
 from turbopump.broker.role import Role
 from turbopump.broker.saving import Saver
 from turbopump.broker.statistics import SAMPLE_INTERVAL_MS, BrokerStatistics
@@ -66,7 +68,6 @@ from turbopump.net.transport.server import Server
 from turbopump.net.transport.tls import TlsError, client_context
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.hosts import join, pack_ip
-from turbopump.net.wire.java_properties import format_properties
 from turbopump.net.wire.message_id import UniqueIds
 from turbopump.pyx.fast import Turn
 from turbopump.pyx.lane import Lane
@@ -80,6 +81,8 @@ TICK_MS = 100
 """Pace of the store's policy, the deadlines of long polls and the delay levels."""
 DELAY_PAUSE_MS = 2
 """Between two steps of a backlog of delayed messages: sends and pulls come in between."""
+LOOK_FOR_MASTER_MS = 1_000
+"""Between two registrations of a replica that no name server told yet where its master is."""
 SAVE_AGAIN_MS = 1_000
 """After a failure (a full disk); whoever asked for the change was told at once."""
 VIP_DISTANCE = 2  # the VIP port is listenPort - 2 (MixAll.brokerVIPChannel)
@@ -138,6 +141,7 @@ class BrokerNode:
         self._lane: Lane
         self._pulls: Pulls
         self._name_servers: NameServers
+        self._replicating: Replicating | None = None
         self._server: Server
         self._metrics: MetricsExporter
         self.context: BrokerContext
@@ -175,8 +179,10 @@ class BrokerNode:
             try:
                 self._build()
                 await self._saved()
+                await self._replicate()
                 await self._listen()
             except BaseException:
+                await self._stop_replication()
                 self._store.close(self._now_ms())
                 raise
         except BaseException:
@@ -206,6 +212,7 @@ class BrokerNode:
         finally:
             try:
                 await self._server.stop()
+                await self._stop_replication()
             finally:
                 if self._timer is not None:
                     self._timer.cancel()
@@ -341,6 +348,29 @@ class BrokerNode:
         context.groups.on_change = context.fast.forget_readers
         context.holds.watch = self._watch
 
+    async def _replicate(self) -> None:
+        """Take the role in the group, if there is one; raises StartError, StoreError."""
+        if not self._config.replication.replicates:
+            self._store.stand_alone(self._now_ms())
+            return
+        context = self.context
+        self._replicating = Replicating(context, self._files, self._config_disk, self._now_ms)
+        try:
+            await self._replicating.start()
+        except OSError as error:
+            self._replicating = None
+            port = options_of(self._config).ha_listen_port
+            raise StartError(f"replicas cannot be served at port {port}: {error}") from None
+
+    async def _stop_replication(self) -> None:
+        replicating, self._replicating = self._replicating, None
+        if replicating is not None:
+            await replicating.stop()
+
+    def _role_changed(self) -> None:
+        self.context.holds.release_all()
+        self._register_topics([])
+
     async def _listen(self) -> None:
         config = self._config
         table = Dispatcher(self._saver.review)
@@ -369,14 +399,20 @@ class BrokerNode:
             if isinstance(error, OSError | TlsError):
                 raise StartError(_why_not(host, config.listen_port, error)) from None
             raise
+        registration = Registration(
+            config, self._topics, self._address, lambda: self.context.role.broker_id
+        )
+        if self._replicating is not None:
+            self._replicating.register(registration)
         self._name_servers = NameServers(
-            Registration(config, self._topics, self._address, lambda: self.context.role.broker_id),
+            registration,
             self._client,
             self._elsewhere,
             self._now_ms,
             config.register_broker_timeout_ms,
         )
         self._topics.on_change = self._announce
+        self.context.role.on_change.append(self._role_changed)
         self._metrics = MetricsExporter(self.context, self._elsewhere, self._now_ms)
         try:
             await self._metrics.start()
@@ -424,6 +460,10 @@ class BrokerNode:
         self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
         context, config = self.context, self._config
         _guarded(lambda: self._store.tick(self._now_ms(), self._steady_ms()), "the store's tick")
+        if self._replicating is not None:
+            _guarded(self._replicating.tick, "replication's tick")
+            if self._replicating.looks_for_master:
+                self._every("master", LOOK_FOR_MASTER_MS, lambda: self._register_topics([]))
         _guarded(lambda: context.holds.tick(self._steady_ms()), "the long polls' tick")
         _guarded(self._deliver_delayed, "the delivery of delayed messages")
         _guarded(self._name_servers.tick, "the registration")
@@ -502,19 +542,10 @@ class BrokerNode:
         self._config_disk.submit(lambda: self._config_files.save(name, content()), done)
 
     def _save_config(self) -> None:
-        """Write the configuration back to its file, the one before as .bak (as RocketMQ does)."""
+        """The configuration has changed: it holds at once, and is written back to its file."""
         assert self.context.fast is not None
         self.context.fast.reconfigure()
-        path = self._config.path
-        if not path:
-            return
-        text = format_properties({**self._config.values(), **self._config.tls_properties})
-        self._files.write(f"{path}.tmp", text.encode())
-        self._files.sync(f"{path}.tmp")
-        if self._files.exists(path):
-            self._files.rename(path, f"{path}.bak")
-        self._files.rename(f"{path}.tmp", path)
-        self._files.sync_folder(os.path.dirname(path) or ".")
+        write_back(self._files, self._config)
 
     def _register_topics(self, names: Sequence[str]) -> Later[None]:
         return self._name_servers.changed(names)

@@ -28,7 +28,8 @@ class ReplicationConfig:
     """All that shapes replication. Defaults are RocketMQ's.
 
     `ha_listen_port` 0 is the port behind listenPort; `ha_master_address` "" is what the name server
-    says.
+    says. `all_ack_in_sync_state_set` None: where there is a SyncStateSet everybody of it must have
+    a message (RocketMQ: need not). `ha_group_file` is ours: a group that switches by a file.
     """
 
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
@@ -43,19 +44,48 @@ class ReplicationConfig:
     slave_timeout_ms: int = 3_000
     in_sync_replicas: int = 1
     min_in_sync_replicas: int = 1
-    all_ack_in_sync_state_set: bool = False
+    all_ack_in_sync_state_set: bool | None = None
     enable_auto_in_sync_replicas: bool = False
     sync_from_last_file: bool = False
     async_learner: bool = False
+    ha_flow_control_enable: bool = False
+    max_ha_transfer_byte_in_second: int = 100 << 20
+    ha_group_file: str = ""
 
     @property
     def is_slave(self) -> bool:
         """Whether the broker starts as a replica."""
         return self.broker_role is BrokerRole.SLAVE
 
+    @property
+    def switches(self) -> bool:
+        """Whether the master is not the one of the configuration, but changes: AutoSwitch HA."""
+        return bool(self.ha_group_file)
+
+    @property
+    def all_ack(self) -> bool:
+        """Whether everybody of the SyncStateSet must have a message."""
+        asked = self.all_ack_in_sync_state_set
+        return self.switches if asked is None else asked
+
+    @property
+    def replicates(self) -> bool:
+        """Whether the broker is one of several, or serves replicas. An ASYNC_MASTER does if it has
+        a haListenPort; without one it needs no port, and readers see its messages at once."""
+        if self.broker_role is not BrokerRole.ASYNC_MASTER or self.switches:
+            return True
+        return self.ha_listen_port > 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether sends wait for replicas while this broker is the master."""
+        return self.switches or self.broker_role is BrokerRole.SYNC_MASTER
+
     def contradiction(self, broker_id: int) -> str | None:
         """What cannot be meant, as one sentence for the operator; None if all is well."""
         role = self.broker_role.value
+        if self.switches:
+            return None if broker_id else "haGroupFile: brokerId is the one in the group, 1 or more"
         if self.is_slave and broker_id == 0:
             return "brokerRole=SLAVE: a replica's brokerId must be 1 or more, 0 is the master's"
         if not self.is_slave and broker_id != 0:
@@ -77,7 +107,7 @@ class ReplicationConfig:
 
     def remarks(self) -> list[str]:
         """What is allowed and hardly meant: warnings for the operator."""
-        if self.broker_role is BrokerRole.ASYNC_MASTER and self.in_sync_replicas > 1:
+        if not self.waits and not self.is_slave and self.in_sync_replicas > 1:
             return [
                 f"inSyncReplicas={self.in_sync_replicas}: sends wait for replicas only with"
                 " brokerRole=SYNC_MASTER"
@@ -102,8 +132,11 @@ PROPERTY_FIELDS: Mapping[str, str] = {
     "enableAutoInSyncReplicas": "enable_auto_in_sync_replicas",
     "syncFromLastFile": "sync_from_last_file",
     "asyncLearner": "async_learner",
+    "haFlowControlEnable": "ha_flow_control_enable",
+    "maxHaTransferByteInSecond": "max_ha_transfer_byte_in_second",
+    "haGroupFile": "ha_group_file",
 }
-"""RocketMQ key -> field of ReplicationConfig."""
+"""RocketMQ key -> field of ReplicationConfig; haGroupFile is ours."""
 
 REPLICAS_MAX: Final = 32
 """Copies a message may be asked to have; a group has three or five."""
@@ -116,6 +149,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "ha_max_gap_not_in_sync": (1, _INT32_MAX),
     "ha_max_time_slave_not_catchup_ms": (1, _INT32_MAX),
     "slave_timeout_ms": (1, _INT32_MAX),
+    "max_ha_transfer_byte_in_second": (1, 2**62),
     "in_sync_replicas": (1, REPLICAS_MAX),
     "min_in_sync_replicas": (1, REPLICAS_MAX),
 }

@@ -14,7 +14,7 @@ A bad answer of the replicas counts more than a bad one of the disk, as in Rocke
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from turbopump.broker.replication_config import BrokerRole, ReplicationConfig
+from turbopump.broker.replication_config import ReplicationConfig
 from turbopump.engine.epochs import LOG_OFFSET_MAX
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
@@ -33,6 +33,8 @@ class Reign(Protocol):
     on_moved: Callable[[], None]
     """Called when `need` or `safe_end` may have another answer: after acknowledgements, changes of
     the set, ticks."""
+    on_end: Callable[[], None]
+    """Called when it is over."""
 
     def need(self) -> int | None:
         """How many copies a message needs that is about to be written, the master's included, or
@@ -80,9 +82,11 @@ class Role:
     @property
     def need(self) -> int | None:
         """Copies that a message needs which is written now; see `Reign.need`. Sends of an
-        ASYNC_MASTER wait for nobody."""
-        reign = self.reign
-        if reign is None or self._config.broker_role is BrokerRole.ASYNC_MASTER:
+        ASYNC_MASTER wait for nobody; between two reigns there is no number that is enough."""
+        reign, config = self.reign, self._config
+        if reign is None:
+            return None if config.replicates else ALONE
+        if not config.waits:
             return ALONE
         return reign.need()
 
@@ -92,14 +96,12 @@ class Role:
         """This broker is the master; the reign before, if there was one, has ended."""
         self.reign = reign
         self._is_slave, self.broker_id = False, MASTER_ID
-        reign.on_moved = self._moved
+        reign.on_moved, reign.on_end = self._moved, self._reign_ended
         self._changed()
 
     def end(self, broker_id: int) -> None:
         """This broker is a replica under that id: nothing is written, nobody waits in vain."""
-        self.reign = None
         self._is_slave, self.broker_id = True, broker_id
-        self.on_reign_end()
         self._changed()
 
     # What a message has to ask.
@@ -112,7 +114,7 @@ class Role:
         """
         if self._is_slave:
             return PutStatus.SERVICE_NOT_AVAILABLE
-        if self.reign is None and self._waits_for_replicas():
+        if self.reign is None and self._config.replicates:
             return PutStatus.SERVICE_NOT_AVAILABLE
         self._need = self.need if waits else ALONE
         return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH if self._need is None else None
@@ -139,12 +141,13 @@ class Role:
         reign = self.reign
         return LOG_OFFSET_MAX if reign is None or 0 <= need <= ALONE else reign.safe_end(need)
 
-    def _waits_for_replicas(self) -> bool:
-        config = self._config
-        return config.broker_role is BrokerRole.SYNC_MASTER and config.in_sync_replicas > ALONE
-
     def _moved(self) -> None:
         self.on_moved()
+
+    def _reign_ended(self) -> None:
+        """Until the next one, or until this broker is a replica, nothing is written."""
+        self.reign = None
+        self.on_reign_end()
 
     def _changed(self) -> None:
         for callback in self.on_change:

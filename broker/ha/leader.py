@@ -76,6 +76,8 @@ class Reign(ABC):
         self.over = False
         self.on_moved: Callable[[], None] = lambda: None
         """Called when `need` or `safe_end` may have another answer (role.py)."""
+        self.on_end: Callable[[], None] = lambda: None
+        """Called when it is over."""
         self._log = log
         self._transport = transport
         self._wall_ms = wall_ms
@@ -183,6 +185,7 @@ class Reign(ABC):
             self._log.release(link.connection)
         self.links.clear()
         self._waiting.fail(status)
+        self.on_end()
 
     @abstractmethod
     def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:

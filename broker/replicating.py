@@ -1,0 +1,106 @@
+"""Replication tied to the rest of a broker: the store, the role, the name servers.
+
+Owns which brokers replicate at all, and what follows from a change of role. It must never decide
+who is master: that is the configuration's, the group file's or the controller's, and `broker/ha`
+does what they say. Made, started, ticked and stopped by node.py.
+
+    name server, group file -> HaService -> the store changes sides -> Role -> sends, registration
+"""
+
+import logging
+from collections.abc import Callable
+
+from turbopump.broker.config import BrokerConfig
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha import options
+from turbopump.broker.ha.options import HaOptions
+from turbopump.broker.ha.service import HaService
+from turbopump.broker.registration import Registration
+from turbopump.broker.role import MASTER_ID
+from turbopump.engine.files import Files
+from turbopump.engine.flush import Disk
+from turbopump.engine.types import FlushMode
+from turbopump.net.wire.hosts import join, split
+
+_log = logging.getLogger(__name__)
+
+
+class Replicating:
+    """The replication of one broker."""
+
+    def __init__(
+        self, context: BrokerContext, files: Files, disk: Disk, now_ms: Callable[[], int]
+    ) -> None:
+        """Raises StoreError. Nothing is written to the store until `start`."""
+        config = context.config
+        self._context = context
+        log = context.store.replicated(now_ms())
+        self.service = HaService(options_of(config), log, files, disk, now_ms, context.steady_ms)
+        self.service.on_role.append(self._role_changed)
+        log.on_appended.append(self.service.grew)
+        context.ha = self.service
+
+    async def start(self) -> None:
+        """Listen to replicas and take the role that is configured. Raises OSError, StoreError."""
+        await self.service.start()
+        _log.info("replicas find this broker at port %d", self.service.port)
+
+    def tick(self) -> None:
+        """Every 100 ms."""
+        self.service.tick()
+
+    async def stop(self) -> None:
+        """Leave the group; sends that wait for replicas are told so."""
+        await self.service.stop()
+
+    def register(self, registration: Registration) -> None:
+        """Name servers are told where replicas find this broker, and say where its master is."""
+        host, _ = split(registration.ha_address)
+        registration.ha_address = join(host, self.service.port)
+        registration.on_master = self._found_master
+
+    @property
+    def looks_for_master(self) -> bool:
+        """Whether only a name server can say whom this replica follows, and none did yet."""
+        service = self.service
+        return not service.is_master and not service.master_address
+
+    def _found_master(self, _address: str, ha_address: str) -> None:
+        self.service.set_master_address(ha_address)
+
+    def _role_changed(self) -> None:
+        context, reign = self._context, self.service.reign
+        if reign is not None:
+            context.role.begin(reign)
+        else:
+            context.role.end(max(context.config.broker_id, MASTER_ID + 1))
+
+
+def options_of(config: BrokerConfig) -> HaOptions:
+    """The configuration as replication takes it."""
+    of = config.replication
+    behind = config.listen_port + 1 if config.listen_port else 0
+    return HaOptions(
+        role=options.Role[of.broker_role.value],
+        auto_switch=of.switches,
+        own_id=config.broker_id,
+        group_file=of.ha_group_file,
+        bind_address=config.bind_address,
+        ha_listen_port=of.ha_listen_port or behind,
+        ha_master_address=of.ha_master_address,
+        sync_flush=config.store.flush_disk_type is FlushMode.SYNC_FLUSH,
+        ha_send_heartbeat_interval_ms=of.ha_send_heartbeat_interval_ms,
+        ha_housekeeping_interval_ms=of.ha_housekeeping_interval_ms,
+        ha_transfer_batch_size=of.ha_transfer_batch_size,
+        ha_max_gap_not_in_sync=of.ha_max_gap_not_in_sync,
+        ha_flow_control_enable=of.ha_flow_control_enable,
+        max_ha_transfer_byte_in_second=of.max_ha_transfer_byte_in_second,
+        ha_max_time_slave_not_catchup_ms=of.ha_max_time_slave_not_catchup_ms,
+        slave_timeout_ms=of.slave_timeout_ms,
+        in_sync_replicas=of.in_sync_replicas,
+        min_in_sync_replicas=of.min_in_sync_replicas,
+        all_ack_in_sync_state_set=of.all_ack,
+        enable_auto_in_sync_replicas=of.enable_auto_in_sync_replicas,
+        sync_from_last_file=of.sync_from_last_file,
+        async_learner=of.async_learner,
+    )

@@ -296,7 +296,6 @@ class BrokerNode:
 
     def _build(self) -> None:
         """Load the tables and tie the parts together."""
-        self._store.stand_alone(self._now_ms())
         config, files, now_ms = self._config, self._config_files, self._now_ms()
         ip = pack_ip(self._ip, 0)[:-4]
         role = Role(config.replication, config.broker_id, self._store, self._steady_ms)

@@ -34,7 +34,7 @@ class Replicating:
         """Raises StoreError. Nothing is written to the store until `start`."""
         config = context.config
         self._context = context
-        log = context.store.replicated(now_ms())
+        log = context.store.replicated(now_ms(), plain=not config.replication.switches)
         self.service = HaService(options_of(config), log, files, disk, now_ms, context.steady_ms)
         self.service.on_role.append(self._role_changed)
         log.on_appended.append(self.service.grew)

@@ -403,6 +403,8 @@ class Store:
             self._replicated = Replicated(
                 self._parts, self._commit, self._retention, self._dispatch, plain
             )
+            if self.statistics.lane is not None:
+                self.statistics.lane.tells = True
         return self._replicated
 
     def stand_alone(self, now_ms: int) -> None:
@@ -444,7 +446,7 @@ class Store:
                 self._replicated.grown()
 
         lane = make_lane(self.config, self._log, self._queues, dispatch, arrived, clock)
-        lane.is_sync = self._is_sync
+        lane.is_sync, lane.tells = self._is_sync, self._replicated is not None
         self._commit.hold(lane.held)
         self.statistics.lane = lane
         return lane

@@ -26,6 +26,7 @@ cdef class Lane:
     cdef uint8_t *out             # answers to the read that is handled
     cdef size_t out_size, out_room
     cdef readonly Held held       # answers that wait for the disk or for replicas
+    cdef public bint tells        # `dispatch` is told each time that the log has grown
     cdef public bint is_sync      # they wait for the disk, and so do readers
     cdef int32_t copies           # of a message, that its answer waits for
     cdef bytes refused            # the remark where too few replicas are in sync

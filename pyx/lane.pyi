@@ -19,6 +19,8 @@ class Lane:
 
     open: bool
     """Whether anything is served; closed at first."""
+    tells: bool
+    """`dispatch` is called whenever the log has grown: somebody copies it."""
     is_sync: bool
     """Answers wait for the disk, and readers do: SYNC_FLUSH."""
     watched: bool

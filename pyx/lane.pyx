@@ -7,7 +7,7 @@ the Python handlers. Called by FastConnection for each read, by the broker and b
 """
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
 from turbopump.pyx.c_lane cimport *
@@ -243,8 +243,8 @@ cdef class Lane:
 
     cdef int settle(self) except -1:
         """What was appended becomes visible."""
-        if self.is_sync or self.core.tail.limit != INT64_MAX:
-            # Nobody reads what is not durable, or what too few replicas have.
+        if self.is_sync or self.tells:
+            # Nobody reads what is not durable, or what too few replicas have; these are told of it.
             if self.core.tail.end != self.asked:
                 self.asked = self.core.tail.end
                 self.dispatch(self.now())

@@ -18,6 +18,7 @@ from turbopump.broker.locks import QueueLocks
 from turbopump.broker.offsets import OffsetTable
 from turbopump.broker.producers import ProducerTable
 from turbopump.broker.pull_holds import PullHolds
+from turbopump.broker.request_modes import RequestModes
 from turbopump.broker.role import Role
 from turbopump.broker.saving import Saver
 from turbopump.broker.statistics import BrokerStatistics
@@ -50,6 +51,7 @@ class BrokerContext:
     locks: QueueLocks
     holds: PullHolds
     delay: DelayedMessages
+    request_modes: RequestModes
     saver: Saver
     statistics: BrokerStatistics
     random: random.Random

@@ -98,13 +98,18 @@ class DelayedMessages:
     ) -> None:
         """The master had this progress when its log did not go beyond `log_end`: it is ours once
         our log has as much, confirmed. Before that we may not have the deliveries behind it."""
-        self._coming = (progress, version, log_end)
+        if self._coming is None:  # one that is waited for comes sooner than a newer one
+            self._coming = (progress, version, log_end)
         self._take_coming(self._store.confirm_log_offset)
 
     def lead(self) -> None:
         """This broker delivers from here on, from the progress whose deliveries its log has, which
         nobody will cut any more."""
         self._take_coming(self._store.max_log_offset)
+        self._coming = None
+
+    def forget_coming(self) -> None:
+        """The master whose progress is waited for is not followed any more."""
         self._coming = None
 
     def bump_version(self, now_ms: int) -> None:

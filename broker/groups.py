@@ -177,11 +177,15 @@ class GroupTable:
 def read_groups(members: dict[str, Any]) -> tuple[_Groups, _Forbidden]:
     """Groups and bans of subscriptionGroup.json, which is also the body of 201. Raises BadBody."""
     groups = table(members, "subscriptionGroupTable", SubscriptionGroupConfig.from_json)
-    forbidden = {
+    return groups, read_bans(members)
+
+
+def read_bans(members: dict[str, Any]) -> _Forbidden:
+    """The bans of the same. Raises BadBody."""
+    return {
         group: {topic: as_int(mask, topic) for topic, mask in masks.items()}
         for group, masks in table(members, "forbiddenTable", as_object).items()
     }
-    return groups, forbidden
 
 
 def _to_json(groups: _Groups, forbidden: _Forbidden, version: DataVersion) -> dict[str, Any]:

@@ -50,6 +50,7 @@ from turbopump.broker.producers import ProducerTable
 from turbopump.broker.pull_holds import PullHolds
 from turbopump.broker.registration import Registration
 from turbopump.broker.replicating import Replicating, options_of
+from turbopump.broker.request_modes import RequestModes
 from turbopump.broker.role import Role
 from turbopump.broker.saving import Saver
 from turbopump.broker.statistics import SAMPLE_INTERVAL_MS, BrokerStatistics
@@ -317,6 +318,7 @@ class BrokerNode:
                 config.delay_levels_ms,
                 config.delay_offset_update_version_step,
             ),
+            request_modes=RequestModes(self._saver),
             saver=self._saver,
             statistics=BrokerStatistics(),
             random=self._random,
@@ -336,6 +338,7 @@ class BrokerNode:
         context.groups.load(now_ms)
         context.offsets.load()
         context.delay.load()
+        context.request_modes.load()
         context.offsets.on_reset = self._reset
         self._store.on_arrival(context.holds.arrived)
         self._lane = self._store.lane(self._wake_arrivals, self._clock, self._commit_soon)

@@ -296,6 +296,14 @@ class OffsetTable:
         self.collect()
         return _to_json(self.data_version, self._committed, self._pulled, self._lowered)
 
+    def content(self) -> Content:
+        """What the file has to hold now, for another thread."""
+        self.collect()
+        lowered = {pair: dict(numbers) for pair, numbers in self._lowered.items()}
+        committed = {pair: dict(queues) for pair, queues in self._committed.items()}
+        pulled = {pair: dict(queues) for pair, queues in self._pulled.items()}
+        return partial(_to_json, self.data_version, committed, pulled, lowered)
+
     def take_changes(self) -> Iterator[Content | None] | None:
         """What is to be saved, gathered in steps; None if nothing changed since the last call.
 

@@ -36,6 +36,10 @@ class DeletedTopics:
         """Records of the topic that end at or before this belong to a former life; 0 if none."""
         return self._ends.get(topic, 0)
 
+    def ends(self) -> dict[str, int]:
+        """Every topic with its `end`; the last deleted one comes last."""
+        return dict(self._ends)
+
     def add(self, topic: str, log_end: LogOffset, log_min: LogOffset) -> None:
         """A topic is about to be deleted: durable on return. Raises OSError."""
         kept = {name: end for name, end in self._ends.items() if end > log_min and name != topic}

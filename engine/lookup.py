@@ -162,6 +162,17 @@ class Lookup:
         region = self._queues.region(queue, start)
         return region, start // QUEUE_UNIT_SIZE, queue.slot, queue.min_offset
 
+    def next_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
+        """What the next record of a queue counts: one behind all of the log's."""
+        batch = self._batches.find(topic, queue_id)
+        if batch is not None:
+            return max(batch.next_offset, batch.max_offset)
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return QueueOffset(0)
+        following = QueueOffset(self._queues.table.next_offset(queue.slot))
+        return max(self._queues.max_offset(queue), following)
+
     def search_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
     ) -> QueueOffset:

@@ -26,6 +26,7 @@ from turbopump.engine.replicated import Replicated
 from turbopump.engine.retention import Retention
 from turbopump.engine.segments import MappingPool
 from turbopump.engine.statistics import StoreStatistics
+from turbopump.engine.topic_deletion import delete_topic
 from turbopump.engine.types import (
     Appended,
     Boundary,
@@ -316,6 +317,10 @@ class Store:
         queue = self._queues.find(topic, queue_id)
         return self._queues.max_offset(queue) if queue is not None else QueueOffset(0)
 
+    def next_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
+        """What a queue's next record counts; readers may not be so far."""
+        return self._lookup.next_queue_offset(topic, queue_id)
+
     def search_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
     ) -> QueueOffset:
@@ -365,21 +370,15 @@ class Store:
         ids = {queue.queue_id for queue in self._queues.of_topic(topic)}
         return sorted(ids | {queue.queue_id for queue in self._batches.of_topic(topic)})
 
-    def delete_topic(self, topic: str) -> None:
-        """Remove a topic's queues; the records stay in the log (store.md 20). Raises StoreError."""
-        for queue in self._queues.of_topic(topic):
-            self._checkpointer.forget(queue.slot)
-        self._retention.wait()
-        try:
-            self._checkpointer.uncount()
-            self._queues.delete_topic(topic, self._log.end, self._log.min)
-            self._batches.delete_topic(topic)
-            if self._parts.extensions is not None:
-                self._parts.extensions.delete_topic(topic)
-        except OSError as error:
-            raise StoreError(f"the queues of {topic} cannot be removed: {error}") from error
+    def delete_topic(self, topic: str, log_end: int | None = None, now_ms: int = 0) -> None:
+        """Remove a topic's queues; the records stay in the log (store.md 20). `log_end`: as they
+        were when the log ended there, see `topic_deletion`. Raises StoreError."""
+        delete_topic(self._parts, self._retention, topic, log_end, now_ms)
         self.statistics.forget_topic(topic)
-        self._checkpointer.request()
+
+    def deleted_topics(self) -> dict[str, int]:
+        """Topic to where the log ended when it was deleted, the last deletion at the end."""
+        return self._queues.deleted.ends()
 
     def truncate(self, log_offset: LogOffset, now_ms: int) -> None:
         """Cut the log at the start of a record, durably, and all that is derived from it; see

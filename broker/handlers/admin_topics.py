@@ -20,7 +20,13 @@ from turbopump.broker.topic_attributes import (
     apply_attributes,
     parse_attributes,
 )
-from turbopump.broker.topics import MAX_TOPICS, RETRY_PREFIX, validate_topic_name
+from turbopump.broker.topics import (
+    DELETED_TOPICS,
+    MAX_DELETED_TOPICS,
+    MAX_TOPICS,
+    RETRY_PREFIX,
+    validate_topic_name,
+)
 from turbopump.engine.types import QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -233,6 +239,10 @@ def _all_topics(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: i
         "topicQueueMappingDetailMap": {},
         "topicQueueMappingInfoMap": {},
     }
+    deleted = broker.store.deleted_topics()
+    if deleted and header.max_topic_num is not None and not header.topic_seq:
+        # For replicas of ours; RocketMQ passes over it.
+        body[DELETED_TOPICS] = dict(list(deleted.items())[-MAX_DELETED_TOPICS:])
     return answer_json(request, body, GetAllTopicConfigResponse(len(table)))
 
 

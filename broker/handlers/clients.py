@@ -50,7 +50,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.GET_PRODUCER_CONNECTION_LIST, partial(_producer_connections, broker))
     table.add(RequestCode.GET_ALL_PRODUCER_INFO, partial(_all_producers, broker))
     table.add(RequestCode.SET_MESSAGE_REQUEST_MODE, _set_request_mode)
-    table.add(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, _all_request_modes)
+    table.add(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, partial(_all_request_modes, broker))
 
 
 def housekeeping(broker: BrokerContext) -> None:
@@ -276,6 +276,9 @@ def _set_request_mode(request: Command, _peer: Peer, _now_ms: int) -> Command:
     return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
 
-def _all_request_modes(request: Command, _peer: Peer, _now_ms: int) -> Command:
-    body = bodies.dump({"messageRequestModeMap": {}})
+def _all_request_modes(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Command:
+    """402: what a RocketMQ master of this broker's group was told, for its next replica."""
+    body = bodies.dump(broker.request_modes.to_json())
     return response(request, ResponseCode.SUCCESS, body=body)

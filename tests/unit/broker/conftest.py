@@ -18,6 +18,7 @@ from turbopump.broker.locks import QueueLocks
 from turbopump.broker.offsets import OffsetTable
 from turbopump.broker.producers import ProducerTable
 from turbopump.broker.pull_holds import PullHolds
+from turbopump.broker.request_modes import RequestModes
 from turbopump.broker.role import Role
 from turbopump.broker.saving import Saver
 from turbopump.broker.statistics import BrokerStatistics
@@ -143,6 +144,7 @@ class World:
             locks=QueueLocks(),
             holds=PullHolds(),
             delay=DelayedMessages(store, role, files, levels_ms),
+            request_modes=RequestModes(saver),
             saver=saver,
             statistics=BrokerStatistics(),
             random=random.Random(1),
@@ -158,6 +160,7 @@ class World:
         self.broker.groups.load(self.now_ms)
         self.broker.offsets.load()
         self.broker.delay.load()
+        self.broker.request_modes.load()
         self.broker.offsets.on_reset = self.broker.holds.touch
         store.on_arrival(self.broker.holds.arrived)
         self.table = Dispatcher(saver.review)

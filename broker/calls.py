@@ -1,0 +1,46 @@
+"""Requests to other brokers, for parts that know no loop.
+
+Owns the calls that are under way. It must never know what is asked. A shell beside node.py, which
+makes it and stops it.
+"""
+
+import asyncio
+
+from turbopump.engine.later import Later
+from turbopump.net.transport.client import Client
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.wire.command import Command
+
+
+class Calls:
+    """`calls(address, request, timeout_ms)`: the answer later, or a text that says why there is
+    none. Loop thread only."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+        """Ask."""
+        later: Later[Command | str] = Later()
+        task = asyncio.get_running_loop().create_task(
+            self._ask(address, request, timeout_ms, later)
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return later
+
+    async def stop(self) -> None:
+        """What is under way ends without an answer: whoever asked has stopped before."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _ask(
+        self, address: str, request: Command, timeout_ms: int, later: Later[Command | str]
+    ) -> None:
+        try:
+            answer: Command | str = await self._client.call(address, request, timeout_ms)
+        except RemotingError as error:
+            answer = str(error)
+        later.resolve(answer)

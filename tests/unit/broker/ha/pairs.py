@@ -1,0 +1,108 @@
+"""A master and a replica, each a whole broker, without a network between them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from turbopump.broker.ha.metadata import MetadataFollower
+from turbopump.broker.handlers import (
+    admin_broker,
+    admin_groups,
+    admin_offsets,
+    admin_topics,
+    clients,
+)
+from turbopump.engine.later import Later
+from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.command import Command, new_request
+
+MASTER = "10.0.0.1:10911"
+DELAY = {"i": "DELAY\x011\x02"}
+
+
+def put(world: Any, changed: dict[str, str] | None = None) -> None:
+    """One message, by default to queue 0 of T."""
+    fields = {"a": "PG", "b": "T", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0"}
+    request = new_request(310, None, b"x", fields={**fields, **(changed or {})})
+    answer = world.dispatch(request)
+    assert (answer.value if isinstance(answer, Later) else answer).code == 0
+
+
+def with_admin(world: Any) -> Any:
+    """A broker that answers operators and replicas, too."""
+    for family in (admin_broker, admin_groups, admin_offsets, admin_topics, clients):
+        family.register(world.table, world.broker)
+    return world
+
+
+class Link:
+    """What a replica asks goes to a broker, a function, or nowhere; answers may be held back."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+        self.asked: list[Command] = []
+        self.addresses: list[str] = []
+        self.held: list[Callable[[], None]] | None = None
+
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+        self.asked.append(request)
+        self.addresses.append(address)
+        later: Later[Command | str] = Later()
+        answer = self.answer(request)
+        if self.held is None:
+            later.resolve(answer)
+        else:
+            self.held.append(lambda: later.resolve(answer))
+        return later
+
+    def answer(self, request: Command) -> Command | str:
+        if self.target is None:
+            return "nobody there"
+        if callable(self.target):
+            return self.target(request)
+        answer = self.target.dispatch(new_request(request.code, None, b"", fields=request.fields))
+        return answer.value if isinstance(answer, Later) else answer
+
+    @property
+    def codes(self) -> list[int]:
+        return [int(one.code) for one in self.asked]
+
+    def release(self) -> None:
+        held, self.held = self.held or [], None
+        for one in held:
+            one()
+
+
+class Group:
+    """A master and a replica, each a whole broker."""
+
+    def __init__(self, make_world: Callable[..., Any]) -> None:
+        self.master = make_world("brokerName=b\n", folder="master")
+        self.replica = make_world("brokerName=b\n", folder="replica")
+        for world in (self.master, self.replica):
+            with_admin(world)
+        self.link = Link(self.master)
+        self.lead = MetadataFollower(self.master.broker, Link(None))
+        self.follower = MetadataFollower(self.replica.broker, self.link)
+        self.follower.follow(MASTER, 0, self.replica.steady_ms)
+
+    def round(self, by_ms: int = 60_000) -> None:
+        """Time passes, a round is due."""
+        self.replica.now_ms += by_ms
+        self.follower.tick(self.replica.now_ms, self.replica.steady_ms)
+
+    def commit(self, offset: int, world: Any = None, group: str = "G", topic: str = "T") -> None:
+        broker = (world or self.master).broker
+        broker.offsets.commit(group, topic, 0, QueueOffset(offset), 5)
+
+    def offset(self, group: str = "G", topic: str = "T") -> int:
+        return self.replica.broker.offsets.query(group, topic, 0)
+
+
+def copy_log(master: Any, replica: Any) -> None:
+    """What a replica that follows has, byte for byte."""
+    source, log = master.broker.store, replica.broker.store.replicated(replica.now_ms)
+    log.to_replica(replica.now_ms)
+    size = source.max_log_offset
+    log.append(0, bytes(source._log.view(0, size)), replica.now_ms)
+    log.confirm_to(size, replica.now_ms)
+    assert replica.broker.store.dispatched_log_offset == size

@@ -1,0 +1,252 @@
+"""What a master answers its replica: pages, bounds, what is nonsense, and RocketMQ's own bytes."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.broker.ha.pairs import Group, Link
+from tests.wire.frames import golden_frames
+
+from turbopump.broker.ha import metadata_answers
+from turbopump.broker.handlers import clients
+from turbopump.engine import fastjson
+from turbopump.net.wire.command import Command, decode, response
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.topics import TopicConfig
+
+
+@pytest.fixture
+def group(make_world: Callable[..., Any]) -> Group:
+    return Group(make_world)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"[]", b"{", b"{}", b'{"topicConfigTable":{}}', b'{"topicConfigTable":[]}',
+        b'{"dataVersion":7,"topicConfigTable":{"T":{"topicName":"T"}}}',
+        b'{"offsetTable":{"T@G":7}}', b'{"offsetTable":{"x":{"y":1}}}',
+        b'{"offsetTable":{"T@G":{"0":99999999999999999999}}}',
+        b'{"subscriptionGroupTable":7}', b'{"messageRequestModeMap":{"T":7}}',
+        b'{"deletedTopics":{"../../x":0,"T":"y"},"topicConfigTable":{"U":{"topicName":"U"}}}',
+    ],
+)  # fmt: skip
+def test_nonsense_changes_nothing(group: Group, body: bytes) -> None:
+    replica = group.replica.broker
+    group.commit(5, group.replica)
+    before = [table.to_json() for table in (replica.topics, replica.groups, replica.offsets)]
+    group.link.target = lambda request: response(request, 0, body=body)
+    group.round()
+    group.round()
+    after = [table.to_json() for table in (replica.topics, replica.groups, replica.offsets)]
+    assert after == before
+    assert group.follower.error
+
+
+def test_entries_that_no_broker_has_are_left_out(group: Group) -> None:
+    good = TopicConfig("good").to_json()
+    topics = {
+        "good": good,
+        "other": good,
+        "../x": {**good, "topicName": "../x"},
+        "many": {**good, "topicName": "many", "readQueueNums": 65_537},
+        "perm": {**good, "topicName": "perm", "perm": 99},
+        "filter": {**good, "topicName": "filter", "topicFilterType": "x"},
+        "long" * 100: {**good, "topicName": "long" * 100},
+        "attributes": {**good, "topicName": "attributes", "attributes": {"a": "b" * 5_000}},
+        "bean": 7,
+    }
+    groups = {
+        "G": SubscriptionGroupConfig("G").to_json(),
+        "H": SubscriptionGroupConfig("G").to_json(),
+        "L": {**SubscriptionGroupConfig("L").to_json(), "x": "y" * 5_000},
+    }
+    offsets = {"T@G": {"0": 5, "-1": 5, "3000000000": 5, "1": -4}, "@": {"0": 1}, "T@": {"0": 1}}
+    offsets["T@" + "g" * 2_000] = {"0": 1}
+    version = {"counter": 50}
+
+    def answer(request: Command) -> Command:
+        body = {
+            "dataVersion": version, "topicConfigTable": topics, "subscriptionGroupTable": groups,
+            "offsetTable": offsets, "messageRequestModeMap": {}, "table": {},
+        }  # fmt: skip
+        if request.code == 45:
+            body["offsetTable"] = {}
+        return response(request, 0, body=json.dumps(body).encode())
+
+    group.link.target = answer
+    before = set(group.replica.broker.topics.all())
+    group.round()
+    replica = group.replica.broker
+    assert set(replica.topics.all()) - before == {"good"}
+    assert (replica.groups.get("G") is None, replica.groups.get("H")) == (False, None)
+    assert replica.groups.get("L") is None
+    assert replica.offsets.to_json()["offsetTable"] == {"T@G": {"0": 5}}
+    assert group.follower.error == ""
+
+
+def test_a_table_larger_than_any_broker_s_is_refused(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_answers, "MAX_TOPICS", 14)
+    group.master.broker.topics.put_all([TopicConfig(f"T{n}") for n in range(5)], 3)
+    group.round()
+    assert group.replica.broker.topics.get("T0") is None
+    assert "a broker holds at most 14" in group.follower.error
+
+
+def test_pages_are_put_together(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_answers, "PAGE", 3)
+    group.master.broker.topics.put_all([TopicConfig(f"T{n}") for n in range(50)], 3)
+    group.round()
+    assert group.replica.broker.topics.all() == group.master.broker.topics.all()
+    assert group.link.codes.count(21) == -(-len(group.master.broker.topics.all()) // 3)
+    sizes = {one.fields["topicSeq"]: one.fields for one in group.link.asked if one.code == 21}
+    assert sizes["0"]["dataVersion"] == ""
+    assert json.loads(sizes["3"]["dataVersion"])["counter"] == 1
+
+
+def test_a_table_that_changes_between_two_pages_is_begun_again(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_answers, "PAGE", 5)
+    changes = iter(["new 1", "new 2"])
+
+    def answer(request: Command) -> Command | str:
+        if request.code == 21 and request.fields["topicSeq"] == "5":
+            name = next(changes, None)
+            if name is not None:
+                group.master.broker.topics.put(TopicConfig(name.replace(" ", "_")), 3)
+        return Link(group.master).answer(request)
+
+    group.link.target = answer
+    group.round()
+    assert group.replica.broker.topics.all() == group.master.broker.topics.all()
+
+
+def test_pages_that_never_end_are_given_up(group: Group) -> None:
+    def answer(request: Command) -> Command:
+        number = int(request.fields.get("topicSeq", 0))
+        topic = TopicConfig(f"T{number}").to_json()
+        body = json.dumps({"topicConfigTable": {f"T{number}": topic}}).encode()
+        return response(request, 0, header=None, body=body)
+
+    def endless(request: Command) -> Command:
+        made = answer(request)
+        made.fields["totalTopicNum"] = "2000000"
+        return made
+
+    group.link.target = endless
+    group.round()
+    assert len(group.link.asked) <= 5_000
+    assert "changes from page to page, or has too many" in group.follower.error
+
+
+# Message request modes
+
+
+def test_modes_of_a_rocketmq_master_are_kept_and_told(group: Group) -> None:
+    mode = {"consumerGroup": "G", "mode": "POP", "popShareQueueNum": 8, "topic": "T"}
+    body = json.dumps({"messageRequestModeMap": {"T": {"G": mode}}}).encode()
+
+    def answer(request: Command) -> Command | str:
+        if request.code == 402:
+            return response(request, 0, body=body)
+        return Link(group.master).answer(request)
+
+    group.link.target = answer
+    group.round()
+    group.replica.close()
+    group.replica.open()
+    clients.register(group.replica.table, group.replica.broker)
+    assert json.loads(group.replica.ask(402).body) == json.loads(body)
+
+
+# A RocketMQ 5.5.0 on the other side
+
+FOLLOWED = (21, 43, 45, 201, 402)
+
+
+def exchanges(name: str) -> list[tuple[Command, Command]]:
+    """What a RocketMQ replica asked its master, and was answered."""
+    frames = {one.truth["frame"]: one for one in golden_frames(name)}
+    found = []
+    for one in frames.values():
+        pair = frames.get(one.truth["pair"])
+        if one.truth["kind"] == "response" and pair is not None and pair.truth["code"] in FOLLOWED:
+            found.append((decode(pair.frame), decode(one.frame)))
+    return found
+
+
+@pytest.mark.parametrize("name", ["plain-ha", "controller-json", "controller-mixed"])
+def test_a_rocketmq_master_is_followed(group: Group, name: str) -> None:
+    said = {int(request.code): answer for request, answer in exchanges(name)}
+
+    def answer(request: Command) -> Command:
+        if request.code in said:
+            return said[request.code]
+        return response(request, 0, body=b'{"table":{"commitLogMaxOffset":"576142"}}')
+
+    group.link.target = answer
+    group.round()
+    broker = group.replica.broker
+    lost = "topics: a broker without any topic: its table is lost"
+    assert group.follower.error == ("" if 21 in said else lost)
+    for code, table in ((201, broker.groups), (43, broker.offsets), (21, broker.topics)):
+        if code in said:
+            theirs = fastjson.loads(said[code].body)
+            assert table.data_version.to_json() == theirs["dataVersion"]
+    assert broker.delay.data_version.to_json() == fastjson.loads(said[45].body)["dataVersion"]
+    if 21 in said:
+        theirs = fastjson.loads(said[21].body)["topicConfigTable"]
+        mine = broker.topics.to_json()["topicConfigTable"]
+        assert {name: mine[name] for name in theirs} == theirs
+        assert broker.topics.data_version.state_version > 0
+
+
+@pytest.mark.parametrize("name", ["plain-ha", "controller-json", "controller-mixed"])
+def test_it_is_asked_as_its_own_replica_asks(group: Group, name: str) -> None:
+    theirs = {int(request.code): request for request, _ in exchanges(name)}
+    group.round()
+    ours = {int(request.code): request for request in group.link.asked}
+    for code, request in theirs.items():
+        assert ours[code].fields == request.fields
+        assert bytes(ours[code].body) == bytes(request.body) == b""
+
+
+@pytest.mark.parametrize("name", ["plain-ha", "controller-json", "controller-mixed"])
+def test_its_replica_is_answered_as_by_its_own_master(group: Group, name: str) -> None:
+    master = group.master.broker
+    seen = set()
+    for request, theirs in exchanges(name):
+        ours = Link(group.master).answer(request)
+        assert isinstance(ours, Command)
+        assert (ours.code, ours.fields.keys()) == (theirs.code, theirs.fields.keys())
+        members, expected = json.loads(bytes(ours.body)), fastjson.loads(theirs.body)
+        assert members.keys() == expected.keys()
+        assert members.get("dataVersion", {}).keys() == expected.get("dataVersion", {}).keys()
+        seen.add(int(request.code))
+    assert seen >= {43, 45, 201, 402}
+    topics = json.loads(bytes(Link(group.master).answer(new_topics_request()).body))
+    assert topics["topicConfigTable"].keys() == master.topics.all().keys()
+
+
+def new_topics_request() -> Command:
+    """As RocketMQ's replica asks for all topics."""
+    return next(
+        request for request, _ in exchanges("controller-json") if request.code == 21
+    )
+
+
+def test_what_only_our_replicas_read_is_left_out_where_there_is_none(group: Group) -> None:
+    for code, member in ((21, "deletedTopics"), (43, "loweredTable")):
+        fields = new_topics_request().fields if code == 21 else {}
+        assert member not in json.loads(bytes(group.master.ask_fields(code, fields).body))
+    group.commit(5)
+    group.commit(4)
+    group.master.ask_fields(215, {"topic": "gone"})
+    lowered = json.loads(bytes(group.master.ask(43).body))["loweredTable"]
+    assert lowered == {"T@G": {"0": 1}}
+    deleted = json.loads(bytes(Link(group.master).answer(new_topics_request()).body))
+    assert deleted["deletedTopics"] == {"gone": 0}

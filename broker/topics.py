@@ -76,8 +76,9 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
 """Topics no client may send to (RocketMQ: TopicValidator.isNotAllowedSendTopic)."""
 
 DELETED_TOPICS = "deletedTopics"
-"""Member of the answer to 21: topic to the end of the log when it was deleted. A replica that only
-misses a topic cannot tell whether the master lost it, nor where the topic's next life begins."""
+"""With this field in a request 21 our answer has this member: topic to the end of the log when it
+was deleted. A replica that only misses a topic cannot tell whether the master lost it, nor where
+the topic's next life begins. RocketMQ passes over the field."""
 MAX_DELETED_TOPICS = 10_000
 """The last ones, some 500 KB."""
 

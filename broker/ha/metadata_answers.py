@@ -90,7 +90,9 @@ def all_topics() -> Steps[Table]:
     """21, page by page."""
     return _pages(
         lambda first, version: new_request(
-            RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest(first, version, PAGE)
+            RequestCode.GET_ALL_TOPIC_CONFIG,
+            GetAllTopicConfigRequest(first, version, PAGE),
+            fields={DELETED_TOPICS: "true"},
         ),
         "totalTopicNum",
         "topicConfigTable",

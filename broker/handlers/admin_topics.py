@@ -239,9 +239,8 @@ def _all_topics(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: i
         "topicQueueMappingDetailMap": {},
         "topicQueueMappingInfoMap": {},
     }
-    deleted = broker.store.deleted_topics()
-    if deleted and header.max_topic_num is not None and not header.topic_seq:
-        # For replicas of ours; RocketMQ passes over it.
+    if DELETED_TOPICS in request.fields and not header.topic_seq:
+        deleted = broker.store.deleted_topics()
         body[DELETED_TOPICS] = dict(list(deleted.items())[-MAX_DELETED_TOPICS:])
     return answer_json(request, body, GetAllTopicConfigResponse(len(table)))
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from turbopump.broker.ha.ports import Agreed, Alterations, Answer, Refused, ReplicatedLog, Transport
-from turbopump.broker.ha.status import ByteRate, LeaderStatus, ReplicaStatus
+from turbopump.broker.ha.status import Behind, ByteRate, LeaderStatus, ReplicaStatus
 from turbopump.engine.later import Later
 from turbopump.engine.types import Buffer, LogOffset, PutStatus
 from turbopump.net.ha.acks import AckRules, Copies, WaitingSends, needed
@@ -394,6 +394,7 @@ class PlainLeader(Reign):
         now_ms: int,
     ) -> None:
         self.group = PlainGroup(gap_max)
+        self._behind: dict[int, Behind] = {}
         super().__init__(log, rules, options, transport, self.group, wall_ms, now_ms)
 
     def need(self, alive: int = 0) -> int | None:
@@ -408,6 +409,7 @@ class PlainLeader(Reign):
                 link.machine.acked,
                 link.machine.next,
                 link.machine.acked >= 0 and end - link.machine.acked < self.group.gap_max,
+                behind_ms=self._behind[link.connection].ms(end, now_ms),
                 bytes_per_second=link.rate.per_second(now_ms),
             )
             for link in self.links.values()
@@ -415,16 +417,20 @@ class PlainLeader(Reign):
         return LeaderStatus(replicas)
 
     def _machine(self, connection: int, now_ms: int) -> MasterSide:
+        self._behind[connection] = Behind(now_ms)
         return PlainPrimary(self.options.primary, self._log, connection, now_ms)
 
     def _on_acked(self, link: Link, acked: Acked, now_ms: int) -> None:
         self.group.on_ack(link.connection, acked.log_offset)
+        self._behind[link.connection].on_ack(acked.log_offset, self._log.end, now_ms)
 
     def _on_gone(self, link: Link, now_ms: int) -> None:
         self.group.on_closed(link.connection)
+        del self._behind[link.connection]
 
     def _count_time(self, now_ms: int) -> None:
-        pass
+        for behind in self._behind.values():
+            behind.on_tick(self._log.end, now_ms)
 
     def _confirmed(self, log_end: LogOffset) -> LogOffset:
         return log_end

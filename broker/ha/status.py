@@ -134,3 +134,32 @@ class ByteRate:
         passed_ms = now_ms - self._began_ms
         self._last = self._bytes * 1_000 // passed_ms if passed_ms < 2 * RATE_PERIOD_MS else 0
         self._began_ms, self._bytes = now_ms, 0
+
+
+class Behind:
+    """For how long a replica has not had all of the log: since the last moment at which what it has
+    now was all there was (as SyncState reckons it for the groups that have one)."""
+
+    __slots__ = ("_acked", "_caught_up_ms", "_seen")
+
+    def __init__(self, now_ms: int) -> None:
+        self._acked, self._caught_up_ms = LogOffset(-1), now_ms
+        self._seen = (LogOffset(0), now_ms)
+
+    def on_ack(self, log_offset: LogOffset, log_end: LogOffset, now_ms: int) -> None:
+        """It has the log up to there, which ends at `log_end`."""
+        self._acked = log_offset
+        end, at_ms = self._seen
+        if log_offset >= end:
+            self._caught_up_ms = max(self._caught_up_ms, at_ms)
+        self._seen = (log_end, now_ms)
+        self.on_tick(log_end, now_ms)
+
+    def on_tick(self, log_end: LogOffset, now_ms: int) -> None:
+        """Time passes."""
+        if self._acked >= log_end:
+            self._caught_up_ms = now_ms
+
+    def ms(self, log_end: LogOffset, now_ms: int) -> int:
+        """For how long; 0 while it has all."""
+        return 0 if self._acked >= log_end else now_ms - self._caught_up_ms

@@ -111,3 +111,22 @@ def test_status_tells_both_sides(group: Group) -> None:
     assert follower is not None
     assert follower.state is State.TRANSFER
     assert follower.last_read_ms == group.network.now_ms
+
+
+def test_for_how_long_a_slave_is_behind(group: Group) -> None:
+    master, _slave = pair(group)
+
+    def behind_ms() -> int:
+        leader = master.service.status().leader
+        assert leader is not None
+        (one,) = leader.replicas
+        return one.behind_ms
+
+    master.send()
+    group.settle(1_000)
+    assert behind_ms() == 0
+    master.send()
+    group.network.now_ms += 300
+    assert behind_ms() == 300
+    group.network.run()
+    assert behind_ms() == 0

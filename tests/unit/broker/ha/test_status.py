@@ -1,6 +1,6 @@
 """What replication tells of itself: rates over a period, who counts as in sync."""
 
-from turbopump.broker.ha.status import ByteRate, LeaderStatus, ReplicaStatus
+from turbopump.broker.ha.status import Behind, ByteRate, LeaderStatus, ReplicaStatus
 from turbopump.engine.types import LogOffset
 
 
@@ -23,6 +23,25 @@ def test_a_rate_of_what_is_long_over_is_nothing() -> None:
     rate = ByteRate(0)
     rate.add(300, 100)
     assert rate.per_second(10_000) == 0
+
+
+def test_a_replica_is_behind_since_it_had_all_there_was() -> None:
+    behind = Behind(1_000)
+    end = LogOffset(500)
+    assert behind.ms(end, 1_400) == 400, "it has not said anything yet"
+    behind.on_ack(end, end, 2_000)
+    assert behind.ms(end, 9_000) == 0
+    behind.on_tick(end, 9_000)
+    assert behind.ms(LogOffset(600), 9_100) == 100, "not since its last word"
+
+
+def test_a_replica_that_follows_a_log_that_grows_is_behind_by_one_round() -> None:
+    behind = Behind(0)
+    for at_ms in range(100, 10_000, 100):
+        behind.on_ack(LogOffset(at_ms - 100), LogOffset(at_ms), at_ms)
+    assert behind.ms(LogOffset(9_900), 9_900) == 100
+    behind.on_ack(LogOffset(9_800), LogOffset(20_000), 20_000)
+    assert behind.ms(LogOffset(20_000), 20_000) == 20_000 - 9_800
 
 
 def test_in_sync_replicas_do_not_count_the_master() -> None:

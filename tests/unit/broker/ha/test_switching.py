@@ -184,12 +184,19 @@ def test_the_same_master_is_elected_again(group: Group) -> None:
 
 def test_an_acknowledgement_of_before_counts_for_nothing(group: Group) -> None:
     master, replica = pair(group)
-    old = list(master.service.reign.links)  # type: ignore[union-attr]
+    reign = master.service.reign
+    assert reign is not None
+    old = list(reign.links)
     master.service.to_master(2, PAIR, 2)
     answers = master.send()
+    confirm = master.log.confirm
     for connection in old:
         master.service.on_bytes(connection, Ack(master.log.end).encode())
+        reign.on_bytes(connection, Ack(master.log.end).encode(), group.network.now_ms)
+    reign.on_tick(group.network.now_ms)
+    assert not reign.links
     assert answers == []
+    assert master.log.confirm == confirm
     replica.service.to_replica(master.address, 2)
     group.settle(300)
     assert answers == [PutStatus.PUT_OK]

@@ -14,14 +14,14 @@ static int is_zero(const uint8_t *at, size_t len)
     return 1;
 }
 
-/* Whether the part of buf[at:at+len) that lies in one sector is all zeros. */
-static int lacks_sector(const uint8_t *buf, int64_t at, int64_t len)
+/* Whether the part of buf[at:at+len) that lies in one sector is all zeros, or ends in one. */
+static int is_torn(const uint8_t *buf, int64_t at, int64_t len, enum walk_torn torn)
 {
     int64_t end = at + len;
     while (at < end) {
         int64_t stop = (at / WALK_SECTOR + 1) * WALK_SECTOR;
         stop = stop < end ? stop : end;
-        if (is_zero(buf + at, (size_t)(stop - at))) {
+        if (torn == WALK_CUT_BYTES ? buf[stop - 1] == 0 : is_zero(buf + at, (size_t)(stop - at))) {
             return 1;
         }
         at = stop;
@@ -30,20 +30,20 @@ static int lacks_sector(const uint8_t *buf, int64_t at, int64_t len)
 }
 
 static enum walk_doubt doubt_of(const uint8_t *buf, const struct rec_row *row, int64_t log_base,
-                                int torn_pages)
+                                enum walk_torn torn)
 {
     if (row->physical_offset != log_base + row->position) {
         return WALK_ELSEWHERE;
     }
-    if (torn_pages && (lacks_sector(buf, row->topic_at, row->topic_size) ||
-                       lacks_sector(buf, row->properties_at, row->properties_size))) {
+    if (torn != WALK_WHOLE && (is_torn(buf, row->topic_at, row->topic_size, torn) ||
+                               is_torn(buf, row->properties_at, row->properties_size, torn))) {
         return WALK_TORN;
     }
     return WALK_TRUSTED;
 }
 
 enum rec_status walk_records(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
-                             int torn_pages, struct walk_end *stop)
+                             enum walk_torn torn, struct walk_end *stop)
 {
     *stop = (struct walk_end){.at = at, .reason = REC_FINE, .doubt = WALK_TRUSTED};
     while (stop->at < end) {
@@ -52,7 +52,7 @@ enum rec_status walk_records(const uint8_t *buf, size_t at, size_t end, int64_t 
         if (status != REC_OK) {
             return status;
         }
-        stop->doubt = doubt_of(buf, &row, log_base, torn_pages);
+        stop->doubt = doubt_of(buf, &row, log_base, torn);
         if (stop->doubt != WALK_TRUSTED) {
             return REC_BAD;
         }
@@ -95,7 +95,7 @@ int walk_is_part(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
         struct rec_row row;
         enum rec_reason reason;
         if (rec_parse(buf, at, end, REC_CHECK_BODY, &row, &reason) != REC_OK ||
-            doubt_of(buf, &row, log_base, 0) != WALK_TRUSTED) {
+            doubt_of(buf, &row, log_base, WALK_WHOLE) != WALK_TRUSTED) {
             return 0;
         }
         if (row.queue_id != part->queue_id || row.queue_offset < next ||

@@ -6,10 +6,13 @@
  * Beyond what rec_parse checks (layout, body CRC) a record is taken only if
  *   - it says that it lies where it lies: bytes of an older life of a file are well-formed records
  *     at another log offset;
- *   - with torn_pages, no part of its topic or properties that fills its share of a 512-byte sector
+ *   - with WALK_SECTORS, no part of its topic or properties that fills its share of a 512-byte sector
  *     is all zeros: a power cut may leave a page with some of its sectors written, the body's CRC
  *     says nothing of the texts behind it, and a preallocated file shows zeros there. No text has
  *     them: a topic cannot, and properties are names and values with their separators.
+ * Bytes of another log arrive in pieces that end anywhere. A page may have been written with the
+ * beginning of a piece only, so WALK_CUT_BYTES takes no sector whose share of a text ends in zero.
+ *
  * RocketMQ compares neither. Called by engine/log_scan.py through pyx/walk.pyx. */
 
 #include <stddef.h>
@@ -18,6 +21,9 @@
 #include "record.h"
 
 enum { WALK_SECTOR = 512 };
+
+/* What may be missing of a record. */
+enum walk_torn { WALK_WHOLE = 0, WALK_SECTORS = 1, WALK_CUT_BYTES = 2 };
 
 enum walk_doubt { WALK_TRUSTED = 0, WALK_ELSEWHERE = 1, WALK_TORN = 2 };
 
@@ -32,7 +38,7 @@ struct walk_end {
 /* Walk buf[at:end), whose first byte has the log offset log_base. REC_OK: the end was reached.
  * REC_BLANK, REC_SHORT: as rec_scan. REC_BAD: reason or doubt says why. */
 enum rec_status walk_records(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
-                             int torn_pages, struct walk_end *stop);
+                             enum walk_torn torn, struct walk_end *stop);
 
 /* Over the records of buf[*at:end) by their lengths and magics alone: *at is moved behind the last
  * that lies whole in the range. REC_SHORT: the range ends inside the next one. */

@@ -37,17 +37,21 @@ def whole_before(log: CommitLog, start: LogOffset, until: LogOffset) -> tuple[Lo
     return LogOffset(at), kernel.OK
 
 
+def was_replicated(files: Files, root: str) -> bool:
+    """Whether a store was one of several copies once: see replicated.py."""
+    names = (EPOCH_FILE, EPOCH_FILE + BACKUP, MARK_FILE)
+    return any(files.exists(f"{root}/{name}") for name in names)
+
+
 def confirmed_end(
     files: Files, log: CommitLog, start: LogOffset, end: LogOffset, saved: Checkpoint
 ) -> LogOffset | None:
     """Up to where a log of [.., end) that is opened again may be read; None: all of it.
 
-    What lies behind confirmOffset may not be in the log of the next master. What says
-    that the store was replicated: see replicated.py. A record ends at `start`; RocketMQ's
-    confirmOffset may lie inside of one.
+    What lies behind confirmOffset may not be in the log of the next master. A record ends at
+    `start`; RocketMQ's confirmOffset may lie inside of one.
     """
-    names = (EPOCH_FILE, EPOCH_FILE + BACKUP, MARK_FILE)
-    if not any(files.exists(f"{log.config.root}/{name}") for name in names):
+    if not was_replicated(files, log.config.root):
         return None
     if saved.marks is None and log.segments.holds(saved.confirm_offset):
         start = LogOffset(max(start, log.segments.start_of(saved.confirm_offset)))

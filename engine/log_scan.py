@@ -37,13 +37,13 @@ def scan_log(
     start: LogOffset,
     last_timestamp_ms: int,
     *,
-    torn_pages: bool,
+    torn: int,
     reached: Callable[[int], None] = lambda _at: None,
 ) -> LogScan:
     """Walk the records from `start` on to the first bytes that are none.
 
-    `torn_pages` says that parts of pages may be missing (the store was not closed); `reached` is
-    told the log offset now and then, and may raise to end the walk.
+    `torn` says what may be missing of records (see pyx.walk); `reached` is told the log offset now
+    and then, and may raise to end the walk.
     """
     at: int = start
     count = 0
@@ -54,7 +54,7 @@ def scan_log(
         base = log.segments.start_of(at)
         region = log.segments.region(base)
         stop = min(at - base + step, log.file_size)
-        result = walk(region, at - base, stop, base, torn_pages)
+        result = walk(region, at - base, stop, base, torn)
         if result.count:
             reached(base + result.position)
         if result.count:

@@ -18,7 +18,7 @@ from itertools import takewhile
 
 from turbopump.engine import checkpoint as checkpoints
 from turbopump.engine import restart
-from turbopump.engine.boundary import confirmed_end
+from turbopump.engine.boundary import confirmed_end, was_replicated
 from turbopump.engine.checkpoint import Checkpoint
 from turbopump.engine.commit_log import NOT_MASTER, CommitLog
 from turbopump.engine.config import QUEUE_UNIT_SIZE
@@ -41,6 +41,7 @@ from turbopump.engine.segments import is_file_name
 from turbopump.engine.types import LogOffset, OpeningStopped, Progress, StoreError
 from turbopump.pyx import queue as queue_kernel
 from turbopump.pyx import record as kernel
+from turbopump.pyx.walk import CUT_BYTES, SECTORS, WHOLE
 
 logger = logging.getLogger(__name__)
 
@@ -254,15 +255,14 @@ def _scan(
     def reached(at: int) -> None:
         watch(Progress("checking the log", at - start, log.segments.end - start))
 
-    scan = scan_log(
-        log, start, saved.log_timestamp_ms, torn_pages=not clean, reached=reached
-    )
+    torn = WHOLE
+    if not clean:
+        torn = CUT_BYTES if was_replicated(parts.files, parts.config.root) else SECTORS
+    scan = scan_log(log, start, saved.log_timestamp_ms, torn=torn, reached=reached)
     while (behind := _behind_damage(parts, scan, saved, dispatched, clean)) is not None:
         damaged.append((scan.end, scan.reason or NO_RECORD))
         torn_fillers += scan.torn_fillers
-        scan = scan_log(
-            log, behind, scan.last_timestamp_ms, torn_pages=not clean, reached=reached
-        )
+        scan = scan_log(log, behind, scan.last_timestamp_ms, torn=torn, reached=reached)
     torn_fillers += scan.torn_fillers
     return replace(scan, start=start, torn_fillers=tuple(torn_fillers)), tuple(damaged)
 

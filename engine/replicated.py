@@ -8,8 +8,9 @@ A replica's log may end inside a record, for transfers end anywhere. Everything 
 confirmOffset is a record's end, and so is all that the checkpoint says. What a crash leaves:
 
 1. Bytes that were appended and not synced: any part of them. Recovery walks from the checkpoint's
-   mark, a record's end, to the first record that is not whole, and cuts there; so it does with the
-   half record at the end of a replica that was closed. The master sends it again.
+   mark, a record's end, to the first record that is not whole, and cuts there. A record that lacks
+   its last bytes has zeros there, which no text ends in (pyx.walk: CUT_BYTES). A store that is
+   closed cuts the half record at its end itself. The master sends it again.
 2. The epoch list is durable before the bytes it labels (`record_epochs`, `to_master`), and is cut
    after them (`truncate`): entries that start behind the log's end are none, and go at the open.
 3. confirmOffset is in the checkpoint (RocketMQ's confirmPhyOffset), written each second and at the
@@ -152,10 +153,7 @@ class Replicated:
             raise StoreError(f"the log cannot be led: {self.damage}")
         if not self.plain:
             self._check_epoch(epoch)
-        start, why = whole_before(self._log, self.confirm, self._log.end)
-        if why == kernel.BAD_RECORD:
-            raise StoreError(f"the log cannot be led: no record begins at {start}")
-        truncation.cut(self._parts, self._commit, self._retention, start, now_ms)
+        start = self.cut_torn(now_ms)
         timestamp_ms = truncation.timestamp_before(self._log, self._parts.damage, start)
         self._log.end_raw(timestamp_ms)
         self._count_on(start)
@@ -287,6 +285,15 @@ class Replicated:
         except OSError as error:
             logger.warning("epochs before %d stay: %s", self._log.min, error)
 
+    def cut_torn(self, now_ms: int) -> LogOffset:
+        """Cut the record that a transfer left half, durably; returns where the log ends then, all
+        of it durable. Raises StoreError where it ends in no record at all."""
+        end, why = whole_before(self._log, self.confirm, self._log.end)
+        if why == kernel.BAD_RECORD:
+            raise StoreError(f"no record begins at log offset {end}")
+        truncation.cut(self._parts, self._commit, self._retention, end, now_ms)
+        return end
+
     def grown(self) -> None:
         """Messages were appended."""
         for callback in self.on_appended:
@@ -335,6 +342,8 @@ class Replicated:
         parts.dispatcher.start(log_offset, log_offset)
         self._expired_to = log_offset
         self._set_confirm(log_offset)
+        # Recovery has to know where queues begin, or a lost first file of one is not missed.
+        parts.checkpointer.finish()
 
     def _open_epochs(self) -> EpochFile:
         """Raises StoreError."""

@@ -506,6 +506,8 @@ class Store:
     def _finish(self, now_ms: int) -> None:
         """All durable and the mark taken away, or the reason why not as an error."""
         try:
+            if self._replicated is not None:
+                self._replicated.cut_torn(now_ms)
             self._dispatch(now_ms)
         finally:
             self._closed = True

@@ -2,6 +2,11 @@ from turbopump.pyx.region import Region
 
 DOUBTS: dict[int, str]
 
+# What may be missing of a record: nothing, sectors of a page, or all behind any byte of a sector.
+WHOLE: int
+SECTORS: int
+CUT_BYTES: int
+
 class Walk:
     @property
     def status(self) -> int:
@@ -24,12 +29,13 @@ class Walk:
         """For BAD_RECORD, one sentence; else empty."""
 
 def walk(
-    region: Region, position: int, end: int, log_base: int, torn_pages: bool = False
+    region: Region, position: int, end: int, log_base: int, torn: int = 0
 ) -> Walk:
     """Walk the records of [position, end) without the GIL and without rows.
 
     A record is taken if its lengths agree, its body fits its CRC, it says that it lies at
-    log_base + its position and, with torn_pages, no sector of its topic or properties is zeros.
+    log_base + its position and, with SECTORS, no sector of its topic or properties is zeros, with
+    CUT_BYTES none ends in one.
     """
 
 def whole_end(region: Region, position: int, end: int) -> tuple[int, int]:

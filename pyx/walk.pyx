@@ -11,6 +11,10 @@ from turbopump.pyx.c_record cimport REC_BAD, rec_reason, rec_reason_text, rec_st
 from turbopump.pyx.region cimport Region
 
 cdef extern from "walk.h" nogil:
+    enum walk_torn:
+        WALK_WHOLE
+        WALK_SECTORS
+        WALK_CUT_BYTES
     enum walk_doubt:
         WALK_TRUSTED
         WALK_ELSEWHERE
@@ -22,7 +26,7 @@ cdef extern from "walk.h" nogil:
         rec_reason reason
         walk_doubt doubt
     rec_status walk_records(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
-                            int torn_pages, walk_end *stop)
+                            walk_torn torn, walk_end *stop)
     struct walk_part:
         const uint8_t *topic
         size_t topic_size
@@ -33,9 +37,12 @@ cdef extern from "walk.h" nogil:
     int walk_is_part(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
                      walk_part *part)
 
+WHOLE = <int>WALK_WHOLE
+SECTORS = <int>WALK_SECTORS
+CUT_BYTES = <int>WALK_CUT_BYTES
 DOUBTS = {
     WALK_ELSEWHERE: "a record says it lies elsewhere",
-    WALK_TORN: "a sector of the record's topic or properties is missing",
+    WALK_TORN: "a part of the record's topic or properties is missing",
 }
 
 
@@ -49,7 +56,7 @@ cdef class Walk:
 
 
 def walk(Region region not None, Py_ssize_t position, Py_ssize_t end, int64_t log_base,
-         bint torn_pages=False) -> Walk:
+         int torn=<int>WALK_WHOLE) -> Walk:
     """Walk the records of [position, end) that can be trusted, without the GIL."""
     cdef Walk result = Walk.__new__(Walk)
     cdef object held = region.buffer  # outlives a release while the GIL is given up
@@ -59,7 +66,7 @@ def walk(Region region not None, Py_ssize_t position, Py_ssize_t end, int64_t lo
     memory = region.memory
     with nogil:
         result.status = walk_records(
-            memory, <size_t>position, <size_t>end, log_base, torn_pages, &stop
+            memory, <size_t>position, <size_t>end, log_base, <walk_torn>torn, &stop
         )
     result.position = <Py_ssize_t>stop.at
     result.count = <Py_ssize_t>stop.count

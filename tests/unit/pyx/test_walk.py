@@ -6,7 +6,7 @@ import pytest
 
 from turbopump.pyx import record
 from turbopump.pyx.region import Region
-from turbopump.pyx.walk import part_end, walk
+from turbopump.pyx.walk import CUT_BYTES, part_end, walk
 
 HOST = b"\x7f\0\0\1\0\0\0\1"
 BASE = 1 << 20
@@ -70,7 +70,7 @@ def test_a_missing_sector_of_the_properties(torn: bool) -> None:
     found = walk(region, 0, end, BASE, torn)
     assert found.count == (0 if torn else 1)
     assert found.reason == (
-        "a sector of the record's topic or properties is missing" if torn else ""
+        "a part of the record's topic or properties is missing" if torn else ""
     )
 
 
@@ -79,6 +79,25 @@ def test_zeros_inside_a_sector_are_taken() -> None:
     end = put(region, 0, properties=b"P\x01" + b"v" * 1500 + b"\x02")
     region.zero(1024, 511)
     assert walk(region, 0, end, BASE, True).count == 1
+
+
+@pytest.mark.parametrize("properties", [b"", b"P\x01" + b"v" * 900 + b"\x02"])
+def test_a_record_cut_at_any_byte_is_not_taken(properties: bytes) -> None:
+    """A transfer ended there, and zeros follow: to the record's end, or to that of a sector."""
+    for length in range(1, 1200):
+        region = empty(4096)
+        end = put(region, 0, properties=properties)
+        whole = region.read(0, end)
+        if length >= end:
+            break
+        sector = (length // 512 + 1) * 512
+        for stop in (end, min(end, sector)):
+            region.write(0, whole)
+            region.zero(length, stop - length)
+            found = walk(region, 0, end, BASE, CUT_BYTES)
+            same = region.read(0, end) == whole
+            in_header = length < 100 and stop == sector
+            assert found.count == same or in_header, length
 
 
 def test_bounds_are_checked() -> None:

@@ -113,11 +113,12 @@ class ConsumeQueues:
         self._special.append((topic, self.table.add(topic, queue_id, False)))
 
     def load(
-        self, is_plain: Callable[[str], bool], min_log_offset: int
+        self, is_plain: Callable[[str], bool], min_log_offset: int, durable_end: int
     ) -> list[tuple[ConsumeQueue, list[int]]]:
         """Find all queues on the disk. Returns those with a hole in their row of files, and the
         starts behind the hole. Raises StoreError for a file of another size, unless others have
-        the configured one: then it was cut short, and counts as missing."""
+        the configured one: then it was cut short, and counts as missing. Units of records before
+        `durable_end` were durable."""
         self.deleted.load()
         if self.deleted:
             # Somebody may have been killed while he removed their files.
@@ -141,7 +142,7 @@ class ConsumeQueues:
                         self._drop_former(f"{self.folder}/{topic}/{name}", self.deleted.end(topic))
                     queue = self.add(topic, int(name), is_plain(topic))
                     behind = queue.segments.load(is_cut_short)
-                    while behind and self._drop_expired(queue, min_log_offset):
+                    while behind and self._drop_aged(queue, behind[0], min_log_offset, durable_end):
                         behind = queue.segments.load(is_cut_short)
                     if behind:
                         broken.append((queue, behind))
@@ -389,9 +390,10 @@ class ConsumeQueues:
         queue.min_offset = QueueOffset(at // QUEUE_UNIT_SIZE)
         self.table.changed()
 
-    def delete_expired(self, queue: ConsumeQueue, min_log_offset: int) -> list[str]:
+    def delete_expired(self, queue: ConsumeQueue, log_min: int, durable_end: int) -> list[str]:
         """Take files out whose last unit's record is gone, oldest first, but never the last one
-        that is durable: the queue would count from 0 again after a power cut.
+        that is durable: the queue would count from 0 again after a power cut. The checkpoint has
+        the next unit (its record begins before `durable_end`): see `_drop_aged`.
 
         Returns their paths for the caller to remove.
         """
@@ -401,13 +403,14 @@ class ConsumeQueues:
         while segments.count > 1 and segments.first + self.file_size < durable:
             region = self.region(queue, segments.first)
             log_offset, size, _tags = kernel.get_unit(region, self.file_size - QUEUE_UNIT_SIZE)
-            if log_offset >= min_log_offset or size == 0:
+            if log_offset >= log_min or size == 0:
+                break
+            region = self.region(queue, segments.first + self.file_size)
+            if kernel.get_unit(region, 0)[0] >= durable_end:
                 break
             expired.append(segments.forget_first())
             self.table.changed()
-        queue.min_offset = QueueOffset(
-            max(queue.min_offset, segments.first // QUEUE_UNIT_SIZE)
-        )
+        queue.min_offset = QueueOffset(max(queue.min_offset, segments.first // QUEUE_UNIT_SIZE))
         return expired
 
     def delete_topic(self, topic: str, log_end: LogOffset, log_min: LogOffset) -> None:
@@ -447,13 +450,19 @@ class ConsumeQueues:
                 self.files.remove(path)
         self.files.sync_folder(folder)
 
-    def _drop_expired(self, queue: ConsumeQueue, min_log_offset: int) -> bool:
+    def _drop_aged(self, queue: ConsumeQueue, behind: int, log_min: int, durable_end: int) -> bool:
         """Remove the files before a hole if age had removed them: a power cut takes back removals.
-        False if they have a unit whose record is there."""
+        False if they have a unit whose record is there, or if the file behind the hole does not
+        begin with a durable one: then it is that which was lost, not durable yet."""
         segments = queue.segments
+        mapped = self.files.open(segments.path(behind), readonly=True)
+        log_offset, size, _tags = kernel.get_unit(mapped.region, 0)
+        mapped.close()
+        if size == 0 or log_offset >= durable_end:
+            return False
         region = segments.region(segments.last)
         log_offset, size, _tags = kernel.get_unit(region, self.file_size - QUEUE_UNIT_SIZE)
-        if size == 0 or log_offset >= min_log_offset:
+        if size == 0 or log_offset >= log_min:
             return False
         while segments.count:
             self.files.remove(segments.forget_last())

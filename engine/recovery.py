@@ -132,7 +132,11 @@ def _load(parts: StoreParts) -> None:
     parts.batches.load()
     # Window 4: a queue file is missing between others, or is cut short: what it had and the files
     # behind it come from the log.
-    for queue, starts in parts.queues.load(parts.dispatcher.is_plain, log.min):
+    marks = parts.checkpointer.checkpoint.marks
+    durable_end = LogOffset(log.segments.end)
+    if marks is not None and marks.queues >= log.min:
+        durable_end = marks.queues
+    for queue, starts in parts.queues.load(parts.dispatcher.is_plain, log.min, durable_end):
         logger.warning("%s/%d lacks a file: rebuilt from the log", queue.topic, queue.queue_id)
         parts.queues.drop_files_from(queue, starts)
     if parts.extensions is not None:
@@ -509,7 +513,8 @@ def _whole_index_files(parts: StoreParts, saved: Checkpoint, clean: bool) -> int
 
     def is_whole(part: IndexPart) -> bool:
         if marks is None:
-            return part.end_timestamp_ms <= saved.index_timestamp_ms
+            # Records of a clock that was set back have the same time as those before them.
+            return part.end_timestamp_ms < saved.index_timestamp_ms
         return part.end_log_offset < marks.index
 
     whole = len(list(takewhile(is_whole, index.parts)))

@@ -156,7 +156,7 @@ class Retention:
 
     def _follow_queue(self, queue: ConsumeQueue) -> None:
         minimum, paths = self._log.min, self._left
-        paths += self._queues.delete_expired(queue, minimum)
+        paths += self._queues.delete_expired(queue, minimum, self._checkpointer.durable_end)
         self._queues.correct_min(queue, minimum)
         if self._extensions is None or queue.segments.count == 0:
             return

@@ -311,9 +311,11 @@ def last_durable_queue_file_expires(patch: Patch) -> None:
     """Retention takes all files of a queue but the last, whether that is durable or not."""
     real = ConsumeQueues.delete_expired
 
-    def delete_expired(self: ConsumeQueues, queue: Any, min_log_offset: int) -> list[str]:
+    def delete_expired(
+        self: ConsumeQueues, queue: Any, min_log_offset: int, _durable_end: int
+    ) -> list[str]:
         queue.flushed_offset = self.max_offset(queue)
-        return real(self, queue, min_log_offset)
+        return real(self, queue, min_log_offset, 1 << 62)
 
     patch.setattr(ConsumeQueues, "delete_expired", delete_expired)
 

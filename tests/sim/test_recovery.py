@@ -396,3 +396,42 @@ def test_a_filler_whose_size_is_torn_is_put_right() -> None:
     end = opened(disk).max_log_offset
     assert end >= FILES * CONFIG.mapped_file_size_commit_log
     assert disk.content(path) == disk.durable(path) == whole
+
+
+def test_a_file_of_expired_records_stays_if_the_one_behind_it_was_lost() -> None:
+    """Found by seed 6245233: it was taken for one that age had removed, and the count with it."""
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    store = opened(disk)
+    for topic, count in (("old", 20), ("new", 60)):
+        for _ in range(count):
+            store.append(Message(topic, 0, bytes(300)), NOW_MS)
+    for hour in range(3):
+        later_ms = NOW_MS + (100 + hour) * 3_600_000
+        store.tick(later_ms)
+        store.delete_expired(later_ms)
+    assert store.min_queue_offset("old", 0) == store.max_queue_offset("old", 0) == 20
+    kill(disk)
+    size = CONFIG.mapped_file_size_consume_queue
+    disk.create(f"/store/consumequeue/old/0/{2 * size:020d}", size)
+    store = opened(disk)
+    assert (store.min_queue_offset("old", 0), store.max_queue_offset("old", 0)) == (20, 20)
+
+
+def test_an_index_file_is_not_whole_because_it_ends_when_a_whole_one_does() -> None:
+    """Found by seeds 6151064 and 6228099: a clock was set back, so all records had one time."""
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    store = opened(disk)
+    for number in range(60):
+        store.append(Message("topic", 0, bytes(30), b"KEYS\x01k%d\x02" % number), NOW_MS)
+    for second in (60, 61, 71):
+        store.tick(NOW_MS + second * 1000)
+    kill(disk)
+    first, last = disk.paths("/store/index")
+    saved = checkpoint.load(disk, "/store")
+    assert saved.index_timestamp_ms == NOW_MS, f"{first} is not durable"
+    # Its header reached the disk, and its slots did not.
+    disk.content(last)[40:104] = bytes(64)
+    checkpoint.save(disk, "/store", saved._replace(marks=None))
+    store = opened(disk)
+    for number in range(60):
+        assert len(store.query("topic", f"k{number}", 32, 0, 1 << 60).slices) == 1, number

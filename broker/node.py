@@ -356,7 +356,9 @@ class BrokerNode:
             self._store.stand_alone(self._now_ms())
             return
         context = self.context
-        self._replicating = Replicating(context, self._files, self._config_disk, self._now_ms)
+        self._replicating = Replicating(
+            context, self._files, self._config_disk, self._now_ms, self._client
+        )
         try:
             await self._replicating.start()
         except OSError as error:

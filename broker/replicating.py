@@ -4,15 +4,18 @@ Owns which brokers replicate at all, and what follows from a change of role. It 
 who is master: that is the configuration's, the group file's or the controller's, and `broker/ha`
 does what they say. Made, started, ticked and stopped by node.py.
 
-    name server, group file -> HaService -> the store changes sides -> Role -> sends, registration
+    name server, group file -> HaService -> the store changes sides -> tables -> Role -> sends,
+                                                                              registration
 """
 
 import logging
 from collections.abc import Callable
 
+from turbopump.broker.calls import Calls
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha import options
+from turbopump.broker.ha.metadata import MetadataFollower
 from turbopump.broker.ha.options import HaOptions
 from turbopump.broker.ha.service import HaService
 from turbopump.broker.registration import Registration
@@ -20,6 +23,7 @@ from turbopump.broker.role import MASTER_ID
 from turbopump.engine.files import Files
 from turbopump.engine.flush import Disk
 from turbopump.engine.types import FlushMode
+from turbopump.net.transport.client import Client
 from turbopump.net.wire.hosts import join, split
 
 _log = logging.getLogger(__name__)
@@ -29,7 +33,12 @@ class Replicating:
     """The replication of one broker."""
 
     def __init__(
-        self, context: BrokerContext, files: Files, disk: Disk, now_ms: Callable[[], int]
+        self,
+        context: BrokerContext,
+        files: Files,
+        disk: Disk,
+        now_ms: Callable[[], int],
+        client: Client,
     ) -> None:
         """Raises StoreError. Nothing is written to the store until `start`."""
         config = context.config
@@ -38,6 +47,11 @@ class Replicating:
         self.service = HaService(options_of(config), log, files, disk, now_ms, context.steady_ms)
         self.service.on_role.append(self._role_changed)
         log.on_appended.append(self.service.grew)
+        self._now_ms = now_ms
+        self._calls = Calls(client)
+        self.metadata = MetadataFollower(context, self._calls)
+        log.on_cut.append(lambda: self.metadata.truncated(now_ms()))
+        self._told: tuple[str, str] = ("", "")
         context.ha = self.service
 
     async def start(self) -> None:
@@ -48,9 +62,13 @@ class Replicating:
     def tick(self) -> None:
         """Every 100 ms."""
         self.service.tick()
+        self._follow_tables()
+        self.metadata.tick(self._now_ms(), self._context.steady_ms())
 
     async def stop(self) -> None:
         """Leave the group; sends that wait for replicas are told so."""
+        self.metadata.stop()
+        await self._calls.stop()
         await self.service.stop()
 
     def register(self, registration: Registration) -> None:
@@ -65,15 +83,33 @@ class Replicating:
         service = self.service
         return not service.is_master and not service.master_address
 
-    def _found_master(self, _address: str, ha_address: str) -> None:
+    def _found_master(self, address: str, ha_address: str) -> None:
+        self._told = (address, ha_address)
         self.service.set_master_address(ha_address)
+        self._follow_tables()
+
+    def _follow_tables(self) -> None:
+        """The tables are those of the broker whose log is followed: where it serves clients is what
+        a name server said with its HA address or, without one, the port before that."""
+        service = self.service
+        if service.is_master:
+            return
+        address, ha_address = self._told
+        followed = service.master_address
+        if followed and followed != ha_address:
+            host, port = split(followed)
+            address = join(host, port - 1)
+        steady_ms = self._context.steady_ms()
+        self.metadata.follow(address if followed else "", service.epoch, steady_ms)
 
     def _role_changed(self) -> None:
         context, reign = self._context, self.service.reign
         if reign is not None:
+            self.metadata.lead(self.service.epoch, self._now_ms())
             context.role.begin(reign)
         else:
             context.role.end(max(context.config.broker_id, MASTER_ID + 1))
+            self._follow_tables()
 
 
 def options_of(config: BrokerConfig) -> HaOptions:

@@ -64,6 +64,8 @@ class Replicated:
         self.plain = plain
         self.is_master = False
         """Whether this store's own appends are taken."""
+        self.on_cut: list[Callable[[], object]] = []
+        """Called when the log was cut or begins anew, queues and index with it."""
         self.on_appended: list[Callable[[], None]] = []
         """Called when messages were appended here, once for what a connection's read brought."""
         self.on_flushed: list[Callable[[LogOffset], None]] = []
@@ -228,6 +230,7 @@ class Replicated:
         truncation.cut(self._parts, self._commit, self._retention, log_end, now_ms)
         if not self.plain:
             self._epoch_file.cut(log_end)
+        self._tell_cut()
 
     def restart(self, now_ms: int) -> None:
         """Remove log, queues, index and epochs, durably; the next append says where the log begins.
@@ -242,6 +245,7 @@ class Replicated:
         except OSError as error:
             self._commit.fail(error)
             raise StoreError(f"the log cannot begin anew: {error}") from error
+        self._tell_cut()
 
     def sync(self, now_ms: int) -> None:
         """Begin to make durable what was appended; `on_flushed` follows."""
@@ -311,6 +315,10 @@ class Replicated:
         return whole_before(self._log, self._parts.dispatcher.position, until)[0]
 
     # Inside
+
+    def _tell_cut(self) -> None:
+        for callback in self.on_cut:
+            callback()
 
     def _check_usable(self) -> None:
         if self._log.tail.refusals & CLOSED:

@@ -57,6 +57,8 @@ struct dsp_slot {
     uint8_t arrived;
 };
 
+enum { DSP_RECENT = 16 };
+
 struct dsp_table {
     struct dsp_slot *slots;
     int32_t *buckets;
@@ -70,6 +72,7 @@ struct dsp_table {
      * it, and the next file does not know. */
     int64_t last_log_offset; /* -1: none */
     uint32_t last_keys;
+    int32_t recent[DSP_RECENT]; /* slot + 1 that was found last for a queue id, 0: none */
 };
 
 /* What dsp_range does beside the index. */
@@ -91,7 +94,7 @@ void dsp_init(struct dsp_table *table);
 uint32_t dsp_hash(const uint8_t *topic, size_t topic_size, int32_t queue_id);
 
 /* The slot of a queue, or -1. */
-int32_t dsp_find(const struct dsp_table *table, const uint8_t *topic, size_t topic_size,
+int32_t dsp_find(struct dsp_table *table, const uint8_t *topic, size_t topic_size,
                  int32_t queue_id);
 
 /* Enter slots[slot], whose name and hash are set and whose queue is not yet there. */

@@ -22,24 +22,43 @@ static inline uint8_t *put_bytes(uint8_t *out, const void *bytes, size_t size)
 
 static const char hex[] = "0123456789ABCDEF";
 
+/* Eight digits of four bytes: nibbles into bytes of a word, 7 more for those from A on. */
+static inline uint8_t *put_hex_word(uint8_t *out, const uint8_t *bytes)
+{
+    uint64_t word = be_u32(bytes), letters;
+    word = (word << 16 | word) & 0x0000FFFF0000FFFFull;
+    word = (word << 8 | word) & 0x00FF00FF00FF00FFull;
+    word = (word << 4 | word) & JSON_EACH(0x0F);
+    letters = (word + JSON_EACH(6)) >> 4 & JSON_EACH(1);
+    be_put_i64(out, (int64_t)(word + JSON_EACH('0') + letters * ('A' - '9' - 1)));
+    return out + 8;
+}
+
+/* Of a multiple of four bytes, as hosts and log offsets are. */
 static inline uint8_t *put_hex(uint8_t *out, const uint8_t *bytes, size_t size)
 {
-    for (size_t i = 0; i < size; i++) {
-        *out++ = (uint8_t)hex[bytes[i] >> 4];
-        *out++ = (uint8_t)hex[bytes[i] & 15];
+    for (size_t i = 0; i < size; i += 4) {
+        out = put_hex_word(out, bytes + i);
     }
     return out;
 }
 
 static inline uint8_t *put_number(uint8_t *out, int64_t value)
 {
+    static const char pairs[] = "00010203040506070809101112131415161718192021222324"
+                                "25262728293031323334353637383940414243444546474849"
+                                "50515253545556575859606162636465666768697071727374"
+                                "75767778798081828384858687888990919293949596979899";
     uint8_t digits[NUMBER_MAX];
     size_t at = NUMBER_MAX;
     uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    do {
-        digits[--at] = (uint8_t)('0' + left % 10);
-        left /= 10;
-    } while (left > 0);
+    for (; left >= 10; left /= 100) {
+        at -= 2;
+        memcpy(digits + at, pairs + left % 100 * 2, 2);
+    }
+    if (left > 0 || at == NUMBER_MAX) {
+        digits[--at] = (uint8_t)('0' + left);
+    }
     if (value < 0) {
         *out++ = '-';
     }
@@ -136,6 +155,7 @@ size_t trf_send_reply(uint8_t *frame, size_t room, const struct trf_send_answer 
 {
     uint8_t *out = frame + FRAME_HEAD;
     if (answer->count > TRF_FRAME_MAX / 16 || answer->store_host_size > HOST_MAX ||
+        answer->store_host_size % 4 != 0 ||
         room < trf_send_reply_room(answer)) {
         return 0;
     }

@@ -49,7 +49,7 @@ cdef extern from "dispatch.h" nogil:
         size_t count
     void dsp_init(dsp_table *table)
     uint32_t dsp_hash(const uint8_t *topic, size_t topic_size, int32_t queue_id)
-    int32_t dsp_find(const dsp_table *table, const uint8_t *topic, size_t topic_size,
+    int32_t dsp_find(dsp_table *table, const uint8_t *topic, size_t topic_size,
                      int32_t queue_id)
     void dsp_enter(dsp_table *table, int32_t slot)
     void dsp_remove(dsp_table *table, int32_t slot)

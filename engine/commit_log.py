@@ -53,6 +53,7 @@ WARM_AHEAD_MAX = 256 << 20
 WARM_STEP = 4 << 20
 # An element of a batch body without body and properties (remoting.md 9.4).
 _BATCH_ELEMENT_FIXED = 22
+UNKNOWN_END = LogOffset(1 << 63)
 
 
 class CommitLog:
@@ -69,6 +70,7 @@ class CommitLog:
         self.file_size = config.mapped_file_size_commit_log
         """Bytes of one file."""
         self._is_raw = False
+        self._raw_end = LogOffset(0)
         self._mark = self._next_mark = LogOffset(0)
         self._lane = Lane(disk)
         self._warming = Lane(disk)
@@ -98,7 +100,7 @@ class CommitLog:
         """Go on at `end` after recovery: files behind it are gone, all before it is durable."""
         self.tail.end = end
         self.flushed = end
-        self._is_raw = False
+        self._is_raw, self._raw_end = False, LogOffset(0)
         self.tail.last_store_timestamp_ms = last_store_timestamp_ms
         if self.segments.holds(end):
             start = self.segments.start_of(end)
@@ -188,6 +190,7 @@ class CommitLog:
         if not self._is_raw:
             self._is_raw = True
             self._mark = self._next_mark = self.flushed
+        self._raw_end = UNKNOWN_END
         rest = memoryview(data)
         while rest:
             if self._file is None and not self._roll():
@@ -202,17 +205,34 @@ class CommitLog:
                 self._file.expect_scans()
                 self._close_file()
 
+    def cut_torn(self, end: LogOffset) -> None:
+        """Cut what is left of a record or filler at the end, durably; no sync may be under way. It
+        must not come back: what is written over it may reach the disk in parts. Raises OSError."""
+        assert self._file is not None, "a half record reaches into no other file"
+        position = end - self._base
+        head = min(kernel.FILLER_SIZE, self.file_size - position)
+        self._file.region.zero(position, head)
+        self._file.sync(position, position + head)
+        clear_tail(self._file, position)
+        self.tail.end = end
+        self.flushed = min(self.flushed, end)
+
     def end_raw(self, last_store_timestamp_ms: int) -> None:
-        """From here on records are appended: the log ends at one, and all of it is durable."""
-        assert self.flushed == self.end, "not durable"
-        self._is_raw = False
+        """From here on records are appended: the log ends at one."""
+        self._raw_end = self.end
         self.tail.last_store_timestamp_ms = max(
             self.tail.last_store_timestamp_ms, last_store_timestamp_ms
         )
 
+    def is_raw(self, log_offset: LogOffset) -> bool:
+        """Whether a position up to which the log was synced may lie inside a record."""
+        return self._is_raw and log_offset < self._raw_end
+
     def mark(self, boundary: LogOffset) -> LogOffset:
         """A record boundary before which all is durable, for the checkpoint: recovery begins to
         look there. `boundary` is one; the last one that was flushed counts."""
+        if self.flushed >= self._raw_end:
+            self._is_raw = False
         if not self._is_raw:
             return self.flushed
         if self._next_mark <= self.flushed:

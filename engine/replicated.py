@@ -290,12 +290,21 @@ class Replicated:
             logger.warning("epochs before %d stay: %s", self._log.min, error)
 
     def cut_torn(self, now_ms: int) -> LogOffset:
-        """Cut the record that a transfer left half, durably; returns where the log ends then, all
-        of it durable. Raises StoreError where it ends in no record at all."""
-        end, why = whole_before(self._log, self.confirm, self._log.end)
+        """Cut the record that a transfer left half, durably; returns where the log ends then.
+        Nothing derived speaks of it. Raises StoreError where there is no record at all."""
+        log, commit = self._log, self._commit
+        end, why = whole_before(log, self.confirm, log.end)
         if why == kernel.BAD_RECORD:
             raise StoreError(f"no record begins at log offset {end}")
-        truncation.cut(self._parts, self._commit, self._retention, end, now_ms)
+        if end < log.end:
+            for later in commit.withdraw(end):
+                later.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
+            self._check_usable()
+            try:
+                log.cut_torn(end)
+            except OSError as error:
+                commit.fail(error)
+                raise StoreError(f"the log cannot be cut at {end}: {error}") from error
         return end
 
     def grown(self) -> None:
@@ -310,7 +319,7 @@ class Replicated:
 
     def whole(self, until: LogOffset) -> LogOffset:
         """Up to where records are whole, of those up to `until` that were not dispatched yet."""
-        if self.is_master or until == self.confirm:
+        if until == self.confirm or not self._log.is_raw(until):
             return until
         return whole_before(self._log, self._parts.dispatcher.position, until)[0]
 

@@ -98,7 +98,7 @@ def test_torn_tail_is_cut_by_the_next_master(master: Any, replica: Any, put: Any
     follower.confirm_to(5000, NOW_MS)
     start = follower.to_master(7, NOW_MS)
     assert follower.confirm < start < leader.end - 5
-    assert start == follower.end == follower.flushed
+    assert start == follower.end >= follower.flushed
     assert follower.epochs == Epochs.of([(3, 0), (7, start)])
     offsets = {put(follower_store, queue_id=number).queue_offset for number in range(3)}
     assert offsets == {20, 19}

@@ -149,8 +149,9 @@ def test_a_replica_counts_nothing_of_its_own(group: Group) -> None:
     group.master.broker.topics.put(TopicConfig("T"), 7)
     group.round()
     replica = group.replica.broker
-    replica.groups.find("made_here", 3)
-    replica.topics.create_internal("%RETRY%made_here", 1, 6, 3)
+    for name in ("made_here", "there", "too"):
+        replica.groups.find(name, 3)
+        replica.topics.create_internal(f"%RETRY%{name}", 1, 6, 3)
     group.master.broker.topics.put(TopicConfig("U"), 7)
     group.master.broker.groups.put(SubscriptionGroupConfig("G"), 7)
     group.round()
@@ -349,6 +350,9 @@ def test_the_next_life_of_a_deleted_topic_is_read_whole(group: Group) -> None:
         assert first is not None
         assert first.queue_offset == 0
     assert replica.broker.store.deleted_topics() == master.broker.store.deleted_topics()
+    replica.close()
+    replica.open()
+    assert replica.broker.store.max_queue_offset("T", 0) == 2
 
 
 def test_a_deletion_waits_for_the_log(group: Group) -> None:
@@ -382,7 +386,9 @@ def test_a_new_master_knows_the_topics_of_its_log(group: Group) -> None:
     """R20: a topic was lost that had been made since the last look."""
     put(group.master)
     group.master.broker.topics.delete("T", 5)
-    group.lead.lead(1, 6)
+    group.master.close()
+    group.master.open()
+    MetadataFollower(group.master.broker, Link(None)).lead(1, 6)
     assert group.master.broker.topics.get("T") is not None
 
 

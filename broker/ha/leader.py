@@ -18,7 +18,7 @@ from functools import partial
 from turbopump.broker.ha.ports import Agreed, Alterations, Answer, Refused, ReplicatedLog, Transport
 from turbopump.broker.ha.status import Behind, ByteRate, LeaderStatus, ReplicaStatus
 from turbopump.engine.later import Later
-from turbopump.engine.types import Buffer, LogOffset, PutStatus
+from turbopump.engine.types import Buffer, LogOffset, PutStatus, StoreError
 from turbopump.net.ha.acks import AckRules, Copies, WaitingSends, needed
 from turbopump.net.ha.actions import Acked, Action, Close, Send, SendLog
 from turbopump.net.ha.plain import PlainGroup, PlainPrimary
@@ -243,14 +243,17 @@ class Reign(ABC):
                 case Send(data):
                     buffers.append(data)
                 case SendLog(header, log_offset, size):
-                    buffers.append(header)
-                    buffers += self._log.view(log_offset, size)
+                    try:
+                        views = self._log.view(log_offset, size)
+                    except (StoreError, OSError) as error:
+                        self._cut(link, f"the log cannot be read: {error}", now_ms)
+                        return
+                    buffers += [header, *views]
                     link.rate.add(size, now_ms)
                 case Acked():
                     acked = action
                 case Close(reason):
-                    self._transport.close(link.connection)
-                    self._forget(link, reason, now_ms)
+                    self._cut(link, reason, now_ms)
                     return
                 case _:
                     raise AssertionError(f"{action} is nothing for a master")
@@ -263,6 +266,11 @@ class Reign(ABC):
     def _note_handshake(self, link: Link, now_ms: int) -> str:
         """If the replica has just said who it is, take note; why it may not be here, or ""."""
         return ""
+
+    def _cut(self, link: Link, reason: str, now_ms: int) -> None:
+        link.machine.close(reason)
+        self._transport.close(link.connection)
+        self._forget(link, reason, now_ms)
 
     def _forget(self, link: Link, reason: str, now_ms: int) -> None:
         if self.links.pop(link.connection, None) is not None:

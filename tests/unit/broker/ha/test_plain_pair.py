@@ -50,6 +50,18 @@ def test_a_slave_follows_and_acknowledges(group: Group, sync_flush: bool, piece:
     assert not Path(slave.store.config.root, "epochFileCheckpoint").exists()
 
 
+def test_under_sync_flush_a_slave_answers_for_what_is_durable(group: Group) -> None:
+    master, slave = pair(group, sync_flush=True)
+    slave.disk.hold()
+    answers = master.send()
+    group.network.run()
+    assert slave.log.end == master.log.end
+    assert answers == []
+    slave.disk.release()
+    group.network.run()
+    assert answers == [PutStatus.PUT_OK]
+
+
 def test_an_asynchronous_master_waits_for_nobody(group: Group) -> None:
     master, _slave = pair(group, role=Role.ASYNC_MASTER)
     assert master.service.need() == 1

@@ -117,7 +117,9 @@ def test_demotion_fails_who_waits_and_fences_what_is_on_its_way(group: Group) ->
     master, replica = pair(group)
     answers = master.send(b"lost")
     before = master.log.confirm
+    assert master.shell.ends
     master.service.to_replica("", 2)
+    assert not master.shell.ends, "cut before the log may be"
     assert answers == [PutStatus.SERVICE_NOT_AVAILABLE]
     group.network.run()
     assert master.log.confirm == before
@@ -125,6 +127,44 @@ def test_demotion_fails_who_waits_and_fences_what_is_on_its_way(group: Group) ->
     replica.service.to_master(2, PAIR, 2)
     master.service.to_replica(replica.address, 2)
     group.settle(300)
+    alike(master, replica)
+
+
+def test_a_replica_that_becomes_the_master_leaves_the_old_one(group: Group) -> None:
+    _master, replica = pair(group)
+    assert replica.shell.ends
+    replica.service.to_master(2, PAIR, 2)
+    assert not replica.shell.ends
+
+
+def test_where_not_all_must_have_it_a_new_master_may_lack_what_was_confirmed(group: Group) -> None:
+    master, replica = pair(group, all_ack_in_sync_state_set=False)
+    group.network.unreachable.add(master.address)
+    replica.shell.cut()
+    group.network.run()
+    assert master.send(b"alone") == [PutStatus.PUT_OK]
+    group.settle(100)
+    assert master.read() == [b"alone"]
+    switch(group, master, replica, 2)
+    assert master.read() == []
+    alike(master, replica)
+
+
+def test_a_log_that_cannot_be_read_costs_the_connection(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master, replica = pair(group)
+
+    def full(*_args: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(master.log, "view", full)
+    answers = master.send()
+    group.network.run()
+    assert not master.shell.ends
+    monkeypatch.undo()
+    group.settle(1000)
+    assert answers == [PutStatus.PUT_OK]
     alike(master, replica)
 
 
@@ -417,6 +457,7 @@ def test_a_damaged_log_is_copied_by_nobody(group: Group) -> None:
     assert master.log.damage is not None
     group.settle(300)
     assert not master.service.reign.links  # type: ignore[union-attr]
-    group.settle(3000)
-    assert not master.service.reign.links, "nor later"  # type: ignore[union-attr]
+    connection = master.shell._new().number
+    master.service.on_accepted(connection)
+    assert connection not in master.shell.ends, "nor later"
     assert replica.log.damage is None

@@ -6,10 +6,10 @@
  * Beyond what rec_parse checks (layout, body CRC) a record is taken only if
  *   - it says that it lies where it lies: bytes of an older life of a file are well-formed records
  *     at another log offset;
- *   - with WALK_SECTORS, no part of its topic or properties that fills its share of a 512-byte sector
- *     is all zeros: a power cut may leave a page with some of its sectors written, the body's CRC
- *     says nothing of the texts behind it, and a preallocated file shows zeros there. No text has
- *     them: a topic cannot, and properties are names and values with their separators.
+ *   - with WALK_SECTORS, no part of its topic or properties that fills its share of a sector (512
+ *     bytes) is all zeros: a power cut may leave a page with some of its sectors written, the
+ *     body's CRC says nothing of the texts behind it, and a preallocated file shows zeros there.
+ *     No text has them: a topic cannot, and properties are names and values with their separators.
  * Bytes of another log arrive in pieces that end anywhere. A page may have been written with the
  * beginning of a piece only, so WALK_CUT_BYTES takes no sector whose share of a text ends in zero.
  *

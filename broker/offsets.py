@@ -76,7 +76,7 @@ class _Table(dict[Pair, dict[int, QueueOffset]]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._queues = 0
+        self.queues = 0
         self._names = 0
 
     def put(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> bool:
@@ -85,7 +85,7 @@ class _Table(dict[Pair, dict[int, QueueOffset]]):
         if queues is None or queue_id not in queues:
             names = 0 if queues is not None else len(pair[0]) + len(pair[1])
             full = queues is None and len(self) >= MAX_PAIRS
-            if full or self._queues >= MAX_QUEUES or self._names + names > MAX_NAMES:
+            if full or self.queues >= MAX_QUEUES or self._names + names > MAX_NAMES:
                 return False
         self.restore(pair, queue_id, queue_offset)
         return True
@@ -96,7 +96,7 @@ class _Table(dict[Pair, dict[int, QueueOffset]]):
         if queues is None:
             queues = self[pair] = {}
             self._names += len(pair[0]) + len(pair[1])
-        self._queues += queue_id not in queues
+        self.queues += queue_id not in queues
         queues[queue_id] = queue_offset
 
     def take(self, pair: Pair, queue_id: int) -> QueueOffset | None:
@@ -104,14 +104,14 @@ class _Table(dict[Pair, dict[int, QueueOffset]]):
         queues = self.get(pair, {})
         found = queues.pop(queue_id, None)
         if found is not None:
-            self._queues -= 1
+            self.queues -= 1
             if not queues:
                 self.remove(pair)
         return found
 
     def remove(self, pair: Pair) -> None:
         """Remove every entry of a pair, which must be there."""
-        self._queues -= len(self.pop(pair))
+        self.queues -= len(self.pop(pair))
         self._names -= len(pair[0]) + len(pair[1])
 
 
@@ -295,6 +295,11 @@ class OffsetTable:
         """The content of consumerOffset.json."""
         self.collect()
         return _to_json(self.data_version, self._committed, self._pulled, self._lowered)
+
+    @property
+    def queue_count(self) -> int:
+        """Queues with an offset; so many the file has."""
+        return self._committed.queues + self._pulled.queues
 
     def content(self) -> Content:
         """What the file has to hold now, for another thread."""

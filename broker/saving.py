@@ -10,7 +10,7 @@ table (review) and node.py.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from turbopump.engine.config_files import ConfigFiles
 from turbopump.engine.flush import Disk
@@ -20,6 +20,8 @@ from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, response
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Content = Callable[[], Any]
 """Gives what a file shall hold; called on a disk thread, so of what does not change any more."""
@@ -84,6 +86,13 @@ class Saver:
     def rely(self) -> None:
         """What is answered next relies on changes of others, so it waits for them as they do."""
         self._relied = True
+
+    def elsewhere(self, work: Callable[[], T]) -> Later[T | OSError]:
+        """What `work` gives, done by the thread that writes: long work that only makes or reads
+        the text of a table, and does not fail."""
+        later: Later[T | OSError] = Later()
+        self._disk.submit(work, later.resolve)
+        return later
 
     def saved(self) -> Later[OSError | None]:
         """Resolves when every change so far is durable, or with what went wrong."""

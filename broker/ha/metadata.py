@@ -17,10 +17,10 @@ that comes after a change of role is dropped.
 """
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.delay import read_progress
@@ -197,8 +197,8 @@ class MetadataFollower:
     def _go_on(
         self,
         now: Following,
-        steps: Generator[Command, Command, None],
-        answer: Command | str | None,
+        steps: answers.Steps[None],
+        answer: object,
     ) -> None:
         while True:
             if self._following is not now:
@@ -209,15 +209,17 @@ class MetadataFollower:
                 self._ended(now, reached=False)
                 return
             try:
-                if answer is None:
-                    request = next(steps)
-                else:
+                if isinstance(answer, Command):
                     now.bytes += len(answer.body)
-                    request = steps.send(answer)
+                asked = steps.send(answer)
             except StopIteration:
                 self._ended(now, reached=True)
                 return
-            later = self._call(now.address, request, TIMEOUT_MS)
+            later: Later[Any]
+            if isinstance(asked, Command):
+                later = self._call(now.address, asked, TIMEOUT_MS)
+            else:
+                later = self._broker.saver.elsewhere(asked)
             if not later.done:
                 later.then(partial(self._go_on, now, steps))
                 return
@@ -252,7 +254,7 @@ class MetadataFollower:
 
     # A round
 
-    def _round(self, now: Following) -> Generator[Command, Command, None]:
+    def _round(self, now: Following) -> answers.Steps[None]:
         """One part that fails does not keep the others from being followed."""
         for part in (self._topics, self._offsets, self._delay, self._groups, self._modes):
             try:
@@ -266,7 +268,7 @@ class MetadataFollower:
         same = theirs.state_version == mine.state_version == now.epoch
         return now.epoch > 0 and same and not is_older(theirs, mine)
 
-    def _topics(self, now: Following) -> Generator[Command, Command, None]:
+    def _topics(self, now: Following) -> answers.Steps[None]:
         table = yield from answers.all_topics()
         topics = self._broker.topics
         mine = topics.all()
@@ -299,7 +301,7 @@ class MetadataFollower:
         now.topics = answers.Table(table.version, dict.fromkeys(table.entries), {})
         self._apply_deletions(self._now_ms)
 
-    def _groups(self, now: Following) -> Generator[Command, Command, None]:
+    def _groups(self, now: Following) -> answers.Steps[None]:
         table = yield from answers.all_groups()
         groups = self._broker.groups
         mine, version = groups.all(), groups.data_version
@@ -330,9 +332,9 @@ class MetadataFollower:
             return set(said.entries)
         return set(mine) if self._is_told(now, version, table.version) else set()
 
-    def _offsets(self, now: Following) -> Generator[Command, Command, None]:
+    def _offsets(self, now: Following) -> answers.Steps[None]:
         answer = yield new_request(RequestCode.GET_ALL_CONSUMER_OFFSET)
-        theirs = Offsets.from_json(answers.checked(answer))
+        theirs = yield from answers.read(answer, Offsets.from_json)
         offsets = self._broker.offsets
         before = now.offsets
         if before is None or not _goes_on(before.version, theirs.version):
@@ -341,7 +343,7 @@ class MetadataFollower:
         offsets.adopt(theirs, before)
         now.offsets = theirs
 
-    def _delay(self, now: Following) -> Generator[Command, Command, None]:
+    def _delay(self, now: Following) -> answers.Steps[None]:
         answer = yield new_request(RequestCode.GET_ALL_DELAY_OFFSET)
         progress, version = read_progress(answers.checked(answer))
         delay = self._broker.delay
@@ -350,7 +352,7 @@ class MetadataFollower:
             end = yield from answers.log_end()
         delay.adopt(progress, version, end)
 
-    def _modes(self, now: Following) -> Generator[Command, Command, None]:
+    def _modes(self, now: Following) -> answers.Steps[None]:
         """402: which groups pop instead of pulling. Here all pull; what the master's others do is
         kept for the day a RocketMQ broker is master again."""
         answer = yield new_request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)

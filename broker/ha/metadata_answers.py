@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from turbopump.broker.config import MAX_QUEUES_OF_TOPIC
 from turbopump.broker.groups import MAX_GROUPS, read_bans
@@ -49,8 +49,13 @@ from turbopump.net.wire.topics import (
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Steps = Generator[Command, Command, T]
-"""Asks requests, is sent their answers, gives what they came to. Raises BadBody."""
+Work = Callable[[], object]
+Steps = Generator[Command | Work, Any, T]
+"""Asks requests, is sent their answers, gives what they came to. What is asked may also be work for
+another thread; its result is sent then. Raises BadBody."""
+
+MAX_INLINE: Final = 128 << 10
+"""Bytes of a body that are read at once, some 5 ms; a larger one is read by another thread."""
 
 PAGE: Final = 2_000
 """Entries asked for at once, as a RocketMQ replica does (splitMetadataSize)."""
@@ -86,6 +91,21 @@ def checked(answer: Command) -> dict[str, Any]:
     return bodies.load_object(answer.body)
 
 
+def read(answer: Command, reader: Callable[[Any], T]) -> Steps[T]:
+    """What `reader` makes of the body of an answer that is a success."""
+
+    def work() -> T | ValueError:
+        try:
+            return reader(checked(answer))
+        except BadBody as error:
+            return error
+
+    result = work() if len(answer.body) <= MAX_INLINE else (yield work)
+    if isinstance(result, Exception):
+        raise BadBody(str(result))
+    return cast(T, result)
+
+
 def all_topics() -> Steps[Table]:
     """21, page by page."""
     return _pages(
@@ -119,7 +139,7 @@ def _pages(ask: Callable[[int, str], Command], total_name: str, table_name: str)
         for _ in range(MAX_PAGES):
             first, text = (0, "") if found is None else (len(found.entries), _text(found.version))
             answer = yield ask(first, text)
-            members = checked(answer)
+            members = yield from read(answer, as_object)
             size += len(answer.body)
             if size > MAX_TABLE:
                 raise BadBody(f"{table_name} has over {MAX_TABLE} bytes")

@@ -9,9 +9,11 @@ from tests.unit.broker.ha.pairs import Group, Link
 from tests.wire.frames import golden_frames
 
 from turbopump.broker.ha import metadata_answers
-from turbopump.broker.handlers import clients
+from turbopump.broker.handlers import admin_offsets, clients
 from turbopump.engine import fastjson
-from turbopump.net.wire.command import Command, decode, response
+from turbopump.engine.later import Later
+from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.command import Command, decode, new_request, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import TopicConfig
 
@@ -161,6 +163,50 @@ def test_modes_of_a_rocketmq_master_are_kept_and_told(group: Group) -> None:
     group.replica.open()
     clients.register(group.replica.table, group.replica.broker)
     assert json.loads(group.replica.ask(402).body) == json.loads(body)
+
+
+# Large tables
+
+
+def test_many_offsets_are_written_by_another_thread(group: Group) -> None:
+    for queue_id in range(admin_offsets.MAX_INLINE_QUEUES + 1):
+        group.master.broker.offsets.commit("G", "T", queue_id, QueueOffset(1), 5)
+    group.master.config_disk.hold()
+    answer = group.master.dispatch(new_request(43))
+    assert isinstance(answer, Later)
+    assert not answer.done
+    group.commit(9)
+    group.master.config_disk.release()
+    offsets = json.loads(bytes(answer.value.body))["offsetTable"]["T@G"]
+    assert len(offsets) == admin_offsets.MAX_INLINE_QUEUES + 1
+    assert offsets["0"] == 1, "as it was when it was asked for"
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_large_answers_are_read_by_another_thread(
+    group: Group, monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    """What it read of a reign that is over by then does not count."""
+    group.round()
+    monkeypatch.setattr(metadata_answers, "MAX_INLINE", 0)
+    group.commit(7)
+    group.replica.config_disk.hold()
+    group.round()
+    assert group.link.codes[5:] == [21]
+    if stopped:
+        group.follower.stop()
+    group.replica.config_disk.release()
+    assert group.offset() == (-1 if stopped else 7)
+    assert group.link.codes[5:] == ([21] if stopped else [21, 43, 45, 201, 402])
+
+
+def test_nonsense_that_another_thread_reads_is_nonsense(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_answers, "MAX_INLINE", 0)
+    group.link.target = lambda request: response(request, 0, body=b'{"offsetTable":7}')
+    group.round()
+    assert "offsetTable is a number, not an object" in group.follower.error
 
 
 # A RocketMQ 5.5.0 on the other side

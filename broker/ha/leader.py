@@ -301,6 +301,7 @@ class Leader(Reign):
         self.set_changes = 0
         self._alterations = alterations
         super().__init__(log, rules, options, transport, self.sync, wall_ms, now_ms)
+        self.sync.on_log(log.flushed if options.counts_durable else log.end)
 
     def need(self, alive: int = 0) -> int | None:
         return needed(self.rules, self.sync.in_sync_count, alive)

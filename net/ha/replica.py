@@ -283,7 +283,7 @@ class Replica:
     def _lacks_confirmed(self, log: LogState, point: LogOffset) -> str:
         """Why the log may not be cut at `point`, "" if it may."""
         confirmed = min(log.confirm, log.believed_end)
-        if point >= confirmed or self.options.cut_confirmed:
+        if point >= confirmed or confirmed <= log.min or self.options.cut_confirmed:
             return ""
         return f"the master's log parts from this one at {point}, before confirmed {confirmed}"
 

@@ -83,7 +83,8 @@ class SyncState:
         self.set_epoch = set_epoch
         self.epoch_start = epoch_start
         self.confirm_offset = confirm
-        self.log_end = epoch_start
+        self.log_end = confirm
+        """Up to where the log counts; of what was there before this epoch, too, `on_log` tells."""
         self.proposed: Proposal | None = None
         self._lost: frozenset[int] = frozenset()
         self._numbers = 0

@@ -49,6 +49,7 @@ class Reign:
         start = log.end
         log.epochs = log.epochs.appended(epoch, start)
         self.state = SyncState(SyncOptions(node), members, set_epoch, start, log.confirm, 0)
+        self.state.on_log(start)
         self.sends = WaitingSends(self.state)
         self.links: dict[int, Link] = {}
 

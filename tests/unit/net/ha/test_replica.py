@@ -202,6 +202,17 @@ def test_f40_what_was_confirmed_before_the_masters_first_epoch_may_go() -> None:
         assert (Restart() in shell.done) is (state is State.TRANSFER)
 
 
+def test_a_log_of_which_nothing_is_confirmed_begins_anew_wherever_it_begins() -> None:
+    """Its first file went by age, or it has the master's last one; its epochs are damaged."""
+    shell = shell_of({}, 0)
+    begin = LogOffset(1000)
+    shell.log = MemoryLog(bytearray(b"y" * 300), Epochs(), begin, begin, believed=begin)
+    shell.do(shell.replica.on_closed("again", 0))
+    shell.connect(RETRY_MAX_MS)
+    shell.feed(reply({2: 400, 3: 900}, 1400))
+    assert Restart() in shell.done and shell.replica.state is State.TRANSFER
+
+
 def test_s1_a_log_without_believable_epochs_is_not_taken_for_new() -> None:
     """It is removed and fetched again; RocketMQ's would be kept and reported as empty."""
     shell = shell_of({}, 0)

@@ -43,6 +43,14 @@ def test_alone_everything_is_confirmed() -> None:
     assert state.on_log(LogOffset(1200)) and state.confirm_offset == 1200
 
 
+def test_what_was_there_before_the_epoch_counts_when_it_is_told() -> None:
+    """Under SYNC_FLUSH a new master's own log may not be durable yet."""
+    state = SyncState(SyncOptions(1), frozenset({1}), 5, LogOffset(START), LogOffset(900), 0)
+    assert state.on_tick(0) is None
+    assert state.confirm_offset == 900 == state.all_end()
+    assert state.on_log(LogOffset(START)) and state.confirm_offset == START
+
+
 def test_confirmed_is_what_all_members_have() -> None:
     state = state_of(1, 2, 3)
     state.on_log(LogOffset(1500))

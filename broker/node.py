@@ -170,7 +170,7 @@ class BrokerNode:
         self._ip = await _ip_of(self._config.broker_ip1)
         if self._config.client_tls is not None:
             client_context(self._config.client_tls)  # files that cannot be used are known now
-        self._disk = DiskThreads(self._post)
+        self._disk = DiskThreads(self._post, loop=self._loop)
         # Of its own: a large table must not hold up the syncs that sends wait for.
         self._config_disk = DiskThreads(self._post, threads=1)
         self._saver = Saver(self._config_files, self._config_disk)

@@ -12,6 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from turbopump.engine.files import MappedFile, RealMappedFile
+from turbopump.pyx.syncer import Syncer
+
 T = TypeVar("T")
 
 # One for each lane of a store, see Lane: a sync that sends wait for is never behind a file that is
@@ -69,18 +72,38 @@ class Lane:
         self, work: Callable[[], T], done: Callable[[T | OSError], None], disk: Disk | None = None
     ) -> None:
         """As Disk.submit (on `disk`, if given). A programmer error while busy."""
+        self._run(lambda free: (disk or self._disk).submit(work, free), done)
+
+    def _run(self, begin: Callable[[Callable[[T], None]], Job], done: Callable[[T], None]) -> None:
         assert not self.busy, "two pieces of work in one lane"
 
-        def free(result: T | OSError) -> None:
+        def free(result: T) -> None:
             self.busy = False
             self._job = None
             done(result)
 
         self.busy = True
-        job = (disk or self._disk).submit(work, free)
+        job = begin(free)
         # An inline disk is done by now, and `done` may even have begun the next work.
         if self.busy and self._job is None:
             self._job = job
+
+    def sync(
+        self,
+        ranges: list[tuple[MappedFile, int, int]],
+        done: Callable[[OSError | None], None],
+    ) -> None:
+        """Make ranges of mapped files durable: (file, position, position end)."""
+        disk = self._disk
+        if isinstance(disk, DiskThreads) and len(ranges) == 1:
+            self._run(lambda free: disk.sync(*ranges[0], free), done)
+            return
+
+        def work() -> None:
+            for mapped, start, stop in ranges:
+                mapped.sync(start, stop)
+
+        self.submit(work, done)
 
     def finish(self) -> None:
         """Block until the work that is under way, if any, has reported."""
@@ -122,6 +145,38 @@ class _ThreadJob:
             done(self._result)
 
 
+class _SyncJob:
+    """One range on its way through the native thread."""
+
+    __slots__ = ("_done", "_path", "_syncer")
+
+    def __init__(self, syncer: Syncer, path: str, done: Callable[[OSError | None], None]) -> None:
+        self._syncer = syncer
+        self._path = path
+        self._done: Callable[[OSError | None], None] | None = done
+
+    def look(self) -> None:
+        failed = self._syncer.take()
+        if failed is not None:
+            self._deliver(failed)
+
+    def finish(self) -> None:
+        if self._done is not None:
+            self._deliver(self._syncer.wait())
+
+    def _deliver(self, failed: int) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(OSError(failed, "msync failed", self._path) if failed else None)
+
+
+class Readers(Protocol):
+    """A loop that calls back whenever a descriptor is readable."""
+
+    def add_reader(self, descriptor: int, callback: Callable[[], None], /) -> object: ...
+    def remove_reader(self, descriptor: int, /) -> object: ...
+
+
 class _Worker:
     """A disk thread that is asleep, and what it is woken for: nothing at the end."""
 
@@ -138,13 +193,26 @@ class DiskThreads:
 
     One thread is woken for one piece of work: those that wait at a common queue wake each other,
     and each of them wants the interpreter before it sees that there is nothing left.
+
+    With `loop` there is one thread more for what sends wait for, `sync`. It is native: neither it
+    nor the loop waits for the interpreter to change hands. It serves the thread that made this.
     """
 
     def __init__(
-        self, post: Callable[[Callable[[], None]], object], threads: int = STORE_THREADS
+        self,
+        post: Callable[[Callable[[], None]], object],
+        threads: int = STORE_THREADS,
+        loop: Readers | None = None,
     ) -> None:
         self._post = post
-        self._pending: set[_ThreadJob] = set()
+        self._pending: set[_ThreadJob | _SyncJob] = set()
+        self._syncing: _SyncJob | None = None
+        self._syncer: Syncer | None = None
+        self._owner = threading.get_ident()
+        if loop is not None:
+            self._syncer = Syncer()
+            self._loop = loop
+            loop.add_reader(self._syncer.descriptor, self._look)
         # Guards the next three. Work waits in the queue only while no thread is idle.
         self._lock = threading.Lock()
         self._queue: deque[_ThreadJob] = deque()
@@ -174,9 +242,43 @@ class DiskThreads:
         worker.wake.release()
         return job
 
+    def sync(
+        self, mapped: MappedFile, start: int, end: int, done: Callable[[OSError | None], None]
+    ) -> Job:
+        """Make positions [start, end) of a mapped file durable; as `submit` otherwise."""
+        syncer = self._syncer
+        if (
+            syncer is None
+            or syncer.busy
+            or not isinstance(mapped, RealMappedFile)
+            or threading.get_ident() != self._owner  # while a store opens on a thread of its own
+        ):
+            return self.submit(lambda: mapped.sync(start, end), done)
+
+        def deliver(result: OSError | None) -> None:
+            self._pending.discard(job)
+            self._syncing = None
+            done(result)
+
+        job = _SyncJob(syncer, mapped.path, deliver)
+        syncer.begin(mapped.region, start, end - start)
+        self._syncing = job
+        self._pending.add(job)
+        return job
+
+    def _look(self) -> None:
+        if self._syncing is not None:
+            self._syncing.look()
+        elif self._syncer is not None:
+            self._syncer.take()  # what was waited for leaves its event
+
     def close(self) -> None:
         while self._pending:
             next(iter(self._pending)).finish()
+        if self._syncer is not None:
+            self._loop.remove_reader(self._syncer.descriptor)
+            self._syncer.close()
+            self._syncer = None
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []

@@ -101,11 +101,6 @@ class GroupCommit:
         if self._lane.busy or self.failed is not None or log.end <= log.flushed:
             return
         end, timestamp_ms = log.end, log.last_store_timestamp_ms
-        ranges = log.unflushed(end)
-
-        def work() -> None:
-            for mapped, start, stop in ranges:
-                mapped.sync(start, stop)
 
         def done(result: OSError | None) -> None:
             if result is not None:
@@ -121,7 +116,7 @@ class GroupCommit:
             if self._waiters or self._config.flush_disk_type is FlushMode.SYNC_FLUSH:
                 self.start()
 
-        self._lane.submit(work, done)
+        self._lane.sync(log.unflushed(end), done)
 
     def is_slow(self) -> bool:
         """Whether the disk does not keep up with what is appended; a sync is under way then."""

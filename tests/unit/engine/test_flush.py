@@ -1,12 +1,17 @@
 """Disk threads: results come back in the order of the loop, failures as values."""
 
+import ctypes
+import errno
 import queue
+import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from turbopump.engine.files import MappedFile, RealFiles, RealMappedFile
 from turbopump.engine.flush import STORE_THREADS, Disk, DiskThreads, InlineDisk, Lane
 
 
@@ -140,9 +145,7 @@ def test_each_thread_works_and_what_is_more_waits_for_the_first_that_is_free() -
     disk.close()
 
 
-def test_no_lane_of_a_store_waits_for_another(
-    stores: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_lane_of_a_store_waits_for_another(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     lanes: list[Lane] = []
     begin = Lane.__init__
 
@@ -162,4 +165,117 @@ def test_no_lane_of_a_store_waits_for_another(
     for _ in lanes:
         loop.run_one()
     assert sorted(seen) == list(range(STORE_THREADS))
+    disk.close()
+
+
+class Watched:
+    """A loop that looks at one descriptor, when the test says so."""
+
+    def __init__(self) -> None:
+        self.descriptor = -1
+        self.callback: Callable[[], None] = lambda: None
+        self.ended = 0
+
+    def add_reader(self, descriptor: int, callback: Callable[[], None], /) -> None:
+        self.descriptor, self.callback = descriptor, callback
+
+    def remove_reader(self, descriptor: int, /) -> None:
+        assert descriptor == self.descriptor
+        self.ended += 1
+
+    def run(self) -> None:
+        """Until the descriptor is readable, then its callback."""
+        assert select.select([self.descriptor], [], [], 30)[0]
+        self.callback()
+
+    @property
+    def is_quiet(self) -> bool:
+        return not select.select([self.descriptor], [], [], 0)[0]
+
+
+@pytest.fixture
+def mapped(tmp_path: Path) -> Iterator[MappedFile]:
+    file = RealFiles().create(str(tmp_path / "file"), 3 * 4096)
+    yield file
+    file.close()
+
+
+def test_a_native_sync_reports_through_the_loop(mapped: MappedFile) -> None:
+    loop, watched = Loop(), Watched()
+    disk = DiskThreads(loop.post, threads=1, loop=watched)
+    lane, seen = Lane(disk), list[OSError | None]()
+    for start, end in ((0, 10), (4090, 8200)):
+        lane.sync([(mapped, start, end)], seen.append)
+        assert lane.busy
+        watched.run()
+        assert not lane.busy and watched.is_quiet
+    assert seen == [None, None]
+    assert loop.posted.empty(), "no thread with Python took part"
+    disk.close()
+    assert watched.ended == 1
+
+
+def test_a_native_sync_that_is_waited_for_reports_once(mapped: MappedFile) -> None:
+    watched = Watched()
+    disk = DiskThreads(Loop().post, threads=1, loop=watched)
+    lane, seen = Lane(disk), list[OSError | None]()
+    lane.sync([(mapped, 0, 10)], seen.append)
+    lane.finish()
+    assert seen == [None]
+    lane.sync([(mapped, 0, 10)], seen.append)
+    watched.run()  # of the first one, or of both
+    lane.finish()
+    assert seen == [None, None]
+    lane.sync([(mapped, 0, 10)], seen.append)
+    disk.close()
+    assert seen == [None, None, None]
+
+
+def test_two_ranges_and_a_second_sync_go_to_a_disk_thread(mapped: MappedFile) -> None:
+    loop, watched = Loop(), Watched()
+    disk = DiskThreads(loop.post, threads=1, loop=watched)
+    one, other, seen = Lane(disk), Lane(disk), list[str]()
+    one.sync([(mapped, 0, 10)], lambda result: seen.append(f"native {result}"))
+    other.sync([(mapped, 0, 10)], lambda result: seen.append(f"busy {result}"))
+    loop.run_one()
+    watched.run()
+    one.sync([(mapped, 0, 10), (mapped, 4096, 5000)], lambda result: seen.append(f"two {result}"))
+    loop.run_one()
+    assert seen == ["busy None", "native None", "two None"]
+    disk.close()
+
+
+def test_while_a_store_opens_on_another_thread_its_syncs_do_not_touch_the_loop(
+    mapped: MappedFile,
+) -> None:
+    watched = Watched()
+    disk = DiskThreads(Loop().post, threads=1, loop=watched)
+    seen: list[OSError | None] = []
+
+    def opening() -> None:
+        lane = Lane(disk)
+        lane.sync([(mapped, 0, 10)], seen.append)
+        lane.finish()
+
+    thread = threading.Thread(target=opening)
+    thread.start()
+    thread.join()
+    assert seen == [None] and watched.is_quiet
+    disk.close()
+
+
+def test_a_native_sync_that_fails_names_the_file(tmp_path: Path) -> None:
+    watched = Watched()
+    file = RealFiles().create(str(tmp_path / "file"), 3 * 4096)
+    assert isinstance(file, RealMappedFile)
+    disk = DiskThreads(Loop().post, threads=1, loop=watched)
+    lane, seen = Lane(disk), list[OSError | None]()
+    # A hole in the mapping: the one failure of msync that needs no broken disk.
+    buffer = (ctypes.c_char * file.size).from_buffer(file._map)
+    start = ctypes.addressof(buffer)
+    assert ctypes.CDLL(None).munmap(ctypes.c_void_p(start + 4096), ctypes.c_size_t(4096)) == 0
+    lane.sync([(file, 0, file.size)], seen.append)
+    watched.run()
+    (error,) = seen
+    assert error is not None and (error.errno, error.filename) == (errno.ENOMEM, file.path)
     disk.close()

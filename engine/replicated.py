@@ -71,6 +71,7 @@ class Replicated:
         self.on_flushed: list[Callable[[LogOffset], None]] = []
         """Called with the log offset up to which all is durable."""
         self._marked = False
+        self._told = LogOffset(0)
         self._parts = parts
         self._log = parts.log
         self._commit = commit
@@ -143,6 +144,7 @@ class Replicated:
         self.is_master = False
         self._log.tail.refuse(NOT_MASTER, True)
         self._begin_confirming()
+        self._told = self.confirm  # what comes from now on is the next master's word
         self._commit.close(PutStatus.SERVICE_NOT_AVAILABLE)
 
     def to_master(self, epoch: int, now_ms: int) -> LogOffset:
@@ -155,7 +157,7 @@ class Replicated:
             raise StoreError(f"the log cannot be led: {self.damage}")
         if not self.plain:
             self._check_epoch(epoch)
-        start = self.cut_torn(now_ms)
+        start = self._cut_torn()
         timestamp_ms = truncation.timestamp_before(self._log, self._parts.damage, start)
         self._log.end_raw(timestamp_ms)
         self._count_on(start)
@@ -200,9 +202,11 @@ class Replicated:
 
     def confirm_to(self, log_offset: LogOffset, now_ms: int) -> bool:
         """Let readers come up to here, or to the end of the record before, if that is not behind
-        where they are; whether they may read more now. What is beyond the log's end counts not."""
-        tail = self._log.tail
-        wanted = LogOffset(min(log_offset, self._log.end))
+        where they are; whether they may read more now. What is beyond the log's end counts not.
+        Under SYNC_FLUSH what is not durable has to wait until it is (R36)."""
+        log, tail = self._log, self._log.tail
+        self._told = LogOffset(min(max(log_offset, self._told), log.end))
+        wanted = min(self._told, log.flushed) if self._is_sync else self._told
         if wanted <= tail.limit:
             return False
         at = self._whole(self.confirm, wanted)
@@ -228,6 +232,7 @@ class Replicated:
         if self.is_master:
             raise StoreError("a master's log is not cut")
         truncation.cut(self._parts, self._commit, self._retention, log_end, now_ms)
+        self._told = min(self._told, log_end)
         if not self.plain:
             self._epoch_file.cut(log_end)
         self._tell_cut()
@@ -241,6 +246,7 @@ class Replicated:
             raise StoreError("a master's log does not begin anew")
         try:
             restart.restart(self._parts, self._commit, self._retention)
+            self._told = LogOffset(0)
             self._epoch_file = self._open_epochs()
         except OSError as error:
             self._commit.fail(error)
@@ -289,31 +295,20 @@ class Replicated:
         except OSError as error:
             logger.warning("epochs before %d stay: %s", self._log.min, error)
 
-    def cut_torn(self, now_ms: int) -> LogOffset:
-        """Cut the record that a transfer left half, durably; returns where the log ends then.
-        Nothing derived speaks of it. Raises StoreError where there is no record at all."""
-        log, commit = self._log, self._commit
-        end, why = whole_before(log, self.confirm, log.end)
-        if why == kernel.BAD_RECORD:
-            raise StoreError(f"no record begins at log offset {end}")
-        if end < log.end:
-            for later in commit.withdraw(end):
-                later.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
-            self._check_usable()
-            try:
-                log.cut_torn(end)
-            except OSError as error:
-                commit.fail(error)
-                raise StoreError(f"the log cannot be cut at {end}: {error}") from error
-        return end
+    def finish(self) -> None:
+        """The store is about to be closed. Raises StoreError where the log ends in no record."""
+        self._told = self.confirm
+        self._cut_torn()
 
     def grown(self) -> None:
         """Messages were appended."""
         for callback in self.on_appended:
             callback()
 
-    def flushed_on(self) -> None:
+    def flushed_on(self, now_ms: int) -> None:
         """A sync ended."""
+        if self._is_sync and self.confirm < self._told:
+            self.confirm_to(self._told, now_ms)
         for callback in self.on_flushed:
             callback(self._log.flushed)
 
@@ -335,6 +330,25 @@ class Replicated:
         error = self._commit.failed or self._parts.checkpointer.failed
         if error is not None:
             raise StoreError(f"the store takes no changes: {error}")
+
+    def _cut_torn(self) -> LogOffset:
+        """Cut the record that a transfer left half, durably; returns where the log ends then.
+        Nothing derived speaks of it. Raises StoreError where there is no record at all."""
+        log, commit = self._log, self._commit
+        end, why = whole_before(log, self.confirm, log.end)
+        if why == kernel.BAD_RECORD:
+            raise StoreError(f"no record begins at log offset {end}")
+        if end < log.end:
+            for later in commit.withdraw(end):
+                later.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
+            self._check_usable()
+            try:
+                log.cut_torn(end)
+                self._told = min(self._told, end)
+            except OSError as error:
+                commit.fail(error)
+                raise StoreError(f"the log cannot be cut at {end}: {error}") from error
+        return end
 
     def _whole(self, start: LogOffset, until: LogOffset) -> LogOffset:
         """As `whole_before`; what is no record is noted as damage, and passed over as dispatch
@@ -388,6 +402,7 @@ class Replicated:
 
     def _set_confirm(self, log_offset: LogOffset) -> None:
         self._log.tail.limit = log_offset
+        self._told = max(self._told, log_offset)
         self._parts.checkpointer.confirm = None if self.plain else log_offset
 
     def _count_on(self, log_end: LogOffset) -> None:

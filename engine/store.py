@@ -507,7 +507,7 @@ class Store:
         """All durable and the mark taken away, or the reason why not as an error."""
         try:
             if self._replicated is not None:
-                self._replicated.cut_torn(now_ms)
+                self._replicated.finish()
             self._dispatch(now_ms)
         finally:
             self._closed = True
@@ -584,7 +584,7 @@ class Store:
         if self._is_sync:
             self._dispatch(self._now_ms)
         if self._replicated is not None:
-            self._replicated.flushed_on()
+            self._replicated.flushed_on(self._now_ms)
 
     def _dispatch(self, now_ms: int) -> None:
         log = self._log

@@ -445,7 +445,9 @@ class Broker:
         whole = end <= self._base or minimum > self._end
         if self.settings.safe and not self.epochs_damaged and not self.settings.ha.may_lose:
             cut_at = self._base if whole else end
-            gone = bytes(self._bytes[cut_at - self._base :])
+            # Half a record at the end is nobody's message: whoever needs it sends it again.
+            is_half = cut_at >= self._bounds[-1]
+            gone = b"" if is_half else bytes(self._bytes[cut_at - self._base :])
             if not whole or not self._group.retention:
                 confirm = self._rounded(self._confirm)
                 self._history.cuts(self.number, cut_at, confirm, gone)

@@ -20,14 +20,12 @@ TIMEOUT_S = 30
 
 def free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
-        sockets = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [one.getsockname()[1] for one in sockets]
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in taken]
 
 
 def until(what: Callable[[], Any]) -> Any:
-    """The first result that is true; both sides run on their own."""
+    """The first result that is true; brokers do things in their own time."""
     deadline = time.monotonic() + TIMEOUT_S
     while not (found := what()):
         assert time.monotonic() < deadline
@@ -35,80 +33,95 @@ def until(what: Callable[[], Any]) -> Any:
     return found
 
 
-def test_a_pair_that_switches(
-    launch: Launch, command: Command, cli: Command, tmp_path: Path
-) -> None:
-    (tmp_path / "namesrv.conf").write_text(
-        f"listenPort=0\nbindAddress=127.0.0.1\nkvConfigPath={tmp_path}/kv/kvConfig.json\n"
-    )
-    namesrv = launch("namesrv", "-c", str(tmp_path / "namesrv.conf"), "--json").ready["address"]
-    ha_ports, metrics_ports = free_ports(2), free_ports(2)
+class Pair:
+    """A name server and brokers 1 and 2, as processes; who is master is written in a file."""
 
-    def elect(epoch: int, master: int) -> None:
-        brokers = {str(n): f"127.0.0.1:{port}" for n, port in enumerate(ha_ports, 1)}
+    def __init__(self, launch: Launch, cli: Command, folder: Path) -> None:
+        self._launch, self._cli, self._folder = launch, cli, folder
+        self.ha_ports, self.metrics_ports = free_ports(2), free_ports(2)
+        (folder / "namesrv.conf").write_text(
+            f"listenPort=0\nbindAddress=127.0.0.1\nkvConfigPath={folder}/kv/kvConfig.json\n"
+        )
+        self._namesrv = launch("namesrv", "-c", str(folder / "namesrv.conf"), "--json")
+        self.elect(1, 1)
+        self.addresses = [self._start(1), self._start(2)]
+
+    def elect(self, epoch: int, master: int) -> None:
+        """Write who the master is."""
+        brokers = {str(n): f"127.0.0.1:{port}" for n, port in enumerate(self.ha_ports, 1)}
         text = json.dumps({"epoch": epoch, "master": master, "brokers": brokers})
-        (tmp_path / "group.tmp").write_text(text)
-        (tmp_path / "group.tmp").rename(tmp_path / "group.json")
+        (self._folder / "group.tmp").write_text(text)
+        (self._folder / "group.tmp").rename(self._folder / "group.json")
 
-    def start(number: int) -> str:
-        file = tmp_path / f"broker-{number}.conf"
+    def _start(self, number: int) -> str:
+        folder, file = self._folder, self._folder / f"broker-{number}.conf"
         file.write_text(
             f"brokerIP1=127.0.0.1\nbindAddress=127.0.0.1\nlistenPort=0\nbrokerId={number}\n"
-            f"storePathRootDir={tmp_path}/{number}\nhaGroupFile={tmp_path}/group.json\n"
-            f"haListenPort={ha_ports[number - 1]}\nmetricsExporterType=PROM\n"
-            f"metricsPromExporterPort={metrics_ports[number - 1]}\n"
+            f"storePathRootDir={folder}/{number}\nhaGroupFile={folder}/group.json\n"
+            f"haListenPort={self.ha_ports[number - 1]}\nmetricsExporterType=PROM\n"
+            f"metricsPromExporterPort={self.metrics_ports[number - 1]}\n"
             "mappedFileSizeCommitLog=8388608\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
         )
-        return str(launch("broker", "-c", str(file), "-n", namesrv, "--json").ready["address"])
+        namesrv = self._namesrv.ready["address"]
+        return str(
+            self._launch("broker", "-c", str(file), "-n", namesrv, "--json").ready["address"]
+        )
 
-    def status(address: str) -> dict[str, Any]:
-        found = cli("admin", "haStatus", "-n", namesrv, "-b", address, "--json").json[0]
-        assert isinstance(found, dict)
+    def ask(self, *command: str) -> list[Any]:
+        """The JSON documents that a command prints."""
+        found = self._cli(*command, "-n", self._namesrv.ready["address"], "--json").json
+        assert isinstance(found, list)
         return found
 
-    def metrics(number: int) -> dict[str, float]:
-        url = f"http://127.0.0.1:{metrics_ports[number - 1]}/metrics"
+    def status(self, address: str) -> Any:
+        """haStatus of one broker."""
+        return self.ask("admin", "haStatus", "-b", address)[0]
+
+    def metrics(self, number: int) -> dict[str, float]:
+        """The metrics of a broker's replication, labels apart."""
+        url = f"http://127.0.0.1:{self.metrics_ports[number - 1]}/metrics"
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
             lines = answer.read().decode().splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if line.startswith("turbopump_ha_"))
         return {name.partition("{")[0]: float(value) for name, value in pairs}
 
-    elect(1, 1)
-    addresses = [start(1), start(2)]
-    for epoch in (1, 2):
-        elect(epoch, epoch)
-        master, replica = addresses if epoch == 1 else addresses[::-1]
-        until(lambda master=master: status(master)["in_sync_replicas"] == 1)
-        until(lambda: cli("send", "-n", namesrv, "-t", "T", "-p", "x", "--json").code == 0)
-        shown = until(lambda master=master: _caught_up(status(master)))
-        (one,) = shown["replicas"]
-        assert one["in_sync"] and one["acked"] == one["next"] == shown["log_end"] > 0
-        followed = status(replica)
-        assert not followed["is_master"]
-        assert followed["master_address"] == f"127.0.0.1:{ha_ports[epoch - 1]}"
-        assert followed["log_end"] == shown["log_end"] and followed["last_read_ms"] > 0
 
-    def registered() -> Any:
-        told = cli("admin", "getBrokerEpoch", "-n", namesrv, "-b", "broker-a", "--json").json
-        return told if sorted(one["address"] for one in told) == sorted(addresses) else None
+@pytest.fixture
+def pair(launch: Launch, cli: Command, tmp_path: Path) -> Pair:
+    """After a message under each of two masters, 1 and then 2: both have everything."""
+    pair = Pair(launch, cli, tmp_path)
+    for epoch, master in enumerate(pair.addresses, 1):
+        pair.elect(epoch, epoch)
+        until(lambda master=master: pair.status(master)["in_sync_replicas"] == 1)
+        until(lambda: pair.ask("send", "-t", "T", "-p", "x"))
+        until(lambda master=master: [e["diff"] for e in pair.status(master)["replicas"]] == [0])
+    return pair
 
-    told = until(registered)
-    first, second = told
-    assert first["epochs"] == second["epochs"]
-    assert [span["epoch"] for span in first["epochs"]] == [1, 2]
-    assert first["epochs"][1]["end"] == shown["log_end"]
-    assert sorted(one["broker_id"] for one in told) == [0, 1]
 
-    of_master, of_replica = metrics(2), metrics(1)
-    assert (of_master["turbopump_ha_is_master"], of_replica["turbopump_ha_is_master"]) == (1, 0)
-    assert of_master["turbopump_ha_epoch"] == of_replica["turbopump_ha_epoch"] == 2
-    assert of_master["turbopump_ha_replica_lag_bytes"] == 0
-    assert of_master["turbopump_ha_replica_lag_milliseconds"] == 0
-    assert of_master["turbopump_ha_replica_in_sync"] == of_replica["turbopump_ha_following"] == 1
-    assert of_master["turbopump_ha_confirm_gap_bytes"] == 0
-    table = cli("admin", "brokerStatus", "-n", namesrv, "-b", addresses[1], "--json").json[0]
+def test_a_pair_that_switched(pair: Pair) -> None:
+    replica, master = pair.addresses
+    shown, followed = pair.status(master), pair.status(replica)
+    (one,) = shown["replicas"]
+    assert one["in_sync"] and one["acked"] == one["next"] == shown["log_end"] > 0
+    assert (shown["is_master"], followed["is_master"]) == (True, False)
+    assert followed["master_address"] == f"127.0.0.1:{pair.ha_ports[1]}"
+    assert followed["log_end"] == shown["log_end"] and followed["last_read_ms"] > 0
+
+    # A replica that was the master is in the route again once it registered as what it is.
+    epochs = ("admin", "getBrokerEpoch", "-b", "broker-a")
+    until(lambda: sorted(e["address"] for e in pair.ask(*epochs)) == sorted(pair.addresses))
+    of_master, of_replica = sorted(pair.ask(*epochs), key=lambda told: told["broker_id"])
+    assert of_master["epochs"] == of_replica["epochs"]
+    assert [span["epoch"] for span in of_master["epochs"]] == [1, 2]
+    assert of_master["epochs"][1]["end"] == shown["log_end"]
+    assert (of_master["broker_id"], of_replica["broker_id"]) == (0, 1)
+
+    told, other = pair.metrics(2), pair.metrics(1)
+    assert (told["turbopump_ha_is_master"], other["turbopump_ha_is_master"]) == (1, 0)
+    assert told["turbopump_ha_epoch"] == other["turbopump_ha_epoch"] == 2
+    assert told["turbopump_ha_replica_lag_bytes"] == 0
+    assert told["turbopump_ha_replica_lag_milliseconds"] == 0
+    assert told["turbopump_ha_replica_in_sync"] == other["turbopump_ha_following"] == 1
+    assert told["turbopump_ha_confirm_gap_bytes"] == 0
+    (table,) = pair.ask("admin", "brokerStatus", "-b", master)
     assert table["table"]["haSyncStateSet"] == "1,2"
-
-
-def _caught_up(status: dict[str, Any]) -> dict[str, Any] | None:
-    return status if all(one["diff"] == 0 for one in status["replicas"]) else None

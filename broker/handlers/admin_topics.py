@@ -174,6 +174,10 @@ def _delete_topic(broker: BrokerContext, request: Command, _peer: Peer, now_ms: 
         _check_not_system(broker, name)
     except _Refused as refused:
         return response(request, refused.code, refused.remark)
+    if not broker.role.is_master:
+        # mqadmin tells all brokers of a group. Here the topic goes when the master's has gone, at
+        # the place of the log where that was: its next life may have begun behind it.
+        return response(request, ResponseCode.SUCCESS)
     doomed = [name]
     for group in broker.offsets.groups_of(name):
         for separator in ("_", "+"):
@@ -259,7 +263,8 @@ def _clean_unused_topics(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Command:
     """316: drop the queues of topics that have no configuration any more."""
-    for topic in broker.store.topics():
+    # A replica's log may know of topics that its table will only have with the next answer.
+    for topic in broker.store.topics() if broker.role.is_master else []:
         if broker.topics.get(topic) is None and not broker.topics.is_system(topic):
             broker.store.delete_topic(topic)
     return response(request, ResponseCode.SUCCESS)

@@ -379,6 +379,19 @@ def test_a_deletion_inside_of_a_record_is_refused(group: Group) -> None:
     assert replica.broker.store.damage is None
 
 
+@pytest.mark.parametrize(("code", "fields"), [(215, {"topic": "T"}), (316, {})])
+def test_an_operator_deletes_nothing_of_a_replica(
+    group: Group, code: int, fields: dict[str, str]
+) -> None:
+    """mqadmin tells all brokers; the log may hold the topic's next life already."""
+    put(group.master)
+    copy_log(group.master, group.replica)
+    group.replica.broker.role.end(1)
+    assert group.replica.ask_fields(code, fields).code == 0
+    assert group.replica.broker.store.max_queue_offset("T", 0) == 1
+    assert group.replica.broker.store.deleted_topics() == {}
+
+
 # Roles
 
 

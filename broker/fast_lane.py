@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from turbopump.broker.replies import why_not
-from turbopump.broker.role import ALONE
+from turbopump.broker.role import ALONE, MASTER_ID
 from turbopump.broker.topics import MAX_TOPIC_LENGTH, RETRY_PREFIX
 from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
@@ -146,13 +146,16 @@ class FastLane:
         codes: frozenset[int] | None,
         sub_version: int,
         flags: tuple[int, int],
+        readers: tuple[int, int],
         now_ms: int,
     ) -> None:
         """A pull was found legal and served: the next ones of the group may be natively.
 
         `flags` are those of topic and group, `sub_version` that of the subscription it was served
-        by.
+        by, `readers` the brokers that the group reads from near the end of the log and far from it.
         """
+        if not self._broker.role.is_master:
+            return
         topic = self._topics.get(header.topic)
         pending = self._broker.offsets.has_resets(header.consumer_group, header.topic)
         if topic is None or pending or self._topics.is_batch(header.topic):
@@ -163,6 +166,7 @@ class FastLane:
             header.consumer_group.encode(),
             header.topic.encode(),
             topic.read_queue_nums,
+            readers=readers if self._config.slave_read_enable else (MASTER_ID, MASTER_ID),
             topic_sys_flag=flags[0],
             group_sys_flag=flags[1],
             sub_version=sub_version,

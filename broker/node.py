@@ -463,6 +463,7 @@ class BrokerNode:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
         context, config = self.context, self._config
+        context.role.tick()
         _guarded(lambda: self._store.tick(self._now_ms(), self._steady_ms()), "the store's tick")
         if self._replicating is not None:
             _guarded(self._replicating.tick, "replication's tick")

@@ -23,6 +23,7 @@ from turbopump.broker.role import MASTER_ID
 from turbopump.engine.files import Files
 from turbopump.engine.flush import Disk
 from turbopump.engine.types import FlushMode
+from turbopump.net.ha.replica import State
 from turbopump.net.transport.client import Client
 from turbopump.net.wire.hosts import join, split
 
@@ -53,6 +54,7 @@ class Replicating:
         log.on_cut.append(lambda: self.metadata.truncated(now_ms()))
         self._told: tuple[str, str] = ("", "")
         context.ha = self.service
+        context.role.has_master = self._has_master
 
     async def start(self) -> None:
         """Listen to replicas and take the role that is configured. Raises OSError, StoreError."""
@@ -82,6 +84,10 @@ class Replicating:
         """Whether only a name server can say whom this replica follows, and none did yet."""
         service = self.service
         return not service.is_master and not service.master_address
+
+    def _has_master(self) -> bool:
+        follower = self.service.follower
+        return follower is not None and follower.machine.state is State.TRANSFER
 
     def _found_master(self, address: str, ha_address: str) -> None:
         self._told = (address, ha_address)

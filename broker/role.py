@@ -68,9 +68,12 @@ class Role:
         """Called when sends may be answered, or refused, that were not before."""
         self.on_reign_end: Callable[[], None] = lambda: None
         """Called when whoever waits for replicas must be told that it is over."""
+        self.has_master: Callable[[], bool] = lambda: False
+        """Whether a replica is connected with its master."""
         self._config = config
         self._store = store
         self._steady_ms = steady_ms
+        self._ticked_ms = steady_ms()
         self._is_slave = config.is_slave
         self._need: int | None = ALONE
 
@@ -89,6 +92,10 @@ class Role:
         if not config.waits:
             return ALONE
         return reign.need()
+
+    def tick(self) -> None:
+        """Every 100 ms: sends wait from the last one on, as those that are held natively."""
+        self._ticked_ms = self._steady_ms()
 
     # What broker/ha says.
 
@@ -127,7 +134,7 @@ class Role:
             return durable
         if appended.status is not PutStatus.PUT_OK:
             return durable
-        deadline_ms = self._steady_ms() + self._config.slave_timeout_ms
+        deadline_ms = self._ticked_ms + self._config.slave_timeout_ms
         return _both(durable, self.reign.wait(appended.end, need, deadline_ms))
 
     def safe_end(self) -> LogOffset:

@@ -121,6 +121,7 @@ enum lane_found_outcome lane_find(const struct lane_reading *reading, const stru
     struct cq_choice choice;
     struct cq_wish wish;
     size_t at, end;
+    int64_t last;
     int is_near;
 
     found->reader = row;
@@ -162,6 +163,9 @@ enum lane_found_outcome lane_find(const struct lane_reading *reading, const stru
     }
     found->next_offset = cursor->first + (int64_t)(choice.next / CQ_UNIT);
     found->size = (size_t)choice.size;
+    last = cq_get(cursor->units + choice.next - CQ_UNIT).log_offset;
+    found->broker_id =
+        reading->tail->end - last > reading->limits.near_bytes ? row->far_id : row->near_id;
     return collect(reading, pull, units, choice.count, found);
 }
 

@@ -48,6 +48,7 @@ struct lane_reader {
     uint8_t carried; /* by pulls that carry exactly this subscription */
     int32_t queue_limit;
     int32_t topic_sys_flag, group_sys_flag;
+    int64_t near_id, far_id; /* brokers to read from on: near the end of the log, further back */
     int64_t sub_version;
     int64_t until_ms; /* look again then, epoch ms */
     struct trf_text subscription, expression_type;
@@ -89,6 +90,7 @@ struct lane_run {
 struct lane_found {
     struct lane_reader *reader;
     int64_t next_offset, min_offset, max_offset;
+    int64_t broker_id; /* to read from on */
     size_t count; /* messages */
     size_t size;
     size_t run_count;

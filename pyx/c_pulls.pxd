@@ -30,6 +30,8 @@ cdef extern from "lane_pull.h" nogil:
         int32_t queue_limit
         int32_t topic_sys_flag
         int32_t group_sys_flag
+        int64_t near_id
+        int64_t far_id
         int64_t sub_version
         int64_t until_ms
         trf_text subscription
@@ -68,6 +70,7 @@ cdef extern from "lane_pull.h" nogil:
         int64_t next_offset
         int64_t min_offset
         int64_t max_offset
+        int64_t broker_id
         size_t count
         size_t size
         size_t run_count

@@ -283,6 +283,7 @@ cdef class FastConnection(Holder):
         memset(&answer, 0, sizeof(trf_pull_answer))
         answer.opaque = request.opaque
         answer.remark.at, answer.remark.size = <const uint8_t *>b"FOUND", 5
+        answer.suggest_which_broker_id = pulls.found.broker_id
         answer.next_begin_offset = pulls.found.next_offset
         answer.min_offset, answer.max_offset = pulls.found.min_offset, pulls.found.max_offset
         answer.topic_sys_flag = pulls.found.reader.topic_sys_flag

@@ -41,6 +41,7 @@ class Pulls:
         topic: bytes,
         queue_limit: int,
         *,
+        readers: tuple[int, int],
         topic_sys_flag: int,
         group_sys_flag: int,
         sub_version: int,

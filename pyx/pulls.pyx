@@ -54,7 +54,8 @@ cdef class Pulls:
 
     def serve(
         self, bytes group not None, bytes topic not None, int32_t queue_limit, *,
-        int32_t topic_sys_flag, int32_t group_sys_flag, int64_t sub_version, bytes subscription,
+        tuple readers, int32_t topic_sys_flag, int32_t group_sys_flag, int64_t sub_version,
+        bytes subscription,
         bytes expression_type, codes, int64_t until_ms
     ) -> None:
         """Pulls of this group from this topic are plain; see the stub."""
@@ -96,6 +97,7 @@ cdef class Pulls:
         row.carried = subscription is not None
         row.subscription = text_of(subscription)
         row.expression_type = text_of(expression_type)
+        row.near_id, row.far_id = readers
         row.topic_sys_flag, row.group_sys_flag = topic_sys_flag, group_sys_flag
         row.sub_version, row.until_ms = sub_version, until_ms
         row.queue_limit = queue_limit

@@ -13,6 +13,7 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.groups import FORBIDDEN_READ
 from turbopump.broker.pull_holds import Hold
 from turbopump.broker.replies import SEE_FAQ
+from turbopump.broker.role import MASTER_ID
 from turbopump.engine.later import Later
 from turbopump.engine.types import QueueOffset, ReadResult, ReadStatus
 from turbopump.net.transport.dispatcher import Dispatcher, one_line
@@ -64,6 +65,8 @@ class _Allowed:
     topic_sys_flag: int
     group_sys_flag: int
     sub_version: int
+    near_id: int
+    far_id: int
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:
@@ -100,7 +103,8 @@ class _Pull:
             allowed = self._check()
         except Refused as refused:
             return self._refuse(refused)
-        if header.sys_flag & COMMIT_OFFSET_FLAG and header.commit_offset >= 0:
+        commits = header.sys_flag & COMMIT_OFFSET_FLAG and self._broker.role.is_master
+        if commits and header.commit_offset >= 0:
             self._broker.offsets.commit(
                 header.consumer_group,
                 header.topic,
@@ -111,7 +115,9 @@ class _Pull:
         answer = self._reset(allowed) or self._read(QueueOffset(header.queue_offset), allowed)
         if answer.code == ResponseCode.SUCCESS and self._broker.fast is not None:
             flags = (allowed.topic_sys_flag, allowed.group_sys_flag)
-            self._broker.fast.learn_pull(header, allowed.codes, allowed.sub_version, flags, now_ms)
+            readers = (allowed.near_id, allowed.far_id)
+            version = allowed.sub_version
+            self._broker.fast.learn_pull(header, allowed.codes, version, flags, readers, now_ms)
         wait_ms = self._wait_ms()
         if answer.code != ResponseCode.PULL_NOT_FOUND or wait_ms <= 0:
             return answer
@@ -213,12 +219,50 @@ class _Pull:
             code = ResponseCode.PULL_NOT_FOUND
         else:
             code = ResponseCode.PULL_OFFSET_MOVED
+        is_far = self._is_far(result)
         header = PullMessageResponse(
-            0, result.next_queue_offset, result.min_queue_offset, result.max_queue_offset
-        )
+            allowed.far_id if is_far else allowed.near_id,
+            result.next_queue_offset, result.min_queue_offset, result.max_queue_offset,
+        )  # fmt: skip
+        if not self._broker.config.slave_read_enable:
+            header.suggest_which_broker_id = MASTER_ID
+        if not self._broker.role.is_master:
+            code = self._for_a_replica(code, header, queue_offset, is_far)
         if status is ReadStatus.NO_MATCHED_LOGIC_QUEUE:
             status = ReadStatus.NO_MESSAGE_IN_QUEUE  # RocketMQ makes a queue that is asked for
         return self._found(allowed, code, status.value, header, result.slices)
+
+    def _is_far(self, result: ReadResult) -> bool:
+        """Whether the reader is so far behind that what it reads is hardly in memory."""
+        broker, header, last = self._broker, self._header, result.next_queue_offset - 1
+        if result.status is not ReadStatus.FOUND or not broker.config.slave_read_enable:
+            return False
+        units = broker.store.units(header.topic, header.queue_id, last, 1)
+        return bool(units) and not broker.store.in_memory(units[0].log_offset)
+
+    def _for_a_replica(
+        self,
+        code: ResponseCode,
+        header: PullMessageResponse,
+        queue_offset: QueueOffset,
+        is_far: bool,
+    ) -> ResponseCode:
+        """A replica sends readers on to its master while that lives, unless they are far behind,
+        and corrects no offset: its log may be the one that is not whole (offsetCheckInSlave).
+
+        Without a master a reader whose offset is not here waits, as at the end of a queue; RocketMQ
+        has it ask again at once, and again.
+        """
+        broker, is_master_there = self._broker, self._broker.role.has_master()
+        moved = code == ResponseCode.PULL_OFFSET_MOVED and not broker.config.offset_check_in_slave
+        if moved and (is_master_there or header.next_begin_offset < queue_offset):
+            header.next_begin_offset = queue_offset
+            code = ResponseCode.PULL_NOT_FOUND
+        if is_master_there and not is_far:
+            header.suggest_which_broker_id = MASTER_ID
+            if code != ResponseCode.SUCCESS:
+                return ResponseCode.PULL_RETRY_IMMEDIATELY
+        return code
 
     def _found(
         self,
@@ -287,6 +331,8 @@ class _Pull:
             topic.topic_sys_flag,
             group.group_sys_flag,
             subscription.sub_version,
+            group.broker_id,
+            group.which_broker_when_consume_slowly,
         )
 
     def _check_broker(self) -> None:

@@ -7,18 +7,21 @@ reads anywhere, the other by its handlers alone.
 import socket
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from tests.unit.broker.conftest import World
+from tests.unit.broker.replicas import SYNC_MASTER, Replicas
 
 from turbopump.broker.fast_lane import FastLane
 from turbopump.broker.groups import FORBIDDEN_READ
 from turbopump.broker.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE
 from turbopump.engine.later import Later
 from turbopump.engine.types import FlushMode, QueueOffset
+from turbopump.net.ha.acks import Mode
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.receiving import Area
 from turbopump.net.wire.codes import RequestCode
@@ -169,7 +172,13 @@ def handle(world: World, peer: Peer, request: Command, answers: dict[int, list[b
     peer.version = request.version
     answer = world.table.dispatch(request, peer, world.now_ms)
     if isinstance(answer, Later):
-        answer = answer.value if answer.done else None
+        answer.then(partial(note, request, answers))
+    else:
+        note(request, answers, answer)
+
+
+def note(request: Command, answers: dict[int, list[bytes]], answer: Command | None) -> None:
+    """An answer came."""
     if answer is not None and not request.is_oneway:
         answer.opaque = request.opaque
         take(answers, b"".join(bytes(part) for part in encode(answer)))
@@ -249,8 +258,10 @@ changes = st.sampled_from(
         "reset",
         "ban",
         "damage",
+        "slave read",
     ]
 )
+of_replicas = st.sampled_from(["ack", "ack", "ack", "leave", "too few", "wait", "end"])
 pulls = st.fixed_dictionaries(
     {
         "codec": st.sampled_from(Codec),
@@ -357,6 +368,25 @@ def change(world: World, step: str) -> None:
         broker.groups.set_forbidden("live", "Plain", mask, world.now_ms)
     elif step == "damage":
         damage(world)
+    elif step == "slave read":
+        world.config.slave_read_enable = not world.config.slave_read_enable
+        reconfigure(world)
+
+
+def change_replicas(replicas: Replicas, step: str) -> None:
+    """What a master's replica does, and what becomes of the reign."""
+    if step == "ack":
+        replicas.ack()
+    elif step == "leave":
+        replicas.leave()
+        replicas.join()
+    elif step == "too few":
+        replicas.too_few(replicas.leader.rules.mode is Mode.PLAIN)
+    elif step == "wait":
+        replicas.world.pass_time(replicas.world.config.replication.slave_timeout_ms)
+    elif step == "end":
+        replicas.end()
+        replicas.begin()
 
 
 def damage(world: World) -> None:
@@ -431,10 +461,40 @@ def counted(world: World) -> tuple[object, ...]:
     st.sampled_from([1 << 20, 1000, 77]),
     st.sampled_from(FlushMode),
     st.booleans(),
+    st.sampled_from(["", "accessMessageInMemoryMaxRatio=0\n"]),
 )
-def test_both_paths_do_the_same(plan: list[Any], cut: int, mode: FlushMode, turn: bool) -> None:
+def test_both_paths_do_the_same(
+    plan: list[Any], cut: int, mode: FlushMode, turn: bool, properties: str
+) -> None:
+    compare(plan, cut, mode, turn, properties)
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(plain | of_replicas | steps, min_size=15, max_size=45),
+    st.sampled_from([1 << 20, 77]),
+    st.sampled_from(FlushMode),
+    st.booleans(),
+)
+def test_both_paths_wait_for_replicas(
+    plan: list[Any], cut: int, mode: FlushMode, turn: bool
+) -> None:
+    compare(plan, cut, mode, turn, SYNC_MASTER, replicated=True)
+
+
+def compare(
+    plan: list[Any],
+    cut: int,
+    mode: FlushMode,
+    turn: bool,
+    properties: str,
+    replicated: bool = False,
+) -> None:
+    """Carry out a plan on both paths."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-        native, python = make(one, mode), make(two, mode)
+        texts = f"{SMALL}{properties}"
+        native, python = make(one, mode, texts), make(two, mode, texts)
+        replicas = [Replicas(world) for world in (native, python)] if replicated else []
         driven = Driven(native, turn=turn)
         peer = Peer(ADDRESS, pack(ADDRESS), None)  # type: ignore[arg-type]
         answers: dict[int, list[bytes]] = {}
@@ -454,20 +514,20 @@ def test_both_paths_do_the_same(plan: list[Any], cut: int, mode: FlushMode, turn
                 pending = b""
                 change(native, step)
                 change(python, step)
+                for each in replicas:
+                    change_replicas(each, step)
                 continue
             pending += data
             handle(python, peer, decode(data), answers)
         driven.feed(pending, cut)
         event(f"sends natively: {min(driven.lane.send_count, 9) // 3 * 3} or more")
         event(f"pulls natively: {min(driven.pulled.found_count, 9) // 3 * 3} or more")
-        both = driven.answers.keys() | answers.keys()
-        # A refusal names the damaged file; the folders' names are of the same length.
-        for frames in driven.answers.values():
-            frames[:] = [frame.replace(one.encode(), two.encode()) for frame in frames]
-        differ = [each for each in both if driven.answers.get(each) != answers.get(each)]
-        assert not differ, [
-            (plan[each], driven.answers.get(each), answers.get(each)) for each in differ
-        ]
+        event(f"answers wait at the end: {min(driven.lane.held.count, 3)}")
+        for each in replicas:
+            each.end()
+        driven.collect()
+        assert driven.held == driven.lane.held.count == 0
+        check_same(driven, answers, plan, (one, two))
         assert driven.peer.version == peer.version
         one_count, two_count = counted(native), counted(python)
         assert one_count == two_count, (one_count, two_count)
@@ -476,3 +536,16 @@ def test_both_paths_do_the_same(plan: list[Any], cut: int, mode: FlushMode, turn
         driven.near.close()
         driven.far.close()
         assert files_of(one) == files_of(two)
+
+
+def check_same(
+    driven: Driven, answers: dict[int, list[bytes]], plan: list[Any], folders: tuple[str, str]
+) -> None:
+    """The same answers; a refusal names the damaged file, of folders whose names are as long."""
+    for frames in driven.answers.values():
+        frames[:] = [frame.replace(folders[0].encode(), folders[1].encode()) for frame in frames]
+    both = driven.answers.keys() | answers.keys()
+    differ = [each for each in both if driven.answers.get(each) != answers.get(each)]
+    assert not differ, [
+        (plan[each], driven.answers.get(each), answers.get(each)) for each in differ
+    ]

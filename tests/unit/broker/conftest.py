@@ -109,6 +109,7 @@ class World:
         assert not warnings
         self.now_ms = START_MS
         self._set_ms = 0
+        self.ticks: list[Callable[[int], None]] = []
         self.disk = SteeredDisk()
         self.config_disk = SteeredDisk()
         self.files = ConfigFiles(RealFiles(), f"{folder}/config")
@@ -219,7 +220,10 @@ class World:
         end_ms = self.now_ms + duration_ms
         while self.now_ms < end_ms:
             self.now_ms = min(self.now_ms + step_ms, end_ms)
+            self.broker.role.tick()
             self.broker.store.tick(self.now_ms)
+            for tick in self.ticks:
+                tick(self.steady_ms)
             self.broker.holds.tick(self.steady_ms)
             while self.broker.delay.step(self.now_ms):
                 pass

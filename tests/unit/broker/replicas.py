@@ -1,0 +1,79 @@
+"""A master's replicas, by what they acknowledge: the real reign, without connections."""
+
+import struct
+
+from tests.unit.broker.conftest import World
+
+from turbopump.broker.ha.leader import LeaderOptions, PlainLeader
+from turbopump.engine.types import Buffer, FlushMode, PutStatus
+from turbopump.net.ha.acks import AckRules, Mode
+
+SYNC_MASTER = "brokerRole=SYNC_MASTER\ninSyncReplicas=2\n"
+NO_EPOCH = -1
+GAP_MAX = 1 << 28
+
+
+class Nowhere:
+    """A transport whose bytes nobody reads."""
+
+    def connect(self, address: str) -> int:
+        raise AssertionError("a master connects with nobody")
+
+    def send(self, connection: int, buffers: list[Buffer]) -> bool:
+        return True
+
+    def close(self, connection: int) -> None:
+        pass
+
+
+class Replicas:
+    """One master and one replica that has what the test says."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.log = world.broker.store.replicated(world.now_ms, plain=True)
+        self.leader: PlainLeader
+        self._connections = 0
+        self.begin()
+        self.log.on_appended.append(lambda: self.leader.pump(world.steady_ms))
+        world.ticks.append(lambda now_ms: self.leader.on_tick(now_ms))
+
+    def begin(self) -> None:
+        """A reign begins; its replica has nothing yet."""
+        world = self.world
+        self.log.to_master(NO_EPOCH, world.now_ms)
+        is_sync = world.config.store.flush_disk_type is FlushMode.SYNC_FLUSH
+        self.leader = PlainLeader(
+            self.log, AckRules(Mode.PLAIN, 2), LeaderOptions(counts_durable=is_sync), Nowhere(),
+            lambda: world.now_ms, gap_max=GAP_MAX, now_ms=world.steady_ms,
+        )  # fmt: skip
+        world.broker.role.begin(self.leader)
+        self.join()
+
+    def join(self) -> None:
+        """The replica connects, with an empty log."""
+        self._connections += 1
+        self.leader.on_connected(self._connections, self.world.steady_ms)
+        self._report(0)
+
+    def leave(self) -> None:
+        """Its connection breaks."""
+        self.leader.on_closed(self._connections, "gone", self.world.steady_ms)
+
+    def ack(self) -> None:
+        """It has all of the log."""
+        self._report(self.log.end)
+
+    def too_few(self, on: bool) -> None:
+        """As many as a message needs are not in sync, or are again."""
+        self.leader.rules = AckRules(Mode.ACTING_MASTER if on else Mode.PLAIN, 2)
+        self.leader.on_tick(self.world.steady_ms)
+
+    def end(self) -> None:
+        """The reign is over."""
+        self.leader.end(PutStatus.SERVICE_NOT_AVAILABLE)
+        self.log.to_replica(self.world.now_ms)
+
+    def _report(self, log_end: int) -> None:
+        report = struct.pack(">q", log_end)
+        self.leader.on_bytes(self._connections, report, self.world.steady_ms)

@@ -355,9 +355,8 @@ class BrokerNode:
         if not self._config.replication.replicates:
             self._store.stand_alone(self._now_ms())
             return
-        context = self.context
         self._replicating = Replicating(
-            context, self._files, self._config_disk, self._now_ms, self._client
+            self.context, self._files, self._config_disk, self._now_ms, self._client
         )
         try:
             await self._replicating.start()

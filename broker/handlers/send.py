@@ -284,11 +284,12 @@ class SendHandler:
         if safe.done:
             return self._reply(request, _STORED[safe.value], header=header)
         self._wait(1)
+        told = self._own_fields()  # as they are now: that is what the record says, too
 
         def reply(status: PutStatus) -> Command | None:
             self._wait(-1)
             if status in _STORED:
-                return self._reply(request, _STORED[status], header=header)
+                return response(request, _STORED[status], None, header, fields=told)
             return self._reply_failure(request, Appended(status))
 
         return safe.map(reply)
@@ -313,10 +314,12 @@ class SendHandler:
         remark: str | None = None,
         header: SendMessageResponse | None = None,
     ) -> Command:
+        return response(request, code, remark, header, fields=self._own_fields())
+
+    def _own_fields(self) -> dict[str, str]:
         """Every answer carries region and trace switch: clients read them without looking."""
         config = self._broker.config
-        fields = {names.MSG_REGION: config.region_id, names.TRACE_ON: _flag(config.trace_on)}
-        return response(request, code, remark, header, fields=fields)
+        return {names.MSG_REGION: config.region_id, names.TRACE_ON: _flag(config.trace_on)}
 
 
 def check_topic(

@@ -51,6 +51,9 @@ WARM_GROWTH_MIN = 1 << 20
 WARM_TICKS = 3
 WARM_AHEAD_MAX = 256 << 20
 WARM_STEP = 4 << 20
+# Bytes of another log from here on are written to the file, not through its mapping: a page that is
+# overwritten whole needs no zeros first, which is most of what a store into a new one costs.
+RAW_WRITE_MIN = 16 << 10
 # An element of a batch body without body and properties (remoting.md 9.4).
 _BATCH_ELEMENT_FIXED = 22
 UNKNOWN_END = LogOffset(1 << 63)
@@ -198,7 +201,10 @@ class CommitLog:
             assert self._file is not None
             position = self.end - self._base
             piece = rest[: self.file_size - position]
-            self._file.region.write(position, piece)
+            if len(piece) >= RAW_WRITE_MIN:
+                self._file.write(position, piece)
+            else:
+                self._file.region.write(position, piece)
             self.tail.end = self.end + len(piece)
             rest = rest[len(piece) :]
             if position + len(piece) == self.file_size:
@@ -462,7 +468,7 @@ class CommitLog:
         early are written to the disk twice.
         """
         grown, self._seen_end = self.end - self._seen_end, self.end
-        if self._file is None or grown < WARM_GROWTH_MIN or self._warming.busy:
+        if self._file is None or self._is_raw or grown < WARM_GROWTH_MIN or self._warming.busy:
             return
         self._warm = max(self._warm, self.end)
         self._warm_on(self.end + min(WARM_TICKS * grown, WARM_AHEAD_MAX))

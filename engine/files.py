@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from turbopump.engine.types import Buffer
 from turbopump.pyx.region import Region
 
 # mmap keeps a descriptor of each mapped file: half of what the process may open is left to
@@ -39,6 +40,10 @@ class MappedFile(Protocol):
 
     def reserve(self, start: int, end: int) -> None:
         """Give the bytes [start, end) real blocks, so that storing into them cannot fail."""
+
+    def write(self, position: int, data: Buffer) -> None:
+        """Store, as through `region`, where whole pages are overwritten: what is not in memory need
+        not be made of zeros first."""
 
     def sync(self, start: int, end: int) -> None:
         """Return when the bytes [start, end) are durable."""
@@ -177,6 +182,18 @@ class RealMappedFile:
         try:
             with _naming(self.path):
                 os.posix_fallocate(descriptor, start, end - start)
+        finally:
+            os.close(descriptor)
+
+    def write(self, position: int, data: Buffer) -> None:
+        rest = memoryview(data)
+        assert 0 <= position <= position + len(rest) <= self.size, "a write outside the file"
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            with _naming(self.path):
+                while rest:
+                    written = os.pwrite(descriptor, rest, position)
+                    position, rest = position + written, rest[written:]
         finally:
             os.close(descriptor)
 

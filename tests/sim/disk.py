@@ -24,6 +24,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 
 from tests.sim.nodes import PAGE, Folder, SimFile, bits
+from turbopump.engine.types import Buffer
 from turbopump.pyx.region import Region
 
 Change = tuple[tuple[Folder, str, Folder | SimFile | None], ...]
@@ -54,6 +55,9 @@ class SimMapped:
             self._disk.operate(missing)
             if missing:
                 file.blocks |= wanted
+
+    def write(self, position: int, data: Buffer) -> None:
+        self.region.write(position, data)
 
     def data(self, start: int) -> list[tuple[int, int]]:
         return [(start, self.size)]

@@ -74,6 +74,7 @@ class TroubledMappedFile:
         self.path, self.size, self.region = mapped.path, mapped.size, mapped.region
         self.touch, self.data, self.close = mapped.touch, mapped.data, mapped.close
         self.expect_random, self.expect_scans = mapped.expect_random, mapped.expect_scans
+        self.write = mapped.write
         self._disk = disk
         self._mapped = mapped
 

@@ -33,6 +33,8 @@ HELD_MAX = 1 << 20
 ENTRIES_SENT_MAX = 1000
 ENTRIES_READ_MAX = 10_000
 
+NOTHING = memoryview(b"")
+
 _STATE = struct.Struct(">i")
 _HANDSHAKE = struct.Struct(">ihhq")
 _ACK = struct.Struct(">iq")
@@ -129,18 +131,41 @@ class PlainTransfer:
 
 
 class _Framer:
-    """The bytes of a stream that are not yet a whole frame."""
+    """The bytes of a stream that are not yet a whole frame: those held, and behind them those just
+    read. A frame that lies whole in the latter is not copied."""
 
     def __init__(self) -> None:
         self._held = bytearray()
+        self._read = NOTHING
 
-    def _state(self) -> int | None:
-        return _STATE.unpack_from(self._held)[0] if len(self._held) >= _STATE.size else None
+    def _keep(self) -> None:
+        self._held += self._read
+        self._read = NOTHING
 
-    def _taken(self, size: int) -> bytes | None:
-        """The next `size` bytes, None as long as they are not there."""
-        if len(self._held) < size:
+    def _has(self, size: int) -> bool:
+        """Whether the next `size` bytes are there; then they are in one place."""
+        if not self._held:
+            return len(self._read) >= size
+        lacking = size - len(self._held)
+        if lacking > 0:
+            self._held += self._read[:lacking]
+            self._read = self._read[lacking:]
+        return lacking <= 0 or len(self._held) >= size
+
+    def _number(self, at: int) -> int | None:
+        """The 4-byte number there, None as long as it is not there."""
+        if not self._has(at + _STATE.size):
             return None
+        number: int = _STATE.unpack_from(self._held or self._read, at)[0]
+        return number
+
+    def _taken(self, size: int) -> Buffer | None:
+        """The next `size` bytes, None as long as they are not there."""
+        if not self._has(size):
+            return None
+        if not self._held:
+            view, self._read = self._read[:size], self._read[size:]
+            return view
         taken = bytes(memoryview(self._held)[:size])
         del self._held[:size]
         return taken
@@ -152,7 +177,7 @@ class ReplicaFramer(_Framer):
     def feed(self, data: Buffer) -> Iterator[Handshake | Ack]:
         """The frames that end in these bytes. Raises BadFrame behind the last good one."""
         self._held += data
-        while (state := self._state()) is not None:
+        while (state := self._number(0)) is not None:
             if state not in (HANDSHAKE, TRANSFER):
                 raise BadFrame(f"no replica is in state {state}")
             frame = self._taken(_HANDSHAKE.size if state == HANDSHAKE else _ACK.size)
@@ -170,11 +195,20 @@ class MasterFramer(_Framer):
 
     def feed(self, data: Buffer, *, hold: bool = False) -> Iterator[HandshakeReply | Transfer]:
         """The frames that end in these bytes, or with `hold` only keep the bytes: their time is not
-        yet. Raises BadFrame behind the last good frame."""
-        self._held += data
-        if hold and len(self._held) > HELD_MAX:
-            raise BadFrame("the master goes on without waiting for an answer")
-        while not hold and (state := self._state()) is not None:
+        yet. A body may be a view of `data`. Raises BadFrame behind the last good frame."""
+        if hold:
+            self._held += data
+            if len(self._held) > HELD_MAX:
+                raise BadFrame("the master goes on without waiting for an answer")
+            return
+        self._read = memoryview(data)
+        try:
+            yield from self._frames()
+        finally:
+            self._keep()
+
+    def _frames(self) -> Iterator[HandshakeReply | Transfer]:
+        while (state := self._number(0)) is not None:
             if state == HANDSHAKE:
                 frame = self._whole(_REPLY.size, ENTRIES_READ_MAX * _ENTRY.size)
                 if frame is None:
@@ -188,10 +222,10 @@ class MasterFramer(_Framer):
             else:
                 raise BadFrame(f"no master is in state {state}")
 
-    def _whole(self, header_size: int, body_max: int) -> bytes | None:
-        if len(self._held) < 8:
+    def _whole(self, header_size: int, body_max: int) -> Buffer | None:
+        size = self._number(4)
+        if size is None:
             return None
-        size = _STATE.unpack_from(self._held, 4)[0]
         if not 0 <= size <= body_max:
             raise BadFrame(f"a frame has no body of {size} bytes")
         return self._taken(header_size + size)
@@ -211,19 +245,26 @@ class PlainFramer(_Framer):
     """What a replica of default HA reads."""
 
     def feed(self, data: Buffer) -> Iterator[PlainTransfer]:
-        """The frames that end in these bytes. Raises BadFrame behind the last good one."""
-        self._held += data
-        while len(self._held) >= _PLAIN.size:
-            log_offset, size = _PLAIN.unpack_from(self._held)
+        """The frames that end in these bytes. A body may be a view of `data`. Raises BadFrame
+        behind the last good frame."""
+        self._read = memoryview(data)
+        try:
+            yield from self._frames()
+        finally:
+            self._keep()
+
+    def _frames(self) -> Iterator[PlainTransfer]:
+        while self._has(_PLAIN.size):
+            log_offset, size = _PLAIN.unpack_from(self._held or self._read)
             if not 0 <= size <= BODY_MAX:
                 raise BadFrame(f"a frame has no body of {size} bytes")
             frame = self._taken(_PLAIN.size + size)
             if frame is None:
                 return
-            yield PlainTransfer(LogOffset(log_offset), frame[_PLAIN.size :])
+            yield PlainTransfer(LogOffset(log_offset), memoryview(frame)[_PLAIN.size :])
 
 
-def _reply(frame: bytes) -> HandshakeReply:
+def _reply(frame: Buffer) -> HandshakeReply:
     _state, size, log_end, last_epoch = _REPLY.unpack_from(frame)
     if size % _ENTRY.size:
         raise BadFrame(f"{size} bytes are no epoch entries")
@@ -238,7 +279,7 @@ def _reply(frame: bytes) -> HandshakeReply:
     return HandshakeReply(LogOffset(log_end), epochs)
 
 
-def _transfer(frame: bytes) -> Transfer:
+def _transfer(frame: Buffer) -> Transfer:
     _state, size, log_offset, epoch, epoch_start, confirm = _TRANSFER.unpack_from(frame)
     if size and (log_offset < 0 or epoch < 0 or epoch_start < 0):
         raise BadFrame(f"no bytes lie at {log_offset} in epoch {epoch} from {epoch_start} on")

@@ -109,12 +109,13 @@ class GroupCommit:
             log.flushed = end
             self.flushed_timestamp_ms = timestamp_ms
             self.log.tail.refuse(SLOW, log.end - end >= UNFLUSHED_MAX)
+            # What came meanwhile is synced while those before it are answered. Under SYNC_FLUSH a
+            # message nobody waits for is seen once it is durable, too.
+            if self._waiters or self._config.flush_disk_type is FlushMode.SYNC_FLUSH:
+                self.start()
             # Visible first, acknowledged second: a sender that reads back its message finds it.
             self._on_flushed()
             self._release()
-            # Under SYNC_FLUSH a message nobody waits for is seen once it is durable, too.
-            if self._waiters or self._config.flush_disk_type is FlushMode.SYNC_FLUSH:
-                self.start()
 
         self._lane.sync(log.unflushed(end), done)
 

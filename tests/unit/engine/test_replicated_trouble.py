@@ -210,7 +210,7 @@ def test_damage_in_what_is_not_confirmed_is_not_led(stores: Any, records: Any) -
 
 
 def test_a_reader_keeps_files_that_age_would_take(stores: Any, records: Any) -> None:
-    data, epochs = records(60)
+    data, epochs = records(90)
     store, log = open_copy(stores, data, epochs)
     log.confirm_to(LogOffset(len(data)), NOW_MS)
     for number in range(1, 4):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from turbopump.engine import checkpoint
 from turbopump.engine.epochs import Epochs
 from turbopump.engine.types import FlushMode, LogOffset, Message, PutStatus, StoreError
 
@@ -67,6 +68,35 @@ def test_a_store_that_lost_its_epochs_does_not_lead(stores: Any, records: Any) -
     log.record_epochs(epochs)
     log.append(ZERO, data, NOW_MS)
     assert (log.may_lead, log.believed_end) == (True, len(data))
+
+
+def test_a_master_that_lost_its_epochs_does_not_lead_again(stores: Any, put: Any) -> None:
+    store = stores.open()
+    log = store.replicated(NOW_MS)
+    log.to_master(1, NOW_MS)
+    put(store)
+    log.confirm_to(log.end, NOW_MS)
+    store.close(NOW_MS)
+    for name in LISTS:
+        (stores.root / name).unlink()
+    assert not stores.open().replicated(NOW_MS).may_lead
+
+
+def test_a_cut_takes_epochs_and_confirm_with_it(stores: Any, records: Any) -> None:
+    """Also below confirmOffset, as after an unclean election: other bytes will lie there."""
+    data, _epochs = records()
+    size = int.from_bytes(data[:4])
+    store, log = open_copy(stores, data, Epochs.of([(2, 0), (3, size), (4, 9000)]))
+    log.confirm_to(log.end, NOW_MS)
+    store.tick(NOW_MS + 60_000)
+    log.truncate(LogOffset(size), NOW_MS)
+    assert log.epochs == Epochs.of([(2, 0)])
+    assert log.confirm == size
+    assert checkpoint.load(stores.files, str(stores.root)).confirm_offset == size
+    log.append(LogOffset(size), data[size:], NOW_MS)
+    store.tick(NOW_MS + 120_000)
+    assert log.confirm == size
+    assert checkpoint.load(stores.files, str(stores.root)).confirm_offset == size
 
 
 def test_a_store_that_never_had_epochs_may_lead(stores: Any, put: Any) -> None:

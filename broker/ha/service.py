@@ -111,7 +111,7 @@ class HaService:
             else:
                 self._log.to_replica(self._wall_ms())
                 if options.group_file:
-                    self._take_group(self._files.read(options.group_file))
+                    self._take_group(self._read_group())
         except BaseException:
             await self._shell.stop()
             raise
@@ -231,6 +231,12 @@ class HaService:
         self._looking = False
         if not self._stopped:
             self._take_group(result)
+
+    def _read_group(self) -> bytes | OSError:
+        try:
+            return self._files.read(self.options.group_file)
+        except OSError as error:
+            return error
 
     def _take_group(self, content: bytes | OSError) -> None:
         """An older epoch than the one in force says nothing: others have not written it yet."""

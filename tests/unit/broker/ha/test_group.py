@@ -87,6 +87,8 @@ def test_without_a_file_that_says_something_there_is_no_role(group: Group, tmp_p
     path.unlink()
     group.settle(1500)
     assert not one.service.is_master
+    one.stop()
+    one = group.add(1, options(1, path))
     path.write_text(text(1, 1, count=1))
     group.settle(1500)
     assert one.service.is_master

@@ -198,8 +198,6 @@ cdef class FastConnection(Holder):
     cdef int write(self, const uint8_t *answers, size_t size) except -1:
         """Write to the socket, and what it does not take to the transport."""
         cdef ssize_t sent = 0
-        if self.waiting is not None:
-            self.end_turn()
         if self.descriptor < 0:
             return 0
         if self.queued and self.is_drained():

@@ -26,7 +26,7 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.versus")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--duration", type=float, default=4.0, help="seconds of a load")
+    parser.add_argument("--duration", type=float, default=3.0, help="seconds of a load")
     parser.add_argument("--warmup", type=float, default=2.0, help="seconds before it")
     parser.add_argument("--backlog", type=int, default=5_000_000, help="messages")
     parser.add_argument("--recovery-mb", type=int, default=3_000)

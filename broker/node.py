@@ -82,8 +82,6 @@ TICK_MS = 100
 """Pace of the store's policy, the deadlines of long polls and the delay levels."""
 DELAY_PAUSE_MS = 2
 """Between two steps of a backlog of delayed messages: sends and pulls come in between."""
-LOOK_FOR_MASTER_MS = 1_000
-"""Between two registrations of a replica that no name server told yet where its master is."""
 SAVE_AGAIN_MS = 1_000
 """After a failure (a full disk); whoever asked for the change was told at once."""
 VIP_DISTANCE = 2  # the VIP port is listenPort - 2 (MixAll.brokerVIPChannel)
@@ -466,8 +464,9 @@ class BrokerNode:
         _guarded(lambda: self._store.tick(self._now_ms(), self._steady_ms()), "the store's tick")
         if self._replicating is not None:
             _guarded(self._replicating.tick, "replication's tick")
-            if self._replicating.looks_for_master:
-                self._every("master", LOOK_FOR_MASTER_MS, lambda: self._register_topics([]))
+            look_ms = self._replicating.look_ms
+            if look_ms is not None:
+                self._every("master", look_ms, lambda: self._register_topics([]))
         _guarded(lambda: context.holds.tick(self._steady_ms()), "the long polls' tick")
         _guarded(self._deliver_delayed, "the delivery of delayed messages")
         _guarded(self._name_servers.tick, "the registration")

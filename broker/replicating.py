@@ -29,6 +29,11 @@ from turbopump.net.wire.hosts import join, split
 
 _log = logging.getLogger(__name__)
 
+LOOK_MS = 1_000
+"""Between two registrations of a replica that no name server told yet where its master is."""
+LOOK_AGAIN_MS = 5_000
+"""Of one that knew it and lost it: it may come back at another address."""
+
 
 class Replicating:
     """The replication of one broker."""
@@ -80,10 +85,13 @@ class Replicating:
         registration.on_master = self._found_master
 
     @property
-    def looks_for_master(self) -> bool:
-        """Whether only a name server can say whom this replica follows, and none did yet."""
-        service = self.service
-        return not service.is_master and not service.master_address
+    def look_ms(self) -> int | None:
+        """How often name servers are to be asked for the master, by a registration; None: not at
+        all, as it is known or somebody else's to say."""
+        of, service = self._context.config.replication, self.service
+        if service.is_master or of.switches or of.ha_master_address or self._has_master():
+            return None
+        return LOOK_AGAIN_MS if service.master_address else LOOK_MS
 
     def _has_master(self) -> bool:
         follower = self.service.follower

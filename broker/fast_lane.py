@@ -51,7 +51,6 @@ class FastLane:
         self._need: int | None = ALONE
         self._ends: dict[int, LogOffset] = {}
         broker.role.on_moved = self._replicas_moved
-        broker.role.on_reign_end = self._end_of_reign
         broker.role.on_change.append(self._role_changed)
 
     def start(self, store_host: bytes) -> None:
@@ -128,11 +127,6 @@ class FastLane:
             if end != before:
                 self._ends[each] = end
                 held.replicated_to(each, end)
-
-    def _end_of_reign(self) -> None:
-        """Nobody can say what becomes of the messages of those who wait."""
-        self._lane.held.fail(PutStatus.SERVICE_NOT_AVAILABLE)
-        self._ends.clear()
 
     def forget(self, changed: Iterable[str]) -> None:
         """These topics have changed."""

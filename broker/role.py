@@ -66,8 +66,6 @@ class Role:
         """Called after the role has changed: registration, native path, delayed messages."""
         self.on_moved: Callable[[], None] = lambda: None
         """Called when sends may be answered, or refused, that were not before."""
-        self.on_reign_end: Callable[[], None] = lambda: None
-        """Called when whoever waits for replicas must be told that it is over."""
         self.has_master: Callable[[], bool] = lambda: False
         """Whether a replica is connected with its master."""
         self._config = config
@@ -154,7 +152,6 @@ class Role:
     def _reign_ended(self) -> None:
         """Until the next one, or until this broker is a replica, nothing is written."""
         self.reign = None
-        self.on_reign_end()
 
     def _changed(self) -> None:
         for callback in self.on_change:

@@ -29,6 +29,7 @@ LAYOUT_FILE = "layout.json"
 LOOPBACK = "127.0.0.1"
 MODE = "tls.server.mode"
 WILDCARDS = ("0.0.0.0", "::")  # nothing that a client could be told
+REPLICA_PORTS_APART = 10  # room for the VIP port before, and the HA port behind
 REGISTERED_POLL_MS = 10
 REGISTERED_TIMEOUT_MS = 10_000  # a broker registers in milliseconds where both are one process
 
@@ -57,13 +58,15 @@ class BrokerAddress:
 
 
 class Cluster:
-    """A name server and a broker, reachable by any RocketMQ client.
+    """A name server and a broker, or a master and its replicas, reachable by any RocketMQ client.
 
     Args:
         data: the folder of everything kept; None for one that is removed at the end.
         host: the address to listen at and to tell clients; a wildcard listens at all of this
             machine's, and the one that others reach it at is told.
         namesrv_port, broker_port: 0 for free ones.
+        replicas: copies of the broker's log; a send is answered when one of them has it, too. They
+            listen REPLICA_PORTS_APART behind one another, unless ports are free ones.
         broker_properties, namesrv_properties: RocketMQ's keys, over what the cluster itself sets.
         on_progress: told, several times a second, how far `start` is with recovering a big store.
     """
@@ -75,6 +78,7 @@ class Cluster:
         host: str = LOOPBACK,
         namesrv_port: int = 0,
         broker_port: int = 0,
+        replicas: int = 0,
         broker_properties: Mapping[str, str] | None = None,
         namesrv_properties: Mapping[str, str] | None = None,
         on_progress: Callable[[Progress], None] = lambda _progress: None,
@@ -86,12 +90,12 @@ class Cluster:
         self.data = Path(data)
         self._host = host
         self._ports = namesrv_port, broker_port
+        self._replicas = replicas
         self._on_progress = on_progress
         self._broker_properties = dict(broker_properties or {})
         self._namesrv_properties = dict(namesrv_properties or {})
         self._namesrv: NameServerNode | None = None
-        self._broker: BrokerNode | None = None
-        self._broker_config = BrokerConfig()
+        self._brokers: list[tuple[BrokerNode, BrokerConfig]] = []
         self.warnings: list[str] = []
 
     @property
@@ -102,18 +106,21 @@ class Cluster:
 
     @property
     def brokers(self) -> list[BrokerAddress]:
-        """The running brokers."""
-        assert self._broker is not None, "the cluster is not started"
-        config = self._broker_config
-        role = "master" if config.broker_id == 0 else "slave"
+        """The running brokers, the master first."""
+        assert self._brokers, "the cluster is not started"
         return [
             BrokerAddress(
-                config.broker_name, config.broker_id, self._broker.address, os.getpid(), role
+                config.broker_name,
+                config.broker_id,
+                broker.address,
+                os.getpid(),
+                "master" if config.broker_id == 0 else "slave",
             )
+            for broker, config in self._brokers
         ]
 
     async def start(self) -> None:
-        """Start both; returns when clients can send.
+        """Start all of it; returns when clients can send.
 
         Raises ClusterError, StoreError, StartError, TlsError, PropertiesError or OSError; nothing
         runs then.
@@ -121,19 +128,22 @@ class Cluster:
         prepare_data(self.data)
         try:
             await self._start_namesrv()
-            await self._start_broker()
+            for broker_id in range(self._replicas + 1):
+                await self._start_broker(broker_id)
             await self._registered()
         except BaseException:
             await self.stop()
             raise
 
     async def stop(self) -> None:
-        """Stop what runs: the broker writes everything down, then the name server goes."""
-        broker, self._broker = self._broker, None
+        """Stop what runs: the brokers write everything down, then the name server goes."""
+        brokers, self._brokers = self._brokers, []
         namesrv, self._namesrv = self._namesrv, None
         try:
-            if broker is not None:
-                await broker.stop()
+            stops = (broker.stop() for broker, _ in brokers)
+            for ended in await asyncio.gather(*stops, return_exceptions=True):
+                if ended is not None:
+                    raise ended
         finally:
             if namesrv is not None:
                 await namesrv.stop()
@@ -165,21 +175,34 @@ class Cluster:
         await namesrv.start()
         self._namesrv = namesrv
 
-    async def _start_broker(self) -> None:
+    async def _start_broker(self, broker_id: int) -> None:
         config = BrokerConfig()
         name = self._broker_properties.get("brokerName", config.broker_name)
+        port = self._ports[1]
         own = {
             "storePathRootDir": str(self.data / name),
             "bindAddress": self._host,
             "brokerIP1": "" if self._host in WILDCARDS else self._host,
-            "listenPort": str(self._ports[1]),
+            "listenPort": str(port),
             "namesrvAddr": self.namesrv,
             "tls.enable": str(self._tls_of_servers().get(MODE) == "enforcing").lower(),
         }
-        self.warnings += config.update(_properties({**own, **self._broker_properties}))
+        if self._replicas:
+            own |= {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+        given = {**own, **self._broker_properties}
+        if broker_id:
+            given |= {
+                "brokerRole": "SLAVE",
+                "brokerId": str(broker_id),
+                "storePathRootDir": f"{given['storePathRootDir']}-replica-{broker_id}",
+                "listenPort": str(port + REPLICA_PORTS_APART * broker_id if port else 0),
+                "haListenPort": "0",
+            }
+        warnings = config.update(_properties(given))
+        self.warnings += [] if broker_id else warnings
         broker = BrokerNode(config, on_progress=self._on_progress)
         await broker.start()
-        self._broker, self._broker_config = broker, config
+        self._brokers.append((broker, config))
 
     def _tls_of_servers(self) -> dict[str, str]:
         """What the broker's properties say of TLS, for the name server too: they have one face."""
@@ -190,14 +213,14 @@ class Cluster:
         }
 
     async def _registered(self) -> None:
-        """Until the name server hands out the broker's address."""
+        """Until the name server hands out the brokers' addresses."""
         assert self._namesrv is not None
-        (broker,) = self.brokers
+        namesrv, brokers = self._namesrv, self.brokers
         for _ in range(REGISTERED_TIMEOUT_MS // REGISTERED_POLL_MS):
-            if self._namesrv.knows(broker.name, broker.address):
+            if all(namesrv.knows(broker.name, broker.address) for broker in brokers):
                 return
             await asyncio.sleep(REGISTERED_POLL_MS / 1_000)
-        raise ClusterError(f"broker {broker.name} did not register at {self.namesrv}")
+        raise ClusterError(f"broker {brokers[0].name} did not register at {self.namesrv}")
 
 
 def prepare_data(data: Path) -> None:

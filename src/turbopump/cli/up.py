@@ -37,6 +37,16 @@ def up(
             "this machine's.",
         ),
     ] = "127.0.0.1",
+    replicas: Annotated[
+        int,
+        typer.Option(
+            "--replicas",
+            min=0,
+            max=8,
+            help="Copies of the broker's log; sends are answered when one has it, too. Their ports "
+            "follow, 10 apart.",
+        ),
+    ] = 0,
     config: Annotated[
         Path | None,
         typer.Option("-c", "--config", metavar="FILE", help="More properties of the broker."),
@@ -68,6 +78,7 @@ def up(
         host=host,
         namesrv_port=namesrv_port,
         broker_port=broker_port,
+        replicas=replicas,
         broker_properties=properties,
         on_progress=recovering.reached,
     )
@@ -113,11 +124,12 @@ def _announce(cluster: "Cluster", as_json: bool) -> None:
             }
         )
         return
-    (broker,) = cluster.brokers
+    broker, *replicas = cluster.brokers
+    copies = f", replicas at {', '.join(each.address for each in replicas)}" if replicas else ""
     print_lines(
         [
             f"Turbopump is ready. Name server {cluster.namesrv}, broker {broker.name} at "
-            f"{broker.address}, data in {cluster.data}.",
+            f"{broker.address}{copies}, data in {cluster.data}.",
             "",
             f"  Point any RocketMQ client at {cluster.namesrv}; topics are created by sending.",
             f"  turbopump send    -n {cluster.namesrv} -t hello -p 'a first message'",

@@ -64,6 +64,27 @@ def test_up_is_ready_used_and_stopped(up: Ready, command: Command, tmp_path: Pat
     assert again.stop(signal.SIGINT).code == 0
 
 
+def test_up_with_replicas_answers_when_one_has_the_message(
+    up: Ready, command: Command, tmp_path: Path
+) -> None:
+    running = up("--replicas", "2")
+    (namesrv,) = running.ready["namesrv"]
+    brokers = running.ready["brokers"]
+    assert [(each["id"], each["role"]) for each in brokers] == [
+        (0, "master"), (1, "slave"), (2, "slave")
+    ]  # fmt: skip
+    for _ in range(60):  # the replicas connect within the first second
+        if command("send", "-n", namesrv, "-t", "T", "-p", "twice").code == 0:
+            break
+    copies = [
+        b"twice" in (tmp_path / "data" / name / "commitlog" / ("0" * 20)).read_bytes()
+        for name in ("broker-a", "broker-a-replica-1", "broker-a-replica-2")
+    ]
+    assert copies[0]
+    assert sum(copies) >= 2
+    assert running.stop().code == 0
+
+
 def test_up_comes_back_after_a_kill(up: Ready, command: Command, tmp_path: Path) -> None:
     running = up()
     (namesrv,) = running.ready["namesrv"]

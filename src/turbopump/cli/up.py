@@ -55,23 +55,15 @@ def up(
     as_json: Json = False,
 ) -> None:
     """Run a name server and a broker until Ctrl-C; says where to connect."""
-    from turbopump.cli import logs
     from turbopump.cli.progress import Recovering
     from turbopump.cli.running import run
     from turbopump.cli.serving import serve
-    from turbopump.cluster import Cluster, prepare_data
-    from turbopump.engine.types import StoreError
+    from turbopump.cluster import Cluster
 
     if not host:
         raise UserError("no address to listen at is given: --host HOST")
     properties = {} if config is None else read_properties(config)
-    try:
-        prepare_data(data)
-        logs.configure(data / "logs", log_level)
-    except OSError as error:
-        raise UserError(f"the data folder cannot be used: {sentence_of(error)}") from None
-    except StoreError as error:
-        raise UserError(str(error)) from None
+    _prepare(data, log_level)
     recovering = Recovering(as_json)
     cluster = Cluster(
         data,
@@ -97,6 +89,21 @@ def up(
         print_json({"event": "stopped"})
     else:
         print_lines(["Stopped; everything is written down."])
+
+
+def _prepare(data: Path, log_level: str) -> None:
+    """The data folder and its log; raises UserError."""
+    from turbopump.cli import logs
+    from turbopump.cluster import prepare_data
+    from turbopump.engine.types import StoreError
+
+    try:
+        prepare_data(data)
+        logs.configure(data / "logs", log_level)
+    except OSError as error:
+        raise UserError(f"the data folder cannot be used: {sentence_of(error)}") from None
+    except StoreError as error:
+        raise UserError(str(error)) from None
 
 
 def read_properties(path: Path) -> dict[str, str]:

@@ -34,7 +34,7 @@ from turbopump.engine.later import Later
 from turbopump.engine.store import Store
 from turbopump.engine.types import FlushMode, Message, PutStatus, StoreError
 from turbopump.net.ha.acks import ALL
-from turbopump.net.ha.replica import ReplicaOptions
+from turbopump.net.ha.replica import ReplicaOptions, State
 from turbopump.net.ha.sync_state import Proposal
 
 if TYPE_CHECKING:
@@ -94,6 +94,11 @@ class Sent:
     status: list[PutStatus] = field(default_factory=list)
     """Of the disk, of the replicas; what came so far."""
 
+    @property
+    def acked(self) -> bool:
+        """Whether the sender was told that all is well."""
+        return self.status == [PutStatus.PUT_OK] * 2
+
 
 class Broker:
     """See the module. Everything that runs its code goes through `run`, which knows its end."""
@@ -148,6 +153,12 @@ class Broker:
     def is_master(self) -> bool:
         """Whether it takes itself for the master."""
         return self.service is not None and self.service.is_master
+
+    @property
+    def follows(self) -> bool:
+        """Whether bytes of a master arrive."""
+        follower = self.service.follower if self.service is not None else None
+        return follower is not None and follower.machine.state is State.TRANSFER
 
     def run(self, what: Callable[..., Any], *args: Any) -> Any:
         """Run its code; it may die of that."""
@@ -281,7 +292,7 @@ class Broker:
 
     def propose(self, proposal: Proposal) -> Later[Answer]:
         """Alterations."""
-        return self._group.ask(self, self.role.epoch, proposal)
+        return self._group.proposals.ask(self, self.role.epoch, proposal)
 
     # Its connections
 
@@ -334,11 +345,12 @@ class Broker:
 
     # Its clients
 
-    def send(self, topic: str, queue_id: int, bodies: list[bytes]) -> bool:
-        """Whether it took the message, and now answers for it."""
-        return bool(self.run(self._send, topic, queue_id, bodies[0]))
+    def send(self, topic: str, queue_id: int, body: bytes) -> Sent | None:
+        """What it will answer, if it took the message."""
+        sent: Sent | None = self.run(self._send, topic, queue_id, body)
+        return sent
 
-    def _send(self, topic: str, queue_id: int, body: bytes) -> bool:
+    def _send(self, topic: str, queue_id: int, body: bytes) -> Sent | None:
         group, service, store = self._group, self.service, self.store
         assert store is not None and service is not None, "it is up"
         message = Message(topic, queue_id, body, b"KEYS\x01k\x02")
@@ -347,13 +359,13 @@ class Broker:
             refused = store.append(message, group.wall_ms).status
             assert refused is PutStatus.SERVICE_NOT_AVAILABLE, f"a replica answered {refused.name}"
             assert store.max_log_offset == end, "refused, but written"
-            return False
+            return None
         need = service.need()
         if need is None:
-            return False
+            return None
         appended = store.append(message, group.wall_ms)
         if appended.status is not PutStatus.PUT_OK:
-            return False
+            return None
         self._history.writes(self.number, self.role.epoch)
         self.look()
         start = appended.log_offsets[0]
@@ -374,11 +386,11 @@ class Broker:
             service.wait(appended.end, need).then(answer)
         if self._rng.random() < 0.7:
             self.wire.turn()
-        return True
+        return sent
 
     def _answer(self, sent: Sent) -> None:
         """The sender is told."""
-        if any(status is not PutStatus.PUT_OK for status in sent.status):
+        if not sent.acked:
             return
         self._group.answered(self, sent)
         if sent.need != ALL:
@@ -398,7 +410,7 @@ class Broker:
 
     def show(self, key: tuple[str, int, int], record: bytes) -> None:
         """A reader gets a record."""
-        if self.settings.safe:
+        if self.settings.safe and not self._is_of_before:
             self._history.show(self.number, key, record)
 
     # What is seen of it
@@ -432,7 +444,7 @@ class Broker:
             )
 
     def _tell(self, log_end: int, why: str) -> None:
-        if self.settings.safe and log_end > self._told:
+        if self.settings.safe and log_end > self._told and not self._is_of_before:
             if self.replicated.min > len(self._history.log):
                 return  # a learner that has the last file alone
             start = min(max(self._told, self.replicated.min), len(self._history.log))
@@ -440,6 +452,12 @@ class Broker:
             if self.is_master:
                 self._group.confirmed(self, start, log_end)
             self._told = log_end
+
+    @property
+    def _is_of_before(self) -> bool:
+        """Whether it has not heard of an election that may have lost what it knows."""
+        known: int = self.replicated.epochs.last_epoch
+        return known < self._history.anew_in_epoch
 
     def _was_cut(self, minimum: int, end: int) -> None:
         whole = end <= self._base or minimum > self._end
@@ -450,7 +468,7 @@ class Broker:
             gone = b"" if is_half else bytes(self._bytes[cut_at - self._base :])
             if not whole or not self._group.retention:
                 confirm = self._rounded(self._confirm)
-                self._history.cuts(self.number, cut_at, confirm, gone)
+                self._history.cuts(self.number, cut_at, confirm, gone, self.log.file_size)
         self._cut = (-1, b"")
         if whole:
             self._base = self._end = minimum

@@ -62,6 +62,9 @@ class History:
     """What everybody who must had, so that the sender was told: log offset and body."""
     writers: dict[int, int] = field(default_factory=dict)
     """Who wrote in an epoch."""
+    anew_in_epoch: int = 0
+    """An election that may lose began this history; who knows no epoch from then on tells of the
+    one before."""
 
     def tell(self, who: int, log: LogFiles, start: int, stop: int, why: str) -> None:
         """A broker says that the bytes before `stop` are safe; it had said so up to `start`."""
@@ -89,11 +92,14 @@ class History:
         writer = self.writers.setdefault(epoch, who)
         assert writer == who, f"brokers {writer} and {who} both write in epoch {epoch}"
 
-    def cuts(self, who: int, log_end: int, confirm: int, gone: bytes) -> None:
-        """A broker cut its log at `log_end`, and `gone` with it: nothing it had confirmed, nothing
-        that is in the history (I12, R10)."""
+    def cuts(self, who: int, log_end: int, confirm: int, gone: bytes, file_size: int) -> None:
+        """A broker cut its log at `log_end`, and `gone` with it: nothing it had confirmed, no
+        record that is in the history (I12, R10). Fillers are all the same."""
         assert log_end >= confirm, f"broker {who} cut at {log_end}, confirmed was {confirm}"
-        same = common(gone, self.log[log_end:])
+        start = log_end
+        if int.from_bytes(gone[MAGIC_AT : MAGIC_AT + 4]) == BLANK:
+            start += file_size - log_end % file_size
+        same = common(gone[start - log_end :], self.log[start:])
         assert same < ALIKE_MAX, f"broker {who} cut {same} bytes at {log_end} that were confirmed"
 
     def show(self, who: int, key: Key, record: bytes) -> None:
@@ -101,8 +107,9 @@ class History:
         seen = self.read.setdefault(key, record)
         assert seen == record, f"broker {who}: {key} was read as another message before"
 
-    def forget(self, log: LogFiles, minimum: int, end: int) -> None:
+    def forget(self, log: LogFiles, minimum: int, end: int, epoch: int) -> None:
         """An election that may lose: what its master does not have never was."""
+        self.anew_in_epoch = epoch
         stop = minimum + common(log.read(minimum, end), self.log[minimum:])
         if stop >= len(self.log):
             return

@@ -20,18 +20,17 @@ from tests.sim.ha_broker import ROOT, Broker, Options, Sent, Settings
 from tests.sim.ha_checkers import History, check_reads, check_same
 from tests.sim.ha_net import Network
 from tests.sim.ha_oracle import Oracle
+from tests.sim.ha_proposals import Proposals
 from tests.sim.store_suite import START_MS
 from turbopump.broker.ha.options import Role
-from turbopump.broker.ha.ports import Agreed, Answer, Lost, Refused
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.later import Later
 from turbopump.engine.types import FlushMode
 from turbopump.net.ha.acks import ALL
-from turbopump.net.ha.sync_state import Proposal
 
 STEPS_MAX = 160
 TOPICS = (("A", 0), ("A", 1), ("Longer-topic", 0))
 SIZES = (8, 20, 60, 200, 700)
+BIG_SIZES = (700, 1500)
 PAUSES_MS = (0, 0, 1, 5, 20, 100, 400)
 TROUBLES = (
     "crash", "kill", "election", "partition", "one way", "reset", "stall", "lost answers",
@@ -47,8 +46,6 @@ HOUR_MS = 3_600_000
 # After the last trouble: I19, and what a replica may have to wait that was suspended before.
 SETTLE_MS = 60_000
 SETTLE_STEP_MS = 100
-# An alteration without an answer is given up.
-ASK_TIMEOUT_MS = 1000
 
 
 @dataclass(slots=True)
@@ -57,21 +54,6 @@ class Played:
 
     acked: int = 0
     ends: int = 0
-
-
-@dataclass(slots=True)
-class Asked:
-    """A proposal on its way to the controller or back."""
-
-    broker: Broker
-    life: int
-    epoch: int
-    proposal: Proposal
-    later: Later[Answer]
-    since_ms: int
-    answer: Answer | None = None
-    is_late: bool = False
-    """Nobody waits for the answer."""
 
 
 class Disks(list[Broker]):
@@ -108,7 +90,6 @@ class Run:
         self.played = Played()
         self.ends = 0
         self.number = 0
-        self.asked: list[Asked] = []
         self.cut_off: set[int] = set()
         """Brokers that do not reach the controller."""
         self.elected_life = 0
@@ -130,6 +111,7 @@ class Run:
         self.disk = Disks(self.brokers)
         voters = tuple(broker.number for broker in self.brokers if not broker.learner)
         self.oracle = Oracle(rng, voters)
+        self.proposals = Proposals(rng, self.oracle, lambda: self.now_ms)
         self.settings = settings
         self.actions = self._actions()
 
@@ -151,6 +133,8 @@ class Run:
             message_index_enable=rng.random() < 0.2,
             flush_disk_type=FlushMode.SYNC_FLUSH if sync else FlushMode.ASYNC_FLUSH,
             flush_commit_log_least_pages=0,
+            flush_interval_consume_queue_ms=200,
+            flush_consume_queue_thorough_interval_ms=rng.choice((300, 2000)),
             file_reserved_time_hours=1,
             max_message_size=2048,
         )
@@ -173,7 +157,7 @@ class Run:
         """What a step may do, as often as it is likely."""
         weights = {
             self._send: 22, self._deliver: 40, self._tick: 14, self._work: 14, self._notice: 8,
-            self._answer: 5, self._read: 4, self._restart: 3, self._turn: 6,
+            self._answer: 5, self._read: 4, self._restart: 3, self._turn: 6, self._go_on: 8,
         }  # fmt: skip
         optional = {
             "crash": {self._crash: 1}, "kill": {self._kill: 1}, "election": {self._elect: 2},
@@ -226,20 +210,20 @@ class Run:
         if broker is not None:
             self.send(broker)
 
-    def send(self, broker: Broker) -> bool:
+    def send(self, broker: Broker, sizes: tuple[int, ...] = SIZES) -> Sent | None:
         """Some message."""
         rng = self.rng
         topic, queue_id = TOPICS[int(rng.random() * len(TOPICS))]
         self.number += 1
-        size = SIZES[int(rng.random() * len(SIZES))]
-        return broker.send(topic, queue_id, [b"%08d" % self.number + b"x" * (size - 8)])
+        size = sizes[int(rng.random() * len(sizes))]
+        return broker.send(topic, queue_id, b"%08d" % self.number + b"x" * (size - 8))
 
     def _burst(self) -> None:
         masters = [one for one in self.brokers if one.is_master and not one.paused]
         for _ in range(self.rng.randrange(2, 8)):
             for broker in masters:
                 if broker.up:
-                    self.send(broker)
+                    self.send(broker, BIG_SIZES)
 
     def _deliver(self) -> None:
         for _ in range(self.rng.randrange(1, 5)):
@@ -262,6 +246,26 @@ class Run:
             for _ in range(self.rng.randrange(1, 4)):
                 if broker.up:
                     broker.do_work()
+
+    def _go_on(self) -> None:
+        """A while in which everybody does what he can, so that trouble meets more than beginners:
+        replicas catch up, and the set grows."""
+        for _ in range(self.rng.randrange(1, 6)):
+            self.now_ms += SETTLE_STEP_MS
+            self.net.now_ms = self.now_ms
+            for broker in self.brokers:
+                if broker.up and not broker.paused:
+                    self._let_run(broker)
+            self._notice()
+            self._answer()
+            self.net.drain(10)
+
+    def _let_run(self, broker: Broker) -> None:
+        broker.tick()
+        if broker.up:
+            broker.do_work(all_of_it=True)
+        if broker.up:
+            broker.turn()
 
     def _read(self) -> None:
         broker = self._up()
@@ -308,7 +312,8 @@ class Run:
         if number in self.oracle.doubtful:
             self.oracle.doubtful.discard(number)
             broker.look()
-            self.history.forget(broker.log, broker.replicated.min, broker.replicated.end)
+            log, epoch = broker.replicated, self.oracle.role.epoch + 1
+            self.history.forget(broker.log, log.min, log.end, epoch)
         self.oracle.elect(number)
         self.elected_life = broker.lives
         if self.rng.random() < 0.5 and number not in self.cut_off:
@@ -322,65 +327,11 @@ class Run:
             if broker.up:
                 self._tell(broker)
 
-    def ask(self, broker: Broker, epoch: int, proposal: Proposal) -> Later[Answer]:
-        """A master proposes a set."""
-        learners = {one.number for one in self.brokers if one.learner}
-        assert not learners & proposal.members, f"a learner is proposed: {proposal}"
-        later: Later[Answer] = Later()
-        self.asked.append(Asked(broker, broker.lives, epoch, proposal, later, self.now_ms))
-        return later
-
     def _answer(self) -> None:
-        """A proposal or its answer arrives."""
-        for asked in [one for one in self.asked if self._is_over(one)]:
-            self._give_up(asked)
-        ready = [
-            one for one in self.asked
-            if one.broker.number not in self.cut_off and not one.broker.paused
-        ]  # fmt: skip
-        if not ready:
-            return
-        asked = ready[int(self.rng.random() * len(ready))]
-        if asked.answer is None:
-            asked.answer = self._decide(asked)
-            if "lost answers" in self.troubles and self.rng.random() < 0.5:
-                return
-        if asked in self.asked:
-            self.asked.remove(asked)
-            self._reply(asked, asked.answer)
-
-    def _decide(self, asked: Asked) -> Answer:
-        if not self.oracle.decide(asked.broker.number, asked.epoch, asked.proposal):
-            return Refused("it is not the present master's, or of an old set")
-        role = self.oracle.role
-        return Agreed(role.members, role.set_epoch)
-
-    def _reply(self, asked: Asked, answer: Answer) -> None:
-        broker = asked.broker
-        if broker.up and broker.lives == asked.life and not asked.later.done:
-            broker.run(asked.later.resolve, answer)
-            broker.look()
-
-    def _is_over(self, asked: Asked) -> bool:
-        late = self.now_ms - asked.since_ms > ASK_TIMEOUT_MS
-        return late and not asked.is_late and not asked.broker.paused
-
-    def _give_up(self, asked: Asked) -> None:
-        """The master waits no longer; the proposal may still arrive."""
-        asked.is_late = True
-        if asked.answer is not None or self.rng.random() < 0.5:
-            self.asked.remove(asked)
-        self._reply(asked, Lost("no answer"))
+        self.proposals.step(self.cut_off, loses="lost answers" in self.troubles)
 
     def _lose_answer(self) -> None:
-        """The controller agrees, and the master does not hear of it (R01)."""
-        waiting = [one for one in self.asked if not one.is_late and not one.broker.paused]
-        if waiting:
-            asked = waiting[int(self.rng.random() * len(waiting))]
-            if asked.answer is None:
-                self._decide(asked)
-            self.asked.remove(asked)
-            self._reply(asked, Lost("the answer is lost"))
+        self.proposals.lose()
 
     def _cut_off(self) -> None:
         """A broker does not reach the controller any more, or does again."""
@@ -513,18 +464,21 @@ class Run:
             broker.paused = False
         deadline_ms = self.now_ms + SETTLE_MS
         while True:
+            self._wait(1)
+            self._notice()
+            self.proposals.deliver()
+            if self._is_one():
+                return
+            assert self.now_ms < deadline_ms, f"not one after a minute: {self._states()}"
+
+    def _wait(self, rounds: int) -> None:
+        """Time in which nothing goes wrong."""
+        for _ in range(rounds):
             self.now_ms += SETTLE_STEP_MS
             self.net.now_ms = self.now_ms
             for broker in self.brokers:
                 self._calm(broker)
-            self._notice()
-            for asked in list(self.asked):
-                self.asked.remove(asked)
-                self._reply(asked, asked.answer or self._decide(asked))
             self.net.drain(50)
-            if self._is_one():
-                return
-            assert self.now_ms < deadline_ms, f"not one after a minute: {self._states()}"
 
     def _calm(self, broker: Broker) -> None:
         broker.disk.cut_after = None
@@ -532,9 +486,7 @@ class Run:
             self._start(broker)
         if self.switches:
             self._tell(broker)
-        broker.tick()
-        broker.do_work(all_of_it=True)
-        broker.turn()
+        self._let_run(broker)
 
     def _is_one(self) -> bool:
         role = self.oracle.role
@@ -542,6 +494,8 @@ class Run:
         if self.switches and (
             role.members != wanted or any(one.role.epoch != role.epoch for one in self.brokers)
         ):
+            return False
+        if not all(one.is_master or one.follows for one in self.brokers):
             return False
         logs = [one.replicated for one in self.brokers if not self._has_nothing(one)]
         return len({end for log in logs for end in (log.end, log.confirm, log.flushed)}) == 1
@@ -568,15 +522,11 @@ class Run:
     def _check(self) -> None:
         """When all is calm."""
         master = self.brokers[self.oracle.role.master - 1 if self.switches else 0]
-        acked = self.played.acked
-        assert self.send(master), "a healthy group takes messages"
-        for _ in range(10):
-            self.now_ms += SETTLE_STEP_MS
-            self.net.now_ms = self.now_ms
-            for broker in self.brokers:
-                self._calm(broker)
-            self.net.drain(50)
-        assert self.played.acked == acked + 1, "a healthy group acknowledges messages"
+        self._wait(1)
+        sent = self.send(master)
+        assert sent is not None, "a healthy group takes messages"
+        self._wait(10)
+        assert sent.acked, f"a healthy group acknowledges messages: {sent.status}"
         logs = {}
         for broker in self.brokers:
             log = broker.replicated

@@ -160,12 +160,12 @@ def test_one_history() -> None:
 def test_cuts_of_what_was_confirmed_are_seen() -> None:
     history = History()
     history.log += bytes(range(100))
-    history.cuts(1, 100, 100, b"anything")
-    history.cuts(1, 60, 60, b"another history")
+    history.cuts(1, 100, 100, b"anything", 4096)
+    history.cuts(1, 60, 60, b"another history", 4096)
     with pytest.raises(AssertionError, match="confirmed was 70"):
-        history.cuts(1, 60, 70, b"")
+        history.cuts(1, 60, 70, b"", 4096)
     with pytest.raises(AssertionError, match="40 bytes at 60 that were confirmed"):
-        history.cuts(1, 60, 60, bytes(range(60, 100)))
+        history.cuts(1, 60, 60, bytes(range(60, 100)), 4096)
 
 
 def test_one_writer_an_epoch() -> None:

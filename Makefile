@@ -10,8 +10,9 @@ SEEDS ?= 1000
 SEED ?=
 FIRST ?= 0
 MINUTES ?= 10
+ROUNDS ?= 120
 
-.PHONY: run test sim fuzz lint types bench versus asan interop clean
+.PHONY: run test sim chaos fuzz lint types bench versus asan interop clean
 
 run: $(VENV)/.run
 	$(BIN)/turbopump up $(ARGS)
@@ -21,6 +22,9 @@ test: $(VENV)/.dev
 
 sim: $(VENV)/.dev
 	$(BIN)/python -m tests.sim --suite $(SUITE) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST))
+
+chaos: $(VENV)/.dev
+	$(BIN)/python -m tests.integration.ha --rounds $(ROUNDS) --first $(FIRST)
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)

@@ -7,7 +7,9 @@ one (haGroupFile), and look at it each second; whoever changes it raises the epo
 
 `brokers` are the HA addresses by brokerId of the group; `members` may name those of them that are
 the SyncStateSet (without it all are). A message counts as replicated when every member has it, so a
-group file names as the next master a member of the one before, and no other.
+group file names as the next master a member of the one before, and no other. A broker that was not
+a member before counts only once the master of that file has confirmed a byte of its own reign: up
+to then it may lack what was acknowledged earlier.
 """
 
 import json

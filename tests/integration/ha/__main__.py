@@ -1,0 +1,62 @@
+"""`make chaos ROUNDS=120 FIRST=1`: stories of a dozen rounds each, a new group for each seed.
+
+Ends at the first finding and leaves that group's folder for whoever looks into it.
+"""
+
+import argparse
+import itertools
+import shutil
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+import uvloop
+from tests.integration.ha.group import Group
+from tests.integration.ha.story import Story, Told
+
+ROUNDS_OF_A_GROUP = 12
+SYNC_FLUSH = "flushDiskType=SYNC_FLUSH\n"
+
+
+async def play(folder: Path, seed: int, rounds: int, more: str) -> Told:
+    """One group's story; raises Finding."""
+    group = Group(folder, seed, f"slaveReadEnable=true\n{more}")
+    try:
+        await group.start()
+        return await Story(group).play(rounds)
+    except BaseException as error:
+        error.add_note("\n".join([f"seed {seed}:", *group.story, str(folder)]))
+        raise
+    finally:
+        await group.stop()
+
+
+def main() -> int:
+    """Rounds from the seed `first` on; 1 after a finding."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=120)
+    parser.add_argument("--first", type=int, default=1)
+    given = parser.parse_args()
+    total = Told()
+    for seed in itertools.count(given.first):
+        rounds = min(ROUNDS_OF_A_GROUP, given.rounds - total.rounds)
+        if rounds <= 0:
+            break
+        folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+        try:
+            told = uvloop.run(play(folder, seed, rounds, SYNC_FLUSH if seed % 2 else ""))
+        except Exception:
+            traceback.print_exc()
+            print(f"finding: python -m tests.integration.ha --first {seed}; files: {folder}")
+            return 1
+        shutil.rmtree(folder)
+        for name in vars(told):
+            setattr(total, name, getattr(total, name) + getattr(told, name))
+        print(f"seed {seed}: {told}", flush=True)
+    print(f"no finding: {total}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""The group under test: its processes and links, and whoever names the masters.
+
+The one who names is honest: a master is only taken of `safe`, the brokers that surely have all that
+was acknowledged. A new file narrows it to the members that were safe before; it becomes all of the
+file's members once the master itself says that their set is in force and that it confirmed a byte
+of its own reign, for that has everybody.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.integration.ha.load import Finding, Load
+from tests.integration.ha.processes import HOST, Broker, Process, Seen, free_ports
+from tests.integration.ha.proxy import Link
+
+NUMBERS = (1, 2, 3)
+LOOK_S = 0.05
+"""Between two looks at whether something came to pass."""
+WATCH_S = 0.15
+"""Between two questions to a broker how it stands."""
+SOON_S = 40.0
+"""For what must come to pass; a look at the group file is 1 s, a heartbeat 5 s, a restart 1 s, all
+on a machine that has other work."""
+
+
+class Group:
+    """See the module."""
+
+    def __init__(self, folder: Path, seed: int, more: str = "") -> None:
+        self.rng = random.Random(seed)
+        ports, ha_ports = free_ports(3), free_ports(3)
+        (folder / "namesrv.conf").write_text(
+            f"listenPort=0\nbindAddress=127.0.0.1\nkvConfigPath={folder}/kv/kvConfig.json\n"
+        )
+        self._namesrv = Process(folder, "namesrv", ["namesrv", "-c", str(folder / "namesrv.conf")])
+        self._folder, self._more, self._ports = folder, more, (ports, ha_ports)
+        self.brokers: dict[int, Broker] = {}
+        self.epoch, self.master = 0, 1
+        self.safe = frozenset(NUMBERS)
+        self.members = frozenset(NUMBERS)
+        addresses = [f"{HOST}:{port}" for port in ports]
+        self.load = Load(random.Random(f"load {seed}"), addresses, self._master_address)
+        self.story: list[str] = []
+        self.seen: dict[int, Seen] = {}
+        self.starts: dict[int, int] = {}
+        """Where the log of an epoch began."""
+        self._confirmed_in: dict[int, int] = {}
+        """By epoch, the greatest confirmOffset that a broker in it told."""
+        self._masters_of: dict[int, int] = {}
+        self._lives: dict[int, tuple[int, int]] = {}
+        self._watchers: list[asyncio.Task[None]] = []
+
+    # Life
+
+    async def start(self) -> None:
+        """All processes, one master, load."""
+        address = await self._namesrv.start()
+        ports, ha_ports = self._ports
+        for number, port, ha_port in zip(NUMBERS, ports, ha_ports, strict=True):
+            more = f"namesrvAddr={address}\n{self._more}"
+            self.brokers[number] = Broker(self._folder, number, port, ha_port, more)
+        for one in self.brokers.values():
+            for other in self.brokers.values():
+                if other is not one:
+                    one.links[other.number] = Link(other.ha_port)
+                    await one.links[other.number].start()
+        self.name(1, NUMBERS)
+        await asyncio.gather(*(one.start() for one in self.brokers.values()))
+        self.load.start()
+        self._watchers = [asyncio.ensure_future(self._watch(n)) for n in NUMBERS]
+
+    async def stop(self) -> None:
+        """All that may run; raises nothing of the load."""
+        await self.load.abandon()
+        for task in self._watchers:
+            task.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+        for one in self.brokers.values():
+            await one.close()
+            for link in one.links.values():
+                await link.stop()
+        await self._namesrv.end()
+
+    async def until(self, what: str, condition: Callable[[], bool]) -> None:
+        """Wait for it; raises Finding if it does not come to pass soon, or something broke."""
+        if not await self.came(condition, SOON_S):
+            raise Finding(f"not within {SOON_S:.0f} s: {what}; {self.seen}")
+
+    async def came(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Whether it came to pass in that time."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            self.check()
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(LOOK_S)
+        return True
+
+    def check(self) -> None:
+        """Raises what was found so far."""
+        self.load.check()
+        for task in self._watchers:
+            if task.done():
+                task.result()
+
+    # Who is master
+
+    def _master_address(self) -> str:
+        return self.brokers[self.master].address
+
+    def name(self, master: int, members: tuple[int, ...], told: tuple[int, ...] = NUMBERS) -> None:
+        """A newer group file, for all who are to be told of it; the others keep theirs."""
+        assert master in self.safe and master in members, f"{master} of {sorted(self.safe)}"
+        self.epoch, self.master = self.epoch + 1, master
+        self.members, self.safe = frozenset(members), self.safe & frozenset(members)
+        for number in told:
+            self.brokers[number].tell(self.epoch, master, list(members))
+        self.note(f"epoch {self.epoch}: {master} of {sorted(members)}, told {told}")
+
+    def note(self, line: str) -> None:
+        """One more line of the story, to be shown when it ends badly."""
+        self.story.append(line)
+
+    @property
+    def reigns(self) -> bool:
+        """Whether the master that was named is one."""
+        seen = self.seen.get(self.master)
+        return seen is not None and seen.epoch == self.epoch and seen.members is not None
+
+    @property
+    def running(self) -> frozenset[int]:
+        """Brokers that can do something."""
+        return frozenset(n for n, one in self.brokers.items() if one.runs)
+
+    async def progress(self, count: int = 40) -> None:
+        """So many more messages are acknowledged."""
+        wanted = self.load.acked + count
+        await self.until(f"{count} more messages", lambda: self.load.acked >= wanted)
+
+    # What brokers tell
+
+    async def _watch(self, number: int) -> None:
+        broker = self.brokers[number]
+        while True:
+            life = broker.lives
+            seen = await broker.seen()
+            if seen is None or life != broker.lives:
+                self.seen.pop(number, None)
+            else:
+                self.seen[number] = seen
+                await self._judge(number, life, seen)
+            await asyncio.sleep(WATCH_S)
+
+    async def _judge(self, number: int, life: int, seen: Seen) -> None:
+        last_life, last = self._lives.get(number, (0, 0))
+        if life == last_life and seen.confirm < last:
+            raise Finding(f"confirmOffset of {number} went back from {last} to {seen.confirm}")
+        self._lives[number] = (life, seen.confirm)
+        if seen.confirm > seen.end:
+            raise Finding(f"{number} confirmed more than it has: {seen}")
+        self._confirmed_in[seen.epoch] = max(self._confirmed_in.get(seen.epoch, 0), seen.confirm)
+        if seen.members is None:
+            return
+        if self._masters_of.setdefault(seen.epoch, number) != number:
+            raise Finding(f"{number} and {self._masters_of[seen.epoch]} reign in {seen.epoch}")
+        if seen.epoch not in self.starts:
+            epochs = await self.brokers[number].epochs()
+            if not epochs or epochs[-1][0] != seen.epoch:
+                return
+            self.starts[seen.epoch] = epochs[-1][1]
+            self.complete()
+        is_latest = number == self.master and seen.epoch == self.epoch == seen.set_epoch
+        if is_latest and seen.members == self.members and self.starts[seen.epoch] < seen.confirm:
+            self.safe = self.members
+
+    def complete(self) -> None:
+        """No reign may begin before what earlier ones confirmed."""
+        for epoch, start in self.starts.items():
+            for earlier, confirm in self._confirmed_in.items():
+                if earlier < epoch and confirm > start:
+                    raise Finding(f"epoch {epoch} began at {start}, {earlier} confirmed {confirm}")

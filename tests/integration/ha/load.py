@@ -1,0 +1,197 @@
+"""Senders and readers, and what they were told: the history that everything is held against."""
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+
+from turbopump.net.transport.client import Client
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
+from turbopump.net.wire.headers.send import SendMessageRequestV2
+from turbopump.net.wire.message import MessageView, decode_messages
+
+TOPIC = "Chaos"
+QUEUES = 4
+SENDERS = 8
+READERS = 2
+CALL_MS = 5_000
+"""More than slaveTimeout: what a master does not know is told so by it."""
+AGAIN_S = 0.02
+"""From a refusal to the next try."""
+READ_MAX = 32
+PULL, SEND, SUCCESS, NOT_FOUND = 11, 310, 0, 19
+
+
+class Finding(AssertionError):
+    """A promise that was broken."""
+
+
+class History:
+    """What was promised. A place is (queue, offset)."""
+
+    def __init__(self) -> None:
+        self.acked: dict[tuple[int, int], bytes] = {}
+        self.read: dict[tuple[int, int], bytes] = {}
+        self.sent = 0
+        self.refusals: dict[int, int] = {}
+        """How often which code came."""
+
+    def on_acked(self, place: tuple[int, int], body: bytes) -> None:
+        """A sender was told so."""
+        if place in self.acked:
+            raise Finding(f"{place} was given to {self.acked[place][:20]!r} and {body[:20]!r}")
+        if self.read.get(place, body) != body:
+            raise Finding(f"{place} was read as {self.read[place][:20]!r}, acked as {body[:20]!r}")
+        self.acked[place] = body
+
+    def on_read(self, place: tuple[int, int], body: bytes, of: str) -> None:
+        """A reader got it."""
+        for known in (self.read, self.acked):
+            if known.get(place, body) != body:
+                raise Finding(f"{of} gave {body[:20]!r} at {place}, not {known[place][:20]!r}")
+        self.read[place] = body
+
+    def compare(self, queue: int, bodies: list[bytes], of: str) -> None:
+        """All that a broker has of a queue, from its offset 0 on, when it stands still."""
+        if len(set(bodies)) != len(bodies):
+            raise Finding(f"{of}: messages of queue {queue} are there twice")
+        for kind, known in (("acknowledged", self.acked), ("read", self.read)):
+            for (where, offset), body in known.items():
+                if where == queue and (offset >= len(bodies) or bodies[offset] != body):
+                    found = bodies[offset][:20] if offset < len(bodies) else None
+                    raise Finding(
+                        f"{of}: {body[:20]!r} was {kind} at {queue}/{offset}, there is {found!r}"
+                    )
+
+
+async def pull(client: Client, address: str, queue: int, offset: int) -> Command:
+    """One PULL_MESSAGE. Raises RemotingError."""
+    header = PullMessageRequest(
+        "Readers", TOPIC, queue, offset, READ_MAX, SUBSCRIPTION_FLAG, 0, 0, 0, "*"
+    )
+    return await client.call(address, new_request(PULL, header), CALL_MS)
+
+
+def messages_of(answer: Command) -> list[MessageView]:
+    """What a pull brought."""
+    return decode_messages(bytes(answer.body or b"")) if answer.code == SUCCESS else []
+
+
+class Load:
+    """Senders that go to the master there is said to be, and one that goes to anybody; readers that
+    read on, and again what they had. It ends, and raises what it found, with `stop`."""
+
+    def __init__(self, rng: random.Random, addresses: list[str], master: Callable[[], str]) -> None:
+        self.history = History()
+        self._rng = rng
+        self._addresses, self._master = addresses, master
+        self._stopped = False
+        self._clients: list[Client] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """From now on."""
+        works = [partial(self._send, n) for n in range(SENDERS)]
+        works += [partial(self._read, n) for n in range(READERS)]
+        self._clients = [Client(_now_ms) for _ in works]
+        self._tasks = [
+            asyncio.ensure_future(work(client))
+            for work, client in zip(works, self._clients, strict=True)
+        ]
+
+    @property
+    def acked(self) -> int:
+        """Messages that were acknowledged so far."""
+        return len(self.history.acked)
+
+    def check(self) -> None:
+        """Raises what a sender or reader found."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    async def stop(self) -> None:
+        """No more of it; raises what was found."""
+        self._stopped = True
+        await asyncio.gather(*self._tasks)
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """It ends at once, and what it found is somebody else's."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for client in self._clients:
+            await client.close()
+
+    async def _send(self, number: int, client: Client) -> None:
+        history, queue = self.history, number % QUEUES
+        for count in itertools.count():
+            if self._stopped:
+                break
+            body = b"%d-%d." % (number, count) + b"x" * (count * 37 % 1500)
+            address = self._rng.choice(self._addresses) if number == 0 else self._master()
+            header = SendMessageRequestV2("PG", TOPIC, "TBW102", QUEUES, queue, 0, _now_ms(), 0)
+            history.sent += 1
+            code = -1
+            try:
+                answer = await client.call(address, new_request(SEND, header, body), CALL_MS)
+                code = answer.code
+            except RemotingError:
+                pass
+            if code == SUCCESS:
+                history.on_acked((queue, int(answer.fields["queueOffset"])), body)
+            else:
+                history.refusals[code] = history.refusals.get(code, 0) + 1
+                await asyncio.sleep(AGAIN_S)
+
+    async def _read(self, number: int, client: Client) -> None:
+        rng = self._rng
+        at = [0] * QUEUES
+        while not self._stopped:
+            queue = rng.randrange(QUEUES)
+            address = self._master() if number == 0 else rng.choice(self._addresses)
+            again = rng.random() < 0.1
+            begin = rng.randrange(at[queue] + 1) if again else at[queue]
+            messages: list[MessageView] = []
+            try:
+                messages = messages_of(await pull(client, address, queue, begin))
+            except RemotingError:
+                pass
+            for message in messages:
+                place = (queue, int(message.queue_offset))
+                self.history.on_read(place, bytes(message.body), address)
+            if messages:
+                at[queue] = max(at[queue], int(messages[-1].queue_offset) + 1)
+            else:
+                await asyncio.sleep(AGAIN_S)
+
+
+async def read_all(address: str, queue: int, deadline_s: float) -> list[bytes]:
+    """All of a queue; raises Finding where its offsets are not contiguous from 0 on."""
+    client, bodies = Client(_now_ms), list[bytes]()
+    try:
+        while True:
+            answer = await pull(client, address, queue, len(bodies))
+            messages = messages_of(answer)
+            if not messages:
+                end = int(answer.fields["maxOffset"])
+                if len(bodies) >= end:
+                    return bodies
+                if time.monotonic() > deadline_s:
+                    raise Finding(f"{address}: {queue}/{len(bodies)} of {end}: {answer.code}")
+                await asyncio.sleep(AGAIN_S)
+            for message in messages:
+                if message.queue_offset != len(bodies):
+                    raise Finding(f"{address}: {queue}/{message.queue_offset}, not {len(bodies)}")
+                bodies.append(bytes(message.body))
+    finally:
+        await client.close()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

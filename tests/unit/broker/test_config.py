@@ -95,6 +95,7 @@ def test_bad_value_is_one_sentence_with_key_value_and_line(line: str, words: lis
     [
         ("brokerRole=SLAVE", ["brokerId must be 1 or more"]),
         ("brokerId=1", ["brokerId=1", "brokerRole=SLAVE makes a replica"]),
+        ("haGroupFile=group.json", ["haGroupFile", "1 or more"]),
         ("allAckInSyncStateSet=true", ["allAckInSyncStateSet=true", "inSyncReplicas"]),
         ("minInSyncReplicas=2\ninSyncReplicas=2\nbrokerRole=SYNC_MASTER", ["inSyncReplicas"]),
     ],
@@ -119,6 +120,22 @@ def test_keys_of_replication() -> None:
     assert config.replication.ha_master_address == "10.0.0.1:10912"
     assert config.values()["brokerRole"] == "SLAVE"
     assert config.values()["haListenPort"] == "10922"
+
+
+def test_group_that_switches_waits_for_all_unless_told_otherwise() -> None:
+    config, _ = load_config("haGroupFile=group.json\nbrokerId=2\nminInSyncReplicas=2\n")
+    assert config.replication.all_ack
+    assert config.values()["allAckInSyncStateSet"] == "true"
+    config, _ = load_config("haGroupFile=group.json\nbrokerId=2\nallAckInSyncStateSet=false\n")
+    assert not config.replication.all_ack
+
+
+@pytest.mark.parametrize(
+    ("text", "replicates"),
+    [("", False), ("haListenPort=10912", True), ("brokerRole=SYNC_MASTER", True)],
+)
+def test_who_replicates(text: str, replicates: bool) -> None:
+    assert load_config(text)[0].replication.replicates == replicates
 
 
 def test_replicas_that_nobody_waits_for_are_warned_of() -> None:

@@ -414,6 +414,8 @@ class Run:
         others = members - {broker.number} - self.oracle.doubtful
         if not broker.up and others:
             broker.damage_epochs()
+            # Nobody waits for it alone: that would be an operator's case.
+            self.oracle.register(broker.number, lossy=True)
 
     # The end
 

@@ -4,17 +4,20 @@ The names in the texts are those of the list of known failures: R01 and so on we
 RocketMQ, S1 to S3 were read in its source. Used by tests/sim/test_ha.py.
 """
 
+import dataclasses
 from typing import Any
 
 import pytest
 
+from tests.sim.ha_broker import Options
 from tests.sim.planted import Plant, truncation_by_position
 from turbopump.engine import epochs
 from turbopump.engine.dispatcher import Dispatcher
 from turbopump.engine.epoch_file import EpochFile, Trust
 from turbopump.engine.epochs import Epochs
-from turbopump.engine.types import LogOffset
+from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.ha import replica as replicas
+from turbopump.net.ha.acks import WaitingSends
 from turbopump.net.ha.frames import HandshakeReply, ReplicaFramer
 from turbopump.net.ha.replica import Replica
 from turbopump.net.ha.sync_state import SyncState
@@ -142,11 +145,35 @@ def no_consistent_point_without_an_equal_start(patch: Patch) -> None:
     patch.setattr(Replica, "_meet", meet)
 
 
+def released_when_demoted(patch: Patch) -> None:
+    """A master that is none any more tells those who wait that all is well (observed)."""
+    real = WaitingSends.fail
+    patch.setattr(WaitingSends, "fail", lambda self, status: real(self, PutStatus.PUT_OK))
+
+
+def acknowledged_before_durable(patch: Patch) -> None:
+    """A replica under SYNC_FLUSH acknowledges what it has, wherever it has it."""
+    real = Options.replica.__get__
+    replica = property(lambda self: dataclasses.replace(real(self), ack_durable=False))
+    patch.setattr(Options, "replica", replica)
+
+
+def joins_before_it_has_all(patch: Patch) -> None:
+    """A replica is proposed for the set whatever it has (KIP-320, rule 4)."""
+    patch.setattr(SyncState, "_may_join", lambda self, replica: not replica.learner)
+
+
+def lost_answer_is_a_refusal(patch: Patch) -> None:
+    """A proposal of which nothing was heard counts as dead."""
+    patch.setattr(SyncState, "on_lost", SyncState.on_refused)
+
+
 BUGS: list[Plant] = [
     proposed_set_ignored, missing_member_does_not_count, silent_member_does_not_count,
     queues_counted_up_to_confirm, cut_at_the_confirmed, truncation_by_position,
     handshake_read_too_early, no_epochs_is_a_new_replica, epoch_without_writes_refused,
-    no_consistent_point_without_an_equal_start,
+    no_consistent_point_without_an_equal_start, released_when_demoted,
+    acknowledged_before_durable, joins_before_it_has_all, lost_answer_is_a_refusal,
 ]  # fmt: skip
 # What a bug needs that shows in few seeds: these play its troubles, the first as their theme.
 ABOUT: dict[Plant, tuple[str, ...]] = {

@@ -72,3 +72,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
                 continue
             of_limit = f"{rate / limit:7.1%} of {limit:>13,.0f}/s" if limit else "no limit"
             terminalreporter.write_line(f"{group:32} {name:34} {rate:>13,.0f}/s  {of_limit}")
+    for entry in session.benchmarks:
+        for name, (half, most) in entry.extra_info.get("latency_us", {}).items():
+            terminalreporter.write_line(f"{name:32} p50 {half:>9,.0f} us  p99 {most:>9,.0f} us")

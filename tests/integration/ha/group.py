@@ -135,7 +135,7 @@ class Group:
         """Brokers that can do something."""
         return frozenset(n for n, one in self.brokers.items() if one.runs)
 
-    async def progress(self, count: int = 40) -> None:
+    async def progress(self, count: int = 100) -> None:
         """So many more messages are acknowledged."""
         wanted = self.load.acked + count
         await self.until(f"{count} more messages", lambda: self.load.acked >= wanted)

@@ -23,7 +23,9 @@ CALL_MS = 5_000
 AGAIN_S = 0.02
 """From a refusal to the next try."""
 READ_MAX = 32
-PULL, SEND, SUCCESS, NOT_FOUND = 11, 310, 0, 19
+PULL, SEND, SUCCESS = 11, 310, 0
+NO_ANSWER = -1
+IN_FLIGHT = 8
 
 
 class Finding(AssertionError):
@@ -129,25 +131,31 @@ class Load:
             await client.close()
 
     async def _send(self, number: int, client: Client) -> None:
-        history, queue = self.history, number % QUEUES
-        for count in itertools.count():
-            if self._stopped:
-                break
-            body = b"%d-%d." % (number, count) + b"x" * (count * 37 % 1500)
+        bodies = (
+            b"%d-%d." % (number, count) + b"x" * (count * 37 % 1500) for count in itertools.count()
+        )
+        while not self._stopped:
             address = self._rng.choice(self._addresses) if number == 0 else self._master()
-            header = SendMessageRequestV2("PG", TOPIC, "TBW102", QUEUES, queue, 0, _now_ms(), 0)
-            history.sent += 1
-            code = -1
-            try:
-                answer = await client.call(address, new_request(SEND, header, body), CALL_MS)
-                code = answer.code
-            except RemotingError:
-                pass
-            if code == SUCCESS:
-                history.on_acked((queue, int(answer.fields["queueOffset"])), body)
-            else:
-                history.refusals[code] = history.refusals.get(code, 0) + 1
+            # Half of them have several on their way at once.
+            some = itertools.islice(bodies, 1 if number % 2 else IN_FLIGHT)
+            sends = [self._send_one(client, address, number % QUEUES, body) for body in some]
+            if not all(await asyncio.gather(*sends)):
                 await asyncio.sleep(AGAIN_S)
+
+    async def _send_one(self, client: Client, address: str, queue: int, body: bytes) -> bool:
+        history, code = self.history, NO_ANSWER
+        header = SendMessageRequestV2("PG", TOPIC, "TBW102", QUEUES, queue, 0, _now_ms(), 0)
+        history.sent += 1
+        try:
+            answer = await client.call(address, new_request(SEND, header, body), CALL_MS)
+            code = answer.code
+        except RemotingError:
+            pass
+        if code == SUCCESS:
+            history.on_acked((queue, int(answer.fields["queueOffset"])), body)
+            return True
+        history.refusals[code] = history.refusals.get(code, 0) + 1
+        return False
 
     async def _read(self, number: int, client: Client) -> None:
         rng = self._rng

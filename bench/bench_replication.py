@@ -1,0 +1,67 @@
+"""A log that comes to replicas, beside a bare `sendfile` loop; sends that wait for them, beside a
+broker that has none.
+
+Back of the envelope: a gigabyte by `sendfile` costs the receiver a copy out of the socket into
+fresh pages, most of a second here; a replica checks the CRC of each record and writes its queues
+besides. A send that waits is one more round trip, some 50 us of two processes, shared by all that
+are on their way. `python -m bench.replication` measures longer, with the CPU of all sides.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.replication import LOADS, bare, build, measured, pair
+from interop.groups import Turbopump
+
+SIZE = 128 << 20
+SECONDS = 0.5
+WARMUP_S = "0.1"
+
+
+def record(benchmark: Any, group: str, found: Callable[[], float]) -> None:
+    """A rate that was measured inside: what starts and ends around it does not count."""
+    benchmark.group = f"replication: {group}"
+    rate = benchmark.pedantic(found, rounds=1, iterations=1)
+    benchmark.extra_info["operations"] = rate * benchmark.stats.stats.min
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_sendfile_limit(benchmark: Any, tmp_path: Path, replicas: int) -> None:
+    program = build(tmp_path)
+    name = f"bytes to each of {replicas}"
+    record(benchmark, name, lambda: bare(program, tmp_path, SIZE, replicas).bytes_per_s)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_replicas(benchmark: Any, replicas: int) -> None:
+    """The summary has the rate; the latencies of waiting sends go into the report of the run."""
+
+    def rate() -> float:
+        found = measured(Turbopump(), replicas, SIZE, SECONDS)
+        copied = found.pop("copied")
+        benchmark.extra_info["latency_us"] = {
+            f"{replicas} replicas, {name}": (load["p50_us"], load["p99_us"])
+            for name, load in found.items()
+        }
+        return float(copied.bytes_per_s)
+
+    record(benchmark, f"bytes to each of {replicas}", rate)
+
+
+def test_alone(benchmark: Any) -> None:
+    """What a send costs that waits for nobody."""
+
+    def rate() -> float:
+        rates = []
+        with pair(Turbopump(), 0) as group:
+            for name, options in LOADS.items():
+                load = group.load(*options, "--warmup", WARMUP_S, "--duration", str(SECONDS))
+                latency = (load["latency_us"]["p50"], load["latency_us"]["p99"])
+                told = benchmark.extra_info.setdefault("latency_us", {})
+                told[f"no replica, {name}"] = latency
+                rates.append(load["messages_per_s"])
+        return float(rates[0])
+
+    record(benchmark, "sends that wait for nobody", rate)

@@ -27,6 +27,7 @@ FILE_NAME = "checkpoint"
 SIZE = 4096
 MAGIC = 0x5475_7262_6F70_0001
 _OURS_AT = 2048
+_VOID = b"\xff" * 8
 _THEIRS = struct.Struct(">6q")
 _OURS = struct.Struct(">9q")
 _CRC = struct.Struct(">I")
@@ -62,6 +63,9 @@ class Checkpoint(NamedTuple):
     confirm_offset: int = 0
     queue_log_offset: int = 0
     marks: Marks | None = None
+    damaged: bool = False
+    """Our numbers are there, but void: nothing says how many queues there were. (It may be that
+    RocketMQ used the store since; a power cut while the file was written looks no different.)"""
 
     @property
     def safe_timestamp_ms(self) -> int:
@@ -69,20 +73,26 @@ class Checkpoint(NamedTuple):
         return max(0, min(self.log_timestamp_ms, self.queue_timestamp_ms) - SAFETY_MS)
 
 
+UNKNOWN = Checkpoint(damaged=True)
+"""What a file says that is not there, or too short, or empty."""
+
+
 def encode(checkpoint: Checkpoint) -> bytes:
     """The 4096 bytes of the file."""
-    *numbers, marks = checkpoint
+    *numbers, marks, damaged = checkpoint
     theirs = _THEIRS.pack(*numbers)
     if marks is None:
-        return theirs.ljust(SIZE, b"\0")
+        # A start that is killed before it has counted must not make this a file of RocketMQ's.
+        ours = _VOID if damaged else b""
+        return (theirs.ljust(_OURS_AT, b"\0") + ours).ljust(SIZE, b"\0")
     ours = _OURS.pack(MAGIC, *marks)
     return _FILE.pack(theirs, ours, theirs, crc32(ours + theirs)).ljust(SIZE, b"\0")
 
 
 def decode(data: bytes) -> Checkpoint:
     """Read the file's bytes; a short or empty file knows nothing."""
-    if len(data) < _THEIRS.size:
-        return Checkpoint()
+    if len(data) < _THEIRS.size or not any(data):
+        return UNKNOWN
     theirs = _THEIRS.unpack_from(data)
     marks = None
     end = _OURS_AT + _OURS.size + _THEIRS.size
@@ -98,16 +108,17 @@ def decode(data: bytes) -> Checkpoint:
                 theirs = tuple(map(min, theirs, copy))
     if min(theirs) < 0:
         theirs = tuple(max(0, number) for number in theirs)
-    return Checkpoint._make((*theirs, marks))
+    return Checkpoint._make((*theirs, marks, marks is None and any(covered)))
 
 
 def load(files: Files, root: str) -> Checkpoint:
-    """The checkpoint of a store; one that knows nothing if there is none or it cannot be read."""
+    """The checkpoint of a store; one that knows nothing, and counts as damaged, if there is none or
+    it cannot be read."""
     path = f"{root}/{FILE_NAME}"
     try:
-        return decode(files.read(path)) if files.exists(path) else Checkpoint()
+        return decode(files.read(path)) if files.exists(path) else UNKNOWN
     except OSError:
-        return Checkpoint()
+        return UNKNOWN
 
 
 def save(files: Files, root: str, checkpoint: Checkpoint) -> None:

@@ -228,6 +228,7 @@ class Checkpointer:
             min(old.confirm_offset, log_end),
             min(old.queue_log_offset, log_end),
             marks,
+            old.damaged,
         )
         self.durable_end = LogOffset(min(self.durable_end, log_end))
         checkpoints.save(self._files, self._config.root, self.checkpoint)

@@ -185,9 +185,7 @@ def _is_deep(value: Any) -> bool:
         if not level:
             return False
         level = [
-            child
-            for item in level
-            for child in (item.values() if isinstance(item, dict) else item)
+            child for item in level for child in (item.values() if isinstance(item, dict) else item)
         ]
     return any(isinstance(item, dict | list) for item in level)
 

@@ -169,9 +169,7 @@ class QueueExtensions:
         size, tags_code, store_ms, bitmap_size = _HEAD.unpack(region.read(position, _HEAD.size))
         if size != _HEAD.size + bitmap_size or bitmap_size < 0 or position + size > self.file_size:
             return None
-        return ExtensionUnit(
-            tags_code, store_ms, region.read(position + _HEAD.size, bitmap_size)
-        )
+        return ExtensionUnit(tags_code, store_ms, region.read(position + _HEAD.size, bitmap_size))
 
     def _find_end(self, extension: _Extension) -> int:
         segments = extension.segments

@@ -308,9 +308,7 @@ def _dispatched(parts: StoreParts) -> int:
     return max([0, *ends, *(queue.max_log_offset for queue in parts.batches)])
 
 
-def _execute(
-    parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int, watch: Watch
-) -> None:
+def _execute(parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int, watch: Watch) -> None:
     log, end = parts.log, plan.scan.end
     # Window 15: the store is one of several copies.
     confirm = confirmed_end(parts.files, log, plan.queues_from, end, saved)
@@ -382,9 +380,7 @@ def _sync_tail(log: CommitLog, scan: LogScan) -> None:
     log.files.sync_folder(log.segments.folder)
 
 
-def cut_queues(
-    parts: StoreParts, log_end: LogOffset, *, every: bool, again: bool = False
-) -> None:
+def cut_queues(parts: StoreParts, log_end: LogOffset, *, every: bool, again: bool = False) -> None:
     """Cut units of records from `log_end` on: of `every` queue, or those that end behind it. What
     is cut is durable when this returns: one sync for all, as 100,000 take minutes.
 
@@ -434,8 +430,9 @@ def _queues_from(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
             # Closed well, but the checkpoint is an older one: units came after it.
             counts = parts.checkpointer.count_units_before(plan.queues_from)
         trusted = counts == (marks.queue_count, marks.unit_count)
-    # Without our marks nothing was counted, but a hole in a row of files was seen.
-    trusted = trusted and not parts.queues.lacking
+    # Without our marks nothing was counted, but a hole in a row of files was seen. A RocketMQ
+    # broker's queues are taken as they are; what lost its checkpoint may have lost more than that.
+    trusted = trusted and not parts.queues.lacking and not saved.damaged
     # Age takes the first files of queues only together with those of the log.
     log_min, removed = (marks.log_min, marks.first_units) if marks is not None else (0, 0)
     if parts.log.min <= log_min and parts.queues.first_units() > removed:

@@ -98,9 +98,7 @@ class Retention:
         self._lane.finish()
         paths = self._expired_log_files(now_ms, at_once)
         if paths:
-            logger.info(
-                "%d log files expired, the log now begins at %d", len(paths), self._log.min
-            )
+            logger.info("%d log files expired, the log now begins at %d", len(paths), self._log.min)
             self._left += paths
             self._following = deque(self._queues)
             self._queues.table.changed()

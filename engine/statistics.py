@@ -46,9 +46,7 @@ class StoreStatistics:
     """Who else reads, likewise."""
     _total: Counters = field(default_factory=Counters)
     _put_count_by_topic: dict[str, int] = field(default_factory=dict)
-    _samples: deque[tuple[int, Counters]] = field(
-        default_factory=lambda: deque(maxlen=SAMPLES_MAX)
-    )
+    _samples: deque[tuple[int, Counters]] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
     _day: int = 0
     _day_starts: list[Counters] = field(default_factory=lambda: [Counters(), Counters()])
 

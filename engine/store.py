@@ -121,9 +121,7 @@ class Store:
         lock = lock_folder(files, config)
         pool = MappingPool(files, files.mapping_limit())
         try:
-            parts = build_parts(
-                files, config, disk, pool, is_batch_topic, list(delay_levels_ms)
-            )
+            parts = build_parts(files, config, disk, pool, is_batch_topic, list(delay_levels_ms))
             recovery.recover(parts, now_ms, watch)
             parts.checkpointer.finish(parts.log.last_store_timestamp_ms)
             parts.damage.save()
@@ -229,9 +227,7 @@ class Store:
         else:
             queue = self._queues.find(message.topic, message.queue_id)
             offset = self._queues.table.next_offset(queue.slot) if queue is not None else 0
-            appended = self._log.append(
-                message, message.properties, QueueOffset(offset), now_ms
-            )
+            appended = self._log.append(message, message.properties, QueueOffset(offset), now_ms)
             if appended.status is PutStatus.PUT_OK:
                 self._advance(message, offset + 1)
         return self._appended(message, appended, now_ms)
@@ -436,6 +432,7 @@ class Store:
         to follow soon. `appended` is called under SYNC_FLUSH: `commit` is to follow. `clock` gives
         epoch milliseconds, None: the system's.
         """
+
         def dispatch(now_ms: int) -> None:
             if self._is_sync:
                 appended()

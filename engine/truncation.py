@@ -109,9 +109,7 @@ def _walk(log: CommitLog, damage: LogDamage, start: int, until: int) -> tuple[in
         at = behind
 
 
-def truncate(
-    parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int, now_ms: int
-) -> None:
+def truncate(parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int, now_ms: int) -> None:
     """Cut at `log_end`, where the record before was stored at `last_timestamp_ms`. No sync of the
     log may be under way. Raises OSError; StoreError while nothing was changed yet.
     """

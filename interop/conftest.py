@@ -26,6 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The switch between ours and the original."""
     parser.addoption("--target", choices=sorted(KINDS), default="turbopump",
                      help="the broker group that the clients are run against")
+    parser.addoption("--messages", type=int, default=20_000,
+                     help="how many a pair of a RocketMQ broker and ours is loaded with")
 
 
 def pytest_sessionstart() -> None:

@@ -200,16 +200,35 @@ def _has_route(port: int, topic: str) -> bool:
 
 def succeeds(port: int, code: int, fields: dict[str, str]) -> bool:
     """Whether a request is answered with SUCCESS."""
+    try:
+        return ask(port, code, fields, timeout_s=2).code == 0
+    except (OSError, struct.error):
+        return False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response of RocketMQ's protocol."""
+
+    code: int
+    fields: dict[str, str]
+    body: bytes
+    remark: str
+
+
+def ask(port: int, code: int, fields: dict[str, str], body: bytes = b"", *,
+        timeout_s: float = 30) -> Answer:
+    """One request on a connection of its own. Raises OSError, struct.error."""
     header = json.dumps({
         "code": code, "language": "OTHER", "version": 513, "opaque": 1,
         "flag": 0, "serializeTypeCurrentRPC": "JSON", "extFields": fields}).encode()
-    try:
-        with socket.create_connection(("127.0.0.1", port), 2) as connection:
-            connection.settimeout(2)
-            connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
-            with connection.makefile("rb") as stream:
-                _, header_size = struct.unpack(">II", stream.read(8))
-                answer = json.loads(stream.read(header_size & 0xFFFFFF))
-                return bool(answer["code"] == 0)
-    except (OSError, struct.error):
-        return False
+    frame = struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
+    with socket.create_connection(("127.0.0.1", port), timeout_s) as connection:
+        connection.settimeout(timeout_s)
+        connection.sendall(frame)
+        with connection.makefile("rb") as stream:
+            size, header_size = struct.unpack(">II", stream.read(8))
+            header_size &= 0xFFFFFF
+            answer = json.loads(stream.read(header_size))
+            return Answer(int(answer["code"]), answer.get("extFields") or {},
+                          stream.read(size - 4 - header_size), answer.get("remark") or "")

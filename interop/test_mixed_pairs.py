@@ -1,0 +1,402 @@
+"""Pairs of a RocketMQ broker and ours: one log on both, whoever of them is the master."""
+
+import json
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interop import logs, processes
+from interop.groups import Answer, Kind, Ports, RocketMQ, ask, wait_listening
+from interop.mqadmin import RAW_KEY
+from interop.processes import Process
+from interop.scripted_controller import Controller
+from interop.suites import java_client, parse
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
+# All waits end with their condition; these are for a machine that is starved.
+STEP_TIMEOUT_S = 180
+LOAD_TIMEOUT_S = 1800
+WAIT_S = 90
+FILE_SIZE = 5 << 20
+COUNT, MORE = 2400, 400
+UNSEEN = 200
+"""Messages that nobody waits for, sent while the replica is away."""
+KINDS = ["send-sync", "send-batch", "send-oneway", "big-message", "chinese"]
+SEND_MESSAGE, PULL_MESSAGE, HA_STATUS = 10, 11, 907
+TOPICS, GROUPS, OFFSETS = 21, 201, 43
+FLUSH_SLAVE_TIMEOUT = 12
+SETTINGS = {
+    "mappedFileSizeCommitLog": str(FILE_SIZE),
+    "brokerIP2": "127.0.0.1",
+    "slaveReadEnable": "true",
+    "haSendHeartbeatInterval": "1000",
+}
+MASTER = {"brokerRole": "SYNC_MASTER", "brokerId": "0", "inSyncReplicas": "2",
+          "slaveTimeout": "6000"}
+SLAVE = {"brokerRole": "SLAVE", "brokerId": "1"}
+
+
+def until(what: str, holds: Callable[[], object], timeout_s: float = WAIT_S) -> None:
+    """Returns when something holds; a refused connection is a no."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            if holds():
+                return
+        except OSError:
+            pass
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        time.sleep(0.1)
+
+
+@dataclass
+class Broker:
+    """One of the pair: its place stays, its role changes from start to start."""
+
+    kind: Kind
+    ports: Ports
+    folder: Path
+    processes: list[Process] = field(default_factory=list)
+
+    @property
+    def store(self) -> Path:
+        """Where its files are."""
+        return self.folder / "store"
+
+    @property
+    def end(self) -> int:
+        """Up to where its log has records."""
+        return logs.log_end(self.store, FILE_SIZE)
+
+    def start(self, role: dict[str, str]) -> None:
+        """Starts it and returns when it listens."""
+        folder = self.folder / str(len(self.processes) + 1)
+        process = self.kind.broker(self.ports, folder, self.store, {**SETTINGS, **role})
+        self.processes.append(process)
+        wait_listening(self.ports.broker, process)
+
+    def stop(self) -> None:
+        """Ends it as an operator does."""
+        self.processes[-1].stop()
+
+    def kill(self) -> None:
+        """Ends it as a fault does."""
+        self.processes[-1].kill()
+
+    def ask(self, code: int, **fields: object) -> Answer:
+        """One request."""
+        return ask(self.ports.broker, code, {name: str(value) for name, value in fields.items()})
+
+    def json(self, code: int) -> dict[str, Any]:
+        """The body of an answer, its raw number keys made strings."""
+        answer = self.ask(code)
+        assert answer.code == 0, answer
+        return dict(json.loads(RAW_KEY.sub(r'\1"\2"\3', answer.body.decode())))
+
+    def send(self, topic: str, body: bytes, properties: str = "") -> int:
+        """Sends one message; returns the code of the answer."""
+        fields = {
+            "producerGroup": "interop", "topic": topic, "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": "4", "queueId": "0", "sysFlag": "0", "flag": "0",
+            "bornTimestamp": str(time.time_ns() // 1_000_000), "properties": properties,
+            "reconsumeTimes": "0", "unitMode": "false", "batch": "false"}
+        return ask(self.ports.broker, SEND_MESSAGE, fields, body).code
+
+    def pull(self, topic: str, queue: int) -> bytes:
+        """All records of a queue as a reader is given them."""
+        found, at = bytearray(), 0
+        while True:
+            answer = self.ask(
+                PULL_MESSAGE, consumerGroup="move-reader", topic=topic, queueId=queue,
+                queueOffset=at, maxMsgNums=32, sysFlag=4, commitOffset=0, suspendTimeoutMillis=0,
+                subscription="*", subVersion=0, expressionType="TAG")
+            if answer.code != 0:
+                return bytes(found)
+            found += answer.body
+            at = int(answer.fields["nextBeginOffset"])
+
+    @property
+    def in_sync(self) -> int:
+        """How many replicas a master counts as in sync."""
+        return int(self.json(HA_STATUS)["inSyncSlaveNums"])
+
+
+@dataclass
+class Pair:
+    """Two brokers of one name behind one name server."""
+
+    folder: Path
+    brokers: list[Broker]
+    steps: int = 0
+    master: int = 0
+    """Who of the two is it now."""
+
+    @property
+    def namesrv_address(self) -> str:
+        """For clients."""
+        return self.brokers[0].ports.namesrv_address
+
+    def run(self, prefix: str, *specs: str) -> None:
+        """Runs scenarios of the Java client; all their checks must hold."""
+        self.steps += 1
+        folder = self.folder / f"client-{self.steps}"
+        client = java_client("client-5.5", [self.namesrv_address, prefix, *specs], folder)
+        client.wait(STEP_TIMEOUT_S)
+        scenarios = [spec.split(":")[0] for spec in specs]
+        for name, checks in parse(client.out.read_text(), scenarios).items():
+            assert checks.ended and not checks.failed, "\n".join(
+                [name, *checks.failed, client.tail()])
+
+    def load(self, messages: int) -> None:
+        """Sends so many with batches on four connections; prints how long both brokers took."""
+        command = [sys.executable, "-m", "turbopump", "bench", "producer", "-n",
+                   self.namesrv_address, "-t", "load", "-q", str(messages), "-b", "20", "-w", "4",
+                   "-s", "500", "--json"]
+        begun = time.monotonic()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S,
+                              check=False)
+        assert done.returncode == 0, done.stderr
+        sent, took = json.loads(done.stdout), time.monotonic() - begun
+        one, other = self.brokers
+        until("the logs end alike", lambda: one.end == other.end)
+        behind = time.monotonic() - begun - took
+        print(f"{sent['messages']} messages in {took:.1f} s, logs of {one.end} bytes alike "
+              f"{behind:.1f} s later; refused: {sent['errors']}")
+        assert sent["messages"] + 20 * sum(sent["errors"].values()) == messages
+        assert set(sent["errors"]) <= {"2"}, "only a busy broker refuses"
+
+    def lead(self, master: int) -> tuple[Broker, Broker]:
+        """Starts both with their roles; returns the master and the replica once it follows."""
+        self.master = master
+        first, second = self.brokers[master], self.brokers[1 - master]
+        first.start(MASTER)
+        second.start(SLAVE)
+        until("the replica follows", lambda: first.in_sync == 1)
+        return first, second
+
+    def same_log(self) -> None:
+        """Both have the same bytes, up to the same end."""
+        one, other = self.brokers
+        until("the logs end alike", lambda: one.end == other.end)
+        found = logs.difference(one.store, other.store, one.end)
+        assert found is None, f"the logs differ from {found} on"
+
+    def same(self) -> None:
+        """The logs, what readers get of them, and the tables are the same."""
+        self.same_log()
+        until("the tables follow", self._tables_follow)
+        for topic, (queues, *_) in tables(self.brokers[0])[0].items():
+            for queue in range(queues if topic != "load" else 0):
+                self._reads_alike(topic, queue)
+
+    def _tables_follow(self) -> bool:
+        """A master that was killed has lost the offsets of its last seconds: not its replica."""
+        ahead, behind = tables(self.brokers[self.master]), tables(self.brokers[1 - self.master])
+        return ahead[:2] == behind[:2] and all(
+            behind[2].get(name, {}).get(queue, -1) >= offset
+            for name, row in ahead[2].items() for queue, offset in row.items())
+
+    def _reads_alike(self, topic: str, queue: int) -> None:
+        one, other = self.brokers
+        until(f"{topic}/{queue} reads alike",
+              lambda: one.pull(topic, queue) == other.pull(topic, queue))
+
+
+def tables(broker: Broker) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Topics, groups and offsets of the clients' making."""
+    topics = {name: [row["readQueueNums"], row["writeQueueNums"], row["perm"]]
+              for name, row in broker.json(TOPICS)["topicConfigTable"].items()
+              if name.startswith(("move", "kinds", "load", "raw"))}
+    groups = {name: [row["consumeEnable"], row["retryMaxTimes"], row["retryQueueNums"]]
+              for name, row in broker.json(GROUPS)["subscriptionGroupTable"].items()
+              if name.startswith(("move", "kinds"))}
+    offsets = {name: row for name, row in broker.json(OFFSETS)["offsetTable"].items()
+               if name.startswith(("move", "kinds"))}
+    return topics, groups, offsets
+
+
+@contextmanager
+def pair(kinds: list[Kind], folder: Path) -> Iterator[Pair]:
+    """A name server of the second kind and places for two brokers, all ended at the end."""
+    ports = Ports.free()
+    places = [ports, Ports(ports.namesrv, processes.free_ports((-2, 0, 1)))]
+    made = Pair(folder, [Broker(kind, place, folder / f"{number}-{kind.name}")
+                         for number, (kind, place) in enumerate(zip(kinds, places, strict=True))])
+    namesrv = kinds[1].namesrv(ports, folder)
+    try:
+        wait_listening(ports.namesrv, namesrv)
+        yield made
+    finally:
+        for broker in made.brokers:
+            for process in broker.processes:
+                process.stop()
+        namesrv.stop()
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["java-leads", "java-follows"])
+def test_plain_pair(kind: Kind, built: None, work: Path, first: int,
+                    pytestconfig: pytest.Config) -> None:
+    """Default HA: acknowledged by both, one log, one table; a replica that dies; then it leads."""
+    with pair([RocketMQ(), kind], work / f"plain-{first}") as mixed:
+        master, replica = mixed.lead(first)
+        mixed.run("move", f"exchange-write:0,{COUNT}")
+        mixed.run("kinds", *KINDS)
+        mixed.load(pytestconfig.getoption("--messages"))
+        mixed.same_log()
+        assert master.end > FILE_SIZE, "the log did not roll"
+
+        replica.kill()
+        until("the master noticed", lambda: master.in_sync == 0)
+        assert master.send("raw", b"nobody else has this yet") == FLUSH_SLAVE_TIMEOUT
+        for number in range(UNSEEN):
+            assert master.send("raw", bytes(number + 1), "WAIT\1false\2") == 0
+        replica.start(SLAVE)
+        until("the replica follows again", lambda: master.in_sync == 1)
+        until("both have it", lambda: master.send("raw", b"both have this") == 0)
+        mixed.same()
+
+        replica.stop()
+        master.stop()
+        assert logs.difference(master.store, replica.store, master.end) is None
+        mixed.lead(1 - first)
+        mixed.run("move", f"exchange-continue:{COUNT},{COUNT + MORE},committed")
+        mixed.same()
+
+
+OURS, THEIRS = 1, 2
+"""Ids in the group that switches."""
+
+
+@dataclass
+class Switching:
+    """A pair that switches: ours by its group file, RocketMQ's by its controller."""
+
+    mixed: Pair
+    controller: Controller
+    group_file: Path
+    epoch: int = 0
+
+    @property
+    def ours(self) -> Broker:
+        """Turbopump's."""
+        return self.mixed.brokers[OURS - 1]
+
+    @property
+    def theirs(self) -> Broker:
+        """RocketMQ's."""
+        return self.mixed.brokers[THEIRS - 1]
+
+    def start(self, number: int) -> None:
+        """Starts one of them."""
+        own: dict[int, dict[str, str]] = {
+            OURS: {"haGroupFile": str(self.group_file), "brokerId": "1"},
+            THEIRS: {"enableControllerMode": "true", "controllerAddr": self.controller.address,
+                     "allAckInSyncStateSet": "true"}}
+        self.mixed.brokers[number - 1].start({**own[number], "slaveTimeout": "6000"})
+
+    def elect(self, master: int) -> None:
+        """A new epoch begins; both stay in the SyncStateSet. Those who run are told at once."""
+        self.epoch += 1
+        self.mixed.master = master - 1
+        controller = self.controller
+        controller.epoch, controller.master, controller.members = self.epoch, master, [OURS, THEIRS]
+        addresses = {str(number): f"127.0.0.1:{broker.ports.broker + 1}"
+                     for number, broker in enumerate(self.mixed.brokers, 1)}
+        beside = self.group_file.with_suffix(".tmp")
+        beside.write_text(json.dumps(
+            {"epoch": self.epoch, "master": master, "brokers": addresses}))
+        beside.rename(self.group_file)
+
+    def reigns(self, master: int) -> Broker:
+        """The new master, once it takes messages and the other has them."""
+        broker = self.mixed.brokers[master - 1]
+        until("the other follows", lambda: broker.in_sync == 1)
+        until("both have a message", lambda: broker.send("raw", b"of a new epoch") == 0)
+        return broker
+
+    def same(self) -> None:
+        """As of any pair, and the lists of epochs."""
+        self.mixed.same()
+        until("the epochs are the same", lambda: epochs(self.ours) == epochs(self.theirs))
+        found = [int(line.split("-")[0]) for line in epochs(self.ours)]
+        assert found == list(range(1, self.epoch + 1)), found
+
+
+def epochs(broker: Broker) -> list[str]:
+    """The lines of an epoch file behind its count and checksum, which must hold."""
+    count, checksum, *entries = (broker.store / "epochFileCheckpoint").read_text().splitlines()
+    text = "".join(f"{entry}\n" for entry in entries).encode()
+    assert (int(count), int(checksum)) == (len(entries), zlib.crc32(text) & 0x7FFFFFFF)
+    return entries
+
+
+def test_pair_that_switches(kind: Kind, built: None, work: Path) -> None:
+    """AutoSwitch HA: masters of either kind follow each other, and each loses its own tail."""
+    if kind.name != "turbopump":
+        pytest.skip("there is no group file in RocketMQ")
+    folder = work / "switching"
+    with pair([kind, RocketMQ()], folder) as mixed:
+        ports = mixed.brokers
+        controller = Controller(THEIRS, {number: broker.ports.broker_address
+                                         for number, broker in enumerate(ports, 1)})
+        switching = Switching(mixed, controller, folder / "group.json")
+        try:
+            _switch(switching)
+        finally:
+            controller.close()
+
+
+def _switch(pair: Switching) -> None:
+    pair.elect(OURS)
+    pair.start(OURS)
+    pair.start(THEIRS)
+    pair.reigns(OURS)
+    pair.mixed.run("move", f"exchange-write:0,{COUNT}")
+    pair.same()
+
+    pair.elect(THEIRS)
+    pair.controller.notify(pair.theirs.ports.broker)
+    pair.reigns(THEIRS)
+    pair.mixed.run("move", f"exchange-continue:{COUNT},{COUNT + MORE},committed")
+    pair.mixed.run("kinds", *KINDS)
+    pair.same()
+
+    pair.theirs.kill()
+    pair.elect(THEIRS)
+    pair.start(THEIRS)
+    pair.reigns(THEIRS)
+    pair.same()
+
+    _tail(pair, THEIRS, OURS)
+    _tail(pair, OURS, THEIRS)
+
+    # RocketMQ does not rebuild its index behind a kill: only ours finds all by key again.
+    pair.elect(OURS)
+    pair.controller.notify(pair.theirs.ports.broker)
+    pair.reigns(OURS)
+    pair.mixed.run("move", f"exchange-continue:{COUNT + MORE},{COUNT + 2 * MORE},committed")
+    pair.same()
+
+
+def _tail(pair: Switching, old: int, new: int) -> None:
+    """The master writes what its replica never gets, dies, and follows that replica."""
+    master, replica = pair.mixed.brokers[old - 1], pair.mixed.brokers[new - 1]
+    replica.kill()
+    agreed = replica.end
+    for number in range(UNSEEN):
+        assert master.send("raw", bytes(number + 1), "WAIT\1false\2") == 0
+    assert master.end > agreed == replica.end
+    master.kill()
+    pair.elect(new)
+    pair.start(new)
+    pair.start(old)
+    pair.reigns(new)
+    pair.same()

@@ -7,7 +7,7 @@ and the store.
 
 from turbopump.engine.checkpoint import Checkpoint
 from turbopump.engine.commit_log import CommitLog
-from turbopump.engine.epoch_file import BACKUP, EPOCH_FILE, MARK_FILE
+from turbopump.engine.epoch_file import BACKUP, EPOCH_FILE, MARK_FILE, PLAIN_MARK_FILE
 from turbopump.engine.files import Files
 from turbopump.engine.types import LogOffset
 from turbopump.pyx import record as kernel
@@ -41,6 +41,11 @@ def was_replicated(files: Files, root: str) -> bool:
     """Whether a store was one of several copies once: see replicated.py."""
     names = (EPOCH_FILE, EPOCH_FILE + BACKUP, MARK_FILE)
     return any(files.exists(f"{root}/{name}") for name in names)
+
+
+def may_end_inside(files: Files, root: str) -> bool:
+    """Whether the log's end may be that of a transfer, which cuts records anywhere."""
+    return was_replicated(files, root) or files.exists(f"{root}/{PLAIN_MARK_FILE}")
 
 
 def confirmed_end(

@@ -34,6 +34,8 @@ DAMAGED = ".damaged"
 CURRENT = b"current"
 MARK_FILE = "replicated"
 """Beside the list: there is one, or there was."""
+PLAIN_MARK_FILE = "copied"
+"""Bytes of another log were appended by default HA, which has no list."""
 
 
 class Trust(Enum):

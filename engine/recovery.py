@@ -18,7 +18,7 @@ from itertools import takewhile
 
 from turbopump.engine import checkpoint as checkpoints
 from turbopump.engine import restart
-from turbopump.engine.boundary import confirmed_end, was_replicated
+from turbopump.engine.boundary import confirmed_end, may_end_inside
 from turbopump.engine.checkpoint import Checkpoint
 from turbopump.engine.commit_log import NOT_MASTER, CommitLog
 from turbopump.engine.config import QUEUE_UNIT_SIZE
@@ -261,7 +261,7 @@ def _scan(
 
     torn = WHOLE
     if not clean:
-        torn = CUT_BYTES if was_replicated(parts.files, parts.config.root) else SECTORS
+        torn = CUT_BYTES if may_end_inside(parts.files, parts.config.root) else SECTORS
     scan = scan_log(log, start, saved.log_timestamp_ms, torn=torn, reached=reached)
     while (behind := _behind_damage(parts, scan, saved, dispatched, clean)) is not None:
         damaged.append((scan.end, scan.reason or NO_RECORD))

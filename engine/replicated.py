@@ -26,7 +26,8 @@ be wrong for one start, when it matters.) A store with messages and neither of t
 replicated: its log may be led, and what is in it is of before epochs were kept. One that lost its
 epoch file may not (S1).
 
-Default HA (`plain`) has neither epochs nor confirmOffset: what a replica has may be read.
+Default HA (`plain`) has neither epochs nor confirmOffset: what a replica has may be read. It has a
+mark of its own, by which recovery knows that the log may end inside a record.
 """
 
 import logging
@@ -36,7 +37,7 @@ from turbopump.engine import restart, truncation
 from turbopump.engine.boundary import whole_before
 from turbopump.engine.commit_log import CLOSED, NOT_MASTER
 from turbopump.engine.damage import Damage
-from turbopump.engine.epoch_file import EPOCH_FILE, MARK_FILE, EpochFile
+from turbopump.engine.epoch_file import EPOCH_FILE, MARK_FILE, PLAIN_MARK_FILE, EpochFile
 from turbopump.engine.epochs import Epochs
 from turbopump.engine.group_commit import GroupCommit
 from turbopump.engine.parts import StoreParts
@@ -196,6 +197,8 @@ class Replicated:
             self._begin(log_offset, now_ms)
         if log_offset != log.end:
             raise StoreError(f"bytes from {log_offset} on, the log ends at {log.end}")
+        if self.plain and not self._marked:
+            self._mark()
         log.append_raw(data)
         if self._is_sync:
             self._commit.start()
@@ -384,9 +387,10 @@ class Replicated:
         return EpochFile.open(files, path, log.min, log.end, never_kept=not was_replicated)
 
     def _mark(self) -> None:
-        """Behind the first epoch list: from now on its loss is a loss. Raises OSError."""
+        """Behind the first epoch list: from now on its loss is a loss. In default HA before the
+        first bytes of another log: they may end inside a record. Raises OSError."""
         files, root = self._parts.files, self._parts.config.root
-        path = f"{root}/{MARK_FILE}"
+        path = f"{root}/{PLAIN_MARK_FILE if self.plain else MARK_FILE}"
         if not self._marked and not files.exists(path):
             files.write(path, b"")
             files.sync(path)

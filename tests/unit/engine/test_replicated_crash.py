@@ -264,3 +264,18 @@ def test_a_crash_at_each_operation(scenario: Scenario, trouble: str) -> None:
         if not ended:
             return
     raise AssertionError("the scenario has no end")
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_killed_replica_does_not_take_half_a_record_for_whole(plain: bool) -> None:
+    """What lacks the end of its properties has whole lengths, a whole body, and zeros behind."""
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    log = open_store(disk).replicated(NOW_MS, plain=plain)
+    *_, before, end = [at for at in OLD.boundaries() if at < 4096]
+    if not plain:
+        log.record_epochs(OLD.epochs.within(LogOffset(0)))
+    log.append(LogOffset(0), OLD.piece(0, end - 2), NOW_MS)
+    disk.settle()
+    disk.end()
+    disk.restart()
+    assert open_store(disk).replicated(NOW_MS, plain=plain).end == before

@@ -1,12 +1,12 @@
 """A master with one and two replicas, all processes, beside what the least of it costs.
 
-    python -m bench.replication [--mb 512] [--seconds 5] [--rocketmq]
+    python -m bench.replication [--mb 512] [--seconds 5]
 
 First `sendfile`: a bare loop in C that sends a file of the same size in pieces of the same size to
-as many receivers (bench/sendfile.c). Then default HA, ours and, if asked for, RocketMQ's: how fast
-replicas that begin with nothing get a log, and sends that wait until each replica has them, their
-rate and latency. Processor time is per gigabyte of log and replica, and per message, of master and
-replicas apart. Ratios of one run are what counts.
+as many receivers (bench/sendfile.c). Then default HA: how fast replicas that begin with nothing get
+a log, and sends that wait until each replica has them, their rate and latency. Processor time is
+per gigabyte of log and replica, and per message, of master and replicas apart. Ratios of one run
+are what counts.
 """
 
 import argparse
@@ -174,7 +174,10 @@ class Pair:
         self.master.stop()
         self.master = self._start_master(self._sync)
         self._wait_ready()
-        return log_end(self.ports.broker)
+        end = log_end(self.ports.broker)
+        if end <= 0:
+            raise RuntimeError(f"the master does not say where its log ends\n{self.master.tail()}")
+        return end
 
     def wait_for(self, port: int, end: int) -> None:
         """Until a broker's log ends there."""
@@ -257,31 +260,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mb", type=int, default=512)
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--rocketmq", action="store_true")
     given = parser.parse_args()
-    kinds: list[Kind] = [groups.Turbopump()]
-    if given.rocketmq:
-        from bench.versus.servers import RocketMQ
-
-        kinds.append(RocketMQ())
+    kind: Kind = groups.Turbopump()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         program = build(folder)
         for replicas in (1, 2):
             limit = bare(program, folder, given.mb << 20, replicas)
             print(_copied_line(f"sendfile, {replicas}", limit, limit), flush=True)
-            for kind in kinds:
-                found = measured(kind, replicas, given.mb << 20, given.seconds)
-                name = f"{kind.name}, {replicas}"
-                print(_copied_line(name, found.pop("copied"), limit), flush=True)
-                for load, told in found.items():
-                    print(
-                        f"{name:20} {load:11} {told['messages_per_s']:9,.0f} messages/s,"
-                        f" p50 {told['p50_us']:7,.0f} us, p99 {told['p99_us']:7,.0f} us; CPU a"
-                        f" message: master {told['master_cpu_us']:6.2f} us,"
-                        f" replica {told['replica_cpu_us']:6.2f} us",
-                        flush=True,
-                    )
+            found = measured(kind, replicas, given.mb << 20, given.seconds)
+            name = f"{kind.name}, {replicas}"
+            print(_copied_line(name, found.pop("copied"), limit), flush=True)
+            for load, told in found.items():
+                print(
+                    f"{name:20} {load:11} {told['messages_per_s']:9,.0f} messages/s,"
+                    f" p50 {told['p50_us']:7,.0f} us, p99 {told['p99_us']:7,.0f} us; CPU a"
+                    f" message: master {told['master_cpu_us']:6.2f} us,"
+                    f" replica {told['replica_cpu_us']:6.2f} us",
+                    flush=True,
+                )
     return 0
 
 

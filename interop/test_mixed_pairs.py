@@ -267,7 +267,9 @@ def test_plain_pair(kind: Kind, built: None, work: Path, first: int,
         master.stop()
         assert logs.difference(master.store, replica.store, master.end) is None
         mixed.lead(1 - first)
-        mixed.run("move", f"exchange-continue:{COUNT},{COUNT + MORE},committed")
+        # RocketMQ does not rebuild its index behind a kill: only ours finds all by key again.
+        mixed.run("move", f"exchange-write:{COUNT},{COUNT + MORE}" if first
+                  else f"exchange-continue:{COUNT},{COUNT + MORE},committed")
         mixed.same()
 
 

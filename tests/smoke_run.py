@@ -35,7 +35,10 @@ def main() -> int:
         arguments = f"--json --data {folder}/data --namesrv-port 0 --broker-port 0"
         process = subprocess.Popen(
             ["make", "--no-print-directory", "run", f"ARGS={arguments}"],
-            cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         try:
             assert process.stdout is not None

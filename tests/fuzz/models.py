@@ -21,9 +21,7 @@ def depth_of(value: Any) -> int:
     while level := [item for item in level if isinstance(item, list | dict)]:
         depth += 1
         level = [
-            child
-            for item in level
-            for child in (item.values() if isinstance(item, dict) else item)
+            child for item in level for child in (item.values() if isinstance(item, dict) else item)
         ]
     return depth
 

@@ -234,7 +234,7 @@ def _json() -> Iterator[bytes]:
         if truth["codec"] == "JSON":
             yield frame[8 : len(frame) - truth["bodyLength"]]
     yield from _files("/config/", 2 * SMALL)
-    yield b"{{\"a\":1}:{'b':[1,-2.5e3,true,null]},3:{\"$ref\":\"$.x[0]\"},x:[{}]}"
+    yield b'{{"a":1}:{\'b\':[1,-2.5e3,true,null]},3:{"$ref":"$.x[0]"},x:[{}]}'
     yield b'["\\ud83d\\ude00","\\ud800"]'
 
 
@@ -249,7 +249,7 @@ def _register() -> Iterator[bytes]:
         if truth["requestName"] == "REGISTER_BROKER" and truth["kind"] == "request":
             yield b"\6" + _body(truth, frame)[: 2 * SMALL]
             yield b"\4" + _body(truth, frame)[: 2 * SMALL]
-    line = b"TopicTest 8 8 6 SINGLE_TAG {\"+a\":\"b\"}"
+    line = b'TopicTest 8 8 6 SINGLE_TAG {"+a":"b"}'
     version = b'{"counter":1,"stateVersion":0,"timestamp":1}'
     pieces = [version, b"\0\0\0\1", line, b"[]", b"\0\0\0\1", b'{"topic":"TopicTest"}']
     sized = b"".join(

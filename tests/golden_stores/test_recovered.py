@@ -163,9 +163,7 @@ def test_short_log_file_which_java_refuses_is_cut_like_a_zeroed_one(unpack: Any)
         {"max_index_num": 2000},
     ],
 )
-def test_files_of_another_size_are_refused(
-    name: str, sizes: dict[str, int], unpack: Any
-) -> None:
+def test_files_of_another_size_are_refused(name: str, sizes: dict[str, int], unpack: Any) -> None:
     golden = unpack(name)
     before = {path: path.stat().st_size for path in golden.root.rglob("*")}
     config = replace(golden.config, **sizes)

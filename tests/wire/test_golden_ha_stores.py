@@ -98,9 +98,7 @@ def count(store: Store) -> int:
 
 @pytest.mark.parametrize("run", SWITCHING)
 @pytest.mark.parametrize("mode", FlushMode)
-def test_our_replicas_files_end_as_the_real_ones(
-    run: str, mode: FlushMode, tmp_path: Path
-) -> None:
+def test_our_replicas_files_end_as_the_real_ones(run: str, mode: FlushMode, tmp_path: Path) -> None:
     chance = random.Random(run)
     epoch_file = tmp_path / "epochFileCheckpoint"
 

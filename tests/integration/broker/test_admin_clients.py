@@ -191,9 +191,7 @@ def test_what_an_operator_made_survives_a_restart(serve: Callable[..., Any]) -> 
             assert (await caller.ask(200, body=body)).code == 0
             assert (await caller.ask(353, group="g", topic="New", readable="false")).code == 0
             await caller.send(b"one", "New")
-            reset = await caller.ask(
-                222, topic="New", group="g", timestamp="-1", isForce="true"
-            )
+            reset = await caller.ask(222, topic="New", group="g", timestamp="-1", isForce="true")
             assert b":1" in bytes(reset.body)
         async with serve() as (_, caller):
             topic = fastjson.loads((await caller.ask(351, topic="New")).body)
@@ -268,7 +266,7 @@ def test_every_reading_request_of_an_operator(serve: Callable[..., Any]) -> None
             assert bytes(found.body) == bytes(viewed.body)
             for code in (306, 316, 329):
                 assert (await caller.ask(code)).code == 0
-            for code in (9999, 400, 200050, 1001, 907):
+            for code in (9999, 400, 200050, 1001, 906):
                 answer = await caller.ask(code)
                 assert (answer.code, answer.remark) == (
                     3, f" request type {code} not supported",

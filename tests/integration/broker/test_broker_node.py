@@ -472,9 +472,7 @@ def test_registration_goes_on_when_the_clock_is_set_back(
         async with name_server(tmp_path) as names:
             text = properties_of(tmp_path, 0) + "registerNameServerPeriod=20\n"
             config, _ = load_config(f"{text}namesrvAddr={names.address}\n")
-            node = BrokerNode(
-                config, now_ms=lambda: time.time_ns() // 1_000_000 - set_back_ms
-            )
+            node = BrokerNode(config, now_ms=lambda: time.time_ns() // 1_000_000 - set_back_ms)
             await node.start()
             set_back_ms = 3_600_000
             caller = connect(names.address)

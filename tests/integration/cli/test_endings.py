@@ -103,9 +103,7 @@ def test_a_node_whose_output_cannot_be_written_stops_cleanly(
     assert not (tmp_path / "data" / "broker-a" / "abort").exists()
 
 
-def test_a_log_that_cannot_be_written_stops_nobody(
-    tmp_path: Path, up: Ready, command: Cli
-) -> None:
+def test_a_log_that_cannot_be_written_stops_nobody(tmp_path: Path, up: Ready, command: Cli) -> None:
     log = tmp_path / "data" / "logs" / "turbopump.log"
     log.parent.mkdir(parents=True)
     log.symlink_to("/dev/full")

@@ -68,9 +68,7 @@ def test_unsent_bytes_of_all_peers_are_bounded(run, serve, talk, caplog) -> None
 
     async def main() -> None:
         async with serve(options) as served, contextlib.AsyncExitStack() as stack:
-            slow = [
-                await stack.enter_async_context(talk(served.port, limit=KB)) for _ in range(24)
-            ]
+            slow = [await stack.enter_async_context(talk(served.port, limit=KB)) for _ in range(24)]
             async with talk(served.port) as reader:
                 for raw in slow:
                     raw.send(Command(HOLD, opaque=1))

@@ -269,9 +269,7 @@ def test_offsets_that_changed_are_taken_once(files: ConfigFiles) -> None:
     assert table.take_changes() is not None
 
 
-def test_offsets_are_gathered_in_steps(
-    files: ConfigFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offsets_are_gathered_in_steps(files: ConfigFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets_module, "STEP", 10)
     table = OffsetTable(files)
     for number in range(50):

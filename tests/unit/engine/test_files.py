@@ -156,9 +156,7 @@ def test_files_of_a_folder_are_listed_with_their_sizes(tmp_path: Path) -> None:
     assert files.list_files(f"{tmp_path}/none") == files.list_files(f"{tmp_path}/a") == []
 
 
-def test_a_limit_that_is_reached_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limit_that_is_reached_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = f"{tmp_path}/file"
     RealFiles().create(path, 4096).close()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -202,9 +200,7 @@ def memory_flags(path: str) -> set[str]:
     return next(set(line.split()[1:]) for line in lines if line.startswith("VmFlags"))
 
 
-def test_index_files_are_read_here_and_there_and_log_files_are_not(
-    stores: Any, put: Any
-) -> None:
+def test_index_files_are_read_here_and_there_and_log_files_are_not(stores: Any, put: Any) -> None:
     stores.configure(max_index_num=1000)
     store = stores.open()
     put(store, KEYS="k")

@@ -101,9 +101,7 @@ def test_a_look_at_the_end_of_a_queue_finds_what_a_walk_finds(
 ) -> None:  # fmt: skip
     """Queues of one unit, of more than a look sees, and of several files."""
     monkeypatch.setattr(module, "LOOK_MAX", look_max)
-    stores.configure(
-        mapped_file_size_consume_queue=UNIT * 500, mapped_file_size_commit_log=1 << 20
-    )
+    stores.configure(mapped_file_size_consume_queue=UNIT * 500, mapped_file_size_commit_log=1 << 20)
     store = stores.open()
     for topic, count in (("one", 1), ("some", 250), ("full", 500), ("files", 730)):
         for _ in range(count):

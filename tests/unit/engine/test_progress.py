@@ -54,9 +54,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_it_is_told_in_small_steps(
-    stores: Any, long_ago: Any, read_bodies: Any, how: str
-) -> None:
+def test_it_is_told_in_small_steps(stores: Any, long_ago: Any, read_bodies: Any, how: str) -> None:
     long_ago(how)
     seen: list[Progress] = []
     stores.watch = seen.append

@@ -335,9 +335,7 @@ class TestMissingQueues:
         between = sorted((stores.root / "index").iterdir())[-2]
         between.write_bytes(header + between.read_bytes()[40:])
         again = stores.open()
-        count = sum(
-            len(read_bodies(again, topic, queue)) for topic in "AB" for queue in range(3)
-        )
+        count = sum(len(read_bodies(again, topic, queue)) for topic in "AB" for queue in range(3))
         found = sum(
             len(again.query(topic, f"n{number}", 9, 0, FOREVER).slices)
             for topic in "AB"

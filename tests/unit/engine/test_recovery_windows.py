@@ -157,9 +157,7 @@ class TestCheckpoint:
         return found, starts
 
     @pytest.mark.parametrize("number", range(5))
-    def test_older_than_the_log(
-        self, stores: Any, put: Any, read_bodies: Any, number: int
-    ) -> None:
+    def test_older_than_the_log(self, stores: Any, put: Any, read_bodies: Any, number: int) -> None:
         copies, _starts = self.copies(stores, put)
         (stores.root / "checkpoint").write_bytes(copies[number])
         check(stores, put, read_bodies, MESSAGES)
@@ -179,9 +177,7 @@ class TestCheckpoint:
         (stores.root / "checkpoint").unlink()
         check(stores, put, read_bodies, sum(at < 2 * FILE_SIZE for at in starts))
 
-    def test_newer_than_a_file_from_a_backup(
-        self, stores: Any, put: Any, read_bodies: Any
-    ) -> None:
+    def test_newer_than_a_file_from_a_backup(self, stores: Any, put: Any, read_bodies: Any) -> None:
         """F25: the file is there but older. What it lacks is damage, not the end of the log."""
         copies, starts = self.copies(stores, put)
         store = stores.open()
@@ -215,9 +211,7 @@ class TestCheckpoint:
         return found
 
 
-def test_abort_file_of_a_start_that_did_nothing(
-    stores: Any, put: Any, read_bodies: Any
-) -> None:
+def test_abort_file_of_a_start_that_did_nothing(stores: Any, put: Any, read_bodies: Any) -> None:
     """A crash between the mark and the first change: as after any crash."""
     store = stores.open()
     fill(store, put)

@@ -148,9 +148,7 @@ def test_a_full_disk_stops_the_copy_where_it_is(
 
 
 @pytest.mark.parametrize("what", ["truncate", "restart", "to_master", "record_epochs"])
-def test_a_sync_that_fails_is_an_error(
-    stores: Any, records: Any, troubled: Any, what: str
-) -> None:
+def test_a_sync_that_fails_is_an_error(stores: Any, records: Any, troubled: Any, what: str) -> None:
     data, epochs = records()
     store, log = open_copy(stores, data[:-5], epochs)
     calls = {

@@ -240,9 +240,7 @@ class TestFailingSync:
 
 
 class TestFullDisk:
-    def test_no_next_log_file(
-        self, stores: Any, troubled: Any, put: Any, read_bodies: Any
-    ) -> None:
+    def test_no_next_log_file(self, stores: Any, troubled: Any, put: Any, read_bodies: Any) -> None:
         store = stores.open()
         put(store, body=b"first")
         troubled.full = True
@@ -379,9 +377,7 @@ def test_a_read_only_remount_stops_writes_and_reads_go_on(
     assert read_bodies(stores.open())[0] == b"kept"
 
 
-def test_a_close_that_fails_lets_go_of_the_folder(
-    stores: Any, put: Any, monkeypatch: Any
-) -> None:
+def test_a_close_that_fails_lets_go_of_the_folder(stores: Any, put: Any, monkeypatch: Any) -> None:
     store = stores.open()
     put(store)
     reached = store.max_log_offset

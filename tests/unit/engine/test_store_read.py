@@ -141,9 +141,7 @@ class TestTags:
         assert result.next_queue_offset == 10
 
     def test_units_examined_are_bounded(self, stores: Any, put: Any) -> None:
-        stores.configure(
-            mapped_file_size_consume_queue=20_000, mapped_file_size_commit_log=1 << 20
-        )
+        stores.configure(mapped_file_size_consume_queue=20_000, mapped_file_size_commit_log=1 << 20)
         store = stores.open()
         fill(store, put, 900, TAGS="a")
         assert store.read("T", 0, 0, 32, self.codes("x")).next_queue_offset == 800
@@ -304,9 +302,7 @@ class TestInnerBatches:
 
 class TestExtensions:
     def test_tags_are_found_through_the_extension(self, stores: Any, put: Any) -> None:
-        stores.configure(
-            enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=100
-        )
+        stores.configure(enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=100)
         store = stores.open()
         for number in range(30):
             put(store, TAGS="ab"[number % 2])

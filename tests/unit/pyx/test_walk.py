@@ -69,9 +69,7 @@ def test_a_missing_sector_of_the_properties(torn: bool) -> None:
     region.zero(1024, 512)
     found = walk(region, 0, end, BASE, torn)
     assert found.count == (0 if torn else 1)
-    assert found.reason == (
-        "a part of the record's topic or properties is missing" if torn else ""
-    )
+    assert found.reason == ("a part of the record's topic or properties is missing" if torn else "")
 
 
 def test_zeros_inside_a_sector_are_taken() -> None:

@@ -281,9 +281,7 @@ def test_its_replica_is_answered_as_by_its_own_master(group: Group, name: str) -
 
 def new_topics_request() -> Command:
     """As RocketMQ's replica asks for all topics."""
-    return next(
-        request for request, _ in exchanges("controller-json") if request.code == 21
-    )
+    return next(request for request, _ in exchanges("controller-json") if request.code == 21)
 
 
 def test_what_only_our_replicas_read_is_not_told_to_others(group: Group) -> None:

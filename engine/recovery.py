@@ -443,9 +443,10 @@ def _queues_from(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
         parts.checkpointer.doubt_queues(parts.log.min)
         for queue in parts.queues:
             # It may have begun with the file that is missing: only age removes first files. What
-            # is older than the log cannot come from it: a queue with such units alone stays, and
-            # so does one without any (see settle_queues).
-            if queue.segments.first > 0 and _reaches(parts, queue):
+            # is older than the log cannot come from it: a queue with such units alone stays. One
+            # without any stays if nothing but its name knows what age removed.
+            emptied = queue.emptied and marks is not None
+            if queue.segments.first > 0 and (emptied or _reaches(parts, queue)):
                 parts.queues.reset(queue)
         return parts.log.min
     return LogOffset(max(plan.queues_from, parts.log.min))

@@ -95,13 +95,18 @@ def _mark_running(parts: StoreParts, plan: Plan) -> None:
     files, root = parts.files, parts.config.root
     path = f"{root}/{ABORT_FILE}"
     # Queues are cut next.
-    files.write(path, CUTTING + str(files.process_id()).encode()[1:])
+    _write_abort(parts)
     files.sync(path)
     files.make_folders(parts.log.segments.folder)
     sync_above(files, path)
     if not parts.log.segments.folder.startswith(f"{root}/"):
         sync_above(files, parts.log.segments.folder)
     parts.checkpointer.lower(plan.index_files, plan.cut_queues_at < plan.scan.end)
+
+
+def _write_abort(parts: StoreParts) -> None:
+    text = CUTTING + str(parts.files.process_id()).encode()[1:]
+    parts.files.write(f"{parts.config.root}/{ABORT_FILE}", text)
 
 
 def _mark_cutting(parts: StoreParts, cutting: bool) -> None:
@@ -136,7 +141,11 @@ def _load(parts: StoreParts) -> None:
     durable_end = LogOffset(log.segments.end)
     if marks is not None and marks.queues >= log.min:
         durable_end = marks.queues
-    for queue, starts in parts.queues.load(parts.dispatcher.is_plain, log.min, durable_end):
+    broken = parts.queues.load(parts.dispatcher.is_plain, log.min, durable_end)
+    if broken:
+        # Names are removed next: should their sync fail, the next start has to do it again.
+        _write_abort(parts)
+    for queue, starts in broken:
         logger.warning("%s/%d lacks a file: rebuilt from the log", queue.topic, queue.queue_id)
         parts.queues.drop_files_from(queue, starts)
     if parts.extensions is not None:

@@ -21,6 +21,7 @@ from turbopump.net.ha.replica import State
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 RETRY_PREFIX: Final = "%RETRY%"
 
@@ -222,29 +223,25 @@ class _Collector:
         return _java(topic in self._snapshot.system_topics)
 
     def _gauge(
-        self,
-        name: str,
-        text: str,
-        samples: Samples,
-        labels: tuple[str, ...] = (),
+        self, name: str, text: str, samples: Samples, labels: tuple[str, ...] = ()
     ) -> "Metric":
         from prometheus_client.core import GaugeMetricFamily
 
-        family = GaugeMetricFamily(name, text, labels=[*self._names, *labels])
-        for values, value in samples:
-            family.add_metric([*self._values, *values], value)
-        return family
+        return self._filled(GaugeMetricFamily(name, text, labels=self._labels(labels)), samples)
 
     def _counter(
-        self,
-        name: str,
-        text: str,
-        samples: Samples,
-        labels: tuple[str, ...] = (),
+        self, name: str, text: str, samples: Samples, labels: tuple[str, ...] = ()
     ) -> "Metric":
         from prometheus_client.core import CounterMetricFamily
 
-        family = CounterMetricFamily(name, text, labels=[*self._names, *labels])
+        return self._filled(CounterMetricFamily(name, text, labels=self._labels(labels)), samples)
+
+    def _labels(self, labels: tuple[str, ...]) -> list[str]:
+        return [*self._names, *labels]
+
+    def _filled(
+        self, family: "GaugeMetricFamily | CounterMetricFamily", samples: Samples
+    ) -> "Metric":
         for values, value in samples:
             family.add_metric([*self._values, *values], value)
         return family

@@ -14,6 +14,7 @@ Layout, big endian, 4096 bytes (RocketMQ: store/StoreCheckpoint; byte 40 as 5.5.
 
 Ours count only while bytes 0-47 are what they were: a RocketMQ broker that used the store in
 between changed them and left ours. So does damage; of both the smaller number was true once.
+Eight bytes of 0xff at 2048 say that ours were void and the queues have not been counted since.
 """
 
 import struct
@@ -64,8 +65,8 @@ class Checkpoint(NamedTuple):
     queue_log_offset: int = 0
     marks: Marks | None = None
     damaged: bool = False
-    """Our numbers are there, but void: nothing says how many queues there were. (It may be that
-    RocketMQ used the store since; a power cut while the file was written looks no different.)"""
+    """Our numbers are void, or there is no file: nothing says how many queues there were. (It may
+    be that RocketMQ used the store since; a power cut amid the writing looks the same.)"""
 
     @property
     def safe_timestamp_ms(self) -> int:

@@ -44,7 +44,7 @@ def parse_group(text: bytes) -> Group:
         brokers = {int(number): address for number, address in found["brokers"].items()}
         members = frozenset(found.get("members", brokers))
         group = Group(found["epoch"], found["master"], brokers, members)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise GroupError(f"no epoch, master and brokers: {type(error).__name__} {error}") from None
     numbers = [group.epoch, group.master, *brokers, *members]
     if not all(type(number) is int and 0 < number < 1 << 31 for number in numbers):

@@ -204,11 +204,11 @@ def test_an_older_checkpoint_does_not_miss_the_units_that_came_after_it() -> Non
     assert store.max_queue_offset("new", 0) == 41
 
 
-def test_an_older_checkpoint_does_not_cut_what_expired() -> None:
-    """Found by seed 408395: a queue whose records had all expired was cut after a kill."""
+def one_topic_expired(new: int) -> tuple[SimDisk, Store]:
+    """A store of two topics: all 25 messages of "old" have expired, of "new" not all."""
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     store = opened(disk)
-    for topic, count in (("old", 25), ("new", 40)):
+    for topic, count in (("old", 25), ("new", new)):
         for _ in range(count):
             store.append(Message(topic, 0, bytes(300)), NOW_MS)
     for hour in range(3):
@@ -216,6 +216,12 @@ def test_an_older_checkpoint_does_not_cut_what_expired() -> None:
         store.tick(later_ms)
         store.delete_expired(later_ms)
     assert store.min_queue_offset("old", 0) == 25, "not all has expired"
+    return disk, store
+
+
+def test_an_older_checkpoint_does_not_cut_what_expired() -> None:
+    """Found by seed 408395: a queue whose records had all expired was cut after a kill."""
+    disk, store = one_topic_expired(new=40)
     disk.kill = True
     disk.end()
     disk.restart()
@@ -303,16 +309,7 @@ def test_a_deletion_that_was_seen_by_a_start_stays() -> None:
 
 def test_a_queue_of_expired_records_keeps_its_count_when_another_one_lost_a_file() -> None:
     """Found by seed 2050532: all queues were made anew from the log, which had nothing of it."""
-    disk = SimDisk(random.Random(1), lambda: NOW_MS)
-    store = opened(disk)
-    for topic, count in (("old", 25), ("new", 60)):
-        for _ in range(count):
-            store.append(Message(topic, 0, bytes(300)), NOW_MS)
-    for hour in range(3):
-        later_ms = NOW_MS + (100 + hour) * 3_600_000
-        store.tick(later_ms)
-        store.delete_expired(later_ms)
-    assert store.min_queue_offset("old", 0) == 25, "not all has expired"
+    disk, store = one_topic_expired(new=60)
     names = disk.paths("/store/consumequeue/old/0")
     assert names and not names[0].endswith("/" + "0" * 20), "its first file has expired, too"
     kill(disk)

@@ -28,7 +28,7 @@ def test_a_group() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        "", "[]", "{}", "{", text(0, 1), text(1, 3), text(1, 1, members=[2]),
+        "", "[]", "{}", "{", "[" * 100_000, text(0, 1), text(1, 3), text(1, 1, members=[2]),
         text(1, 1, members=[1, 9]),
         text(1, 1, count=100), json.dumps({"epoch": 1, "master": 1, "brokers": {"1": "nowhere"}}),
         json.dumps({"epoch": True, "master": 1, "brokers": {"1": "a:1"}}),

@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import random
 import resource
+import signal
 import sys
 import time
 import traceback
@@ -101,7 +102,9 @@ def play_chunk(task: tuple[str, int, int]) -> Tally:
 
 def prepare() -> None:
     """Each process: no log lines, the same time zone everywhere (it names index files), and no
-    garbage collection of what was there before the first seed."""
+    garbage collection of what was there before the first seed. SIGTERM ends it, also where whoever
+    started the run ignores that signal: a pool waits for its processes for ever."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     logging.disable(logging.CRITICAL)
     os.environ["TZ"] = "UTC"
     time.tzset()

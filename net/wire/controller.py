@@ -1,0 +1,214 @@
+"""Bodies of the requests to controllers: who may be master, who is in sync.
+
+Owns RocketMQ's SyncStateSet, ElectMasterResponseBody and BrokerReplicasInfo as values. It must
+never judge what they say. Called by the controller, the broker's membership and the admin client.
+
+Keys that are numbers are written quoted: fastjson2 2.0.59, which the `mqadmin` of RocketMQ 5.5.0
+has, refuses them raw. Both are read.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from turbopump.engine.types import Buffer
+from turbopump.net.wire.bodies import (
+    BadBody,
+    as_int,
+    as_object,
+    as_text,
+    dump,
+    flag,
+    int32,
+    items,
+    load,
+    load_object,
+    number,
+    optional_text,
+    table,
+    text,
+)
+
+Body = Buffer | list[memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStateSet:
+    """The replicas of which a new master may be made, the master included, and the set's epoch."""
+
+    members: frozenset[int] = frozenset()
+    set_epoch: int = 0
+
+    @classmethod
+    def decode(cls, body: Body) -> "SyncStateSet":
+        """Of 1001, 1003, 1004 and 1008; raises BadBody."""
+        members = load_object(body)
+        return cls(_ids(members), int32(members, "syncStateSetEpoch"))
+
+    def encode(self) -> bytes:
+        """The body."""
+        return dump({"syncStateSet": sorted(self.members), "syncStateSetEpoch": self.set_epoch})
+
+
+@dataclass(frozen=True, slots=True)
+class MemberGroup:
+    """The brokers of a group by controller id (RocketMQ: BrokerMemberGroup)."""
+
+    cluster_name: str
+    broker_name: str
+    addresses: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: Any) -> "MemberGroup":
+        """From its bean; raises BadBody."""
+        members = as_object(value)
+        addresses = table(members, "brokerAddrs", as_text)
+        return cls(
+            text(members, "cluster"),
+            text(members, "brokerName"),
+            {as_int(key, "brokerAddrs"): address for key, address in addresses.items()},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The bean."""
+        return {
+            "brokerAddrs": {str(key): self.addresses[key] for key in sorted(self.addresses)},
+            "brokerName": self.broker_name,
+            "cluster": self.cluster_name,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ElectMasterBody:
+    """What 1002 answers with: the group, absent where the old master stayed, and the set."""
+
+    members: frozenset[int] = frozenset()
+    group: MemberGroup | None = None
+
+    @classmethod
+    def decode(cls, body: Body) -> "ElectMasterBody":
+        """Raises BadBody."""
+        members = load_object(body)
+        group = members.get("brokerMemberGroup")
+        return cls(_ids(members), None if group is None else MemberGroup.from_json(group))
+
+    def encode(self) -> bytes:
+        """The body."""
+        group = None if self.group is None else self.group.to_json()
+        return dump({"brokerMemberGroup": group, "syncStateSet": sorted(self.members)})
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaIdentity:
+    """One broker as its controller knows it."""
+
+    broker_name: str
+    broker_id: int
+    broker_address: str
+    alive: bool = False
+
+    @classmethod
+    def from_json(cls, value: Any) -> "ReplicaIdentity":
+        """From its bean; raises BadBody."""
+        members = as_object(value)
+        return cls(
+            text(members, "brokerName"),
+            number(members, "brokerId"),
+            text(members, "brokerAddress"),
+            flag(members, "alive"),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The bean."""
+        return {
+            "alive": self.alive,
+            "brokerAddress": self.broker_address,
+            "brokerId": self.broker_id,
+            "brokerName": self.broker_name,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasInfo:
+    """How one group stands (RocketMQ: BrokerReplicasInfo.ReplicasInfo)."""
+
+    master_broker_id: int | None
+    master_address: str | None
+    master_epoch: int
+    set_epoch: int
+    in_sync: tuple[ReplicaIdentity, ...] = ()
+    not_in_sync: tuple[ReplicaIdentity, ...] = ()
+
+    @classmethod
+    def from_json(cls, value: Any) -> "ReplicasInfo":
+        """From its bean; raises BadBody."""
+        members = as_object(value)
+        master = members.get("masterBrokerId")
+        return cls(
+            None if master is None else as_int(master, "masterBrokerId"),
+            optional_text(members, "masterAddress"),
+            int32(members, "masterEpoch"),
+            int32(members, "syncStateSetEpoch"),
+            tuple(items(members, "inSyncReplicas", ReplicaIdentity.from_json)),
+            tuple(items(members, "notInSyncReplicas", ReplicaIdentity.from_json)),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The bean."""
+        return {
+            "inSyncReplicas": [replica.to_json() for replica in self.in_sync],
+            "masterAddress": self.master_address,
+            "masterBrokerId": self.master_broker_id,
+            "masterEpoch": self.master_epoch,
+            "notInSyncReplicas": [replica.to_json() for replica in self.not_in_sync],
+            "syncStateSetEpoch": self.set_epoch,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerReplicasInfo:
+    """What 1006 answers with: groups by broker name."""
+
+    groups: dict[str, ReplicasInfo] = field(default_factory=dict)
+
+    @classmethod
+    def decode(cls, body: Body) -> "BrokerReplicasInfo":
+        """Raises BadBody."""
+        return cls(table(load_object(body), "replicasInfoTable", ReplicasInfo.from_json))
+
+    def encode(self) -> bytes:
+        """The body."""
+        groups = {name: group.to_json() for name, group in self.groups.items()}
+        return dump({"replicasInfoTable": groups})
+
+
+def encode_names(names: Iterable[str]) -> bytes:
+    """The body of a request 1006: the broker names asked for."""
+    return dump(list(names))
+
+
+def decode_names(body: Body) -> list[str]:
+    """The broker names of a request 1006; raises BadBody."""
+    return items({"names": load(body)}, "names", as_text)
+
+
+def encode_peers(peers: dict[str, str]) -> str:
+    """`peers` of 1005: `id:host:port;` of each controller."""
+    return "".join(f"{name}:{address};" for name, address in peers.items())
+
+
+def decode_peers(peers: str) -> dict[str, str]:
+    """Addresses of controllers by id; what has no address is left out."""
+    pairs = (one.partition(":") for one in peers.split(";"))
+    return {name: address for name, _, address in pairs if address}
+
+
+def _ids(members: dict[str, Any]) -> frozenset[int]:
+    return frozenset(items(members, "syncStateSet", _id))
+
+
+def _id(value: Any) -> int:
+    found = as_int(value, "syncStateSet")
+    if found < 0:
+        raise BadBody(f"syncStateSet has {found} for a broker id")
+    return found

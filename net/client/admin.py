@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from turbopump.net.client import admin_parse
 from turbopump.net.client.admin_calls import ANSWERS, AdminCalls, gather, one_of_each
+from turbopump.net.client.admin_controller import ControllerAdmin
 from turbopump.net.client.admin_results import (
     BrokerEpochs,
     BrokerLine,
@@ -33,6 +34,7 @@ from turbopump.net.client.admin_results import (
     UpdatedTopic,
 )
 from turbopump.net.client.errors import BrokerError, ClientError
+from turbopump.net.client.group_watch import GroupWatch
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.client.sending import DEFAULT_TOPIC, check_group, check_topic
@@ -353,6 +355,24 @@ class Admin:
         code = RequestCode.GET_BROKER_EPOCH_CACHE
         bodies = await gather(self._calls.ask(address, code) for address in addresses)
         return [admin_parse.broker_epochs(*pair) for pair in zip(addresses, bodies, strict=True)]
+
+    def controllers(self, addresses: Sequence[str]) -> ControllerAdmin:
+        """mqadmin's controller commands, at the controllers with these addresses. Raises
+        InvalidArgument for what is no address."""
+        return ControllerAdmin(self._instance, addresses)
+
+    def watch(
+        self, controllers: Sequence[str] = (), broker_name: str | None = None
+    ) -> GroupWatch:
+        """Samples of all broker groups, or of one; of the controllers too, if there are any."""
+        return GroupWatch(self._instance, self._calls, controllers, broker_name)
+
+    async def broker_names(self, cluster: str) -> list[str]:
+        """The broker groups of a cluster, sorted; ClientError for an unknown one."""
+        names = (await self._calls.cluster_info()).cluster_addr_table.get(cluster)
+        if not names:
+            raise ClientError(f"cluster {cluster} is not known, or has no broker")
+        return sorted(names)
 
     async def update_subscription_group(
         self,

@@ -288,6 +288,84 @@ class BrokerEpochs(Result):
 
 
 @dataclass(frozen=True, slots=True)
+class ControllerMetadata(Result):
+    """The answer of getControllerMetaData, as the controller at `address` has it.
+
+    `leader_id` and `leader_address` are empty while it knows no leader; `peers` is id to address;
+    `term` is ours alone, None from RocketMQ's controllers.
+    """
+
+    address: str
+    group: str
+    leader_id: str
+    leader_address: str
+    is_leader: bool
+    peers: dict[str, str]
+    term: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLine(Result):
+    """One replica in getSyncStateSet; `broker_id` is the controller's, which never changes."""
+
+    broker_name: str
+    broker_id: int
+    address: str
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStateLine(Result):
+    """The answer of getSyncStateSet for one broker group; no master: None and empty."""
+
+    broker_name: str
+    master_id: int | None
+    master_address: str
+    master_epoch: int
+    set_epoch: int
+    in_sync: list[ReplicaLine]
+    not_in_sync: list[ReplicaLine]
+
+
+@dataclass(frozen=True, slots=True)
+class ElectedMaster(Result):
+    """The answer of electMaster; `members` is id to address of the group's replicas."""
+
+    cluster: str
+    broker_name: str
+    master_id: int | None
+    master_address: str
+    master_epoch: int
+    set_epoch: int
+    members: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig(Result):
+    """The answer of getControllerConfig for one controller, sorted by key."""
+
+    address: str
+    table: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedControllerConfig(Result):
+    """The answer of updateControllerConfig: who took it."""
+
+    addresses: list[str]
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedBroker(Result):
+    """The answer of cleanBrokerMetadata; without ids the whole group was forgotten."""
+
+    broker_name: str
+    broker_ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class UpdatedGroup(Result):
     """The answer of updateSubGroup: the configuration as sent (RocketMQ's member names)."""
 

@@ -101,13 +101,14 @@ class GetReplicaInfoResponse:
 
 @dataclass(slots=True)
 class GetMetaDataResponse:
-    """1005, GetMetaDataResponseHeader. `peers` is `n0:host:port;n1:host:port;`."""
+    """1005, GetMetaDataResponseHeader. `peers` is `n0:host:port;n1:host:port;`; `term` is ours."""
 
     group: str
     is_leader: bool
     peers: str
     controller_leader_id: str | None = None
     controller_leader_address: str | None = None
+    term: Int64 | None = None
 
 
 @dataclass(slots=True)

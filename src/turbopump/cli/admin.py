@@ -5,11 +5,26 @@ Owns the group of commands; they live in admin_*.py by what they are about. Call
 
 import typer
 
-from turbopump.cli import admin_brokers, admin_groups, admin_ha, admin_messages, admin_topics
+from turbopump.cli import (
+    admin_brokers,
+    admin_controller,
+    admin_groups,
+    admin_ha,
+    admin_messages,
+    admin_topics,
+)
 
 app = typer.Typer(
     help="What mqadmin does, with its command names, option letters and columns.",
     no_args_is_help=True,
 )
-for module in (admin_brokers, admin_ha, admin_topics, admin_groups, admin_messages):
+MODULES = (
+    admin_brokers,
+    admin_ha,
+    admin_controller,
+    admin_topics,
+    admin_groups,
+    admin_messages,
+)
+for module in MODULES:
     module.register(app)

@@ -16,6 +16,7 @@ from turbopump.cli.errors import FAILED, UserError, fail, failure_of
 from turbopump.cli.nodes import broker, namesrv
 from turbopump.cli.repair import repair
 from turbopump.cli.send import send
+from turbopump.cli.top import top
 from turbopump.cli.up import up
 
 PROGRAM = "turbopump"
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, namesrv, broker, send, consume, repair):
+for command in (up, namesrv, broker, send, consume, top, repair):
     app.command()(command)
 app.add_typer(admin.app, name="admin")
 app.add_typer(inspect.app, name="inspect")

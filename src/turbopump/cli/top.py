@@ -1,0 +1,175 @@
+"""`turbopump top`: the broker groups as they are, and every election as it happens.
+
+Owns the options, the pace and where it is shown: a terminal gets a screen, a pipe gets lines. The
+asking is done by net/client/group_watch.py, the layout by top_view.py. Called by app.py.
+"""
+
+from collections import deque
+from contextlib import AbstractContextManager, ExitStack
+from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self
+
+import typer
+
+from turbopump.cli.admin_controller import controller_addresses
+from turbopump.cli.errors import CommandFailed
+from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, split_addresses
+from turbopump.cli.output import print_json, print_lines
+from turbopump.cli.running import client_options, failing_clearly, run
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from rich.live import Live
+
+    from turbopump.net.client.group_view import Change, Sample
+    from turbopump.net.client.group_watch import GroupWatch
+
+ANSWER_TIMEOUT_MS: Final = 1000
+"""For one node: a stopped one must not stop the picture of the others."""
+
+CHANGES_SHOWN: Final = 12
+"""Lines of the screen's history: what fits a small terminal beside two groups of three."""
+
+
+class Shown(Protocol):
+    """Where samples go."""
+
+    def show(self, sample: "Sample", changes: "list[Change]") -> None:
+        """A sample, and what is different from the one before."""
+
+
+def top(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    controllers: Annotated[
+        str | None,
+        typer.Option(
+            "-a",
+            "--controllerAddress",
+            metavar="HOST:PORT",
+            help="Controllers, separated by ';'; those of the brokers' own configuration if not "
+            "given.",
+        ),
+    ] = None,
+    broker_name: Annotated[
+        str | None, typer.Option("-b", "--brokerName", metavar="NAME", help="One group only.")
+    ] = None,
+    interval_s: Annotated[
+        float, typer.Option("--interval", min=0.05, max=3600, metavar="SECONDS", help="The pace.")
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once, print it and end.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Watch the broker groups: roles, epochs, SyncStateSets, lag, and elections as they happen.
+
+    A screen on a terminal, lines elsewhere, one JSON document for each look with --json.
+    """
+    import asyncio
+    import signal
+
+    from turbopump.net.client.admin import Admin
+
+    addresses, options = split_addresses(namesrv), client_options()
+    quorum = [] if controllers is None else controller_addresses(controllers)
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        admin = Admin(addresses, timeout_ms=ANSWER_TIMEOUT_MS, client_options=options)
+        async with admin:
+            watch = admin.watch(quorum, broker_name)
+            with ExitStack() as stack:
+                if once:
+                    await _look_once(watch, _printing(as_json))
+                else:
+                    shown = _shown(as_json, f"Turbopump top: {';'.join(addresses)}", stack)
+                    await _look_on(watch, shown, stop, interval_s)
+
+    run(failing_clearly(main()))
+
+
+async def _look_once(watch: "GroupWatch", shown: Shown) -> None:
+    sample = await watch.sample()
+    if sample.nobody_answered:
+        raise CommandFailed("; ".join(sample.errors))
+    shown.show(sample, [])
+
+
+async def _look_on(
+    watch: "GroupWatch", shown: Shown, stop: "asyncio.Event", interval_s: float
+) -> None:
+    import asyncio
+
+    from turbopump.net.client.group_view import changes
+
+    loop, before = asyncio.get_running_loop(), None
+    while not stop.is_set():
+        due_s = loop.time() + interval_s
+        sample = await watch.sample()
+        shown.show(sample, [] if before is None else changes(before, sample))
+        before = sample
+        try:
+            async with asyncio.timeout_at(due_s):
+                await stop.wait()
+        except TimeoutError:
+            continue
+
+
+def _printing(as_json: bool) -> Shown:
+    return JsonLines() if as_json else PlainLines()
+
+
+def _shown(as_json: bool, title: str, stack: ExitStack) -> Shown:
+    import sys
+
+    if as_json or not sys.stdout.isatty():
+        return _printing(as_json)
+    return stack.enter_context(Screen(title))
+
+
+class JsonLines:
+    """For programs: a document for each sample, the changes in it."""
+
+    def show(self, sample: "Sample", changes: "list[Change]") -> None:
+        """One line."""
+        told = [change.to_json() for change in changes]
+        print_json({**sample.to_json(), "changes": told})
+
+
+class PlainLines:
+    """For files and pipes: a line for each controller and broker, and one for each change."""
+
+    def show(self, sample: "Sample", changes: "list[Change]") -> None:
+        """What changed, then how it is."""
+        from turbopump.cli.top_view import change_lines, sample_lines
+
+        print_lines([*change_lines(changes), *sample_lines(sample)], flush=True)
+
+
+class Screen(AbstractContextManager["Screen"]):
+    """For people: the whole terminal, as it was before when it ends."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._changes: deque[Change] = deque(maxlen=CHANGES_SHOWN)
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        from rich.live import Live
+
+        self._live = Live(screen=True, auto_refresh=False)
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._live is not None
+        self._live.stop()
+
+    def show(self, sample: "Sample", changes: "list[Change]") -> None:
+        """Draw it."""
+        from turbopump.cli.top_view import screen
+
+        assert self._live is not None
+        self._changes.extend(changes)
+        self._live.update(screen(self._title, sample, list(self._changes)), refresh=True)

@@ -1,0 +1,86 @@
+"""How `top` looks, as lines and on a screen."""
+
+import io
+import json
+from typing import Any
+
+from rich.console import Console
+
+from turbopump.cli.output import local_time
+from turbopump.cli.top import JsonLines, PlainLines
+from turbopump.cli.top_view import group_title, lag_text, sample_lines, screen, size_text
+from turbopump.net.client.group_view import (
+    BrokerView,
+    Change,
+    ControllerView,
+    GroupView,
+    Sample,
+)
+
+BROKERS = [
+    BrokerView(1, "10.0.0.1:10911", "master", True, True, 4, 1000, 900, None, None, 12.5, 3.0),
+    BrokerView(2, "10.0.0.2:10911", "slave", True, True, 4, 950, 880, 3072, 40, state="TRANSFER"),
+    BrokerView(3, "10.0.0.3:10911", alive=False, in_sync=False, error="[gone] cannot be reached"),
+]
+GROUP = GroupView("DefaultCluster", "broker-a", 1, 4, 9, [1, 2], BROKERS)
+CONTROLLERS = [
+    ControllerView("n0", "10.0.0.1:9878", True, "n0", 5),
+    ControllerView("n1", "10.0.0.2:9878", error="timed out"),
+]
+SAMPLE = Sample(1_700_000_000_123, CONTROLLERS, [GROUP], ["name server: timed out"])
+CHANGES = [Change(1_700_000_000_123, "election", "broker-a: 1 is master in epoch 4 (was 2)")]
+
+
+def test_lines() -> None:
+    assert [line.split() for line in sample_lines(SAMPLE)] == [
+        local_time(SAMPLE.at_ms).split(),
+        ["!", "name", "server:", "timed", "out"],
+        ["controller", "address", "role", "term", "error"],
+        ["n0", "10.0.0.1:9878", "leader", "5"],
+        ["n1", "10.0.0.2:9878", "-", "-", "timed", "out"],
+        ["broker-a", "of", "DefaultCluster:", "master", "1,", "epoch", "4,", "SyncStateSet",
+         "{1,2}", "of", "epoch", "9"],
+        ["id", "address", "role", "epoch", "set", "alive", "end", "confirm", "lag", "in/s",
+         "out/s", "state"],
+        ["1", "10.0.0.1:10911", "master", "4", "yes", "yes", "1000", "900", "-", "12.5", "3.0"],
+        ["2", "10.0.0.2:10911", "slave", "4", "yes", "yes", "950", "880", "3.0", "KiB", "40",
+         "ms", "0.0", "0.0", "TRANSFER"],
+        ["3", "10.0.0.3:10911", "-", "-", "no", "no", "-", "-", "-", "0.0", "0.0", "[gone]",
+         "cannot", "be", "reached"],
+        [],
+    ]  # fmt: skip
+
+
+def test_titles_of_groups() -> None:
+    assert group_title(GroupView("", "b", None, 5, 9, [], [])) == (
+        "b: no master, epoch 5, SyncStateSet {} of epoch 9"
+    )
+    assert group_title(GroupView("c", "b", 0, None, None, [], [])) == "b of c: master 0"
+
+
+def test_sizes() -> None:
+    assert [size_text(size) for size in (None, 0, 1023, 1024, 1536 << 10, 5 << 40, 5 << 50)] == [
+        "-", "0 B", "1023 B", "1.0 KiB", "1.5 MiB", "5.0 TiB", "5120.0 TiB",
+    ]  # fmt: skip
+    assert lag_text(BrokerView(1, "a:1", lag=0, lag_ms=0)) == "0 B"
+
+
+def test_a_screen() -> None:
+    out = io.StringIO()
+    Console(file=out, width=160, force_terminal=False).print(screen("Top", SAMPLE, CHANGES))
+    shown = out.getvalue()
+    for text in ("Top", "name server: timed out", "leader", "{1,2}", "3.0 KiB 40 ms", "[gone]",
+                 "What happened", "1 is master in epoch 4"):  # fmt: skip
+        assert text in shown, shown
+
+
+def test_lines_for_programs_and_for_files(capsys: Any) -> None:
+    JsonLines().show(SAMPLE, CHANGES)
+    told = json.loads(capsys.readouterr().out)
+    assert told["changes"][0]["kind"] == "election"
+    assert told["groups"][0]["brokers"][1]["lag"] == 3072
+    assert told["controllers"][0]["term"] == 5
+    PlainLines().show(SAMPLE, CHANGES)
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first == f"* {local_time(SAMPLE.at_ms)} broker-a: 1 is master in epoch 4 (was 2)"
+    assert second == local_time(SAMPLE.at_ms)

@@ -1,0 +1,248 @@
+"""What a watch makes of answers, and what it calls a change."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from turbopump.net.client.admin_results import ReplicaLine, SyncStateLine
+from turbopump.net.client.group_view import (
+    BrokerView,
+    ControllerView,
+    GroupView,
+    Sample,
+    changes,
+    leader_of,
+)
+from turbopump.net.client.group_watch import GroupWatch, read_group
+from turbopump.net.transport.errors import CallTimeout, ConnectError
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command
+from turbopump.net.wire.route import BrokerData, ClusterInfo
+
+ONE = ReplicaLine("b", 1, "h:1", True)
+TWO = ReplicaLine("b", 2, "h:2", True)
+THREE = ReplicaLine("b", 3, "h:3", False)
+STATE = SyncStateLine("b", 1, "h:1", 4, 9, [ONE, TWO], [THREE])
+MASTER_TABLE = {
+    "commitLogMaxOffset": "1000", "haConfirmOffset": "900", "haEpoch": "4",
+    "haSyncStateSet": "1,2", "haReplicaLag_2": "100 B, 40 ms", "putTps": "12.5 1 1",
+    "getTransferredTps": "3.0 1 1",
+}  # fmt: skip
+REPLICA_TABLE = {
+    "commitLogMaxOffset": "950", "haConfirmOffset": "880", "haEpoch": "4", "haState": "TRANSFER",
+}  # fmt: skip
+
+
+def test_a_group_with_controllers() -> None:
+    """The controller's ids; what each broker says of itself; the master's words about the lag."""
+    data = BrokerData("c", "b", {0: "h:1", 2: "h:2"})
+    told = [(ONE, MASTER_TABLE), (TWO, REPLICA_TABLE), (THREE, "h:3 cannot be reached")]
+    group = read_group(data, STATE, told)
+    assert (group.master_id, group.epoch, group.set_epoch) == (1, 4, 9)
+    assert group.sync_state_set == [1, 2]
+    assert group.brokers == [
+        BrokerView(1, "h:1", "master", True, True, 4, 1000, 900, None, None, 12.5, 3.0),
+        BrokerView(2, "h:2", "slave", True, True, 4, 950, 880, 100, 40, state="TRANSFER"),
+        BrokerView(3, "h:3", alive=False, in_sync=False, error="h:3 cannot be reached"),
+    ]
+
+
+def test_a_group_without_controllers() -> None:
+    """The name server's ids; the set is the master's own."""
+    data = BrokerData("c", "b", {0: "h:1", 1: "h:2"})
+    zero, one = ReplicaLine("b", 0, "h:1", False), ReplicaLine("b", 1, "h:2", False)
+    group = read_group(data, None, [(zero, MASTER_TABLE), (one, REPLICA_TABLE)])
+    assert (group.master_id, group.epoch, group.set_epoch) == (0, None, None)
+    assert group.sync_state_set == [1, 2]
+    assert [(each.role, each.alive, each.in_sync) for each in group.brokers] == [
+        ("master", None, None), ("slave", None, None),
+    ]  # fmt: skip
+    # The master tells of no replica with that id: the ends of both logs are compared.
+    assert (group.brokers[1].lag, group.brokers[1].lag_ms) == (50, None)
+
+
+def test_brokers_of_rocketmq() -> None:
+    """They tell neither role nor confirm offset: the role is the controller's word."""
+    table = {"commitLogMaxOffset": "1000", "haEpoch": "4"}
+    told = [(ONE, table), (TWO, {"commitLogMaxOffset": "600"}), (THREE, {})]
+    group = read_group(BrokerData("c", "b"), STATE, told)
+    assert [(each.role, each.epoch, each.lag) for each in group.brokers] == [
+        ("master", 4, None), ("slave", None, 400), ("slave", None, None),
+    ]  # fmt: skip
+
+
+SAMPLE = Sample(
+    1_000,
+    [ControllerView("n0", "h:90", True, "n0", 5), ControllerView("n1", "h:91", False, "n0", 5)],
+    [read_group(BrokerData("c", "b"), STATE,
+                [(ONE, MASTER_TABLE), (TWO, REPLICA_TABLE), (THREE, "timed out")])],
+)  # fmt: skip
+
+
+def after(**members: Any) -> Sample:
+    return replace(SAMPLE, at_ms=2_000, **members)
+
+
+def texts(sample: Sample, before: Sample = SAMPLE) -> list[tuple[str, str]]:
+    found = changes(before, sample)
+    assert all(change.at_ms == 2_000 for change in found)
+    return [(change.kind, change.text) for change in found]
+
+
+def test_nothing_changed() -> None:
+    assert texts(after()) == []
+    busy = replace(SAMPLE.groups[0].brokers[0], log_end=2000, confirm=2000, in_tps=9.0)
+    group = replace(SAMPLE.groups[0], brokers=[busy, *SAMPLE.groups[0].brokers[1:]])
+    assert texts(after(groups=[group])) == []
+
+
+def test_an_election_and_the_broker_that_takes_the_role() -> None:
+    group = SAMPLE.groups[0]
+    one, two, three = group.brokers
+    elected = replace(group, master_id=2, epoch=5, set_epoch=10, sync_state_set=[2])
+    gone = replace(one, role="", error="refused")
+    assert texts(after(groups=[replace(elected, brokers=[gone, two, three])])) == [
+        ("election", "b: 2 is master in epoch 5 (was 1)"),
+        ("set", "b: SyncStateSet {2} (was {1,2})"),
+        ("answer", "b 1: refused"),
+    ]
+    took = [gone, replace(two, role="master"), replace(three, error="")]
+    before = after(groups=[replace(elected, brokers=[gone, two, three])])
+    assert texts(after(groups=[replace(elected, brokers=took)]), before) == [
+        ("role", "b 2: now master (was slave)"),
+        ("answer", "b 3: answers again"),
+    ]
+
+
+def test_the_same_master_in_another_epoch() -> None:
+    group = replace(SAMPLE.groups[0], epoch=6)
+    assert texts(after(groups=[group])) == [("election", "b: 1 is master in epoch 6 (was 1)")]
+    nobody = replace(SAMPLE.groups[0], epoch=5, master_id=None)
+    assert texts(after(groups=[nobody])) == [("election", "b: no master in epoch 5 (was 1)")]
+
+
+def test_controllers_change_their_leader() -> None:
+    n0, n1 = SAMPLE.controllers
+    dead = replace(n0, is_leader=False, error="h:90 cannot be reached")
+    assert texts(after(controllers=[dead, n1])) == [
+        ("leader", "controllers: no leader (was n0)"),
+        ("answer", "controller n0: h:90 cannot be reached"),
+    ]
+    leading = replace(n1, is_leader=True, leader_id="n1", term=6)
+    assert texts(after(controllers=[dead, leading]))[0] == (
+        "leader", "controllers: n1 leads in term 6 (was n0)",
+    )  # fmt: skip
+    both = after(controllers=[n0, leading])
+    assert leader_of(both.controllers) is leading, "a deposed leader has a lower term"
+
+
+def test_brokers_come_and_go() -> None:
+    group = SAMPLE.groups[0]
+    four = BrokerView(4, "h:4", "slave")
+    assert texts(after(groups=[replace(group, brokers=[*group.brokers[1:], four])])) == [
+        ("answer", "b 4: new, at h:4"),
+        ("answer", "b 1: gone"),
+    ]
+    other = GroupView("c", "x", 0, None, None, [], [])
+    assert texts(after(groups=[group, other])) == [("answer", "x: a new group")]
+
+
+def test_nobody_answered() -> None:
+    silent = replace(SAMPLE.groups[0].brokers[0], error="timed out")
+    group = replace(SAMPLE.groups[0], brokers=[silent])
+    dead = ControllerView("n0", "h:90", error="timed out")
+    assert Sample(1, errors=["name server: timed out"]).nobody_answered
+    assert Sample(1, [dead], [group], ["timed out"]).nobody_answered
+    assert not Sample(1, SAMPLE.controllers, [group], ["timed out"]).nobody_answered
+    assert not Sample(1).nobody_answered, "a cluster without brokers"
+
+
+INFO = ClusterInfo({"b": BrokerData("c", "b", {0: "h:1", 2: "h:2"})}, {"c": ["b"]})
+REPLICAS = (
+    b'{"replicasInfoTable":{"b":{"inSyncReplicas":[{"alive":true,"brokerAddress":"h:1",'
+    b'"brokerId":1,"brokerName":"b"}],"masterAddress":"h:1","masterBrokerId":1,"masterEpoch":4,'
+    b'"notInSyncReplicas":[{"alive":true,"brokerAddress":"h:2","brokerId":2,"brokerName":"b"}],'
+    b'"syncStateSetEpoch":9}}}'
+)
+
+
+class Nodes:
+    """A name server, two brokers and two controllers; those in `silent` do not answer."""
+
+    def __init__(self) -> None:
+        self.silent: set[str] = set()
+        self.leader = "n0"
+
+    def now_ms(self) -> int:
+        return 1_000
+
+    async def cluster_info(self) -> ClusterInfo:
+        if "namesrv" in self.silent:
+            raise ConnectError("namesrv cannot be reached")
+        return INFO
+
+    async def runtime(self, address: str) -> dict[str, str]:
+        if address in self.silent:
+            raise CallTimeout(f"{address} did not answer")
+        return dict(MASTER_TABLE if address == "h:1" else REPLICA_TABLE)
+
+    async def ask(self, address: str, code: int, header: Any = None, body: bytes = b"") -> Command:
+        if address in self.silent:
+            raise CallTimeout(f"{address} did not answer")
+        if code == RequestCode.GET_BROKER_CONFIG:
+            return Command(0, body=b"controllerAddr=h:90;h:91\n")
+        if code == RequestCode.CONTROLLER_GET_SYNC_STATE_DATA:
+            assert address == {"n0": "h:90", "n1": "h:91"}[self.leader]
+            return Command(0, body=REPLICAS)
+        assert code == RequestCode.CONTROLLER_GET_METADATA_INFO
+        leading = {"n0": "h:90", "n1": "h:91"}[self.leader]
+        fields = {
+            "group": "g", "isLeader": str(address == leading).lower(), "peers": "n0:h:90;n1:h:91;",
+            "controllerLeaderId": self.leader, "controllerLeaderAddress": leading, "term": "3",
+        }  # fmt: skip
+        return Command(0, fields=fields)
+
+
+def test_a_watch_asks_everybody_and_keeps_what_it_knew() -> None:
+    nodes: Any = Nodes()
+    watch = GroupWatch(nodes, nodes)
+
+    def sample() -> Sample:
+        return asyncio.run(watch.sample())
+
+    # The controllers are found in a broker's configuration.
+    first = sample()
+    assert [each.id for each in first.controllers] == ["n0", "n1"]
+    leader = leader_of(first.controllers)
+    assert leader is not None and (leader.id, leader.term) == ("n0", 3)
+    assert [each.broker_id for each in first.groups[0].brokers] == [1, 2]
+    assert first.errors == []
+
+    # Without name server and leader, the picture of before; of brokers, as they are now.
+    nodes.silent = {"namesrv", "h:90", "h:1"}
+    second = sample()
+    assert second.groups[0].master_id == 1
+    assert [bool(each.error) for each in second.groups[0].brokers] == [True, False]
+    assert second.errors == [
+        "name server: namesrv cannot be reached", "controllers: no leader answers",
+    ]  # fmt: skip
+    assert not second.nobody_answered
+
+    nodes.silent, nodes.leader = {"h:90"}, "n1"
+    third = sample()
+    leader = leader_of(third.controllers)
+    assert leader is not None and leader.id == "n1"
+    assert third.errors == []
+
+    nodes.silent = {"namesrv", "h:90", "h:91", "h:1", "h:2"}
+    assert sample().nobody_answered
+    nodes.silent = set()
+    assert sample().errors == []
+
+
+def test_one_group_only() -> None:
+    nodes: Any = Nodes()
+    watch = GroupWatch(nodes, nodes, ["h:91"], broker_name="other")
+    found = asyncio.run(watch.sample())
+    assert found.groups == []
+    assert [each.address for each in found.controllers] == ["h:90", "h:91"]

@@ -1,0 +1,58 @@
+"""Answers to the quorum's clients (DLedgerClient): who leads, append, get.
+
+Owns their form. It must never change the member. Called by the core.
+"""
+
+from turbopump.controller.raft.actions import Failed, Outcome
+from turbopump.controller.raft.member import Member
+from turbopump.controller.raft.messages import (
+    RESPONSES,
+    AppendEntryRequest,
+    AppendEntryResponse,
+    GetEntriesRequest,
+    GetEntriesResponse,
+    Message,
+    MetadataRequest,
+    MetadataResponse,
+    ResponseCode,
+)
+
+
+def refusal(member: Member, message: Message, code: ResponseCode) -> Message:
+    """An answer that says nothing but why not."""
+    return RESPONSES[type(message)](
+        code=code, group=message.group, local_id=message.local_id,
+        remote_id=message.remote_id, leader_id=member.leader_id, term=member.term,
+    )  # fmt: skip
+
+
+def metadata(member: Member, request: MetadataRequest) -> Message:
+    """DLedgerServer.handleMetadata."""
+    return MetadataResponse(
+        group=request.group, leader_id=member.leader_id, peers=dict(member.options.peers)
+    )
+
+
+def appended(member: Member, request: AppendEntryRequest, outcome: Outcome) -> Message:
+    """What became of an append."""
+    if isinstance(outcome, Failed):
+        return refusal(member, request, outcome.code)
+    return AppendEntryResponse(
+        group=request.group, leader_id=member.leader_id, term=outcome.term,
+        index=outcome.index, pos=outcome.pos,
+    )  # fmt: skip
+
+
+def get(member: Member, request: GetEntriesRequest, leads: bool) -> Message:
+    """The committed entry at an index (DLedgerServer.handleGet, which shows uncommitted ones)."""
+    index = request.begin_index
+    if not leads:
+        return refusal(member, request, ResponseCode.NOT_LEADER)
+    if index is None or not 0 <= index <= member.committed:
+        return refusal(member, request, ResponseCode.INDEX_OUT_OF_RANGE)
+    entry = member.log.get(index)
+    if entry is None:
+        return refusal(member, request, ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN)
+    return GetEntriesResponse(
+        group=request.group, leader_id=member.leader_id, term=member.term, entries=(entry,)
+    )

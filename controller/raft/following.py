@@ -1,0 +1,192 @@
+"""A follower's part: what it does with the entries and snapshots of its leader.
+
+Owns the answers to pushes (DLedgerEntryPusher.EntryHandler). It must never act for anybody but the
+leader of its own term. Called by the core.
+
+DLedger checks neither term nor leader of COMPARE, TRUNCATE and COMMIT, cuts whatever a TRUNCATE
+says, and commits up to its end. Here each is checked; only an entry the leader has not is cut, and
+never a committed one, so that a push which comes late, twice or out of order does nothing; and no
+more is committed than was compared with the leader's log in this term.
+"""
+
+import logging
+
+from turbopump.controller.raft.log import Base, Entry, fits
+from turbopump.controller.raft.member import Member, Role
+from turbopump.controller.raft.messages import (
+    InstallSnapshotRequest,
+    InstallSnapshotResponse,
+    PushEntryRequest,
+    PushEntryResponse,
+    PushType,
+    ResponseCode,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def check_leader(
+    member: Member, request: PushEntryRequest | InstallSnapshotRequest
+) -> ResponseCode:
+    """Whether a request is of the leader of this term."""
+    if request.term < member.term:
+        return ResponseCode.EXPIRED_TERM
+    if request.term > member.term:
+        return ResponseCode.INCONSISTENT_TERM
+    if member.role is not Role.FOLLOWER:
+        return ResponseCode.NOT_FOLLOWER
+    if request.leader_id != member.leader_id or member.leader_id is None:
+        return ResponseCode.INCONSISTENT_LEADER
+    return ResponseCode.SUCCESS
+
+
+def on_push(member: Member, request: PushEntryRequest, now_ms: int) -> PushEntryResponse:
+    """Do what the leader asks; the answer follows what must be durable."""
+    code = check_leader(member, request)
+    if code is ResponseCode.SUCCESS:
+        member.heard_ms = now_ms
+        code = _HANDLERS[request.type](member, request)
+        if code is ResponseCode.SUCCESS:
+            member.commit(min(request.commit_index, member.matched))
+            member.ask_for_snapshot()
+    return _answer(member, request, code)
+
+
+def _answer(member: Member, request: PushEntryRequest, code: ResponseCode) -> PushEntryResponse:
+    entries = request.entries
+    index = entries[0].index if entries else request.pre_log_index
+    x_term = x_index = None
+    if code is ResponseCode.INCONSISTENT_STATE and index is not None:
+        x_term = member.log.term_at(index)
+        x_index = member.log.first_of_term(index) if x_term is not None else None
+    return PushEntryResponse(
+        code=code,
+        group=request.group,
+        term=member.term,
+        index=index if entries else None,
+        begin_index=member.log.begin,
+        end_index=member.log.end,
+        count=max(1, len(entries)),
+        x_term=x_term,
+        x_index=x_index,
+    )
+
+
+def _compare(member: Member, request: PushEntryRequest) -> ResponseCode:
+    """DLedger compares whole entries; the same index and term is the same entry."""
+    index, term = request.pre_log_index, request.pre_log_term
+    if request.entry is not None:
+        index, term = request.entry.index, request.entry.term
+    if index is None or term is None or index < -1:
+        return ResponseCode.UNEXPECTED_ARGUMENT
+    log = member.log
+    if index >= log.base.index and log.term_at(index) != term:
+        return ResponseCode.INCONSISTENT_STATE
+    # What a snapshot stands for was committed: it is the same in the log of every leader.
+    member.matched = max(member.matched, index)
+    return ResponseCode.SUCCESS
+
+
+def _has(member: Member, index: int, term: int) -> bool:
+    """Whether the log has this entry, or had it before a snapshot."""
+    return index < member.log.base.index or member.log.term_at(index) == term
+
+
+def _truncate(member: Member, request: PushEntryRequest) -> ResponseCode:
+    """Have the leader's entry where it lies, and nothing behind it that the leader has not."""
+    entry, log = request.entry, member.log
+    if entry is None or not fits([entry], entry.index, member.term):
+        return ResponseCode.UNEXPECTED_ARGUMENT
+    before = log.term_at(entry.index - 1)
+    if not _follows(member, request, entry.index) or (before is not None and before > entry.term):
+        return ResponseCode.INCONSISTENT_STATE
+    cut = entry.index
+    if _has(member, entry.index, entry.term):
+        cut = entry.index + 1 if _is_foreign(member, request, entry.index + 1) else log.end + 1
+    if cut <= log.end:
+        if cut <= member.committed:
+            logger.error("%s: the leader cuts at %d of %d", member.id, cut, member.committed)
+            return ResponseCode.INCONSISTENT_STATE
+        member.truncate_from(cut)
+    if entry.index > log.end:
+        member.append((entry,))
+    member.matched = max(member.matched, entry.index)
+    member.aligned = True
+    return ResponseCode.SUCCESS
+
+
+def _is_foreign(member: Member, request: PushEntryRequest, index: int) -> bool:
+    """Whether what is at `index` is not the leader's.
+
+    Its own entries are only appended, so one of its term is its own, sent after this request. A
+    leader of DLedger does not say what it has there: it cuts first of all, and once in its term.
+    """
+    have = member.log.get(index)
+    if have is None or have.term == member.term:
+        return False
+    if request.next_term is None:
+        return not member.aligned
+    return have.term != request.next_term
+
+
+def _follows(member: Member, request: PushEntryRequest, first: int) -> bool:
+    """Whether entries from `first` on may stand where they want to."""
+    if first > member.log.end + 1:
+        return False
+    if request.pre_log_index is None or request.pre_log_term is None:
+        return True
+    return request.pre_log_index == first - 1 and _has(
+        member, request.pre_log_index, request.pre_log_term
+    )
+
+
+def _append(member: Member, request: PushEntryRequest) -> ResponseCode:
+    """Entries that are there already are passed over."""
+    entries = request.entries
+    if not entries or not fits(entries, entries[0].index, member.term):
+        return ResponseCode.UNEXPECTED_ARGUMENT
+    if not _follows(member, request, entries[0].index):
+        return ResponseCode.INCONSISTENT_STATE
+    new: list[Entry] = []
+    for entry in entries:
+        if entry.index > member.log.end:
+            new.append(entry)
+        elif not _has(member, entry.index, entry.term):
+            return ResponseCode.INCONSISTENT_STATE
+    if new:
+        if new[0].term < member.log.end_term:
+            return ResponseCode.INCONSISTENT_STATE
+        member.append(tuple(new))
+    member.matched = max(member.matched, entries[-1].index)
+    return ResponseCode.SUCCESS
+
+
+def _commit(member: Member, request: PushEntryRequest) -> ResponseCode:
+    return ResponseCode.SUCCESS
+
+
+_HANDLERS = {
+    PushType.COMPARE: _compare,
+    PushType.TRUNCATE: _truncate,
+    PushType.APPEND: _append,
+    PushType.COMMIT: _commit,
+}
+
+
+def on_install(
+    member: Member, request: InstallSnapshotRequest, now_ms: int
+) -> InstallSnapshotResponse:
+    """A snapshot in place of entries; one that says nothing new is only confirmed."""
+    code = check_leader(member, request)
+    if code is ResponseCode.SUCCESS:
+        member.heard_ms = now_ms
+        base = Base(
+            request.last_included_index, request.last_included_term, request.last_included_pos or 0
+        )
+        if base.index < 0 or not 0 <= base.term <= member.term:
+            code = ResponseCode.UNEXPECTED_ARGUMENT
+        else:
+            if base.index > member.committed:
+                member.install(base, request.data)
+            member.matched = max(member.matched, base.index)
+    return InstallSnapshotResponse(code=code, group=request.group, term=member.term)

@@ -1,0 +1,423 @@
+"""DLedger's requests and answers: dataclasses, and their JSON as DLedger 0.3.2 writes it.
+
+Owns the fields, their Java names and the codes (DLedgerRequestCode, DLedgerResponseCode,
+VoteResponse.RESULT). It must never decide anything. Called by the cores of the quorum, by the
+controller's node, which moves the bodies over remoting, and by tests.
+
+Members that DLedger 0.3.2 does not know are left out where they say nothing: `transfer` of a vote
+request, `preLogIndex`, `preLogTerm` and `nextTerm` of a push, `xTerm` and `xIndex` of its answer
+(the names are those of DLedger 0.3.3 where it has them). Java skips members it does not know.
+"""
+
+import base64
+import binascii
+from dataclasses import MISSING, dataclass, fields
+from enum import IntEnum, StrEnum
+from typing import Any, TypeVar, get_args
+
+from turbopump.controller.raft.log import ENTRY_OVERHEAD, Entry
+from turbopump.engine import fastjson
+
+INT64_MAX = (1 << 63) - 1
+LIST_MAX = 10_000
+"""Entries, members or indexes in one message."""
+
+
+class MessageError(ValueError):
+    """A body that is no message of this kind; the text is one sentence."""
+
+
+class RequestCode(IntEnum):
+    """Remoting codes (DLedgerRequestCode)."""
+
+    METADATA = 50000
+    APPEND = 50001
+    GET = 50002
+    VOTE = 51001
+    HEART_BEAT = 51002
+    PULL = 51003
+    PUSH = 51004
+    LEADERSHIP_TRANSFER = 51005
+    INSTALL_SNAPSHOT = 51006
+
+
+class ResponseCode(IntEnum):
+    """What an answer's member `code` says (DLedgerResponseCode)."""
+
+    UNKNOWN = -1
+    SUCCESS = 200
+    TIMEOUT = 300
+    METADATA_ERROR = 301
+    NETWORK_ERROR = 302
+    UNSUPPORTED = 303
+    UNKNOWN_GROUP = 400
+    UNKNOWN_MEMBER = 401
+    UNEXPECTED_MEMBER = 402
+    EXPIRED_TERM = 403
+    NOT_LEADER = 404
+    NOT_FOLLOWER = 405
+    INCONSISTENT_STATE = 406
+    INCONSISTENT_TERM = 407
+    INCONSISTENT_INDEX = 408
+    INCONSISTENT_LEADER = 409
+    INDEX_OUT_OF_RANGE = 410
+    UNEXPECTED_ARGUMENT = 411
+    REPEATED_REQUEST = 412
+    REPEATED_PUSH = 413
+    DISK_ERROR = 414
+    DISK_FULL = 415
+    TERM_NOT_READY = 416
+    FALL_BEHIND_TOO_MUCH = 417
+    TAKE_LEADERSHIP_FAILED = 418
+    INDEX_LESS_THAN_LOCAL_BEGIN = 419
+    REQUEST_WITH_EMPTY_BODYS = 420
+    INTERNAL_ERROR = 500
+    TERM_CHANGED = 501
+    WAIT_QUORUM_ACK_TIMEOUT = 502
+    LEADER_PENDING_FULL = 503
+    ILLEGAL_MEMBER_STATE = 504
+    LEADER_NOT_READY = 505
+    LEADER_TRANSFERRING = 506
+
+
+class VoteResult(StrEnum):
+    """What a member says to a candidate (VoteResponse.RESULT)."""
+
+    UNKNOWN = "UNKNOWN"
+    ACCEPT = "ACCEPT"
+    REJECT_UNKNOWN_LEADER = "REJECT_UNKNOWN_LEADER"
+    REJECT_UNEXPECTED_LEADER = "REJECT_UNEXPECTED_LEADER"
+    REJECT_EXPIRED_VOTE_TERM = "REJECT_EXPIRED_VOTE_TERM"
+    REJECT_ALREADY_VOTED = "REJECT_ALREADY_VOTED"
+    REJECT_ALREADY_HAS_LEADER = "REJECT_ALREADY_HAS_LEADER"
+    REJECT_TERM_NOT_READY = "REJECT_TERM_NOT_READY"
+    REJECT_TERM_SMALL_THAN_LEDGER = "REJECT_TERM_SMALL_THAN_LEDGER"
+    REJECT_EXPIRED_LEDGER_TERM = "REJECT_EXPIRED_LEDGER_TERM"
+    REJECT_SMALL_LEDGER_END_INDEX = "REJECT_SMALL_LEDGER_END_INDEX"
+    REJECT_TAKING_LEADERSHIP = "REJECT_TAKING_LEADERSHIP"
+
+
+class PushType(StrEnum):
+    """What a push asks (PushEntryRequest.Type)."""
+
+    APPEND = "APPEND"
+    COMMIT = "COMMIT"
+    COMPARE = "COMPARE"
+    TRUNCATE = "TRUNCATE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What all have (RequestOrResponse)."""
+
+    code: int = ResponseCode.SUCCESS
+    group: str | None = None
+    leader_id: str | None = None
+    local_id: str | None = None
+    remote_id: str | None = None
+    term: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteRequest(Message):
+    """A candidate, named by `leader_id`, asks for a vote."""
+
+    ledger_end_index: int = -1
+    ledger_end_term: int = -1
+    transfer: bool | None = None
+    """The leader itself asked for this election (ours)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteResponse(Message):
+    """The answer, `leader_id` being the candidate again."""
+
+    vote_result: VoteResult = VoteResult.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartBeatRequest(Message):
+    """The leader lives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartBeatResponse(Message):
+    """Bare in Java: a code, and a term only with EXPIRED_TERM."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushEntryRequest(Message):
+    """The leader compares, cuts, appends or commits; one entry, or several in `batch_entry`."""
+
+    type: PushType = PushType.APPEND
+    commit_index: int = -1
+    entry: Entry | None = None
+    batch_entry: tuple[Entry, ...] = ()
+    pre_log_index: int | None = None
+    pre_log_term: int | None = None
+    """What the leader has before the first entry; with COMPARE what is compared."""
+    next_term: int | None = None
+    """With TRUNCATE: the term of what the leader has behind the entry, -1: nothing (ours)."""
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries."""
+        if self.batch_entry:
+            return self.batch_entry
+        return (self.entry,) if self.entry is not None else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushEntryResponse(Message):
+    """Where the follower's log begins and ends; `x_term` and `x_index`: what it has instead."""
+
+    index: int | None = None
+    begin_index: int = -1
+    end_index: int = -1
+    count: int = 0
+    x_term: int | None = None
+    x_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallSnapshotRequest(Message):
+    """A snapshot for a follower that lacks what the leader's log begins with (DLedger 0.3.3)."""
+
+    last_included_index: int = -1
+    last_included_term: int = -1
+    last_included_pos: int | None = None
+    """The position behind it (ours)."""
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallSnapshotResponse(Message):
+    """The answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipTransferRequest(Message):
+    """To the leader: hand over; to `transferee_id`: take over, once its log is that long."""
+
+    transfer_id: str | None = None
+    transferee_id: str | None = None
+    take_leadership_ledger_index: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipTransferResponse(Message):
+    """The answer, once it is known who leads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataRequest(Message):
+    """A client asks who leads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataResponse(Message):
+    """All members and their addresses."""
+
+    peers: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendEntryRequest(Message):
+    """A client appends."""
+
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendEntryResponse(Message):
+    """Where the entry is."""
+
+    index: int = -1
+    pos: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetEntriesRequest(Message):
+    """A client reads the entry at `begin_index`."""
+
+    begin_index: int | None = None
+    max_size: int = 0
+    index_list: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetEntriesResponse(Message):
+    """That entry, or none."""
+
+    entries: tuple[Entry, ...] = ()
+
+
+REQUESTS: dict[int, type[Message]] = {
+    RequestCode.METADATA: MetadataRequest,
+    RequestCode.APPEND: AppendEntryRequest,
+    RequestCode.GET: GetEntriesRequest,
+    RequestCode.VOTE: VoteRequest,
+    RequestCode.HEART_BEAT: HeartBeatRequest,
+    RequestCode.PUSH: PushEntryRequest,
+    RequestCode.LEADERSHIP_TRANSFER: LeadershipTransferRequest,
+    RequestCode.INSTALL_SNAPSHOT: InstallSnapshotRequest,
+}
+"""The kinds by remoting code. PULL has no use in DLedger: its handler answers nothing."""
+
+RESPONSES: dict[type[Message], type[Message]] = {
+    MetadataRequest: MetadataResponse,
+    AppendEntryRequest: AppendEntryResponse,
+    GetEntriesRequest: GetEntriesResponse,
+    VoteRequest: VoteResponse,
+    HeartBeatRequest: HeartBeatResponse,
+    PushEntryRequest: PushEntryResponse,
+    LeadershipTransferRequest: LeadershipTransferResponse,
+    InstallSnapshotRequest: InstallSnapshotResponse,
+}
+"""The answer's kind by the request's."""
+
+_CODES = {kind: code for code, kind in REQUESTS.items()}
+M = TypeVar("M", bound=Message)
+
+
+def request_code(message: Message) -> int:
+    """The remoting code of a request."""
+    return _CODES[type(message)]
+
+
+def encode(message: Message) -> bytes:
+    """The body of a frame: keys sorted, null members left out, as fastjson writes a bean."""
+    found: dict[str, Any] = {}
+    for name, key, _kind, _default in _MEMBERS[type(message)]:
+        value = getattr(message, name)
+        if value is not None:
+            found[key] = _written(value)
+    if isinstance(message, PushEntryRequest):
+        entries = message.entries
+        found["batch"] = bool(message.batch_entry)
+        found["count"] = len(entries)
+        found["firstEntryIndex"] = entries[0].index if entries else -1
+        found["lastEntryIndex"] = entries[-1].index if entries else -1
+        found["totalSize"] = sum(entry.size for entry in message.batch_entry)
+    return fastjson.dumps(found).encode()
+
+
+def decode(kind: type[M], body: bytes) -> M:
+    """A message out of a frame's body; raises MessageError."""
+    try:
+        found = fastjson.loads(body)
+    except ValueError as error:
+        raise MessageError(f"{kind.__name__}: {error}") from None
+    if not isinstance(found, dict):
+        raise MessageError(f"{kind.__name__}: no object")
+    if kind is PushEntryRequest and "entries" in found and "batchEntry" not in found:
+        found["batchEntry"] = found["entries"]  # DLedger 0.3.3
+    values: dict[str, Any] = {}
+    for name, key, wanted, default in _MEMBERS[kind]:
+        value = found.get(key)
+        if value is None:
+            if default is MISSING:
+                raise MessageError(f"{kind.__name__}: no {key}")
+            continue
+        try:
+            values[name] = _READERS[wanted](value)
+        except (ValueError, TypeError, KeyError) as error:
+            raise MessageError(f"{kind.__name__}: {key}: {error}") from None
+    return kind(**values)
+
+
+def _members_of(kind: type[Message]) -> list[tuple[str, str, Any, Any]]:
+    """Name, key, type without None, default."""
+    members: list[tuple[str, str, Any, Any]] = []
+    for one in fields(kind):
+        first, *more = one.name.split("_")
+        key = first + "".join(part.capitalize() for part in more)
+        wanted: Any = one.type
+        if type(None) in get_args(wanted):
+            wanted = next(part for part in get_args(wanted) if part is not type(None))
+        members.append((one.name, key, wanted, one.default))
+    return members
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Entry):
+        return {
+            "body": _written(value.body), "bodyCrc": 0, "chainCrc": 0, "channel": 0,
+            "index": value.index, "magic": 1, "pos": value.pos, "size": value.size,
+            "term": value.term,
+        }  # fmt: skip
+    if isinstance(value, tuple):
+        return [_written(part) for part in value]
+    if isinstance(value, IntEnum):
+        return int(value)
+    if isinstance(value, StrEnum):
+        return str(value)
+    return value
+
+
+def _int(value: Any) -> int:
+    if type(value) is not int or not -INT64_MAX <= value <= INT64_MAX:
+        raise ValueError("no number of 64 bits")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("no text")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("neither true nor false")
+    return value
+
+
+def _bytes(value: Any) -> bytes:
+    try:
+        return base64.b64decode(_text(value), validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"no base64: {error}") from None
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list) or len(value) > LIST_MAX:
+        raise ValueError(f"no list of at most {LIST_MAX}")
+    return value
+
+
+def _texts(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or len(value) > LIST_MAX:
+        raise ValueError("no map of texts")
+    return {_text(key): _text(text) for key, text in value.items()}
+
+
+def _entry(value: Any) -> Entry:
+    if not isinstance(value, dict):
+        raise ValueError("no entry")
+    text = value.get("body")
+    body = _bytes(text) if text is not None else b""
+    index, term, pos = (_int(value.get(key)) for key in ("index", "term", "pos"))
+    if index < 0 or term < 0 or pos < 0:
+        raise ValueError("an entry with a negative number")
+    if _int(value.get("size")) != ENTRY_OVERHEAD + len(body):
+        raise ValueError("an entry of another size than it says")
+    return Entry(index, term, pos, body)
+
+
+_READERS: dict[Any, Any] = {
+    int: _int,
+    str: _text,
+    bool: _flag,
+    bytes: _bytes,
+    VoteResult: VoteResult,
+    PushType: PushType,
+    Entry: _entry,
+    tuple[Entry, ...]: lambda value: tuple(_entry(part) for part in _list(value)),
+    tuple[int, ...]: lambda value: tuple(_int(part) for part in _list(value)),
+    dict[str, str]: _texts,
+}
+
+_MEMBERS = {kind: _members_of(kind) for kind in (*RESPONSES, *RESPONSES.values())}

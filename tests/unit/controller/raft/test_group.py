@@ -1,0 +1,98 @@
+"""Members of a quorum together: election, commits, falls, with a network that loses nothing."""
+
+import pytest
+from tests.sim.raft_group import Group
+
+from turbopump.controller.raft.actions import Committed, Failed
+from turbopump.controller.raft.member import Role
+from turbopump.controller.raft.messages import ResponseCode
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_a_new_group_elects_and_commits(count: int) -> None:
+    group = Group(count)
+    leader = group.elect()
+    assert group.rafts[leader].has_quorum(group.now_ms)
+    laters = [group.append(leader, b"%d" % number) for number in range(3)]
+    group.settle()
+    outcomes = [later.value for later in laters]
+    assert all(isinstance(outcome, Committed) for outcome in outcomes)
+    group.tick(100)
+    applied = [machine.applied for machine in group.machines.values()]
+    assert all(one == applied[0] for one in applied)
+    assert [body for _index, body in applied[0] if body] == [b"0", b"1", b"2"]
+
+
+def test_the_leader_dies() -> None:
+    group = Group(3)
+    first = group.elect()
+    later = group.append(first, b"kept")
+    group.settle()
+    assert isinstance(later.value, Committed)
+    group.stop(first)
+    second = group.elect()
+    assert second != first
+    assert (later.value.index, b"kept") in group.machines[second].applied
+    group.append(second, b"more")
+    group.start(first)
+    group.tick(10_000)
+    assert group.rafts[first].role is Role.FOLLOWER
+    assert group.machines[first].applied == group.machines[second].applied
+
+
+def test_a_dead_leader_that_is_known_to_be_dead_is_replaced_at_once() -> None:
+    group = Group(3)
+    first = group.elect()
+    group.tick(3000)
+    group.stop(first)
+    died_ms = group.now_ms
+    for raft in list(group.rafts.values()):
+        raft.on_peer_gone(first, group.now_ms)
+    group.elect()
+    assert group.now_ms - died_ms < 2000
+
+
+def test_one_cut_off_steps_down_and_its_append_is_of_unknown_fate() -> None:
+    group = Group(3)
+    first = group.elect()
+    group.tick(100)
+    others = [peer for peer in group.peers if peer != first]
+    group.cut |= {(first, peer) for peer in others} | {(peer, first) for peer in others}
+    later = group.append(first, b"lost")
+    group.tick(2600)
+    assert isinstance(later.value, Failed)
+    assert later.value.code is ResponseCode.WAIT_QUORUM_ACK_TIMEOUT
+    another = group.append(first, b"lost, too")
+    lost_ms = None
+    while group.rafts[first].role is Role.LEADER:
+        group.tick()
+        if lost_ms is None and not group.rafts[first].has_quorum(group.now_ms):
+            lost_ms = group.now_ms
+        assert lost_ms is not None or not [peer for peer in others if group.rafts[peer].is_leader]
+    assert another.value.code in (
+        ResponseCode.TERM_CHANGED, ResponseCode.WAIT_QUORUM_ACK_TIMEOUT,
+    )  # fmt: skip
+    second = group.elect(60_000)
+    assert second != first
+    group.append(second, b"kept")
+    group.cut.clear()
+    group.tick(20_000)
+    bodies = {body for _index, body in group.machines[first].applied}
+    assert b"kept" in bodies
+    assert not bodies & {b"lost", b"lost, too"}
+
+
+def test_snapshots_bound_the_log_and_bring_a_follower_up() -> None:
+    group = Group(3, snapshot_threshold=20, snapshot_keep=5)
+    leader = group.elect()
+    lagging = next(peer for peer in group.peers if peer != leader)
+    group.stop(lagging)
+    for number in range(100):
+        group.append(leader, b"%d" % number)
+        group.settle()
+    log = group.rafts[leader].member.log
+    assert log.end - log.base.index <= 26
+    group.start(lagging)
+    group.tick(5000)
+    assert group.machines[lagging].applied == group.machines[leader].applied
+    assert len(group.machines[lagging].applied) >= 100

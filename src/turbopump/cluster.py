@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from turbopump.broker.config import BrokerConfig
-from turbopump.broker.node import BrokerNode
+from turbopump.broker.node import BrokerNode, StartError
 from turbopump.engine.files import RealFiles
 from turbopump.engine.types import Progress, StoreError
 from turbopump.namesrv.config import NamesrvConfig
@@ -42,7 +42,7 @@ SMALL_FILES = {
 """Broker properties for tests: files of some MB instead of gigabytes."""
 
 
-class ClusterError(Exception):
+class ClusterError(StartError):
     """The cluster cannot run; the message is one sentence."""
 
 

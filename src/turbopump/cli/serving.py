@@ -70,14 +70,13 @@ async def _started(node: Node, stop: asyncio.Event) -> bool:
 
 async def _start(node: Node) -> None:
     from turbopump.broker.node import StartError
-    from turbopump.cluster import ClusterError
     from turbopump.engine.types import StoreError
     from turbopump.net.transport.tls import TlsError
     from turbopump.net.wire.java_properties import PropertiesError
 
     try:
         await node.start()
-    except (StartError, ClusterError, StoreError, PropertiesError, TlsError) as error:
+    except (StartError, StoreError, PropertiesError, TlsError) as error:
         raise UserError(str(error)) from None
     except OSError as error:
         raise UserError(f"cannot start: {sentence_of(error)}") from None

@@ -150,6 +150,8 @@ class BrokerConfig:
             del shown["haMasterAddress"]  # null in RocketMQ
         if not self.replication.ha_group_file:
             del shown["haGroupFile"]  # nobody looks for it in RocketMQ
+        if not self.replication.store_path_broker_identity:
+            del shown["storePathBrokerIdentity"]  # RocketMQ does not show the default either
         return shown
 
     def update(self, properties: Iterable[Property]) -> list[str]:
@@ -345,6 +347,9 @@ _REPLICATION_PARSERS: dict[str, Callable[[str], object]] = {
     "async_learner": _boolean,
     "ha_flow_control_enable": _boolean,
     "ha_group_file": _text,
+    "enable_controller_mode": _boolean,
+    "controller_addr": lambda value: tuple(_addresses(value)),
+    "store_path_broker_identity": _text,
     **{attribute: _between(low, high) for attribute, (low, high) in RANGES.items()},
 }
 
@@ -414,7 +419,7 @@ def _show(value: object) -> str:
         return value.name
     if isinstance(value, FlushMode | BrokerRole):
         return str(value.value)
-    return ";".join(value) if isinstance(value, list) else str(value)
+    return ";".join(value) if isinstance(value, list | tuple) else str(value)
 
 
 assert {key.attribute for key in _KEYS.values()} <= {

@@ -13,6 +13,7 @@ from turbopump.broker.consumers import ConsumerTable
 from turbopump.broker.delay import DelayedMessages
 from turbopump.broker.fast_lane import FastLane
 from turbopump.broker.groups import GroupTable
+from turbopump.broker.ha.membership import Membership
 from turbopump.broker.ha.status import Replication
 from turbopump.broker.locks import QueueLocks
 from turbopump.broker.offsets import OffsetTable
@@ -37,7 +38,8 @@ class BrokerContext:
     given up on); `save_config` writes a changed configuration to its file, if it came from one.
     `steady_ms` is a clock that nobody sets, for leases, waits and signs of life: a wall clock put
     forward an hour must not close every client, nor one put back hold a lock for an hour. `ha` is
-    None in a group of one.
+    None in a group of one, `membership` where no controllers elect; `ha_address` is where replicas
+    find this broker.
     """
 
     config: BrokerConfig
@@ -65,3 +67,5 @@ class BrokerContext:
     shutting_down: bool = False
     fast: FastLane | None = None
     ha: Replication | None = None
+    ha_address: str = ""
+    membership: Membership | None = None

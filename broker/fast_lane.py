@@ -52,6 +52,7 @@ class FastLane:
         self._ends: dict[int, LogOffset] = {}
         broker.role.on_moved = self._replicas_moved
         broker.role.on_change.append(self._role_changed)
+        broker.role.on_lapse = self._lapsed
 
     def start(self, store_host: bytes) -> None:
         """Let plain sends be served from now on; records carry this packed host."""
@@ -108,6 +109,11 @@ class FastLane:
         self._lane.forget_all()
         self._pulls.forget_all()
         self._replicas_moved()
+
+    def _lapsed(self) -> None:
+        """The lease is over: handlers say so, and who waits is told that nobody can say more."""
+        self._role_changed()
+        self._lane.held.fail(PutStatus.SERVICE_NOT_AVAILABLE)
 
     def _replicas_moved(self) -> None:
         """Replicas have got further, or another number of them is asked for."""

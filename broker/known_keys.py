@@ -9,12 +9,12 @@ REFUSED_KEYS: dict[str, tuple[str, ...]] = {
     "aclEnable": ("false",),
     "authenticationEnabled": ("false",),
     "authorizationEnabled": ("false",),
-    "enableControllerMode": ("false",),
     "enableDLegerCommitLog": ("false",),
     "enableSlaveActingMaster": ("false",),
+    "fetchControllerAddrByDnsLookup": ("false",),
     "storeType": ("default",),
 }
-"""Keys whose promise would be broken in silence (access checks, a controller, another store), with
+"""Keys whose promise would be broken in silence (access checks, another store), with
 the values that promise nothing: any other is an error."""
 
 WEAKER_PROMISE_KEYS: dict[str, tuple[str, ...]] = {
@@ -62,13 +62,12 @@ _NO_EFFECT = """
     authorizationStrategy authorizationWhitelist autoDeleteUnusedStats autoMessageVersionOnTopicLen
     batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt
     bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond
-    broadcastOffsetExpireSecond brokerConfigPath brokerElectionPriority brokerHeartbeatInterval
-    brokerNotActiveTimeoutMillis cgColdReadThreshold channelNotActiveInterval checkCRCOnRecover
-    checkCommitLogOffsetOnRecover checkSyncStateSetPeriod checkTransactionMessageEnable
-    cleanOfflineBrokerInterval cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval
-    clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue clientCallbackExecutorThreads
-    clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientManageThreadPoolNums
-    clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue
+    broadcastOffsetExpireSecond brokerConfigPath brokerNotActiveTimeoutMillis cgColdReadThreshold
+    channelNotActiveInterval checkCRCOnRecover checkCommitLogOffsetOnRecover checkSyncStateSetPeriod
+    checkTransactionMessageEnable cleanOfflineBrokerInterval cleanRocksDBDirtyCQIntervalMin
+    cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
+    clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
+    clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue
     clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
     clientWorkerThreads coldCtrStrategyEnable coldDataScanEnable combineAssignOffsetCQType
     combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles
@@ -76,11 +75,10 @@ _NO_EFFECT = """
     commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
     commitLogForceSwapMapInterval commitLogOffsetWaitTime commitLogRecoverMaxNum
     commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize
-    compactionMappedFileSize compactionScheduleInternal compactionThreadNum
-    compatibleWithOldNameSrv compressedRegister configBlackList configManagerVersion
-    connectTimeoutMillis consumerFallbehindThreshold consumerManageThreadPoolNums
-    consumerManagerThreadPoolQueueCapacity controllerAddr controllerDeployedStandAlone
-    controllerHeartBeatTimeoutMills correctLogicMinOffsetForceInterval
+    compactionMappedFileSize compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv
+    compressedRegister configBlackList configManagerVersion connectTimeoutMillis
+    consumerFallbehindThreshold consumerManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
+    controllerDeployedStandAlone correctLogicMinOffsetForceInterval
     correctLogicMinOffsetSleepInterval dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable
     debugLockEnable defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum
     defaultReadDiskFlushRatio deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
@@ -100,10 +98,10 @@ _NO_EFFECT = """
     enableSkipLongAwaitingAck enableSplitMetadata enableSplitRegistration enableStatsMetrics
     enableTransactionMetrics endTransactionPoolQueueCapacity endTransactionThreadPoolNums
     estimateAccumulation expectConsumerNumUseFilter fastFailIfNoBufferInStorePool
-    fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer
-    fetchNamesrvAddrInterval filterDataCleanTimeSpan filterSupportRetry flushCommitLogTimed
-    flushConsumeQueueLeastPages flushConsumerOffsetHistoryInterval flushLeastPagesWhenWarmMapedFile
-    forceRegister forceVerifyPropCRC forwardTimeout globalColdReadThreshold haSlaveFallbehindMax
+    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval
+    filterDataCleanTimeSpan filterSupportRetry flushCommitLogTimed flushConsumeQueueLeastPages
+    flushConsumerOffsetHistoryInterval flushLeastPagesWhenWarmMapedFile forceRegister
+    forceVerifyPropCRC forwardTimeout globalColdReadThreshold haSlaveFallbehindMax
     heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode indexFileReadEnable
     indexFileWriteEnable indexRocksDBEnable initAuthenticationUser initPopOffsetByCheckMsgInMem
     innerClientAuthenticationCredentials isBrokerContainer isInBrokerContainer
@@ -129,9 +127,9 @@ _NO_EFFECT = """
     persistConsumerOffsetIncrementally popCkMaxBufferSize popCkOffsetMaxQueueSize
     popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
     popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
-    popFromRetryProbabilityForPriority popInflightMessageThreshold
-    popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
-    popPollingSize popResponseReturnActualRetryTopic popReviveConcurrency popReviveMaxAttemptTimes
+    popFromRetryProbabilityForPriority popInflightMessageThreshold popLongPollingForceNotifyInterval
+    popPollingMapExpireTimeSeconds popPollingMapSize popPollingSize
+    popResponseReturnActualRetryTopic popReviveConcurrency popReviveMaxAttemptTimes
     popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent preferredLeader printChannelGroups
     printChannelGroupsMinNum priorityOrderAsc processReplyMessageThreadPoolNums
     pullBatchMaxMessageCount pullMessageThreadPoolNums pullThreadPoolQueueCapacity
@@ -141,8 +139,8 @@ _NO_EFFECT = """
     realTimeNotifyConsumerChange realTimePersistRocksDBConfig recheckReputOffsetFromCq
     recoverConcurrently recoverThreadPoolNums redeleteHangedFileInterval rejectPullConsumerEnable
     replicasPerDiskPartition replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1
-    reviveAckWaitMs reviveInterval reviveMaxSlow reviveScanTime rocketmq.serialize.type
-    rocketmqHome rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency
+    reviveAckWaitMs reviveInterval reviveMaxSlow reviveScanTime rocketmq.serialize.type rocketmqHome
+    rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency
     rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps
     scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
     searchBcqByCacheEnable sendHeartbeatTimeoutMillis sendMessageThreadPoolNums
@@ -152,9 +150,8 @@ _NO_EFFECT = """
     serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads sharedByteBufferNum
     shutdownWaitTimeSeconds skipPreOnline skipWhenCKRePutReachMaxTimes socksProxyConfig
     spinLockCollisionRetreatOptimalDegree splitMetadataSize splitRegistrationSize
-    statRocksDBCQIntervalSec storeCheckpoint storePathBrokerIdentity storePathConsumeQueue
-    storePathDLedgerCommitLog storePathEpochFile storePathIndex storeReplyMessageEnable
-    syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
+    statRocksDBCQIntervalSec storeCheckpoint storePathConsumeQueue storePathDLedgerCommitLog
+    storePathEpochFile storePathIndex storeReplyMessageEnable syncBrokerMemberGroupPeriod
     syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerColdDataCheckIntervalMs
     timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor
     timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum

@@ -46,12 +46,16 @@ class NameServers:
         elsewhere: Elsewhere,
         now_ms: Callable[[], int],
         timeout_ms: int,
+        may: Callable[[], bool] = lambda: True,
     ) -> None:
+        """Nothing is registered until `may` says yes: nobody should be sent to a broker that does
+        not know yet what it is (R32)."""
         self._registration = registration
         self._client = client
         self._elsewhere = elsewhere
         self._now_ms = now_ms
         self._timeout_ms = timeout_ms
+        self._may = may
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._soon: asyncio.Handle | None = None
@@ -59,6 +63,10 @@ class NameServers:
 
     def changed(self, topics: Sequence[str]) -> Later[None]:
         """Topics have changed (none named: all, or the broker's role)."""
+        if not self._may():
+            unheard: Later[None] = Later()
+            unheard.resolve(None)
+            return unheard
         told = self._registration.changed(topics, self._steady_ms())
         if self._soon is None:
             # Soon, not now: a handler's changes of one moment go in one registration.
@@ -68,7 +76,7 @@ class NameServers:
     def tick(self) -> None:
         """Send what is due."""
         self._soon = None
-        if self._ended:
+        if self._ended or not self._may():
             return
         for server in self._registration.servers:
             work = server.take(self._steady_ms())
@@ -85,6 +93,8 @@ class NameServers:
     async def leave(self) -> None:
         """Nothing more is registered, and the name servers hear of it."""
         self._ended = True
+        if not self._may():
+            return  # they never heard of it
 
         async def leave(address: str) -> None:
             try:

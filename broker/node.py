@@ -5,17 +5,17 @@ handlers do. Called by the CLI, cluster.py and integration tests.
 """
 
 import asyncio
-import errno
 import logging
 import os
 import random
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
+from turbopump.broker.addresses import VIP_DISTANCE, ip_of, local_ip, why_not
+from turbopump.broker.addresses import StartError as StartError
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.config_file import write_back
 from turbopump.broker.consumers import ConsumerTable
@@ -25,6 +25,8 @@ from turbopump.broker.delay import DelayedMessages
 from turbopump.broker.exporter import MetricsExporter
 from turbopump.broker.fast_lane import FastLane
 from turbopump.broker.groups import GroupTable
+from turbopump.broker.ha import last_life
+from turbopump.broker.ha.last_life import LastLife
 from turbopump.broker.handlers import (
     admin_broker,
     admin_groups,
@@ -41,6 +43,7 @@ from turbopump.broker.handlers import (
     send,
     send_back,
 )
+from turbopump.broker.identity import IdentityError
 from turbopump.broker.locks import QueueLocks
 from turbopump.broker.name_servers import NameServers
 from turbopump.broker.offsets import FILE_NAME as OFFSETS_FILE
@@ -84,7 +87,6 @@ DELAY_PAUSE_MS = 2
 """Between two steps of a backlog of delayed messages: sends and pulls come in between."""
 SAVE_AGAIN_MS = 1_000
 """After a failure (a full disk); whoever asked for the change was told at once."""
-VIP_DISTANCE = 2  # the VIP port is listenPort - 2 (MixAll.brokerVIPChannel)
 _NOT_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 """What the VIP port does not serve (RocketMQ: BrokerController.registerProcessor): it is there so
 that sends and heartbeats do not wait behind pulls."""
@@ -92,10 +94,6 @@ _FAMILIES = (
     send, send_back, request_reply, pull, offsets, clients, locks, query, relays, admin_topics,
     admin_groups, admin_offsets, admin_broker, ha,
 )  # fmt: skip
-
-
-class StartError(Exception):
-    """The broker cannot start; the message is one sentence for the operator."""
 
 
 class BrokerNode:
@@ -141,6 +139,7 @@ class BrokerNode:
         self._pulls: Pulls
         self._name_servers: NameServers
         self._replicating: Replicating | None = None
+        self._life = LastLife()
         self._server: Server
         self._metrics: MetricsExporter
         self.context: BrokerContext
@@ -164,8 +163,8 @@ class BrokerNode:
         """
         self._loop = asyncio.get_running_loop()
         if not self._config.broker_ip1:
-            self._config.broker_ip1 = _local_ip()
-        self._ip = await _ip_of(self._config.broker_ip1)
+            self._config.broker_ip1 = local_ip()
+        self._ip = await ip_of(self._config.broker_ip1)
         if self._config.client_tls is not None:
             client_context(self._config.client_tls)  # files that cannot be used are known now
         self._disk = DiskThreads(self._post, loop=self._loop)
@@ -174,6 +173,8 @@ class BrokerNode:
         self._saver = Saver(self._config_files, self._config_disk)
         self._topics = TopicTable(self._config, self._saver)
         try:
+            if self._config.replication.is_elected:
+                self._life = last_life.look(self._files, self._config.store)
             await self._open_store()
             try:
                 self._build()
@@ -354,7 +355,7 @@ class BrokerNode:
             self._store.stand_alone(self._now_ms())
             return
         self._replicating = Replicating(
-            self.context, self._files, self._config_disk, self._now_ms, self._client
+            self.context, self._files, self._config_disk, self._now_ms, self._client, self._life
         )
         try:
             await self._replicating.start()
@@ -398,28 +399,29 @@ class BrokerNode:
         except BaseException as error:
             await self._server.stop()
             if isinstance(error, OSError | TlsError):
-                raise StartError(_why_not(host, config.listen_port, error)) from None
+                raise StartError(why_not(host, config.listen_port, error)) from None
             raise
         registration = Registration(
             config, self._topics, self._address, lambda: self.context.role.broker_id
         )
-        if self._replicating is not None:
-            self._replicating.register(registration)
         self._name_servers = NameServers(
             registration,
             self._client,
             self._elsewhere,
             self._now_ms,
             config.register_broker_timeout_ms,
+            lambda: self.context.role.is_known,
         )
         self._topics.on_change = self._announce
         self.context.role.on_change.append(self._role_changed)
         self._metrics = MetricsExporter(self.context, self._elsewhere, self._now_ms)
         try:
+            if self._replicating is not None:
+                self._replicating.register(registration)
             await self._metrics.start()
         except BaseException as error:
             await self._server.stop()
-            if isinstance(error, OSError):
+            if isinstance(error, OSError | IdentityError):
                 raise StartError(str(error)) from None
             raise
 
@@ -570,30 +572,3 @@ def _guarded(work: Callable[[], object], name: str) -> None:
         work()
     except Exception:
         _log.exception("%s failed", name)
-
-
-def _why_not(host: str, port: int, error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return f"port {port} (or {port - VIP_DISTANCE}, its VIP port) is in use at {host}"
-    return f"cannot listen on {host}:{port}: {error}"
-
-
-async def _ip_of(host: str) -> str:
-    """The ip that records carry for brokerIP1, which may be a name (clients get the name); IPv4
-    first, as Java's InetAddress. Raises StartError."""
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise StartError(f"brokerIP1={host} is no address: {reason}") from None
-    return str(min(found, key=lambda info: info[0] != socket.AF_INET)[4][0])
-
-
-def _local_ip() -> str:
-    """The address others reach this machine at; the loopback address if it has no other."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # chooses a route; nothing is sent
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"

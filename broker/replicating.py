@@ -4,8 +4,8 @@ Owns which brokers replicate at all, and what follows from a change of role. It 
 who is master: that is the configuration's, the group file's or the controller's, and `broker/ha`
 does what they say. Made, started, ticked and stopped by node.py.
 
-    name server, group file -> HaService -> the store changes sides -> tables -> Role -> sends,
-                                                                              registration
+    controllers (Membership), name server, group file -> HaService -> the store changes sides ->
+    tables -> Role -> sends, registration
 """
 
 import logging
@@ -14,10 +14,13 @@ from collections.abc import Callable
 from turbopump.broker.calls import Calls
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha import options
+from turbopump.broker.ha import last_life, options
+from turbopump.broker.ha.last_life import LastLife
+from turbopump.broker.ha.membership import Membership, MembershipOptions
 from turbopump.broker.ha.metadata import MetadataFollower
 from turbopump.broker.ha.options import HaOptions
 from turbopump.broker.ha.service import HaService
+from turbopump.broker.ha.words import Name
 from turbopump.broker.registration import Registration
 from turbopump.broker.role import MASTER_ID
 from turbopump.engine.files import Files
@@ -45,17 +48,27 @@ class Replicating:
         disk: Disk,
         now_ms: Callable[[], int],
         client: Client,
+        life: LastLife,
     ) -> None:
-        """Raises StoreError. Nothing is written to the store until `start`."""
+        """`life` is how the last one ended. Raises StoreError. Nothing is written to the store
+        until `start`."""
         config = context.config
         self._context = context
         log = context.store.replicated(now_ms(), plain=not config.replication.switches)
-        self.service = HaService(options_of(config), log, files, disk, now_ms, context.steady_ms)
+        self._calls = calls = Calls(client)
+        steady_ms = context.steady_ms
+        self.service = HaService(options_of(config), log, files, disk, now_ms, steady_ms)
+        self.membership: Membership | None = None
+        if config.replication.is_elected:
+            last_life.record(files, config.store)
+            self.membership = Membership(
+                membership_options(config, life), self.service, log, files, calls, now_ms, steady_ms
+            )
+            self._elected(self.membership)
         self.service.on_role.append(self._role_changed)
         log.on_appended.append(self.service.grew)
         self._now_ms = now_ms
-        self._calls = Calls(client)
-        self.metadata = MetadataFollower(context, self._calls)
+        self.metadata = MetadataFollower(context, calls)
         log.on_cut.append(lambda: self.metadata.truncated(now_ms()))
         self._told: tuple[str, str] = ("", "")
         context.ha = self.service
@@ -69,20 +82,28 @@ class Replicating:
     def tick(self) -> None:
         """Every 100 ms."""
         self.service.tick()
+        if self.membership is not None:
+            self.membership.tick()
         self._follow_tables()
         self.metadata.tick(self._now_ms(), self._context.steady_ms())
 
     async def stop(self) -> None:
         """Leave the group; sends that wait for replicas are told so."""
         self.metadata.stop()
+        if self.membership is not None:
+            self.membership.stop()
         await self._calls.stop()
         await self.service.stop()
 
     def register(self, registration: Registration) -> None:
-        """Name servers are told where replicas find this broker, and say where its master is."""
+        """Name servers are told where replicas find this broker, and say where its master is; the
+        controllers are asked from now on. Raises IdentityError, OSError."""
         host, _ = split(registration.ha_address)
-        registration.ha_address = join(host, self.service.port)
-        registration.on_master = self._found_master
+        registration.ha_address = self._context.ha_address = join(host, self.service.port)
+        if self.membership is not None:
+            self.membership.start(self._context.address, registration.ha_address)
+        else:
+            registration.on_master = self._found_master
 
     @property
     def look_ms(self) -> int | None:
@@ -110,7 +131,9 @@ class Replicating:
             return
         address, ha_address = self._told
         followed = service.master_address
-        if followed and followed != ha_address:
+        if self.membership is not None:
+            address = self.membership.finder.address
+        elif followed and followed != ha_address:
             host, port = split(followed)
             address = join(host, port - 1)
         steady_ms = self._context.steady_ms()
@@ -122,8 +145,16 @@ class Replicating:
             self.metadata.lead(self.service.epoch, self._now_ms())
             context.role.begin(reign)
         else:
-            context.role.end(max(context.config.broker_id, MASTER_ID + 1))
+            context.role.end(max(self.service.options.own_id, MASTER_ID + 1))
             self._follow_tables()
+
+    def _elected(self, membership: Membership) -> None:
+        """Whoever is elected asks his controllers what he may do."""
+        role, service = self._context.role, self.service
+        service.alterations = membership.alterations
+        service.lease = role.holds = membership.holds
+        membership.on_lapse, membership.on_renewed = role.lapse, role.renew
+        self._context.membership = membership
 
 
 def options_of(config: BrokerConfig) -> HaOptions:
@@ -153,4 +184,20 @@ def options_of(config: BrokerConfig) -> HaOptions:
         enable_auto_in_sync_replicas=of.enable_auto_in_sync_replicas,
         sync_from_last_file=of.sync_from_last_file,
         async_learner=of.async_learner,
+    )
+
+
+def membership_options(config: BrokerConfig, life: LastLife) -> MembershipOptions:
+    """The configuration as a member of a group with controllers takes it."""
+    of = config.replication
+    return MembershipOptions(
+        name=Name(config.broker_cluster_name, config.broker_name),
+        controllers=of.controller_addr,
+        identity_path=of.store_path_broker_identity or f"{config.store.root}/brokerIdentity",
+        controller_heart_beat_timeout_ms=of.controller_heart_beat_timeout_ms,
+        broker_heartbeat_interval_ms=of.broker_heartbeat_interval_ms,
+        sync_broker_metadata_period_ms=of.sync_broker_metadata_period_ms,
+        sync_controller_metadata_period_ms=of.sync_controller_metadata_period_ms,
+        election_priority=of.broker_election_priority,
+        last_life=life,
     )

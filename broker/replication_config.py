@@ -51,16 +51,29 @@ class ReplicationConfig:
     ha_flow_control_enable: bool = False
     max_ha_transfer_byte_in_second: int = 100 << 20
     ha_group_file: str = ""
+    enable_controller_mode: bool = False
+    controller_addr: tuple[str, ...] = ()
+    store_path_broker_identity: str = ""
+    controller_heart_beat_timeout_ms: int = 10_000
+    broker_heartbeat_interval_ms: int = 1_000
+    sync_broker_metadata_period_ms: int = 5_000
+    sync_controller_metadata_period_ms: int = 10_000
+    broker_election_priority: int = 2**31 - 1
+
+    @property
+    def is_elected(self) -> bool:
+        """Whether controllers elect the master: brokerRole and brokerId say nothing then."""
+        return self.enable_controller_mode
 
     @property
     def is_slave(self) -> bool:
         """Whether the broker starts as a replica."""
-        return self.broker_role is BrokerRole.SLAVE
+        return self.broker_role is BrokerRole.SLAVE and not self.is_elected
 
     @property
     def switches(self) -> bool:
         """Whether the master is not the one of the configuration, but changes: AutoSwitch HA."""
-        return bool(self.ha_group_file)
+        return bool(self.ha_group_file) or self.is_elected
 
     @property
     def all_ack(self) -> bool:
@@ -84,6 +97,8 @@ class ReplicationConfig:
     def contradiction(self, broker_id: int) -> str | None:
         """What cannot be meant, as one sentence for the operator; None if all is well."""
         role = self.broker_role.value
+        if self.is_elected:
+            return self._contradiction_of_elected()
         if self.switches:
             return None if broker_id else "haGroupFile: brokerId is the one in the group, 1 or more"
         if self.is_slave and broker_id == 0:
@@ -102,6 +117,18 @@ class ReplicationConfig:
             return (
                 f"minInSyncReplicas={self.min_in_sync_replicas}: without a SyncStateSet nobody"
                 " counts it, inSyncReplicas says how many copies a plain master waits for"
+            )
+        return None
+
+    def _contradiction_of_elected(self) -> str | None:
+        if self.ha_group_file:
+            return "enableControllerMode=true: controllers say who is master, not a haGroupFile"
+        if not self.controller_addr:
+            return "enableControllerMode=true: controllerAddr says where the controllers are"
+        if self.broker_heartbeat_interval_ms * 3 > self.controller_heart_beat_timeout_ms:
+            return (
+                f"brokerHeartbeatInterval={self.broker_heartbeat_interval_ms}: a lease needs three"
+                f" within controllerHeartBeatTimeoutMills={self.controller_heart_beat_timeout_ms}"
             )
         return None
 
@@ -135,6 +162,14 @@ PROPERTY_FIELDS: Mapping[str, str] = {
     "haFlowControlEnable": "ha_flow_control_enable",
     "maxHaTransferByteInSecond": "max_ha_transfer_byte_in_second",
     "haGroupFile": "ha_group_file",
+    "enableControllerMode": "enable_controller_mode",
+    "controllerAddr": "controller_addr",
+    "storePathBrokerIdentity": "store_path_broker_identity",
+    "controllerHeartBeatTimeoutMills": "controller_heart_beat_timeout_ms",
+    "brokerHeartbeatInterval": "broker_heartbeat_interval_ms",
+    "syncBrokerMetadataPeriod": "sync_broker_metadata_period_ms",
+    "syncControllerMetadataPeriod": "sync_controller_metadata_period_ms",
+    "brokerElectionPriority": "broker_election_priority",
 }
 """RocketMQ key -> field of ReplicationConfig; haGroupFile is ours."""
 
@@ -152,5 +187,10 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "max_ha_transfer_byte_in_second": (1, 2**62),
     "in_sync_replicas": (1, REPLICAS_MAX),
     "min_in_sync_replicas": (1, REPLICAS_MAX),
+    "controller_heart_beat_timeout_ms": (100, _INT32_MAX),
+    "broker_heartbeat_interval_ms": (10, _INT32_MAX),
+    "sync_broker_metadata_period_ms": (10, _INT32_MAX),
+    "sync_controller_metadata_period_ms": (10, _INT32_MAX),
+    "broker_election_priority": (0, _INT32_MAX),
 }
 """What a number may be, both ends included."""

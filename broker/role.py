@@ -66,13 +66,20 @@ class Role:
         """Called after the role has changed: registration, native path, delayed messages."""
         self.on_moved: Callable[[], None] = lambda: None
         """Called when sends may be answered, or refused, that were not before."""
+        self.on_lapse: Callable[[], None] = lambda: None
+        """Called when the lease is over: nobody who waits may be answered."""
+        self.holds: Callable[[], bool] = lambda: True
+        """Whether a master's lease does; without a controller there is none to lose."""
         self.has_master: Callable[[], bool] = lambda: False
         """Whether a replica is connected with its master."""
+        self.is_known = not config.is_elected
+        """Whether the role was ever said, in this life. Before that nothing is written nor read
+        (R29), and no name server hears of this broker (R32)."""
         self._config = config
         self._store = store
         self._steady_ms = steady_ms
         self._ticked_ms = steady_ms()
-        self._is_slave = config.is_slave
+        self._is_slave = config.is_slave or config.is_elected
         self._need: int | None = ALONE
 
     @property
@@ -87,6 +94,8 @@ class Role:
         reign, config = self.reign, self._config
         if reign is None:
             return None if config.replicates else ALONE
+        if not self.holds():
+            return None
         if not config.waits:
             return ALONE
         return reign.need()
@@ -100,6 +109,7 @@ class Role:
     def begin(self, reign: Reign) -> None:
         """This broker is the master; the reign before, if there was one, has ended."""
         self.reign = reign
+        self.is_known = True
         self._is_slave, self.broker_id = False, MASTER_ID
         reign.on_moved, reign.on_end = self._moved, self._reign_ended
         self._changed()
@@ -107,7 +117,16 @@ class Role:
     def end(self, broker_id: int) -> None:
         """This broker is a replica under that id: nothing is written, nobody waits in vain."""
         self._is_slave, self.broker_id = True, broker_id
+        self.is_known = True
         self._changed()
+
+    def lapse(self) -> None:
+        """The lease is over: sends are refused until `renew`."""
+        self.on_lapse()
+
+    def renew(self) -> None:
+        """It holds again."""
+        self.on_moved()
 
     # What a message has to ask.
 
@@ -119,7 +138,7 @@ class Role:
         """
         if self._is_slave:
             return PutStatus.SERVICE_NOT_AVAILABLE
-        if self.reign is None and self._config.replicates:
+        if self._config.replicates and (self.reign is None or not self.holds()):
             return PutStatus.SERVICE_NOT_AVAILABLE
         self._need = self.need if waits else ALONE
         return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH if self._need is None else None
@@ -141,7 +160,7 @@ class Role:
 
     def safe_end_of(self, need: int | None) -> LogOffset:
         """Up to where the log has so many copies; nowhere if there cannot be as many (None)."""
-        if need is None:
+        if need is None or not self.holds():
             return LogOffset(-1)
         reign = self.reign
         return LOG_OFFSET_MAX if reign is None or 0 <= need <= ALONE else reign.safe_end(need)

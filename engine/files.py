@@ -26,6 +26,7 @@ from turbopump.pyx.region import Region
 MAPPED_FILES_MAX = 16_384
 MAPPED_FILES_MIN = 64
 MAX_MAP_COUNT = "/proc/sys/vm/max_map_count"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # A sync takes some milliseconds for each file; above this many one sync of the whole file system,
 # which other programs' dirty pages may slow down, is the shorter way.
 SYNC_ONE_BY_ONE_MAX = 256
@@ -138,6 +139,10 @@ class Files(Protocol):
 
     def process_id(self) -> int:
         """Of the process that uses the files."""
+
+    def boot_id(self) -> str:
+        """Another one after each boot of the machine: what was not synced before is gone. "" where
+        the system does not say."""
 
 
 def sync_above(files: Files, path: str) -> None:
@@ -447,6 +452,12 @@ class RealFiles:
 
     def process_id(self) -> int:
         return os.getpid()
+
+    def boot_id(self) -> str:
+        try:
+            return Path(BOOT_ID).read_text().strip()
+        except OSError:
+            return ""
 
 
 @contextmanager

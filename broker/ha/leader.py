@@ -108,6 +108,14 @@ class Reign(ABC):
         is over."""
         return LogOffset(-1) if self.over else self._waiting.safe_end(need)
 
+    def lease(self, holds: Callable[[], bool]) -> None:
+        """Nobody is answered while that says no."""
+        self._waiting.may_release = holds
+
+    def fail_waiting(self) -> None:
+        """Who waits is answered SERVICE_NOT_AVAILABLE; the reign goes on."""
+        self._waiting.fail(PutStatus.SERVICE_NOT_AVAILABLE)
+
     @property
     def waiting_count(self) -> int:
         """Sends that wait."""

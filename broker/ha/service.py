@@ -12,6 +12,7 @@ takes no writes, and the next change, or the next look at the group file, tries 
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from turbopump.broker.ha.follower import Follower
@@ -78,13 +79,16 @@ class HaService:
         """Of the master that is served or followed."""
         self.on_role: list[Callable[[], None]] = []
         """Called after each change of the role, and when a reign ended."""
+        self.lease: Callable[[], bool] = lambda: True
+        """Whether a reign of AutoSwitch HA may answer now: a controller's lease."""
         self.counters = HaCounters()
         self._log = log
         self._files = files
         self._disk = disk
         self._wall_ms = wall_ms
         self._steady_ms = steady_ms
-        self._alterations = alterations or StaticSet()
+        self.alterations = alterations or StaticSet()
+        """Who agrees to a new SyncStateSet."""
         self._make_shell = shell
         self._shell: Shell
         self._pumping = False
@@ -157,9 +161,10 @@ class HaService:
         if options.auto_switch:
             self.reign = Leader(
                 self._log, options.rules, options.sync, options.leader, self._shell,
-                self._alterations, wall_ms, members=members, set_epoch=set_epoch,
+                self.alterations, wall_ms, members=members, set_epoch=set_epoch,
                 epoch_start=start, now_ms=now_ms,
             )  # fmt: skip
+            self.reign.lease(self.lease)
         else:
             self.reign = PlainLeader(
                 self._log, options.rules, options.leader, self._shell, wall_ms,
@@ -178,9 +183,9 @@ class HaService:
                 raise
             logger.error("nobody may copy from this broker: %s", error)  # what is whole is read
 
-    def to_replica(self, master_address: str, epoch: int) -> None:
-        """Follow the master at that HA address, of that epoch; "" nobody, for now. Raises OSError,
-        StoreError; there is no role then."""
+    def to_replica(self, master_address: str, epoch: int, *, fenced: bool = True) -> None:
+        """Follow the master at that HA address, of that epoch; "" nobody, for now. `fenced`: see
+        ReplicaOptions. Raises OSError, StoreError; there is no role then."""
         now_ms, was = self._steady_ms(), self.follower
         if was is None:
             self._leave()
@@ -190,6 +195,8 @@ class HaService:
             self.follower = Follower(self._log, machine, self._shell, self._wall_ms)
         assert self.follower is not None
         self.epoch = epoch
+        if isinstance(self.follower.machine, Replica):
+            self.follower.machine.fence(fenced)
         self.follower.follow(master_address, epoch, now_ms)
         if was is None:
             logger.info("this broker is a replica of %s", master_address or "nobody yet")
@@ -201,6 +208,20 @@ class HaService:
         is_told = self.options.auto_switch or self.options.ha_master_address
         if not is_told and address and self.follower is not None:
             self.follower.follow(address, NO_EPOCH, self._steady_ms())
+
+    def identify(self, own_id: int) -> None:
+        """The id in the group, which a controller gives; to be called without a role."""
+        assert self.reign is None and self.follower is None, "a role is under another id"
+        self.options = replace(self.options, own_id=own_id)
+
+    def leave(self) -> None:
+        """Have no role until the next one. Raises OSError, StoreError."""
+        self._leave()
+
+    def lapse(self) -> None:
+        """The lease is over: who waits is told that nobody can say what becomes of his message."""
+        if self.reign is not None:
+            self.reign.fail_waiting()
 
     def _leave(self) -> None:
         now_ms = self._steady_ms()

@@ -1,7 +1,8 @@
-"""Replication as an operator sees it: replicas and their lag, and the epochs of the log.
+"""Replication as operators, peers and controllers speak of it.
 
-Owns GET_BROKER_HA_STATUS (907), RESET_MASTER_FLUSH_OFFSET (908) and GET_BROKER_EPOCH_CACHE (1007).
-It must never change who replicates what. Called by the dispatcher.
+Owns GET_BROKER_HA_STATUS (907), RESET_MASTER_FLUSH_OFFSET (908), GET_BROKER_EPOCH_CACHE (1007),
+EXCHANGE_BROKER_HA_INFO (906) and NOTIFY_BROKER_ROLE_CHANGED (1008). It must never decide who
+replicates what: the last two are told to the membership. Called by the dispatcher.
 """
 
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.status import FollowerStatus, HaStatus, LeaderStatus, ReplicaStatus
+from turbopump.broker.ha.words import JAVA, BadAnswer, read_notice
 from turbopump.broker.handlers.shapes import answer_json
 from turbopump.engine.epochs import LOG_OFFSET_MAX
 from turbopump.engine.types import LogOffset
@@ -18,6 +20,7 @@ from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.admin import ResetMasterFlushOffsetRequest
+from turbopump.net.wire.headers.routes import ExchangeHaInfo
 
 NO_EPOCHS: Final = "this request only for controllerMode"
 """RocketMQ's remark. Ours keeps epochs without a controller, too, in a group of a fixed set."""
@@ -28,6 +31,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.GET_BROKER_HA_STATUS, partial(_ha_status, broker))
     table.add(RequestCode.RESET_MASTER_FLUSH_OFFSET, partial(_reset_master_flush_offset, broker))
     table.add(RequestCode.GET_BROKER_EPOCH_CACHE, partial(_epoch_cache, broker))
+    table.add(RequestCode.EXCHANGE_BROKER_HA_INFO, partial(_exchange_ha_info, broker))
+    table.add(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, partial(_notify_role_changed, broker))
 
 
 def ha_status(broker: BrokerContext) -> HaStatus:
@@ -115,3 +120,35 @@ def _epoch_cache(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: 
         "maxOffset": status.log_end,
     }
     return answer_json(request, body)
+
+
+def _exchange_ha_info(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Command:
+    """906: a master says where its log is copied from; a replica is told so, by its master alone
+    (RocketMQ believes anybody). RocketMQ's masterFlushOffset is where a master's log ended when it
+    started, and is told here as where it ends: who is about to copy it has less."""
+    header = read_header(ExchangeHaInfo, request.fields)
+    told = ExchangeHaInfo()
+    if header.master_ha_address is not None:
+        if broker.membership is not None and header.master_address is not None:
+            fenced = request.language != JAVA
+            finder = broker.membership.finder
+            finder.told(header.master_address, header.master_ha_address, fenced)
+    elif broker.ha is not None and broker.role.reign is not None:
+        end = LogOffset(broker.store.max_log_offset)
+        told = ExchangeHaInfo(broker.ha_address, end, broker.address)
+    return response(request, ResponseCode.SUCCESS, header=told)
+
+
+def _notify_role_changed(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Command:
+    """1008: of a controller; RocketMQ's sends it one-way."""
+    if broker.membership is None:
+        return response(request, ResponseCode.SYSTEM_ERROR, NO_EPOCHS)
+    try:
+        broker.membership.on_notice(read_notice(request))
+    except BadAnswer as error:
+        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+    return response(request, ResponseCode.SUCCESS)

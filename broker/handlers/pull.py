@@ -337,7 +337,7 @@ class _Pull:
 
     def _check_broker(self) -> None:
         config = self._broker.config
-        if not config.readable:
+        if not config.readable or not self._broker.role.is_known:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{config.broker_ip1}] pulling message is forbidden",

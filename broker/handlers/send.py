@@ -82,8 +82,11 @@ class SendHandler:
         self, request: Command, peer: Peer, now_ms: int
     ) -> Command | Later[Command | None]:
         """Answer a send: at once, or when its record is as safe as flushDiskType asks."""
-        if not self._broker.role.is_master:
+        role = self._broker.role
+        if not role.is_master:
             return self._reply(request, ResponseCode.SYSTEM_BUSY, REJECTED)
+        if not role.holds():
+            return self._reply(request, *why_not(PutStatus.SERVICE_NOT_AVAILABLE))
         header = read_send(request.code, request.fields)
         try:
             self._check_service(request, now_ms)

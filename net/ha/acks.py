@@ -9,6 +9,7 @@ member has is not what was promised (RocketMQ releases them, and loses them).
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -87,6 +88,8 @@ class WaitingSends:
     `fail` was told."""
 
     def __init__(self, sync: Copies, min_in_sync_replicas: int = 1) -> None:
+        self.may_release: Callable[[], bool] = lambda: True
+        """Whether a lease holds: without one nothing is acknowledged, whoever has it."""
         self._sync = sync
         self._min = min_in_sync_replicas
         self._waiting: deque[_Waiting] = deque()
@@ -112,6 +115,8 @@ class WaitingSends:
     def release(self) -> None:
         """After an acknowledgement or a change of the set: one look at it for all that wait."""
         waiting = self._waiting
+        if not waiting or not self.may_release():
+            return
         ends: dict[int, LogOffset] = {}
         while waiting:
             first = waiting[0]

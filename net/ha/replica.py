@@ -17,7 +17,7 @@ writes reach replicas; a log with bytes but no believable epochs is not taken fo
 was confirmed is not cut unless the operator allows it (I12).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from turbopump.engine.epochs import (
@@ -132,6 +132,11 @@ class Replica:
         self.state, self.reason = State.READY, ""
         self._wait_ms, self._due_ms = RETRY_MIN_MS, now_ms
         return actions + self.on_tick(now_ms)
+
+    def fence(self, fenced: bool) -> None:
+        """ReplicaOptions.fenced of the master that is followed from now on."""
+        if fenced != self.options.fenced:
+            self.options = replace(self.options, fenced=fenced)
 
     def shutdown(self) -> list[Action]:
         """The last word."""

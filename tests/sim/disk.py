@@ -113,6 +113,7 @@ class SimDisk:
         self.on_end: Callable[[], None] = lambda: None
         """Called before the end takes effect."""
         self._dead = False
+        self._boots = 1
         self._root = Folder()
         self._folders: dict[str, Folder] = {"": self._root, "/": self._root}
         self._files: dict[str, SimFile] = {}
@@ -151,6 +152,7 @@ class SimDisk:
         self.on_end()
         self._dead = True
         if not self.kill:
+            self._boots += 1
             self._lose_names()
         for file in self._files.values():
             if self.kill:
@@ -463,6 +465,9 @@ class SimDisk:
 
     def process_id(self) -> int:
         return 1
+
+    def boot_id(self) -> str:
+        return str(self._boots)
 
 
 def _is_in(path: str, folder: str) -> bool:

@@ -106,6 +106,15 @@ class NotifyMinBrokerIdChangeRequest:
 
 
 @dataclass(slots=True)
+class ExchangeHaInfo:
+    """906, between brokers; its answer has the same members. Without an address in it, it asks."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: Int64 | None = None
+    master_address: str | None = None
+
+
+@dataclass(slots=True)
 class PutKVConfigRequest:
     """100. RocketMQ requires all three; a missing one has an answer of its own."""
 

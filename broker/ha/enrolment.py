@@ -1,0 +1,92 @@
+"""How a broker becomes known to its controllers: an id of its own, and a place in its group.
+
+Owns the order of the three requests (next id, apply for it, register) and what is written down
+between them. It must never take a role: what the registration answers is returned. Run by
+membership.py, which begins anew after any failure; what was reached is in the identity files.
+
+A controller that does not know a persisted id (cleanBrokerMetadata) gets another registration, from
+the start: RocketMQ's broker repeats the same one for ever (observed in 5.5.0).
+"""
+
+import logging
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from turbopump.broker.ha import words
+from turbopump.broker.ha.controllers import Controllers
+from turbopump.broker.ha.words import BadAnswer, Name, Word
+from turbopump.broker.identity import Applied, IdentityFiles
+from turbopump.engine.later import Later
+from turbopump.net.wire.codes import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Steps = Generator[Later[Any], Any, T]
+"""What is waited for, one after the other; each is sent back with its value."""
+
+UNKNOWN_BROKER = frozenset(
+    {
+        ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
+        ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+    }
+)
+
+
+class Enrolment:
+    """One broker's."""
+
+    def __init__(
+        self,
+        controllers: Controllers,
+        files: IdentityFiles,
+        name: Name,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._controllers = controllers
+        self._files = files
+        self._name = name
+        self._wall_ms = wall_ms
+
+    def identify(self, address: str) -> Steps[int]:
+        """The broker's id. Raises BadAnswer, IdentityError, OSError."""
+        files, controllers = self._files, self._controllers
+        known = files.load()
+        if known is not None:
+            return known
+        applied = files.load_applied()
+        if applied is None:
+            answer = yield controllers.ask(words.next_id(self._name))
+            broker_id = words.read_next_id(answer)
+            applied = Applied(broker_id, f"{address};{self._wall_ms()}")
+            files.save_applied(applied)
+        request = words.apply_id(self._name, applied.broker_id, applied.check_code)
+        answer = yield controllers.ask(request)
+        try:
+            words.checked(answer)
+        except BadAnswer as error:
+            if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:
+                files.drop_applied()  # somebody else was first
+            raise
+        files.save(applied.broker_id)
+        logger.info("this broker has the id %d", applied.broker_id)
+        return applied.broker_id
+
+    def register(
+        self, broker_id: int, address: str, *, unclean: bool, damaged: bool
+    ) -> Steps[Word | None]:
+        """Who is master. Raises BadAnswer, OSError."""
+        request = words.register(
+            self._name, broker_id, address, self._wall_ms(), unclean=unclean, damaged=damaged
+        )
+        answer = yield self._controllers.ask(request)
+        try:
+            return words.read_registered(answer)
+        except BadAnswer as error:
+            if error.code in UNKNOWN_BROKER:
+                logger.error(
+                    "the controllers do not know broker %d of %s any more: it registers anew,"
+                    " under another id", broker_id, self._name.broker,
+                )  # fmt: skip
+                self._files.forget()
+            raise

@@ -1,0 +1,73 @@
+"""How this broker's last life ended, as far as its store may have lost what it acknowledged.
+
+Owns BOOT_FILE, and the two verdicts a controller is told at registration. It must never repair
+anything. `look` before the store is opened, `judge` after; called by replicating.py and node.py.
+
+Without SYNC_FLUSH what was acknowledged may be in the page cache only. The end of the process does
+not take that, the end of the machine does. So a store that was not closed (`abort`) on a machine
+that was booted anew since may lack what its SyncStateSet says it has: KIP-966 calls it an unclean
+restart, and it is no candidate until it has caught up once. RocketMQ does not look.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from turbopump.engine import checkpoint as checkpoints
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.files import Files, sync_above
+from turbopump.engine.recovery import ABORT_FILE
+from turbopump.engine.types import FlushMode, LogOffset, StoreError
+
+logger = logging.getLogger(__name__)
+
+NOTHING = LogOffset(0)
+BOOT_FILE = "bootId"
+"""Which boot of the machine the store was last open in; beside `abort`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastLife:
+    """What was found before the store was opened."""
+
+    crashed: bool = False
+    same_boot: bool = True
+    is_sync: bool = False
+    confirmed: LogOffset = NOTHING
+    """haConfirmOffset of the checkpoint."""
+
+    def lost(self, log_end: LogOffset) -> str:
+        """Why the store may lack what it acknowledged, "" if it surely has it."""
+        if self.confirmed > log_end:
+            return f"the log ends at {log_end}, {self.confirmed} was confirmed"
+        if self.crashed and not self.same_boot and not self.is_sync:
+            return "the machine went down while the store was open, without SYNC_FLUSH"
+        return ""
+
+
+def look(files: Files, config: StoreConfig) -> LastLife:
+    """Before the store is opened. A boot that nobody recorded is another one."""
+    root = config.root
+    path = f"{root}/{BOOT_FILE}"
+    try:
+        recorded = files.read(path).strip() if files.exists(path) else b""
+    except OSError as error:
+        logger.warning("%s cannot be read: %s", path, error)
+        recorded = b""
+    return LastLife(
+        crashed=files.exists(f"{root}/{ABORT_FILE}"),
+        same_boot=recorded != b"" and recorded == files.boot_id().encode(),
+        is_sync=config.flush_disk_type is FlushMode.SYNC_FLUSH,
+        confirmed=LogOffset(checkpoints.load(files, root).confirm_offset),
+    )
+
+
+def record(files: Files, config: StoreConfig) -> None:
+    """After the store was opened, before anything is acknowledged. Raises StoreError."""
+    path = f"{config.root}/{BOOT_FILE}"
+    try:
+        files.write(path, files.boot_id().encode())
+        files.sync(path)
+        files.sync_folder(config.root)
+        sync_above(files, config.root)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error}") from error

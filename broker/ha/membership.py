@@ -1,0 +1,424 @@
+"""A broker's part in a group whose masters are elected (RocketMQ: ReplicasManager).
+
+Owns what the broker is told by its controllers and when it acts on that: it has no role before they
+name one, takes another only of a greater epoch, and serves as the master only while its lease
+holds. It must never elect anybody, nor touch a socket, a file of the store or a clock. Made, ticked
+and stopped by replicating.py; told of 1008 by its handler; times are of a clock that nobody sets.
+
+    find who leads (controllers.py) -> id, registration (enrolment.py) -> a heartbeat, so that we
+    count as alive -> the role that is named, or an election -> then, until the end:
+    heartbeats, looks (1004), notices (1008), proposals of sets (alterations.py)
+
+Whatever fails begins anew after a while, from what was reached: the id is in a file. Differences to
+RocketMQ, which all keep the wire:
+
+* The role is dropped when nobody is the master any more, not kept until there is another.
+* A reign needs an epoch that is greater than the log's last one. Who is named master of one that he
+  had before (he was restarted before the controllers noticed, or they forgot the group), or whose
+  log cannot be led, sends no heartbeats for a while (`_step_down`): then another is elected, or he
+  is, of a greater epoch. RocketMQ writes two reigns into one epoch.
+* Without a lease nothing is acknowledged (heartbeats.py).
+* An id the controllers do not know is given up (enrolment.py).
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from turbopump.broker.ha import words
+from turbopump.broker.ha.alterations import ControllerAlterations
+from turbopump.broker.ha.controllers import Call, Controllers
+from turbopump.broker.ha.enrolment import UNKNOWN_BROKER, Enrolment, Steps
+from turbopump.broker.ha.finder import Finder
+from turbopump.broker.ha.heartbeats import Heartbeats
+from turbopump.broker.ha.last_life import LastLife
+from turbopump.broker.ha.leader import Leader
+from turbopump.broker.ha.service import HaService
+from turbopump.broker.ha.words import BadAnswer, Name, Word
+from turbopump.broker.identity import IdentityError, IdentityFiles
+from turbopump.engine.epochs import Epochs
+from turbopump.engine.files import Files
+from turbopump.engine.types import LONG_AGO_MS, LogOffset, StoreError
+from turbopump.net.ha.replica import State
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.headers.controller import BrokerHeartbeatResponse
+from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
+
+logger = logging.getLogger(__name__)
+
+AGAIN_MS = 500
+"""From a registration or an election that failed to the next (RocketMQ: 5 s). A few requests a
+second of a few brokers; clients wait meanwhile."""
+RESIGNED_PART = 1.2
+"""Of controllerHeartBeatTimeoutMills: so long without heartbeats another is surely elected."""
+NO_PRIORITY = 2**31 - 1
+"""brokerElectionPriority: the least."""
+NO_ROLE = -1
+
+
+class Log(Protocol):
+    """What heartbeats and registrations tell of the log."""
+
+    @property
+    def end(self) -> LogOffset: ...
+    @property
+    def confirm(self) -> LogOffset: ...
+    @property
+    def epochs(self) -> Epochs: ...
+    @property
+    def may_lead(self) -> bool: ...
+
+
+@dataclass(slots=True, frozen=True)
+class MembershipOptions:
+    """Names are RocketMQ's keys."""
+
+    name: Name
+    controllers: Sequence[str]
+    identity_path: str
+    controller_heart_beat_timeout_ms: int = 10_000
+    broker_heartbeat_interval_ms: int = 1_000
+    sync_broker_metadata_period_ms: int = 5_000
+    sync_controller_metadata_period_ms: int = 10_000
+    election_priority: int = NO_PRIORITY
+    last_life: LastLife = field(default_factory=LastLife)
+
+
+class Stage(Enum):
+    """How far this broker is."""
+
+    JOINING = "JOINING"
+    """No role yet in this life, or none after the controllers forgot us."""
+    MEMBER = "MEMBER"
+
+
+class Membership:
+    """See the module. Loop thread only."""
+
+    def __init__(
+        self,
+        options: MembershipOptions,
+        service: HaService,
+        log: Log,
+        files: Files,
+        call: Call,
+        wall_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
+    ) -> None:
+        """`service` is told its roles here; its alterations are to be `alterations`."""
+        self.options = options
+        self.stage = Stage.JOINING
+        self.own_id: int | None = None
+        """What the controllers know this broker by; None until they gave it."""
+        self.epoch = NO_ROLE
+        """Of the role in force, or of the last one."""
+        self.on_lapse: Callable[[], None] = lambda: None
+        """Called when a master's lease is over."""
+        self.on_renewed: Callable[[], None] = lambda: None
+        """Called when it has one again."""
+        self._service = service
+        self._log = log
+        self._wall_ms = wall_ms
+        self._steady_ms = steady_ms
+        self._address = ""
+        self._ha_address = ""
+        self._stopped = True
+        self._script: Steps[None] | None = None
+        self._due_ms = LONG_AGO_MS
+        self._again = False
+        self._resigned_until_ms = LONG_AGO_MS
+        self._lapsed = True
+        self._unclean = ""
+        self._told_damaged = False
+        self._asked_reason = "not registered yet"
+        self._role_reason = ""
+        self.controllers = Controllers(
+            options.controllers, call, steady_ms, options.sync_controller_metadata_period_ms
+        )
+        self.controllers.on_leader = self._other_leader
+        self.heartbeats = Heartbeats(
+            self.controllers, call, self._heartbeat, steady_ms,
+            interval_ms=options.broker_heartbeat_interval_ms,
+            timeout_ms=options.controller_heart_beat_timeout_ms,
+        )  # fmt: skip
+        self.heartbeats.on_answer = self._glimpse
+        self.alterations = ControllerAlterations(
+            self.controllers, options.name, lambda: (self.own_id or 0, self.epoch), wall_ms
+        )
+        self.alterations.on_stale = self.look_soon
+        self.finder = Finder(call, self._found, steady_ms)
+        self._identity = IdentityFiles(
+            files, options.identity_path, options.name.cluster, options.name.broker
+        )
+        self._enrolment = Enrolment(self.controllers, self._identity, options.name, wall_ms)
+
+    # Life
+
+    def start(self, address: str, ha_address: str) -> None:
+        """Join, under the address at which clients find this broker, and replicas. Raises
+        IdentityError, OSError: the files are somebody else's, or not to be read."""
+        self._identity.load()
+        self._identity.load_applied()
+        self._address, self._ha_address = address, ha_address
+        self._unclean = self.options.last_life.lost(self._log.end)
+        if self._unclean:
+            logger.error("no candidate until it has caught up once: %s", self._unclean)
+        self._stopped = False
+        self.tick()
+
+    def stop(self) -> None:
+        """Nobody is asked any more, and no answer counts."""
+        self._stopped = True
+        script, self._script = self._script, None
+        if script is not None:
+            script.close()
+
+    def tick(self) -> None:
+        """Every 100 ms."""
+        if self._stopped:
+            return
+        self.controllers.tick()
+        now_ms = self._steady_ms()
+        if self.own_id is not None and now_ms >= self._resigned_until_ms:
+            self.heartbeats.tick()
+        self._watch_lease()
+        self.finder.tick(self._follows)
+        if self._script is None and now_ms >= self._due_ms and self.controllers.leader:
+            if self.stage is Stage.JOINING:
+                self._run(self._join())
+            else:
+                self._run(self._look())
+
+    # What is told
+
+    @property
+    def reason(self) -> str:
+        """Why there is no role, or the last one could not be taken; "" if all is well."""
+        return self._role_reason or self._asked_reason
+
+    def holds(self) -> bool:
+        """Whether a master may acknowledge."""
+        return self.heartbeats.holds
+
+    @property
+    def ha_address(self) -> str:
+        """Where replicas find this broker while it is the master."""
+        return self._ha_address
+
+    def on_notice(self, word: Word) -> None:
+        """1008. Before this life was registered it may be meant for the one before."""
+        if not self._stopped and self.stage is Stage.MEMBER and word.master is not None:
+            self._take(word)
+
+    def look_soon(self) -> None:
+        """Somebody says that things are not as they were thought to be."""
+        self._due_ms = min(self._due_ms, self._steady_ms())
+        self._again = self._script is not None
+
+    def _other_leader(self) -> None:
+        self.look_soon()
+        self.heartbeats.hasten()
+        self.tick()
+
+    def _glimpse(self, seen: BrokerHeartbeatResponse) -> None:
+        """What a heartbeat's answer says of the group: a notice may have been lost."""
+        if self.stage is not Stage.MEMBER or seen.master_epoch is None:
+            return
+        reign = self._service.reign
+        known = reign.sync.set_epoch if isinstance(reign, Leader) else None
+        is_other_set = known is not None and (seen.sync_state_set_epoch or 0) > known
+        if seen.master_epoch > self.epoch or (seen.master_epoch == self.epoch and is_other_set):
+            self.look_soon()
+
+    # The lease
+
+    def _watch_lease(self) -> None:
+        lapsed = not self.holds()
+        if lapsed == self._lapsed:
+            return
+        self._lapsed = lapsed
+        if lapsed:
+            if self._service.is_master:
+                logger.error("no controller renews the lease: nothing is acknowledged")
+            self._service.lapse()
+            self.on_lapse()
+        else:
+            if self._service.is_master:
+                logger.info("the lease holds again")
+            self.on_renewed()
+
+    def _heartbeat(self) -> Command:
+        options, log = self.options, self._log
+        header = BrokerHeartbeatRequest(
+            options.name.cluster,
+            self._address,
+            options.name.broker,
+            self.own_id,
+            log.epochs.last_epoch,
+            log.end,
+            log.confirm,
+            options.controller_heart_beat_timeout_ms,
+            options.election_priority,
+        )
+        return new_request(RequestCode.BROKER_HEARTBEAT, header)
+
+    # What is asked
+
+    def _run(self, script: Steps[None]) -> None:
+        self._script, self._again = script, False
+        self._go_on(script, None)
+
+    def _go_on(self, script: Steps[None], value: object) -> None:
+        while self._script is script:
+            reason = ""
+            try:
+                later = script.send(value)
+            except StopIteration:
+                wait_ms = self.options.sync_broker_metadata_period_ms
+            except (BadAnswer, IdentityError, OSError) as error:
+                reason, wait_ms = str(error), AGAIN_MS
+            else:
+                if not later.done:
+                    later.then(lambda told: self._go_on(script, told))
+                    return
+                value = later.value
+                continue
+            self._script = None
+            self._due_ms = self._steady_ms() + (0 if self._again and not reason else wait_ms)
+            if reason and reason != self._asked_reason:
+                logger.warning("%s: %s", self.stage.value.lower(), reason)
+            self._asked_reason = reason
+
+    def _join(self) -> Steps[None]:
+        """From nothing to a role."""
+        broker_id = yield from self._enrolment.identify(self._address)
+        if broker_id != self.own_id:
+            self._service.identify(broker_id)
+            self.own_id = broker_id
+        word = yield from self._register(broker_id)
+        alive = yield self.heartbeats.beat()
+        if not alive:
+            raise BadAnswer("the leading controller takes no heartbeat")
+        if word is None:
+            word = yield from self._elect(broker_id)
+        self.stage = Stage.MEMBER
+        self._take(word)
+
+    def _register(self, broker_id: int) -> Steps[Word | None]:
+        damaged = not self._log.may_lead
+        try:
+            word = yield from self._enrolment.register(
+                broker_id, self._address, unclean=bool(self._unclean), damaged=damaged
+            )
+        except BadAnswer as error:
+            if error.code in UNKNOWN_BROKER:
+                self._forgotten()
+            raise
+        self._told_damaged = damaged
+        return word
+
+    def _elect(self, broker_id: int) -> Steps[Word]:
+        request = words.elect(self.options.name, broker_id, self._wall_ms())
+        answer: Command | str = yield self.controllers.ask(request)
+        return words.read_elected(answer)
+
+    def _look(self) -> Steps[None]:
+        """1004: who is master now."""
+        assert self.own_id is not None, "a member has an id"
+        if not self._log.may_lead and not self._told_damaged:
+            yield from self._register(self.own_id)
+            if self._service.is_master:
+                self._step_down("its log is damaged")
+        answer = yield self.controllers.ask(words.replica_info(self.options.name))
+        try:
+            word = words.read_replica_info(answer)
+        except BadAnswer as error:
+            if error.code not in UNKNOWN_BROKER:
+                raise
+            found = yield from self._register(self.own_id)
+            word = found or Word(self.epoch)
+        if word.master is None:
+            self._nobody_reigns(word)
+            if self._steady_ms() < self._resigned_until_ms:
+                return
+            alive: bool = yield self.heartbeats.beat()
+            if not alive:
+                raise BadAnswer("the leading controller takes no heartbeat")
+            word = yield from self._elect(self.own_id)
+        self._take(word)
+
+    # Roles
+
+    @property
+    def _follows(self) -> bool:
+        follower = self._service.follower
+        return follower is not None and follower.machine.state is State.TRANSFER
+
+    def _forgotten(self) -> None:
+        """The controllers do not know us: from the start, under another id."""
+        self.stage, self.epoch, self.own_id = Stage.JOINING, NO_ROLE, None
+        self.finder.look_for("")
+        self._service.leave()
+
+    def _nobody_reigns(self, word: Word) -> None:
+        if word.epoch > self.epoch:
+            self.epoch = word.epoch
+            self._follow("")
+
+    def _take(self, word: Word) -> None:
+        """A role only of a greater epoch: late and repeated words do nothing (K7)."""
+        reign = self._service.reign
+        if word.epoch > self.epoch:
+            self.epoch = word.epoch
+            if word.master == self.own_id:
+                self._lead(word)
+            else:
+                self._follow(word.address)
+        elif word.epoch < self.epoch:
+            return
+        elif isinstance(reign, Leader) and word.master == self.own_id:
+            reign.on_set(word.members, word.set_epoch, self._steady_ms())
+        elif reign is None and word.master != self.own_id and word.address != self.finder.address:
+            self._follow(word.address)  # the same master, at another address (R30)
+
+    def _lead(self, word: Word) -> None:
+        self.finder.look_for("")
+        try:
+            self._service.to_master(word.epoch, word.members, word.set_epoch)
+        except (StoreError, OSError) as error:
+            self._step_down(str(error))
+            return
+        self._role_reason = ""
+        self._watch_lease()
+        if not self.holds():
+            self.heartbeats.hasten()
+            self.heartbeats.tick()
+
+    def _step_down(self, reason: str) -> None:
+        """Count as dead, so that another is elected, or this broker of a newer epoch."""
+        logger.error("epoch %d is not led: %s", self.epoch, reason)
+        part_ms = self.options.controller_heart_beat_timeout_ms * RESIGNED_PART
+        self._resigned_until_ms = self._steady_ms() + int(part_ms)
+        self.heartbeats.lease_until_ms = LONG_AGO_MS
+        self._follow("")
+        self._role_reason = reason
+
+    def _follow(self, address: str) -> None:
+        self._role_reason = ""
+        try:
+            self._service.to_replica("", self.epoch)
+        except (StoreError, OSError) as error:
+            logger.error("no master can be followed: %s", error)
+            self._role_reason = str(error)
+            return
+        self.finder.look_for(address)
+
+    def _found(self, ha_address: str, fenced: bool) -> None:
+        if self._service.reign is None and not self._stopped:
+            try:
+                self._service.to_replica(ha_address, self.epoch, fenced=fenced)
+            except (StoreError, OSError) as error:
+                logger.error("the master at %s cannot be followed: %s", ha_address, error)

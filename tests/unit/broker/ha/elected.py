@@ -1,0 +1,187 @@
+"""Brokers whose controllers are a script: every question waits until the test answers it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.unit.broker.ha.network import Broker, Group
+
+from turbopump.broker.ha.last_life import LastLife
+from turbopump.broker.ha.membership import Membership, MembershipOptions
+from turbopump.broker.ha.words import Name, Word
+from turbopump.engine.files import RealFiles
+from turbopump.engine.later import Later
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.controller import ElectMasterBody, SyncStateSet
+from turbopump.net.wire.headers import controller as headers
+from turbopump.net.wire.headers.routes import ExchangeHaInfo
+
+CLUSTER, NAME = "cluster", "broker"
+LEADER, FOLLOWER = "controller-1:9878", "controller-2:9878"
+TIMEOUT_MS, LEASE_MS = 10_000, 8_000
+CODES = RequestCode
+
+
+@dataclass
+class Asked:
+    """A question that waits."""
+
+    address: str
+    request: Command
+    later: Later[Command | str] = field(default_factory=Later)
+
+    def answer(
+        self,
+        header: Any = None,
+        body: bytes = b"",
+        code: int = 0,
+        *,
+        language: str = "PYTHON",
+        remark: str | None = None,
+    ) -> None:
+        found = response(self.request, code, remark, header, body)
+        found.language = language
+        self.later.resolve(found)
+
+    def fail(self) -> None:
+        self.later.resolve(f"{self.address} did not answer")
+
+
+class Script:
+    """`calls`: keeps what is asked. Heartbeats and looks for the leader are answered at once while
+    `leads` names who leads and `grants` is set."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.leads = LEADER
+        self.grants = True
+        self.dead: set[str] = set()
+        self.language = "PYTHON"
+        self.beats: list[Command] = []
+
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+        asked = Asked(address, request)
+        if address in self.dead:
+            asked.fail()
+        elif request.code == CODES.CONTROLLER_GET_METADATA_INFO and self.leads:
+            header = headers.GetMetaDataResponse(
+                "g", address == self.leads, "", "n0", self.leads
+            )
+            asked.answer(header, language=self.language)
+        elif request.code == CODES.BROKER_HEARTBEAT:
+            self.beats.append(request)
+            lease = LEASE_MS if self.grants and address == self.leads else None
+            is_java = self.language == "JAVA"
+            header = None if is_java else headers.BrokerHeartbeatResponse(lease)
+            asked.answer(header, language=self.language)
+        else:
+            self.asked.append(asked)
+        return asked.later
+
+    def codes(self) -> list[int]:
+        return [one.request.code for one in self.asked]
+
+    def take(self, code: int) -> Asked:
+        """The first question of that kind; it is to be answered now."""
+        found = next((one for one in self.asked if one.request.code == code), None)
+        assert found is not None, f"{code} was not asked: {self.codes()}"
+        self.asked.remove(found)
+        return found
+
+
+class Member:
+    """A broker of the network, and its part in the group."""
+
+    def __init__(self, group: Group, broker: Broker, **options: Any) -> None:
+        self.group = group
+        self.broker = broker
+        self.script = Script()
+        settings: dict[str, Any] = {
+            "name": Name(CLUSTER, NAME),
+            "controllers": (LEADER, FOLLOWER),
+            "identity_path": f"{broker.root}/{broker.number}/brokerIdentity",
+            "last_life": LastLife(),
+            **options,
+        }
+        self.membership = Membership(
+            MembershipOptions(**settings), broker.service, broker.log, RealFiles(), self.script,
+            lambda: group.network.now_ms, lambda: group.network.now_ms,
+        )  # fmt: skip
+        broker.service.alterations = self.membership.alterations
+        broker.service.lease = self.membership.holds
+
+    @property
+    def address(self) -> str:
+        return address_of(self.broker.number)
+
+    def start(self) -> None:
+        self.membership.start(self.address, self.broker.address)
+
+    def pass_time(self, duration_ms: int = 100) -> None:
+        for _ in range(max(1, duration_ms // 100)):
+            self.group.settle(100)
+            self.membership.tick()
+            self.group.network.run()
+
+    # What the controllers say
+
+    def give_id(self, broker_id: int) -> None:
+        """The first two of the three steps."""
+        ask = self.script.take(CODES.CONTROLLER_GET_NEXT_BROKER_ID)
+        ask.answer(headers.GetNextBrokerIdResponse(CLUSTER, NAME, broker_id))
+        self.script.take(CODES.CONTROLLER_APPLY_BROKER_ID).answer(
+            headers.ApplyBrokerIdResponse(CLUSTER, NAME)
+        )
+
+    def registered(self, word: Word | None = None) -> Command:
+        """The third; the request."""
+        asked = self.script.take(CODES.CONTROLLER_REGISTER_BROKER)
+        header = headers.RegisterBrokerToControllerResponse(CLUSTER, NAME)
+        body = b""
+        if word is not None:
+            header.master_broker_id, header.master_address = word.master, word.address
+            header.master_epoch, header.sync_state_set_epoch = word.epoch, word.set_epoch
+            body = SyncStateSet(word.members, word.set_epoch).encode()
+        asked.answer(header, body)
+        return asked.request
+
+    def elected(self, word: Word, code: int = 0) -> None:
+        """What 1002 is answered."""
+        header = headers.ElectMasterResponse(
+            word.master, word.address or None, word.epoch, word.set_epoch
+        )
+        body = ElectMasterBody(word.members).encode()
+        self.script.take(CODES.CONTROLLER_ELECT_MASTER).answer(header, body, code)
+
+    def info(self, word: Word) -> None:
+        """What 1004 is answered."""
+        header = headers.GetReplicaInfoResponse(word.master, word.address or None, word.epoch)
+        body = SyncStateSet(word.members, word.set_epoch).encode()
+        self.script.take(CODES.CONTROLLER_GET_REPLICA_INFO).answer(header, body)
+
+    def forgotten(
+        self, code: int, answer: int = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+    ) -> None:
+        """A question that is answered: nobody knows you."""
+        self.script.take(code).answer(code=answer)
+
+    def ha_info(self, ha_address: str | None, language: str = "PYTHON") -> str:
+        """What 906 is answered; who was asked."""
+        asked = self.script.take(CODES.EXCHANGE_BROKER_HA_INFO)
+        asked.answer(ExchangeHaInfo(ha_address, 0, asked.address), language=language)
+        return asked.address
+
+
+def address_of(number: int) -> str:
+    """Where clients find a broker."""
+    return f"broker-{number}:10911"
+
+
+def word(
+    epoch: int, master: int | None, members: Iterable[int] = (), set_epoch: int = 1
+) -> Word:
+    """A controller's word; without members the master alone."""
+    found = frozenset(members) or (frozenset() if master is None else frozenset({master}))
+    address = "" if master is None else address_of(master)
+    return Word(epoch, master, address, found, set_epoch)

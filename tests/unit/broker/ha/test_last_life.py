@@ -1,0 +1,65 @@
+"""Which ends of a broker may have cost it what it acknowledged."""
+
+import random
+
+import pytest
+from tests.sim.disk import SimDisk
+
+from turbopump.broker.ha import last_life
+from turbopump.broker.ha.last_life import LastLife
+from turbopump.engine import checkpoint as checkpoints
+from turbopump.engine.checkpoint import Checkpoint
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.types import FlushMode, LogOffset
+
+END = LogOffset(1000)
+
+
+def config(mode: FlushMode = FlushMode.ASYNC_FLUSH) -> StoreConfig:
+    return StoreConfig(root="/store", flush_disk_type=mode)
+
+
+def disk_of(*, crashed: bool, confirmed: int = 0) -> SimDisk:
+    disk = SimDisk(random.Random(1), lambda: 0)
+    disk.make_folders("/store")
+    disk.sync_folder("/")
+    last_life.record(disk, config())
+    checkpoints.save(disk, "/store", Checkpoint(confirm_offset=confirmed))
+    if crashed:
+        disk.write("/store/abort", b"1")
+        disk.sync("/store/abort")
+    disk.sync_folder("/store")
+    return disk
+
+
+@pytest.mark.parametrize("crashed", [True, False])
+@pytest.mark.parametrize("power", [True, False])
+@pytest.mark.parametrize("mode", list(FlushMode))
+def test_only_a_machine_that_went_down_loses_what_was_not_synced(
+    crashed: bool, power: bool, mode: FlushMode
+) -> None:
+    disk = disk_of(crashed=crashed)
+    disk.kill = not power
+    disk.end()
+    disk.restart()
+    lost = last_life.look(disk, config(mode)).lost(END)
+    assert bool(lost) == (crashed and power and mode is FlushMode.ASYNC_FLUSH), lost
+
+
+def test_a_boot_that_nobody_recorded_is_another_one() -> None:
+    disk = disk_of(crashed=True)
+    disk.remove("/store/bootId")
+    assert last_life.look(disk, config()).lost(END)
+
+
+def test_a_log_that_lacks_confirmed_bytes_is_not_whole() -> None:
+    disk = disk_of(crashed=False, confirmed=1001)
+    life = last_life.look(disk, config(FlushMode.SYNC_FLUSH))
+    assert "1001 was confirmed" in life.lost(END)
+    assert life.lost(LogOffset(1001)) == ""
+
+
+def test_a_first_start_has_lost_nothing() -> None:
+    disk = SimDisk(random.Random(1), lambda: 0)
+    assert last_life.look(disk, config()).lost(LogOffset(0)) == ""
+    assert LastLife().lost(LogOffset(0)) == ""

@@ -1,0 +1,549 @@
+"""A broker under controllers that are a script: what it asks, and what it does about answers."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.broker.ha.elected import (
+    CODES,
+    FOLLOWER,
+    LEADER,
+    LEASE_MS,
+    TIMEOUT_MS,
+    Member,
+    address_of,
+    word,
+)
+from tests.unit.broker.ha.network import Group
+from tests.unit.broker.ha.test_switching import options
+
+from turbopump.broker.ha.last_life import LastLife
+from turbopump.broker.ha.leader import Leader
+from turbopump.broker.ha.membership import NO_PRIORITY, Stage
+from turbopump.broker.identity import IdentityError
+from turbopump.engine.types import LogOffset, PutStatus, StoreError
+from turbopump.net.ha.replica import Replica, State
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.controller import SyncStateSet
+from turbopump.net.wire.headers import controller as headers
+
+Make = Callable[..., Member]
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Group]:
+    found = Group(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def make(group: Group) -> Make:
+    def made(number: int = 1, **changes: Any) -> Member:
+        return Member(group, group.add(number, replace(options(number), own_id=0)), **changes)
+
+    return made
+
+
+def master(make: Make, **changes: Any) -> Member:
+    """A new group's first broker, master of epoch 1."""
+    member = make(**changes)
+    member.start()
+    member.give_id(1)
+    member.registered()
+    member.elected(word(1, 1))
+    return member
+
+
+def pair(make: Make) -> tuple[Member, Member]:
+    """A master of epoch 1, and a replica that follows it; both in the set."""
+    one, two = master(make), make(2)
+    two.start()
+    two.give_id(2)
+    two.registered(word(1, 1))
+    two.ha_info(one.broker.address)
+    one.pass_time(300)
+    agree(one, 2)
+    return one, two
+
+
+def agree(member: Member, set_epoch: int) -> frozenset[int]:
+    asked = member.script.take(CODES.CONTROLLER_ALTER_SYNC_STATE_SET)
+    wanted = SyncStateSet.decode(asked.request.body)  # type: ignore[arg-type]
+    body = SyncStateSet(wanted.members, set_epoch).encode()
+    asked.answer(headers.AlterSyncStateSetResponse(set_epoch), body)
+    return wanted.members
+
+
+def reign(member: Member) -> Leader:
+    found = member.broker.service.reign
+    assert isinstance(found, Leader)
+    return found
+
+
+# Joining
+
+
+def test_three_steps_then_a_heartbeat_then_an_election(make: Make) -> None:
+    member = make()
+    assert member.membership.stage is Stage.JOINING
+    member.start()
+    assert member.script.codes() == [CODES.CONTROLLER_GET_NEXT_BROKER_ID]
+    assert member.script.beats == [], "who has no id sends none"
+    member.give_id(4)
+    request = member.registered()
+    assert request.fields["brokerId"] == "4"
+    assert "unclean" not in request.fields
+    assert [one.fields["brokerId"] for one in member.script.beats][:1] == ["4"]
+    assert not member.broker.service.is_master, "nobody has said so"
+    member.elected(word(1, 4))
+    assert member.broker.service.is_master
+    assert reign(member).sync.options.own_id == 4
+    assert member.broker.log.epochs.last_epoch == 1
+    assert member.membership.reason == ""
+
+
+def test_a_restart_registers_under_the_same_id_from_any_address(make: Make, group: Group) -> None:
+    """R30: identity is the id, not the address."""
+    member = master(make)
+    group.brokers.pop(1).stop()
+    again = make()
+    again.membership.start("elsewhere:1", "elsewhere:2")
+    assert again.script.codes() == [CODES.CONTROLLER_REGISTER_BROKER]
+    request = again.registered(word(2, 1))
+    assert (request.fields["brokerId"], request.fields["brokerAddress"]) == ("1", "elsewhere:1")
+    assert again.broker.service.epoch == 2
+    assert member.membership.own_id == again.membership.own_id == 1
+
+
+def test_a_lost_answer_to_the_application_costs_no_id(make: Make, group: Group) -> None:
+    """R31: the same id is asked for again, with the same code."""
+    member = make()
+    member.start()
+    ask = member.script.take(CODES.CONTROLLER_GET_NEXT_BROKER_ID)
+    ask.answer(headers.GetNextBrokerIdResponse("cluster", "broker", 3))
+    first = member.script.take(CODES.CONTROLLER_APPLY_BROKER_ID)
+    first.fail()
+    member.pass_time(1000)
+    again = member.script.take(CODES.CONTROLLER_APPLY_BROKER_ID)
+    assert again.request.fields == first.request.fields
+    group.brokers.pop(1).stop()
+    restarted = make()
+    restarted.start()
+    third = restarted.script.take(CODES.CONTROLLER_APPLY_BROKER_ID)
+    assert third.request.fields == first.request.fields
+
+
+def test_an_id_of_somebody_else_is_given_up(make: Make) -> None:
+    member = make()
+    member.start()
+    ask = member.script.take(CODES.CONTROLLER_GET_NEXT_BROKER_ID)
+    ask.answer(headers.GetNextBrokerIdResponse("cluster", "broker", 3))
+    member.forgotten(CODES.CONTROLLER_APPLY_BROKER_ID, ResponseCode.CONTROLLER_BROKER_ID_INVALID)
+    member.pass_time(1000)
+    member.give_id(4)
+    member.registered(word(1, 3))
+    assert member.membership.own_id == 4
+
+
+def test_a_store_of_another_broker_does_not_start(make: Make, group: Group) -> None:
+    member = make()
+    path = Path(f"{group.root}/1/brokerIdentity")
+    path.write_text("cluster#renamed#1")
+    with pytest.raises(IdentityError, match="is of broker renamed of cluster cluster"):
+        member.start()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
+        ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+    ],
+)
+def test_who_was_cleaned_away_registers_anew(
+    make: Make, group: Group, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Observed: 5.5.0 repeats its registration for ever."""
+    master(make)
+    group.brokers.pop(1).stop()
+    again = make()
+    again.start()
+    again.forgotten(CODES.CONTROLLER_REGISTER_BROKER, code)
+    assert "do not know broker 1 of broker any more" in caplog.text
+    again.pass_time(1000)
+    again.give_id(2)
+    again.registered(word(3, 7))
+    assert again.membership.own_id == 2
+    assert again.membership.epoch == 3
+
+
+def test_who_is_cleaned_away_while_he_reigns_registers_anew(make: Make) -> None:
+    member = master(make)
+    member.pass_time(5100)
+    member.forgotten(
+        CODES.CONTROLLER_GET_REPLICA_INFO, ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
+    )
+    member.forgotten(CODES.CONTROLLER_REGISTER_BROKER)
+    assert not member.broker.service.is_master
+    member.pass_time(1000)
+    member.give_id(5)
+    member.registered()
+    member.elected(word(2, 5))
+    assert member.broker.service.is_master
+    assert reign(member).sync.members == {5}
+
+
+def test_who_may_lack_something_says_so(make: Make) -> None:
+    member = make(last_life=LastLife(confirmed=LogOffset(1 << 40)))
+    member.start()
+    member.give_id(1)
+    fields = member.registered().fields
+    assert fields["unclean"] == "true"
+    assert "damaged" not in fields
+
+
+def test_who_is_damaged_says_so(make: Make, group: Group) -> None:
+    member = master(make)
+    member.broker.send()
+    group.brokers.pop(1).stop()
+    for name in ("epochFileCheckpoint", "epochFileCheckpoint.bak"):
+        Path(f"{group.root}/1/{name}").write_bytes(b"?")
+    again = make()
+    again.start()
+    fields = again.registered().fields
+    assert fields["damaged"] == "true"
+    assert "unclean" not in fields
+
+
+def test_nothing_is_asked_of_who_does_not_lead(make: Make) -> None:
+    member = make()
+    member.script.leads = ""
+    member.start()
+    member.pass_time(1000)
+    assert set(member.script.codes()) == {CODES.CONTROLLER_GET_METADATA_INFO}
+    member.script.leads = FOLLOWER
+    for asked in list(member.script.asked):
+        member.script.asked.remove(asked)
+        asked.fail()
+    member.pass_time(300)
+    assert [one.address for one in member.script.asked] == [FOLLOWER]
+
+
+def test_another_leader_is_found_at_once(make: Make) -> None:
+    member = make()
+    member.start()
+    member.script.leads, member.script.dead = FOLLOWER, {LEADER}
+    ask = member.script.take(CODES.CONTROLLER_GET_NEXT_BROKER_ID)
+    assert ask.address == LEADER
+    ask.answer(code=ResponseCode.CONTROLLER_NOT_LEADER)
+    member.pass_time(800)
+    assert member.script.take(CODES.CONTROLLER_GET_NEXT_BROKER_ID).address == FOLLOWER
+
+
+# Roles
+
+
+def test_heartbeats_tell_all_controllers_how_far_the_log_is(make: Make) -> None:
+    member = master(make)
+    member.broker.send()
+    member.script.beats.clear()
+    member.pass_time(1000)
+    assert len(member.script.beats) == 2, "the leader and the other one"
+    fields = member.script.beats[0].fields
+    assert fields["epoch"] == "1"
+    assert fields["maxOffset"] == str(member.broker.log.end)
+    assert fields["confirmOffset"] == str(member.broker.log.confirm)
+    assert fields["heartbeatTimeoutMills"] == str(TIMEOUT_MS)
+    assert fields["electionPriority"] == str(NO_PRIORITY)
+
+
+def test_a_notice_switches_both_sides(make: Make) -> None:
+    one, two = pair(make)
+    assert reign(one).sync.members == {1, 2}
+    answers = one.broker.send(b"kept")
+    one.pass_time()
+    assert answers == [PutStatus.PUT_OK]
+    two.membership.on_notice(word(2, 2, set_epoch=3))
+    one.membership.on_notice(word(2, 2, set_epoch=3))
+    assert two.broker.service.is_master
+    assert not one.broker.service.is_master
+    assert one.ha_info(two.broker.address) == address_of(2)
+    two.pass_time(300)
+    one.pass_time(300)
+    assert one.membership._follows
+    assert agree(two, 4) == {1, 2}
+    assert two.broker.read() == [b"kept"]
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_role_changes_only_with_a_greater_epoch(make: Make, epoch: int) -> None:
+    """K7: late and repeated notices do nothing."""
+    one, _two = pair(make)
+    before = reign(one)
+    one.membership.on_notice(word(epoch, 2, {2}, 9))
+    assert one.broker.service.reign is before
+    assert before.sync.members == {1, 2}
+
+
+def test_the_same_master_in_a_newer_epoch_reigns_anew(make: Make) -> None:
+    """R09: queue offsets go on, and the epoch is in the file."""
+    member = master(make)
+    before = reign(member)
+    offsets = []
+    for epoch in range(2, 6):
+        offsets.append(member.broker.put(b"%d" % epoch).queue_offset)
+        member.membership.on_notice(word(epoch, 1, set_epoch=epoch))
+        assert member.broker.log.epochs.last_epoch == epoch
+    assert reign(member) is not before
+    assert before.over
+    assert offsets == [0, 1, 2, 3]
+
+
+def test_a_notice_of_the_life_before_makes_no_master(make: Make) -> None:
+    member = make()
+    member.start()
+    member.membership.on_notice(word(7, 1))
+    member.give_id(1)
+    member.membership.on_notice(word(7, 1))
+    assert not member.broker.service.is_master
+
+
+def test_who_is_named_master_of_an_epoch_he_had_gives_way(make: Make, group: Group) -> None:
+    """Restarted before anybody noticed: two reigns must not have one epoch."""
+    member = master(make)
+    member.broker.send()
+    group.brokers.pop(1).stop()
+    again = make()
+    again.start()
+    again.registered(word(1, 1))
+    assert not again.broker.service.is_master
+    assert "not newer than 1" in again.membership.reason
+    again.script.beats.clear()
+    again.pass_time(TIMEOUT_MS)
+    assert again.script.beats == [], "the controllers must take it for dead"
+    again.info(word(1, 1))
+    again.pass_time(5000)
+    assert again.script.beats
+    again.info(word(2, None, {1}))
+    again.elected(word(3, 1, set_epoch=3))
+    assert again.broker.service.is_master
+    assert again.broker.log.epochs.last_epoch == 3
+    assert again.membership.reason == ""
+
+
+def test_who_cannot_lead_gives_way(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    _one, two = pair(make)
+
+    def fails(*_: object) -> None:
+        raise StoreError("the disk is gone")
+
+    monkeypatch.setattr(two.broker.service._log, "to_master", fails)
+    two.membership.on_notice(word(2, 2, set_epoch=3))
+    assert not two.broker.service.is_master
+    assert two.membership.reason == "the disk is gone"
+    two.script.beats.clear()
+    two.pass_time(TIMEOUT_MS)
+    assert two.script.beats == []
+
+
+def test_a_role_is_dropped_when_nobody_reigns(make: Make) -> None:
+    member = master(make)
+    member.pass_time(5100)
+    member.info(word(2, None, {1}))
+    assert not member.broker.service.is_master
+    member.elected(word(3, 1, set_epoch=2))
+    assert member.broker.service.is_master
+    assert member.membership.epoch == 3
+
+
+def test_an_election_that_finds_nobody_is_tried_again(make: Make) -> None:
+    member = make()
+    member.start()
+    member.give_id(1)
+    for _ in range(3):
+        member.registered()
+        member.elected(word(4, None), ResponseCode.CONTROLLER_ELECT_MASTER_FAILED)
+        member.pass_time(600)
+    member.registered(word(5, 2))
+    assert member.broker.service.epoch == 5
+    assert member.membership.stage is Stage.MEMBER
+
+
+def test_the_master_that_stays_is_followed(make: Make) -> None:
+    member = make(2)
+    member.start()
+    member.give_id(2)
+    member.registered()
+    member.elected(word(4, 1), ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
+    assert member.ha_info(None) == address_of(1)
+    member.pass_time(200)
+    assert member.ha_info("ha:9001") == address_of(1), "asked again until it knows"
+    assert member.broker.service.master_address == "ha:9001"
+
+
+def test_a_glimpse_of_a_later_epoch_makes_it_look(make: Make) -> None:
+    """F30: the notice was lost."""
+    one, two = pair(make)
+    seen = headers.BrokerHeartbeatResponse(LEASE_MS, 2, 2, 3)
+    one.membership._glimpse(seen)
+    one.pass_time()
+    one.info(word(2, 2, set_epoch=3))
+    assert not one.broker.service.is_master
+    assert two.broker.service.epoch == 1
+
+
+def test_behind_a_java_master_its_epoch_is_not_insisted_on(make: Make) -> None:
+    member = make(2)
+    member.start()
+    member.give_id(2)
+    member.registered(word(4, 1))
+    member.ha_info("ha:9001", language="JAVA")
+    follower = member.broker.service.follower
+    assert follower is not None
+    assert isinstance(follower.machine, Replica)
+    assert not follower.machine.options.fenced
+    member.membership.on_notice(word(5, 3))
+    assert member.ha_info("ha:9003") == address_of(3)
+    assert follower.machine.options.fenced
+
+
+def test_a_master_at_another_address_is_found_there(make: Make) -> None:
+    """R30."""
+    member = make(2)
+    member.start()
+    member.give_id(2)
+    member.registered(word(4, 1))
+    member.ha_info("ha:9001")
+    member.pass_time(5100)
+    member.info(replace(word(4, 1), address="moved:1"))
+    member.script.asked = [one for one in member.script.asked if one.address == "moved:1"]
+    assert member.ha_info("moved:2") == "moved:1"
+    assert member.broker.service.master_address == "moved:2"
+
+
+# The lease
+
+
+def test_without_a_lease_nothing_is_acknowledged(make: Make) -> None:
+    """R27: it has stopped before anybody else can be elected."""
+    one, two = pair(make)
+    told: list[str] = []
+    one.membership.on_lapse = lambda: told.append("lapse")
+    one.membership.on_renewed = lambda: told.append("renewed")
+    one.script.grants = False
+    one.pass_time(LEASE_MS - 1100)
+    assert one.membership.holds()
+    answers = one.broker.send(b"late")
+    two.broker.shell.cut()
+    one.group.network.unreachable.add(one.broker.address)
+    one.pass_time(2000)
+    assert not one.membership.holds()
+    assert told == ["lapse"]
+    assert answers == [PutStatus.SERVICE_NOT_AVAILABLE]
+    one.script.grants = True
+    one.pass_time(1100)
+    assert told == ["lapse", "renewed"]
+    assert one.membership.holds()
+
+
+def test_an_acknowledgement_after_the_lease_releases_nobody(make: Make) -> None:
+    """F12: the process stood still; the first thing it sees is what its replica said."""
+    one, _two = pair(make)
+    answers = one.broker.send(b"late")
+    one.group.network.now_ms += LEASE_MS
+    one.group.network.run()
+    assert answers == []
+    one.pass_time()
+    assert len(answers) == 1
+    assert answers != [PutStatus.PUT_OK]
+
+
+def test_a_lease_is_counted_from_when_the_heartbeat_was_sent(make: Make) -> None:
+    member = master(make)
+    sent_ms = member.group.network.now_ms
+    assert member.membership.heartbeats.lease_until_ms == sent_ms + LEASE_MS
+    member.script.grants = False
+    member.pass_time(LEASE_MS - 100)
+    assert member.membership.holds()
+    member.pass_time(100)
+    assert not member.membership.holds()
+
+
+def test_only_the_leader_of_javas_controllers_renews(make: Make) -> None:
+    member = make()
+    member.script.language = "JAVA"
+    member.start()
+    member.give_id(1)
+    member.registered()
+    member.elected(word(1, 1))
+    member.pass_time(LEASE_MS)
+    assert member.membership.holds()
+    member.script.dead = {LEADER}
+    member.pass_time(LEASE_MS)
+    assert not member.membership.holds(), "another one's word is none"
+
+
+# The set
+
+
+def test_a_lost_answer_leaves_both_sets_in_force(make: Make) -> None:
+    """R01: whoever the controller may count must have what is acknowledged."""
+    one, two = master(make), make(2)
+    two.start()
+    two.give_id(2)
+    two.registered(word(1, 1))
+    two.ha_info(one.broker.address)
+    one.pass_time(300)
+    asked = one.script.take(CODES.CONTROLLER_ALTER_SYNC_STATE_SET)
+    assert asked.request.fields["masterEpoch"] == "1"
+    asked.fail()
+    two.broker.shell.cut()
+    one.group.network.unreachable.add(one.broker.address)
+    one.group.network.run()
+    assert one.broker.send(b"x") == []
+    assert reign(one).sync.required == {1, 2}
+    one.pass_time(100)
+    one.info(word(1, 1, {1, 2}, 2))
+    assert reign(one).sync.members == {1, 2}, "as the controller says it (R02)"
+
+
+@pytest.mark.parametrize(
+    ("code", "lost"),
+    [
+        (ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, False),
+        (ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, False),
+        (ResponseCode.CONTROLLER_INVALID_MASTER, False),
+        (ResponseCode.CONTROLLER_BROKER_NOT_ALIVE, False),
+        (ResponseCode.CONTROLLER_NOT_LEADER, True),
+        (ResponseCode.SYSTEM_ERROR, True),
+    ],
+)
+def test_only_a_look_at_the_proposal_refuses_it(make: Make, code: int, lost: bool) -> None:
+    one, two = master(make), make(2)
+    two.start()
+    two.give_id(2)
+    two.registered(word(1, 1))
+    two.ha_info(one.broker.address)
+    one.pass_time(300)
+    one.script.take(CODES.CONTROLLER_ALTER_SYNC_STATE_SET).answer(code=code)
+    assert reign(one).sync.proposed is None
+    assert (2 in reign(one).sync.required) == lost
+
+
+def test_a_newer_set_of_the_same_epoch_is_taken(make: Make) -> None:
+    one, _two = pair(make)
+    one.membership.on_notice(word(1, 1, {1}, 3))
+    assert reign(one).sync.members == {1}
+    assert reign(one).sync.set_epoch == 3
+
+
+def test_a_stopped_membership_hears_nothing(make: Make) -> None:
+    one, two = pair(make)
+    one.membership.stop()
+    one.membership.on_notice(word(2, 2))
+    assert one.broker.service.is_master
+    assert two.broker.service.follower is not None
+    assert two.broker.service.follower.machine.state is State.TRANSFER

@@ -1,0 +1,584 @@
+"""The controller without its shell: requests, heartbeats and committed entries in, answers out.
+
+Owns the order of things: one proposal is decided on, committed and applied before the next one is
+decided on, so that every decision sees all earlier ones. It must never touch a socket, a file or a
+clock, nor know how the log is kept (quorum.py). Called by the controller's node, and by the
+simulation with the same calls.
+
+    on_request   answers at once (heartbeats, reads) or when the proposal is applied
+    on_tick      who is silent for too long; groups without a master; what waits for too long
+    on_closed    brokers that used that connection are dead
+    on_applied   each committed entry, on every controller, in order
+    on_leader    the lead is won or lost
+
+How soon a master is replaced. Its connection closes (kill -9): at once. Its lease may still run
+then, and that is safe: what it acknowledges needs every member of the SyncStateSet, the new master
+is one of them, and it cuts every connection of before when it begins. It is silent: after its whole
+heartbeat timeout, counted from when its last heartbeat ARRIVED here or from when this lead began;
+its lease is 0.8 of that, counted from when it was SENT, and nobody grants one who may have been
+deposed. So it has stopped by itself before another can be elected (R27).
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from turbopump.controller import elections, events, registration, settings
+from turbopump.controller.elections import Decision
+from turbopump.controller.events import BadEvent, ElectMaster, Event
+from turbopump.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heard, Heartbeats, Key
+from turbopump.controller.quorum import Committed, Entry, Failed, Quorum
+from turbopump.controller.settings import Settings
+from turbopump.controller.state import Group, GroupTables
+from turbopump.engine.later import Later
+from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.controller import (
+    SyncStateSet,
+    decode_names,
+    encode_peers,
+)
+from turbopump.net.wire.header import BadHeader, read_header
+from turbopump.net.wire.headers import controller as headers
+from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
+
+log = logging.getLogger(__name__)
+
+WAITING_MAX: Final = 1024
+"""Proposals that wait for the one under way (RocketMQ's event queue)."""
+WAIT_MS: Final = 5_000
+"""How long a proposal waits for its turn (ControllerRequestProcessor.WAIT_TIMEOUT_OUT); brokers
+give up after 3 s."""
+LEASE_SHARE: Final = 0.8
+"""Of the heartbeat timeout: what is left covers clocks that drift and ticks that come late."""
+NOT_LEADER: Final = "The controller is not in leader state"
+
+
+@dataclass(slots=True)
+class ControllerOptions:
+    """What the state machine is told by the configuration; may be changed while it runs."""
+
+    group: str = ""
+    self_id: str = "n0"
+    elect_unclean: bool = False
+    """enableElectUncleanMaster"""
+    notify_role_changed: bool = True
+    """notifyBrokerRoleChanged"""
+    process_read_event: bool = False
+    """isProcessReadEvent: reads wait for an entry of their own. They need not here: a leader that
+    may have been deposed answers none."""
+    heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS
+    scan_groups_ms: int = 1_000
+    """Between two looks at all groups (scanInactiveMasterInterval); what happens to one is looked
+    at when it happens."""
+
+
+@dataclass(slots=True)
+class _Job:
+    """A request that waits for its turn, or is under way."""
+
+    decide: Callable[[], Decision]
+    done: Callable[[Decision], None]
+    deadline_ms: int
+    must_commit: bool = False
+    body: bytes | None = None
+    """Of an entry that somebody else made."""
+    index: int = -1
+    """Of the entry, once there is one."""
+
+
+@dataclass(slots=True)
+class _Flight:
+    """The one proposal that is not applied yet; without a job it opens the lead."""
+
+    job: _Job | None = None
+    decision: Decision = field(default_factory=Decision)
+    index: int | None = None
+
+
+class ControllerCore:
+    """See the module. Loop thread only; all times are of a clock that nobody sets."""
+
+    def __init__(
+        self,
+        options: ControllerOptions,
+        quorum: Quorum,
+        *,
+        notices: Callable[[str, Command], None] = lambda address, command: None,
+        configuration: Settings | None = None,
+    ) -> None:
+        """`notices` sends a one-way request to a broker's address."""
+        self.options = options
+        self.quorum = quorum
+        self.notices = notices
+        self.settings = configuration
+        self.tables = GroupTables()
+        self.heartbeats = Heartbeats(options.heartbeat_timeout_ms)
+        self.leading = False
+        """Whether this node decides: it leads, and all of before its lead is applied."""
+        self.applied = -1
+        """Index of the newest entry that is in the tables."""
+        self.elections = 0
+        """Masters elected while this node led."""
+        self._now_ms = LONG_AGO_MS
+        self._waiting: deque[_Job] = deque()
+        self._attention: dict[str, None] = {}
+        self._flight: _Flight | None = None
+        self._scanned_ms = LONG_AGO_MS
+        self._pumping = False
+        self._requests: dict[int, Callable[[int, Command], Later[Command]]] = {
+            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
+            RequestCode.CONTROLLER_GET_METADATA_INFO: self._metadata,
+            RequestCode.UPDATE_CONTROLLER_CONFIG: self._update_config,
+            RequestCode.GET_CONTROLLER_CONFIG: self._get_config,
+            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._alter,
+            RequestCode.CONTROLLER_ELECT_MASTER: self._elect,
+            RequestCode.CONTROLLER_REGISTER_BROKER: self._register,
+            RequestCode.CONTROLLER_GET_REPLICA_INFO: self._replica_info,
+            RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: self._sync_state_data,
+            RequestCode.CLEAN_BROKER_DATA: self._clean,
+            RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: self._next_id,
+            RequestCode.CONTROLLER_APPLY_BROKER_ID: self._apply_id,
+        }
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """The requests that are answered here."""
+        return frozenset(self._requests)
+
+    # What happens
+
+    def on_request(self, connection: int, request: Command, now_ms: int) -> Later[Command]:
+        """The answer to a request of any of `codes`. Never raises for what a request has in it."""
+        self._now_ms = now_ms
+        answer = self._requests.get(request.code)
+        if answer is None:
+            text = f" request type {request.code} not supported"
+            return _now(response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text))
+        try:
+            return answer(connection, request)
+        except (BadHeader, BadBody) as error:
+            remark = f"{type(error).__name__}: {error}"
+            return _now(response(request, ResponseCode.SYSTEM_ERROR, remark))
+
+    def on_closed(self, connection: int, now_ms: int) -> None:
+        """A connection is gone, and with it the brokers that sent their heartbeats over it."""
+        self._now_ms = now_ms
+        self._died(self.heartbeats.on_closed(connection, now_ms), "closed its connection")
+        self._pump()
+
+    def on_tick(self, now_ms: int) -> None:
+        """Every 100 ms or so, whether this node leads or not."""
+        self._now_ms = now_ms
+        self._died(self.heartbeats.expire(now_ms), "was silent for too long")
+        if self.leading and now_ms - self._scanned_ms >= self.options.scan_groups_ms:
+            self._scanned_ms = now_ms
+            self._attention.update(dict.fromkeys(self.tables.groups))
+        while self._waiting and self._waiting[0].deadline_ms <= now_ms:
+            waited = f"no decision within {WAIT_MS} ms"
+            self._waiting.popleft().done(Decision(ResponseCode.SYSTEM_ERROR, waited))
+        self._pump()
+
+    def on_leader(self, leads: bool, now_ms: int | None = None) -> None:
+        """The lead is won or lost. Nothing is decided before an entry of the own term is applied:
+        until then entries of the leaders before may be on their way into the tables."""
+        if now_ms is not None:
+            self._now_ms = now_ms
+        refused = list(self._waiting)
+        if self._flight is not None and self._flight.job is not None:
+            # It may commit all the same; whoever asked asks again and gets told how it stands.
+            refused.append(self._flight.job)
+        self.leading, self._flight = False, None
+        self._waiting.clear()
+        self._attention.clear()
+        if leads:
+            self.heartbeats.lead(self._now_ms)
+        for job in refused:
+            job.done(_not_leader())
+        self._pump()
+
+    def on_applied(self, entry: Entry) -> None:
+        """A committed entry. Called for each, in order, on every controller."""
+        self.applied = entry.index
+        happened = events.decode(entry.body)
+        if isinstance(happened, BadEvent):
+            log.error("entry %d changes nothing: %s", entry.index, happened.reason)
+            happened = ()
+        for event in happened:
+            self.tables.apply(event)
+        if self.leading:
+            self._tell(happened)
+        self._land()
+
+    # The tables as one piece
+
+    def snapshot(self) -> bytes:
+        """The tables as of `applied`."""
+        return self.tables.snapshot()
+
+    def restore(self, snapshot: bytes, index: int) -> None:
+        """The tables as of that entry; raises ValueError, and changes nothing then."""
+        self.tables = GroupTables.restore(snapshot)
+        self.applied = index
+
+    def append(self, body: bytes, now_ms: int) -> Later[Committed | Failed]:
+        """An entry that somebody else made (APPEND of DLedger's clients), in its turn: an empty one
+        or a read. What this state machine does not know is refused (RocketMQ's never answers it),
+        and so is what changes a group: only who decided on it may say so."""
+        self._now_ms = now_ms
+        told: Later[Committed | Failed] = Later()
+        happened = events.decode(body)
+        if isinstance(happened, BadEvent):
+            told.resolve(Failed(happened.reason))
+            return told
+        if not all(isinstance(event, events.Read) for event in happened):
+            told.resolve(Failed("an entry that changes a broker group is only made by a request"))
+            return told
+
+        def done(decision: Decision) -> None:
+            failed = Failed(decision.remark or decision.code.name)
+            done = decision.code is ResponseCode.SUCCESS
+            told.resolve(Committed(job.index) if done else failed)
+
+        job = _Job(Decision, done, now_ms + WAIT_MS, True, bytes(body))
+        self._enqueue(job)
+        return told
+
+    # Requests that any controller answers
+
+    def _heartbeat(self, connection: int, request: Command) -> Later[Command]:
+        """904. The lease is only for those whose group is not being given to somebody else."""
+        header = read_header(BrokerHeartbeatRequest, request.fields)
+        if header.broker_id is None:
+            remark = "The broker id of a heartbeat to a controller is missing"
+            return _now(response(request, ResponseCode.CONTROLLER_INVALID_REQUEST, remark))
+        was_dead = self.heartbeats.on_heartbeat(header, connection, self._now_ms)
+        if was_dead is None:
+            remark = "too many brokers send heartbeats"
+            return _now(response(request, ResponseCode.SYSTEM_BUSY, remark))
+        name = header.broker_name
+        if was_dead and self.leading:
+            self._attention[name] = None
+            self._pump()
+        group = self.tables.groups.get(name)
+        reply = headers.BrokerHeartbeatResponse()
+        if self._sure and group is not None and group.cluster_name == header.cluster_name:
+            reply.master_broker_id, reply.master_epoch = group.master_id, group.master_epoch
+            reply.sync_state_set_epoch = group.set_epoch
+            if header.broker_id in group.replicas and not self._is_moving(name):
+                timeout_ms = self.heartbeats.timeout_of(_key(group, header.broker_id))
+                reply.lease_ms = int(timeout_ms * LEASE_SHARE)
+        return _now(response(request, ResponseCode.SUCCESS, header=reply))
+
+    def _metadata(self, connection: int, request: Command) -> Later[Command]:
+        """1005."""
+        peers, leader = dict(self.quorum.peers), self.quorum.leader_id
+        reply = headers.GetMetaDataResponse(
+            self.options.group,
+            self.leading,
+            encode_peers(peers),
+            leader,
+            None if leader is None else peers.get(leader),
+        )
+        return _now(response(request, ResponseCode.SUCCESS, header=reply))
+
+    def _get_config(self, connection: int, request: Command) -> Later[Command]:
+        """1010."""
+        if self.settings is None:
+            return _now(response(request, ResponseCode.SYSTEM_ERROR, "no configuration"))
+        return _now(settings.listing(self.settings, request))
+
+    def _update_config(self, connection: int, request: Command) -> Later[Command]:
+        """1009."""
+        if self.settings is None:
+            return _now(response(request, ResponseCode.SYSTEM_ERROR, "no configuration"))
+        return settings.update(self.settings, request)
+
+    # Requests that the leader answers
+
+    def _alter(self, connection: int, request: Command) -> Later[Command]:
+        """1001. Only a living master asks, so its request says that it lives."""
+        header = read_header(headers.AlterSyncStateSetRequest, request.fields)
+        wanted = SyncStateSet.decode(_body(request))
+        self._touch(header.broker_name, header.master_broker_id, connection)
+        return self._propose(
+            request, lambda: elections.alter(self.tables, header, wanted, self._live())
+        )
+
+    def _elect(self, connection: int, request: Command) -> Later[Command]:
+        """1002."""
+        header = read_header(headers.ElectMasterRequest, request.fields)
+        if not header.designate_elect:
+            self._touch(header.broker_name, header.broker_id, connection)
+        unclean = self.options.elect_unclean
+        return self._propose(
+            request,
+            lambda: elections.elect(self.tables, header, self._live(), unclean=unclean),
+        )
+
+    def _register(self, connection: int, request: Command) -> Later[Command]:
+        """1003."""
+        header = read_header(headers.RegisterBrokerToControllerRequest, request.fields)
+        name, broker_id = header.broker_name, header.broker_id
+        if header.unclean or header.damaged:
+            # Until that is committed it must not be elected for what its last life told.
+            log.warning("broker %d of %s is back, and its log may lack what it had or is damaged",
+                        broker_id, name)  # fmt: skip
+            self.heartbeats.bury((header.cluster_name, name, broker_id), self._now_ms)
+
+        def answer(told: Command) -> Command:
+            if told.code == ResponseCode.SUCCESS:
+                self._touch(name, broker_id, connection)
+                self._pump()
+            return told
+
+        return self._propose(
+            request, lambda: registration.register(self.tables, header, self._live())
+        ).map(answer)
+
+    def _clean(self, connection: int, request: Command) -> Later[Command]:
+        """1011."""
+        header = read_header(headers.CleanBrokerDataRequest, request.fields)
+        return self._propose(
+            request, lambda: registration.clean(self.tables, header, self._live())
+        )
+
+    def _apply_id(self, connection: int, request: Command) -> Later[Command]:
+        """1013."""
+        header = read_header(headers.ApplyBrokerIdRequest, request.fields)
+        return self._propose(request, lambda: registration.apply_id(self.tables, header))
+
+    def _next_id(self, connection: int, request: Command) -> Later[Command]:
+        """1012."""
+        header = read_header(headers.GetNextBrokerIdRequest, request.fields)
+        return self._read(request, lambda: registration.next_id(self.tables, header))
+
+    def _replica_info(self, connection: int, request: Command) -> Later[Command]:
+        """1004."""
+        header = read_header(headers.GetReplicaInfoRequest, request.fields)
+        return self._read(request, lambda: registration.replica_info(self.tables, header))
+
+    def _sync_state_data(self, connection: int, request: Command) -> Later[Command]:
+        """1006."""
+        names = decode_names(_body(request))
+        return self._read(
+            request, lambda: registration.sync_state_data(self.tables, names, self._live())
+        )
+
+    def _read(self, request: Command, decide: Callable[[], Decision]) -> Later[Command]:
+        """What only reads is answered at once, by a leader that surely still is one."""
+        if self.leading and self.options.process_read_event:
+            return self._propose(request, decide, must_commit=True)
+        if not self._sure:
+            return _now(_answer(request, _not_leader()))
+        return _now(_answer(request, decide()))
+
+    def _propose(
+        self, request: Command, decide: Callable[[], Decision], *, must_commit: bool = False
+    ) -> Later[Command]:
+        told: Later[Command] = Later()
+
+        def done(decision: Decision) -> None:
+            told.resolve(_answer(request, decision))
+
+        self._enqueue(_Job(decide, done, self._now_ms + WAIT_MS, must_commit))
+        return told
+
+    # One proposal at a time
+
+    @property
+    def _sure(self) -> bool:
+        return self.leading and self.quorum.has_quorum(self._now_ms)
+
+    def _enqueue(self, job: _Job) -> None:
+        if not self.leading:
+            job.done(_not_leader())
+        elif len(self._waiting) >= WAITING_MAX:
+            job.done(Decision(ResponseCode.SYSTEM_BUSY, f"{WAITING_MAX} requests wait"))
+        else:
+            self._waiting.append(job)
+            self._pump()
+
+    def _pump(self) -> None:
+        """Decide and propose until a proposal is under way or nothing is left."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self._flight is None and self._next():
+                pass
+        finally:
+            self._pumping = False
+
+    def _next(self) -> bool:
+        """The next thing to do; whether there was one. Groups without a master come first."""
+        if not self.leading:
+            if not self.quorum.is_leader:
+                return False
+            self._launch(_Flight(), b"")
+            return self._flight is None and self.leading
+        if self._attention and self.quorum.has_quorum(self._now_ms):
+            name = next(iter(self._attention))
+            del self._attention[name]
+            decision = elections.look_after(
+                self.tables, name, self._live(), unclean=self.options.elect_unclean
+            )
+            if decision is not None:
+                job = _Job(Decision, lambda _: None, self._now_ms)
+                self._launch(_Flight(job, decision), events.encode(decision.events))
+            return True
+        if not self._waiting:
+            return False
+        job = self._waiting.popleft()
+        decision = job.decide()
+        if decision.events or job.must_commit:
+            body = events.encode(decision.events) if job.body is None else job.body
+            self._launch(_Flight(job, decision), body)
+        else:
+            job.done(decision)
+        return True
+
+    def _launch(self, flight: _Flight, body: bytes) -> None:
+        self._flight = flight
+        self.quorum.append(body).then(lambda end: self._ended(flight, end))
+
+    def _ended(self, flight: _Flight, end: Committed | Failed) -> None:
+        """How a proposal ended; of a lead that is over it is of no interest any more."""
+        if self._flight is not flight:
+            return
+        if isinstance(end, Committed):
+            flight.index = end.index
+            self._land()
+            return
+        self._flight = None
+        if flight.job is not None:
+            flight.job.done(
+                Decision(ResponseCode.SYSTEM_ERROR, end.reason)
+                if self.quorum.is_leader
+                else _not_leader()
+            )
+
+    def _land(self) -> None:
+        """The proposal under way is done once it is committed and applied."""
+        flight = self._flight
+        if flight is None or flight.index is None or flight.index > self.applied:
+            return
+        self._flight = None
+        if flight.job is not None:
+            flight.job.index = flight.index
+            flight.job.done(flight.decision)
+        else:
+            self._lead()
+        self._pump()
+
+    def _lead(self) -> None:
+        """All of before is applied. Whom the leader before elected may not have been told."""
+        log.info("this controller leads; %d broker groups", len(self.tables.groups))
+        self.leading = True
+        for name, group in self.tables.groups.items():
+            self._attention[name] = None
+            if group.master_id is not None:
+                self._notify(group)
+
+    # Brokers
+
+    def _live(self) -> "_Live":
+        return _Live(self.heartbeats, self._now_ms)
+
+    def _touch(self, broker_name: str, broker_id: int, connection: int) -> None:
+        group = self.tables.groups.get(broker_name)
+        if group is not None and broker_id in group.replicas:
+            if self.heartbeats.touch(_key(group, broker_id), connection, self._now_ms):
+                self._attention[broker_name] = None
+
+    def _died(self, dead: list[Key], how: str) -> None:
+        for _, broker_name, broker_id in dead:
+            log.warning("broker %d of %s %s", broker_id, broker_name, how)
+            if self.leading:
+                self._attention[broker_name] = None
+
+    def _is_moving(self, broker_name: str) -> bool:
+        """Whether that group may be about to have another master."""
+        if broker_name in self._attention:
+            return True
+        flight = self._flight
+        return flight is not None and any(
+            isinstance(event, ElectMaster) and event.broker_name == broker_name
+            for event in flight.decision.events
+        )
+
+    def _tell(self, happened: tuple[Event, ...]) -> None:
+        """1008 to who lives of a group that has a new master or lost a member: so soon that
+        nobody has to poll. A Java broker takes only what has a later masterEpoch."""
+        for event in happened:
+            if not isinstance(event, ElectMaster | events.MarkUnfit):
+                continue
+            group = self.tables.groups.get(event.broker_name)
+            if group is None:
+                continue
+            if group.master_id is None:
+                log.error("%s has no master any more, epoch %d",
+                          group.broker_name, group.master_epoch)  # fmt: skip
+                continue
+            if isinstance(event, ElectMaster):
+                self.elections += 1
+                log.warning("master of %s in epoch %d: %d (%s)", group.broker_name,
+                            group.master_epoch, group.master_id, group.master_address)  # fmt: skip
+            self._notify(group)
+
+    def _notify(self, group: Group) -> None:
+        if not self.options.notify_role_changed:
+            return
+        live = self._live()
+        header = headers.NotifyBrokerRoleChangedRequest(
+            group.master_address, group.master_epoch, group.set_epoch, group.master_id
+        )
+        body = SyncStateSet(group.members, group.set_epoch).encode()
+        for broker_id, replica in group.replicas.items():
+            if live.heard(group, broker_id):
+                code = RequestCode.NOTIFY_BROKER_ROLE_CHANGED
+                self.notices(replica.address, new_request(code, header, body, oneway=True))
+
+
+@dataclass(slots=True)
+class _Live:
+    """elections.Liveness over the table of heartbeats, now."""
+
+    heartbeats: Heartbeats
+    now_ms: int
+
+    def heard(self, group: Group, broker_id: int) -> bool:
+        return self.heartbeats.heard(_key(group, broker_id), self.now_ms)
+
+    def alive(self, group: Group, broker_id: int) -> bool:
+        return self.heartbeats.alive(_key(group, broker_id), self.now_ms)
+
+    def newest(self, group: Group, broker_id: int) -> Heard | None:
+        return self.heartbeats.newest(_key(group, broker_id))
+
+
+def _key(group: Group, broker_id: int) -> Key:
+    return (group.cluster_name, group.broker_name, broker_id)
+
+
+def _answer(request: Command, decision: Decision) -> Command:
+    return response(request, decision.code, decision.remark, decision.header, decision.body)
+
+
+def _not_leader() -> Decision:
+    return Decision(ResponseCode.CONTROLLER_NOT_LEADER, NOT_LEADER)
+
+
+def _now(answer: Command) -> Later[Command]:
+    told: Later[Command] = Later()
+    told.resolve(answer)
+    return told
+
+
+def _body(request: Command) -> bytes:
+    assert isinstance(request.body, bytes), "a decoded body is bytes"
+    return request.body

@@ -1,0 +1,275 @@
+"""Events of the controller's log and their bytes.
+
+Owns the body of a log entry: what happened to a group of brokers, as RocketMQ's EventSerializer
+writes it, and the events that only ours have. It must never judge an event: the leader decided.
+Called by core.py (encodes what was decided) and by state.py (applies what is committed).
+
+    0  int16  type, big-endian
+    2  JSON of the event
+
+An empty body is no event: a leader's first entry, or a read's. Types of RocketMQ are below 100. A
+Java controller throws at a type that it does not know; ours says so and goes on.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from turbopump.engine.types import Buffer
+from turbopump.net.wire.bodies import (
+    BadBody,
+    as_int,
+    as_object,
+    dump,
+    flag,
+    int32,
+    items,
+    load_object,
+    number,
+    text,
+)
+
+BATCH_TYPE: Final = 100
+"""Several events in one entry, applied together or not at all. Ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSyncStateSet:
+    """The group's SyncStateSet is another one."""
+
+    broker_name: str
+    members: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyBrokerId:
+    """A broker has an id from now on."""
+
+    cluster_name: str
+    broker_name: str
+    broker_address: str
+    check_code: str
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ElectMaster:
+    """The group has another master; None: the old one is none any more and there is no other.
+
+    `master_epoch` is ours: what the epoch is from now on, where the next one would not do because
+    a broker of the group knows a later one. 0: the next one.
+    """
+
+    broker_name: str
+    broker_id: int | None
+    master_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Nothing: RocketMQ's barrier before a read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanBrokerData:
+    """Brokers are forgotten; None: the whole group."""
+
+    broker_name: str
+    broker_ids: frozenset[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateBrokerAddress:
+    """A broker is reached elsewhere."""
+
+    cluster_name: str
+    broker_name: str
+    broker_address: str
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarkUnfit:
+    """A broker's log may lack what it had acknowledged, or is damaged (`reason` says which): it is
+    no candidate before its master has it in the SyncStateSet again. Ours."""
+
+    broker_name: str
+    broker_id: int
+    reason: str
+
+
+Event = (
+    AlterSyncStateSet | ApplyBrokerId | ElectMaster | Read | CleanBrokerData
+    | UpdateBrokerAddress | MarkUnfit
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class BadEvent:
+    """An entry that says nothing to this state machine; `reason` is one line."""
+
+    reason: str
+
+
+def encode(events: Sequence[Event]) -> bytes:
+    """The body of the entry for what happens together; nothing happens: an empty one."""
+    if not events:
+        return b""
+    if len(events) == 1:
+        return _TYPES[type(events[0])].to_bytes(2, "big") + dump(_WRITERS[type(events[0])](*events))
+    pieces = [{"event": _WRITERS[type(one)](one), "type": _TYPES[type(one)]} for one in events]
+    return BATCH_TYPE.to_bytes(2, "big") + dump({"events": pieces})
+
+
+def decode(body: Buffer) -> tuple[Event, ...] | BadEvent:
+    """The events of an entry. Never raises: what is in the log must not stop whoever reads it."""
+    if not len(body):
+        return ()
+    if len(body) < 2:
+        return BadEvent("an entry of 1 byte has no event type")
+    kind = int.from_bytes(body[:2], "big")
+    try:
+        members = load_object(body[2:])
+        if kind != BATCH_TYPE:
+            return (_read(kind, members),)
+        return tuple(items(members, "events", _read_one))
+    except BadBody as error:
+        return BadEvent(f"an event of type {kind} is not readable: {error}")
+
+
+def _read_one(value: Any) -> Event:
+    members = as_object(value)
+    return _read(number(members, "type", -1), as_object(members.get("event")))
+
+
+def _read(kind: int, members: dict[str, Any]) -> Event:
+    reader = _READERS.get(kind)
+    if reader is None:
+        raise BadBody(f"type {kind} is not known")
+    return reader(members)
+
+
+def _name(members: dict[str, Any]) -> str:
+    name = text(members, "brokerName")
+    if not name:
+        raise BadBody("brokerName is missing")
+    return name
+
+
+def _id(members: dict[str, Any], key: str) -> int:
+    found = as_int(members.get(key), key)
+    if found < 0:
+        raise BadBody(f"{key} is {found}")
+    return found
+
+
+def _ids(members: dict[str, Any], key: str) -> frozenset[int]:
+    return frozenset(items(members, key, lambda value: _id({key: value}, key)))
+
+
+def _write_alter(event: AlterSyncStateSet) -> dict[str, Any]:
+    return {"brokerName": event.broker_name, "newSyncStateSet": sorted(event.members)}
+
+
+def _read_alter(members: dict[str, Any]) -> Event:
+    return AlterSyncStateSet(_name(members), _ids(members, "newSyncStateSet"))
+
+
+def _write_apply(event: ApplyBrokerId) -> dict[str, Any]:
+    return {
+        "brokerAddress": event.broker_address,
+        "brokerName": event.broker_name,
+        "clusterName": event.cluster_name,
+        "newBrokerId": event.broker_id,
+        "registerCheckCode": event.check_code,
+    }
+
+
+def _read_apply(members: dict[str, Any]) -> Event:
+    return ApplyBrokerId(
+        text(members, "clusterName"),
+        _name(members),
+        text(members, "brokerAddress"),
+        text(members, "registerCheckCode"),
+        _id(members, "newBrokerId"),
+    )
+
+
+def _write_elect(event: ElectMaster) -> dict[str, Any]:
+    return {
+        "brokerName": event.broker_name,
+        "masterEpoch": event.master_epoch or None,
+        "newMasterBrokerId": event.broker_id,
+        "newMasterElected": event.broker_id is not None,
+    }
+
+
+def _read_elect(members: dict[str, Any]) -> Event:
+    elected = flag(members, "newMasterElected")
+    master = _id(members, "newMasterBrokerId") if elected else None
+    return ElectMaster(_name(members), master, int32(members, "masterEpoch"))
+
+
+def _write_clean(event: CleanBrokerData) -> dict[str, Any]:
+    ids = None if event.broker_ids is None else sorted(event.broker_ids)
+    return {"brokerIdSetToClean": ids, "brokerName": event.broker_name}
+
+
+def _read_clean(members: dict[str, Any]) -> Event:
+    # RocketMQ takes an empty set for the whole group too.
+    return CleanBrokerData(_name(members), _ids(members, "brokerIdSetToClean") or None)
+
+
+def _write_update(event: UpdateBrokerAddress) -> dict[str, Any]:
+    return {
+        "brokerAddress": event.broker_address,
+        "brokerId": event.broker_id,
+        "brokerName": event.broker_name,
+        "clusterName": event.cluster_name,
+    }
+
+
+def _read_update(members: dict[str, Any]) -> Event:
+    return UpdateBrokerAddress(
+        text(members, "clusterName"),
+        _name(members),
+        text(members, "brokerAddress"),
+        _id(members, "brokerId"),
+    )
+
+
+def _write_mark(event: MarkUnfit) -> dict[str, Any]:
+    return {"brokerId": event.broker_id, "brokerName": event.broker_name, "reason": event.reason}
+
+
+def _read_mark(members: dict[str, Any]) -> Event:
+    return MarkUnfit(_name(members), _id(members, "brokerId"), text(members, "reason", "unclean"))
+
+
+_TYPES: Final[dict[type[Any], int]] = {
+    AlterSyncStateSet: 1,
+    ApplyBrokerId: 2,
+    ElectMaster: 3,
+    Read: 4,
+    CleanBrokerData: 5,
+    UpdateBrokerAddress: 6,
+    MarkUnfit: 101,
+}
+_WRITERS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
+    AlterSyncStateSet: _write_alter,
+    ApplyBrokerId: _write_apply,
+    ElectMaster: _write_elect,
+    Read: lambda _: {},
+    CleanBrokerData: _write_clean,
+    UpdateBrokerAddress: _write_update,
+    MarkUnfit: _write_mark,
+}
+_READERS: Final[dict[int, Callable[[dict[str, Any]], Event]]] = {
+    1: _read_alter,
+    2: _read_apply,
+    3: _read_elect,
+    4: lambda _: Read(),
+    5: _read_clean,
+    6: _read_update,
+    101: _read_mark,
+}

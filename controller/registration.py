@@ -1,0 +1,213 @@
+"""Brokers get their ids, register, are looked up and forgotten: what the leader decides.
+
+Owns the rules of getNextBrokerId, applyBrokerId, registerBroker, cleanBrokerData and of the two
+requests that only read (RocketMQ: ReplicasInfoManager). It must never change a table. Called by
+core.py, as elections.py is.
+
+Where RocketMQ is looser than an id that stands for one broker for ever, this is not: an id that was
+given is not given again, also after its broker was forgotten; a name belongs to one cluster; a
+clean that names ids forgets those and no others.
+"""
+
+from turbopump.controller.elections import (
+    Decision,
+    Liveness,
+    choose,
+    new_reign,
+    unregistered,
+)
+from turbopump.controller.events import (
+    ApplyBrokerId,
+    CleanBrokerData,
+    ElectMaster,
+    Event,
+    MarkUnfit,
+    UpdateBrokerAddress,
+)
+from turbopump.controller.state import (
+    GROUPS_MAX,
+    NAME_MAX,
+    REPLICAS_MAX,
+    Group,
+    GroupTables,
+)
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.controller import (
+    BrokerReplicasInfo,
+    ReplicaIdentity,
+    ReplicasInfo,
+    SyncStateSet,
+)
+from turbopump.net.wire.headers import controller as headers
+
+UNCLEAN = "unclean"
+DAMAGED = "damaged"
+"""Why a broker is unfit."""
+
+
+def next_id(tables: GroupTables, header: headers.GetNextBrokerIdRequest) -> Decision:
+    """1012: the id to apply for."""
+    cluster, name = header.cluster_name, header.broker_name
+    reply = headers.GetNextBrokerIdResponse(cluster, name)
+    refusal = _name_refusal(tables, cluster, name)
+    if refusal is not None:
+        return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, refusal, reply)
+    reply.next_broker_id = _next_id(tables, name)
+    return Decision(header=reply)
+
+
+def apply_id(tables: GroupTables, header: headers.ApplyBrokerIdRequest) -> Decision:
+    """1013: the id is the broker's whose check code came with it; the same code again is the same
+    broker, whose answer was lost."""
+    cluster, name, broker_id = header.cluster_name, header.broker_name, header.applied_broker_id
+    reply = headers.ApplyBrokerIdResponse(cluster, name)
+    code = header.register_check_code
+    refusal = _name_refusal(tables, cluster, name)
+    if refusal is None and not 0 < len(code) <= NAME_MAX:
+        refusal = "the register check code is empty or too long"
+    group = tables.groups.get(name)
+    if refusal is None and group is None and len(tables.groups) >= GROUPS_MAX:
+        refusal = f"{GROUPS_MAX} broker-sets are registered"
+    if refusal is not None:
+        return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, refusal, reply)
+    known = None if group is None else group.replicas.get(broker_id)
+    if known is not None and known.check_code == code:
+        return Decision(header=reply)
+    if broker_id != _next_id(tables, name) or (
+        group is not None and len(group.replicas) >= REPLICAS_MAX
+    ):
+        return Decision(
+            ResponseCode.CONTROLLER_BROKER_ID_INVALID,
+            f"Fail to apply brokerId: {broker_id} in broker-set: {name}",
+            reply,
+        )
+    address = code.partition(";")[0]
+    return Decision(
+        header=reply, events=(ApplyBrokerId(cluster, name, address, code, broker_id),)
+    )
+
+
+def register(
+    tables: GroupTables, header: headers.RegisterBrokerToControllerRequest, live: Liveness
+) -> Decision:
+    """1003: a broker that has an id is here, at that address. It becomes nobody's master by that;
+    one that is no candidate any more loses what it was."""
+    name, broker_id = header.broker_name, header.broker_id
+    reply = headers.RegisterBrokerToControllerResponse(header.cluster_name, name)
+    group = tables.groups.get(name)
+    if group is None or group.cluster_name != header.cluster_name:
+        remark = unregistered(name)
+        return Decision(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark, reply)
+    if broker_id not in group.replicas:
+        remark = unregistered(name, broker_id)
+        return Decision(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark, reply)
+    if not 0 < len(header.broker_address) <= NAME_MAX:
+        remark = "the broker's address is empty or too long"
+        return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, remark, reply)
+    happened: list[Event] = []
+    if group.replicas[broker_id].address != header.broker_address:
+        happened.append(
+            UpdateBrokerAddress(group.cluster_name, name, header.broker_address, broker_id)
+        )
+    if group.reigned and (header.unclean or header.damaged):
+        happened += _unfit(group, broker_id, DAMAGED if header.damaged else UNCLEAN, live)
+    after = group.after(*happened)
+    if after.master_id is not None and live.alive(after, after.master_id):
+        reply.master_broker_id, reply.master_address = after.master_id, after.master_address
+        reply.master_epoch, reply.sync_state_set_epoch = after.master_epoch, after.set_epoch
+    body = SyncStateSet(after.members, after.set_epoch).encode()
+    return Decision(header=reply, body=body, events=tuple(happened))
+
+
+def _unfit(group: Group, broker_id: int, reason: str, live: Liveness) -> list[Event]:
+    """A broker that may lack what it acknowledged. A master among them is replaced in the same
+    entry: nobody must see it as unfit and master."""
+    mark = MarkUnfit(group.broker_name, broker_id, reason)
+    if group.master_id != broker_id:
+        return [mark]
+    after = group.after(mark)
+    winner = choose(after, live)
+    if winner is None:
+        return [mark, ElectMaster(group.broker_name, None)]
+    return [mark, new_reign(after, winner, live)]
+
+
+def replica_info(tables: GroupTables, header: headers.GetReplicaInfoRequest) -> Decision:
+    """1004: who is the master, and the SyncStateSet."""
+    group = tables.groups.get(header.broker_name)
+    if group is None:
+        remark = "Broker metadata is not existed"
+        reply = headers.GetReplicaInfoResponse()
+        return Decision(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, remark, reply)
+    reply = headers.GetReplicaInfoResponse(
+        group.master_id, group.master_address, group.master_epoch
+    )
+    return Decision(header=reply, body=SyncStateSet(group.members, group.set_epoch).encode())
+
+
+def sync_state_data(tables: GroupTables, names: list[str], live: Liveness) -> Decision:
+    """1006: how groups stand; names that nobody has are left out."""
+    groups = {name: tables.groups[name] for name in names if name in tables.groups}
+    info = {name: _replicas_info(group, live) for name, group in groups.items()}
+    return Decision(body=BrokerReplicasInfo(info).encode())
+
+
+def _replicas_info(group: Group, live: Liveness) -> ReplicasInfo:
+    replicas = [
+        ReplicaIdentity(group.broker_name, broker_id, one.address, live.heard(group, broker_id))
+        for broker_id, one in sorted(group.replicas.items())
+    ]
+    return ReplicasInfo(
+        group.master_id,
+        group.master_address,
+        group.master_epoch,
+        group.set_epoch,
+        tuple(one for one in replicas if one.broker_id in group.members),
+        tuple(one for one in replicas if one.broker_id not in group.members),
+    )
+
+
+def clean(
+    tables: GroupTables, header: headers.CleanBrokerDataRequest, live: Liveness
+) -> Decision:
+    """1011: an administrator says that brokers will not come back."""
+    name, living = header.broker_name, header.is_clean_living_broker
+    group = tables.groups.get(name)
+    if group is None or (header.cluster_name and header.cluster_name != group.cluster_name):
+        return _not_cleaned(f"Broker {name} is not existed,clean broker data failure.")
+    text = (header.broker_controller_ids_to_clean or "").strip()
+    if not text:
+        anybody = any(live.alive(group, broker_id) for broker_id in group.replicas)
+        if not living and (anybody or group.master_id is not None):
+            return _not_cleaned(f"Broker {name} is still alive, clean up failure")
+        return Decision(events=(CleanBrokerData(name),))
+    parts = [part.strip() for part in text.split(";") if part.strip()]
+    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
+        return _not_cleaned(
+            f"Please set the option <brokerControllerIdsToClean> according to the format: {text!r}"
+        )
+    ids = frozenset(int(part) for part in parts) & group.replicas.keys()
+    alive = [broker_id for broker_id in sorted(ids) if live.alive(group, broker_id)]
+    if alive and not living:
+        return _not_cleaned(f"Broker [{name},  {alive[0]}] is still alive, clean up failure")
+    return Decision(events=(CleanBrokerData(name, ids),) if ids else ())
+
+
+def _not_cleaned(remark: str) -> Decision:
+    return Decision(ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, remark)
+
+
+def _next_id(tables: GroupTables, name: str) -> int:
+    group = tables.groups.get(name)
+    return tables.numbers(name).next_id if group is None else group.next_id
+
+
+def _name_refusal(tables: GroupTables, cluster: str, name: str) -> str | None:
+    for text in (cluster, name):
+        if not text or len(text) > NAME_MAX or "#" in text:
+            # RocketMQ's brokers keep both and the id in one line, parted by that sign.
+            return f"{text[:NAME_MAX]!r} is no name: empty, too long, or with a #"
+    group = tables.groups.get(name)
+    if group is not None and group.cluster_name != cluster:
+        return f"broker-set {name} belongs to cluster {group.cluster_name}"
+    return None

@@ -25,12 +25,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from turbopump.controller import elections, events, registration, settings
+from turbopump.controller import elections, events, registration
 from turbopump.controller.elections import Decision
 from turbopump.controller.events import BadEvent, ElectMaster, Event
 from turbopump.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heard, Heartbeats, Key
 from turbopump.controller.quorum import Committed, Entry, Failed, Quorum
-from turbopump.controller.settings import Settings
 from turbopump.controller.state import Group, GroupTables
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS
@@ -55,15 +54,29 @@ WAIT_MS: Final = 5_000
 give up after 3 s."""
 LEASE_SHARE: Final = 0.8
 """Of the heartbeat timeout: what is left covers clocks that drift and ticks that come late."""
+CODES: Final = frozenset(
+    {
+        RequestCode.BROKER_HEARTBEAT,
+        RequestCode.CONTROLLER_GET_METADATA_INFO,
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        RequestCode.CONTROLLER_ELECT_MASTER,
+        RequestCode.CONTROLLER_REGISTER_BROKER,
+        RequestCode.CONTROLLER_GET_REPLICA_INFO,
+        RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+        RequestCode.CLEAN_BROKER_DATA,
+        RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
+        RequestCode.CONTROLLER_APPLY_BROKER_ID,
+    }
+)
+"""The requests that are answered here."""
 NOT_LEADER: Final = "The controller is not in leader state"
 
 
 @dataclass(slots=True)
-class ControllerOptions:
+class CoreOptions:
     """What the state machine is told by the configuration; may be changed while it runs."""
 
     group: str = ""
-    self_id: str = "n0"
     elect_unclean: bool = False
     """enableElectUncleanMaster"""
     notify_role_changed: bool = True
@@ -72,7 +85,9 @@ class ControllerOptions:
     """isProcessReadEvent: reads wait for an entry of their own. They need not here: a leader that
     may have been deposed answers none."""
     heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS
-    scan_groups_ms: int = 1_000
+    scan_brokers_ms: int = 500
+    """Between two looks at who is silent (scanNotActiveBrokerInterval)."""
+    scan_groups_ms: int = 500
     """Between two looks at all groups (scanInactiveMasterInterval); what happens to one is looked
     at when it happens."""
 
@@ -85,15 +100,11 @@ class _Job:
     done: Callable[[Decision], None]
     deadline_ms: int
     must_commit: bool = False
-    body: bytes | None = None
-    """Of an entry that somebody else made."""
-    index: int = -1
-    """Of the entry, once there is one."""
 
 
 @dataclass(slots=True)
 class _Flight:
-    """The one proposal that is not applied yet; without a job it opens the lead."""
+    """The one proposal that is not applied yet; without a job it is a barrier."""
 
     job: _Job | None = None
     decision: Decision = field(default_factory=Decision)
@@ -105,17 +116,14 @@ class ControllerCore:
 
     def __init__(
         self,
-        options: ControllerOptions,
+        options: CoreOptions,
         quorum: Quorum,
-        *,
         notices: Callable[[str, Command], None] = lambda address, command: None,
-        configuration: Settings | None = None,
     ) -> None:
         """`notices` sends a one-way request to a broker's address."""
         self.options = options
         self.quorum = quorum
         self.notices = notices
-        self.settings = configuration
         self.tables = GroupTables()
         self.heartbeats = Heartbeats(options.heartbeat_timeout_ms)
         self.leading = False
@@ -128,13 +136,14 @@ class ControllerCore:
         self._waiting: deque[_Job] = deque()
         self._attention: dict[str, None] = {}
         self._flight: _Flight | None = None
+        self._looked_ms = LONG_AGO_MS
         self._scanned_ms = LONG_AGO_MS
+        self._lead_is_new = False
+        self._unsure = False
         self._pumping = False
         self._requests: dict[int, Callable[[int, Command], Later[Command]]] = {
             RequestCode.BROKER_HEARTBEAT: self._heartbeat,
             RequestCode.CONTROLLER_GET_METADATA_INFO: self._metadata,
-            RequestCode.UPDATE_CONTROLLER_CONFIG: self._update_config,
-            RequestCode.GET_CONTROLLER_CONFIG: self._get_config,
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._alter,
             RequestCode.CONTROLLER_ELECT_MASTER: self._elect,
             RequestCode.CONTROLLER_REGISTER_BROKER: self._register,
@@ -145,16 +154,11 @@ class ControllerCore:
             RequestCode.CONTROLLER_APPLY_BROKER_ID: self._apply_id,
         }
 
-    @property
-    def codes(self) -> frozenset[int]:
-        """The requests that are answered here."""
-        return frozenset(self._requests)
-
     # What happens
 
     def on_request(self, connection: int, request: Command, now_ms: int) -> Later[Command]:
-        """The answer to a request of any of `codes`. Never raises for what a request has in it."""
-        self._now_ms = now_ms
+        """The answer to a request of any of CODES. Never raises for what a request has in it."""
+        self._clock(now_ms)
         answer = self._requests.get(request.code)
         if answer is None:
             text = f" request type {request.code} not supported"
@@ -167,14 +171,16 @@ class ControllerCore:
 
     def on_closed(self, connection: int, now_ms: int) -> None:
         """A connection is gone, and with it the brokers that sent their heartbeats over it."""
-        self._now_ms = now_ms
+        self._clock(now_ms)
         self._died(self.heartbeats.on_closed(connection, now_ms), "closed its connection")
         self._pump()
 
     def on_tick(self, now_ms: int) -> None:
         """Every 100 ms or so, whether this node leads or not."""
-        self._now_ms = now_ms
-        self._died(self.heartbeats.expire(now_ms), "was silent for too long")
+        self._clock(now_ms)
+        if now_ms - self._looked_ms >= self.options.scan_brokers_ms:
+            self._looked_ms = now_ms
+            self._died(self.heartbeats.expire(now_ms), "was silent for too long")
         if self.leading and now_ms - self._scanned_ms >= self.options.scan_groups_ms:
             self._scanned_ms = now_ms
             self._attention.update(dict.fromkeys(self.tables.groups))
@@ -183,23 +189,19 @@ class ControllerCore:
             self._waiting.popleft().done(Decision(ResponseCode.SYSTEM_ERROR, waited))
         self._pump()
 
-    def on_leader(self, leads: bool, now_ms: int | None = None) -> None:
-        """The lead is won or lost. Nothing is decided before an entry of the own term is applied:
-        until then entries of the leaders before may be on their way into the tables."""
-        if now_ms is not None:
-            self._now_ms = now_ms
+    def on_leader(self, leads: bool) -> None:
+        """The lead is lost, or won and all of before it applied. It counts from the next moment
+        that this is told of."""
         refused = list(self._waiting)
         if self._flight is not None and self._flight.job is not None:
             # It may commit all the same; whoever asked asks again and gets told how it stands.
             refused.append(self._flight.job)
-        self.leading, self._flight = False, None
+        self.leading = self._lead_is_new = leads
+        self._flight, self._unsure = None, False
         self._waiting.clear()
         self._attention.clear()
-        if leads:
-            self.heartbeats.lead(self._now_ms)
         for job in refused:
             job.done(_not_leader())
-        self._pump()
 
     def on_applied(self, entry: Entry) -> None:
         """A committed entry. Called for each, in order, on every controller."""
@@ -220,33 +222,20 @@ class ControllerCore:
         """The tables as of `applied`."""
         return self.tables.snapshot()
 
-    def restore(self, snapshot: bytes, index: int) -> None:
-        """The tables as of that entry; raises ValueError, and changes nothing then."""
-        self.tables = GroupTables.restore(snapshot)
-        self.applied = index
+    def restore(self, data: bytes) -> None:
+        """The tables of a snapshot; raises ValueError, and changes nothing then."""
+        self.tables = GroupTables.restore(data)
 
-    def append(self, body: bytes, now_ms: int) -> Later[Committed | Failed]:
-        """An entry that somebody else made (APPEND of DLedger's clients), in its turn: an empty one
-        or a read. What this state machine does not know is refused (RocketMQ's never answers it),
-        and so is what changes a group: only who decided on it may say so."""
-        self._now_ms = now_ms
-        told: Later[Committed | Failed] = Later()
+    def refusal(self, body: bytes) -> str | None:
+        """Why nobody but this controller may append that entry (APPEND of DLedger's clients), None
+        if anybody may: what it does not know (RocketMQ's never answers it), and what changes a
+        group, as only who decided on it may say so."""
         happened = events.decode(body)
         if isinstance(happened, BadEvent):
-            told.resolve(Failed(happened.reason))
-            return told
-        if not all(isinstance(event, events.Read) for event in happened):
-            told.resolve(Failed("an entry that changes a broker group is only made by a request"))
-            return told
-
-        def done(decision: Decision) -> None:
-            failed = Failed(decision.remark or decision.code.name)
-            done = decision.code is ResponseCode.SUCCESS
-            told.resolve(Committed(job.index) if done else failed)
-
-        job = _Job(Decision, done, now_ms + WAIT_MS, True, bytes(body))
-        self._enqueue(job)
-        return told
+            return happened.reason
+        if all(isinstance(event, events.Read) for event in happened):
+            return None
+        return "an entry that changes a broker group is only made by a request"
 
     # Requests that any controller answers
 
@@ -285,18 +274,6 @@ class ControllerCore:
             None if leader is None else peers.get(leader),
         )
         return _now(response(request, ResponseCode.SUCCESS, header=reply))
-
-    def _get_config(self, connection: int, request: Command) -> Later[Command]:
-        """1010."""
-        if self.settings is None:
-            return _now(response(request, ResponseCode.SYSTEM_ERROR, "no configuration"))
-        return _now(settings.listing(self.settings, request))
-
-    def _update_config(self, connection: int, request: Command) -> Later[Command]:
-        """1009."""
-        if self.settings is None:
-            return _now(response(request, ResponseCode.SYSTEM_ERROR, "no configuration"))
-        return settings.update(self.settings, request)
 
     # Requests that the leader answers
 
@@ -343,9 +320,7 @@ class ControllerCore:
     def _clean(self, connection: int, request: Command) -> Later[Command]:
         """1011."""
         header = read_header(headers.CleanBrokerDataRequest, request.fields)
-        return self._propose(
-            request, lambda: registration.clean(self.tables, header, self._live())
-        )
+        return self._propose(request, lambda: registration.clean(self.tables, header, self._live()))
 
     def _apply_id(self, connection: int, request: Command) -> Later[Command]:
         """1013."""
@@ -416,11 +391,13 @@ class ControllerCore:
 
     def _next(self) -> bool:
         """The next thing to do; whether there was one. Groups without a master come first."""
-        if not self.leading:
-            if not self.quorum.is_leader:
-                return False
+        if not self.leading or self._lead_is_new:
+            return False
+        if self._unsure:
+            # An entry may still commit that was reported as failed: once one behind it is
+            # committed, it either was before that or never will be.
             self._launch(_Flight(), b"")
-            return self._flight is None and self.leading
+            return not self._unsure
         if self._attention and self.quorum.has_quorum(self._now_ms):
             name = next(iter(self._attention))
             del self._attention[name]
@@ -436,8 +413,7 @@ class ControllerCore:
         job = self._waiting.popleft()
         decision = job.decide()
         if decision.events or job.must_commit:
-            body = events.encode(decision.events) if job.body is None else job.body
-            self._launch(_Flight(job, decision), body)
+            self._launch(_Flight(job, decision), events.encode(decision.events))
         else:
             job.done(decision)
         return True
@@ -454,7 +430,7 @@ class ControllerCore:
             flight.index = end.index
             self._land()
             return
-        self._flight = None
+        self._flight, self._unsure = None, True
         if flight.job is not None:
             flight.job.done(
                 Decision(ResponseCode.SYSTEM_ERROR, end.reason)
@@ -467,18 +443,22 @@ class ControllerCore:
         flight = self._flight
         if flight is None or flight.index is None or flight.index > self.applied:
             return
-        self._flight = None
+        self._flight, self._unsure = None, False
         if flight.job is not None:
-            flight.job.index = flight.index
             flight.job.done(flight.decision)
-        else:
-            self._lead()
         self._pump()
+
+    def _clock(self, now_ms: int) -> None:
+        """It is that time now, and if the lead is new, it begins now."""
+        self._now_ms = now_ms
+        if self._lead_is_new:
+            self._lead_is_new = False
+            self.heartbeats.lead(now_ms)
+            self._lead()
 
     def _lead(self) -> None:
         """All of before is applied. Whom the leader before elected may not have been told."""
         log.info("this controller leads; %d broker groups", len(self.tables.groups))
-        self.leading = True
         for name, group in self.tables.groups.items():
             self._attention[name] = None
             if group.master_id is not None:
@@ -491,9 +471,10 @@ class ControllerCore:
 
     def _touch(self, broker_name: str, broker_id: int, connection: int) -> None:
         group = self.tables.groups.get(broker_name)
-        if group is not None and broker_id in group.replicas:
-            if self.heartbeats.touch(_key(group, broker_id), connection, self._now_ms):
-                self._attention[broker_name] = None
+        if group is None or broker_id not in group.replicas:
+            return
+        if self.heartbeats.touch(_key(group, broker_id), connection, self._now_ms):
+            self._attention[broker_name] = None
 
     def _died(self, dead: list[Key], how: str) -> None:
         for _, broker_name, broker_id in dead:
@@ -503,7 +484,7 @@ class ControllerCore:
 
     def _is_moving(self, broker_name: str) -> bool:
         """Whether that group may be about to have another master."""
-        if broker_name in self._attention:
+        if self._unsure or broker_name in self._attention:
             return True
         flight = self._flight
         return flight is not None and any(

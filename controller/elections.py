@@ -119,9 +119,7 @@ def _alter_refusal(
                 f"{rejecting} the replicas {{{member}}} don't alive",
             )
     if group.master_id not in wanted.members:
-        return _not_altered(
-            failed, f"{rejecting} the newSyncStateSet don't contains origin leader"
-        )
+        return _not_altered(failed, f"{rejecting} the newSyncStateSet don't contains origin leader")
     return None
 
 
@@ -157,7 +155,8 @@ def elect(
     if winner == group.master_id:
         return Decision(
             ResponseCode.CONTROLLER_MASTER_STILL_EXIST,
-            f"The old master {group.master_address} has still alive, not need to elect a new broker",
+            f"The old master {group.master_address} has still alive, "
+            "not need to elect a new broker",
             _as_elected(group),
             ElectMasterBody(group.members).encode(),
         )
@@ -192,10 +191,10 @@ def choose(
     fit = [member for member in heard if not group.is_unfit(member)]
     if fit:
         return _best(group, fit, live)
-    if group.members and group.unfit_members == group.members:
-        # Nobody has all that was acknowledged for sure; who is not here yet may have more of it.
-        if all(live.newest(group, member) is not None for member in group.members):
-            return _best(group, sorted(group.members), live)
+    told = [live.newest(group, member) for member in group.members]
+    if group.members and group.unfit_members == group.members and None not in told:
+        # Nobody has all that was acknowledged for sure; who was not here yet could have had more.
+        return _best(group, sorted(group.members), live)
     if unclean:
         everybody = [one for one in sorted(group.replicas) if live.heard(group, one)]
         return _best(group, everybody, live) if everybody else None

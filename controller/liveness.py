@@ -6,7 +6,7 @@ controller, so that a new leader's table is warm, and times are arguments. Calle
 Dead is who was silent for longer than its own timeout, or whose connection closed. Two questions:
 
     heard   a heartbeat came within the timeout: may be made master, may be in the SyncStateSet
-    alive   not known to be dead: a master that is this stays; a broker that is must not be forgotten
+    alive   not known to be dead: a master that is this stays, nobody may clean away who is
 
 They differ after a change of the lead. The leader before may have granted a lease after the last
 heartbeat that came here, so a broker counts as alive for one timeout from when this lead began,

@@ -6,8 +6,7 @@ by core.py.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from turbopump.engine.later import Later
 
@@ -23,24 +22,19 @@ class Entry(Protocol):
     def body(self) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The proposal is the entry at `index`, on a majority for ever. It may be told before or after
-    that entry is applied."""
+@runtime_checkable
+class Committed(Protocol):
+    """How a proposal ends well: it is the entry at `index`, on a majority for ever."""
 
-    index: int
+    @property
+    def index(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The proposal was not taken; `reason` is one line.
+class Failed(Protocol):
+    """How else: it was not taken, or nobody knows and it may still commit; `reason` is one line."""
 
-    While the node goes on leading this is said only of what was never appended: whoever proposes
-    decides on what was before, and must not do so while an entry of its own may still commit. Of
-    what was appended it is said when the lead is lost, and the entry may commit all the same.
-    """
-
-    reason: str
+    @property
+    def reason(self) -> str: ...
 
 
 class Quorum(Protocol):
@@ -48,7 +42,7 @@ class Quorum(Protocol):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads, as far as it knows."""
+        """Whether this node leads, and all that was ever committed before is applied here."""
 
     @property
     def leader_id(self) -> str | None:
@@ -62,5 +56,6 @@ class Quorum(Protocol):
         """Whether this node leads and heard from a majority recently enough that nobody else can
         lead now."""
 
-    def append(self, body: bytes) -> Later[Committed | Failed]:
-        """Propose an entry."""
+    def append(self, body: bytes) -> Later[Any]:
+        """Propose an entry; a Committed, which may be told before or after the entry is applied, or
+        a Failed."""

@@ -82,9 +82,7 @@ def apply_id(tables: GroupTables, header: headers.ApplyBrokerIdRequest) -> Decis
             reply,
         )
     address = code.partition(";")[0]
-    return Decision(
-        header=reply, events=(ApplyBrokerId(cluster, name, address, code, broker_id),)
-    )
+    return Decision(header=reply, events=(ApplyBrokerId(cluster, name, address, code, broker_id),))
 
 
 def register(
@@ -167,9 +165,7 @@ def _replicas_info(group: Group, live: Liveness) -> ReplicasInfo:
     )
 
 
-def clean(
-    tables: GroupTables, header: headers.CleanBrokerDataRequest, live: Liveness
-) -> Decision:
+def clean(tables: GroupTables, header: headers.CleanBrokerDataRequest, live: Liveness) -> Decision:
     """1011: an administrator says that brokers will not come back."""
     name, living = header.broker_name, header.is_clean_living_broker
     group = tables.groups.get(name)

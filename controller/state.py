@@ -9,9 +9,9 @@ registration.py, which decide on the leader what the next events are.
     syncStateSetEpoch one more with each SyncStateSet, and when a member became unfit
     next_id           never goes back: an id names one broker for ever (K4)
 
-A group whose brokers were all forgotten leaves its numbers behind. Were they to start again, brokers
-would refuse the lower epochs, and an old broker would come back as somebody else's id (RocketMQ
-starts again: both happen).
+A group whose brokers were all forgotten leaves its numbers behind. Were they to start again,
+brokers would refuse the lower epochs, and an old broker would come back as somebody else's id
+(RocketMQ starts again: both happen).
 """
 
 import json

@@ -73,11 +73,11 @@ class Heartbeats:
         self, header: BrokerHeartbeatRequest, connection: int, now_ms: int
     ) -> bool | None:
         """A sign of life with what the broker tells of its log: the newest counts, so that one that
-        cut its log does not keep its old length (RocketMQ: the greatest). Whether it was dead until
-        now; None if there are too many brokers."""
+        cut its log does not keep its old length (RocketMQ: the greatest). Whether it was dead or had
+        told nothing of its log until now; None if there are too many brokers."""
         assert header.broker_id is not None
         key = (header.cluster_name, header.broker_name, header.broker_id)
-        was_dead = not self.heard(key, now_ms)
+        was_dead = not self.heard(key, now_ms) or self.newest(key) is None
         timeout_ms = header.heartbeat_timeout_mills or self.timeout_ms
         one = self._touched(key, connection, now_ms)
         if one is None:

@@ -1,0 +1,267 @@
+"""Brokers and a quorum for tests of the controller's parts: whoever is told to live, lives."""
+
+from dataclasses import dataclass, field
+
+from turbopump.controller import elections, registration
+from turbopump.controller.core import ControllerCore, CoreOptions
+from turbopump.controller.elections import Decision
+from turbopump.controller.liveness import Heard
+from turbopump.controller.state import Group, GroupTables
+from turbopump.engine.later import Later
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, decode, encode, new_request
+from turbopump.net.wire.controller import SyncStateSet
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers import controller as headers
+from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
+
+CLUSTER, NAME = "c", "b"
+
+
+@dataclass
+class Alive:
+    """elections.Liveness for tests: `ids` were heard; `silent` count as alive and were not."""
+
+    ids: set[int] = field(default_factory=set)
+    silent: set[int] = field(default_factory=set)
+    logs: dict[int, Heard] = field(default_factory=dict)
+
+    def heard(self, group: Group, broker_id: int) -> bool:
+        return broker_id in self.ids
+
+    def alive(self, group: Group, broker_id: int) -> bool:
+        return broker_id in self.ids | self.silent
+
+    def newest(self, group: Group, broker_id: int) -> Heard | None:
+        return self.logs.get(broker_id) if broker_id in self.ids else None
+
+    def tell(self, broker_id: int, epoch: int, max_offset: int, priority: int = 2**31 - 1) -> None:
+        self.logs[broker_id] = Heard(0, 0, 10_000, epoch, max_offset, priority=priority)
+
+
+class Leader:
+    """Tables and the decisions on them, each applied at once."""
+
+    def __init__(self) -> None:
+        self.tables = GroupTables()
+        self.live = Alive()
+        self.unclean = False
+
+    @property
+    def group(self) -> Group:
+        return self.tables.groups[NAME]
+
+    @property
+    def epochs(self) -> tuple[int, int]:
+        return self.group.master_epoch, self.group.set_epoch
+
+    def take(self, decision: Decision) -> Decision:
+        for event in decision.events:
+            self.tables.apply(event)
+        return decision
+
+    def join(self, broker_id: int) -> Decision:
+        """The three steps of a broker that comes for the first time."""
+        asked = headers.GetNextBrokerIdRequest(CLUSTER, NAME)
+        assert self.take(registration.next_id(self.tables, asked)).header.next_broker_id == (
+            broker_id
+        )
+        code = f"a:{broker_id};7"
+        apply = headers.ApplyBrokerIdRequest(CLUSTER, NAME, broker_id, code)
+        assert self.take(registration.apply_id(self.tables, apply)).code == 0
+        return self.register(broker_id)
+
+    def register(self, broker_id: int, **extra: bool) -> Decision:
+        header = headers.RegisterBrokerToControllerRequest(
+            CLUSTER, NAME, broker_id, f"a:{broker_id}", **extra
+        )
+        return self.take(registration.register(self.tables, header, self.live))
+
+    def elect(self, broker_id: int = -1, designate: bool = False) -> Decision:
+        header = headers.ElectMasterRequest(NAME, CLUSTER, broker_id, designate)
+        return self.take(elections.elect(self.tables, header, self.live, unclean=self.unclean))
+
+    def alter(
+        self, members: set[int], epochs: tuple[int, int] | None = None, master: int | None = None
+    ) -> Decision:
+        master_epoch, set_epoch = epochs or self.epochs
+        master = self.group.master_id if master is None else master
+        header = headers.AlterSyncStateSetRequest(NAME, master or 0, master_epoch)
+        wanted = SyncStateSet(frozenset(members), set_epoch)
+        return self.take(elections.alter(self.tables, header, wanted, self.live))
+
+    def clean(self, ids: str | None = None, living: bool = False, name: str = NAME) -> Decision:
+        header = headers.CleanBrokerDataRequest(name, CLUSTER, ids, living)
+        return self.take(registration.clean(self.tables, header, self.live))
+
+    def look(self) -> Decision | None:
+        decision = elections.look_after(self.tables, NAME, self.live, unclean=self.unclean)
+        return None if decision is None else self.take(decision)
+
+
+def set_up(alter: bool = True) -> Leader:
+    """Setup S of the reference: three brokers, 1 is master, all in sync."""
+    leader = Leader()
+    leader.live.ids = {1, 2, 3}
+    for broker_id in (1, 2, 3):
+        assert leader.join(broker_id).header.master_broker_id is None
+    won = leader.elect(1)
+    assert won.code == 0
+    assert (won.header.master_broker_id, leader.epochs) == (1, (1, 1))
+    for broker_id in (2, 3):
+        told = leader.elect(broker_id)
+        assert told.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+        assert told.header.master_broker_id == 1
+    if alter:
+        assert leader.alter({1, 2, 3}).header.new_sync_state_set_epoch == 2
+    return leader
+
+
+@dataclass(frozen=True)
+class Done:
+    index: int
+
+
+@dataclass(frozen=True)
+class Refused:
+    reason: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    index: int
+    term: int
+    body: bytes
+
+
+class Quorum:
+    """A log that commits when told to."""
+
+    def __init__(self) -> None:
+        self.is_leader = False
+        self.leader_id: str | None = None
+        self.peers = {"n0": "h:1", "n1": "h:2"}
+        self.sure = True
+        self.entries: list[Entry] = []
+        self.waiting: list[tuple[Entry, Later[object]]] = []
+        self.refuse = ""
+
+    def has_quorum(self, now_ms: int) -> bool:
+        return self.is_leader and self.sure
+
+    def append(self, body: bytes) -> Later[object]:
+        later: Later[object] = Later()
+        if self.refuse:
+            later.resolve(Refused(self.refuse))
+            return later
+        entry = Entry(len(self.entries), 1, body)
+        self.entries.append(entry)
+        self.waiting.append((entry, later))
+        return later
+
+
+class Node:
+    """A core over that log, and frames as they come over a wire."""
+
+    def __init__(self, **options: object) -> None:
+        self.quorum = Quorum()
+        self.sent: list[tuple[str, Command]] = []
+        self.core = ControllerCore(
+            CoreOptions("g", **options), self.quorum,  # type: ignore[arg-type]
+            lambda address, command: self.sent.append((address, over_the_wire(command))),
+        )  # fmt: skip
+        self.now_ms = 1_000_000
+        self.auto = True
+
+    def lead(self, leads: bool = True) -> None:
+        self.quorum.is_leader = leads
+        self.quorum.leader_id = "n0" if leads else None
+        self.core.on_leader(leads)
+
+    def commit(self) -> None:
+        """All that was proposed, and what follows from it."""
+        while self.quorum.waiting:
+            entry, later = self.quorum.waiting.pop(0)
+            self.core.on_applied(entry)
+            later.resolve(Done(entry.index))
+
+    def ask(
+        self, code: int, header: object = None, body: bytes = b"", connection: int = 0
+    ) -> Later[Command]:
+        request = over_the_wire(new_request(code, header, body))
+        answer = self.core.on_request(connection, request, self.now_ms)
+        if self.auto:
+            self.commit()
+        return answer.map(over_the_wire)
+
+    def tick(self, after_ms: int = 0) -> None:
+        self.now_ms += after_ms
+        self.core.on_tick(self.now_ms)
+        if self.auto:
+            self.commit()
+
+    def close(self, connection: int) -> None:
+        self.core.on_closed(connection, self.now_ms)
+        if self.auto:
+            self.commit()
+
+    def beat(
+        self, broker_id: int, epoch: int = 1, max_offset: int = 100, connection: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> headers.BrokerHeartbeatResponse:  # fmt: skip
+        header = BrokerHeartbeatRequest(
+            CLUSTER, f"a:{broker_id}", NAME, broker_id, epoch, max_offset, max_offset, timeout_ms
+        )
+        number = broker_id if connection is None else connection
+        answer = self.ask(RequestCode.BROKER_HEARTBEAT, header, connection=number)
+        assert answer.value.code == 0
+        return read_header(headers.BrokerHeartbeatResponse, answer.value.fields)
+
+    def join(self, broker_id: int) -> None:
+        """All three steps and a first heartbeat."""
+        apply = headers.ApplyBrokerIdRequest(CLUSTER, NAME, broker_id, f"a:{broker_id};7")
+        assert self.ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, apply).value.code == 0
+        assert self.register(broker_id).code == 0
+        self.beat(broker_id, epoch=-1, max_offset=0)
+
+    def register(self, broker_id: int, **extra: bool) -> Command:
+        header = headers.RegisterBrokerToControllerRequest(
+            CLUSTER, NAME, broker_id, f"a:{broker_id}", **extra
+        )
+        code = RequestCode.CONTROLLER_REGISTER_BROKER
+        return self.ask(code, header, connection=broker_id).value
+
+    def elect(self, broker_id: int) -> Command:
+        header = headers.ElectMasterRequest(NAME, CLUSTER, broker_id)
+        code = RequestCode.CONTROLLER_ELECT_MASTER
+        return self.ask(code, header, connection=broker_id).value
+
+    def alter(self, *members: int) -> Command:
+        group = self.core.tables.groups[NAME]
+        header = headers.AlterSyncStateSetRequest(NAME, group.master_id or 0, group.master_epoch)
+        body = SyncStateSet(frozenset(members), group.set_epoch).encode()
+        code = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET
+        return self.ask(code, header, body, connection=group.master_id or 0).value
+
+    @property
+    def group(self) -> Group:
+        return self.core.tables.groups[NAME]
+
+
+def over_the_wire(command: Command) -> Command:
+    return decode(b"".join(encode(command)))
+
+
+def running(**options: object) -> Node:
+    """A leader with three brokers in sync, 1 the master."""
+    node = Node(**options)
+    node.lead()
+    node.tick()
+    for broker_id in (1, 2, 3):
+        node.join(broker_id)
+    assert node.elect(1).code == 0
+    assert node.alter(1, 2, 3).code == 0
+    for broker_id in (1, 2, 3):
+        node.beat(broker_id)
+    node.sent.clear()
+    return node

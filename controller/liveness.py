@@ -72,8 +72,8 @@ class Heartbeats:
     def on_heartbeat(
         self, header: BrokerHeartbeatRequest, connection: int, now_ms: int
     ) -> bool | None:
-        """A sign of life with what the broker tells of its log: the newest counts, so that one that
-        cut its log does not keep its old length (RocketMQ: the greatest). Whether it was dead or had
+        """A sign of life with what the broker tells of its log: the newest counts, so that who cut
+        its log does not keep the old length (RocketMQ: the greatest). Whether it was dead or had
         told nothing of its log until now; None if there are too many brokers."""
         assert header.broker_id is not None
         key = (header.cluster_name, header.broker_name, header.broker_id)

@@ -1,8 +1,8 @@
 """The core: the lead, leases, deaths, one proposal at a time, notices, answers to every request."""
 
 import pytest
-
 from tests.unit.controller.groups import CLUSTER, NAME, Done, Entry, Node, Refused, running
+
 from turbopump.controller import events
 from turbopump.controller.core import CODES, WAITING_MAX
 from turbopump.net.wire.codes import RequestCode, ResponseCode

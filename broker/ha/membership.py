@@ -52,8 +52,9 @@ logger = logging.getLogger(__name__)
 AGAIN_MS = 500
 """From a registration or an election that failed to the next (RocketMQ: 5 s). A few requests a
 second of a few brokers; clients wait meanwhile."""
-RESIGNED_PART = 1.2
-"""Of controllerHeartBeatTimeoutMills: so long without heartbeats another is surely elected."""
+RESIGNED_PART, RESIGNED_MORE_MS = 1.2, 1_000
+"""Of controllerHeartBeatTimeoutMills, and the interval at which a controller looks for the silent:
+so long without heartbeats another is surely elected."""
 NO_PRIORITY = 2**31 - 1
 """brokerElectionPriority: the least."""
 NO_ROLE = -1
@@ -182,7 +183,7 @@ class Membership:
             return
         self.controllers.tick()
         now_ms = self._steady_ms()
-        if self.own_id is not None and now_ms >= self._resigned_until_ms:
+        if self.own_id is not None and not self._is_silent:
             self.heartbeats.tick()
         self._watch_lease()
         self.finder.tick(self._follows)
@@ -342,7 +343,7 @@ class Membership:
             word = found or Word(self.epoch)
         if word.master is None:
             self._nobody_reigns(word)
-            if self._steady_ms() < self._resigned_until_ms:
+            if self._is_silent:
                 return
             alive: bool = yield self.heartbeats.beat()
             if not alive:
@@ -356,6 +357,11 @@ class Membership:
     def _follows(self) -> bool:
         follower = self._service.follower
         return follower is not None and follower.machine.state is State.TRANSFER
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether it sends no heartbeats, to count as dead."""
+        return self._steady_ms() < self._resigned_until_ms
 
     def _forgotten(self) -> None:
         """The controllers do not know us: from the start, under another id."""
@@ -383,6 +389,9 @@ class Membership:
             reign.on_set(word.members, word.set_epoch, self._steady_ms())
         elif reign is None and word.master != self.own_id and word.address != self.finder.address:
             self._follow(word.address)  # the same master, at another address (R30)
+        elif reign is None and word.master == self.own_id and not self._is_silent:
+            # No controller led while it was silent, or none missed it: nobody was elected.
+            self._step_down(self._role_reason or "the reign is over")
 
     def _lead(self, word: Word) -> None:
         self.finder.look_for("")
@@ -401,7 +410,7 @@ class Membership:
         """Count as dead, so that another is elected, or this broker of a newer epoch."""
         logger.error("epoch %d is not led: %s", self.epoch, reason)
         part_ms = self.options.controller_heart_beat_timeout_ms * RESIGNED_PART
-        self._resigned_until_ms = self._steady_ms() + int(part_ms)
+        self._resigned_until_ms = self._steady_ms() + int(part_ms) + RESIGNED_MORE_MS
         self.heartbeats.lease_until_ms = LONG_AGO_MS
         self._follow("")
         self._role_reason = reason

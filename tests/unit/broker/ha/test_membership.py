@@ -334,6 +334,21 @@ def test_who_is_named_master_of_an_epoch_he_had_gives_way(make: Make, group: Gro
     assert again.membership.reason == ""
 
 
+def test_who_gave_way_in_vain_gives_way_again(make: Make, group: Group) -> None:
+    """While it was silent no controller led, so nobody was elected: the next one names it still."""
+    master(make)
+    group.brokers.pop(1).stop()
+    again = make()
+    again.start()
+    again.registered(word(1, 1))
+    again.pass_time(TIMEOUT_MS + 5000)
+    assert again.script.beats
+    again.info(word(1, 1))
+    again.script.beats.clear()
+    again.pass_time(TIMEOUT_MS)
+    assert again.script.beats == [], "the controllers must take it for dead"
+
+
 def test_who_cannot_lead_gives_way(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     _one, two = pair(make)
 

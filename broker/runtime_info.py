@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.membership import Membership
 from turbopump.broker.ha.status import HaStatus
 from turbopump.broker.topics import SCHEDULE_TOPIC
 from turbopump.engine.types import LogOffset
@@ -67,6 +68,8 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     table.update({key: str(value) for key, value in broker.statistics.totals().items()})
     if broker.ha is not None:
         table.update(_of_replication(broker.ha.status()))
+    if broker.membership is not None:
+        table.update(membership_table(broker.membership))
     for level, queue_offset in broker.delay.progress().items():
         end = broker.store.max_queue_offset(SCHEDULE_TOPIC, level - 1)
         table[f"scheduleMessageOffset_{level}"] = f"{queue_offset},{end}"
@@ -138,6 +141,18 @@ def _of_replication(ha: HaStatus) -> dict[str, str]:
         for replica in ha.leader.replicas:
             lag = f"{ha.log_end - max(replica.acked, 0)} B, {replica.behind_ms} ms"
             table[f"haReplicaLag_{replica.name}"] = lag
+    return table
+
+
+def membership_table(membership: Membership) -> dict[str, str]:
+    """Ours: a broker's part in a group whose masters are elected."""
+    table = {"haLease": "true" if membership.holds() else "false"}
+    if membership.own_id is not None:
+        table["haBrokerId"] = str(membership.own_id)
+    if membership.reason:
+        table["haMembership"] = f"{membership.stage.value}: {membership.reason}"
+    else:
+        table["haMembership"] = membership.stage.value
     return table
 
 

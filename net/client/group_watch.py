@@ -30,11 +30,16 @@ CONTROLLER_ADDR: Final = "controllerAddr"
 
 EPOCH: Final = "haEpoch"
 STATE: Final = "haState"
+LEASE: Final = "haLease"
+MEMBERSHIP: Final = "haMembership"
 MEMBERS: Final = "haSyncStateSet"
 LOG_END: Final = "commitLogMaxOffset"
 LAG_PREFIX: Final = "haReplicaLag_"
 LAG_TEXT: Final = re.compile(r"(-?[0-9]{1,19}) B, ([0-9]{1,19}) ms")
 """Keys of a broker's runtime table; those with ha are ours (broker/runtime_info.py)."""
+
+SETTLED: Final = "MEMBER"
+NO_LEASE: Final = "no lease: it acknowledges nothing"
 
 NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 
@@ -222,17 +227,30 @@ def _broker(
         lag_ms,
         line.in_tps,
         line.out_tps,
-        " ".join(filter(None, (found.get(STATE, ""), found.get("haReason", "")))),
+        _state(found),
     )
 
 
 def _role(found: Mapping[str, str], is_master: bool) -> str:
-    """What a broker does: ours says so, RocketMQ's is what it was told to be."""
+    """What a broker does: ours says so, and one that joins does nothing yet; RocketMQ's is what it
+    was told to be."""
     if STATE in found:
         return SLAVE
     if MEMBERS in found:
         return MASTER
+    if MEMBERSHIP in found:
+        return ""
     return MASTER if is_master else SLAVE
+
+
+def _state(found: Mapping[str, str]) -> str:
+    """How a replica follows; what keeps a broker from its part in the group."""
+    parts = [found.get(STATE, ""), found.get("haReason", "")]
+    if MEMBERS in found and found.get(LEASE) == "false":
+        parts.append(NO_LEASE)
+    if found.get(MEMBERSHIP, SETTLED) != SETTLED:
+        parts.append(found[MEMBERSHIP])
+    return " ".join(filter(None, parts))
 
 
 def _lag(

@@ -61,6 +61,22 @@ def test_a_group_without_controllers() -> None:
     assert (group.brokers[1].lag, group.brokers[1].lag_ms) == (50, None)
 
 
+def test_brokers_in_trouble() -> None:
+    """A master that may not acknowledge, a replica that cannot follow, one without a role yet."""
+    told = [
+        (ONE, {**MASTER_TABLE, "haLease": "false", "haMembership": "MEMBER"}),
+        (TWO, {**REPLICA_TABLE, "haState": "READY", "haReason": "no master", "haLease": "false",
+               "haMembership": "MEMBER"}),
+        (THREE, {"haConfirmOffset": "0", "haMembership": "JOINING: not registered yet"}),
+    ]  # fmt: skip
+    group = read_group(BrokerData("c", "b"), STATE, told)
+    assert [(each.role, each.state) for each in group.brokers] == [
+        ("master", "no lease: it acknowledges nothing"),
+        ("slave", "READY no master"),
+        ("", "JOINING: not registered yet"),
+    ]
+
+
 def test_brokers_of_rocketmq() -> None:
     """They tell neither role nor confirm offset: the role is the controller's word."""
     table = {"commitLogMaxOffset": "1000", "haEpoch": "4"}

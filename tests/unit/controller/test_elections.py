@@ -1,0 +1,287 @@
+"""Elections and the SyncStateSet: the reference's vectors C1-C11, and where ours is safer."""
+
+import pytest
+from tests.unit.controller.groups import NAME, Leader, set_up
+
+from turbopump.controller import registration
+from turbopump.controller.elections import EPOCH_JUMP_MAX
+from turbopump.controller.events import ElectMaster
+from turbopump.net.wire.codes import ResponseCode as Code
+from turbopump.net.wire.controller import BrokerReplicasInfo, ElectMasterBody, SyncStateSet
+
+
+def in_sync(leader: Leader) -> tuple[list[int], list[int]]:
+    decision = registration.sync_state_data(leader.tables, [NAME], leader.live)
+    info = BrokerReplicasInfo.decode(decision.body).groups[NAME]
+    return [one.broker_id for one in info.in_sync], [one.broker_id for one in info.not_in_sync]
+
+
+def test_c1_three_in_sync() -> None:
+    leader = set_up()
+    assert (leader.group.master_id, leader.epochs) == (1, (1, 2))
+    assert in_sync(leader) == ([1, 2, 3], [])
+
+
+def test_c2_who_registers_after_the_election_hears_of_the_master() -> None:
+    leader = Leader()
+    leader.live.ids = {1, 2, 3}
+    leader.join(1)
+    leader.join(2)
+    leader.elect(1)
+    told = leader.join(3)
+    assert told.header.master_broker_id == 1
+    assert SyncStateSet.decode(told.body) == SyncStateSet(frozenset({1}), 1)
+    assert in_sync(leader) == ([1], [2, 3])
+    assert leader.epochs == (1, 1)
+
+
+def test_c3_the_only_one_that_lives_asks() -> None:
+    leader = set_up()
+    leader.live.ids = {3}
+    assert leader.elect(3).code == Code.SUCCESS
+    assert (leader.group.master_id, leader.epochs, leader.group.members) == (3, (2, 3), {3})
+
+
+def test_c4_the_master_lives() -> None:
+    leader = set_up()
+    told = leader.elect()
+    assert told.code == Code.CONTROLLER_MASTER_STILL_EXIST
+    assert (told.header.master_broker_id, told.header.master_epoch) == (1, 1)
+    assert ElectMasterBody.decode(told.body) == ElectMasterBody(frozenset({1, 2, 3}))
+    assert not told.events
+
+
+@pytest.mark.parametrize(
+    ("second", "third", "winner"),
+    [
+        ((1, 2), (0, 3), 2),  # C5: the later epoch
+        ((1, 2), (1, 3), 3),  # C6: the longer log
+        ((1, 3, 2), (1, 3, 1), 3),  # C7: who is configured to come first
+        ((1, 3), (1, 3 + (1 << 33)), 3),  # RocketMQ casts the difference to an int
+        ((1, 3), (1, 3), 2),
+    ],
+)
+def test_c5_to_c7_the_best_log(
+    second: tuple[int, ...], third: tuple[int, ...], winner: int
+) -> None:
+    leader = set_up()
+    leader.live.ids = {2, 3}
+    leader.live.tell(2, *second)
+    leader.live.tell(3, *third)
+    won = leader.elect()
+    assert won.code == Code.SUCCESS and leader.group.master_epoch == 2
+    assert (won.header.master_broker_id, won.header.master_address) == (winner, f"a:{winner}")
+    body = ElectMasterBody.decode(won.body)
+    assert body.members == {winner}
+    assert body.group is not None and body.group.addresses == {1: "a:1", 2: "a:2", 3: "a:3"}
+
+
+def test_c8_nobody_told_of_a_log_and_what_an_administrator_may() -> None:
+    leader = set_up()
+    leader.live.ids = {2, 3}
+    assert leader.elect().code == Code.SUCCESS
+    master = leader.group.master_id
+    assert master in (2, 3) and leader.group.master_epoch == 2
+    leader.live.ids = {1, 2, 3}
+    assert leader.alter({1, 2, 3}).code == Code.SUCCESS
+    leader.live.ids = {2, 3}
+    assert leader.elect(1, designate=True).code == Code.CONTROLLER_ELECT_MASTER_FAILED
+    assert leader.elect(master, designate=True).code == Code.CONTROLLER_MASTER_STILL_EXIST
+    leader.live.ids = {1, 2, 3} - {master}
+    won = leader.elect(1, designate=True)
+    assert won.code == Code.SUCCESS
+    assert (won.header.master_epoch, won.header.master_address) == (3, "a:1")
+
+
+def test_c9_no_member_lives() -> None:
+    leader = set_up()
+    leader.alter({1})
+    leader.live.ids = {2, 3}
+    told = leader.elect()
+    assert told.code == Code.CONTROLLER_MASTER_NOT_AVAILABLE
+    assert told.events == (ElectMaster(NAME, None),)
+    group = leader.group
+    assert (group.master_id, group.master_epoch, group.members) == (None, 2, {1})
+    again = leader.elect()
+    assert again.code == Code.CONTROLLER_MASTER_NOT_AVAILABLE and not again.events
+    told = leader.elect(2)
+    assert told.code == Code.CONTROLLER_ELECT_MASTER_FAILED
+    assert told.header.master_broker_id is None
+    leader.live.ids = {1}
+    assert leader.elect(1).code == Code.SUCCESS
+    assert leader.group.master_epoch == 3
+
+
+def test_c10_unclean_election() -> None:
+    leader = set_up()
+    leader.alter({1})
+    leader.live.ids = {2, 3}
+    leader.unclean = True
+    assert leader.elect().code == Code.SUCCESS
+    master = leader.group.master_id
+    assert master in (2, 3)
+    assert (leader.group.members, leader.group.master_epoch) == ({master}, 2)
+
+
+def test_alter_is_refused_for_each_reason_in_order() -> None:
+    leader = set_up()
+    assert leader.alter({3, 2, 1}).code == Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+    assert leader.alter({1}, master=2).code == Code.CONTROLLER_INVALID_MASTER
+    assert leader.alter({1}, (2, 2)).code == Code.CONTROLLER_FENCED_MASTER_EPOCH
+    assert leader.alter({1}, (1, 1)).code == Code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH
+    assert leader.alter({1, 9}).code == Code.CONTROLLER_INVALID_REPLICAS
+    leader.live.ids = {1, 3}
+    assert leader.alter({1, 2}).code == Code.CONTROLLER_BROKER_NOT_ALIVE
+    told = leader.alter({3})
+    assert told.code == Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+    assert told.header.new_sync_state_set_epoch == 0
+    assert leader.epochs == (1, 2)
+    told = leader.alter({1, 3})
+    assert told.header.new_sync_state_set_epoch == 3
+    assert SyncStateSet.decode(told.body) == SyncStateSet(frozenset({1, 3}), 3)
+
+
+def test_alter_of_a_group_that_nobody_knows() -> None:
+    leader = Leader()
+    leader.live.ids = {1}
+    leader.join(1)
+    told = leader.alter({1}, (0, 0), master=1)
+    assert told.code == Code.CONTROLLER_INVALID_MASTER
+    assert "{null}" in (told.remark or "")
+    leader.clean(living=True)
+    assert leader.alter({1}, (0, 0), master=1).code == (Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED)
+
+
+def test_who_is_not_registered_elects_nobody() -> None:
+    leader = Leader()
+    assert leader.elect(1).code == Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+    leader = set_up()
+    assert leader.elect(9).code == Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+    assert leader.elect(9, designate=True).code == Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+
+
+def test_the_first_master_of_a_group_that_was_forgotten_is_the_one_with_the_log() -> None:
+    """An empty broker that asks first must not make the others cut theirs off."""
+    leader = set_up()
+    leader.clean(living=True)
+    leader.join(4)
+    leader.join(5)
+    leader.live.ids = {4, 5}
+    leader.live.tell(4, -1, 0)
+    leader.live.tell(5, 3, 1_000)
+    won = leader.elect(4)
+    assert won.header.master_broker_id == 5
+    assert won.header.master_epoch == 4  # past what it knows
+
+
+def test_epochs_that_brokers_know_are_passed_and_made_up_ones_are_not() -> None:
+    leader = set_up()
+    leader.live.ids = {2, 3}
+    leader.live.tell(2, 7, 100)
+    leader.elect()
+    assert (leader.group.master_id, leader.group.master_epoch) == (2, 8)
+    leader.live.ids = {2, 3}
+    leader.live.tell(3, EPOCH_JUMP_MAX + 9, 100)
+    leader.alter({2, 3})
+    leader.live.ids = {3}
+    leader.elect()
+    assert leader.group.master_epoch == 9
+
+
+def test_a_group_is_looked_after() -> None:
+    leader = set_up()
+    assert leader.look() is None
+    leader.live.ids = {2, 3}
+    leader.live.silent = {1}
+    assert leader.look() is None
+    leader.live.silent = set()
+    assert leader.look() is not None
+    assert leader.group.master_epoch == 2
+    assert leader.look() is None
+
+
+def test_nobody_is_given_up_while_a_member_may_still_come() -> None:
+    leader = set_up()
+    leader.live.ids, leader.live.silent = set(), {2}
+    assert leader.look() is None
+    leader.live.silent = set()
+    assert leader.look() is not None
+    assert leader.group.master_id is None
+    assert leader.look() is None
+
+
+def test_an_unfit_replica_leaves_the_set_while_the_master_lives() -> None:
+    leader = set_up()
+    leader.register(2, unclean=True)
+    assert leader.group.unfit_members == {2}
+    leader.look()
+    assert leader.group.members == {1, 3} and leader.group.is_unfit(2)
+    assert leader.alter({1, 2, 3}).code == Code.SUCCESS
+    assert not leader.group.is_unfit(2)
+
+
+def test_nothing_is_added_before_the_unfit_one_left() -> None:
+    leader = set_up()
+    leader.alter({1, 2})
+    leader.register(2, damaged=True)
+    assert leader.alter({1, 2, 3}).code == Code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH
+
+
+def test_an_unfit_member_is_passed_over_unless_it_is_named() -> None:
+    leader = set_up()
+    leader.live.ids = {2, 3}
+    leader.live.tell(2, 9, 9_000)
+    leader.live.tell(3, 1, 1)
+    leader.register(2, unclean=True)
+    leader.elect()
+    assert leader.group.master_id == 3
+    leader = set_up()
+    leader.live.ids = {2, 3}
+    leader.register(2, unclean=True)
+    assert leader.elect(2, designate=True).code == Code.SUCCESS
+    assert leader.group.master_id == 2 and not leader.group.is_unfit(2)
+
+
+def test_all_unfit_the_longest_log_once_all_are_here() -> None:
+    leader = set_up()
+    leader.alter({1, 2})
+    leader.live.ids = set()
+    leader.look()
+    leader.register(1, unclean=True)
+    leader.register(2, unclean=True)
+    leader.live.ids = {1}
+    leader.live.tell(1, 1, 500)
+    assert leader.look() is None
+    leader.live.ids = {1, 2}
+    leader.live.tell(2, 1, 700)
+    leader.look()
+    assert leader.group.master_id == 2 and not leader.group.is_unfit(2)
+    assert leader.group.is_unfit(1)
+
+
+def test_an_unfit_master_is_replaced_with_its_registration() -> None:
+    leader = set_up()
+    told = leader.register(1, damaged=True)
+    assert told.header.master_broker_id in (2, 3)
+    assert leader.group.master_epoch == 2 and leader.group.is_unfit(1)
+    leader = set_up()
+    leader.alter({1})
+    leader.live.ids = {1}
+    told = leader.register(1, unclean=True)
+    assert told.header.master_broker_id is None and leader.group.master_id is None
+    leader.live.tell(1, 1, 5)
+    leader.look()
+    assert leader.group.master_id == 1 and leader.group.master_epoch == 3
+
+
+def test_after_all_members_were_forgotten_an_administrator_decides() -> None:
+    leader = set_up()
+    leader.alter({1})
+    leader.live.ids = {2, 3}
+    leader.clean("1")
+    group = leader.group
+    assert (group.members, group.master_id, set(group.replicas)) == (set(), None, {2, 3})
+    assert leader.look() is None
+    assert leader.elect(2).code == Code.CONTROLLER_ELECT_MASTER_FAILED
+    assert leader.elect(3, designate=True).code == Code.SUCCESS
+    assert leader.group.members == {3}

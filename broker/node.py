@@ -213,12 +213,12 @@ class BrokerNode:
             try:
                 await self._server.stop()
                 await self._stop_replication()
+                await self._name_servers.stop()
+                await self._client.close()  # controllers see now that another is to be elected
             finally:
                 if self._timer is not None:
                     self._timer.cancel()
                 self._write_down()
-        await self._name_servers.stop()
-        await self._client.close()
         _log.info("broker %s stopped", self._config.broker_name)
 
     def _write_down(self) -> None:

@@ -3,9 +3,13 @@
 import pytest
 
 from turbopump.broker.config import ConfigError, load_config, parse_delay_levels
+from turbopump.broker.ha.last_life import LastLife
+from turbopump.broker.replicating import membership_options
 from turbopump.engine.types import FlushMode
 from turbopump.net.transport.options import TlsMode
 from turbopump.net.wire.java_properties import format_properties, parse_properties
+
+ELECTED = "enableControllerMode=true\ncontrollerAddr=10.0.0.1:9878;10.0.0.2:9878\n"
 
 
 def test_defaults_are_rocketmqs() -> None:
@@ -98,6 +102,10 @@ def test_bad_value_is_one_sentence_with_key_value_and_line(line: str, words: lis
         ("haGroupFile=group.json", ["haGroupFile", "1 or more"]),
         ("allAckInSyncStateSet=true", ["allAckInSyncStateSet=true", "inSyncReplicas"]),
         ("minInSyncReplicas=2\ninSyncReplicas=2\nbrokerRole=SYNC_MASTER", ["inSyncReplicas"]),
+        ("enableControllerMode=true", ["controllerAddr says where"]),
+        (f"{ELECTED}haGroupFile=group.json\nbrokerId=2", ["haGroupFile", "controllers"]),
+        (f"{ELECTED}controllerHeartBeatTimeoutMills=2000", ["brokerHeartbeatInterval=1000"]),
+        (f"{ELECTED}fetchControllerAddrByDnsLookup=true", ["fetchControllerAddrByDnsLookup"]),
     ],
 )
 def test_contradiction_is_one_sentence(text: str, words: list[str]) -> None:
@@ -120,6 +128,31 @@ def test_keys_of_replication() -> None:
     assert config.replication.ha_master_address == "10.0.0.1:10912"
     assert config.values()["brokerRole"] == "SLAVE"
     assert config.values()["haListenPort"] == "10922"
+
+
+def test_controllers_decide_whatever_role_and_id_the_file_names() -> None:
+    config, warnings = load_config(
+        f"{ELECTED}brokerRole=SLAVE\nbrokerId=0\nstorePathBrokerIdentity=/x/id\n"
+        "controllerHeartBeatTimeoutMills=9000\nbrokerHeartbeatInterval=500\n"
+        "brokerElectionPriority=3\n"
+    )
+    of = config.replication
+    assert not warnings
+    assert of.is_elected
+    assert of.switches
+    assert of.replicates
+    assert of.all_ack
+    assert not of.is_slave
+    assert of.controller_addr == ("10.0.0.1:9878", "10.0.0.2:9878")
+    shown = config.values()
+    assert shown["controllerAddr"] == "10.0.0.1:9878;10.0.0.2:9878"
+    assert shown["enableControllerMode"] == "true"
+    assert shown["allAckInSyncStateSet"] == "true"
+    options = membership_options(config, LastLife())
+    assert options.identity_path == "/x/id"
+    assert options.controller_heart_beat_timeout_ms == 9000
+    assert options.election_priority == 3
+    assert "storePathBrokerIdentity" not in load_config(ELECTED)[0].values()
 
 
 def test_group_that_switches_waits_for_all_unless_told_otherwise() -> None:

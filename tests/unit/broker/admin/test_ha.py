@@ -1,5 +1,6 @@
-"""Replication as an operator sees it: the bodies of 907 and 1007, and 908."""
+"""Replication as operators, peers and controllers speak of it: 906, 907, 908, 1007, 1008."""
 
+from types import SimpleNamespace
 from typing import Any
 
 from turbopump.broker.ha.status import (
@@ -8,9 +9,14 @@ from turbopump.broker.ha.status import (
     LeaderStatus,
     ReplicaStatus,
 )
+from turbopump.broker.ha.words import Word
 from turbopump.engine.epochs import Epochs
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha.replica import State
+from turbopump.net.wire.controller import SyncStateSet
+from turbopump.net.wire.header import write_header
+from turbopump.net.wire.headers.controller import NotifyBrokerRoleChangedRequest
+from turbopump.net.wire.headers.routes import ExchangeHaInfo
 
 NOBODY = (
     b'{"lastReadTimestamp":0,"lastWriteTimestamp":0,"masterFlushOffset":0,"maxOffset":0,'
@@ -117,3 +123,47 @@ def test_a_log_without_epochs(admin: Any) -> None:
         answer = admin.ask(1007)
         assert (answer.code, answer.remark) == (1, "this request only for controllerMode")
         steer(admin, 500, follower=FOLLOWER)
+
+
+class Heard:
+    """A membership that keeps what it is told."""
+
+    def __init__(self, admin: Any) -> None:
+        self.words: list[Word] = []
+        self.told: list[tuple[str, str, bool]] = []
+        self.finder = SimpleNamespace(told=lambda *what: self.told.append(what))
+        admin.broker.membership = self
+
+    def on_notice(self, word: Word) -> None:
+        self.words.append(word)
+
+
+def test_a_master_says_where_its_log_is_copied_from(admin: Any) -> None:
+    steer(admin, 77, leader=LeaderStatus())
+    admin.broker.ha_address = "10.0.0.9:10912"
+    assert "masterHaAddress" not in admin.ask(906).fields, "it does not reign"
+    admin.broker.role.reign = object()
+    fields = admin.ask(906).fields
+    assert fields == {
+        "masterHaAddress": "10.0.0.9:10912",
+        "masterFlushOffset": str(admin.broker.store.max_log_offset),
+        "masterAddress": admin.broker.address,
+    }
+
+
+def test_a_replica_is_told_where_by_its_master(admin: Any) -> None:
+    heard = Heard(admin)
+    header = ExchangeHaInfo("10.0.0.8:10912", 0, "10.0.0.8:10911")
+    assert admin.ask(906, **write_header(header)).code == 0
+    assert heard.told == [("10.0.0.8:10911", "10.0.0.8:10912", True)]
+
+
+def test_a_notice_of_the_controller(admin: Any) -> None:
+    header = write_header(NotifyBrokerRoleChangedRequest("a:1", 4, 7, 2))
+    body = SyncStateSet(frozenset({2, 3}), 7).encode()
+    assert admin.ask(1008, body, **header).code == 1, "there are no controllers here"
+    heard = Heard(admin)
+    assert admin.ask(1008, body, **header).code == 0
+    assert heard.words == [Word(4, 2, "a:1", frozenset({2, 3}), 7)]
+    assert admin.ask(1008, b"{", **header).code == 1
+    assert len(heard.words) == 1

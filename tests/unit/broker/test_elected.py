@@ -1,0 +1,163 @@
+"""Sends and pulls of a broker whose master is elected: without a role, and without a lease."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.property.test_fast_lane import Driven, frame_of
+from tests.unit.broker.conftest import World
+from tests.unit.broker.replicas import Nowhere
+from tests.unit.broker.test_fast_lane import SEND, code
+from tests.unit.broker.test_role import send
+
+from turbopump.broker.ha.leader import Leader, LeaderOptions
+from turbopump.broker.ha.ports import StaticSet
+from turbopump.broker.replies import REJECTED
+from turbopump.net.ha.acks import AckRules, Mode
+from turbopump.net.ha.sync_state import SyncOptions
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
+
+ELECTED = "enableControllerMode=true\ncontrollerAddr=127.0.0.1:9878\n"
+Make = Callable[..., World]
+
+
+class Elected:
+    """What broker/ha does of an election, on a real log; replica 2 is in the set and silent."""
+
+    def __init__(self, world: World, members: frozenset[int] = frozenset({1})) -> None:
+        self.world = world
+        self.lease = True
+        self.members = members
+        self.log = world.broker.store.replicated(world.now_ms)
+        self.leader: Leader
+        self._epochs = itertools.count(1)
+        world.broker.role.holds = lambda: self.lease
+        self.log.on_appended.append(lambda: self.leader.pump(world.steady_ms))
+        world.ticks.append(self._tick)
+
+    def reign(self) -> None:
+        world, epoch = self.world, next(self._epochs)
+        start = self.log.to_master(epoch, world.now_ms)
+        self.leader = Leader(
+            self.log, AckRules(Mode.CONTROLLER, all_ack_in_sync_state_set=True), SyncOptions(1),
+            LeaderOptions(), Nowhere(), StaticSet(), lambda: world.now_ms, members=self.members,
+            set_epoch=1, epoch_start=start, now_ms=world.steady_ms,
+        )  # fmt: skip
+        self.leader.lease(lambda: self.lease)
+        world.broker.role.begin(self.leader)
+        self.leader.pump(world.steady_ms)
+
+    def lapse(self) -> None:
+        self.lease = False
+        self.leader.fail_waiting()
+        self.world.broker.role.lapse()
+
+    def renew(self) -> None:
+        self.lease = True
+        self.world.broker.role.renew()
+
+    def _tick(self, now_ms: int) -> None:
+        if hasattr(self, "leader"):
+            self.leader.on_tick(now_ms)
+
+
+def pull(world: World) -> int:
+    header = PullMessageRequest("G", "TBW102", 0, 0, 32, SUBSCRIPTION_FLAG, 0, 0, 0, "*")
+    return world.ask(RequestCode.PULL_MESSAGE, header).code
+
+
+def test_nothing_is_served_before_the_role_is_known(make_world: Make) -> None:
+    """R29."""
+    world = make_world(ELECTED)
+    assert not world.broker.role.is_master
+    answer = send(world)
+    assert (answer.value.code, answer.value.remark) == (ResponseCode.SYSTEM_BUSY, REJECTED)
+    assert pull(world) == ResponseCode.NO_PERMISSION
+    elected = Elected(world)
+    elected.reign()
+    assert send(world).value.code == ResponseCode.SUCCESS
+    assert pull(world) == ResponseCode.PULL_NOT_FOUND
+
+
+def test_a_replica_serves_readers_under_its_id(make_world: Make) -> None:
+    world = make_world(ELECTED)
+    Elected(world)
+    world.broker.role.end(3)
+    assert world.broker.role.broker_id == 3
+    assert send(world).value.code == ResponseCode.SYSTEM_BUSY
+    assert pull(world) == ResponseCode.PULL_NOT_FOUND
+
+
+def test_what_the_file_says_of_role_and_id_does_not_count(make_world: Make) -> None:
+    world = make_world(f"{ELECTED}brokerRole=SLAVE\nbrokerId=7\n")
+    Elected(world).reign()
+    assert world.broker.role.broker_id == 0
+    assert send(world).value.code == ResponseCode.SUCCESS
+
+
+def test_without_a_lease_nothing_is_written(make_world: Make) -> None:
+    world = make_world(ELECTED)
+    elected = Elected(world)
+    elected.reign()
+    elected.lapse()
+    end = world.broker.store.max_log_offset
+    assert send(world).value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert world.broker.store.max_log_offset == end
+    assert pull(world) == ResponseCode.PULL_NOT_FOUND, "what is confirmed may be read"
+    elected.renew()
+    assert send(world).value.code == ResponseCode.SUCCESS
+
+
+def test_who_waits_when_the_lease_ends_is_told_so(make_world: Make) -> None:
+    world = make_world(ELECTED)
+    elected = Elected(world, frozenset({1, 2}))
+    elected.reign()
+    answer = send(world)
+    assert not answer.done
+    elected.lapse()
+    assert answer.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+@pytest.fixture
+def driven(make_world: Make) -> Iterator[Driven]:
+    """A connection to an elected master whose plain sends are native, and wait for replica 2."""
+    world = make_world(ELECTED)
+    elected = Elected(world, frozenset({1, 2}))
+    elected.reign()
+    connection = Driven(world)
+    connection.elected = elected  # type: ignore[attr-defined]
+    plain(connection, 0)
+    plain(connection, 1)
+    assert connection.lane.send_count == 1
+    yield connection
+    connection.near.close()
+    connection.far.close()
+
+
+def plain(driven: Driven, opaque: int, **changes: Any) -> None:
+    driven.feed(frame_of({**SEND, **changes}, opaque), 1 << 20)
+
+
+def test_native_sends_end_with_the_lease_too(driven: Driven) -> None:
+    elected: Elected = driven.elected  # type: ignore[attr-defined]
+    plain(driven, 2)
+    assert code(driven, 2) is None
+    elected.lapse()
+    assert code(driven, 2) == ResponseCode.SERVICE_NOT_AVAILABLE
+    end = driven.world.broker.store.max_log_offset
+    plain(driven, 3)
+    assert code(driven, 3) == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert driven.world.broker.store.max_log_offset == end
+
+
+def test_an_acknowledgement_releases_no_native_send_without_a_lease(driven: Driven) -> None:
+    elected: Elected = driven.elected  # type: ignore[attr-defined]
+    plain(driven, 2)
+    elected.lease = False
+    elected.leader.on_set(frozenset({1}), 2, driven.world.steady_ms)
+    assert code(driven, 2) is None, "everybody has it, but may it be said?"
+    assert elected.leader.safe_end(1) > 0
+    elected.renew()
+    assert code(driven, 2) == 0

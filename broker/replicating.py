@@ -11,7 +11,6 @@ does what they say. Made, started, ticked and stopped by node.py.
 import logging
 from collections.abc import Callable
 
-from turbopump.broker.calls import Calls
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha import last_life, options
@@ -27,6 +26,7 @@ from turbopump.engine.files import Files
 from turbopump.engine.flush import Disk
 from turbopump.engine.types import FlushMode
 from turbopump.net.ha.replica import State
+from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
 from turbopump.net.wire.hosts import join, split
 

@@ -23,6 +23,17 @@ DAMAGED = ".damaged"
 TEMPORARY = ".tmp"
 
 
+def replace_file(files: Files, path: str, data: bytes) -> None:
+    """Replace a file of any kind, durably: a crash leaves the old one or the new one. Raises
+    OSError."""
+    folder = path.rpartition("/")[0] or "."
+    files.make_folders(folder)
+    files.write(path + TEMPORARY, data)
+    files.sync(path + TEMPORARY)
+    files.rename(path + TEMPORARY, path)
+    files.sync_folder(folder)
+
+
 class ConfigFiles:
     """The files of one folder."""
 

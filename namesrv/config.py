@@ -4,12 +4,21 @@ Owns which keys there are, what they mean here and what a bad one is told. It mu
 file or a socket. Called by node.py, the CLI and the handlers of 318/319.
 """
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from turbopump.net.transport.options import TlsSettings
 from turbopump.net.wire.java_properties import PropertiesError, Property, printable
+from turbopump.net.wire.property_values import (
+    INT32_MAX,
+    SECRET_KEYS,
+    SERVER_TLS_KEYS,
+    Parse,
+    between,
+    boolean,
+    show,
+    text,
+)
 
 MAX_KEY_SHOWN = 100  # characters of a foreign key or value repeated in a message
 
@@ -21,7 +30,6 @@ NO_EFFECT = {
     "clusterTest": "false",
     "defaultThreadPoolNums": "16",
     "defaultThreadPoolQueueCapacity": "10000",
-    "enableControllerInNamesrv": "false",
     "enableShutdownGracefully": "false",
     "productEnvName": "center",
     "rocketmqHome": "",
@@ -52,7 +60,8 @@ class NamesrvConfig:
     """Everything a name server is told from outside (RocketMQ: common/namesrv/NamesrvConfig).
 
     `listen_port` 0 lets the system choose. An empty `config_store_path` means that changes by
-    UPDATE_NAMESRV_CONFIG last until the process ends.
+    UPDATE_NAMESRV_CONFIG last until the process ends. `enable_controller_in_namesrv` is for whoever
+    makes the nodes of a process: it is read at their start.
     """
 
     bind_address: str = "0.0.0.0"
@@ -71,6 +80,7 @@ class NamesrvConfig:
     need_wait_for_service: bool = False
     wait_seconds_for_service: int = 45
     delete_topic_with_broker_registration: bool = False
+    enable_controller_in_namesrv: bool = False
     tls: dict[str, str] = field(default_factory=dict)
     others: dict[str, str] = field(default_factory=dict)
 
@@ -80,16 +90,21 @@ class NamesrvConfig:
         configured = (part.strip() for part in self.config_black_list.split(";"))
         return frozenset(part for part in configured if part)
 
+    @staticmethod
+    def knows(key: str) -> bool:
+        """Whether a name server has this key."""
+        return key in _KEYS or key in SERVER_TLS_KEYS or key in NO_EFFECT
+
     def values(self, *, secrets: bool = False) -> dict[str, str]:
         """Every key and its value as text, keys of RocketMQ that do nothing here included.
 
         Passwords only with `secrets`: for the configuration file, never for an answer.
         """
         shown = {**NO_EFFECT, **self.others, **self.tls}
-        for key in () if secrets else _SECRET:
+        for key in () if secrets else SECRET_KEYS:
             shown.pop(key, None)
         for key, (attribute, _) in _KEYS.items():
-            shown[key] = _show(getattr(self, attribute))
+            shown[key] = show(getattr(self, attribute))
         return shown
 
     def update(self, properties: Iterable[Property]) -> list[str]:
@@ -102,7 +117,7 @@ class NamesrvConfig:
             known = _KEYS.get(item.key)
             if known is not None:
                 parsed.append((known[0], _parse(known[1], item)))
-            elif item.key in _TLS_KEYS:
+            elif item.key in SERVER_TLS_KEYS:
                 tls[item.key] = item.value.strip()
                 _check_tls(tls, item)
             elif item.key in NO_EFFECT:
@@ -117,65 +132,30 @@ class NamesrvConfig:
         return warnings
 
 
-def _text(value: str) -> str:
-    return value
-
-
-def _boolean(value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return value.lower() == "true"
-
-
-def _between(low: int, high: int) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        if not re.fullmatch(r"-?\d{1,19}", value) or not low <= int(value) <= high:
-            raise ValueError(f"a whole number from {low} to {high}")
-        return int(value)
-
-    return parse
-
-
-_INT32_MAX = 2**31 - 1
-
-_SECRET = frozenset({"tls.server.keyPassword"})
-
-_TLS_KEYS = frozenset(
-    {
-        "tls.server.mode",
-        "tls.server.need.client.auth",
-        "tls.server.keyPath",
-        "tls.server.keyPassword",
-        "tls.server.certPath",
-        "tls.server.authClient",
-        "tls.server.trustCertPath",
-        "tls.test.mode.enable",
-    }
-)
-
-_KEYS: dict[str, tuple[str, Callable[[str], object]]] = {
-    "bindAddress": ("bind_address", _text),
-    "listenPort": ("listen_port", _between(0, 65_535)),
-    "kvConfigPath": ("kv_config_path", _text),
-    "configStorePath": ("config_store_path", _text),
-    "configBlackList": ("config_black_list", _text),
-    "orderMessageEnable": ("order_message_enable", _boolean),
-    "returnOrderTopicConfigToBroker": ("return_order_topic_config_to_broker", _boolean),
+_KEYS: dict[str, tuple[str, Parse]] = {
+    "bindAddress": ("bind_address", text),
+    "listenPort": ("listen_port", between(0, 65_535)),
+    "kvConfigPath": ("kv_config_path", text),
+    "configStorePath": ("config_store_path", text),
+    "configBlackList": ("config_black_list", text),
+    "orderMessageEnable": ("order_message_enable", boolean),
+    "returnOrderTopicConfigToBroker": ("return_order_topic_config_to_broker", boolean),
     "scanNotActiveBrokerInterval": (
         "scan_not_active_broker_interval_ms",
-        _between(10, _INT32_MAX),
+        between(10, INT32_MAX),
     ),
     "serverChannelMaxIdleTimeSeconds": (
         "server_channel_max_idle_seconds",
-        _between(1, _INT32_MAX // 1_000),
+        between(1, INT32_MAX // 1_000),
     ),
-    "supportActingMaster": ("support_acting_master", _boolean),
-    "enableAllTopicList": ("enable_all_topic_list", _boolean),
-    "enableTopicList": ("enable_topic_list", _boolean),
-    "notifyMinBrokerIdChanged": ("notify_min_broker_id_changed", _boolean),
-    "needWaitForService": ("need_wait_for_service", _boolean),
-    "waitSecondsForService": ("wait_seconds_for_service", _between(0, _INT32_MAX // 1_000)),
-    "deleteTopicWithBrokerRegistration": ("delete_topic_with_broker_registration", _boolean),
+    "supportActingMaster": ("support_acting_master", boolean),
+    "enableAllTopicList": ("enable_all_topic_list", boolean),
+    "enableTopicList": ("enable_topic_list", boolean),
+    "notifyMinBrokerIdChanged": ("notify_min_broker_id_changed", boolean),
+    "needWaitForService": ("need_wait_for_service", boolean),
+    "waitSecondsForService": ("wait_seconds_for_service", between(0, INT32_MAX // 1_000)),
+    "deleteTopicWithBrokerRegistration": ("delete_topic_with_broker_registration", boolean),
+    "enableControllerInNamesrv": ("enable_controller_in_namesrv", boolean),
 }
 
 
@@ -183,7 +163,7 @@ def _place(item: Property) -> str:
     return f" (line {item.line})" if item.line else ""
 
 
-def _parse(parse: Callable[[str], object], item: Property) -> object:
+def _parse(parse: Parse, item: Property) -> object:
     try:
         return parse(item.value.strip())
     except ValueError as error:
@@ -196,7 +176,3 @@ def _check_tls(tls: dict[str, str], item: Property) -> None:
         TlsSettings.from_properties(tls)
     except ValueError as error:
         raise ConfigError(f"{error}{_place(item)}") from None
-
-
-def _show(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

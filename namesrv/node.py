@@ -11,7 +11,7 @@ import time
 from collections import deque
 from pathlib import Path
 
-from turbopump.engine.config_files import ConfigFiles
+from turbopump.engine.config_files import ConfigFiles, replace_file
 from turbopump.engine.files import Files, RealFiles
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import ConfigError, NamesrvConfig
@@ -29,7 +29,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.headers.routes import NotifyMinBrokerIdChangeRequest
 from turbopump.net.wire.hosts import join
-from turbopump.net.wire.java_properties import format_properties
+from turbopump.net.wire.java_properties import updated_properties
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,10 @@ class NameServerNode:
     def knows(self, name: str, address: str) -> bool:
         """Whether a broker is registered with this address."""
         return address in self._routes.member_group(name).values()
+
+    def members(self, name: str) -> dict[int, str]:
+        """The registered brokers of a group: address by id, 0 the master's."""
+        return dict(self._routes.member_group(name))
 
     async def start(self) -> None:
         """Load the key values, listen, watch the brokers.
@@ -168,13 +172,11 @@ class NameServerNode:
         return KeyValues(lambda changed: store.save(path.name, table_to_json(changed)), table)
 
     def _save_config(self, config: NamesrvConfig) -> None:
-        """RocketMQ's way: the whole file is written anew, every key with its value."""
+        """RocketMQ's way: the whole file is written anew, every key with its value. What it says of
+        other keys stays: a controller of this process has its keys there."""
         if not config.config_store_path:
             return
-        path = Path(config.config_store_path).expanduser()
-        files, fresh = self._files, f"{path}.tmp"
-        files.make_folders(str(path.parent))
-        files.write(fresh, format_properties(config.values(secrets=True)).encode())
-        files.sync(fresh)
-        files.rename(fresh, str(path))
-        files.sync_folder(str(path.parent))
+        path = str(Path(config.config_store_path).expanduser())
+        before = self._files.read(path) if self._files.exists(path) else b""
+        changed = updated_properties(before.decode("utf-8", "replace"), config.values(secrets=True))
+        replace_file(self._files, path, changed.encode())

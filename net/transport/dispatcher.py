@@ -23,7 +23,7 @@ REMARK_MAX: Final = 512
 QUIET_MS: Final = 10_000
 """Between two lines of the log about requests that a disk made fail."""
 
-Answer = Command | Later[Command | None] | None
+Answer = Command | Later[Command] | Later[Command | None] | None
 Handler = Callable[[Command, Peer, int], Answer]
 """(request, peer, now_ms) -> the answer, now, later, or never. While a later answer is waited for,
 the request has no body and no fields any more."""

@@ -55,6 +55,12 @@ def format_properties(values: Mapping[str, str]) -> str:
     return "".join(f"{key}={values[key].translate(_ESCAPED)}\n" for key in sorted(values))
 
 
+def updated_properties(text: str, values: Mapping[str, str]) -> str:
+    """A properties text with these values, and with what it says of other keys: another node may
+    have its keys in the same file. Raises PropertiesError."""
+    return format_properties({**{one.key: one.value for one in parse_properties(text)}, **values})
+
+
 def _logical_lines(text: str) -> list[tuple[int, str]]:
     """Lines with continuations joined, without comments and blanks, with their first number."""
     lines: list[tuple[int, str]] = []

@@ -1,4 +1,4 @@
-"""A whole broker group in one process: name server and broker on the running loop.
+"""A whole broker group in one process: name server, controllers and brokers on the running loop.
 
 Owns the layout of a data folder and the order of start and stop. It must never know a request.
 Called by `turbopump up`, by the pytest fixture and by programs: `async with Cluster() as cluster`.
@@ -9,21 +9,26 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.node import BrokerNode, StartError
+from turbopump.controller.config import ControllerConfig, format_peers
+from turbopump.controller.node import ControllerNode
 from turbopump.engine.files import RealFiles
 from turbopump.engine.types import Progress, StoreError
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode
+from turbopump.net.wire.hosts import join
 from turbopump.net.wire.java_properties import Property
+from turbopump.net.wire.property_values import show
 
 LAYOUT = 1
-"""Version of a data folder: layout.json, namesrv/, logs/ and a store folder for each broker."""
+"""Version of a data folder: layout.json, namesrv/, controller/, logs/ and a store folder for each
+broker."""
 
 LAYOUT_FILE = "layout.json"
 LOOPBACK = "127.0.0.1"
@@ -32,6 +37,8 @@ WILDCARDS = ("0.0.0.0", "::")  # nothing that a client could be told
 REPLICA_PORTS_APART = 10  # room for the VIP port before, and the HA port behind
 REGISTERED_POLL_MS = 10
 REGISTERED_TIMEOUT_MS = 10_000  # a broker registers in milliseconds where both are one process
+ELECTED_TIMEOUT_MS = 30_000  # controllers elect their leader, brokers register, one is elected
+CONTROLLER_GROUP = "turbopump"
 
 SMALL_FILES = {
     "mappedFileSizeCommitLog": str(16 << 20),  # a message of 4 MiB fits, and rolling happens
@@ -48,7 +55,8 @@ class ClusterError(StartError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """A running broker of a cluster; `address` is `host:port`, `id` 0 the master's."""
+    """A running broker of a cluster; `address` is `host:port`, `id` 0 the master's, -1 that of one
+    without a role."""
 
     name: str
     id: int
@@ -58,7 +66,8 @@ class BrokerAddress:
 
 
 class Cluster:
-    """A name server and a broker, or a master and its replicas, reachable by any RocketMQ client.
+    """A name server and a broker, a master and its replicas, or brokers that controllers elect a
+    master of; reachable by any RocketMQ client.
 
     Args:
         data: the folder of everything kept; None for one that is removed at the end.
@@ -67,7 +76,11 @@ class Cluster:
         namesrv_port, broker_port: 0 for free ones.
         replicas: copies of the broker's log; a send is answered when one of them has it, too. They
             listen REPLICA_PORTS_APART behind one another, unless ports are free ones.
-        broker_properties, namesrv_properties: RocketMQ's keys, over what the cluster itself sets.
+        brokers, controllers: with controllers, that many brokers are one group whose master they
+            elect; `replicas` is then 0. Brokers listen as replicas do, controllers on
+            `controller_port` and those behind it.
+        broker_properties, controller_properties, namesrv_properties: RocketMQ's keys, over what the
+            cluster itself sets.
         on_progress: told, several times a second, how far `start` is with recovering a big store.
     """
 
@@ -79,7 +92,11 @@ class Cluster:
         namesrv_port: int = 0,
         broker_port: int = 0,
         replicas: int = 0,
+        brokers: int = 1,
+        controllers: int = 0,
+        controller_port: int = 0,
         broker_properties: Mapping[str, str] | None = None,
+        controller_properties: Mapping[str, str] | None = None,
         namesrv_properties: Mapping[str, str] | None = None,
         on_progress: Callable[[Progress], None] = lambda _progress: None,
     ) -> None:
@@ -90,11 +107,15 @@ class Cluster:
         self.data = Path(data)
         self._host = host
         self._ports = namesrv_port, broker_port
+        self._controller_port = controller_port
         self._replicas = replicas
+        self._sizes = brokers, controllers
         self._on_progress = on_progress
         self._broker_properties = dict(broker_properties or {})
+        self._controller_properties = dict(controller_properties or {})
         self._namesrv_properties = dict(namesrv_properties or {})
         self._namesrv: NameServerNode | None = None
+        self._controllers: list[ControllerNode] = []
         self._brokers: list[tuple[BrokerNode, BrokerConfig]] = []
         self.warnings: list[str] = []
 
@@ -105,19 +126,25 @@ class Cluster:
         return self._namesrv.address
 
     @property
+    def controllers(self) -> list[str]:
+        """The controllers' `host:port`; empty without."""
+        return [controller.address for controller in self._controllers]
+
+    @property
     def brokers(self) -> list[BrokerAddress]:
-        """The running brokers, the master first."""
+        """The running brokers, the master first; with controllers, in the roles they have now."""
         assert self._brokers, "the cluster is not started"
-        return [
+        found = [
             BrokerAddress(
                 config.broker_name,
-                config.broker_id,
+                broker_id := self._id_of(broker, config),
                 broker.address,
                 os.getpid(),
-                "master" if config.broker_id == 0 else "slave",
+                "master" if broker_id == 0 else "slave",
             )
             for broker, config in self._brokers
         ]
+        return sorted(found, key=lambda broker: (broker.id < 0, broker.id))
 
     async def start(self) -> None:
         """Start all of it; returns when clients can send.
@@ -125,30 +152,40 @@ class Cluster:
         Raises ClusterError, StoreError, StartError, TlsError, PropertiesError or OSError; nothing
         runs then.
         """
+        brokers, controllers = self._sizes
+        if brokers > 1 and not controllers:
+            raise ClusterError(
+                f"{brokers} brokers of one group need controllers, which elect their master; "
+                "replicas of one that stays the master do without"
+            )
+        if controllers and self._replicas:
+            raise ClusterError("replicas are those of a master that stays: not with controllers")
         prepare_data(self.data)
         try:
             await self._start_namesrv()
-            for broker_id in range(self._replicas + 1):
-                await self._start_broker(broker_id)
+            await self._start_controllers(controllers)
+            for number in range(brokers if controllers else self._replicas + 1):
+                await self._start_broker(number)
             await self._registered()
         except BaseException:
             await self.stop()
             raise
 
     async def stop(self) -> None:
-        """Stop what runs: the brokers write everything down, then the name server goes."""
+        """Stop what runs: the brokers write everything down, then the others go."""
         brokers, self._brokers = self._brokers, []
+        controllers, self._controllers = self._controllers, []
         namesrv, self._namesrv = self._namesrv, None
         try:
-            stops = (broker.stop() for broker, _ in brokers)
-            for ended in await asyncio.gather(*stops, return_exceptions=True):
-                if ended is not None:
-                    raise ended
+            await _stop_all(broker for broker, _ in brokers)
         finally:
-            if namesrv is not None:
-                await namesrv.stop()
-            if self._temporary is not None:
-                self._temporary.cleanup()
+            try:
+                await _stop_all(controllers)
+            finally:
+                if namesrv is not None:
+                    await namesrv.stop()
+                if self._temporary is not None:
+                    self._temporary.cleanup()
 
     async def __aenter__(self) -> "Cluster":
         await self.start()
@@ -175,34 +212,87 @@ class Cluster:
         await namesrv.start()
         self._namesrv = namesrv
 
-    async def _start_broker(self, broker_id: int) -> None:
+    async def _start_controllers(self, count: int) -> None:
+        """All listen before any begins: with free ports they know their peers only then."""
+        configs = [self._controller_config(number) for number in range(count)]
+        self._controllers = [ControllerNode(config) for config in configs]
+        host = LOOPBACK if self._host in WILDCARDS else self._host
+        peers = {
+            config.self_id: join(host, await controller.listen())
+            for config, controller in zip(configs, self._controllers, strict=True)
+        }
+        for config, controller in zip(configs, self._controllers, strict=True):
+            config.peers = format_peers(peers)
+            await controller.start()
+
+    def _controller_config(self, number: int) -> ControllerConfig:
+        port = self._controller_port
+        config = ControllerConfig(
+            bind_address=self._host,
+            listen_port=port + number if port else 0,
+            group=CONTROLLER_GROUP,
+            self_id=f"n{number}",
+            store_path=str(self.data / "controller"),
+        )
+        properties = {
+            **self._tls_of_servers(),
+            "tls.enable": self._tls_enabled(),
+            **self._controller_properties,
+        }
+        warnings = config.update(_properties(properties))
+        self.warnings += [] if number else warnings
+        return config
+
+    async def _start_broker(self, number: int) -> None:
         config = BrokerConfig()
-        name = self._broker_properties.get("brokerName", config.broker_name)
-        port = self._ports[1]
+        given = self._common_broker_properties(config.broker_name)
+        if number:
+            port = self._ports[1]
+            given |= {
+                "listenPort": str(port + REPLICA_PORTS_APART * number if port else 0),
+                "haListenPort": "0",
+            }
+        root = given["storePathRootDir"]
+        if self._controllers:
+            given |= {
+                "enableControllerMode": "true",
+                "controllerAddr": ";".join(self.controllers),
+                "storePathRootDir": f"{root}-{number + 1}" if number else root,
+                "haListenPort": "0",
+            }
+        elif number:
+            given |= {
+                "brokerRole": "SLAVE",
+                "brokerId": str(number),
+                "storePathRootDir": f"{root}-replica-{number}",
+            }
+        warnings = config.update(_properties(given))
+        self.warnings += [] if number else warnings
+        broker = BrokerNode(config, on_progress=self._on_progress)
+        await broker.start()
+        self._brokers.append((broker, config))
+
+    def _common_broker_properties(self, default_name: str) -> dict[str, str]:
+        name = self._broker_properties.get("brokerName", default_name)
         own = {
             "storePathRootDir": str(self.data / name),
             "bindAddress": self._host,
             "brokerIP1": "" if self._host in WILDCARDS else self._host,
-            "listenPort": str(port),
+            "listenPort": str(self._ports[1]),
             "namesrvAddr": self.namesrv,
-            "tls.enable": str(self._tls_of_servers().get(MODE) == "enforcing").lower(),
+            "tls.enable": self._tls_enabled(),
         }
         if self._replicas:
             own |= {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
-        given = {**own, **self._broker_properties}
-        if broker_id:
-            given |= {
-                "brokerRole": "SLAVE",
-                "brokerId": str(broker_id),
-                "storePathRootDir": f"{given['storePathRootDir']}-replica-{broker_id}",
-                "listenPort": str(port + REPLICA_PORTS_APART * broker_id if port else 0),
-                "haListenPort": "0",
-            }
-        warnings = config.update(_properties(given))
-        self.warnings += [] if broker_id else warnings
-        broker = BrokerNode(config, on_progress=self._on_progress)
-        await broker.start()
-        self._brokers.append((broker, config))
+        return {**own, **self._broker_properties}
+
+    def _id_of(self, broker: BrokerNode, config: BrokerConfig) -> int:
+        """0 of a master. With controllers what the name server tells clients: -1 before that."""
+        if not self._controllers:
+            return config.broker_id
+        assert self._namesrv is not None
+        members = self._namesrv.members(config.broker_name)
+        return next((each for each, at in members.items() if at == broker.address), -1)
 
     def _tls_of_servers(self) -> dict[str, str]:
         """What the broker's properties say of TLS, for the name server too: they have one face."""
@@ -212,15 +302,29 @@ class Cluster:
             if key.startswith("tls.server.") or key == "tls.test.mode.enable"
         }
 
+    def _tls_enabled(self) -> str:
+        return show(self._tls_of_servers().get(MODE) == "enforcing")
+
     async def _registered(self) -> None:
-        """Until the name server hands out the brokers' addresses."""
-        assert self._namesrv is not None
-        namesrv, brokers = self._namesrv, self.brokers
-        for _ in range(REGISTERED_TIMEOUT_MS // REGISTERED_POLL_MS):
-            if all(namesrv.knows(broker.name, broker.address) for broker in brokers):
+        """Until the name server hands out the brokers' addresses, a master's among them."""
+        timeout_ms = ELECTED_TIMEOUT_MS if self._controllers else REGISTERED_TIMEOUT_MS
+        for _ in range(timeout_ms // REGISTERED_POLL_MS):
+            brokers = self.brokers
+            if self._knows(brokers) and any(broker.id == 0 for broker in brokers):
                 return
             await asyncio.sleep(REGISTERED_POLL_MS / 1_000)
-        raise ClusterError(f"broker {brokers[0].name} did not register at {self.namesrv}")
+        raise ClusterError(f"broker {self.brokers[0].name} did not register at {self.namesrv}")
+
+    def _knows(self, brokers: list[BrokerAddress]) -> bool:
+        assert self._namesrv is not None
+        return all(self._namesrv.knows(broker.name, broker.address) for broker in brokers)
+
+
+async def _stop_all(nodes: Iterable[BrokerNode | ControllerNode]) -> None:
+    stops = (node.stop() for node in nodes)
+    for ended in await asyncio.gather(*stops, return_exceptions=True):
+        if ended is not None:
+            raise ended
 
 
 def prepare_data(data: Path) -> None:

@@ -22,13 +22,15 @@ T = TypeVar("T")
 class RunningCluster:
     """A started cluster in a thread of its own.
 
-    `namesrv` is what clients are pointed at, `brokers` what runs, `data` the folder of its files.
+    `namesrv` is what clients are pointed at, `brokers` and `controllers` what ran at the start,
+    `data` the folder of its files.
     """
 
     def __init__(self, cluster: "Cluster", loop: "asyncio.AbstractEventLoop") -> None:
         self._loop = loop
         self.namesrv: str = cluster.namesrv
         self.brokers: list[BrokerAddress] = cluster.brokers
+        self.controllers: list[str] = cluster.controllers
         self.data: Path = cluster.data
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -40,7 +42,11 @@ class RunningCluster:
 
 @contextmanager
 def running_cluster(
-    data: "str | Path | None" = None, broker_properties: Mapping[str, str] | None = None
+    data: "str | Path | None" = None,
+    broker_properties: Mapping[str, str] | None = None,
+    *,
+    brokers: int = 1,
+    controllers: int = 0,
 ) -> Iterator[RunningCluster]:
     """A cluster with small files for as long as the context lasts, for fixtures of any scope."""
     import asyncio
@@ -58,7 +64,12 @@ def running_cluster(
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
     try:
-        cluster = Cluster(data, broker_properties={**SMALL_FILES, **(broker_properties or {})})
+        cluster = Cluster(
+            data,
+            brokers=brokers,
+            controllers=controllers,
+            broker_properties={**SMALL_FILES, **(broker_properties or {})},
+        )
         call(cluster.start())
         try:
             yield RunningCluster(cluster, loop)

@@ -13,7 +13,7 @@ import typer
 from turbopump.cli import admin, bench, inspect
 from turbopump.cli.consume import consume
 from turbopump.cli.errors import FAILED, UserError, fail, failure_of
-from turbopump.cli.nodes import broker, namesrv
+from turbopump.cli.nodes import broker, controller, namesrv
 from turbopump.cli.repair import repair
 from turbopump.cli.send import send
 from turbopump.cli.top import top
@@ -28,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, namesrv, broker, send, consume, top, repair):
+for command in (up, namesrv, controller, broker, send, consume, top, repair):
     app.command()(command)
 app.add_typer(admin.app, name="admin")
 app.add_typer(inspect.app, name="inspect")

@@ -1,11 +1,11 @@
-"""`turbopump namesrv` and `turbopump broker`: one node from RocketMQ's own properties files.
+"""`turbopump namesrv`, `controller` and `broker`: one node from RocketMQ's own properties files.
 
 Owns the reading of the file and what of it is said. Called by app.py.
 """
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,11 @@ from turbopump.cli.errors import UserError, sentence_of
 from turbopump.cli.files import read_text
 from turbopump.cli.options import Json, LogLevel, port_option, split_addresses
 from turbopump.cli.output import print_json, print_lines
+
+if TYPE_CHECKING:
+    from turbopump.controller.config import ControllerConfig
+    from turbopump.namesrv.config import NamesrvConfig
+    from turbopump.net.wire.java_properties import Property
 
 ConfigFile = Annotated[
     Path | None,
@@ -33,26 +38,64 @@ def namesrv(
     log_level: LogLevel = "info",
     as_json: Json = False,
 ) -> None:
-    """Run one name server until Ctrl-C."""
+    """Run one name server until Ctrl-C; with a controller if enableControllerInNamesrv=true."""
     from turbopump.cli.running import run
-    from turbopump.cli.serving import serve
+    from turbopump.cli.serving import Together, serve
+    from turbopump.controller.config import ControllerConfig
+    from turbopump.controller.node import ControllerNode
     from turbopump.namesrv.config import NamesrvConfig
     from turbopump.namesrv.node import NameServerNode
-    from turbopump.net.wire.java_properties import PropertiesError, parse_properties
 
     _logging(log_folder, log_level)
-    config = NamesrvConfig()
-    try:
-        warnings = config.update(parse_properties(_text_of(config_file)))
-    except PropertiesError as error:
-        raise UserError(f"{config_file}: {error}") from None
+    config, quorum = NamesrvConfig(), ControllerConfig()
+    given = _properties_of(config_file)
+    foreign = {item.key for item in given if quorum.knows(item.key) and not config.knows(item.key)}
+    warnings = _update(config, [item for item in given if item.key not in foreign], config_file)
     if config_file is not None and not config.config_store_path:
         config.config_store_path = str(config_file)
     if port is not None:
         config.listen_port = port
-    _warn(config_file, warnings)
     node = NameServerNode(config)
-    run(serve(node, lambda: _ready("name server", node.address, as_json)))
+    nodes: list[NameServerNode | ControllerNode] = [node]
+    if config.enable_controller_in_namesrv:
+        # The port is the name server's: the controller's is that of its own entry.
+        own = [item for item in given if quorum.knows(item.key) and item.key != "listenPort"]
+        _update(quorum, own, config_file)
+        quorum.config_store_path = config.config_store_path
+        nodes.append(ControllerNode(quorum))
+    elif foreign:
+        warnings.append(f"enableControllerInNamesrv is not true, so {min(foreign)} says nothing")
+    _warn(config_file, warnings)
+
+    def ready() -> None:
+        _ready("name server", node.address, as_json)
+        for each in nodes[1:]:
+            _ready(f"controller {quorum.self_id}", each.address, as_json)
+
+    run(serve(Together(*nodes), ready))
+    _stopped(as_json)
+
+
+def controller(
+    config_file: ConfigFile = None,
+    log_folder: LogFolder = None,
+    log_level: LogLevel = "info",
+    as_json: Json = False,
+) -> None:
+    """Run one controller until Ctrl-C; with a majority of its peers it elects masters."""
+    from turbopump.cli.running import run
+    from turbopump.cli.serving import serve
+    from turbopump.controller.config import ControllerConfig
+    from turbopump.controller.node import ControllerNode
+
+    _logging(log_folder, log_level)
+    config = ControllerConfig()
+    warnings = _update(config, _properties_of(config_file), config_file)
+    if config_file is not None and not config.config_store_path:
+        config.config_store_path = str(config_file)
+    _warn(config_file, warnings)
+    node = ControllerNode(config)
+    run(serve(node, lambda: _ready(f"controller {config.self_id}", node.address, as_json)))
     _stopped(as_json)
 
 
@@ -97,6 +140,26 @@ def broker(
     finally:
         recovering.end()
     _stopped(as_json)
+
+
+def _properties_of(path: Path | None) -> "list[Property]":
+    from turbopump.net.wire.java_properties import PropertiesError, parse_properties
+
+    try:
+        return parse_properties(_text_of(path))
+    except PropertiesError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _update(
+    config: "NamesrvConfig | ControllerConfig", properties: "list[Property]", path: Path | None
+) -> list[str]:
+    from turbopump.net.wire.java_properties import PropertiesError
+
+    try:
+        return config.update(properties)
+    except PropertiesError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def _text_of(path: Path | None) -> str:

@@ -23,6 +23,32 @@ class Node(Protocol):
     async def stop(self) -> None: ...
 
 
+class Together:
+    """Several nodes of one process, as one: started in order, stopped in the opposite one."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self._nodes = nodes
+        self._running: list[Node] = []
+
+    async def start(self) -> None:
+        """All, or none of them runs."""
+        try:
+            for node in self._nodes:
+                await node.start()
+                self._running.append(node)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Those that run; each is stopped whatever becomes of the others."""
+        if self._running:
+            try:
+                await self._running.pop().stop()
+            finally:
+                await self.stop()
+
+
 async def serve(node: Node, ready: Callable[[], None]) -> None:
     """Start, call `ready`, wait for SIGINT or SIGTERM, stop.
 

@@ -1,4 +1,4 @@
-"""`turbopump up`: a name server and a broker in this process, ready for any RocketMQ client.
+"""`turbopump up`: a name server, a broker or a group of them, and controllers in this process.
 
 Owns the options, the ready event and the hint for people. Called by app.py.
 """
@@ -17,6 +17,41 @@ from turbopump.cli.output import print_json, print_lines
 
 if TYPE_CHECKING:
     from turbopump.cluster import Cluster
+
+Replicas = Annotated[
+    int,
+    typer.Option(
+        "--replicas",
+        min=0,
+        max=8,
+        help="Copies of the broker's log; sends are answered when one has it, too. Their ports "
+        "follow, 10 apart.",
+    ),
+]
+Brokers = Annotated[
+    int,
+    typer.Option(
+        "--brokers",
+        min=1,
+        max=9,
+        help="Brokers of one group, with --controllers. Their ports follow, 10 apart.",
+    ),
+]
+Controllers = Annotated[
+    int,
+    typer.Option(
+        "--controllers",
+        min=0,
+        max=9,
+        help="Controllers that elect the brokers' master; 1, 3 or 5.",
+    ),
+]
+ControllerPort = Annotated[
+    int,
+    port_option(
+        "--controller-port", help="The first controller's port, others follow; 0 for free ones."
+    ),
+]
 
 
 def up(
@@ -37,16 +72,10 @@ def up(
             "this machine's.",
         ),
     ] = "127.0.0.1",
-    replicas: Annotated[
-        int,
-        typer.Option(
-            "--replicas",
-            min=0,
-            max=8,
-            help="Copies of the broker's log; sends are answered when one has it, too. Their ports "
-            "follow, 10 apart.",
-        ),
-    ] = 0,
+    replicas: Replicas = 0,
+    brokers: Brokers = 1,
+    controllers: Controllers = 0,
+    controller_port: ControllerPort = 9877,
     config: Annotated[
         Path | None,
         typer.Option("-c", "--config", metavar="FILE", help="More properties of the broker."),
@@ -54,7 +83,10 @@ def up(
     log_level: LogLevel = "info",
     as_json: Json = False,
 ) -> None:
-    """Run a name server and a broker until Ctrl-C; says where to connect."""
+    """Run a name server and a broker until Ctrl-C; says where to connect.
+
+    `--brokers 3 --controllers 3` is a whole group that elects another master when one is lost.
+    """
     from turbopump.cli.progress import Recovering
     from turbopump.cli.running import run
     from turbopump.cli.serving import serve
@@ -71,6 +103,9 @@ def up(
         namesrv_port=namesrv_port,
         broker_port=broker_port,
         replicas=replicas,
+        brokers=brokers,
+        controllers=controllers,
+        controller_port=controller_port,
         broker_properties=properties,
         on_progress=recovering.reached,
     )
@@ -125,7 +160,7 @@ def _announce(cluster: "Cluster", as_json: bool) -> None:
             {
                 "event": "ready",
                 "namesrv": [cluster.namesrv],
-                "controllers": [],
+                "controllers": cluster.controllers,
                 "brokers": [dataclasses.asdict(broker) for broker in cluster.brokers],
                 "data": str(cluster.data.absolute()),
             }
@@ -133,10 +168,12 @@ def _announce(cluster: "Cluster", as_json: bool) -> None:
         return
     broker, *replicas = cluster.brokers
     copies = f", replicas at {', '.join(each.address for each in replicas)}" if replicas else ""
+    found = cluster.controllers
+    quorum = f", controllers {', '.join(found)}" if found else ""
     print_lines(
         [
             f"Turbopump is ready. Name server {cluster.namesrv}, broker {broker.name} at "
-            f"{broker.address}{copies}, data in {cluster.data}.",
+            f"{broker.address}{copies}{quorum}, data in {cluster.data}.",
             "",
             f"  Point any RocketMQ client at {cluster.namesrv}; topics are created by sending.",
             f"  turbopump send    -n {cluster.namesrv} -t hello -p 'a first message'",

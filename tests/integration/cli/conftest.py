@@ -114,7 +114,8 @@ def up(tmp_path: Path, launch: Callable[..., Up]) -> Callable[..., Up]:
 
     def start(*more: str) -> Up:
         given = ("--data", str(tmp_path / "data"), "-c", str(config), "--json",
-                 "--namesrv-port", "0", "--broker-port", "0")  # fmt: skip
+                 "--namesrv-port", "0", "--broker-port", "0", "--controller-port",
+                 "0")  # fmt: skip
         return launch("up", *given, *more)
 
     return start

@@ -1,6 +1,6 @@
-"""Requests to other brokers, for parts that know no loop.
+"""Requests to other nodes, for parts that know no loop.
 
-Owns the calls that are under way. It must never know what is asked. A shell beside node.py, which
+Owns the calls that are under way. It must never know what is asked. A shell beside a node.py, which
 makes it and stops it.
 """
 

@@ -1,0 +1,367 @@
+"""Does what Raft decides, in its order: what must be durable first, then what is said.
+
+Owns the queue of actions, the one write that is under way and DLedger's frames. It must never know
+a loop, a socket or a clock (`now_ms` is given), nor what an entry means: the machine does. Called
+by node.py, and by the simulator, which replaces sockets, clock and disk.
+
+Persist, then speak: what is said stands in a queue behind the durable actions before it. When the
+disk is free all durable ones of the queue are written together, also those behind a message: to
+write early what is said later is safe, and one sync serves many. A disk that fails ends the driver:
+what there is of term, vote and log is unknown from then on, so nothing more is said, and the other
+members go on without this one.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from turbopump.controller.raft.actions import (
+    Action,
+    Answer,
+    AppendEntries,
+    Apply,
+    BecameLeader,
+    Call,
+    LoadSnapshot,
+    LostLead,
+    Outcome,
+    Settle,
+    TakeSnapshot,
+)
+from turbopump.controller.raft.core import Raft
+from turbopump.controller.raft.log import Entry
+from turbopump.controller.raft.messages import (
+    REQUESTS,
+    RESPONSES,
+    AppendEntryRequest,
+    AppendEntryResponse,
+    Message,
+    MessageError,
+    decode,
+    encode,
+    request_code,
+)
+from turbopump.controller.raft.messages import ResponseCode as LedgerCode
+from turbopump.controller.raft.storage import Durable, RaftStorage
+from turbopump.engine.flush import Disk
+from turbopump.engine.later import Later
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.command import Command, new_request, response
+
+_log = logging.getLogger(__name__)
+
+LEDGER_CODES: Final = frozenset(REQUESTS)
+"""Request codes that are DLedger's."""
+
+CALL_TIMEOUT_MS: Final = 3_000
+"""Of a request to a peer (DLedgerRpcNettyService)."""
+
+PROBES: Final = 5
+PROBE_INTERVAL_MS: Final = 40
+"""How often the host of a leader is asked whether its process is gone: for as long as the kernel
+may take to close all that a killed process had open."""
+
+class Calls(Protocol):
+    """Requests to peers."""
+
+    def __call__(self, address: str, request: Command, timeout_ms: int, /) -> Later[Command | str]:
+        """Ask; the answer later, or a text that says why there is none."""
+
+
+class Machine(Protocol):
+    """What the log is applied to."""
+
+    def on_applied(self, entry: Entry) -> None:
+        """The next committed entry."""
+
+    def on_leader(self, leads: bool) -> None:
+        """This member leads, with all that was ever committed applied; or it leads no more."""
+
+    def snapshot(self) -> bytes:
+        """All that was applied so far."""
+
+    def restore(self, data: bytes) -> None:
+        """Begin anew with what `snapshot` gave. Raises ValueError."""
+
+    def refusal(self, body: bytes) -> str | None:
+        """Why a DLedger client may not append this; None if it may."""
+
+
+@dataclass(slots=True)
+class Suspect:
+    """A leader whose connection closed: is its process dead?"""
+
+    due_ms: int
+    probes_left: int = PROBES
+
+
+class Driver:
+    """One member of the quorum, as the machine and the node see it. Loop thread only.
+
+    `refuses` tells whether a host refuses connections to an address: then no process is there.
+    `failed` is told once that the disk failed.
+    """
+
+    def __init__(
+        self,
+        raft: Raft,
+        storage: RaftStorage,
+        disk: Disk,
+        calls: Calls,
+        refuses: Callable[[str], Later[bool]],
+        now_ms: Callable[[], int],
+        failed: Callable[[OSError], None] = lambda _error: None,
+    ) -> None:
+        self._raft = raft
+        self._storage = storage
+        self._disk = disk
+        self._calls = calls
+        self._refuses = refuses
+        self._now_ms = now_ms
+        self._failed = failed
+        self._machine: Machine
+        self._queue: deque[Action] = deque()
+        self._connections: dict[int, str] = {}
+        self._suspects: dict[str, Suspect] = {}
+        self._written = 0
+        self._writing = False
+        self._running = False
+        self._ended = False
+        self._leads = False
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this member leads and all that was committed before is applied here."""
+        return self._leads and self._raft.is_leader
+
+    @property
+    def leader_id(self) -> str | None:
+        """Who leads, as far as is known here."""
+        return self._raft.leader_id
+
+    @property
+    def peers(self) -> Mapping[str, str]:
+        """`host:port` of each member by id."""
+        return self._raft.peers
+
+    def has_quorum(self, now_ms: int) -> bool:
+        """Whether this member leads and nobody else can lead yet."""
+        return self._leads and self._raft.has_quorum(now_ms)
+
+    def append(self, body: bytes) -> Later[Outcome]:
+        """Commit an entry; resolved once it is applied here, or with why that is not known."""
+        later = self._raft.append(body, self._now_ms())
+        self._run()
+        return later
+
+    def begin(self, machine: Machine, now_ms: int) -> None:
+        """Give the machine what it was at the last snapshot, then take part."""
+        self._machine = machine
+        self.on_tick(now_ms)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Time has passed."""
+        if self._ended:
+            return
+        self._raft.on_tick(now_ms)
+        self._run()
+        for peer_id, suspect in list(self._suspects.items()):
+            if now_ms >= suspect.due_ms:
+                self._probe(peer_id, suspect, now_ms)
+
+    def on_closed(self, connection: int, now_ms: int) -> None:
+        """A connection is gone. If its leader was killed, followers need not wait for its silence:
+        but a connection may close for other reasons, so the host is asked."""
+        peer_id = self._connections.pop(connection, None)
+        if peer_id is not None and peer_id == self.leader_id and not self._ended:
+            self._suspects[peer_id] = Suspect(now_ms)
+            self._probe(peer_id, self._suspects[peer_id], now_ms)
+
+    def on_request(
+        self, connection: int, request: Command, now_ms: int
+    ) -> Command | Later[Command | None]:
+        """A request of a peer or of a DLedger client. What cannot be read is answered with 1."""
+        try:
+            message = decode(REQUESTS[request.code], bytes_of(request))
+        except MessageError as error:
+            return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+        if self._ended:
+            return response(request, ResponseCode.SYSTEM_ERROR, "the controller's disk failed")
+        peer_id = message.local_id
+        if peer_id is not None and peer_id in self.peers:
+            self._connections[connection] = peer_id
+        answer: Later[Command | None] = Later()
+        if isinstance(message, AppendEntryRequest) and message.body:
+            refusal = self._machine.refusal(message.body)
+            if refusal is not None:
+                return _refused(request, message, refusal)
+        self._raft.on_request(message, (request, answer), now_ms)
+        self._run()
+        return answer
+
+    def end(self) -> None:
+        """Nothing is done or said from here on. A write that is under way is finished."""
+        self._ended = True
+        self._queue.clear()
+
+    def _run(self) -> None:
+        """Do what can be done now. What the doing leads to is done by the same run."""
+        if self._running:
+            return
+        self._running = True
+        try:
+            while not self._ended:
+                found = self._raft.take()
+                self._queue.extend(found)
+                if not self._advance() and not found:
+                    return
+        finally:
+            self._running = False
+
+    def _advance(self) -> bool:
+        """Up to the first action that waits for the disk; whether there was anything to do."""
+        done = 0
+        while self._queue:
+            action = self._queue[0]
+            if isinstance(action, Durable):
+                if not self._written:
+                    self._write()
+                if not self._written:
+                    break  # until the disk reports; or it failed
+                self._written -= 1
+                self._queue.popleft()
+            else:
+                self._queue.popleft()
+                self._do(action)
+            done += 1
+        return done > 0
+
+    def _write(self) -> None:
+        if self._writing:
+            return
+        batch = [action for action in self._queue if isinstance(action, Durable)]
+        self._writing = True
+        self._disk.submit(partial(_persist, self._storage, batch), self._persisted)
+
+    def _persisted(self, result: int | OSError) -> None:
+        self._writing = False
+        if self._ended:
+            return
+        if isinstance(result, OSError):
+            self._fail(result)
+            return
+        self._written = result
+        self._run()
+
+    def _fail(self, error: OSError) -> None:
+        _log.error("the controller's files fail, it stops taking part: %s", error)
+        led, self._leads = self._leads, False
+        self.end()
+        if led:
+            self._machine.on_leader(False)
+        self._failed(error)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Call():
+                self._call(action)
+            case Answer():
+                request, later = _token(action.token)
+                later.resolve(response(request, LedgerCode.SUCCESS, body=encode(action.message)))
+            case Apply():
+                for entry in action.entries:
+                    self._machine.on_applied(entry)
+            case Settle():
+                action.later.resolve(action.outcome)
+            case BecameLeader() | LostLead():
+                self._leads = isinstance(action, BecameLeader)
+                _log.info("the lead is %s, term %d", "won" if self._leads else "lost", action.term)
+                self._machine.on_leader(self._leads)
+            case TakeSnapshot():
+                self._raft.on_snapshot(action.index, self._machine.snapshot(), self._now_ms())
+            case LoadSnapshot():
+                self._load(action)
+            case _:
+                raise AssertionError(f"{action} is done by the disk")
+
+    def _load(self, action: LoadSnapshot) -> None:
+        try:
+            self._machine.restore(action.data)
+        except ValueError as error:
+            self._fail(OSError(f"the snapshot of entry {action.index} is not one: {error}"))
+
+    def _call(self, call: Call) -> None:
+        request = new_request(request_code(call.message), body=encode(call.message))
+        answer = self._calls(self.peers[call.peer_id], request, CALL_TIMEOUT_MS)
+        answer.then(partial(self._answered, call))
+
+    def _answered(self, call: Call, answer: Command | str) -> None:
+        if self._ended:
+            return
+        message: Message | None = None
+        if isinstance(answer, str):
+            _log.debug("%s does not answer: %s", call.peer_id, answer)
+        else:
+            try:
+                message = decode(RESPONSES[type(call.message)], bytes_of(answer))
+            except MessageError as error:
+                _log.warning("%s answered what cannot be read: %s", call.peer_id, error)
+        self._raft.on_response(call.peer_id, call.call, message, self._now_ms())
+        self._run()
+
+
+    def _probe(self, peer_id: str, suspect: Suspect, now_ms: int) -> None:
+        """Ask the host of a leader; again for a moment: a dying process closes its connections
+        before its port, or after it."""
+        if peer_id != self.leader_id or suspect.probes_left == 0:
+            self._suspects.pop(peer_id, None)
+            return
+        suspect.probes_left -= 1
+        suspect.due_ms = now_ms + PROBE_INTERVAL_MS
+        self._refuses(self.peers[peer_id]).then(partial(self._probed, peer_id))
+
+    def _probed(self, peer_id: str, refused: bool) -> None:
+        if refused and self._suspects.pop(peer_id, None) is not None and not self._ended:
+            _log.info("leader %s is gone", peer_id)
+            self._raft.on_peer_gone(peer_id, self._now_ms())
+            self._run()
+
+
+def bytes_of(command: Command) -> bytes:
+    """The body of a decoded command."""
+    assert isinstance(command.body, bytes), "a decoded body is bytes"
+    return command.body
+
+
+def _persist(storage: RaftStorage, batch: Sequence[Durable]) -> int:
+    """On a disk thread: all of a batch, in order; how many that were. Raises OSError."""
+    entries: list[Entry] = []
+    for action in batch:
+        if isinstance(action, AppendEntries):
+            entries += action.entries  # those of several actions cost one sync
+            continue
+        if entries:
+            storage.append(tuple(entries))
+            entries = []
+        storage.do(action)
+    if entries:
+        storage.append(tuple(entries))
+    return len(batch)
+
+
+def _token(token: object) -> tuple[Command, Later[Command | None]]:
+    assert isinstance(token, tuple), "a token is what on_request handed in"
+    return token
+
+
+def _refused(request: Command, message: AppendEntryRequest, reason: str) -> Command:
+    answer = AppendEntryResponse(
+        code=LedgerCode.UNEXPECTED_ARGUMENT,
+        group=message.group,
+        local_id=message.local_id,
+        remote_id=message.remote_id,
+    )
+    return response(request, LedgerCode.SUCCESS, reason, body=encode(answer))

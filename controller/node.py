@@ -1,0 +1,304 @@
+"""A running controller: picks the clock, the loop, the files, the sockets and the seed.
+
+Owns start, the ticks, the notices to brokers and stop. It must never answer a request itself, nor
+know what an entry or a message of the quorum means. Called by the CLI, cluster.py and tests.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+from turbopump.controller import handlers
+from turbopump.controller.config import ConfigError, ControllerConfig
+from turbopump.controller.core import ControllerCore, CoreOptions
+from turbopump.controller.driver import Driver
+from turbopump.controller.handlers import Controller
+from turbopump.controller.raft.core import Raft
+from turbopump.controller.raft.options import RaftOptions
+from turbopump.controller.raft.storage import RaftStorage
+from turbopump.engine.config_files import replace_file
+from turbopump.engine.files import Files, RealFiles
+from turbopump.engine.flush import DiskThreads
+from turbopump.engine.later import Later
+from turbopump.engine.types import StoreError
+from turbopump.net.transport.calls import Calls
+from turbopump.net.transport.client import Client
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.transport.options import ClientOptions, ServerOptions, TlsSettings
+from turbopump.net.transport.server import Server
+from turbopump.net.wire.command import Command
+from turbopump.net.wire.hosts import join, split
+from turbopump.net.wire.java_properties import Property, updated_properties
+
+log = logging.getLogger(__name__)
+
+TICK_MS = 20
+"""Pace of elections, heartbeats of the quorum and the scans of brokers (DLedger: 10)."""
+NOTICE_TIMEOUT_MS = 3_000  # RocketMQ's (ControllerManager.notifyBrokerRoleChanged)
+CONNECT_TIMEOUT_MS = 1_000
+"""A peer whose machine is gone answers no connection: the next try may find it back."""
+AGAIN_MS = 1_000
+"""After a disk failed, before the files are opened anew, as by a new process."""
+
+
+def steady_ms() -> int:
+    """Milliseconds of a clock that nobody sets. A controller measures signs of life and leases: a
+    wall clock put forward would make every broker silent, one put back would make leases longer."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class ControllerNode:
+    """One controller on the running loop.
+
+    `config` is the node's own from now on: UPDATE_CONTROLLER_CONFIG changes it. `seed` makes its
+    random waits repeatable, `now_ms` is its steady clock.
+    """
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        files: Files | None = None,
+        seed: int | None = None,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self._config = config
+        self._files = files or RealFiles()
+        self._random = random.Random(seed)
+        self._now_ms = now_ms or steady_ms
+        client_tls = config.client_tls
+        options = ClientOptions(connect_timeout_ms=CONNECT_TIMEOUT_MS, tls=client_tls)
+        self._client = Client(self._now_ms, options=options)
+        self._calls = Calls(self._client)
+        self._notices: dict[str, Command] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: Server | None = None
+        self._port = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._disk: DiskThreads | None = None
+        self._storage: RaftStorage | None = None
+        self._stopped = False
+        self._loop: asyncio.AbstractEventLoop
+        self._parts = Controller(config, self._now_ms, self._save, self._configured)
+
+    @property
+    def address(self) -> str:
+        """`host:port` that its peers and brokers know it by; known after `listen`."""
+        return self._members()[self._config.self_id]
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads the controllers."""
+        return self._parts.driver is not None and self._parts.driver.is_leader
+
+    async def listen(self) -> int:
+        """Open the port, before `start` where others must know it; requests are refused until then.
+
+        Raises ConfigError.
+        """
+        self._loop = asyncio.get_running_loop()
+        dispatcher = Dispatcher()
+        handlers.register(dispatcher, self._parts)
+        options = ServerOptions(
+            idle_timeout_ms=self._config.server_channel_max_idle_seconds * 1_000,
+            tls=TlsSettings.from_properties(self._config.tls),
+        )
+        server = Server(dispatcher, options, self._now_ms)
+        host, port = self._config.bind_address, self._config.listen_port
+        if self._config.peers:
+            port = split(self._config.members[self._config.self_id])[1]
+        try:
+            self._port = await server.start(host, port)
+        except OSError as error:
+            known = error.errno is not None and error.errno > 0  # a resolver's numbers are not
+            what = os.strerror(error.errno or 0) if known else error.strerror or str(error)
+            reason = f"the controller cannot listen on {join(host, port)}: {what}"
+            raise ConfigError(reason) from None
+        self._server = server
+        return self._port
+
+    async def start(self) -> None:
+        """Open the files and take part in the quorum; does not wait for a leader.
+
+        Raises ConfigError, StoreError or TlsError; nothing runs then.
+        """
+        try:
+            if self._server is None:
+                await self.listen()
+            self._folder = str(Path(self._config.folder).expanduser())
+            self._disk = DiskThreads(self._loop.call_soon_threadsafe, threads=1)
+            self._begin()
+        except BaseException:
+            await self.stop()
+            raise
+        log.info("controller %s listens on %s", self._config.self_id, self.address)
+        self._tick()
+
+    async def stop(self) -> None:
+        """Say nothing more and close every connection: its peers elect another leader at once."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._parts.driver is not None:
+            self._parts.driver.end()
+        try:
+            if self._server is not None:
+                await self._server.stop()
+        finally:
+            await self._calls.stop()
+            for task in list(self._tasks):
+                task.cancel()
+            await self._client.close()
+            if self._disk is not None:
+                self._disk.close()
+            self._close_storage()
+        self._server = self._disk = None
+
+    def _members(self) -> dict[str, str]:
+        members = self._config.members
+        if not self._config.peers:
+            host = split(members[self._config.self_id])[0]
+            members = {self._config.self_id: join(host, self._port)}
+        return members
+
+    def _begin(self) -> None:
+        """A member of the quorum out of what its files say. Raises StoreError."""
+        assert self._disk is not None
+        now_ms = self._now_ms()
+        self._storage = storage = RaftStorage(self._files, self._folder)
+        try:
+            restored = storage.open()
+        except OSError as error:
+            raise StoreError(f"{self._folder} cannot be used: {error}") from None
+        raft = Raft(self._raft_options(), restored, self._random, now_ms)
+        driver = Driver(
+            raft, storage, self._disk, self._calls, self._refuses, self._now_ms, self._disk_failed
+        )
+        core = ControllerCore(self._core_options(), driver, notices=self._notify)
+        self._parts.driver, self._parts.core = driver, core
+        driver.begin(core, now_ms)
+
+    def _close_storage(self) -> None:
+        storage, self._storage = self._storage, None
+        if storage is not None:
+            storage.close()
+
+    def _raft_options(self) -> RaftOptions:
+        config = self._config
+        return RaftOptions(
+            self_id=config.self_id,
+            peers=self._members(),
+            group=config.group,
+            heart_beat_time_interval_ms=config.heartbeat_interval_ms,
+            max_heart_beat_leak=config.heartbeat_leak_max,
+            min_vote_interval_ms=config.vote_interval_ms_min,
+            max_vote_interval_ms=config.vote_interval_ms_max,
+            vote_wait_ms=config.heartbeat_interval_ms,
+            preferred_leader_ids=tuple(filter(None, config.preferred_leader_ids.split(";"))),
+            snapshot_threshold=config.snapshot_threshold,
+        )
+
+    def _core_options(self) -> CoreOptions:
+        config = self._config
+        return CoreOptions(
+            group=config.group,
+            elect_unclean=config.enable_elect_unclean_master,
+            notify_role_changed=config.notify_broker_role_changed,
+            process_read_event=config.is_process_read_event,
+            scan_brokers_ms=config.scan_not_active_broker_interval_ms,
+            scan_groups_ms=config.scan_inactive_master_interval_ms,
+        )
+
+    def _configured(self) -> None:
+        """The keys of the state machine are in force; those of the quorum from the next start."""
+        if self._parts.core is not None:
+            self._parts.core.options = self._core_options()
+
+    def _tick(self) -> None:
+        # Asked for first: whatever fails below, the ticks go on.
+        self._timer = self._loop.call_later(TICK_MS / 1_000, self._tick)
+        self._parts.tick()
+
+    def _disk_failed(self, error: OSError) -> None:
+        """As a killed process that is started again: all but the files is forgotten."""
+        log.error("controller %s opens its files anew: %s", self._config.self_id, error)
+        self._parts.driver = self._parts.core = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._stopped:
+            self._timer = self._loop.call_later(AGAIN_MS / 1_000, self._begin_again)
+
+    def _begin_again(self) -> None:
+        self._close_storage()
+        try:
+            self._begin()
+        except StoreError as error:
+            self._disk_failed(OSError(str(error)))
+            return
+        self._tick()
+
+    def _refuses(self, address: str) -> Later[bool]:
+        """Whether the host refuses connections there."""
+        later: Later[bool] = Later()
+        self._keep(self._ask_host(address, later))
+        return later
+
+    async def _ask_host(self, address: str, later: Later[bool]) -> None:
+        host, port = split(address)
+        refused = False
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
+                transport, _ = await self._loop.create_connection(asyncio.Protocol, host, port)
+            transport.close()
+        except ConnectionRefusedError:
+            refused = True
+        except OSError:  # no answer is no refusal; TimeoutError is one of these
+            pass
+        later.resolve(refused)
+
+    def _keep(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _notify(self, address: str, notice: Command) -> None:
+        """Tell a broker its role. One task an address, and only the newest of what waits: a broker
+        passes over older epochs anyway."""
+        is_sending = address in self._notices
+        self._notices[address] = notice
+        if not is_sending and not self._stopped:
+            self._keep(self._send_notices(address))
+
+    async def _send_notices(self, address: str) -> None:
+        sent: Command | None = None
+        try:
+            while (notice := self._notices[address]) is not sent:
+                sent = notice
+                try:
+                    await self._client.notify(address, notice, NOTICE_TIMEOUT_MS)
+                except RemotingError as error:
+                    log.warning("broker %s is not told of its group's master: %s", address, error)
+        finally:
+            del self._notices[address]
+
+    def _save(self, changed: list[Property]) -> Later[OSError | None]:
+        later: Later[OSError | None] = Later()
+        if self._disk is None:
+            later.resolve(None)
+        else:
+            self._disk.submit(lambda: self._write_config(changed), later.resolve)
+        return later
+
+    def _write_config(self, changed: list[Property]) -> None:
+        """On a disk thread. Only what was changed: another node may have its keys there."""
+        if not self._config.config_store_path:
+            return
+        path = str(Path(self._config.config_store_path).expanduser())
+        before = self._files.read(path) if self._files.exists(path) else b""
+        values = {item.key: item.value for item in changed}
+        text = updated_properties(before.decode("utf-8", "replace"), values)
+        replace_file(self._files, path, text.encode())

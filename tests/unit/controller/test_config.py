@@ -1,0 +1,105 @@
+import pytest
+
+from turbopump.controller.config import ConfigError, ControllerConfig, format_peers, parse_peers
+from turbopump.net.wire.java_properties import Property, parse_properties
+
+THREE = "n0-127.0.0.1:9877;n1-127.0.0.1:9878;n2-127.0.0.1:9879"
+
+
+def read(text: str) -> ControllerConfig:
+    config = ControllerConfig()
+    assert config.update(parse_properties(text)) == []
+    return config
+
+
+def test_a_file_of_rocketmqs_is_taken_as_it_is() -> None:
+    config = read(
+        f"controllerDLegerGroup = group1\ncontrollerDLegerPeers = {THREE}\n"
+        "controllerDLegerSelfId = n1\ncontrollerStorePath=/data/controller\n"
+        "mappedFileSize=1048576\nenableElectUncleanMaster=true\nserverWorkerThreads=4\n"
+    )
+    assert (config.group, config.self_id) == ("group1", "n1")
+    assert config.members == {
+        "n0": "127.0.0.1:9877", "n1": "127.0.0.1:9878", "n2": "127.0.0.1:9879"
+    }  # fmt: skip
+    assert config.folder == "/data/controller/raft-n1"
+    assert config.enable_elect_unclean_master
+    values = config.values()
+    assert values["mappedFileSize"] == "1048576"
+    assert values["controllerDLegerPeers"] == THREE
+
+
+def test_defaults_are_rocketmqs_but_for_the_shorter_timers() -> None:
+    values = ControllerConfig().values()
+    assert values["notifyBrokerRoleChanged"] == "true"
+    assert values["enableElectUncleanMaster"] == "false"
+    assert values["electMasterMaxRetryCount"] == "3"
+    assert values["configBlackList"] == "configBlackList;configStorePath"
+    assert values["isProcessReadEvent"] == "false"
+    assert int(values["scanNotActiveBrokerInterval"]) < 5_000
+    assert int(values["heartBeatTimeIntervalMs"]) * int(values["maxHeartBeatLeak"]) < 2_000
+
+
+def test_both_names_of_a_read_event_mean_the_same() -> None:
+    assert read("processReadEvent=true").is_process_read_event
+    assert read("isProcessReadEvent=true").is_process_read_event
+
+
+def test_without_peers_it_is_alone_at_its_port() -> None:
+    assert read("listenPort=9877").members == {"n0": "127.0.0.1:9877"}
+    assert read("listenPort=9877\nbindAddress=10.1.2.3").members == {"n0": "10.1.2.3:9877"}
+
+
+def test_who_is_no_peer_is_told() -> None:
+    config = read(f"controllerDLegerPeers={THREE}\ncontrollerDLegerSelfId=n7")
+    with pytest.raises(ConfigError, match="controllerDLegerSelfId=n7 is none of"):
+        _ = config.members
+
+
+def test_peers_in_all_their_forms() -> None:
+    assert parse_peers("n0-[::1]:9877; a.b-host-1:1;") == {"n0": "[::1]:9877", "a.b": "host-1:1"}
+    assert format_peers(parse_peers(THREE)) == THREE
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("controllerDLegerPeers=n0:127.0.0.1:9877", "no id-host:port (line 2)"),
+        ("controllerDLegerPeers=n0-127.0.0.1", "no id-host:port (line 2)"),
+        ("controllerDLegerPeers=n0-127.0.0.1:0", "no id-host:port (line 2)"),
+        ("controllerDLegerPeers=n0-a:1;n0-b:1", "n0 is there twice (line 2)"),
+        ("controllerDLegerPeers=;", "expected 1 to 15 members (line 2)"),
+        ("controllerType=jRaft", "controllerType=jRaft: expected DLedger"),
+        ("controllerDLegerSelfId=n-0", "controllerDLegerSelfId=n-0: expected a name"),
+        ("enableElectUncleanMaster=yes", "expected true or false (line 2)"),
+        ("scanInactiveMasterInterval=1", "expected a whole number from 10 to"),
+        ("minVoteIntervalMs=500\nmaxVoteIntervalMs=400", "minVoteIntervalMs=500 is above"),
+    ],
+)
+def test_a_bad_value_is_an_error_and_changes_nothing(line: str, expected: str) -> None:
+    config = ControllerConfig()
+    before = config.values()
+    with pytest.raises(ConfigError) as raised:
+        config.update(parse_properties(f"controllerDLegerGroup=g\n{line}\n"))
+    assert expected in str(raised.value)
+    assert config.values() == before
+
+
+def test_an_unknown_key_is_named_in_a_warning() -> None:
+    config = ControllerConfig()
+    assert config.update([Property("controllerDLedgerGroup", "g")]) == [
+        "unknown key controllerDLedgerGroup ignored"
+    ]
+    assert not ControllerConfig.knows("controllerDLedgerGroup")
+    assert ControllerConfig.knows("processReadEvent")
+
+
+def test_what_no_change_may_touch() -> None:
+    config = read("configBlackList=a;b")
+    assert config.black_list == {"a", "b", "rocketmqHome"}
+
+
+def test_passwords_are_not_shown() -> None:
+    config = read("tls.server.keyPassword=secret")
+    assert "tls.server.keyPassword" not in config.values()
+    assert config.values(secrets=True)["tls.server.keyPassword"] == "secret"

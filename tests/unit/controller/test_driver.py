@@ -1,0 +1,315 @@
+"""The driver over a real Raft and real files, with a disk that finishes when it is told to."""
+
+import json
+import random
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turbopump.controller.driver import PROBES, Driver
+from turbopump.controller.raft.core import Raft, Role
+from turbopump.controller.raft.log import Entry
+from turbopump.controller.raft.messages import RequestCode
+from turbopump.controller.raft.options import RaftOptions
+from turbopump.controller.raft.storage import RaftStorage
+from turbopump.engine.files import RealFiles
+from turbopump.engine.flush import Job
+from turbopump.engine.later import Later
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.command import Command, new_request, response
+
+PEERS = {"n0": "h:1", "n1": "h:2", "n2": "h:3"}
+INTERVAL_MS = 100
+
+
+class _Done:
+    def finish(self) -> None:
+        return
+
+
+class HeldDisk:
+    """Work is done by `finish_one`, or fails with `error`."""
+
+    def __init__(self) -> None:
+        self.work: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
+        self.error: OSError | None = None
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> Job:
+        self.work.append((work, done))
+        return _Done()
+
+    def close(self) -> None:
+        assert not self.work
+
+    def finish_one(self) -> None:
+        work, done = self.work.popleft()
+        done(self.error if self.error is not None else work())
+
+
+class Machine:
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.applied: list[bytes] = []
+        self.leads: list[bool] = []
+        self.restored = b""
+
+    def on_applied(self, entry: Entry) -> None:
+        self.applied.append(entry.body)
+
+    def on_leader(self, leads: bool) -> None:
+        self.leads.append(leads)
+
+    def snapshot(self) -> bytes:
+        return b"|".join(self.applied)
+
+    def restore(self, data: bytes) -> None:
+        if data == b"bad":
+            raise ValueError("bad")
+        self.restored = data
+
+    def refusal(self, body: bytes) -> str | None:
+        return "not this" if body == b"no" else None
+
+
+class Member:
+    """A driver with all around it."""
+
+    def __init__(self, folder: Path, peers: dict[str, str] = PEERS, **options: Any) -> None:
+        self.now_ms = 1_000
+        self.disk = HeldDisk()
+        self.machine = Machine()
+        self.calls: list[tuple[str, Command, Later[Command | str]]] = []
+        self.probed: list[Later[bool]] = []
+        self.failures: list[OSError] = []
+        self.storage = RaftStorage(RealFiles(), str(folder))
+        restored = self.storage.open()
+        wanted = RaftOptions(
+            self_id="n0", peers=peers, group="g", heart_beat_time_interval_ms=INTERVAL_MS,
+            min_vote_interval_ms=10, max_vote_interval_ms=20, vote_wait_ms=INTERVAL_MS, **options,
+        )  # fmt: skip
+        self.raft = Raft(wanted, restored, random.Random(1), self.now_ms)
+        self.driver = Driver(
+            self.raft, self.storage, self.disk, self._call, self._refuses, lambda: self.now_ms,
+            self.failures.append,
+        )  # fmt: skip
+        self.driver.begin(self.machine, self.now_ms)
+
+    def _call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
+        later: Later[Command | str] = Later()
+        self.calls.append((address, request, later))
+        return later
+
+    def _refuses(self, address: str) -> Later[bool]:
+        assert address in PEERS.values()
+        self.probed.append(Later())
+        return self.probed[-1]
+
+    def tick(self, by_ms: int = 10) -> None:
+        self.now_ms += by_ms
+        self.driver.on_tick(self.now_ms)
+
+    def settle(self) -> None:
+        """Let the disk do all there is."""
+        while self.disk.work:
+            self.disk.finish_one()
+
+    def lead(self) -> None:
+        """Of a member that is alone."""
+        for _ in range(100):
+            self.tick()
+            self.settle()
+            if self.driver.is_leader:
+                return
+        raise AssertionError("it does not lead")
+
+    def ask(self, code: int, **members: Any) -> Command | Later[Command | None]:
+        """A request of peer n1, which leads term 3."""
+        body = {"group": "g", "remoteId": "n0", "localId": "n1", "leaderId": "n1", "term": 3}
+        request = new_request(code, body=json.dumps({**body, **members}).encode())
+        return self.driver.on_request(1, request, self.now_ms)
+
+    def follow(self) -> None:
+        """Make n1 the leader in term 3."""
+        for _ in range(10):
+            answer = self.ask(RequestCode.HEART_BEAT)
+            self.settle()
+            self.tick()
+            if _body(answer)["code"] == 200:
+                return
+        raise AssertionError("it does not follow")
+
+
+def _body(answer: Command | Later[Command | None]) -> dict[str, Any]:
+    if isinstance(answer, Later):
+        value = answer.value
+        assert value is not None
+        answer = value
+    return json.loads(bytes(answer.body))  # type: ignore[arg-type]
+
+
+def alone(folder: Path, **options: Any) -> Member:
+    member = Member(folder, {"n0": "h:1"}, **options)
+    member.lead()
+    return member
+
+
+def test_nothing_is_said_before_it_is_durable(tmp_path: Path) -> None:
+    member = Member(tmp_path)
+    assert not member.calls, "it asks for votes, and may forget its own"
+    member.settle()
+    assert [call[0] for call in member.calls] == ["h:2", "h:3"]
+    answer = member.ask(RequestCode.HEART_BEAT)  # of a higher term, which is to be saved
+    assert isinstance(answer, Later)
+    assert not answer.done
+    member.settle()
+    assert answer.done
+    member.storage.close()
+    assert RaftStorage(RealFiles(), str(tmp_path)).open().term == 3
+
+
+def test_a_vote_survives_its_answer(tmp_path: Path) -> None:
+    member = Member(tmp_path)
+    vote = {"leaderId": "n1", "ledgerEndIndex": -1, "ledgerEndTerm": -1}
+    first = member.ask(RequestCode.VOTE, **vote)
+    member.settle()
+    assert _body(first)["voteResult"] == "REJECT_TERM_NOT_READY"
+    answer = member.ask(RequestCode.VOTE, **vote)
+    assert isinstance(answer, Later)
+    assert not answer.done
+    member.settle()
+    assert _body(answer)["voteResult"] == "ACCEPT"
+    member.storage.close()
+    again = Member(tmp_path)
+    again.tick(INTERVAL_MS * 10)  # by now it may vote again
+    other = again.ask(RequestCode.VOTE, **{**vote, "leaderId": "n2", "localId": "n2"})
+    again.settle()
+    assert _body(other)["voteResult"] == "REJECT_ALREADY_VOTED"
+
+
+def test_entries_of_one_moment_cost_one_write(tmp_path: Path) -> None:
+    member = alone(tmp_path)
+    told = [member.driver.append(b"%d" % number) for number in range(10)]
+    assert len(member.disk.work) == 1
+    member.disk.finish_one()  # the first; the others came while it was written
+    assert [one.done for one in told] == [True] + [False] * 9
+    assert len(member.disk.work) == 1
+    member.disk.finish_one()
+    assert [one.value.index for one in told] == list(range(1, 11))  # type: ignore[union-attr]
+    assert member.machine.applied == [b"", *(b"%d" % number for number in range(10))]
+
+
+def test_what_a_snapshot_stands_for_comes_back(tmp_path: Path) -> None:
+    member = alone(tmp_path, snapshot_threshold=5, snapshot_keep=1)
+    for number in range(20):
+        member.driver.append(b"%d" % number)
+        member.settle()
+    member.storage.close()
+    again = alone(tmp_path)
+    found = [*again.machine.restored.split(b"|"), *again.machine.applied]
+    assert [one for one in found if one] == [b"%d" % number for number in range(20)]
+
+
+def test_a_disk_that_fails_ends_it(tmp_path: Path) -> None:
+    member = alone(tmp_path)
+    assert member.machine.leads == [True]
+    told = member.driver.append(b"lost")
+    member.disk.error = OSError(28, "No space left on device")
+    member.disk.finish_one()
+    assert member.failures == [member.disk.error]
+    assert member.machine.leads == [True, False]
+    assert not member.driver.is_leader
+    assert not member.driver.has_quorum(member.now_ms)
+    assert not told.done
+    member.tick(10_000)
+    assert (list(member.disk.work), member.calls) == ([], [])
+    answer = member.ask(RequestCode.METADATA)
+    assert isinstance(answer, Command)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_a_snapshot_that_is_none_ends_it(tmp_path: Path) -> None:
+    member = alone(tmp_path, snapshot_threshold=2, snapshot_keep=1)
+    member.machine.snapshot = lambda: b"bad"  # type: ignore[method-assign]
+    for number in range(5):
+        member.driver.append(b"%d" % number)
+        member.settle()
+    member.storage.close()
+    again = Member(tmp_path, {"n0": "h:1"})
+    assert "snapshot of entry" in str(again.failures[0])
+
+
+def test_answers_that_cannot_be_read_count_as_none(tmp_path: Path) -> None:
+    member = Member(tmp_path)
+    for _ in range(100):
+        member.tick()
+        member.settle()
+        if member.calls:
+            break
+    seen = len(member.calls)
+    for _address, request, later in member.calls[:]:
+        assert request.code == RequestCode.VOTE
+        later.resolve(response(request, 200, body=b"[]"))
+    member.tick(1_000)
+    member.settle()
+    assert len(member.calls) > seen
+    assert not member.driver.is_leader
+
+
+def test_bytes_that_are_no_message_are_refused(tmp_path: Path) -> None:
+    member = Member(tmp_path)
+    request = new_request(RequestCode.PUSH, body=b"{")
+    answer = member.driver.on_request(1, request, member.now_ms)
+    assert isinstance(answer, Command)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "PushEntryRequest" in (answer.remark or "")
+
+
+def test_what_the_machine_does_not_know_is_not_appended(tmp_path: Path) -> None:
+    member = alone(tmp_path)
+    refused = member.ask(RequestCode.APPEND, body="bm8=", term=-1)
+    assert isinstance(refused, Command)
+    assert (_body(refused)["code"], refused.remark) == (411, "not this")
+    taken = member.ask(RequestCode.APPEND, body="eWVz", term=-1)
+    member.settle()
+    assert _body(taken)["code"] == 200
+    assert member.machine.applied == [b"", b"yes"]
+
+
+def test_a_leader_that_is_killed_is_missed_at_once(tmp_path: Path) -> None:
+    member = Member(tmp_path)
+    member.follow()
+    member.driver.on_closed(7, member.now_ms)  # somebody else's
+    assert not member.probed
+    member.driver.on_closed(1, member.now_ms)
+    assert len(member.probed) == 1
+    member.probed[0].resolve(False)  # not dead yet, or not at all
+    assert member.raft.role is Role.FOLLOWER
+    member.tick(50)
+    assert len(member.probed) == 2
+    member.probed[1].resolve(True)
+    assert member.raft.role is Role.CANDIDATE
+
+
+def test_a_leader_whose_host_answers_is_waited_for(tmp_path: Path) -> None:
+    member = Member(tmp_path)
+    member.follow()
+    member.driver.on_closed(1, member.now_ms)
+    for _ in range(20):
+        member.tick(50)
+        member.ask(RequestCode.HEART_BEAT)
+        for probe in member.probed:
+            if not probe.done:
+                probe.resolve(False)
+    assert len(member.probed) == PROBES
+    assert member.raft.role is Role.FOLLOWER
+
+
+@pytest.mark.parametrize("code", [RequestCode.METADATA, RequestCode.GET])
+def test_strangers_are_told_so(code: RequestCode, tmp_path: Path) -> None:
+    member = alone(tmp_path)
+    assert _body(member.ask(code, group="other"))["code"] == 400
+    assert _body(member.ask(code, remoteId="n9"))["code"] == 401

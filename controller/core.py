@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from turbopump.controller import elections, events, registration
+from turbopump.controller import elections, events, foreign, registration
 from turbopump.controller.elections import Decision
 from turbopump.controller.events import BadEvent, ElectMaster, Event
 from turbopump.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heard, Heartbeats, Key
@@ -100,6 +100,10 @@ class _Job:
     done: Callable[[Decision], None]
     deadline_ms: int
     must_commit: bool = False
+    body: bytes | None = None
+    """Of an entry that somebody else made."""
+    index: int = -1
+    """Of the entry, once it is committed."""
 
 
 @dataclass(slots=True)
@@ -226,16 +230,18 @@ class ControllerCore:
         """The tables of a snapshot; raises ValueError, and changes nothing then."""
         self.tables = GroupTables.restore(data)
 
-    def refusal(self, body: bytes) -> str | None:
-        """Why nobody but this controller may append that entry (APPEND of DLedger's clients), None
-        if anybody may: what it does not know (RocketMQ's never answers it), and what changes a
-        group, as only who decided on it may say so."""
-        happened = events.decode(body)
-        if isinstance(happened, BadEvent):
-            return happened.reason
-        if all(isinstance(event, events.Read) for event in happened):
-            return None
-        return "an entry that changes a broker group is only made by a request"
+    def append(self, body: bytes, now_ms: int) -> Later[int | str]:
+        """An entry that somebody else made (APPEND of DLedger's clients), in its turn: its index,
+        or why there is none."""
+        self._clock(now_ms)
+        told: Later[int | str] = Later()
+
+        def done(decision: Decision) -> None:
+            told.resolve(job.index if job.index >= 0 else decision.remark or decision.code.name)
+
+        job = _Job(lambda: foreign.judge(self.tables, body), done, now_ms + WAIT_MS, body=body)
+        self._enqueue(job)
+        return told
 
     # Requests that any controller answers
 
@@ -412,7 +418,9 @@ class ControllerCore:
             return False
         job = self._waiting.popleft()
         decision = job.decide()
-        if decision.events or job.must_commit:
+        if job.body is not None and decision.code is ResponseCode.SUCCESS:
+            self._launch(_Flight(job, decision), job.body)
+        elif decision.events or job.must_commit:
             self._launch(_Flight(job, decision), events.encode(decision.events))
         else:
             job.done(decision)
@@ -445,6 +453,7 @@ class ControllerCore:
             return
         self._flight, self._unsure = None, False
         if flight.job is not None:
+            flight.job.index = flight.index
             flight.job.done(flight.decision)
         self._pump()
 

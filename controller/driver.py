@@ -86,8 +86,8 @@ class Machine(Protocol):
     def restore(self, data: bytes) -> None:
         """Begin anew with what `snapshot` gave. Raises ValueError."""
 
-    def refusal(self, body: bytes) -> str | None:
-        """Why a DLedger client may not append this; None if it may."""
+    def append(self, body: bytes, now_ms: int) -> Later[int | str]:
+        """An entry of a DLedger client: its index, or why there is none."""
 
 
 @dataclass(slots=True)
@@ -194,10 +194,11 @@ class Driver:
         if peer_id is not None and peer_id in self.peers:
             self._connections[connection] = peer_id
         answer: Later[Command | None] = Later()
-        if isinstance(message, AppendEntryRequest) and message.body:
-            refusal = self._machine.refusal(message.body)
-            if refusal is not None:
-                return _refused(request, message, refusal)
+        if isinstance(message, AppendEntryRequest) and self._is_to_leader(message):
+            self._machine.append(message.body or b"", now_ms).then(
+                lambda outcome: answer.resolve(self._appended(request, message, outcome))
+            )
+            return answer
         self._raft.on_request(message, (request, answer), now_ms)
         self._run()
         return answer
@@ -330,6 +331,34 @@ class Driver:
             self._run()
 
 
+    def _is_to_leader(self, message: AppendEntryRequest) -> bool:
+        """What is not, or has no body, is refused by Raft."""
+        options = self._raft.options
+        meant = (message.group, message.remote_id) == (options.group, options.self_id)
+        return meant and self.is_leader and bool(message.body)
+
+    def _appended(
+        self, request: Command, message: AppendEntryRequest, outcome: int | str
+    ) -> Command:
+        code, remark, entry = LedgerCode.SUCCESS, None, None
+        if isinstance(outcome, int):
+            entry = self._raft.read(outcome)
+        else:
+            code = LedgerCode.UNEXPECTED_ARGUMENT if self.is_leader else LedgerCode.NOT_LEADER
+            remark = outcome
+        answer = AppendEntryResponse(
+            code=code,
+            group=message.group,
+            leader_id=self.leader_id,
+            local_id=message.local_id,
+            remote_id=message.remote_id,
+            term=entry.term if entry is not None else self._raft.term,
+            index=entry.index if entry is not None else -1,
+            pos=entry.pos if entry is not None else -1,
+        )
+        return response(request, LedgerCode.SUCCESS, remark, body=encode(answer))
+
+
 def bytes_of(command: Command) -> bytes:
     """The body of a decoded command."""
     assert isinstance(command.body, bytes), "a decoded body is bytes"
@@ -355,13 +384,3 @@ def _persist(storage: RaftStorage, batch: Sequence[Durable]) -> int:
 def _token(token: object) -> tuple[Command, Later[Command | None]]:
     assert isinstance(token, tuple), "a token is what on_request handed in"
     return token
-
-
-def _refused(request: Command, message: AppendEntryRequest, reason: str) -> Command:
-    answer = AppendEntryResponse(
-        code=LedgerCode.UNEXPECTED_ARGUMENT,
-        group=message.group,
-        local_id=message.local_id,
-        remote_id=message.remote_id,
-    )
-    return response(request, LedgerCode.SUCCESS, reason, body=encode(answer))

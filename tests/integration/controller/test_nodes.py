@@ -182,7 +182,10 @@ class LedgerClient:
         return await self.ask(APPEND, body=base64.b64encode(body).decode())
 
 
-EVENT = b"\0\4{}"
+EVENT = b"\0\2" + json.dumps({
+    "clusterName": "C", "brokerName": "of-a-ledger-client", "brokerAddress": "10.0.0.1:10911",
+    "registerCheckCode": "10.0.0.1:10911;1", "newBrokerId": 1,
+}).encode()  # fmt: skip
 
 
 def test_clients_of_the_ledger_append_and_get(tmp_path: Path) -> None:
@@ -207,6 +210,12 @@ def test_clients_of_the_ledger_append_and_get(tmp_path: Path) -> None:
             assert at_follower["code"] == NOT_LEADER
             stranger, _ = await LedgerClient(broker, leader, "n9").append(EVENT)
             assert stranger["code"] == UNKNOWN_MEMBER
+            # It was applied: the next id of that group is another one.
+            answer = await broker.to_leader(
+                RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, clusterName="C",
+                brokerName="of-a-ledger-client",
+            )  # fmt: skip
+            assert answer.fields["nextBrokerId"] == "2"
 
     asyncio.run(run())
 
@@ -215,6 +224,7 @@ def test_clients_of_the_ledger_append_and_get(tmp_path: Path) -> None:
     ("body", "words"),
     [
         (b"hello", "26725"),
+        (b"\0\4{}", "4"),
         (b"\0\2{}", "brokerName"),
         (b"\0\2no json", "JSON"),
         (b"\0\x65{}", "101"),

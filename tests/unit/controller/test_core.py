@@ -318,10 +318,27 @@ def test_entries_that_say_nothing_are_passed_over() -> None:
 
 def test_what_others_may_append() -> None:
     node = running()
-    assert node.core.refusal(b"") is None
-    assert node.core.refusal(events.encode([events.Read()])) is None
-    assert "type 26725" in (node.core.refusal(b"he{}") or "")
-    assert node.core.refusal(events.encode([events.CleanBrokerData(NAME)]))
+
+    def outcome(*happened: events.Event, body: bytes = b"") -> int | str:
+        told = node.core.append(body or events.encode(happened), node.now_ms)
+        node.commit()
+        return told.value
+
+    assert outcome(events.ApplyBrokerId("C", "other", "h:1", "h:1;1", 1)) == node.core.applied
+    assert node.core.tables.groups["other"].replicas[1].check_code == "h:1;1"
+    again = outcome(events.ApplyBrokerId("C", "other", "h:2", "h:2;1", 1))
+    assert "Fail to apply brokerId" in str(again)  # an id has one broker
+    assert outcome(events.CleanBrokerData("nobody")) == node.core.applied
+    before = node.core.snapshot()
+    for event in (
+        events.CleanBrokerData(NAME), events.ElectMaster(NAME, 2),
+        events.AlterSyncStateSet(NAME, frozenset({2})),
+    ):  # fmt: skip
+        assert "only made by a request" in str(outcome(event))
+    assert "a read" in str(outcome(events.Read()))
+    assert "only made by a controller" in str(outcome(events.MarkUnfit(NAME, 1, "x")))
+    assert "type 26725" in str(outcome(body=b"he{}"))
+    assert node.core.snapshot() == before
 
 
 def test_reads_through_the_log_if_asked_for() -> None:

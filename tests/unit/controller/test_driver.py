@@ -56,6 +56,7 @@ class Machine:
         self.applied: list[bytes] = []
         self.leads: list[bool] = []
         self.restored = b""
+        self.driver: Any = None
 
     def on_applied(self, entry: Entry) -> None:
         self.applied.append(entry.body)
@@ -71,8 +72,13 @@ class Machine:
             raise ValueError("bad")
         self.restored = data
 
-    def refusal(self, body: bytes) -> str | None:
-        return "not this" if body == b"no" else None
+    def append(self, body: bytes, now_ms: int) -> Later[int | str]:
+        later: Later[int | str] = Later()
+        if body == b"no":
+            later.resolve("not this")
+        else:
+            self.driver.append(body).then(lambda outcome: later.resolve(outcome.index))
+        return later
 
 
 class Member:
@@ -96,6 +102,7 @@ class Member:
             self.raft, self.storage, self.disk, self._call, self._refuses, lambda: self.now_ms,
             self.failures.append,
         )  # fmt: skip
+        self.machine.driver = self.driver
         self.driver.begin(self.machine, self.now_ms)
 
     def _call(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
@@ -271,8 +278,9 @@ def test_bytes_that_are_no_message_are_refused(tmp_path: Path) -> None:
 def test_what_the_machine_does_not_know_is_not_appended(tmp_path: Path) -> None:
     member = alone(tmp_path)
     refused = member.ask(RequestCode.APPEND, body="bm8=", term=-1)
-    assert isinstance(refused, Command)
-    assert (_body(refused)["code"], refused.remark) == (411, "not this")
+    assert isinstance(refused, Later)
+    assert refused.value is not None
+    assert (_body(refused)["code"], refused.value.remark) == (411, "not this")
     taken = member.ask(RequestCode.APPEND, body="eWVz", term=-1)
     member.settle()
     assert _body(taken)["code"] == 200

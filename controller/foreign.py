@@ -1,0 +1,56 @@
+"""What clients of the log (DLedgerClient) may append to it.
+
+Owns that judgement. It must never change a table. Called by core.py, in turn with all that the
+controller decides itself.
+
+RocketMQ's controller takes any bytes; what its state machine does not know, or a read, stops it in
+apply, and nothing is answered any more. Here each of these is refused with a reason. What it knows
+is taken, unless it says who is master or in sync in a group that there is: only who decided on that
+may say so, or two brokers might believe to be the master.
+"""
+
+from turbopump.controller import events, registration
+from turbopump.controller.elections import Decision
+from turbopump.controller.events import ApplyBrokerId, BadEvent, Event
+from turbopump.controller.state import GroupTables
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.headers.controller import ApplyBrokerIdRequest
+
+ROCKETMQ_TYPES_MAX = 99
+"""Above are ours."""
+
+
+def judge(tables: GroupTables, body: bytes) -> Decision:
+    """Whether it may be appended as it is; the remark says why not."""
+    happened = events.decode(body)
+    if isinstance(happened, BadEvent):
+        return _refused(happened.reason)
+    kind = int.from_bytes(body[:2], "big")
+    if kind > ROCKETMQ_TYPES_MAX:
+        return _refused(f"an event of type {kind} is only made by a controller")
+    for event in happened:
+        refusal = _judge(tables, event, kind)
+        if refusal is not None:
+            return refusal
+    return Decision()
+
+
+def _judge(tables: GroupTables, event: Event, kind: int) -> Decision | None:
+    if isinstance(event, events.Read):
+        return _refused(f"an event of type {kind} is a read: it is not appended, but asked")
+    if isinstance(event, ApplyBrokerId):
+        header = ApplyBrokerIdRequest(
+            event.cluster_name, event.broker_name, event.broker_id, event.check_code
+        )
+        decision = registration.apply_id(tables, header)
+        return None if decision.code is ResponseCode.SUCCESS else decision
+    if event.broker_name in tables.groups:
+        return _refused(
+            f"an event of type {kind} of the broker-set {event.broker_name} is only made by a "
+            "request to the controller"
+        )
+    return None
+
+
+def _refused(reason: str) -> Decision:
+    return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, reason)

@@ -1,5 +1,7 @@
 """Broker groups of one name server and one broker: RocketMQ's own, or ours.
 
+controlled.py makes larger ones, with controllers, of the same kinds.
+
 A group is started on free loopback ports with its files in one folder. Nothing here uses
 Turbopump's own client: readiness is asked with one hand-made frame. Called by conftest.py and
 the store exchange.
@@ -19,6 +21,7 @@ from interop.processes import Process
 
 READY_TIMEOUT_S = 60
 BROKER_HEAP_MB = 512
+CONTROLLER_HEAP_MB = 128
 CLUSTER = "DefaultCluster"
 BROKER_NAME = "broker-a"
 GET_ROUTEINFO_BY_TOPIC = 105
@@ -61,6 +64,11 @@ class Kind(Protocol):
         """Starts a broker on the store at `store`."""
         ...
 
+    def controller(self, own: int, peers: list[int], folder: Path,
+                   settings: dict[str, str]) -> Process:
+        """Starts the controller that has the place `own` among the ports of all."""
+        ...
+
 
 def _properties(file: Path, values: dict[str, str]) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -85,6 +93,21 @@ def broker_properties(ports: Ports, folder: Path, store: Path, settings: dict[st
     return _properties(folder / "broker.conf", values)
 
 
+def controller_properties(own: int, peers: list[int], folder: Path,
+                          settings: dict[str, str]) -> Path:
+    """Writes the properties file that a controller of either kind is started with."""
+    named = ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(peers))
+    values = {
+        "controllerDLegerGroup": "interop",
+        "controllerDLegerPeers": named,
+        "controllerDLegerSelfId": f"n{own}",
+        "controllerStorePath": str(folder / "store"),
+        "configStorePath": str(folder / "controller.properties"),
+        **settings,
+    }
+    return _properties(folder / "controller.conf", values)
+
+
 class RocketMQ:
     """Apache RocketMQ from its published jars."""
 
@@ -106,6 +129,15 @@ class RocketMQ:
                               toolchain.classpath("server"), ["-c", str(config)], folder,
                               heap_mb=BROKER_HEAP_MB)
 
+    def controller(self, own: int, peers: list[int], folder: Path,
+                   settings: dict[str, str]) -> Process:
+        """As Kind.controller."""
+        values = {"rocketmqHome": str(folder), **settings}
+        config = controller_properties(own, peers, folder, values)
+        return processes.java("controller", "org.apache.rocketmq.controller.ControllerStartup",
+                              toolchain.classpath("server"), ["-c", str(config)], folder,
+                              heap_mb=CONTROLLER_HEAP_MB)
+
 
 class Turbopump:
     """Ours, through the command line a user types."""
@@ -121,6 +153,12 @@ class Turbopump:
         """As Kind.broker."""
         config = broker_properties(ports, folder, store, settings)
         return Process("broker", [TURBOPUMP, "broker", "-c", str(config)], folder)
+
+    def controller(self, own: int, peers: list[int], folder: Path,
+                   settings: dict[str, str]) -> Process:
+        """As Kind.controller."""
+        config = controller_properties(own, peers, folder, settings)
+        return Process("controller", [TURBOPUMP, "controller", "-c", str(config)], folder)
 
 
 @dataclass

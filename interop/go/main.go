@@ -1,7 +1,7 @@
 // Command interop runs scenarios of rocketmq-client-go side by side against one broker group.
 //
-// Arguments: NAMESRV BROKER PREFIX SCENARIO... where PREFIX starts every topic and group name of
-// the run. Each check is one JSON line; the exit code is 0 if all held.
+// Arguments: NAMESRV BROKER PREFIX SCENARIO[:ARGUMENT[,ARGUMENT]]... where PREFIX starts every topic
+// and group name of the run. Each check is one JSON line; the exit code is 0 if all held.
 package main
 
 import (
@@ -29,6 +29,7 @@ var scenarios = map[string]scenario{
 	"retry-dlq":      retryThenDeadLetter,
 	"delay":          delay,
 	"pull":           pull,
+	"through-kills":  throughKills,
 }
 
 func main() {

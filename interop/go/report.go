@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 )
@@ -15,13 +16,15 @@ var printing sync.Mutex
 
 // report prints the checks of one scenario, each at once as one JSON line.
 type report struct {
-	scenario string
-	started  time.Time
-	failed   int
+	scenario  string
+	arguments []string
+	started   time.Time
+	failed    int
 }
 
-func newReport(scenario string) *report {
-	return &report{scenario: scenario, started: time.Now()}
+func newReport(spec string) *report {
+	name, arguments, _ := strings.Cut(spec, ":")
+	return &report{scenario: name, arguments: strings.Split(arguments, ","), started: time.Now()}
 }
 
 func (r *report) check(what string, ok bool, detail string) {

@@ -37,6 +37,7 @@ public final class Main {
         SCENARIOS.put("query", Looking::query);
         SCENARIOS.put("chinese", Looking::chinese);
         SCENARIOS.put("linger", Pushing::linger);
+        SCENARIOS.put("through-kills", Enduring::throughKills);
         SCENARIOS.put("exchange-write", Exchange::write);
         SCENARIOS.put("exchange-continue", Exchange::goOn);
         SCENARIOS.put("exchange-read", Exchange::read);

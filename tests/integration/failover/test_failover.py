@@ -1,0 +1,107 @@
+"""Three controllers, three brokers, a name server as processes: masters and leaders die under load.
+
+The short version of `python -m bench.failover` and of interop/failover.py: our own client, which
+also reads at all brokers while it goes on (tests/integration/ha/load.py).
+"""
+
+import asyncio
+import random
+import struct
+import time
+from pathlib import Path
+
+import pytest
+import uvloop
+from interop import logs
+from interop.controlled import FILE_SIZE, Controlled
+from interop.groups import Turbopump
+from interop.senders import master_by_route
+from tests.integration.ha.load import QUEUES, TOPIC, Load, read_all
+
+pytestmark = pytest.mark.integration
+SOON_S = 60.0
+"""For what must come to pass, on a machine that has other work."""
+LOOK_S = 0.01
+PROGRESS = 100
+"""Messages that are acknowledged before and behind each trouble."""
+TROUBLES = (("master",), ("leader",), ("master", "leader"), ("master",))
+
+
+class Route:
+    """Where the name server says the master is."""
+
+    def __init__(self, group: Controlled) -> None:
+        self._group = group
+        self.address = group.brokers[0].address
+
+    async def follow(self) -> None:
+        """Ask all the time."""
+        while True:
+            try:
+                found = await asyncio.to_thread(
+                    master_by_route, self._group.namesrv_address, TOPIC
+                )
+                self.address = found or self.address
+            except (OSError, struct.error):
+                pass  # it is asked again
+            await asyncio.sleep(LOOK_S)
+
+
+async def progress(load: Load, count: int = PROGRESS) -> None:
+    """So many more messages are acknowledged."""
+    wanted, deadline = load.acked + count, time.monotonic() + SOON_S
+    while load.acked < wanted:
+        load.check()
+        assert time.monotonic() < deadline, f"{load.acked} of {wanted}"
+        await asyncio.sleep(LOOK_S)
+
+
+async def play(group: Controlled) -> None:
+    """Each trouble in turn, under load."""
+    await asyncio.to_thread(group.start)
+    route = Route(group)
+    load = Load(random.Random(1), [one.address for one in group.brokers], lambda: route.address)
+    load.start()
+    following = asyncio.ensure_future(route.follow())
+    try:
+        for trouble in TROUBLES:
+            await progress(load)
+            await asyncio.to_thread(group.wait_whole, SOON_S)
+            members = {"master": group.master, "leader": group.leader()}
+            dead = [member for name in trouble if (member := members[name]) is not None]
+            assert len(dead) == len(trouble)
+            for member in dead:
+                await asyncio.to_thread(member.kill)
+            await progress(load)
+            for member in dead:
+                member.start()
+        await progress(load)
+        await asyncio.to_thread(group.wait_whole, SOON_S)
+        await load.stop()
+    finally:
+        following.cancel()
+        await load.abandon()
+    await asyncio.to_thread(group.wait_alike)
+    master = group.master
+    assert master is not None
+    for queue in range(QUEUES):
+        bodies = await read_all(master.address, queue, time.monotonic() + SOON_S)
+        load.history.compare(queue, bodies, f"the master {master.name}")
+    assert len(load.history.acked) > PROGRESS * 2 * len(TROUBLES)
+
+
+@pytest.mark.timeout(600)
+def test_masters_and_leaders_die(tmp_path: Path) -> None:
+    ours = Turbopump()
+    settings = {"slaveReadEnable": "true"}
+    group = Controlled(tmp_path, ours, [ours] * 3, [ours] * 3, settings)
+    try:
+        uvloop.run(play(group))
+        stores = [one.store for one in group.brokers]
+        end = logs.log_end(stores[0], FILE_SIZE)
+        for store in stores[1:]:
+            assert logs.log_end(store, FILE_SIZE) == end
+            assert logs.difference(stores[0], store, end) is None
+        assert len({(store / "epochFileCheckpoint").read_bytes() for store in stores}) == 1
+    finally:
+        group.abandon()

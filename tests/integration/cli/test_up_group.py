@@ -1,0 +1,73 @@
+"""`turbopump up --brokers 3 --controllers 3`: a whole group in one command."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.controller.quorum import asker
+
+import turbopump
+from turbopump.cluster import SMALL_FILES, Cluster, ClusterError
+
+pytestmark = pytest.mark.integration
+
+Command = Callable[..., Any]
+Ready = Callable[..., Any]
+
+
+def test_a_whole_group_in_one_command(up: Ready, command: Command, tmp_path: Path) -> None:
+    running = up("--brokers", "3", "--controllers", "3")
+    (namesrv,) = running.ready["namesrv"]
+    brokers, controllers = running.ready["brokers"], running.ready["controllers"]
+    assert [each["role"] for each in brokers] == ["master", "slave", "slave"]
+    assert len({each["address"] for each in brokers}) == 3
+    assert len(set(controllers)) == 3
+    sent = command("send", "-n", namesrv, "-t", "T", "-p", "for all", "--count", "5", "--json")
+    assert (sent.code, [one["status"] for one in sent.json]) == (0, ["SEND_OK"] * 5)
+    found = command("admin", "getSyncStateSet", "-a", controllers[0], "-b", "broker-a", "--json")
+    assert found.code == 0, found.err
+    assert len({each["id"] for each in brokers}) == 3
+    done = running.stop()
+    assert (done.code, done.json) == (0, [{"event": "stopped"}])
+    assert "Traceback" not in done.err
+    # The same again: ids, epochs and messages are kept.
+    again = up("--brokers", "3", "--controllers", "3")
+    (namesrv,) = again.ready["namesrv"]
+    got = command("consume", "-n", namesrv, "-t", "T", "--count", "5", "--json")
+    assert [message["body"] for message in got.json] == ["for all"] * 5
+    assert again.stop().code == 0
+
+
+def test_brokers_without_controllers_are_a_sentence(command: Command, tmp_path: Path) -> None:
+    for more in (("--brokers", "3"), ("--controllers", "1", "--replicas", "1")):
+        done = command("up", "--data", str(tmp_path / "data"), "--namesrv-port", "0",
+                       "--broker-port", "0", "--controller-port", "0", *more)  # fmt: skip
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert "controllers" in done.err
+
+
+def test_a_group_inside_a_program(tmp_path: Path) -> None:
+    async def run() -> None:
+        cluster = Cluster(tmp_path, brokers=3, controllers=1, broker_properties=SMALL_FILES)
+        async with cluster:
+            (controller,) = cluster.controllers
+            async with asker([controller]) as admin:
+                answer, members = await admin.replicas()
+                assert answer.fields["masterAddress"] == cluster.brokers[0].address
+                assert members.members <= {1, 2, 3}
+            async with turbopump.Producer("PG", [cluster.namesrv]) as producer:
+                await producer.send(turbopump.Message("T", b"one"))
+
+    asyncio.run(run())
+
+
+def test_a_cluster_refuses_what_cannot_be(tmp_path: Path) -> None:
+    async def run() -> None:
+        with pytest.raises(ClusterError, match="need controllers"):
+            await Cluster(tmp_path, brokers=2).start()
+        with pytest.raises(ClusterError, match="not with controllers"):
+            await Cluster(tmp_path, replicas=1, controllers=1).start()
+
+    asyncio.run(run())

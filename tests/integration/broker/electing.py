@@ -1,0 +1,211 @@
+"""A name server, three controllers, brokers as processes that are killed, and a client that asks
+the route at every error: what test_elected.py shares."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from tests.integration.controller.quorum import CLUSTER, Asker, asker, controllers, until
+
+from turbopump.controller.node import ControllerNode
+from turbopump.namesrv.config import NamesrvConfig
+from turbopump.namesrv.node import NameServerNode
+from turbopump.net.transport.client import Client
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import new_request
+from turbopump.net.wire.controller import BrokerReplicasInfo, ReplicasInfo, encode_names
+from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
+from turbopump.net.wire.headers.routes import GetBrokerMemberGroupRequest
+from turbopump.net.wire.headers.send import SendMessageRequestV2
+from turbopump.net.wire.message import decode_messages
+
+T = TypeVar("T")
+
+BROKER = "elected"
+TOPIC = "T"
+SMALL_FILES = (
+    "mappedFileSizeCommitLog=8388608\nmappedFileSizeConsumeQueue=200000\n"
+    "maxHashSlotNum=1000\nmaxIndexNum=10000\n"
+)
+STOP_S = 30
+CALL_MS = 2_000
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Member:
+    """One broker process; another port after each start."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.folder = folder / f"broker-{number}"
+        self.folder.mkdir()
+        self.config = self.folder / "broker.conf"
+        self.address = ""
+        self._process: subprocess.Popen[str] | None = None
+
+    def configure(self, namesrv: str, addresses: list[str], more: str) -> None:
+        self.config.write_text(
+            f"storePathRootDir={self.folder}/store\nbrokerIP1=127.0.0.1\nbindAddress=127.0.0.1\n"
+            f"listenPort=0\nhaListenPort=0\nbrokerName={BROKER}\nenableControllerMode=true\n"
+            f"controllerAddr={';'.join(addresses)}\nnamesrvAddr={namesrv}\n{SMALL_FILES}{more}"
+        )
+
+    async def start(self) -> None:
+        """Returns when it listens."""
+        program = Path(__file__).with_name("broker_program.py")
+        self._process = subprocess.Popen(
+            [sys.executable, str(program), str(self.config)], stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        self.address = (await asyncio.to_thread(self._process.stdout.readline)).strip()
+        assert self.address, "the broker did not start"
+
+    def tell(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    async def end(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """It is gone."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(number)
+            await asyncio.to_thread(process.communicate, timeout=STOP_S)
+
+
+class Elections:
+    """The whole group."""
+
+    def __init__(
+        self, folder: Path, nodes: list[ControllerNode], admin: Asker, namesrv: NameServerNode
+    ) -> None:
+        self.folder = folder
+        self.nodes = nodes
+        self.admin = admin
+        self.namesrv = namesrv
+        self.members: list[Member] = []
+        self.client = Client(wall_ms)
+        self.acked: dict[str, int] = {}
+        """Queue offsets of what was acknowledged, by body."""
+        self.errors = 0
+
+    async def add(self, more: str = "") -> Member:
+        """One more broker, on an empty disk."""
+        member = Member(self.folder, len(self.members) + 1)
+        self.members.append(member)
+        member.configure(self.namesrv.address, self.admin.addresses, more)
+        await member.start()
+        return member
+
+    async def info(self) -> ReplicasInfo | None:
+        """How the controllers see it."""
+        code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
+        answer = await self.admin.to_leader(code, encode_names([BROKER]))
+        assert answer.code == 0, answer
+        return BrokerReplicasInfo.decode(answer.body).groups.get(BROKER)
+
+    async def whole(self, count: int = 3) -> ReplicasInfo:
+        """As soon as so many are in sync."""
+
+        async def found() -> ReplicasInfo | None:
+            info = await self.info()
+            return info if info is not None and len(info.in_sync) == count else None
+
+        result = await until(f"{count} brokers are in sync", found)
+        assert result is not None
+        return result
+
+    async def route(self) -> dict[int, str]:
+        """Addresses by broker id, as a name server tells them."""
+        header = GetBrokerMemberGroupRequest(CLUSTER, BROKER)
+        request = new_request(RequestCode.GET_BROKER_MEMBER_GROUP, header)
+        answer = await self.client.call(self.namesrv.address, request, CALL_MS)
+        assert answer.code == 0, answer
+        group = json.loads(bytes(answer.body))["brokerMemberGroup"]["brokerAddrs"]  # type: ignore[arg-type]
+        return {int(key): address for key, address in group.items()}
+
+    async def send(self, body: str) -> float:
+        """Until it is acknowledged; how long that took."""
+        began = time.monotonic()
+
+        async def sent() -> bool:
+            master = (await self.route()).get(0)
+            return master is not None and await self.try_send(master, body)
+
+        await until(f"{body} is acknowledged", sent)
+        return time.monotonic() - began
+
+    async def try_send(self, address: str, body: str) -> bool:
+        """Once; whether it was acknowledged."""
+        header = SendMessageRequestV2("PG", TOPIC, "TBW102", 4, 0, 0, wall_ms(), 0, properties="")
+        request = new_request(RequestCode.SEND_MESSAGE_V2, header, body.encode())
+        try:
+            answer = await self.client.call(address, request, CALL_MS)
+        except RemotingError:
+            self.errors += 1
+            return False
+        if answer.code == 0:
+            self.acked[body] = int(answer.fields["queueOffset"])
+        return answer.code == 0
+
+    async def read(self, address: str) -> dict[int, str]:
+        """Bodies by queue offset."""
+        found: dict[int, str] = {}
+        at = 0
+        while True:
+            header = PullMessageRequest("G", TOPIC, 0, at, 32, SUBSCRIPTION_FLAG, 0, 0, 0, "*")
+            request = new_request(RequestCode.PULL_MESSAGE, header)
+            answer = await self.client.call(address, request, CALL_MS)
+            if answer.code != 0:
+                return found
+            for message in decode_messages(bytes(answer.body)):  # type: ignore[arg-type]
+                assert message.queue_offset not in found
+                found[message.queue_offset] = bytes(message.body).decode()
+            at = int(answer.fields["nextBeginOffset"])
+
+    def of(self, address: str) -> Member:
+        """The broker that listens there."""
+        return next(member for member in self.members if member.address == address)
+
+    async def check(self) -> None:
+        """What was acknowledged is where it was said to be."""
+        master = (await self.route())[0]
+        found = await self.read(master)
+        lost = {body: at for body, at in self.acked.items() if found.get(at) != body}
+        assert not lost, f"acknowledged, and not there: {lost}"
+        assert len(set(self.acked.values())) == len(self.acked), "a queue offset was given twice"
+
+    async def until(self, what: str, holds: Callable[[], Awaitable[T]]) -> T:
+        return await until(what, holds)
+
+
+@contextlib.asynccontextmanager
+async def elections(folder: Path, brokers: int = 3, more: str = "") -> AsyncIterator[Elections]:
+    """With so many brokers, all of them in sync."""
+    config = NamesrvConfig(
+        bind_address="127.0.0.1", listen_port=0, kv_config_path=str(folder / "kvConfig.json")
+    )
+    namesrv = NameServerNode(config)
+    await namesrv.start()
+    async with controllers(folder) as nodes, asker([node.address for node in nodes]) as admin:
+        group = Elections(folder, nodes, admin, namesrv)
+        try:
+            for _ in range(brokers):
+                await group.add(more)
+            if brokers:
+                await group.whole(brokers)
+            yield group
+        finally:
+            for member in group.members:
+                await member.end()
+            await group.client.close()
+            await namesrv.stop()

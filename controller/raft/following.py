@@ -162,7 +162,10 @@ def _append(member: Member, request: PushEntryRequest) -> ResponseCode:
 
 
 def _commit(member: Member, request: PushEntryRequest) -> ResponseCode:
-    return ResponseCode.SUCCESS
+    """What was matched before may be said again: a new life of the process knows of no match."""
+    if request.pre_log_index is None or request.pre_log_term is None:
+        return ResponseCode.SUCCESS
+    return _compare(member, request)
 
 
 _HANDLERS = {

@@ -30,6 +30,9 @@ from turbopump.controller.raft.options import BYTES_PER_PUSH_MAX, ENTRIES_PER_PU
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS
 
+COMMIT_AGAIN_MS = 1000
+"""DLedger's (EntryDispatcher.doCommit)."""
+
 
 class State(Enum):
     """What a dispatcher is at."""
@@ -199,7 +202,7 @@ class Leading:
                 progress.call = None
             if now_ms < progress.wait_until_ms:
                 continue
-            request = self._request(progress)
+            request = self._request(progress, now_ms)
             if request is not None:
                 progress.call = self.member.call(progress.peer_id, request, now_ms)
                 progress.sent_ms = now_ms
@@ -210,7 +213,7 @@ class Leading:
             "leader_id": self.member.id, "term": self.term,
         }  # fmt: skip
 
-    def _request(self, progress: Progress) -> Message | None:
+    def _request(self, progress: Progress, now_ms: int) -> Message | None:
         log = self.member.log
         if progress.state is State.COMPARE:
             if progress.compare < log.base.index:
@@ -231,7 +234,9 @@ class Leading:
                 return self._push_request(
                     progress, PushType.APPEND, progress.next, progress.next - 1
                 )
-            if progress.commit_told < self.member.committed:
+            # Told again and again: a follower that began a new life forgot it.
+            is_due = now_ms - progress.sent_ms >= COMMIT_AGAIN_MS
+            if is_due or progress.commit_told < self.member.committed:
                 return self._push_request(progress, PushType.COMMIT, -1, progress.match)
             return None
         return self._install_request(progress)

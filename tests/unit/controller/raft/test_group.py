@@ -40,6 +40,21 @@ def test_the_leader_dies() -> None:
     assert group.machines[first].applied == group.machines[second].applied
 
 
+def test_a_follower_that_begins_a_new_life_is_told_what_is_committed() -> None:
+    """Also when its leader has nothing to append (`make sim SUITE=group`)."""
+    group = Group(3)
+    leader = group.elect()
+    group.append(leader, b"kept")
+    group.settle()
+    group.tick(3000)
+    follower = next(peer for peer in group.peers if peer != leader)
+    group.stop(follower)
+    group.start(follower)
+    group.tick(5000)
+    assert group.rafts[leader].is_leader
+    assert group.machines[follower].applied == group.machines[leader].applied
+
+
 def test_a_dead_leader_that_is_known_to_be_dead_is_replaced_at_once() -> None:
     group = Group(3)
     first = group.elect()

@@ -15,8 +15,8 @@ from turbopump.broker.known_keys import (
     TLS_KEYS,
     WEAKER_PROMISE_KEYS,
 )
+from turbopump.broker.replication_config import NO_ID_YET, RANGES, BrokerRole, ReplicationConfig
 from turbopump.broker.replication_config import PROPERTY_FIELDS as REPLICATION_FIELDS
-from turbopump.broker.replication_config import RANGES, BrokerRole, ReplicationConfig
 from turbopump.engine.config import PROPERTY_FIELDS, StoreConfig
 from turbopump.engine.types import FlushMode, StoreError
 from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
@@ -292,7 +292,7 @@ _MS = _between(0, _INT32_MAX)
 _KEYS: dict[str, _Key] = {
     "brokerName": _Key("broker_name", _name),
     "brokerClusterName": _Key("broker_cluster_name", _name),
-    "brokerId": _Key("broker_id", _NATURAL),
+    "brokerId": _Key("broker_id", _between(NO_ID_YET, 2**63 - 1)),
     "brokerIP1": _Key("broker_ip1", _text),
     "bindAddress": _Key("bind_address", _text),
     "listenPort": _Key("listen_port", _PORT),

@@ -12,6 +12,9 @@ from typing import Final
 
 from turbopump.net.ha.frames import BODY_MAX
 
+NO_ID_YET: Final = -1
+"""brokerId in RocketMQ's own examples of controller mode, where it means nothing."""
+
 
 class BrokerRole(Enum):
     """RocketMQ's brokerRole."""
@@ -99,6 +102,8 @@ class ReplicationConfig:
         role = self.broker_role.value
         if self.is_elected:
             return self._contradiction_of_elected()
+        if broker_id == NO_ID_YET:
+            return "brokerId=-1: only a controller gives ids (enableControllerMode=true)"
         if self.switches:
             return None if broker_id else "haGroupFile: brokerId is the one in the group, 1 or more"
         if self.is_slave and broker_id == 0:

@@ -59,6 +59,8 @@ class Member:
     begin: Callable[[Path], Process]
     process: Process | None = None
     lives: int = 0
+    is_wanted: bool = False
+    """Whether it was started, and nobody ended it since."""
 
     @property
     def address(self) -> str:
@@ -78,16 +80,18 @@ class Member:
     def start(self) -> None:
         """One more life; it may take its time to serve."""
         assert not self.running
-        self.lives += 1
+        self.lives, self.is_wanted = self.lives + 1, True
         self.process = self.begin(self.folder)
 
     def kill(self) -> None:
         """kill -9; returns when it is dead."""
         assert self.process is not None
+        self.is_wanted = False
         self.process.kill()
 
     def stop(self) -> None:
         """As an operator does."""
+        self.is_wanted = False
         if self.process is not None:
             self.process.stop()
 
@@ -211,8 +215,10 @@ class Controlled:
                     return
             except (OSError, struct.error, ValueError):
                 pass  # who does not answer says no
-            if time.monotonic() > deadline:
-                raise NotReadyError(f"not within {timeout_s:.0f} s: {what}; {self._told()}")
+            late = time.monotonic() > deadline
+            if late or any(one.is_wanted and not one.running for one in self.members):
+                why = f"not within {timeout_s:.0f} s" if late else "somebody died"
+                raise NotReadyError(f"{why}: {what}; {self._told()}")
             time.sleep(LOOK_S)
 
     def _told(self) -> str:

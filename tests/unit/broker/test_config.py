@@ -99,6 +99,7 @@ def test_bad_value_is_one_sentence_with_key_value_and_line(line: str, words: lis
     [
         ("brokerRole=SLAVE", ["brokerId must be 1 or more"]),
         ("brokerId=1", ["brokerId=1", "brokerRole=SLAVE makes a replica"]),
+        ("brokerId=-1", ["brokerId=-1", "enableControllerMode"]),
         ("haGroupFile=group.json", ["haGroupFile", "1 or more"]),
         ("allAckInSyncStateSet=true", ["allAckInSyncStateSet=true", "inSyncReplicas"]),
         ("minInSyncReplicas=2\ninSyncReplicas=2\nbrokerRole=SYNC_MASTER", ["inSyncReplicas"]),
@@ -132,7 +133,7 @@ def test_keys_of_replication() -> None:
 
 def test_controllers_decide_whatever_role_and_id_the_file_names() -> None:
     config, warnings = load_config(
-        f"{ELECTED}brokerRole=SLAVE\nbrokerId=0\nstorePathBrokerIdentity=/x/id\n"
+        f"{ELECTED}brokerRole=SLAVE\nbrokerId=-1\nstorePathBrokerIdentity=/x/id\n"
         "controllerHeartBeatTimeoutMills=9000\nbrokerHeartbeatInterval=500\n"
         "brokerElectionPriority=3\n"
     )

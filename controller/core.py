@@ -278,6 +278,7 @@ class ControllerCore:
             encode_peers(peers),
             leader,
             None if leader is None else peers.get(leader),
+            self.quorum.term,
         )
         return _now(response(request, ResponseCode.SUCCESS, header=reply))
 

@@ -143,6 +143,11 @@ class Driver:
         return self._raft.leader_id
 
     @property
+    def term(self) -> int:
+        """The current one, which may not be saved yet."""
+        return self._raft.term
+
+    @property
     def peers(self) -> Mapping[str, str]:
         """`host:port` of each member by id."""
         return self._raft.peers

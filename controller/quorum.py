@@ -49,6 +49,11 @@ class Quorum(Protocol):
         """Who leads, as far as this node knows."""
 
     @property
+    def term(self) -> int:
+        """The one this node is in: for people, who watch elections. It may not be durable yet, so
+        nobody may act on it."""
+
+    @property
     def peers(self) -> Mapping[str, str]:
         """Addresses of all nodes by id, this one included."""
 

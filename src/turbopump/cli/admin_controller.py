@@ -157,13 +157,9 @@ def elected_lines(elected: "ElectedMaster") -> list[str]:
     return [
         "",
         f"#ClusterName\t{elected.cluster}",
-        "",
         f"#BrokerName\t{elected.broker_name}",
-        "",
         f"#BrokerMasterAddr\t{elected.master_address}",
-        "",
         f"#MasterEpoch\t{elected.master_epoch}",
-        "",
         f"#SyncStateSetEpoch\t{elected.set_epoch}",
         *(f"\t#Broker\t{number}\t{address}" for number, address in elected.members.items()),
     ]

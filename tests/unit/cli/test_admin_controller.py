@@ -52,14 +52,15 @@ def test_an_election() -> None:
     members = {1: "127.0.0.1:21950", 2: "127.0.0.1:21955"}
     elected = ElectedMaster("DefaultCluster", "broker-c", 1, members[1], 3, 5, members)
     assert elected_lines(elected) == [
-        "", "#ClusterName\tDefaultCluster",
-        "", "#BrokerName\tbroker-c",
-        "", "#BrokerMasterAddr\t127.0.0.1:21950",
-        "", "#MasterEpoch\t3",
-        "", "#SyncStateSetEpoch\t5",
+        "",
+        "#ClusterName\tDefaultCluster",
+        "#BrokerName\tbroker-c",
+        "#BrokerMasterAddr\t127.0.0.1:21950",
+        "#MasterEpoch\t3",
+        "#SyncStateSetEpoch\t5",
         "\t#Broker\t1\t127.0.0.1:21950",
         "\t#Broker\t2\t127.0.0.1:21955",
-    ]  # fmt: skip
+    ]
     assert elected.to_json()["members"] == {"1": "127.0.0.1:21950", "2": "127.0.0.1:21955"}
 
 

@@ -140,6 +140,7 @@ class Quorum:
     def __init__(self) -> None:
         self.is_leader = False
         self.leader_id: str | None = None
+        self.term = 1
         self.peers = {"n0": "h:1", "n1": "h:2"}
         self.sure = True
         self.entries: list[Entry] = []

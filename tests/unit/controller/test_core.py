@@ -40,7 +40,7 @@ def test_metadata_is_told_by_everybody() -> None:
     node.quorum.leader_id = "n1"
     answer = node.ask(RequestCode.CONTROLLER_GET_METADATA_INFO).value
     header = read_header(headers.GetMetaDataResponse, answer.fields)
-    assert header == headers.GetMetaDataResponse("g", False, "n0:h:1;n1:h:2;", "n1", "h:2")
+    assert header == headers.GetMetaDataResponse("g", False, "n0:h:1;n1:h:2;", "n1", "h:2", 1)
     node.quorum.leader_id = None
     answer = node.ask(RequestCode.CONTROLLER_GET_METADATA_INFO).value
     assert "controllerLeaderId" not in answer.fields

@@ -88,8 +88,12 @@ def apply_id(tables: GroupTables, header: headers.ApplyBrokerIdRequest) -> Decis
 def register(
     tables: GroupTables, header: headers.RegisterBrokerToControllerRequest, live: Liveness
 ) -> Decision:
-    """1003: a broker that has an id is here, at that address. It becomes nobody's master by that;
-    one that is no candidate any more loses what it was."""
+    """1003: a broker that has an id begins a life here, at that address.
+
+    A master's reign ended with the life before, whether anybody noticed or not: it gets another one
+    with an epoch of its own, as two of them must not share one, or another broker does if this one
+    is no candidate any more. (RocketMQ's goes on in the old epoch.)
+    """
     name, broker_id = header.broker_name, header.broker_id
     reply = headers.RegisterBrokerToControllerResponse(header.cluster_name, name)
     group = tables.groups.get(name)
@@ -109,8 +113,11 @@ def register(
         )
     if group.reigned and (header.unclean or header.damaged):
         happened += _unfit(group, broker_id, DAMAGED if header.damaged else UNCLEAN, live)
+    elif group.master_id == broker_id:
+        happened.append(new_reign(group, broker_id, live))
     after = group.after(*happened)
-    if after.master_id is not None and live.alive(after, after.master_id):
+    master = after.master_id
+    if master is not None and (master == broker_id or live.alive(after, master)):
         reply.master_broker_id, reply.master_address = after.master_id, after.master_address
         reply.master_epoch, reply.sync_state_set_epoch = after.master_epoch, after.set_epoch
     body = SyncStateSet(after.members, after.set_epoch).encode()

@@ -220,6 +220,15 @@ def test_an_unfit_replica_leaves_the_set_while_the_master_lives() -> None:
     assert not leader.group.is_unfit(2)
 
 
+def test_what_a_master_decided_before_a_replica_lost_bytes_does_not_count_after() -> None:
+    leader = set_up()
+    leader.alter({1, 3})
+    before = leader.epochs
+    leader.register(2, unclean=True)
+    assert leader.alter({1, 2, 3}, before).code == Code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH
+    assert leader.alter({1, 2, 3}).code == Code.SUCCESS
+
+
 def test_nothing_is_added_before_the_unfit_one_left() -> None:
     leader = set_up()
     leader.alter({1, 2})

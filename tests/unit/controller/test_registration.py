@@ -89,12 +89,21 @@ def test_registration_names_a_living_master_only() -> None:
 
 def test_a_broker_moves_to_another_address() -> None:
     leader = set_up()
+    header = headers.RegisterBrokerToControllerRequest(CLUSTER, NAME, 2, "moved:1")
+    told = leader.take(registration.register(leader.tables, header, leader.live))
+    assert told.events == (UpdateBrokerAddress(CLUSTER, NAME, "moved:1", 2),)
+    assert leader.group.addresses[2] == "moved:1"
+    assert not leader.take(registration.register(leader.tables, header, leader.live)).events
+
+
+def test_a_master_that_was_restarted_before_anybody_noticed_gets_an_epoch_of_its_own() -> None:
+    leader = set_up()
     header = headers.RegisterBrokerToControllerRequest(CLUSTER, NAME, 1, "moved:1")
     told = leader.take(registration.register(leader.tables, header, leader.live))
-    assert told.events == (UpdateBrokerAddress(CLUSTER, NAME, "moved:1", 1),)
-    assert told.header.master_address == "moved:1"
-    assert leader.group.master_address == "moved:1"
-    assert not leader.take(registration.register(leader.tables, header, leader.live)).events
+    assert (told.header.master_broker_id, told.header.master_address) == (1, "moved:1")
+    assert (told.header.master_epoch, told.header.sync_state_set_epoch) == (2, 3)
+    assert leader.group.members == {1} and leader.group.master_address == "moved:1"
+    assert SyncStateSet.decode(told.body) == SyncStateSet(frozenset({1}), 3)
 
 
 def test_an_address_that_is_none() -> None:

@@ -1,0 +1,247 @@
+"""Brokers come, die, lose bytes and are forgotten, the lead changes, proposals fail and commit all
+the same: what the controllers agree on keeps K1-K6 after every entry (K7 is the brokers')."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.unit.controller.groups import CLUSTER, NAME, Node, Refused
+
+from turbopump.controller import events
+from turbopump.controller.state import Group, GroupTables
+from turbopump.net.wire.codes import RequestCode as Code
+from turbopump.net.wire.command import Command
+from turbopump.net.wire.controller import SyncStateSet
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers import controller as headers
+
+IDS = st.integers(1, 4)
+
+
+class Journal:
+    """What every controller applies, and what must be true of it."""
+
+    def __init__(self) -> None:
+        self.tables = GroupTables()
+        self.masters: dict[int, int] = {}
+        self.codes: dict[int, str] = {}
+        self.marked: set[int] = set()
+        """Since the master of the test looked last."""
+
+    def applies(self, event: events.Event) -> None:
+        before = self.tables.groups.get(NAME)
+        was = None if before is None else before.after()
+        self.tables.apply(event)
+        now = self.tables.groups.get(NAME)
+        if isinstance(event, events.MarkUnfit):
+            self.marked.add(event.broker_id)
+        if isinstance(event, events.ApplyBrokerId) and now is not None:
+            self._gave(event, now)
+        if was is not None and now is not None:
+            assert now.master_epoch >= was.master_epoch and now.set_epoch >= was.set_epoch  # K1
+        elif was is not None:
+            left = self.tables.numbers(NAME)
+            assert (left.master_epoch, left.set_epoch) >= (was.master_epoch, was.set_epoch)
+        if now is None:
+            return
+        assert now.master_id is None or now.master_id in now.members  # K2
+        if isinstance(event, events.ElectMaster) and event.broker_id is not None:
+            assert was is not None
+            self._elected(event.broker_id, was, now)
+
+    def _gave(self, event: events.ApplyBrokerId, now: Group) -> None:
+        given = now.replicas[event.broker_id].check_code
+        assert self.codes.setdefault(event.broker_id, given) == given  # K4
+
+    def _elected(self, winner: int, was: Group, now: Group) -> None:
+        assert now.members == {winner} and now.master_id == winner  # K2
+        assert now.master_epoch > was.master_epoch
+        assert self.masters.setdefault(now.master_epoch, winner) == winner  # K3
+        if was.reigned and was.members:
+            assert winner in was.members  # K6
+            assert not was.is_unfit(winner) or was.unfit_members == was.members
+
+
+class Groups(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.node = Node()
+        self.journal = Journal()
+        applied = self.node.core.on_applied
+
+        def on_applied(entry) -> None:
+            happened = events.decode(entry.body)
+            assert isinstance(happened, tuple)
+            for event in happened:
+                self.journal.applies(event)
+            applied(entry)
+
+        self.node.core.on_applied = on_applied  # type: ignore[method-assign]
+        self.known = (0, 0, 0)
+        self.node.lead()
+        self.node.tick()
+        self.node.auto = True
+        for broker_id in (1, 2, 3):
+            self.node.join(broker_id)
+        self.node.elect(1)
+        self.node.alter(1, 2, 3)
+
+    @property
+    def group(self) -> Group | None:
+        return self.node.core.tables.groups.get(NAME)
+
+    @rule(code=st.integers(0, 3))
+    def join(self, code: int) -> None:
+        asked = headers.GetNextBrokerIdRequest(CLUSTER, NAME)
+        told = self.node.ask(Code.CONTROLLER_GET_NEXT_BROKER_ID, asked)
+        if told.done and told.value.code == 0:
+            wanted = int(told.value.fields["nextBrokerId"])
+            apply = headers.ApplyBrokerIdRequest(CLUSTER, NAME, wanted, f"a:{code};7")
+            self.node.ask(Code.CONTROLLER_APPLY_BROKER_ID, apply)
+
+    @rule(broker_id=IDS, code=st.integers(0, 3))
+    def apply_again(self, broker_id: int, code: int) -> None:
+        apply = headers.ApplyBrokerIdRequest(CLUSTER, NAME, broker_id, f"a:{code};7")
+        self.node.ask(Code.CONTROLLER_APPLY_BROKER_ID, apply)
+
+    @rule(broker_id=IDS, unclean=st.booleans(), damaged=st.booleans())
+    def register(self, broker_id: int, unclean: bool, damaged: bool) -> None:
+        header = headers.RegisterBrokerToControllerRequest(
+            CLUSTER, NAME, broker_id, "a:1", None, unclean or None, damaged or None
+        )
+        self.node.ask(Code.CONTROLLER_REGISTER_BROKER, header, connection=broker_id)
+
+    @rule(broker_id=IDS, epoch=st.integers(-1, 3), size=st.integers(0, 3))
+    def beat(self, broker_id: int, epoch: int, size: int) -> None:
+        told = self.node.beat(broker_id, epoch, size)
+        if told.lease_ms is not None:
+            assert self.node.quorum.has_quorum(self.node.now_ms)
+
+    @rule(broker_id=st.one_of(st.just(-1), IDS), designate=st.booleans())
+    def elect(self, broker_id: int, designate: bool) -> None:
+        header = headers.ElectMasterRequest(NAME, CLUSTER, broker_id, designate)
+        told = self.node.ask(Code.CONTROLLER_ELECT_MASTER, header, connection=max(broker_id, 0))
+        told.then(self._answered)
+
+    def _answered(self, answer: Command) -> None:
+        """Whoever is told of a master is told of the one of that epoch."""
+        found = read_header(headers.ElectMasterResponse, answer.fields)
+        if answer.code in (0, 2011):
+            assert found.master_epoch is not None
+            assert self.journal.masters[found.master_epoch] == found.master_broker_id
+
+    @precondition(lambda self: self.group is not None)
+    @rule(members=st.frozensets(IDS), master=st.one_of(st.none(), IDS),
+          older=st.integers(0, 1), older_set=st.integers(0, 1))  # fmt: skip
+    def alter(
+        self, members: frozenset[int], master: int | None, older: int, older_set: int
+    ) -> None:
+        group = self.group
+        assert group is not None
+        asked = master or group.master_id or 0
+        header = headers.AlterSyncStateSetRequest(NAME, asked, group.master_epoch - older)
+        wanted = SyncStateSet(members, group.set_epoch - older_set)
+        stale = older or older_set or asked != group.master_id
+        node = self.node
+        told = node.ask(
+            Code.CONTROLLER_ALTER_SYNC_STATE_SET, header, wanted.encode(), connection=asked
+        )
+        if stale and told.done:
+            assert told.value.code != 0  # K5
+
+    @precondition(lambda self: self.group is not None)
+    @rule()
+    def look(self) -> None:
+        group = self.group
+        assert group is not None
+        self.known = (group.master_id or 0, group.master_epoch, group.set_epoch)
+        self.journal.marked.clear()
+
+    @rule(members=st.frozensets(st.integers(1, 3)))
+    def alter_as_known(self, members: frozenset[int]) -> None:
+        """A master's proposal is of what it knew when it looked."""
+        master, master_epoch, set_epoch = self.known
+        header = headers.AlterSyncStateSetRequest(NAME, master, master_epoch)
+        body = SyncStateSet(members, set_epoch).encode()
+        code = Code.CONTROLLER_ALTER_SYNC_STATE_SET
+        told = self.node.ask(code, header, body, connection=master)
+        if told.done and told.value.code == 0:
+            assert not members & self.journal.marked
+            self.look()
+
+    @rule()
+    def slow_or_not(self) -> None:
+        self.node.auto = not self.node.auto
+
+    @rule(ids=st.frozensets(IDS, min_size=1, max_size=2), living=st.booleans())
+    def clean(self, ids: frozenset[int], living: bool) -> None:
+        text = ";".join(map(str, ids)) or None
+        self.node.ask(
+            Code.CLEAN_BROKER_DATA, headers.CleanBrokerDataRequest(NAME, CLUSTER, text, living)
+        )
+
+    @rule(broker_id=IDS)
+    def close(self, broker_id: int) -> None:
+        self.node.close(broker_id)
+
+    @rule(after_ms=st.sampled_from([20, 600, 4_900, 10_600]))
+    def tick(self, after_ms: int) -> None:
+        self.node.tick(after_ms)
+
+    @rule()
+    def commit(self) -> None:
+        self.node.commit()
+
+    @precondition(lambda self: self.node.quorum.waiting)
+    @rule()
+    def fails_and_commits_all_the_same(self) -> None:
+        entry, later = self.node.quorum.waiting.pop(0)
+        later.resolve(Refused("no majority answered in time"))
+        self.node.core.on_applied(entry)
+
+    @rule()
+    def another_leads_for_a_while(self) -> None:
+        """What was proposed is decided by the next leader before it leads."""
+        self.node.lead(False)
+        waiting, self.node.quorum.waiting = self.node.quorum.waiting, []
+        for entry, later in waiting:
+            later.resolve(Refused("the term is over"))
+            self.node.core.on_applied(entry)
+        self.node.lead()
+
+    @rule()
+    def starts_again_from_a_snapshot(self) -> None:
+        data = self.node.core.snapshot()
+        self.node.core.restore(data)
+        assert self.node.core.snapshot() == data
+
+    @rule()
+    def sure_or_not(self) -> None:
+        self.node.quorum.sure = not self.node.quorum.sure
+
+    @invariant()
+    def every_controller_has_the_same(self) -> None:
+        assert self.journal.tables.snapshot() == self.node.core.snapshot()
+
+    @invariant()
+    def one_proposal_at_a_time(self) -> None:
+        assert len(self.node.quorum.waiting) <= 1
+
+    def teardown(self) -> None:
+        """Once nothing fails any more, a group that has a fit member has a master."""
+        node = self.node
+        node.quorum.sure = node.auto = True
+        node.lead()
+        for _ in range(3):
+            node.commit()
+            group = self.group
+            for broker_id in () if group is None else list(group.replicas):
+                node.beat(broker_id)
+            node.tick(600)
+            node.commit()
+        group = self.group
+        if group is not None and group.reigned and group.members:
+            assert group.master_id is not None
+
+
+Groups.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestGroups = Groups.TestCase

@@ -24,6 +24,8 @@ class Journal:
         self.tables = GroupTables()
         self.masters: dict[int, int] = {}
         self.codes: dict[int, str] = {}
+        self.designated: set[int] = set()
+        """By an administrator, at any time."""
         self.marked: set[int] = set()
         """Since the master of the test looked last."""
 
@@ -58,7 +60,8 @@ class Journal:
         assert self.masters.setdefault(now.master_epoch, winner) == winner  # K3
         if was.reigned and was.members:
             assert winner in was.members  # K6
-            assert not was.is_unfit(winner) or was.unfit_members == was.members
+            unfit = was.is_unfit(winner) and was.unfit_members != was.members
+            assert not unfit or winner in self.designated
 
 
 class Groups(RuleBasedStateMachine):
@@ -119,6 +122,8 @@ class Groups(RuleBasedStateMachine):
     @rule(broker_id=st.one_of(st.just(-1), IDS), designate=st.booleans())
     def elect(self, broker_id: int, designate: bool) -> None:
         header = headers.ElectMasterRequest(NAME, CLUSTER, broker_id, designate)
+        if designate:
+            self.journal.designated.add(broker_id)
         told = self.node.ask(Code.CONTROLLER_ELECT_MASTER, header, connection=max(broker_id, 0))
         told.then(self._answered)
 

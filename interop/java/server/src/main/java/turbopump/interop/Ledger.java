@@ -11,9 +11,9 @@ import java.nio.charset.StandardCharsets;
 import java.util.Base64;
 
 /**
- * The real DLedger client: a line of input is `append BASE64` or `get INDEX`, a line of output what
- * it answered: the code, then index, term and leader of an append, or index, term and body of each
- * entry.
+ * The real DLedger client: a line of input is `append BASE64` or `get INDEX`; a line of output is,
+ * after "= ", what it answered: the code, then index, term and leader of an append, or index, term
+ * and body of the entry.
  */
 public final class Ledger {
     private Ledger() {
@@ -31,7 +31,7 @@ public final class Ledger {
             String answer = words[0].equals("append")
                 ? append(client, Base64.getDecoder().decode(words[1]))
                 : get(client, Long.parseLong(words[1]));
-            System.out.println(answer);
+            System.out.println("= " + answer);
             System.out.flush();
         }
         client.shutdown();

@@ -84,7 +84,7 @@ def _alter_refusal(
 ) -> Decision | None:
     failed = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
     rejecting = "Rejecting alter syncStateSet request because"
-    if wanted.members == group.members:
+    if wanted.members == group.members and not header.fence:
         return _not_altered(
             failed, "The newSyncStateSet is equal with oldSyncStateSet, no needed to update it"
         )

@@ -56,9 +56,7 @@ class ControllerAlterations:
     def propose(self, proposal: Proposal) -> Later[Answer]:
         """Ask for a set."""
         own_id, epoch = self._reign()
-        request = words.alter(
-            self._name, own_id, epoch, proposal.members, proposal.set_epoch, self._wall_ms()
-        )
+        request = words.alter(self._name, own_id, epoch, proposal, self._wall_ms())
         told: Later[Answer] = Later()
         self._controllers.ask(request).then(partial(self._answered, told))
         return told

@@ -7,6 +7,7 @@ handler of 1008.
 
 from dataclasses import dataclass
 
+from turbopump.net.ha.sync_state import Proposal
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -103,12 +104,11 @@ def replica_info(name: Name) -> Command:
     return new_request(RequestCode.CONTROLLER_GET_REPLICA_INFO, GetReplicaInfoRequest(name.broker))
 
 
-def alter(
-    name: Name, broker_id: int, epoch: int, members: frozenset[int], set_epoch: int, now_ms: int
-) -> Command:
+def alter(name: Name, broker_id: int, epoch: int, proposal: Proposal, now_ms: int) -> Command:
     """1001."""
-    header = AlterSyncStateSetRequest(name.broker, broker_id, epoch, now_ms)
-    body = SyncStateSet(members, set_epoch).encode()
+    fence = proposal.fence or None
+    header = AlterSyncStateSetRequest(name.broker, broker_id, epoch, now_ms, fence)
+    body = SyncStateSet(proposal.members, proposal.set_epoch).encode()
     return new_request(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, header, body)
 
 

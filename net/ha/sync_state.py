@@ -7,8 +7,9 @@ One of these lives as long as a master's epoch; its connections say what was ack
 What must have a message is the union of the set in force and of every set that the controller may
 have agreed to without our knowing (R01). A proposal is dead only when the controller refused that
 very one, or has moved on to a newer set. A set is taken as the controller says it, never reckoned
-(R02). confirmOffset stands still while one of the union has no connection or has not yet said where
-it is (R05, R06), and never goes back.
+(R02). Who is in a lost proposal and gone since would hold up all sends for ever: then the set in
+force is proposed as it is, so that its epoch is raised (`fence`). confirmOffset stands still while
+one of the union has no connection or has not yet said where it is (R05, R06), and never goes back.
 
 A replica joins when it has all that is confirmed and the first byte of this epoch (KIP-320). With
 one member everything is confirmed at once, and under load a replica is always a moment behind: so
@@ -51,6 +52,9 @@ class Proposal:
     number: int
     members: frozenset[int]
     set_epoch: int
+    fence: bool = False
+    """The set is the one in force; only its epoch is to be raised, so that earlier proposals whose
+    answers were lost cannot come true any more."""
 
 
 @dataclass(slots=True)
@@ -258,10 +262,11 @@ class SyncState:
             for number, replica in self._replicas.items()
             if number not in self.members and self._may_join(replica)
         }
-        if wanted == self.members:
+        fence = wanted == self.members
+        if fence and self._lost <= self.members:
             return None
         self._numbers += 1
-        self.proposed = Proposal(self._numbers, frozenset(wanted), self.set_epoch)
+        self.proposed = Proposal(self._numbers, frozenset(wanted), self.set_epoch, fence)
         return self.proposed
 
     def _confirm(self) -> bool:

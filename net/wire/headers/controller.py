@@ -17,12 +17,17 @@ from turbopump.net.wire.header import Int32, Int64
 @dataclass(slots=True)
 class AlterSyncStateSetRequest:
     """1001, AlterSyncStateSetRequestHeader; the body is a SyncStateSet with the set wanted and the
-    epoch of the set in force."""
+    epoch of the set in force.
+
+    `fence` is ours: the set wanted may be the one in force, whose epoch is raised then, so that no
+    request of before has an effect any more. A Java controller refuses that with 2013.
+    """
 
     broker_name: str
     master_broker_id: Int64
     master_epoch: Int32
     invoke_time: Int64 | None = None
+    fence: bool | None = None
 
 
 @dataclass(slots=True)

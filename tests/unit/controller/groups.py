@@ -82,11 +82,12 @@ class Leader:
         return self.take(elections.elect(self.tables, header, self.live, unclean=self.unclean))
 
     def alter(
-        self, members: set[int], epochs: tuple[int, int] | None = None, master: int | None = None
-    ) -> Decision:
+        self, members: set[int], epochs: tuple[int, int] | None = None, master: int | None = None,
+        *, fence: bool | None = None,
+    ) -> Decision:  # fmt: skip
         master_epoch, set_epoch = epochs or self.epochs
         master = self.group.master_id if master is None else master
-        header = headers.AlterSyncStateSetRequest(NAME, master or 0, master_epoch)
+        header = headers.AlterSyncStateSetRequest(NAME, master or 0, master_epoch, fence=fence)
         wanted = SyncStateSet(frozenset(members), set_epoch)
         return self.take(elections.alter(self.tables, header, wanted, self.live))
 

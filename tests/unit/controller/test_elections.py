@@ -123,6 +123,14 @@ def test_c10_unclean_election() -> None:
     assert (leader.group.members, leader.group.master_epoch) == ({master}, 2)
 
 
+def test_a_fence_raises_the_epoch_of_the_same_set() -> None:
+    """What was proposed before it, and comes late, has no effect any more."""
+    leader = set_up()
+    assert leader.alter({1, 2, 3}, fence=True).header.new_sync_state_set_epoch == 3
+    assert (leader.group.members, leader.epochs) == ({1, 2, 3}, (1, 3))
+    assert leader.alter({1}, (1, 2)).code == Code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH
+
+
 def test_alter_is_refused_for_each_reason_in_order() -> None:
     leader = set_up()
     assert leader.alter({3, 2, 1}).code == Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
@@ -130,6 +138,9 @@ def test_alter_is_refused_for_each_reason_in_order() -> None:
     assert leader.alter({1}, (2, 2)).code == Code.CONTROLLER_FENCED_MASTER_EPOCH
     assert leader.alter({1}, (1, 1)).code == Code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH
     assert leader.alter({1, 9}).code == Code.CONTROLLER_INVALID_REPLICAS
+    assert leader.alter({1}, (1, 1), fence=True).code == (
+        Code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH
+    )
     leader.live.ids = {1, 3}
     assert leader.alter({1, 2}).code == Code.CONTROLLER_BROKER_NOT_ALIVE
     told = leader.alter({3})

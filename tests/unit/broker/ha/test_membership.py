@@ -525,6 +525,27 @@ def test_a_lost_answer_leaves_both_sets_in_force(make: Make) -> None:
     assert reign(one).sync.members == {1, 2}, "as the controller says it (R02)"
 
 
+def test_who_is_in_a_lost_set_and_gone_does_not_hold_up_the_others_for_ever(make: Make) -> None:
+    one, two = master(make), make(2)
+    two.start()
+    two.give_id(2)
+    two.registered(word(1, 1))
+    two.ha_info(one.broker.address)
+    one.pass_time(300)
+    one.script.take(CODES.CONTROLLER_ALTER_SYNC_STATE_SET).fail()
+    two.broker.shell.cut()
+    one.group.network.unreachable.add(one.broker.address)
+    one.group.network.run()
+    answers = one.broker.send(b"x")
+    one.pass_time(1200)
+    assert answers == []
+    asked = one.script.take(CODES.CONTROLLER_ALTER_SYNC_STATE_SET)
+    assert asked.request.fields["fence"] == "true"
+    assert SyncStateSet.decode(asked.request.body).members == {1}  # type: ignore[arg-type]
+    asked.answer(headers.AlterSyncStateSetResponse(2), SyncStateSet(frozenset({1}), 2).encode())
+    assert answers == [PutStatus.PUT_OK]
+
+
 @pytest.mark.parametrize(
     ("code", "lost"),
     [

@@ -188,13 +188,27 @@ def test_r01_whoever_may_be_in_the_controllers_set_counts() -> None:
     state.on_disconnected(2, 2, 20)
     assert state.required == {1, 2} and state.confirm_offset == 1500
     again = state.on_tick(10 + PROPOSE_AGAIN_MS)
-    assert again is None  # the set in force is what is wanted: {1}
+    assert again == Proposal(2, frozenset({1}), 5, fence=True)  # what is wanted is in force
+    state.on_refused(2, 1500)
     assert not state.all_have(LogOffset(1600))
     assert state.on_agreed(frozenset({1, 2}), 6, 3000)  # seen by the next look: it was taken in
     shrink = state.on_tick(3000)
     assert shrink is not None and shrink.members == {1} and state.required == {1, 2}
     assert state.on_agreed(frozenset({1}), 7, 3001)
     assert state.confirm_offset == 1600
+
+
+def test_a_lost_proposal_of_members_alone_needs_no_fence() -> None:
+    state = state_of(1, 2, 3)
+    for number in (2, 3):
+        state.on_connected(number, number, False, 0)
+        ack(state, number, START)
+    proposal = state.on_disconnected(3, 3, 10)
+    assert proposal is not None
+    state.on_lost(proposal.number, 20)
+    state.on_connected(3, 4, False, 30)
+    state.on_ack(3, 4, START, 40)
+    assert state.on_tick(20 + PROPOSE_AGAIN_MS) is None
 
 
 def test_a_refused_proposal_is_dead() -> None:

@@ -11,7 +11,7 @@ more is committed than was compared with the leader's log in this term.
 
 import logging
 
-from turbopump.controller.raft.log import Base, Entry, fits
+from turbopump.controller.raft.log import Base, fits
 from turbopump.controller.raft.member import Member, Role
 from turbopump.controller.raft.messages import (
     InstallSnapshotRequest,
@@ -103,11 +103,8 @@ def _truncate(member: Member, request: PushEntryRequest) -> ResponseCode:
     cut = entry.index
     if _has(member, entry.index, entry.term):
         cut = entry.index + 1 if _is_foreign(member, request, entry.index + 1) else log.end + 1
-    if cut <= log.end:
-        if cut <= member.committed:
-            logger.error("%s: the leader cuts at %d of %d", member.id, cut, member.committed)
-            return ResponseCode.INCONSISTENT_STATE
-        member.truncate_from(cut)
+    if cut <= log.end and not _cut(member, cut):
+        return ResponseCode.INCONSISTENT_STATE
     if entry.index > log.end:
         member.append((entry,))
     member.matched = max(member.matched, entry.index)
@@ -141,24 +138,35 @@ def _follows(member: Member, request: PushEntryRequest, first: int) -> bool:
 
 
 def _append(member: Member, request: PushEntryRequest) -> ResponseCode:
-    """Entries that are there already are passed over."""
+    """Entries that are there already are passed over; others in their place are cut, if the leader
+    says what comes before (Raft, section 5.3)."""
     entries = request.entries
     if not entries or not fits(entries, entries[0].index, member.term):
         return ResponseCode.UNEXPECTED_ARGUMENT
     if not _follows(member, request, entries[0].index):
         return ResponseCode.INCONSISTENT_STATE
-    new: list[Entry] = []
-    for entry in entries:
-        if entry.index > member.log.end:
-            new.append(entry)
-        elif not _has(member, entry.index, entry.term):
-            return ResponseCode.INCONSISTENT_STATE
+    new = tuple(entry for entry in entries if not _has(member, entry.index, entry.term))
     if new:
-        if new[0].term < member.log.end_term:
+        first = new[0].index
+        before = member.log.term_at(first - 1)
+        if before is None or before > new[0].term:
             return ResponseCode.INCONSISTENT_STATE
-        member.append(tuple(new))
+        if first <= member.log.end:
+            if request.pre_log_term is None or not _cut(member, first):
+                return ResponseCode.INCONSISTENT_STATE
+            new = entries[first - entries[0].index :]
+        member.append(new)
     member.matched = max(member.matched, entries[-1].index)
     return ResponseCode.SUCCESS
+
+
+def _cut(member: Member, index: int) -> bool:
+    """Remove what the leader has not, unless it is committed."""
+    if index <= member.committed:
+        logger.error("%s: the leader cuts at %d of %d", member.id, index, member.committed)
+        return False
+    member.truncate_from(index)
+    return True
 
 
 def _commit(member: Member, request: PushEntryRequest) -> ResponseCode:

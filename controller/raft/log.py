@@ -91,6 +91,14 @@ class Log:
             index -= 1
         return index
 
+    def last_of_term(self, term: int, limit: int) -> int | None:
+        """The last index up to `limit` that is there and has this term."""
+        while limit >= max(self.base.index, 0) and (found := self.term_at(limit)) is not None:
+            if found <= term:
+                return limit if found == term else None
+            limit -= 1
+        return None
+
     def slice(self, first: int, count_max: int, bytes_max: int) -> list[Entry]:
         """Entries from `first` on, at least one if it is there."""
         at = first - self.base.index - 1

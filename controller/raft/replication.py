@@ -334,8 +334,8 @@ class Leading:
     def _disagreed(
         self, progress: Progress, request: Message, response: PushEntryResponse, now_ms: int
     ) -> None:
-        """Look further down: at the follower's end, before the term it has instead, or one by
-        one."""
+        """Look further down: at the follower's end, where the term that it has instead ends here
+        or begins there, or one by one."""
         end = self.member.log.end
         if not isinstance(request, PushEntryRequest) or request.type is not PushType.COMPARE:
             progress.wait_until_ms = now_ms + self.member.options.push_pause_ms
@@ -344,8 +344,9 @@ class Leading:
         below = progress.compare - 1
         if response.end_index < progress.compare:
             below = min(below, response.end_index)
-        elif response.x_index is not None:
-            below = min(below, response.x_index - 1)
+        elif response.x_index is not None and response.x_term is not None:
+            last = self.member.log.last_of_term(response.x_term, below)
+            below = min(below, last if last is not None else response.x_index - 1)
         progress.compare = max(below, -1)
 
     # Transfer

@@ -37,6 +37,8 @@ class World(Protocol):
     history: History
     rng: random.Random
     now_ms: int
+    batches: bool
+    """Whether disks do all that is queued for them at once, ahead of what is said before it."""
 
     def disk_work(self) -> int:
         """How many operations a disk does now."""
@@ -64,6 +66,8 @@ class Node:
         self.storage: RaftStorage | None = None
         self.raft: Raft | None = None
         self.queue: deque[acts.Action] = deque()
+        self.written = 0
+        """So many of the first durable ones of these are done."""
         self.calls: dict[int, tuple[str, int]] = {}
         """Whom a call of this life asks, and when it fails."""
         self.state = 0
@@ -113,6 +117,7 @@ class Node:
         self.raft = None
         self.storage = None
         self.queue.clear()
+        self.written = 0
         self.calls.clear()
         self.leads = False
         self.world.history.leads_not(self.name)
@@ -147,17 +152,30 @@ class Node:
             if isinstance(action, DURABLE):
                 if limit is None:
                     limit = self.world.disk_work()
-                if limit <= 0:
+                if not self.written and limit <= 0:
                     break
-                limit -= 1
+                limit -= not self.written
+                if not self.written and not self._write():
+                    break
+                self.written -= 1
             self.queue.popleft()
-            try:
-                self._do(self.raft, action)
-            except PowerCut:
-                self.down()
-            except OSError:
-                self.kill()
+            self._do(self.raft, action)
         self.look()
+
+    def _write(self) -> bool:
+        """The first durable action that is queued, or as a driver may have it all of them."""
+        batch = [action for action in self.queue if isinstance(action, DURABLE)]
+        if not self.world.batches:
+            del batch[1:]
+        try:
+            for action in batch:
+                self._store(action)
+            self.written = len(batch)
+        except PowerCut:
+            self.down()
+        except OSError:
+            self.kill()
+        return self.raft is not None
 
     def look(self) -> None:
         """What can be seen from outside."""
@@ -173,9 +191,7 @@ class Node:
 
     def _do(self, raft: Raft, action: acts.Action) -> None:
         world = self.world
-        if isinstance(action, DURABLE):
-            self._store(action)
-        elif isinstance(action, acts.Call):
+        if isinstance(action, acts.Call):
             self._speaks(action.message)
             fails_ms = self.now_ms + self.options.rpc_timeout_ms
             self.calls[action.call] = (action.peer_id, fails_ms)
@@ -198,8 +214,8 @@ class Node:
         elif isinstance(action, acts.BecameLeader):
             assert not self.leads
             self.leads = True
-        else:
-            assert isinstance(action, acts.LostLead) and self.leads
+        elif isinstance(action, acts.LostLead):
+            assert self.leads
             self.leads = False
 
     def read_snapshot(self, index: int, data: bytes) -> int:

@@ -92,6 +92,7 @@ class Run:
         self.calm = False
         self.on_wire = rng.random() < 0.1
         """Whether messages are written and read as on the wire, which takes time."""
+        self.batches = rng.random() < 0.5
         self.flying: list[Flying] = []
         self.cut: set[tuple[str, str]] = set()
         self.loss = rng.choice((0.02, 0.1, 0.3)) if "loss" in self.troubles else 0.0

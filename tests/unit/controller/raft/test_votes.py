@@ -1,0 +1,117 @@
+"""Who gets a vote, and what a round comes to: the reference's tables row by row (12.2, 12.3)."""
+
+import dataclasses
+
+import pytest
+
+from turbopump.controller.raft.messages import VoteRequest, VoteResult
+from turbopump.controller.raft.votes import ParseResult, Pause, Voter, is_decided, judge, parse
+
+R = VoteResult
+VOTER = Voter("n1", frozenset({"n0", "n1", "n2"}), 5, None, None, 10, 4)
+REQUEST = VoteRequest(
+    local_id="n0", remote_id="n1", leader_id="n0", term=5, ledger_end_index=10, ledger_end_term=4
+)
+
+
+def said(voter: dict[str, object], request: dict[str, object], is_self: bool = False) -> VoteResult:
+    return judge(
+        dataclasses.replace(VOTER, **voter), dataclasses.replace(REQUEST, **request), is_self
+    ).result
+
+
+@pytest.mark.parametrize(
+    ("voter", "request_", "result"),
+    [
+        ({}, {}, R.ACCEPT),
+        ({"vote": "n0"}, {}, R.ACCEPT),  # again
+        ({}, {"leader_id": "n9"}, R.REJECT_UNKNOWN_LEADER),  # 1
+        ({}, {"leader_id": "n1"}, R.REJECT_UNEXPECTED_LEADER),  # 2
+        ({}, {"ledger_end_term": 3, "ledger_end_index": 99}, R.REJECT_EXPIRED_LEDGER_TERM),  # 3
+        ({}, {"ledger_end_index": 9}, R.REJECT_SMALL_LEDGER_END_INDEX),  # 4
+        ({}, {"ledger_end_index": 9, "term": 9}, R.REJECT_SMALL_LEDGER_END_INDEX),  # before 8
+        ({}, {"term": 4}, R.REJECT_EXPIRED_VOTE_TERM),  # 5
+        ({"vote": "n2", "leader_id": "n2"}, {}, R.REJECT_ALREADY_HAS_LEADER),  # 6
+        ({"vote": "n2"}, {}, R.REJECT_ALREADY_VOTED),  # 7
+        ({}, {"term": 6}, R.REJECT_TERM_NOT_READY),  # 8
+        ({"term": 3}, {"term": 3}, R.REJECT_TERM_SMALL_THAN_LEDGER),  # 9
+        ({"taking": True}, {}, R.REJECT_TAKING_LEADERSHIP),  # 10
+        ({"taking": True}, {"ledger_end_index": 11}, R.ACCEPT),
+        # Ours: a promise to a leader, or one that may have been given before a restart
+        ({"promised": True, "leader_id": "n2"}, {"term": 6}, R.REJECT_ALREADY_HAS_LEADER),
+        ({"promised": True, "leader_id": "n2"}, {}, R.REJECT_ALREADY_HAS_LEADER),
+        ({"promised": True, "leader_id": "n0"}, {"term": 6}, R.REJECT_TERM_NOT_READY),
+        (
+            {"promised": True, "leader_id": "n2"}, {"term": 6, "transfer": True},
+            R.REJECT_TERM_NOT_READY,
+        ),
+        ({"abstains": True}, {}, R.UNKNOWN),
+        ({"abstains": True}, {"term": 6}, R.UNKNOWN),
+        ({"abstains": True, "vote": "n2"}, {}, R.REJECT_ALREADY_VOTED),
+    ],
+)  # fmt: skip
+def test_rows(
+    voter: dict[str, object], request_: dict[str, object], result: VoteResult
+) -> None:
+    assert said(voter, request_) is result
+
+
+def test_a_candidate_votes_for_itself_by_the_same_rules() -> None:
+    own = {"local_id": "n1", "leader_id": "n1"}
+    assert said({}, own, is_self=True) is R.ACCEPT
+    assert said({"vote": "n0"}, own, is_self=True) is R.REJECT_ALREADY_VOTED
+    assert said({"taking": True}, own, is_self=True) is R.ACCEPT
+
+
+def test_a_later_term_is_never_granted_directly_and_only_it_raises() -> None:
+    verdict = judge(VOTER, dataclasses.replace(REQUEST, term=7))
+    assert (verdict.result, verdict.term, verdict.raises) == (R.REJECT_TERM_NOT_READY, 5, True)
+    assert not judge(VOTER, REQUEST).raises
+
+
+def test_v7_term_below_the_log_tells_the_log_s() -> None:
+    voter = dataclasses.replace(VOTER, term=3)
+    assert judge(voter, dataclasses.replace(REQUEST, term=3)).term == 4
+
+
+@pytest.mark.parametrize(
+    ("results", "known_max", "parsed"),
+    [
+        ([R.ACCEPT, R.ACCEPT, R.ACCEPT], 7, (ParseResult.WAIT_TO_VOTE_NEXT, Pause.VOTE)),  # a
+        ([R.ACCEPT, R.REJECT_ALREADY_HAS_LEADER], 5, (ParseResult.WAIT_TO_REVOTE, Pause.LEADER)),
+        ([R.ACCEPT, R.UNKNOWN, R.UNKNOWN], 5, (ParseResult.WAIT_TO_REVOTE, Pause.VOTE)),  # c
+        (
+            [R.ACCEPT, R.REJECT_EXPIRED_LEDGER_TERM, R.REJECT_SMALL_LEDGER_END_INDEX], 5,
+            (ParseResult.WAIT_TO_REVOTE, Pause.LONG_VOTE),
+        ),  # d, V4
+        ([R.ACCEPT, R.ACCEPT, R.REJECT_ALREADY_VOTED], 5, (ParseResult.PASSED, Pause.NONE)),  # e
+        (
+            [R.ACCEPT, R.REJECT_TERM_NOT_READY, R.REJECT_TERM_NOT_READY], 5,
+            (ParseResult.REVOTE_IMMEDIATELY, Pause.NONE),
+        ),  # f, V3
+        (
+            [R.ACCEPT, R.REJECT_ALREADY_VOTED, R.REJECT_ALREADY_VOTED], 5,
+            (ParseResult.WAIT_TO_VOTE_NEXT, Pause.VOTE),
+        ),  # g
+    ],
+)  # fmt: skip
+def test_what_a_round_comes_to(
+    results: list[VoteResult], known_max: int, parsed: tuple[ParseResult, Pause]
+) -> None:
+    assert parse(results, known_max, 5, 2) == parsed
+
+
+@pytest.mark.parametrize(
+    ("results", "missing", "decided"),
+    [
+        ([R.ACCEPT, R.ACCEPT], 1, True),
+        ([R.ACCEPT, R.REJECT_TERM_NOT_READY], 1, True),
+        ([R.ACCEPT, R.REJECT_ALREADY_HAS_LEADER], 1, True),
+        ([R.ACCEPT, R.REJECT_ALREADY_VOTED], 1, False),
+        ([R.REJECT_ALREADY_VOTED, R.REJECT_ALREADY_VOTED], 1, True),  # it cannot pass any more
+        ([R.UNKNOWN, R.UNKNOWN], 1, False),
+        ([R.UNKNOWN, R.UNKNOWN, R.UNKNOWN], 0, True),
+    ],
+)
+def test_when_a_round_is_decided(results: list[VoteResult], missing: int, decided: bool) -> None:
+    assert is_decided(results, missing, 2) is decided

@@ -98,6 +98,8 @@ class Run:
         self.loss = rng.choice((0.02, 0.1, 0.3)) if "loss" in self.troubles else 0.0
         self.doubles = rng.choice((0.05, 0.3)) if "doubles" in self.troubles else 0.0
         count = rng.choice((1, 2, 3, 3, 3, 3, 4, 5, 5, 5))
+        if self.theme == "one way":
+            count = 3
         names = [f"n{number}" for number in range(count)]
         peers = {name: f"{name}:9878" for name in names}
         shared = self._shared_options(count)
@@ -135,7 +137,7 @@ class Run:
     def _actions(self) -> list[Callable[[], None]]:
         """What a step may do, as often as it is likely."""
         # Where little is appended nobody's log is too short to be elected.
-        appends = self.rng.choice((2, 48, 48))
+        appends = self.rng.choice((2, 2, 48) if self.theme == "one way" else (2, 48, 48))
         weights = {self._deliver: 240, self._tick: 100, self._append: appends, self._restart: 16}
         optional = {
             "partition": {self._partition: 3, self._join: 3},
@@ -270,10 +272,13 @@ class Run:
             node.crash(kill=True)
 
     def _bounce(self) -> None:
-        """Killed and there again: its last word to a leader was a moment ago."""
+        """A follower is killed and there again, perhaps where it does not reach the leader any
+        more, to whom its last word was a moment ago."""
         node = self._some()
-        if node.up:
+        if node.raft is not None and node.raft.role is Role.FOLLOWER:
             self.played.ends += 1
+            if self.rng.random() < 0.5 and (leader := node.raft.leader_id) is not None:
+                self.cut |= {(leader, node.name), (node.name, leader)}
             node.crash(kill=True)
             node.start()
 

@@ -174,11 +174,11 @@ class ControllerNode:
             restored = storage.open()
         except OSError as error:
             raise StoreError(f"{self._folder} cannot be used: {error}") from None
-        raft = Raft(self._raft_options(), restored, self._random, now_ms)
+        raft = Raft(raft_options(self._config, self._members()), restored, self._random, now_ms)
         driver = Driver(
             raft, storage, self._disk, self._calls, self._refuses, self._now_ms, self._disk_failed
         )
-        core = ControllerCore(self._core_options(), driver, notices=self._notify)
+        core = ControllerCore(core_options(self._config), driver, notices=self._notify)
         self._parts.driver, self._parts.core = driver, core
         driver.begin(core, now_ms)
 
@@ -187,36 +187,10 @@ class ControllerNode:
         if storage is not None:
             storage.close()
 
-    def _raft_options(self) -> RaftOptions:
-        config = self._config
-        return RaftOptions(
-            self_id=config.self_id,
-            peers=self._members(),
-            group=config.group,
-            heart_beat_time_interval_ms=config.heartbeat_interval_ms,
-            max_heart_beat_leak=config.heartbeat_leak_max,
-            min_vote_interval_ms=config.vote_interval_ms_min,
-            max_vote_interval_ms=config.vote_interval_ms_max,
-            vote_wait_ms=config.heartbeat_interval_ms,
-            preferred_leader_ids=tuple(filter(None, config.preferred_leader_ids.split(";"))),
-            snapshot_threshold=config.snapshot_threshold,
-        )
-
-    def _core_options(self) -> CoreOptions:
-        config = self._config
-        return CoreOptions(
-            group=config.group,
-            elect_unclean=config.enable_elect_unclean_master,
-            notify_role_changed=config.notify_broker_role_changed,
-            process_read_event=config.is_process_read_event,
-            scan_brokers_ms=config.scan_not_active_broker_interval_ms,
-            scan_groups_ms=config.scan_inactive_master_interval_ms,
-        )
-
     def _configured(self) -> None:
         """The keys of the state machine are in force; those of the quorum from the next start."""
         if self._parts.core is not None:
-            self._parts.core.options = self._core_options()
+            self._parts.core.options = core_options(self._config)
 
     def _tick(self) -> None:
         # Asked for first: whatever fails below, the ticks go on.
@@ -302,3 +276,31 @@ class ControllerNode:
         values = {item.key: item.value for item in changed}
         text = updated_properties(before.decode("utf-8", "replace"), values)
         replace_file(self._files, path, text.encode())
+
+
+def raft_options(config: ControllerConfig, members: dict[str, str]) -> RaftOptions:
+    """The configuration as the quorum takes it."""
+    return RaftOptions(
+        self_id=config.self_id,
+        peers=members,
+        group=config.group,
+        heart_beat_time_interval_ms=config.heartbeat_interval_ms,
+        max_heart_beat_leak=config.heartbeat_leak_max,
+        min_vote_interval_ms=config.vote_interval_ms_min,
+        max_vote_interval_ms=config.vote_interval_ms_max,
+        vote_wait_ms=config.heartbeat_interval_ms,
+        preferred_leader_ids=tuple(filter(None, config.preferred_leader_ids.split(";"))),
+        snapshot_threshold=config.snapshot_threshold,
+    )
+
+
+def core_options(config: ControllerConfig) -> CoreOptions:
+    """The configuration as the state machine takes it."""
+    return CoreOptions(
+        group=config.group,
+        elect_unclean=config.enable_elect_unclean_master,
+        notify_role_changed=config.notify_broker_role_changed,
+        process_read_event=config.is_process_read_event,
+        scan_brokers_ms=config.scan_not_active_broker_interval_ms,
+        scan_groups_ms=config.scan_inactive_master_interval_ms,
+    )

@@ -1,5 +1,5 @@
 """`make sim SUITE=store SEEDS=20000 FIRST=0` or `SEED=n`: play seeds, a process for each core.
-Suites: store, config, ha, raft.
+Suites: store, config, ha, raft, group.
 
 A failing seed prints how to replay it. Seeds share nothing: what a seed does depends on its number
 alone, in whichever process and order it is played.
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tests.sim import config_suite, ha_suite, raft_suite, store_suite
+from tests.sim import config_suite, group_suite, ha_suite, raft_suite, store_suite
 
 
 class Played(Protocol):
@@ -51,7 +51,7 @@ class Run(Protocol):
 
 SUITES: dict[str, Callable[[int], Run]] = {
     "store": store_suite.Run, "config": config_suite.Run, "ha": ha_suite.Run,
-    "raft": raft_suite.Run,
+    "raft": raft_suite.Run, "group": group_suite.Run,
 }  # fmt: skip
 # Some tenths of a second's work: the cores end together, and nobody waits for the next piece.
 CHUNK = 200

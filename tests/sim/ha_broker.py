@@ -282,10 +282,14 @@ class Broker:
             if self.epochs_damaged:
                 return
             raise
+        self._reigns(role.epoch)
+
+    def _reigns(self, epoch: int) -> None:
+        """Its reign begins: with all that was confirmed, and its epoch on the disk."""
         self.look()
         log = self.replicated
         start = log.epochs.entries[-1].start
-        assert log.epochs.last_epoch == role.epoch, f"epoch {role.epoch} is not written down"
+        assert log.epochs.last_epoch == epoch, f"epoch {epoch} is not written down"
         assert start == log.end, "a reign that does not begin at the end of the log"
         if self.settings.safe:
             self._history.begins(self.number, self.log, log.min, start)
@@ -355,10 +359,7 @@ class Broker:
         assert store is not None and service is not None, "it is up"
         message = Message(topic, queue_id, body, b"KEYS\x01k\x02")
         if not service.is_master:
-            end = store.max_log_offset
-            refused = store.append(message, group.wall_ms).status
-            assert refused is PutStatus.SERVICE_NOT_AVAILABLE, f"a replica answered {refused.name}"
-            assert store.max_log_offset == end, "refused, but written"
+            self._refuses(store, message)
             return None
         need = service.need()
         if need is None:
@@ -387,6 +388,13 @@ class Broker:
         if self._rng.random() < 0.7:
             self.wire.turn()
         return sent
+
+    def _refuses(self, store: Store, message: Message) -> None:
+        """A replica's store takes nothing of a sender."""
+        end = store.max_log_offset
+        refused = store.append(message, self._group.wall_ms).status
+        assert refused is PutStatus.SERVICE_NOT_AVAILABLE, f"a replica answered {refused.name}"
+        assert store.max_log_offset == end, "refused, but written"
 
     def _answer(self, sent: Sent) -> None:
         """The sender is told."""

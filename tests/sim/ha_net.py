@@ -211,6 +211,15 @@ class Network:
                 if link in self.links:
                     self._move(link, side, 1 << 30)
 
+    def sweep(self, chance: float) -> bool:
+        """Deliver each thing there is with that chance; False if there is nothing."""
+        ready = self._ready()
+        rng, pieces = self.rng, self.pieces
+        for link, side in ready:
+            if rng.random() < chance and link in self.links:
+                self._move(link, side, pieces[int(rng.random() * len(pieces))])
+        return bool(ready)
+
     def reset(self, link: Link) -> None:
         """The connection breaks: both sides are told, those that can be."""
         self._forget(link)

@@ -56,6 +56,24 @@ class Played:
     ends: int = 0
 
 
+def store_config(rng: random.Random, *, sync: bool) -> StoreConfig:
+    """A store of small files."""
+    return StoreConfig(
+        root=ROOT,
+        mapped_file_size_commit_log=4096,
+        mapped_file_size_consume_queue=rng.choice((100, 400)),
+        max_hash_slot_num=3,
+        max_index_num=8,
+        message_index_enable=rng.random() < 0.2,
+        flush_disk_type=FlushMode.SYNC_FLUSH if sync else FlushMode.ASYNC_FLUSH,
+        flush_commit_log_least_pages=0,
+        flush_interval_consume_queue_ms=200,
+        flush_consume_queue_thorough_interval_ms=rng.choice((300, 2000)),
+        file_reserved_time_hours=1,
+        max_message_size=2048,
+    )
+
+
 class Disks(list[Broker]):
     """All disks as one to be compared."""
 
@@ -124,20 +142,7 @@ class Run:
         rng = self.rng
         safe = rng.random() < 0.85
         sync = rng.random() < 0.6
-        store = StoreConfig(
-            root=ROOT,
-            mapped_file_size_commit_log=4096,
-            mapped_file_size_consume_queue=rng.choice((100, 400)),
-            max_hash_slot_num=3,
-            max_index_num=8,
-            message_index_enable=rng.random() < 0.2,
-            flush_disk_type=FlushMode.SYNC_FLUSH if sync else FlushMode.ASYNC_FLUSH,
-            flush_commit_log_least_pages=0,
-            flush_interval_consume_queue_ms=200,
-            flush_consume_queue_thorough_interval_ms=rng.choice((300, 2000)),
-            file_reserved_time_hours=1,
-            max_message_size=2048,
-        )
+        store = store_config(rng, sync=sync)
         return Settings(store, Options(
             role=Role.SYNC_MASTER,
             auto_switch=self.switches,

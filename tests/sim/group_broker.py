@@ -1,0 +1,312 @@
+"""A broker of a simulated group with controllers: that of the replication suite, whose role is what
+the real membership makes of it, and whose sends obey the real rules of `broker/role.py`.
+"""
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.sim.group_calls import Clock, Endpoint
+from tests.sim.group_controller import addresses
+from tests.sim.group_machines import CALL_TIMEOUT_MS, CLUSTER, GROUP, NAMES_ADDRESS
+from tests.sim.ha_broker import ROOT, Broker, Options, Sent, Settings
+from tests.sim.ha_checkers import History
+from tests.sim.ha_net import Network
+from tests.sim.ha_oracle import Role as Known
+from tests.sim.ha_suite import store_config
+from turbopump.broker.ha import last_life, words
+from turbopump.broker.ha.membership import Membership, MembershipOptions
+from turbopump.broker.ha.options import Role as ConfiguredRole
+from turbopump.broker.ha.ports import Answer as Replied
+from turbopump.broker.ha.words import Name
+from turbopump.broker.replication_config import ReplicationConfig
+from turbopump.broker.role import Role
+from turbopump.engine.later import Later
+from turbopump.engine.types import Message, PutStatus
+from turbopump.net.ha.sync_state import Proposal
+from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.headers.routes import ExchangeHaInfo
+from turbopump.net.wire.register import RegisterBrokerBody
+from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
+
+if TYPE_CHECKING:
+    from tests.sim.group_suite import Plan, Run
+
+PORT = 10911
+HEARTBEATS = 5
+"""In the time after which a broker counts as dead."""
+REGISTER_MS = 2000
+"""Between two registrations at the name server."""
+CODES = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+
+
+def settings_of(plan: "Plan", rng: random.Random) -> Settings:
+    """What the brokers of a seed have in common."""
+    store = store_config(rng, sync=plan.sync)
+    return Settings(store, Options(
+        role=ConfiguredRole.SYNC_MASTER,
+        auto_switch=True,
+        sync_flush=plan.sync,
+        ha_send_heartbeat_interval_ms=500,
+        ha_housekeeping_interval_ms=2000,
+        ha_transfer_batch_size=rng.choice((300, 4000)),
+        ha_max_time_slave_not_catchup_ms=1500,
+        in_sync_replicas=rng.choice((1, 2)),
+        all_ack_in_sync_state_set=True,
+        may_lose=plan.unclean or (not plan.sync and "power" in plan.kinds),
+    ))  # fmt: skip
+
+
+class Place:
+    """What a broker knows of its group: by its own clocks."""
+
+    def __init__(self, group: "Run", clock: Clock) -> None:
+        self.group = group
+        self.clock = clock
+        self.rng: random.Random = group.rng
+        self.net: Network = group.net
+        self.history: History = group.history
+        self.retention = group.retention
+        self.answered: Callable[[Broker, Sent], None] = group.answered
+        self.confirmed: Callable[[Broker, int, int], None] = group.confirmed
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms
+
+    @property
+    def wall_ms(self) -> int:
+        return self.clock.wall_ms
+
+    @property
+    def ends(self) -> int:
+        return self.group.ends
+
+    @ends.setter
+    def ends(self, count: int) -> None:
+        self.group.ends = count
+
+
+class GroupBroker(Broker):
+    """See the module. Its number is that of its machine; its id its controllers give it."""
+
+    tick_ms = 100
+
+    def __init__(self, group: "Run", number: int) -> None:
+        self.clock = Clock(lambda: group.now_ms, group.start_ms)
+        self.run_of = group
+        self.place = Place(group, self.clock)
+        super().__init__(self.place, number, group.settings, learner=False, last_file=False)
+        self.endpoint = Endpoint(group.net, self, PORT, group.trouble)
+        self.ha_address = f"{self.name}:{PORT + 1}"
+        group.net.hosts[self.ha_address] = self
+        self.due_ms = 0
+        self.disk_chance = 1.0
+        self.part: Role
+        """Its role as sends see it."""
+        self.member: Membership | None = None
+        self._id = 0
+        self._registered_ms = 0
+        self._versions = 0
+
+    # Its life
+
+    @property
+    def controller_id(self) -> int:
+        """0 while none was ever given to it."""
+        if self.member is not None and self.member.own_id is not None:
+            self._id = self.member.own_id
+        return self._id
+
+    def _start(self) -> None:
+        self.disk.restart()
+        self.endpoint.start()
+        store, clock = self.settings.store, self.clock
+        life = last_life.look(self.disk, store)
+        super()._start()
+        last_life.record(self.disk, store)
+        assert self.store is not None and self.service is not None, "it is up"
+        timeout_ms = self.run_of.plan.timeout_ms
+        interval_ms = timeout_ms // HEARTBEATS
+        options = MembershipOptions(
+            Name(CLUSTER, GROUP), list(addresses().values()), f"{ROOT}/brokerIdentity",
+            controller_heart_beat_timeout_ms=timeout_ms, broker_heartbeat_interval_ms=interval_ms,
+            last_life=life,
+        )  # fmt: skip
+        self.part = Role(
+            ReplicationConfig(
+                enable_controller_mode=True,
+                in_sync_replicas=self.options.in_sync_replicas,
+                slave_timeout_ms=self.options.slave_timeout_ms,
+            ),
+            0, self.store, lambda: clock.now_ms,
+        )  # fmt: skip
+        self.member = Membership(
+            options, self.service, self.replicated, self.disk, self.endpoint.call,
+            lambda: clock.wall_ms, lambda: clock.now_ms,
+        )  # fmt: skip
+        self.service.on_role.append(self._role_changed)
+        self.service.lease = self.part.holds = self.member.holds
+        self.member.on_lapse, self.member.on_renewed = self.part.lapse, self.part.renew
+        self.member.start(self.endpoint.address, self.ha_address)
+
+    def propose(self, proposal: Proposal) -> Later[Replied]:
+        """Alterations."""
+        return self.member.alterations.propose(proposal)
+
+    def _gone(self) -> None:
+        power = not self.disk.kill
+        super()._gone()
+        if power and not self.settings.is_sync:
+            self.run_of.journal.doubtful.add(self.number)
+        self.endpoint.gone(power=power)
+        self.member = None
+
+    def move(self) -> None:
+        """It has another address from now on."""
+        port = int(self.endpoint.address.partition(":")[2]) + 10
+        self.endpoint.moved(port)
+        self.ha_address = f"{self.name}:{port + 1}"
+        self.run_of.net.hosts[self.ha_address] = self
+
+    def turn(self) -> bool:
+        """The loop's turn ends; True if its disk has work."""
+        self.run(self.wire.turn)
+        if self.up:
+            self.run(self.endpoint.wire.turn)
+        for _ in range(len(self.work.jobs) if self.up else 0):
+            if self.up and self._rng.random() < self.disk_chance:
+                self.run(self.work.step)
+        self.look()
+        return self.up and bool(self.work.jobs)
+
+    def _tick(self) -> None:
+        super()._tick()
+        self.endpoint.tick()
+        if self.up:
+            self.part.tick()
+            self.member.tick()
+        if self.up and self.clock.now_ms - self._registered_ms >= REGISTER_MS:
+            self._register()
+
+    # Its role
+
+    def _role_changed(self) -> None:
+        """As broker/replicating.py does it."""
+        service = self.service
+        assert service is not None, "it is up"
+        if service.reign is not None:
+            journal, epoch, log = self.run_of.journal, service.epoch, self.replicated
+            self.role = Known(self.number, epoch, frozenset(), 0)
+            self.look()
+            if epoch in journal.lossy:
+                self._history.forget(self.log, log.min, log.end, epoch)
+                journal.doubtful.discard(self.number)
+            self._reigns(epoch)
+            journal.reigns_now(self, epoch)
+            self.part.begin(service.reign)
+        else:
+            self.part.end(max(self.controller_id, 1))
+        self._register()
+
+    # The name server
+
+    def _register(self) -> None:
+        """Under the id of its role, once it has one."""
+        self._registered_ms = self.clock.now_ms
+        if not self.part.is_known:
+            return
+        self._versions += 1
+        epoch = self.service.epoch
+        version = DataVersion(self._versions, epoch, self.clock.wall_ms)
+        topics = {name: TopicConfig(name, 2, 2) for name in ("A", "Longer-topic")}
+        body = RegisterBrokerBody(TopicConfigs(version, topics)).encode()
+        fields = {
+            "brokerName": GROUP, "brokerAddr": self.endpoint.address, "clusterName": CLUSTER,
+            "brokerId": str(self.part.broker_id), "haServerAddr": self.ha_address,
+            "enableActingMaster": "false",
+        }  # fmt: skip
+        request = new_request(RequestCode.REGISTER_BROKER, None, body, fields=fields)
+        self.endpoint.call(NAMES_ADDRESS, request, CALL_TIMEOUT_MS)
+
+    # Its clients
+
+    def answer(self, request: Command, peer: Peer) -> Answer:
+        """Requests of everybody."""
+        if request.code == RequestCode.SEND_MESSAGE:
+            return self._serve_send(request)
+        if request.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
+            self.member.on_notice(words.read_notice(request))
+            return response(request, ResponseCode.SUCCESS)
+        if request.code == RequestCode.EXCHANGE_BROKER_HA_INFO:
+            header = ExchangeHaInfo(self.ha_address if self.is_master else None)
+            return response(request, ResponseCode.SUCCESS, header=header)
+        return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+    def _serve_send(self, request: Command) -> Answer:
+        fields = request.fields
+        put = self._put(fields["topic"], int(fields["queueId"]), bytes(request.body))
+        if isinstance(put, PutStatus):
+            return response(request, CODES.get(put, ResponseCode.SYSTEM_ERROR), put.value)
+        return put[1].map(
+            lambda status: response(
+                request, CODES.get(status, ResponseCode.SYSTEM_ERROR), status.value
+            )
+        )
+
+    def _send(self, topic: str, queue_id: int, body: bytes) -> Sent | None:
+        put = self._put(topic, queue_id, body)
+        return None if isinstance(put, PutStatus) else put[0]
+
+    def _put(
+        self, topic: str, queue_id: int, body: bytes
+    ) -> PutStatus | tuple[Sent, Later[PutStatus]]:
+        store, service, part = self.store, self.service, self.part
+        assert store is not None and service is not None, "it is up"
+        message = Message(topic, queue_id, body, b"KEYS\x01k\x02")
+        if not service.is_master:
+            self._refuses(store, message)
+        refusal = part.refusal()
+        if refusal is not None:
+            return refusal
+        appended = store.append(message, self.clock.wall_ms)
+        if appended.status is not PutStatus.PUT_OK:
+            return appended.status
+        self._history.writes(self.number, service.epoch)
+        self.look()
+        sent = Sent(
+            service.epoch, part.need or 0, appended.log_offsets[0], appended.end, body, topic,
+            queue_id, appended.queue_offset,
+        )  # fmt: skip
+        self.run_of.journal.took(self, sent)
+        safe = part.when_safe(appended)
+
+        def told(status: PutStatus) -> None:
+            sent.status[:] = [status, status]
+            self._answer(sent)
+
+        safe.then(told)
+        return sent, safe
+
+    def state(self) -> str:
+        """For a finding."""
+        if not self.up:
+            return f"{self.name}: down"
+        log, follower = self.replicated, self.service.follower
+        machine = follower.machine if follower is not None else None
+        return (
+            f"{self.name} {self.controller_id}: [{log.min}, {log.end}) confirm {log.confirm} "
+            f"flushed {log.flushed} epochs {log.epochs.entries} "
+            f"{'master' if self.is_master else machine and (machine.state.name, machine.reason)} "
+            f"{self.member.stage.value} in epoch {self.member.epoch}: {self.member.reason}, lease "
+            f"{self.member.holds()}"
+        )

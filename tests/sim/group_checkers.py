@@ -1,0 +1,259 @@
+"""What must hold of a group with controllers, whatever happens. Apart from the harness.
+
+`Journal` reads the log that the controllers agree on with a reader of its own: what their state
+machine must come to, who was elected in which epoch, and which set is in force. The names are those
+of the reference: R1 to R10 of Raft, K1 to K7 of the controller's tables; I1 to I20 of the group.
+"""
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tests.sim.ha_broker import Sent
+from turbopump.net.ha.acks import ALL
+
+if TYPE_CHECKING:
+    from tests.sim.group_broker import GroupBroker
+    from tests.sim.group_suite import Run
+
+ALTER, APPLY_ID, ELECT, READ, CLEAN, ADDRESS = range(1, 7)
+BATCH, MARK = 100, 101
+"""Ours: several events at once; a broker that may lack what it had acknowledged."""
+
+
+Said = tuple[int | None, int, frozenset[int], int]
+"""Master, epoch, set, epoch of the set."""
+
+
+@dataclass(slots=True, frozen=True)
+class Agreed:
+    """What the controllers agreed on."""
+
+    master: int | None = None
+    epoch: int = 0
+    members: frozenset[int] = frozenset()
+    set_epoch: int = 0
+    codes: dict[int, str] = field(default_factory=dict)
+    """Check code by id (K4)."""
+    unfit: frozenset[int] = frozenset()
+
+
+    @property
+    def said(self) -> Said:
+        """As tables have it."""
+        return self.master, self.epoch, self.members, self.set_epoch
+
+
+def after(role: Agreed, kind: int, event: dict[str, Any], *, unclean: bool) -> Agreed:
+    """The tables behind an event (reference 2.1), if it may follow."""
+    if kind == ALTER:
+        members = frozenset(map(int, event["newSyncStateSet"]))
+        assert role.master is not None, f"the set of no master becomes {sorted(members)}"
+        assert role.master in members, f"a set without its master {role.master}: {sorted(members)}"
+        assert members <= set(role.codes), f"nobody knows all of {sorted(members)}"
+        return replace(
+            role, members=members, set_epoch=role.set_epoch + 1, unfit=role.unfit - members
+        )
+    if kind == ELECT:
+        epoch = int(event.get("masterEpoch") or role.epoch + 1)
+        assert epoch > role.epoch, f"epoch {role.epoch} is followed by {epoch} (K1)"
+        if not event.get("newMasterElected"):
+            return replace(role, master=None, epoch=epoch)
+        master = int(event["newMasterBrokerId"])
+        assert unclean or not role.members or master in role.members, (
+            f"{master} is elected from outside the set {sorted(role.members)} (K6)"
+        )
+        members = frozenset({master})
+        return replace(
+            role, master=master, epoch=epoch, members=members, set_epoch=role.set_epoch + 1,
+            unfit=role.unfit - members,
+        )  # fmt: skip
+    if kind == APPLY_ID:
+        broker_id, code = int(event["newBrokerId"]), str(event["registerCheckCode"])
+        known = role.codes.setdefault(broker_id, code)
+        assert known == code, f"id {broker_id} is given to {known} and to {code} (K4)"
+        return role
+    if kind == CLEAN:
+        gone = set(map(int, event.get("brokerIdSetToClean") or ()))
+        assert gone, "the whole group is cleaned"
+        for broker_id in gone:
+            role.codes.pop(broker_id, None)
+        if role.members & gone:
+            role = replace(role, members=role.members - gone, set_epoch=role.set_epoch + 1)
+        if role.master in gone:
+            role = replace(role, master=None, epoch=role.epoch + 1)
+        return role
+    if kind == MARK:
+        unfit = role.unfit | {int(event["brokerId"])}
+        return replace(role, unfit=unfit, set_epoch=role.set_epoch + 1)
+    assert kind in (READ, ADDRESS), f"an event of type {kind}"
+    return role
+
+
+class Journal:
+    """See the module."""
+
+    def __init__(self, group: "Run") -> None:
+        self._group = group
+        self.role = Agreed()
+        self.entries: list[bytes] = []
+        """What was applied, by index (R7)."""
+        self.leaders: dict[int, str] = {}
+        """By term (R1)."""
+        self.masters: dict[int, int] = {}
+        """By epoch (I4, K3)."""
+        self.elected_ms: dict[int, int] = {}
+        self.reigns: dict[int, tuple[int, int]] = {}
+        """By epoch: whose it is, and since when."""
+        self.terms: dict[str, tuple[int, str | None]] = {}
+        self.doubtful: set[int] = set()
+        """Numbers of brokers that may have lost what they had, and were not taken into a set since
+        (KIP-966)."""
+        self.lossy: set[int] = set()
+        """Epochs whose master may lack what was confirmed."""
+        self._taken_ms: dict[tuple[int, int], int] = {}
+        self._registered: dict[str, int] = {}
+        self._reigned: set[str] = set()
+
+    @property
+    def members(self) -> frozenset[int]:
+        """The set in force."""
+        return self.role.members
+
+    # Of controllers
+
+    def leads(self, name: str, term: int) -> None:
+        """A controller leads in a term (R1)."""
+        leader = self.leaders.setdefault(term, name)
+        assert leader == name, f"{leader} and {name} both lead in term {term}"
+
+    def saves(self, name: str, term: int, vote: str | None) -> None:
+        """A controller has a term and a vote on its disk: they never go back, and a vote is given
+        once (R2, R3)."""
+        before, given = self.terms.get(name, (-1, None))
+        assert term >= before, f"{name} goes back from term {before} to {term}"
+        assert term > before or given in (None, vote), f"{name} votes twice in term {term}"
+        self.terms[name] = (term, vote)
+
+    def restores(self, name: str, term: int, vote: str | None) -> None:
+        """A controller starts with what its disk has (R2, R3)."""
+        known = self.terms.get(name, (term, vote))
+        assert (term, vote) == known or term > known[0], (
+            f"{name} starts in term {term} with a vote for {vote}, it had {known}"
+        )
+
+    def applies(self, name: str, index: int, body: bytes) -> None:
+        """A controller applies an entry (R7)."""
+        assert index <= len(self.entries), f"{name} applies {index}, none knows those before"
+        if index < len(self.entries):
+            assert self.entries[index] == body, f"{name} applies another entry {index}"
+            return
+        self.entries.append(body)
+        if len(body) < 2:
+            return
+        kind, event = int.from_bytes(body[:2]), json.loads(body[2:])
+        if kind == BATCH:
+            for one in event["events"]:
+                self._happens(int(one["type"]), one["event"])
+        else:
+            self._happens(kind, event)
+
+    def _happens(self, kind: int, event: dict[str, Any]) -> None:
+        before = self.role
+        self.role = after(before, kind, event, unclean=self._group.plan.unclean)
+        if kind == ELECT and self.role.master is not None:
+            self.masters[self.role.epoch] = self.role.master
+            self.elected_ms[self.role.epoch] = self._group.now_ms
+            numbers = {self._number(one) for one in before.members}
+            if self._group.plan.unclean or (numbers and numbers <= self.doubtful):
+                self.lossy.add(self.role.epoch)
+        if kind == ALTER:
+            joined = self.role.members - before.members
+            self.doubtful -= {self._number(one) for one in joined}
+
+    def _number(self, broker_id: int) -> int:
+        for broker in self._group.brokers:
+            if broker.controller_id == broker_id:
+                return broker.number
+        return 0
+
+    # Of brokers
+
+    def reigns_now(self, broker: "GroupBroker", epoch: int) -> None:
+        """A broker takes itself for the master of an epoch: it was elected (I4, I11)."""
+        elected = self.masters.get(epoch)
+        assert elected == broker.controller_id, (
+            f"{broker.name}, {broker.controller_id}, reigns in epoch {epoch}, elected is {elected}"
+        )
+        self.reigns[epoch] = (broker.number, self._group.now_ms)
+        self._reigned.add(broker.endpoint.address)
+
+    def took(self, broker: "GroupBroker", sent: Sent) -> None:
+        """A master wrote a message."""
+        self._taken_ms[sent.epoch, sent.start] = self._group.now_ms
+
+    def acknowledged(self, broker: "GroupBroker", sent: Sent) -> None:
+        """A master says that a message is safe: nobody else reigned when it took it, and all of the
+        set have it (I1, I5)."""
+        group = self._group
+        taken_ms = self._taken_ms.get((sent.epoch, sent.start), group.now_ms)
+        for epoch, (_, since_ms) in self.reigns.items():
+            assert epoch <= sent.epoch or since_ms >= taken_ms or group.may_lose, (
+                f"{broker.name} acknowledges in epoch {sent.epoch} what it took at {taken_ms}, "
+                f"epoch {epoch} reigns since {since_ms}"
+            )
+        if self.role.epoch == sent.epoch and sent.need == ALL and not group.may_lose:
+            self._all_have(broker, sent.start, sent.end, "acknowledges")
+
+    def confirmed(self, broker: "GroupBroker", start: int, stop: int) -> None:
+        """A master confirms bytes (I5, I6)."""
+        mine = (self.role.master, self.role.epoch) == (broker.controller_id, broker.role.epoch)
+        if mine and not self._group.may_lose:
+            self._all_have(broker, start, stop, "confirms")
+
+    def _all_have(self, broker: "GroupBroker", start: int, stop: int, what: str) -> None:
+        group = self._group
+        wanted = broker.log.read(start, stop)
+        for other in group.brokers:
+            if other.controller_id in self.role.members and other is not broker:
+                has = other.log.read(start, stop, durable=group.settings.is_sync)
+                assert has == wanted, (
+                    f"{broker.name} {what} {start} to {stop}, {other.name} of the set "
+                    f"{sorted(self.role.members)} has them not"
+                )
+
+    def same_set(self, broker: "GroupBroker", members: frozenset[int], set_epoch: int) -> None:
+        """What a master takes for the set in force is what was agreed on (R02)."""
+        role = self.role
+        if (broker.role.epoch, set_epoch) == (role.epoch, role.set_epoch):
+            assert members == role.members, (
+                f"{broker.name} counts on {sorted(members)}, set {set_epoch} is "
+                f"{sorted(role.members)}"
+            )
+
+    # Of the name server
+
+    def registered(self, address: str, epoch: int) -> None:
+        """A master of that epoch registers."""
+        self._registered[address] = max(epoch, self._registered.get(address, -1))
+
+    def routed(self, address: str) -> None:
+        """A client is led to a master: somebody who was one there (R29, R32)."""
+        assert address in self._reigned, f"a client is led to {address}, which never was a master"
+
+    def shown(self, before: str, now: str) -> None:
+        """The name server shows another master than before, which still lives (R28)."""
+        old, new = self._registered.get(before, -1), self._registered.get(now, -1)
+        assert new >= old, f"the name server forgets {before} of epoch {old} for {now} of {new}"
+
+    # When all is calm
+
+    def check_calm(self) -> None:
+        """The broker that reigns is the one that was agreed on."""
+        group, role = self._group, self.role
+        ids = [broker.controller_id for broker in group.brokers]
+        assert len(set(ids)) == len(ids), f"brokers share an id: {ids}"
+        (master,) = group.masters()
+        assert (master.controller_id, master.role.epoch) == (role.master, role.epoch), (
+            f"{master.name} reigns in {master.role.epoch}, agreed is {role}"
+        )

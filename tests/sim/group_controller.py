@@ -1,0 +1,203 @@
+"""A controller of a simulated group: Raft, its files, its driver and the state machine are the real
+ones; only sockets, clock and disk are simulated.
+"""
+
+import random
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tests.sim.disk import SimDisk
+from tests.sim.group_checkers import Said
+from tests.sim.group_machines import GROUP, Process
+from tests.sim.work import QueuedDisk
+from turbopump.controller import handlers
+from turbopump.controller.config import ControllerConfig
+from turbopump.controller.core import ControllerCore
+from turbopump.controller.driver import Driver
+from turbopump.controller.node import core_options, raft_options
+from turbopump.controller.raft.core import Raft
+from turbopump.controller.raft.storage import RaftStorage
+from turbopump.engine.later import Later
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.command import Command
+
+if TYPE_CHECKING:
+    from tests.sim.group_suite import Run
+
+ROOT = "/controller"
+COUNT = 3
+PORT = 9878
+ENTRIES_SIZE = 8192
+"""Of the file of a log: pages of a simulated disk are compared one by one."""
+
+
+@dataclass(slots=True, frozen=True)
+class Timing:
+    """What brokers and controllers must agree on; the rest is the default."""
+
+    timeout_ms: int
+    """controllerHeartBeatTimeoutMills."""
+
+
+def address_of(number: int) -> str:
+    """Where a controller is."""
+    return f"controller-{number}:{PORT}"
+
+
+def addresses() -> dict[str, str]:
+    """Of all, by the id of the quorum's member."""
+    return {f"n{number}": address_of(number) for number in range(COUNT)}
+
+
+class Watched:
+    """The machine behind the driver, with what the journal must see of it."""
+
+    def __init__(self, controller: "Controller", core: Any) -> None:
+        self._controller = controller
+        self._core = core
+
+    def on_applied(self, entry: Any) -> None:
+        controller = self._controller
+        controller.group.journal.applies(controller.name, entry.index, bytes(entry.body))
+        self._core.on_applied(entry)
+
+    def on_leader(self, leads: bool) -> None:
+        controller = self._controller
+        if leads:
+            controller.group.journal.leads(controller.name, controller.raft.term)
+        self._core.on_leader(leads)
+
+    def snapshot(self) -> bytes:
+        return self._core.snapshot()
+
+    def restore(self, *snapshot: Any) -> None:
+        self._core.restore(*snapshot)
+
+    def append(self, body: bytes, now_ms: int) -> Any:
+        return self._core.append(body, now_ms)
+
+
+class WatchedStorage(RaftStorage):
+    """The files of a member; what is durable of its term and vote the journal knows."""
+
+    def __init__(self, controller: "Controller", folder: str) -> None:
+        super().__init__(controller.disk, folder, ENTRIES_SIZE)
+        self._controller = controller
+
+    def save_term(self, term: int, vote: str | None) -> None:
+        super().save_term(term, vote)
+        self._controller.group.journal.saves(self._controller.name, term, vote)
+
+
+class Controller(Process):
+    """See the module."""
+
+    port = PORT
+    tick_ms = 50
+
+    def __init__(self, group: "Run", number: int) -> None:
+        self.number = number
+        self.id = f"n{number}"
+        super().__init__(group, f"controller-{number}")
+        self.disk = SimDisk(group.rng, lambda: self.clock.wall_ms)
+        self.disk_chance = 1.0
+        self.driver: Driver
+        self.raft: Any = None
+        self.core: Any = None
+        self.work: QueuedDisk
+        self._lives = 0
+
+    @property
+    def is_leader(self) -> bool:
+        """As far as it knows."""
+        return self.is_up and self.driver is not None and self.driver.is_leader
+
+    @property
+    def log_size(self) -> int:
+        """Entries of the quorum's log that it keeps."""
+        log = self.raft.member.log
+        return log.end - log.base.index
+
+    def begin(self) -> None:
+        """As controller/node.py does it."""
+        group, now_ms = self.group, self.clock.now_ms
+        self.disk.restart()
+        self.work = QueuedDisk(group.rng)
+        config = self._config()
+        storage = WatchedStorage(self, config.folder)
+        restored = storage.open()
+        group.journal.restores(self.name, restored.term, restored.vote)
+        rng = random.Random(group.rng.getrandbits(32))
+        members = addresses()
+        options = raft_options(config, members)
+        keep = min(options.snapshot_keep, config.snapshot_threshold)
+        self.raft = Raft(replace(options, snapshot_keep=keep), restored, rng, now_ms)
+        self.driver = Driver(
+            self.raft, storage, self.work, self.endpoint.call, self.endpoint.refuses,
+            lambda: self.clock.now_ms, self._disk_failed,
+        )  # fmt: skip
+        self.core = ControllerCore(core_options(config), self.driver, self._notify)
+        self.parts = handlers.Controller(config, lambda: self.clock.now_ms, lambda _: Later())
+        self.parts.driver, self.parts.core = self.driver, self.core
+        self.table = Dispatcher()
+        handlers.register(self.table, self.parts)
+        self.driver.begin(Watched(self, self.core), now_ms)
+
+    def _config(self) -> ControllerConfig:
+        plan = self.group.plan
+        return ControllerConfig(
+            peers=";".join(f"{key}-{address}" for key, address in addresses().items()),
+            self_id=self.id,
+            store_path=ROOT,
+            enable_elect_unclean_master=plan.unclean,
+            snapshot_threshold=plan.snapshot_entries,
+        )
+
+    def _notify(self, address: str, notice: Command) -> None:
+        self.endpoint.notify(address, notice)
+
+    def _disk_failed(self, error: OSError) -> None:
+        raise AssertionError(f"{self.name}: {error}")
+
+    def answer(self, request: Command, peer: Peer) -> Answer:
+        return self.table.dispatch(request, peer, self.clock.now_ms)
+
+    def on_tick(self, now_ms: int) -> None:
+        self.parts.tick()
+
+    def turn(self) -> bool:
+        """The loop's turn ends; True if its disk has work."""
+        super().turn()
+        for _ in range(len(self.work.jobs) if self.is_up else 0):
+            if self.is_up and self.group.rng.random() < self.disk_chance:
+                self.run(self.work.step)
+        return self.is_up and bool(self.work.jobs)
+
+    def died(self) -> None:
+        self.ended(power=not self.disk.kill)
+
+    def crash(self, *, power: bool) -> None:
+        self.disk.kill = not power
+        self.disk.end()
+        super().crash(power=power)
+
+    def ended(self, *, power: bool) -> None:
+        self.group.ends += 1
+        super().ended(power=power)
+        self.driver = None
+
+    def says(self) -> Said:
+        """What its tables have."""
+        found = self.core.tables.groups.get(GROUP)
+        if found is None:
+            return None, 0, frozenset(), 0
+        return found.master_id, found.master_epoch, found.members, found.set_epoch
+
+    def state(self) -> str:
+        """For a finding."""
+        if not self.is_up:
+            return f"{self.name}: down"
+        leads = "leads" if self.is_leader else f"follows {self.raft.leader_id}"
+        says = self.says()
+        return f"{self.name}: {leads} in term {self.raft.term}, {self.log_size} entries: {says}"

@@ -1,0 +1,327 @@
+"""One seed of the group suite: controllers, brokers, a name server and clients, and what must hold.
+
+Everything that decides is real: Raft and its log on disk, the controller's state machine, the
+membership of brokers, replication and the store, the name server's table. Simulated are the clocks,
+the network, the disks, and who presses which button: faults of some kinds, drawn from the seed,
+begin and end while clients send. Then trouble stops: within 10 seconds a message is acknowledged,
+within 30 all brokers are in the set and their logs are one.
+
+With `enableElectUncleanMaster`, or where disks do not sync and the power may go everywhere at once,
+messages may be lost; logs must be one in the end all the same.
+"""
+
+import hashlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tests.sim.group_broker import GroupBroker, settings_of
+from tests.sim.group_calls import Trouble
+from tests.sim.group_checkers import Journal
+from tests.sim.group_controller import Controller, Timing
+from tests.sim.group_faults import FAULTS, Nemesis
+from tests.sim.group_machines import Admin, Client, Names, Process
+from tests.sim.ha_broker import Sent
+from tests.sim.ha_checkers import History, check_reads, check_same
+from tests.sim.ha_net import Network
+from tests.sim.ha_suite import SIZES, TOPICS, Played
+from tests.sim.store_suite import START_MS
+
+CONTROLLERS = BROKERS = 3
+TROUBLE_MS = (3000, 6000, 12_000)
+SETTLE_MS, WRITES_MS = 30_000, 10_000
+"""I19: after the last fault all members are back, and writes succeed."""
+ONE_MS = 60_000
+"""Until nobody reads less than another: a last acknowledgement is on its way."""
+LATENCY_MS = 3
+THEMED = 0.6
+ALWAYS_MS = 4000
+"""In which a group without trouble has a master, from nothing."""
+TIMEOUTS_MS = (1000, 2000, 10_000)
+BIG_SIZES = (700, 1500)
+
+
+class Disks(list):
+    """All disks as one to be compared."""
+
+    def digest(self) -> str:
+        """A hash of all."""
+        text = " ".join(machine.disk.digest() for machine in self)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(slots=True, frozen=True)
+class Plan:
+    """What a seed is about; a scripted test says it instead."""
+
+    kinds: tuple[str, ...]
+    theme: str = ""
+    safe: bool = True
+    sync: bool = True
+    unclean: bool = False
+    timeout_ms: int = 2000
+    small_pieces: bool = False
+    torn: bool = False
+    snapshot_entries: int = 1000
+
+    @classmethod
+    def draw(cls, rng: random.Random, about: tuple[str, ...]) -> "Plan":
+        """`about`: faults that it surely knows, the first as its theme."""
+        names = sorted(FAULTS)
+        theme = rng.choice(names) if rng.random() < THEMED else ""
+        kinds = {name for name in names if rng.random() < 0.2}
+        if about:
+            theme = about[0]
+            kinds |= set(about)
+        elif theme:
+            kinds.add(theme)
+        return cls(
+            tuple(sorted(kinds)), theme,
+            sync=rng.random() < 0.6,
+            unclean=rng.random() < 0.06,
+            timeout_ms=rng.choice(TIMEOUTS_MS[: 2 + (rng.random() < 0.15)]),
+            small_pieces=rng.random() < 0.1,
+            torn=rng.random() < 0.2,
+            snapshot_entries=rng.choice((5, 20, 1000)),
+        )  # fmt: skip
+
+
+class Run:
+    """One seed."""
+
+    def __init__(
+        self, seed: int, about: tuple[str, ...] = (), plan: Plan | None = None
+    ) -> None:
+        rng = self.rng = random.Random(seed)
+        self.now_ms = 0
+        self.start_ms = START_MS
+        self.plan = plan or Plan.draw(rng, about)
+        self.trouble = Trouble()
+        self.net = Network(rng)
+        if not self.plan.small_pieces:
+            self.net.windows, self.net.pieces = self.net.windows[2:], self.net.pieces[4:]
+        self.history = History()
+        self.journal = Journal(self)
+        self.played = Played()
+        self.ends = 0
+        self.number = 0
+        self.chance = rng.choice((0.5, 0.9, 1.0))
+        self.retention = "retention" in self.plan.kinds
+        self.settings = settings_of(self.plan, rng)
+        self.timing = Timing(self.plan.timeout_ms)
+        self.controllers = [Controller(self, number) for number in range(CONTROLLERS)]
+        self.names = Names(self, "names")
+        self.brokers = [GroupBroker(self, number) for number in range(1, BROKERS + 1)]
+        self.clients = [
+            Client(self, f"client-{number}", topic, queues)
+            for number, (topic, queues) in enumerate((("A", 2), ("Longer-topic", 1)))
+        ]
+        self.admin = Admin(self, "admin")
+        self.servers = [*self.controllers, self.names, *self.brokers]
+        self.machines = [*self.servers, *self.clients, self.admin]
+        for machine in (*self.controllers, *self.brokers):
+            machine.disk.torn_pages = self.plan.torn
+            machine.disk.ordered = rng.random() < 0.2
+        self.disk = Disks([*self.controllers, *self.brokers])
+        self.nemesis = Nemesis(self, list(self.plan.kinds), self.plan.theme)
+        self.acked_since: int | None = None
+
+    @property
+    def pace(self) -> float:
+        """How long faults last beside how soon a broker counts as dead."""
+        return min(1.0, self.plan.timeout_ms / 3000)
+
+    @property
+    def may_lose(self) -> bool:
+        """Whether somebody may be elected who has less than was confirmed."""
+        return self.settings.ha.may_lose
+
+    # Its life
+
+    def play(self) -> Played:
+        """All of it; AssertionError and StoreError are findings."""
+        rng = self.rng
+        self.begin()
+        if rng.random() < 0.7:
+            self.until(self.is_whole, SETTLE_MS, "no whole group")
+        end_ms = self.now_ms + rng.choice(TROUBLE_MS)
+        while self.now_ms < end_ms:
+            self.nemesis.step(self.now_ms)
+            self.step()
+            if rng.random() < 0.02:
+                self.read()
+        self.settle()
+        self.check()
+        self.played.ends = self.ends
+        return self.played
+
+    def begin(self) -> None:
+        """Everybody starts, in any order."""
+        machines = list(self.machines)
+        self.rng.shuffle(machines)
+        for machine in machines:
+            self.start(machine)
+            if self.rng.random() < 0.3:
+                self.go(int(self.rng.random() * 300))
+
+    def start(self, machine: Process | GroupBroker) -> None:
+        """A process, unless there is one."""
+        machine.paused = False
+        if not machine.up:
+            machine.due_ms = self.now_ms
+            machine.start()
+
+    def step(self) -> None:
+        """Some milliseconds, or nothing happens until somebody's next tick."""
+        rng = self.rng
+        busy = self.net.sweep(self.chance)
+        for machine in self.machines:
+            if machine.up and not machine.paused and machine.turn():
+                busy = True
+        if busy:
+            self.now_ms += 1 + int(rng.random() * LATENCY_MS)
+        else:
+            due_ms = [one.due_ms for one in self.machines if one.up and not one.paused]
+            self.now_ms = max(self.now_ms + 1, min(due_ms, default=0))
+        now_ms = self.net.now_ms = self.now_ms
+        for machine in self.machines:
+            if machine.due_ms <= now_ms and machine.up and not machine.paused:
+                machine.due_ms = now_ms + machine.tick_ms
+                machine.tick()
+
+    def go(self, for_ms: int) -> None:
+        """Time passes."""
+        end_ms = self.now_ms + for_ms
+        while self.now_ms < end_ms:
+            self.step()
+
+    def until(self, true: Callable[[], bool], within_ms: int, what: str) -> int:
+        """Let time pass until that is so; how long it took."""
+        start_ms = self.now_ms
+        while not true():
+            late = self.now_ms - start_ms > within_ms
+            assert not late, f"{what} after {within_ms} ms\n{self.states()}"
+            self.step()
+        return self.now_ms - start_ms
+
+    # What faults and checks ask
+
+    def masters(self) -> list[GroupBroker]:
+        """All that take themselves for one."""
+        return [broker for broker in self.brokers if broker.is_master]
+
+    def spares(self, broker: GroupBroker) -> bool:
+        """Whether all that is confirmed is with others of the set."""
+        others = self.journal.members - {broker.controller_id}
+        return bool(others) and not any(one.epochs_damaged for one in self.brokers)
+
+    def think_ms(self) -> int:
+        """A client's pause."""
+        return int(self.rng.random() ** 3 * 600)
+
+    def new_body(self) -> bytes:
+        """Of some message: no other has it."""
+        self.number += 1
+        size = SIZES[int(self.rng.random() * len(SIZES))]
+        return b"%08d" % self.number + b"x" * (size - 8)
+
+    def burst(self, count: int) -> None:
+        """Many bytes at once."""
+        for broker in self.masters():
+            for _ in range(count):
+                if broker.up and not broker.paused:
+                    self.number += 1
+                    size = BIG_SIZES[int(self.rng.random() * len(BIG_SIZES))]
+                    broker.send(*TOPICS[0], b"%08d" % self.number + b"y" * (size - 8))
+
+    def read(self) -> None:
+        """A pull from some broker."""
+        broker = self.brokers[int(self.rng.random() * BROKERS)]
+        if broker.up and not broker.paused:
+            broker.read(*TOPICS[int(self.rng.random() * len(TOPICS))])
+
+    def answered(self, broker: GroupBroker, sent: Sent) -> None:
+        """A broker says that a message is safe."""
+        self.journal.acknowledged(broker, sent)
+
+    def confirmed(self, broker: GroupBroker, start: int, stop: int) -> None:
+        """A master confirms bytes."""
+        self.journal.confirmed(broker, start, stop)
+
+    def client_acked(self, client: Client, body: bytes) -> None:
+        """A client was told so."""
+        self.played.acked += 1
+        if self.acked_since is None:
+            self.acked_since = self.now_ms
+
+    # The end
+
+    def settle(self) -> None:
+        """No more trouble (I19)."""
+        self.nemesis.end()
+        self.net.heal()
+        self.chance = 1.0
+        for machine in self.machines:
+            disk = getattr(machine, "disk", None)
+            if disk is not None and machine.up:
+                disk.cut_after = None
+            self.start(machine)
+        healed_ms = self.now_ms
+        self.acked_since = None
+        self.until(lambda: self.acked_since is not None, WRITES_MS, "no write")
+        self.until(self.is_whole, SETTLE_MS - (self.now_ms - healed_ms), "not whole")
+        for client in self.clients:
+            client.active = False
+        self.until(lambda: self.agree() and self.is_one(), ONE_MS, "not one")
+
+    def is_whole(self) -> bool:
+        """All brokers are in the set, and take part."""
+        known = {broker.controller_id for broker in self.brokers}
+        if self.journal.members != known:
+            return False
+        return sum(one.is_master for one in self.brokers) == 1 and all(
+            one.is_master or one.follows for one in self.brokers
+        )
+
+    def agree(self) -> bool:
+        """One controller leads, and all know all."""
+        role = self.journal.role
+        if not all(one.up and one.says() == role.said for one in self.controllers):
+            return False
+        return sum(one.is_leader for one in self.controllers) == 1
+
+    def is_one(self) -> bool:
+        """All logs end at the same byte, and everybody confirms it."""
+        logs = [broker.replicated for broker in self.brokers]
+        ends = {end for log in logs for end in (log.end, log.confirm, log.flushed)}
+        return self.is_whole() and len(ends) == 1
+
+    def check(self) -> None:
+        """When all is calm."""
+        self.journal.check_calm()
+        logs = {}
+        for broker in self.brokers:
+            log = broker.replicated
+            logs[broker.number] = (broker.log, log.min, log.end)
+        found = check_same(logs, self.history)
+        first = max(minimum for _log, minimum, _end in logs.values())
+        lists = [one.replicated.epochs.without_expired(first) for one in self.brokers]
+        assert all(one == other for one, other in pairwise(lists)), f"epochs differ: {lists}"
+        for broker in self.brokers:
+            assert broker.store is not None, "it is up"
+            count = check_reads(broker.store, broker.show)
+            assert count >= len(found), f"broker {broker.number} shows {count} of {len(found)}"
+
+    def states(self) -> str:
+        """How everybody is, for a finding."""
+        said = [f"at {self.now_ms}; faults: {', '.join(self.nemesis.begun)}", str(self.plan)]
+        said += [one.state() for one in (*self.controllers, *self.brokers)]
+        said += [f"{one.name}: {one.acked} acknowledged, {one.refused}" for one in self.clients]
+        said.append(f"agreed: {self.journal.role}")
+        return "\n".join(said)
+
+
+def run_seed(seed: int, about: tuple[str, ...] = ()) -> Played:
+    """Play one seed."""
+    return Run(seed, about).play()

@@ -65,7 +65,7 @@ class Asker:
         async def agreed() -> str:
             found = [await self.metadata(address) for address in self.addresses]
             known = [one.get("controllerLeaderAddress", "") for one in found if one is not None]
-            leads = [one for one in found if one is not None and one["isLeader"] == "true"]
+            leads = [one for one in found if one is not None and one.get("isLeader") == "true"]
             return known[0] if known and leads and len(set(known)) == 1 else ""
 
         return await until("the controllers agree on a leader", agreed)

@@ -2,7 +2,9 @@
 
 import asyncio
 import base64
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tests.integration.controller.quorum import (
 
 from turbopump.controller.config import ConfigError
 from turbopump.controller.node import ControllerNode
+from turbopump.engine.files import RealFiles
 from turbopump.engine.types import StoreError
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command
@@ -160,6 +163,49 @@ def test_the_configuration_is_shown_changed_and_kept(tmp_path: Path) -> None:
         assert b"enableElectUncleanMaster=true\n" in bytes(shown.body)  # type: ignore[arg-type]
         lines = path.read_text().splitlines()
         assert lines == ["enableElectUncleanMaster=true", "kvConfigPath=of-the-name-server"]
+
+    asyncio.run(run())
+
+
+class FullDisk(RealFiles):
+    """Real files that cannot be replaced while `is_full`."""
+
+    is_full = False
+
+    def write(self, path: str, data: bytes, position: int = -1) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        super().write(path, data, position)
+
+
+def test_who_cannot_write_says_nothing_until_it_can_again(tmp_path: Path) -> None:
+    files = FullDisk()
+
+    async def run() -> None:
+        own = config(tmp_path, 0)
+        node = ControllerNode(own, files)
+        await node.start()
+        async with asker([node.address]) as broker:
+            try:
+                await broker.register(1)
+                files.is_full = True
+                # An entry beyond the file's room: it has to be replaced.
+                large = "x" * (1 << 20)
+                fields = {"clusterName": CLUSTER, "brokerName": large}
+                own_id = LedgerClient(broker, node.address, "n0")
+                event = {**fields, "brokerAddress": "a:1", "registerCheckCode": "a:1;1"}
+                body = b"\0\5" + json.dumps(event).encode()
+                assert (await own_id.append(body))[0]["code"] == NOT_LEADER
+                assert not node.is_leader
+                refused = await broker.ask(
+                    node.address, RequestCode.CONTROLLER_GET_REPLICA_INFO, brokerName=GROUP
+                )
+                assert refused.code == ResponseCode.CONTROLLER_NOT_LEADER
+                files.is_full = False
+                answer, _ = await broker.replicas()
+                assert answer.code == 0
+            finally:
+                await node.stop()
 
     asyncio.run(run())
 

@@ -12,7 +12,7 @@ FIRST ?= 0
 MINUTES ?= 10
 ROUNDS ?= 120
 
-.PHONY: run test sim chaos fuzz lint types bench versus asan interop clean
+.PHONY: run test sim transcripts chaos fuzz lint types bench versus asan interop clean
 
 run: $(VENV)/.run
 	$(BIN)/turbopump up $(ARGS)
@@ -22,6 +22,9 @@ test: $(VENV)/.dev
 
 sim: $(VENV)/.dev
 	$(BIN)/python -m tests.sim --suite $(SUITE) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST))
+
+transcripts: $(VENV)/.dev
+	$(BIN)/python -m tests.scenarios
 
 chaos: $(VENV)/.dev
 	$(BIN)/python -m tests.integration.ha --rounds $(ROUNDS) --first $(FIRST)

@@ -182,6 +182,8 @@ class Leading:
             return None
         if response.code == ResponseCode.SUCCESS:
             progress.heard_sent_ms = max(progress.heard_sent_ms, waiting.sent_ms)
+            # It follows: what it refused while it did not need not wait.
+            progress.wait_until_ms = min(progress.wait_until_ms, now_ms)
         elif response.code == ResponseCode.TERM_NOT_READY:
             progress.heart_beat_due_ms = now_ms
         elif response.code == ResponseCode.EXPIRED_TERM and response.term > self.term:

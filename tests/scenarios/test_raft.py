@@ -1,0 +1,17 @@
+"""The quorum does what its transcripts tell; `make transcripts` writes them anew."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.raft_player import RAFT, play
+
+
+@pytest.mark.parametrize("path", RAFT, ids=lambda path: path.stem)
+def test_transcript(path: Path) -> None:
+    text = path.read_text()
+    assert play(text) == text, f"{path.name}: make transcripts, and review what changed"
+
+
+def test_there_are_some() -> None:
+    assert len(RAFT) >= 6

@@ -1,0 +1,482 @@
+"""The reference's vectors V1 to V7, the figure of Raft's paper, transfers, promises, clients."""
+
+import pytest
+from tests.sim.raft_group import Flying, Group
+
+from turbopump.controller.raft.actions import Committed, Failed
+from turbopump.controller.raft.log import Log
+from turbopump.controller.raft.member import Restored, Role
+from turbopump.controller.raft.messages import (
+    AppendEntryRequest,
+    AppendEntryResponse,
+    GetEntriesRequest,
+    GetEntriesResponse,
+    HeartBeatRequest,
+    HeartBeatResponse,
+    LeadershipTransferRequest,
+    MetadataRequest,
+    MetadataResponse,
+    PushEntryRequest,
+    PushType,
+    ResponseCode,
+    VoteRequest,
+    VoteResponse,
+    VoteResult,
+)
+from turbopump.controller.raft.options import RaftOptions, parse_peers
+
+
+def restart(group: Group, peer: str, restored: Restored) -> None:
+    """A member with another past."""
+    if peer in group.rafts:
+        group.stop(peer)
+    group.disks[peer].restored = restored
+    group.start(peer)
+
+
+def log_of(*terms: int) -> Log:
+    log = Log()
+    for term in terms:
+        log.extend([log.next_entry(term, b"%d" % term)])
+    return log
+
+
+def quiet(group: Group) -> None:
+    """Nobody has asked for anything yet."""
+    group.flying.clear()
+
+
+def vote(group: Group, voter: str, candidate: str, term: int, end: int = -1, end_term: int = -1):
+    request = VoteRequest(
+        group="default", local_id=candidate, remote_id=voter, leader_id=candidate, term=term,
+        ledger_end_index=end, ledger_end_term=end_term,
+    )  # fmt: skip
+    answer = group.ask(voter, request)
+    assert isinstance(answer, VoteResponse)
+    return answer
+
+
+# Vectors
+
+
+def test_v1_the_first_to_ask_leads_term_0() -> None:
+    group = Group(3)
+    group.rafts["n0"].on_tick(group.now_ms + 10)
+    group.do("n0")
+    group.settle()
+    assert group.rafts["n0"].is_leader
+    assert group.rafts["n0"].term == 0
+    assert {raft.member.vote for raft in group.rafts.values()} == {"n0"}
+
+
+def test_v2_of_two_who_voted_for_themselves_one_passes() -> None:
+    group = Group(3)
+    for peer in ("n0", "n1"):
+        group.rafts[peer].on_tick(group.now_ms + 10)
+        group.do(peer)
+    group.settle()
+    assert group.rafts["n0"].is_leader
+    assert group.rafts["n1"].leader_id == "n0"
+
+
+def test_v3_members_of_an_earlier_term_raise_it_and_vote_then() -> None:
+    group = Group(3)
+    restart(group, "n0", Restored(5, None, log_of(1)))
+    for peer in ("n1", "n2"):
+        restart(group, peer, Restored(3, None, log_of(1)))
+    quiet(group)
+    answer = vote(group, "n1", "n0", 5, 0, 1)
+    assert answer.vote_result is VoteResult.UNKNOWN, "it may have promised before"
+    group.now_ms += 7000
+    answer = vote(group, "n1", "n0", 5, 0, 1)
+    assert (answer.vote_result, answer.term) == (VoteResult.REJECT_TERM_NOT_READY, 3)
+    assert group.rafts["n1"].term == 5
+    assert vote(group, "n1", "n0", 5, 0, 1).vote_result is VoteResult.ACCEPT
+    group.rafts["n0"].on_tick(group.now_ms)
+    group.do("n0")
+    group.settle()
+    group.tick(20)
+    assert (group.leaders, group.rafts["n0"].term) == (["n0"], 5)
+
+
+def test_v4_a_shorter_log_neither_wins_nor_raises_terms() -> None:
+    group = Group(3)
+    restart(group, "n0", Restored(9, None, log_of(1)))
+    for peer in ("n1", "n2"):
+        restart(group, peer, Restored(3, None, log_of(1, 3)))
+    quiet(group)
+    group.now_ms += 7000
+    group.rafts["n0"].on_tick(group.now_ms)
+    group.do("n0")
+    group.settle()
+    assert [raft.term for raft in group.rafts.values()] == [9, 3, 3]
+    assert group.rafts["n0"].role is Role.CANDIDATE
+    assert group.elect() != "n0"
+
+
+def test_v5_a_vote_survives_a_restart() -> None:
+    group = Group(3)
+    assert vote(group, "n1", "n0", 0).vote_result is VoteResult.ACCEPT
+    restart(group, "n1", group.disks["n1"].again())
+    assert vote(group, "n1", "n2", 0).vote_result is VoteResult.REJECT_ALREADY_VOTED
+
+
+def test_v6_a_leader_cut_off_comes_back_as_a_follower() -> None:
+    group = Group(3)
+    first = group.elect()
+    term = group.rafts[first].term
+    others = [peer for peer in group.peers if peer != first]
+    group.cut |= {(first, peer) for peer in others} | {(peer, first) for peer in others}
+    group.tick(5900)
+    assert group.rafts[first].role is Role.LEADER
+    group.tick(300)
+    assert group.rafts[first].role is Role.CANDIDATE
+    group.elect(60_000)
+    assert all(group.rafts[peer].term > term for peer in others)
+    group.cut.clear()
+    group.tick(9_000)
+    assert group.rafts[first].role is Role.FOLLOWER
+
+
+def test_v7_term_below_the_log() -> None:
+    group = Group(3)
+    restart(group, "n1", Restored(4, None, log_of(4)))
+    group.rafts["n1"].member.term = 3  # as DLedger may be after a lost file; our files refuse it
+    group.now_ms += 7000
+    answer = vote(group, "n1", "n0", 3, 9, 4)
+    assert (answer.vote_result, answer.term) == (VoteResult.REJECT_TERM_SMALL_THAN_LEDGER, 4)
+
+
+# Heartbeats
+
+
+def test_rows_of_heartbeats() -> None:
+    group = Group(3)
+    restart(group, "n1", Restored(5, None, log_of(1)))
+
+    def beat(leader: str, term: int) -> HeartBeatResponse:
+        answer = group.ask("n1", HeartBeatRequest(
+            group="default", local_id=leader, remote_id="n1", leader_id=leader, term=term
+        ))  # fmt: skip
+        assert isinstance(answer, HeartBeatResponse)
+        return answer
+
+    assert beat("n9", 5).code == ResponseCode.UNKNOWN_MEMBER
+    assert beat("n1", 5).code == ResponseCode.UNEXPECTED_MEMBER
+    assert beat("n0", 4) == HeartBeatResponse(code=ResponseCode.EXPIRED_TERM, term=5)
+    assert beat("n0", 5).code == ResponseCode.SUCCESS
+    assert group.rafts["n1"].leader_id == "n0"
+    assert beat("n2", 5).code == ResponseCode.INCONSISTENT_LEADER
+    assert beat("n2", 6).code == ResponseCode.TERM_NOT_READY
+    assert (group.rafts["n1"].term, group.rafts["n1"].leader_id) == (6, None)
+    assert beat("n2", 6).code == ResponseCode.SUCCESS
+
+
+# Raft, figure 8: entries of an older term on a majority are not committed by that
+
+
+def test_r8_figure_8() -> None:
+    group = Group(5, heart_beat_time_interval_ms=50, vote_wait_ms=50)
+    # n0 led term 2 and put entry 1 on n1; n4 led term 3 with another entry 1; now n0 leads term 4.
+    for peer, terms in {
+        "n0": (1, 2), "n1": (1, 2), "n2": (1,), "n3": (1,), "n4": (1, 3),
+    }.items():  # fmt: skip
+        restart(group, peer, Restored(3, None, log_of(*terms)))
+    quiet(group)
+    group.now_ms += 200
+    group.cut |= {(one, "n4") for one in group.peers} | {("n4", one) for one in group.peers}
+    group.stop("n3")
+    raft = group.rafts["n0"]
+    raft._become_candidate(4)
+    raft._next_vote_ms = 0
+    group.tick(10)
+    while raft.role is not Role.LEADER:
+        group.tick(10, settle=False)
+        group.settle()
+    # Its own entry (index 2) reaches nobody: only what it had before is replicated to n2.
+    assert raft.leading is not None
+    group.flying.clear()
+    for peer, progress in raft.leading.peers.items():
+        progress.match = 1 if peer in ("n1", "n2") else -1
+    raft.member.committed = min(raft.member.committed, 0)
+    raft.leading._count()
+    assert raft.member.committed < 1, "entry 1 of term 2 is on three of five, and not committed"
+    for peer in ("n1", "n2"):
+        raft.leading.peers[peer].match = 2
+    raft.leading._count()
+    assert raft.member.committed == 2, "with an entry of its own behind it, it is"
+
+
+# Promises and the quorum
+
+
+def test_has_quorum_ends_before_anybody_else_can_be_elected() -> None:
+    group = Group(3)
+    leader = group.elect()
+    group.tick(4000)
+    raft = group.rafts[leader]
+    assert raft.has_quorum(group.now_ms)
+    others = [peer for peer in group.peers if peer != leader]
+    group.cut |= {(leader, peer) for peer in others}
+    sent = max(one.heard_sent_ms for one in raft.leading.peers.values())
+    assert raft.has_quorum(sent + 4799)
+    assert not raft.has_quorum(sent + 4800)
+    for peer in others:
+        heard = group.rafts[peer].member.heard_ms
+        group.rafts[peer].on_tick(heard + 6000)
+        assert group.rafts[peer].role is Role.FOLLOWER
+        assert group.rafts[peer]._is_promised()
+
+
+def test_a_candidate_that_comes_back_deposes_nobody() -> None:
+    group = Group(3)
+    leader = group.elect()
+    group.tick(3000)
+    other = next(peer for peer in group.peers if peer != leader)
+    third = next(peer for peer in group.peers if peer not in (leader, other))
+    log = group.rafts[third].member.log
+    term = group.rafts[leader].term
+    for voter in (leader, other):
+        answer = vote(group, voter, third, term + 3, log.end, log.end_term)
+        assert answer.vote_result is VoteResult.REJECT_ALREADY_HAS_LEADER
+        assert group.rafts[voter].term == term
+
+
+def test_a_member_alone_has_a_quorum_at_once() -> None:
+    group = Group(1)
+    group.tick(20)
+    raft = group.rafts["n0"]
+    assert raft.is_leader
+    assert raft.has_quorum(group.now_ms + 1_000_000)
+    group.append("n0", b"x")
+    restart(group, "n0", group.disks["n0"].again())
+    group.tick(20)
+    assert group.rafts["n0"].is_leader
+    assert [body for _, body in group.machines["n0"].applied if body] == [b"x"]
+
+
+def test_who_starts_again_elects_nobody_as_long_as_it_may_have_promised() -> None:
+    group = Group(3)
+    leader = group.elect()
+    group.stop(leader)
+    other = next(iter(group.rafts))
+    restart(group, other, group.disks[other].again())
+    started_ms = group.now_ms
+    group.tick(5900)
+    assert not group.leaders
+    group.elect()
+    assert group.now_ms - started_ms >= 6000
+
+
+# Leadership transfer (16)
+
+
+def transfer(group: Group, leader: str, target: str, term: int | None = None):
+    return LeadershipTransferRequest(
+        group="default", remote_id=leader, transfer_id=leader, transferee_id=target,
+        term=group.rafts[leader].term if term is None else term,
+    )  # fmt: skip
+
+
+def test_a_transfer_at_the_request_of_a_client() -> None:
+    group = Group(3)
+    leader = group.elect()
+    group.append(leader, b"x")
+    group.tick(2000)
+    target = next(peer for peer in group.peers if peer != leader)
+    assert group.ask(leader, transfer(group, leader, target)) is None
+    refused = group.append(leader, b"y").value
+    assert isinstance(refused, Failed)
+    assert refused.code is ResponseCode.LEADER_TRANSFERRING
+    assert not group.rafts[leader].has_quorum(group.now_ms)
+    began_ms = group.now_ms
+    while group.leaders != [target]:
+        group.tick()
+    assert group.now_ms - began_ms < 500, "the taker asks for votes at once"
+    group.tick(100)
+    assert [one.code for one in group.answers.values()] == [ResponseCode.SUCCESS]
+
+
+def test_refused_transfers() -> None:
+    group = Group(3, max_leadership_transfer_wait_index=5)
+    leader = group.elect()
+    group.tick(100)
+    follower, third = (peer for peer in group.peers if peer != leader)
+    term = group.rafts[leader].term
+    answers = {
+        ResponseCode.INCONSISTENT_TERM: (leader, transfer(group, leader, follower, term + 1)),
+        ResponseCode.UNEXPECTED_MEMBER: (leader, transfer(group, leader, "n9")),
+        ResponseCode.UNEXPECTED_ARGUMENT: (follower, LeadershipTransferRequest(
+            group="default", remote_id=follower, transfer_id=leader, transferee_id=third,
+            term=term,
+        )),
+        ResponseCode.INCONSISTENT_LEADER: (follower, LeadershipTransferRequest(
+            group="default", remote_id=follower, transfer_id=third, transferee_id=follower,
+            term=term,
+        )),
+        ResponseCode.NOT_LEADER: (follower, LeadershipTransferRequest(
+            group="default", remote_id=follower, transfer_id=follower, transferee_id=third,
+            term=term,
+        )),
+    }  # fmt: skip
+    for code, (asked, request) in answers.items():
+        answer = group.ask(asked, request)
+        assert answer is not None
+        assert answer.code == code
+    group.stop(follower)
+    for number in range(6):
+        group.append(leader, b"%d" % number)
+        group.settle()
+    answer = group.ask(leader, transfer(group, leader, follower))
+    assert answer is not None
+    assert answer.code == ResponseCode.FALL_BEHIND_TOO_MUCH
+
+
+def test_a_taker_that_lacks_entries_waits_a_second() -> None:
+    group = Group(3)
+    leader = group.elect()
+    group.tick(100)
+    target = next(peer for peer in group.peers if peer != leader)
+    request = LeadershipTransferRequest(
+        group="default", remote_id=target, transfer_id=leader, transferee_id=target,
+        term=group.rafts[leader].term, take_leadership_ledger_index=99,
+    )  # fmt: skip
+    assert group.ask(target, request) is None
+    group.tick(990)
+    assert not group.answers
+    group.tick(20)
+    assert [one.code for one in group.answers.values()] == [ResponseCode.TAKE_LEADERSHIP_FAILED]
+    assert group.leaders == [leader]
+
+
+def test_a_transfer_that_nobody_answers_ends_the_term() -> None:
+    """The taker may still campaign in spite of promises: the leader's quorum is over for good."""
+    group = Group(3)
+    leader = group.elect()
+    group.tick(100)
+    term = group.rafts[leader].term
+    target = next(peer for peer in group.peers if peer != leader)
+    assert group.rafts[leader].transfer_to(target, group.now_ms) is ResponseCode.SUCCESS
+    actions = [one for one in group.rafts[leader].take() if hasattr(one, "call")]
+    assert actions, "it is lost"
+    group.tick(2900)
+    assert group.rafts[leader].role is Role.LEADER
+    assert not group.rafts[leader].has_quorum(group.now_ms)
+    group.tick(200)
+    assert group.rafts[leader].term > term
+    assert group.rafts[group.elect()].term > term
+
+
+def test_a_preferred_member_is_given_the_lead() -> None:
+    group = Group(3, preferred_leader_ids=("n2",))
+    group.rafts["n0"].on_tick(group.now_ms)
+    group.do("n0")
+    group.settle()
+    assert group.leaders == ["n0"]
+    group.tick(3000)
+    assert group.leaders == ["n2"]
+    group.tick(5000)
+    assert group.leaders == ["n2"]
+
+
+# Appends and clients
+
+
+def test_refused_appends() -> None:
+    group = Group(3, max_pending_requests_num=2)
+    leader = group.elect()
+    follower = next(peer for peer in group.peers if peer != leader)
+    refused = group.append(follower, b"x").value
+    assert (refused.code, refused.reason) == (ResponseCode.NOT_LEADER, f"{leader} leads")
+    group.append(leader, b"1")
+    group.append(leader, b"2")
+    assert group.append(leader, b"3").value.code is ResponseCode.LEADER_PENDING_FULL
+    assert group.append(leader, b"x" * (5 << 20)).value.code is ResponseCode.UNEXPECTED_ARGUMENT
+
+
+def test_clients_append_get_and_ask_who_leads() -> None:
+    group = Group(3)
+    leader = group.elect()
+    follower = next(peer for peer in group.peers if peer != leader)
+    found = group.ask(follower, MetadataRequest(group="default", remote_id=follower))
+    assert found == MetadataResponse(group="default", leader_id=leader, peers=group.peers)
+    request = AppendEntryRequest(group="default", remote_id=leader, body=b"hello")
+    group.ask(leader, request)
+    group.settle()
+    answer = next(one for one in group.answers.values() if isinstance(one, AppendEntryResponse))
+    assert (answer.code, answer.index, answer.pos) == (200, 1, 48)
+
+    def get(peer: str, index: int) -> GetEntriesResponse:
+        wanted = GetEntriesRequest(group="default", remote_id=peer, begin_index=index)
+        answer = group.ask(peer, wanted)
+        assert isinstance(answer, GetEntriesResponse)
+        return answer
+
+    assert [entry.body for entry in get(leader, 1).entries] == [b"hello"]
+    assert get(leader, 2).code == ResponseCode.INDEX_OUT_OF_RANGE
+    assert get(follower, 1).code == ResponseCode.NOT_LEADER
+    other_group = AppendEntryRequest(group="other", remote_id=leader, body=b"x")
+    answer = group.ask(leader, other_group)
+    assert answer is not None
+    assert answer.code == ResponseCode.UNKNOWN_GROUP
+    answer = group.ask(leader, MetadataRequest(group="default", remote_id=follower))
+    assert answer is not None
+    assert answer.code == ResponseCode.UNKNOWN_MEMBER
+
+
+def test_an_uncommitted_entry_is_shown_to_nobody() -> None:
+    group = Group(3)
+    leader = group.elect()
+    group.append(leader, b"not yet")
+    end = group.rafts[leader].member.log.end
+    request = GetEntriesRequest(group="default", remote_id=leader, begin_index=end)
+    answer = group.ask(leader, request)
+    assert answer is not None
+    assert answer.code == ResponseCode.INDEX_OUT_OF_RANGE
+
+
+def test_a_response_of_another_kind_is_none() -> None:
+    group = Group(3)
+    leader = group.elect()
+    group.append(leader, b"x")
+    pushes = [one for one in group.flying if isinstance(one.message, PushEntryRequest)]
+    assert pushes
+    assert pushes[0].message.type is PushType.APPEND
+    group.rafts[leader].on_response(
+        pushes[0].target, pushes[0].call, HeartBeatResponse(), group.now_ms
+    )
+    group.rafts[leader].on_response(pushes[0].target, 12345, None, group.now_ms)
+    group.flying.remove(pushes[0])
+    group.tick(2000)
+    applied = [machine.applied for machine in group.machines.values()]
+    assert applied[0] == applied[1] == applied[2]
+
+
+def test_an_append_is_settled_when_it_is_applied_and_not_before() -> None:
+    group = Group(1)
+    group.tick(20)
+    raft = group.rafts["n0"]
+    later = raft.append(b"x", group.now_ms)
+    assert not later.done, "it is not on the disk yet"
+    group.do("n0")
+    assert isinstance(later.value, Committed)
+
+
+def test_a_message_tells_where_it_goes() -> None:
+    flying = Flying("n0", "n1", 1, HeartBeatRequest())
+    assert str(flying) == "n0->n1 HeartBeatRequest"
+
+
+# Options
+
+
+def test_peers_and_options() -> None:
+    peers = parse_peers("n0-host-a:9878; n1-10.0.0.1:9878;")
+    assert peers == {"n0": "host-a:9878", "n1": "10.0.0.1:9878"}
+    for text in ("", "n0", "n0-", "-a:1", "n0-a:1;n0-b:2"):
+        with pytest.raises(ValueError):
+            parse_peers(text)
+    with pytest.raises(ValueError, match="none of the members"):
+        RaftOptions(self_id="n9", peers=peers)
+    five = RaftOptions(self_id="n0", peers={f"n{number}": "" for number in range(5)})
+    assert (five.majority, five.promise_ms, five.lease_ms) == (3, 6000, 4800)

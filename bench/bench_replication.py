@@ -2,7 +2,7 @@
 broker that has none.
 
 Back of the envelope: a gigabyte by `sendfile` costs the receiver a copy out of the socket into
-fresh pages, most of a second here; a replica checks the CRC of each record and writes its queues
+fresh pages, most of a second here; a replica writes its queues and index
 besides. A send that waits is one more round trip, some 50 us of two processes, shared by all that
 are on their way. `python -m bench.replication` measures longer, with the CPU of all sides.
 """
@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.replication import LOADS, bare, build, measured, pair
-from interop.groups import Turbopump
+from bench.replication.loop import bare, build
+from bench.replication.pairs import LOADS, measured, pair
+from bench.versus.servers import KINDS
+from bench.versus.targets import OURS
 
-SIZE = 128 << 20
+SIZE = 256 << 20
 SECONDS = 0.5
 WARMUP_S = "0.1"
 
@@ -39,13 +41,12 @@ def test_replicas(benchmark: Any, replicas: int) -> None:
     """The summary has the rate; the latencies of waiting sends go into the report of the run."""
 
     def rate() -> float:
-        found = measured(Turbopump(), replicas, SIZE, SECONDS)
-        copied = found.pop("copied")
+        found = measured(OURS, replicas, SIZE, SECONDS, warm_up_s=0)
         benchmark.extra_info["latency_us"] = {
-            f"{replicas} replicas, {name}": (load["p50_us"], load["p99_us"])
-            for name, load in found.items()
+            f"{replicas} replicas, {name}": (load.p50_us, load.p99_us)
+            for name, load in found.sent.items()
         }
-        return float(copied.bytes_per_s)
+        return found.copied.bytes_per_s
 
     record(benchmark, f"bytes to each of {replicas}", rate)
 
@@ -55,7 +56,7 @@ def test_alone(benchmark: Any) -> None:
 
     def rate() -> float:
         rates = []
-        with pair(Turbopump(), 0) as group:
+        with pair(KINDS[OURS]) as group:
             for name, options in LOADS.items():
                 load = group.load(*options, "--warmup", WARMUP_S, "--duration", str(SECONDS))
                 latency = (load["latency_us"]["p50"], load["latency_us"]["p99"])

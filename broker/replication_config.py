@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from turbopump.net.ha.frames import BODY_MAX
+from turbopump.net.ha.frames import BODY_MAX, TRANSFER_BATCH_SIZE
 
 NO_ID_YET: Final = -1
 """brokerId in RocketMQ's own examples of controller mode, where it means nothing."""
@@ -28,7 +28,7 @@ class BrokerRole(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicationConfig:
-    """All that shapes replication. Defaults are RocketMQ's.
+    """All that shapes replication. Defaults are RocketMQ's, but for haTransferBatchSize.
 
     `ha_listen_port` 0 is the port behind listenPort; `ha_master_address` "" is what the name server
     says. `all_ack_in_sync_state_set` None: where there is a SyncStateSet everybody of it must have
@@ -41,7 +41,7 @@ class ReplicationConfig:
     ha_master_address: str = ""
     ha_send_heartbeat_interval_ms: int = 5_000
     ha_housekeeping_interval_ms: int = 20_000
-    ha_transfer_batch_size: int = 32_768
+    ha_transfer_batch_size: int = TRANSFER_BATCH_SIZE
     ha_max_gap_not_in_sync: int = 268_435_456
     ha_max_time_slave_not_catchup_ms: int = 15_000
     slave_timeout_ms: int = 3_000

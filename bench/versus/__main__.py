@@ -45,11 +45,12 @@ def rocketmq_version() -> str:
     return found.text
 
 
-def write(tables: str) -> None:
-    """Between the markers of the page."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{tables}\n{END}{after}")
+def write(tables: str, begin: str, end: str) -> None:
+    """Between two markers of the page."""
+    before, _, rest = PAGE.read_text().partition(begin)
+    _, found, after = rest.partition(end)
+    assert found, f"{PAGE} lacks {begin} or {end}"
+    PAGE.write_text(f"{before}{begin}\n{tables}\n{end}{after}")
 
 
 def say(begin: float, line: str) -> None:
@@ -78,7 +79,7 @@ def main() -> None:
     tables = markdown(results, plan, rocketmq_version(), "make versus")
     print(f"\n{(time.monotonic() - begin) / 60:.1f} minutes\n\n" + tables)
     if chosen.write:
-        write(tables)
+        write(tables, BEGIN, END)
 
 
 if __name__ == "__main__":

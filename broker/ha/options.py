@@ -1,4 +1,5 @@
-"""The settings of replication, under RocketMQ's names and with its defaults.
+"""The settings of replication, under RocketMQ's names and, but for the size of a frame, with its
+defaults.
 
 Owns `HaOptions` and what the machines and drivers get of it. It must never read a file. Filled by
 the broker's configuration.
@@ -9,6 +10,7 @@ from enum import Enum
 
 from turbopump.broker.ha.leader import LeaderOptions
 from turbopump.net.ha.acks import AckRules, Mode
+from turbopump.net.ha.frames import TRANSFER_BATCH_SIZE
 from turbopump.net.ha.plain import GAP_NOT_IN_SYNC, PlainOptions
 from turbopump.net.ha.primary import PrimaryOptions
 from turbopump.net.ha.replica import ReplicaOptions
@@ -40,7 +42,7 @@ class HaOptions:
     """flushDiskType: bytes count once they are durable, on either side."""
     ha_send_heartbeat_interval_ms: int = 5000
     ha_housekeeping_interval_ms: int = 20_000
-    ha_transfer_batch_size: int = 32_768
+    ha_transfer_batch_size: int = TRANSFER_BATCH_SIZE
     ha_max_gap_not_in_sync: int = GAP_NOT_IN_SYNC
     ha_flow_control_enable: bool = False
     max_ha_transfer_byte_in_second: int = 100 << 20

@@ -27,6 +27,8 @@ HANDSHAKE = 1
 TRANSFER = 2
 # A Java replica reads into a buffer of 4 MiB and waits for ever for a frame that does not fit.
 BODY_MAX = (4 << 20) - 36
+# haTransferBatchSize where it is not set (RocketMQ's is 32 KiB): both sides work for each frame.
+TRANSFER_BATCH_SIZE = 256 << 10
 # A master waits for the replica's position before it sends the log.
 HELD_MAX = 1 << 20
 # A Java master fits 1,000 entries into a reply and dies of the next one; we send the newest.
@@ -138,6 +140,11 @@ class _Framer:
         self._held = bytearray()
         self._read = NOTHING
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether a frame has begun and not ended: more is on its way."""
+        return bool(self._held)
+
     def _keep(self) -> None:
         self._held += self._read
         self._read = NOTHING
@@ -166,6 +173,9 @@ class _Framer:
         if not self._held:
             view, self._read = self._read[:size], self._read[size:]
             return view
+        if size == len(self._held):
+            whole, self._held = self._held, bytearray()
+            return whole
         taken = bytes(memoryview(self._held)[:size])
         del self._held[:size]
         return taken

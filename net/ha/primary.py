@@ -27,6 +27,7 @@ from turbopump.engine.types import Buffer, Epoch, LogOffset
 from turbopump.net.ha.actions import Acked, Action, Close, Send, SendLog
 from turbopump.net.ha.frames import (
     BODY_MAX,
+    TRANSFER_BATCH_SIZE,
     Ack,
     BadFrame,
     Handshake,
@@ -62,7 +63,7 @@ class MasterLog(Protocol):
 class PrimaryOptions:
     """Names are RocketMQ's keys where it has one."""
 
-    transfer_batch_size: int = 32_768
+    transfer_batch_size: int = TRANSFER_BATCH_SIZE
     heartbeat_interval_ms: int = 5000
     housekeeping_interval_ms: int = 20_000
     in_flight_max: int = IN_FLIGHT_MAX

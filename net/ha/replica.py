@@ -53,6 +53,10 @@ from turbopump.net.ha.frames import (
 RETRY_MIN_MS = 100
 RETRY_MAX_MS = 5000
 SUSPEND_MS = 5000
+# Inside a frame, whose rest is on its way, what came is acknowledged after so many bytes, or so
+# long: in a catch-up, where every read ends inside of one, each would cost the master a turn.
+ACK_BYTES = 1 << 20
+ACK_MS = 1
 
 
 class State(IntEnum):
@@ -185,7 +189,8 @@ class Replica:
             actions.append(Close(str(error)))
             self._retry(str(error), now_ms)
             return actions
-        self._report(actions, now_ms)
+        if not self._may_wait(now_ms):
+            self._report(actions, now_ms)
         return actions
 
     def on_truncated(self, log: LogState, now_ms: int) -> list[Action]:
@@ -219,6 +224,7 @@ class Replica:
             return [Connect(self.address)]
         if not self._attached:
             return []
+        actions: list[Action] = []
         if now_ms - self.last_read_ms > options.housekeeping_interval_ms:
             self._retry("the master is silent", now_ms)
             return [Close(self.reason)]
@@ -226,7 +232,8 @@ class Replica:
         if self.state is State.TRANSFER and due and self._reported >= 0:
             self.last_write_ms = now_ms
             return [Send(Ack(self._reported).encode())]
-        return []
+        self._report(actions, now_ms)
+        return actions
 
     @property
     def _attached(self) -> bool:
@@ -371,6 +378,10 @@ class Replica:
             self._reported = end
             self.last_write_ms = now_ms
             actions.append(Send(Ack(end).encode()))
+
+    def _may_wait(self, now_ms: int) -> bool:
+        is_little = self.log_end - self._reported < ACK_BYTES and self._reported >= 0
+        return is_little and now_ms - self.last_write_ms <= ACK_MS and self._framer.is_inside
 
     # --- leaving
 

@@ -93,7 +93,7 @@ def test_our_master_answers_a_real_replica_as_the_real_one_did(
     whole += bytes(DIVERGED_END - len(whole))
     log = MemoryLog(file_size=262_144, epochs=Epochs.of(reply["entries"]))
     read, said = stream(run, connection, "slave-to-master"), b""
-    options = PrimaryOptions(heartbeat_interval_ms=900)
+    options = PrimaryOptions(transfer_batch_size=32_768, heartbeat_interval_ms=900)
     machine = PrimaryConnection(options, log, 0)
     acked, sent_at = [], 0
     machine.on_writable(False, 0)  # it may speak when the real one did

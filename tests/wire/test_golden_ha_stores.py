@@ -77,6 +77,7 @@ def replay(run: str, connection: int, store: Store, chance: random.Random) -> Re
         size = chance.choice([1, 7, 100, 5000, 40_000])
         follower.on_bytes(1, memoryview(bytearray(data[:size])), 0)
         data = data[size:]
+    follower.on_tick(100)  # the master was killed inside a frame
     assert line.is_open
     assert machine.state is State.TRANSFER
     assert line.sent[-8:] == log.end.to_bytes(8, "big"), "all of it is acknowledged"

@@ -12,7 +12,7 @@ from turbopump.net.ha.actions import Acked, Action, Append, Close, Connect, Send
 from turbopump.net.ha.frames import PlainFramer, PlainTransfer, Report
 from turbopump.net.ha.plain import PlainGroup, PlainOptions, PlainPrimary, PlainReplica
 from turbopump.net.ha.primary import PrimaryOptions
-from turbopump.net.ha.replica import State
+from turbopump.net.ha.replica import ACK_BYTES, ACK_MS, State
 
 START = LogOffset(0)
 
@@ -114,6 +114,22 @@ def test_signs_of_life() -> None:
     assert replica.on_tick(1001) == [Send(Report(LogOffset(50)).encode())]
     assert replica.on_bytes(piece(50), 1500) == []
     assert replica.on_tick(5501) == [Close("the master is silent")]
+
+
+def test_inside_a_frame_reports_are_paced() -> None:
+    replica, cut = following(50), piece(53, b"defg")
+    assert replica.on_bytes(piece(50, b"abc") + cut[:-1], 0) == [Append(LogOffset(50), b"abc")]
+    assert replica.on_tick(1) == [Send(Report(LogOffset(53)).encode())]
+    assert replica.on_tick(100) == []
+    at_its_end = [Append(LogOffset(53), b"defg"), Send(Report(LogOffset(57)).encode())]
+    assert replica.on_bytes(cut[-1:], 100) == at_its_end
+    enough = replica.on_bytes(piece(57, bytes(ACK_BYTES)) + piece(57 + ACK_BYTES)[:1], 100)
+    assert enough[1:] == [Send(Report(LogOffset(57 + ACK_BYTES)).encode())]
+    late = piece(57 + ACK_BYTES)[1:] + piece(57 + ACK_BYTES, b"x") + b"\0"
+    assert len(replica.on_bytes(late, 100 + ACK_MS)) == 1
+    assert replica.on_bytes(b"\0", 101 + ACK_MS) == [
+        Send(Report(LogOffset(58 + ACK_BYTES)).encode())
+    ]
 
 
 def test_leaving() -> None:

@@ -17,7 +17,14 @@ from turbopump.net.ha.actions import (
     Truncate,
 )
 from turbopump.net.ha.frames import Ack, Handshake, HandshakeReply, Transfer
-from turbopump.net.ha.replica import RETRY_MAX_MS, SUSPEND_MS, Replica, ReplicaOptions, State
+from turbopump.net.ha.replica import (
+    ACK_MS,
+    RETRY_MAX_MS,
+    SUSPEND_MS,
+    Replica,
+    ReplicaOptions,
+    State,
+)
 
 
 def epochs(pairs: dict[int, int]) -> Epochs:
@@ -309,6 +316,21 @@ def test_bytes_are_appended_confirmed_and_reported() -> None:
     shell.feed(piece(50, b"abc", confirm=52) + piece(53, b"de", confirm=90))
     kinds: list[Action] = [Append(50, b"abc"), Confirm(52), Append(53, b"de"), Confirm(55)]
     assert shell.done == [*kinds, Send(Ack(55).encode())]  # one acknowledgement a read
+
+
+def test_inside_a_frame_acknowledgements_are_paced() -> None:
+    shell, cut = following({1: 0}, 50), piece(53, b"defg", confirm=57)
+    shell.feed(piece(50, b"abc") + cut[:-1])
+    assert shell.done == [Append(50, b"abc")]
+    assert shell.take() == b""
+    shell.do(shell.replica.on_tick(1))
+    assert shell.take() == Ack(53).encode()
+    shell.feed(cut[-1:])
+    assert shell.take() == Ack(57).encode()
+    shell.feed(piece(57, b"h", confirm=57) + b"\0", now_ms=ACK_MS)
+    assert shell.take() == b""
+    shell.feed(b"\0", now_ms=ACK_MS + 1)
+    assert shell.take() == Ack(58).encode()
 
 
 def test_a_cut_frame_leaves_nothing() -> None:

@@ -1,0 +1,95 @@
+"""`python -m bench.replication`: compare, print, and write the tables into docs/PERFORMANCE.md.
+
+In one run: a bare `sendfile` loop, Apache RocketMQ's master and its replicas, ours. With --write
+the tables go between two marker lines of the page; what a person wrote around them stays.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.replication.loop import bare, build
+from bench.replication.pairs import Copied, Measured, measured
+from bench.replication.report import Results, markdown
+from bench.versus.__main__ import rocketmq_version, write
+from bench.versus.targets import BOUND, OURS, THEIRS
+from interop import toolchain
+
+BEGIN, END = "<!-- replication: begin -->", "<!-- replication: end -->"
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.replication", description=__doc__)
+    parser.add_argument("--mb", type=int, default=512, help="log that replicas have to get")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of a load")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2], metavar="N")
+    parser.add_argument("--only", nargs="+", choices=(BOUND, THEIRS, OURS), default=[])
+    parser.add_argument("--write", action="store_true", help="into docs/PERFORMANCE.md")
+    return parser.parse_args()
+
+
+def _copied_line(copied: Copied) -> str:
+    return (
+        f"{copied.bytes_per_s / 1e6:7,.0f} MB/s a replica; CPU a GB:"
+        f" master {copied.master_cpu_s:5.2f} s, replica {copied.replica_cpu_s:5.2f} s"
+    )
+
+
+def _lines(found: Measured) -> list[str]:
+    return [
+        _copied_line(found.copied),
+        *(
+            f"{load:8} {sent.messages_per_s:9,.0f} messages/s, p50 {sent.p50_us:7,.0f} us,"
+            f" p99 {sent.p99_us:7,.0f} us; CPU a message: master {sent.master_cpu_us:6.2f} us,"
+            f" replica {sent.replica_cpu_us:6.2f} us; refused {sent.refused:.2%}"
+            for load, sent in found.sent.items()
+        ),
+    ]
+
+
+def run(chosen: argparse.Namespace, folder: Path) -> Results:
+    """All of it, said as it goes."""
+    results, begin = Results(), time.monotonic()
+    size, sides = chosen.mb << 20, chosen.only or [BOUND, THEIRS, OURS]
+    program = build(folder)
+    for _ in range(chosen.rounds):
+        for replicas in chosen.replicas:
+            for side in sides:
+                if side == BOUND:
+                    loop = bare(program, folder, size, replicas)
+                    results.loops.setdefault(replicas, []).append(loop)
+                    lines = [_copied_line(loop)]
+                else:
+                    found = measured(side, replicas, size, chosen.seconds)
+                    results.pairs.setdefault((replicas, side), []).append(found)
+                    lines = _lines(found)
+                for line in lines:
+                    took = time.monotonic() - begin
+                    print(f"{took:5.0f} s  {side:9} {replicas}  {line}", flush=True)
+    return results
+
+
+def main() -> None:
+    """Run it."""
+    chosen = arguments()
+    if THEIRS in (chosen.only or [THEIRS]):
+        missing = toolchain.missing_tools()
+        if missing:
+            sys.exit("the comparison cannot run: " + "; ".join(missing))
+        toolchain.build_java()
+    with tempfile.TemporaryDirectory() as place:
+        results = run(chosen, Path(place))
+    tables = markdown(
+        results, chosen.mb << 20, rocketmq_version(), chosen.rounds, chosen.seconds
+    )  # fmt: skip
+    print("\n" + tables)
+    if chosen.write:
+        write(tables, BEGIN, END)
+
+
+if __name__ == "__main__":
+    main()

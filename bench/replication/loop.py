@@ -1,0 +1,46 @@
+"""What replication costs at least: a file sent by a bare loop in C.
+
+Owns the compiled program of bench/sendfile.c and its files. Called by the comparison and the bench
+suite.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from bench.replication.pairs import Copied
+
+SOURCE = Path(__file__).resolve().parents[1] / "sendfile.c"
+PIECE = 262_144
+"""As Turbopump sends: haTransferBatchSize's default there."""
+
+
+def build(folder: Path) -> Path:
+    """The compiled loop."""
+    program = folder / "sendfile"
+    command = ["gcc", "-O3", "-std=gnu11", "-o", str(program), str(SOURCE)]
+    subprocess.run(command, check=True)
+    return program
+
+
+def bare(program: Path, folder: Path, size: int, replicas: int) -> Copied:
+    """What the loop reaches with that many receivers."""
+    source, target = folder / "source", folder / "target"
+    try:
+        with source.open("wb") as file:
+            for _ in range(size >> 20):
+                file.write(os.urandom(1 << 20))
+        command = [str(program), str(source), str(PIECE), str(replicas), str(target)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    finally:
+        for path in folder.glob("target.*"):
+            path.unlink()
+        source.unlink(missing_ok=True)
+    found = json.loads(done.stdout)
+    sent = found["bytes"] * replicas / 1e9
+    return Copied(
+        found["bytes"] / found["seconds"],
+        found["sender_cpu_s"] / sent,
+        found["receivers_cpu_s"] / sent,
+    )

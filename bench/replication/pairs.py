@@ -1,0 +1,286 @@
+"""A master of default HA and its replicas, all processes: Apache RocketMQ's, or ours.
+
+Owns what is measured of them: how fast replicas that begin with nothing get a log, and sends that
+wait until each replica has them. Both kinds go through the same steps and are looked at in the same
+way, by the requests of RocketMQ's protocol. Called by the comparison and the bench suite.
+"""
+
+import json
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.versus.servers import KINDS
+from interop import groups, processes
+from interop.groups import Kind, Ports
+from interop.mqadmin import RAW_KEY
+from interop.processes import Process
+
+BODY = 1024
+UPDATE_CONFIG, RUNTIME_INFO, HA_STATUS = 25, 28, 907
+LOOK_S = 0.02
+COPY_S = 120.0
+READY_S = 120.0
+WARM_UP_S = 2.0
+"""Sends before the loads, for whoever compiles while it runs."""
+LOADS = {"64 x 1": ("-w", "64"), "8 x 32": ("-w", "8", "--in-flight", "32"), "1 x 1": ("-w", "1")}
+"""Connections x requests in flight."""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A log that came to all replicas."""
+
+    bytes_per_s: float
+    """Of each replica."""
+    master_cpu_s: float
+    replica_cpu_s: float
+    """Per gigabyte and replica, both."""
+    messages_per_s: float = 0.0
+    """Of each replica; the loop has none."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A load of sends that wait for all replicas."""
+
+    messages_per_s: float
+    p50_us: float
+    p99_us: float
+    master_cpu_us: float
+    replica_cpu_us: float
+    """Per message; of one replica."""
+    refused: float
+    """Share of the requests that were answered with an error."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All of one kind with so many replicas."""
+
+    copied: Copied
+    sent: dict[str, Sent]
+    """By the name of the load."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Up to where the replicas have acknowledged the log, and what was used so far."""
+
+    at_s: float
+    ends: tuple[int, ...]
+    master_cpu_s: float
+    replicas_cpu_s: float
+
+
+def ask(port: int, code: int) -> dict[str, Any] | None:
+    """The JSON that a broker answers with, None if it does not."""
+    try:
+        answer = groups.ask(port, code, {}, timeout_s=5)
+    except (OSError, struct.error):
+        return None
+    if answer.code:
+        return None
+    found = json.loads(RAW_KEY.sub(r'\1"\2"\3', answer.body.decode()))
+    assert isinstance(found, dict)
+    return found
+
+
+def log_end(port: int) -> int:
+    """Where a broker's log ends; 0 while it does not say."""
+    answer = ask(port, RUNTIME_INFO)
+    return int(answer["table"].get("commitLogMaxOffset", 0)) if answer else 0
+
+
+def acked(port: int) -> list[int]:
+    """Up to where each replica has a master's log, as the master knows it."""
+    answer = ask(port, HA_STATUS) or {}
+    return [int(replica["slaveAckOffset"]) for replica in answer.get("haConnectionInfo") or []]
+
+
+def cpu_s(process: Process) -> float:
+    """Processor time of a child and all its threads so far, ended ones included."""
+    return time.clock_gettime(~process.child.pid << 3 | 2)  # CLOCK_PROCESS_CPUTIME_ID of another
+
+
+class Pair:
+    """A name server, a master, and later its replicas."""
+
+    def __init__(self, kind: Kind, folder: Path) -> None:
+        self._kind, self._folder = kind, folder
+        self.ports = Ports.free()
+        self._namesrv = kind.namesrv(self.ports, folder / "namesrv")
+        groups.wait_listening(self.ports.namesrv, self._namesrv)
+        self.master = self._start_master({"brokerRole": "ASYNC_MASTER"})
+        self.replicas: list[tuple[int, Process]] = []
+        """Port and process."""
+
+    def _start_master(self, settings: dict[str, str]) -> Process:
+        folder = self._folder / "master"
+        settings = {"brokerIP2": "127.0.0.1", **settings}
+        master = self._kind.broker(self.ports, folder, folder / "store", settings)
+        groups.wait_ready(groups.Group(self.ports, [self._namesrv, master]))
+        # The name server may speak of the one that was there before.
+        self._until("the master answers", lambda: ask(self.ports.broker, RUNTIME_INFO) is not None)
+        return master
+
+    def _until(self, what: str, holds: Callable[[], bool], timeout_s: float = READY_S) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not holds():
+            if time.monotonic() > deadline:
+                tails = "\n".join(one.tail() for one in [self.master, *self._processes])
+                raise RuntimeError(f"{what}: not within {timeout_s:g} s\n{tails}")
+            time.sleep(LOOK_S)
+
+    @property
+    def _processes(self) -> list[Process]:
+        return [process for _, process in self.replicas]
+
+    def _add(self) -> None:
+        number = len(self.replicas) + 1
+        ports = Ports(self.ports.namesrv, processes.free_ports((-2, 0, 1)))
+        folder = self._folder / f"replica-{number}"
+        # Where the master is it hears from the name server: RocketMQ passes over haMasterAddress.
+        settings = {"brokerRole": "SLAVE", "brokerId": str(number)}
+        process = self._kind.broker(ports, folder, folder / "store", settings)
+        self.replicas.append((ports.broker, process))
+
+    def stop(self) -> None:
+        """All of it; the files are not needed any more."""
+        for process in [*self._processes, self.master, self._namesrv]:
+            process.kill()
+
+    def load(self, *options: str) -> dict[str, Any]:
+        """What the generator says of a load of sends."""
+        command = [
+            groups.TURBOPUMP, "bench", "producer", "-n", self.ports.namesrv_address,
+            "-t", "Replicated", "-s", str(BODY), "--json", *options,
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True)
+        if not done.stdout:
+            raise RuntimeError(f"the load did not run\n{done.stderr}")
+        found = json.loads(done.stdout)
+        assert isinstance(found, dict)
+        return found
+
+    def fill(self, size: int) -> float:
+        """Some log of that size, while there is nobody to wait for; bytes of a message in it."""
+        count = size // (BODY + 200) // 32 * 32
+        messages = self.load("-b", "32", "-w", "8", "-q", str(count))["all_messages"]
+        end = log_end(self.ports.broker)
+        if end <= 0 or not messages:
+            raise RuntimeError(f"the master's log is not filled\n{self.master.tail()}")
+        return float(end / messages)
+
+    def _look(self) -> Look:
+        ends = acked(self.ports.broker)
+        missing = len(self.replicas) - len(ends)
+        return Look(
+            time.perf_counter(),
+            tuple(max(0, end) for end in ends) + (0,) * missing,
+            cpu_s(self.master),
+            sum(cpu_s(process) for process in self._processes),
+        )
+
+    def copied(self, count: int, message_size: float) -> Copied:
+        """How that many replicas, all of them new, get all of the log. What counts is the time in
+        which all of them do: from when the last one began to when the first one has it."""
+        end = log_end(self.ports.broker)
+        for _ in range(count):
+            self._add()
+        look = self._look()
+        deadline = time.monotonic() + READY_S
+        while not all(look.ends) and max(look.ends) < end and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+            look = self._look()
+        first = last = look
+        while max(last.ends) < end and time.monotonic() < deadline + COPY_S:
+            time.sleep(LOOK_S)
+            last = self._look()
+        moved = sum(last.ends) - sum(first.ends)
+        if max(last.ends) < end or moved * 2 < end * count:
+            raise RuntimeError(
+                f"replicas began at {first.ends} and were at {last.ends} when the first of them"
+                f" had all {end}: no time in which all of them copied most of it"
+            )
+        self._until("all have the log", lambda: self._have(end), COPY_S)
+        seconds = last.at_s - first.at_s
+        rate = moved / count / seconds
+        return Copied(
+            rate,
+            (last.master_cpu_s - first.master_cpu_s) / moved * 1e9,
+            (last.replicas_cpu_s - first.replicas_cpu_s) / moved * 1e9,
+            rate / message_size,
+        )
+
+    def _have(self, end: int) -> bool:
+        """Whether all replicas say so, to the master and to us."""
+        own = [log_end(port) for port, _ in self.replicas]
+        return min([*acked(self.ports.broker), *own]) >= end
+
+    def make_sync(self) -> None:
+        """From now on a send waits until each replica has it."""
+        count = len(self.replicas)
+        settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": str(count + 1)}
+        if self._kind.name == "rocketmq":
+            # Takes it while it runs; a restart would cost a minute, and what it has compiled.
+            body = "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
+            answer = groups.ask(self.ports.broker, UPDATE_CONFIG, {}, body)
+            assert answer.code == 0, answer
+        else:
+            self.master.stop()
+            self.master = self._start_master(settings)
+        end = log_end(self.ports.broker)
+        self._until("all are in sync", lambda: len(self._look().ends) == count and self._have(end))
+
+    def sent(self, *options: str) -> Sent:
+        """A load, with the processor time of both sides."""
+        cpus = [cpu_s(self.master), sum(map(cpu_s, self._processes))]
+        load = self.load(*options)
+        spent = [cpu_s(self.master), sum(map(cpu_s, self._processes))]
+        each = 1e6 / max(load["all_messages"], 1)
+        refused = sum(load["errors"].values())
+        return Sent(
+            load["messages_per_s"],
+            load["latency_us"]["p50"],
+            load["latency_us"]["p99"],
+            (spent[0] - cpus[0]) * each,
+            (spent[1] - cpus[1]) * each / max(len(self.replicas), 1),
+            refused / max(load["messages"] + refused, 1),
+        )
+
+
+@contextmanager
+def pair(kind: Kind) -> Iterator[Pair]:
+    """A master; nothing is left of it."""
+    folder = Path(tempfile.mkdtemp(prefix="replication-"))
+    try:
+        running = Pair(kind, folder)
+        try:
+            yield running
+        finally:
+            running.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def measured(
+    side: str, replicas: int, size: int, seconds: float, warm_up_s: float = WARM_UP_S
+) -> Measured:
+    """Catch-up, and sends that wait, of one master with so many replicas."""
+    with pair(KINDS[side]) as group:
+        copied = group.copied(replicas, group.fill(size))
+        group.make_sync()
+        timed = ("--warmup", "0.5", "--duration", str(seconds))
+        if warm_up_s:
+            group.load("-w", "64", "--duration", str(warm_up_s))
+        return Measured(
+            copied, {name: group.sent(*options, *timed) for name, options in LOADS.items()}
+        )

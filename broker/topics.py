@@ -82,6 +82,11 @@ the topic's next life begins. RocketMQ passes over the field."""
 MAX_DELETED_TOPICS = 10_000
 """The last ones, some 500 KB."""
 
+QUEUE_COUNTS = "queueCounts"
+"""With this field our answer to 21 has this member: topic to queue id to the next queue offset, of
+queues without a message in the log. A copy that began behind the log's first byte asks for it
+until it was told (engine/queue_counts.py)."""
+
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 

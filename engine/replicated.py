@@ -41,6 +41,7 @@ from turbopump.engine.epoch_file import EPOCH_FILE, MARK_FILE, PLAIN_MARK_FILE, 
 from turbopump.engine.epochs import Epochs
 from turbopump.engine.group_commit import GroupCommit
 from turbopump.engine.parts import StoreParts
+from turbopump.engine.queue_counts import Counts, QueueCounts
 from turbopump.engine.retention import Retention
 from turbopump.engine.types import Buffer, FlushMode, LogOffset, PutStatus, StoreError
 from turbopump.pyx import record as kernel
@@ -79,6 +80,7 @@ class Replicated:
         self._retention = retention
         self._dispatch = dispatch
         self._epoch_file = self._open_epochs()
+        self._counts = QueueCounts(parts.files, parts.config.root)
         self._expired_to = parts.log.min
         self._is_sync = parts.config.flush_disk_type is FlushMode.SYNC_FLUSH
         parts.log.tail.refuse(NOT_MASTER, True)
@@ -251,6 +253,7 @@ class Replicated:
             restart.restart(self._parts, self._commit, self._retention)
             self._told = LogOffset(0)
             self._epoch_file = self._open_epochs()
+            self._counts.forget(wanted=False)
         except OSError as error:
             self._commit.fail(error)
             raise StoreError(f"the log cannot begin anew: {error}") from error
@@ -283,6 +286,36 @@ class Replicated:
     def release(self, key: object) -> None:
         """He reads no more."""
         self._retention.held.pop(key, None)
+
+    # Queues without a message in the log
+
+    @property
+    def wants_counts(self) -> bool:
+        """Whether the log began behind its master's first byte, and no master said since how far
+        queues had counted that nothing in it speaks of."""
+        return self._counts.wanted
+
+    def idle_counts(self) -> Counts:
+        """The next queue offset of each queue all of whose messages are too old to be here."""
+        queues, table, log_min = self._parts.queues, self._parts.queues.table, self._log.min
+        found: Counts = {}
+        for topic, queue_id, count in self._counts.each(queues.deleted.ends()):
+            queue = queues.find(topic, queue_id)
+            if queue is None or queues.max_offset(queue) < count:
+                found.setdefault(topic, {})[queue_id] = count
+        for queue in queues:
+            count = queues.max_offset(queue)
+            if count > 0 and table.max_log_offset(queue.slot) <= log_min:
+                found.setdefault(queue.topic, {})[queue.queue_id] = count
+        return found
+
+    def take_counts(self, counts: Counts) -> None:
+        """What a master of this reign says of its idle queues; durable on return. Of a queue that
+        has messages in this log they say nothing new. Raises StoreError."""
+        try:
+            self._counts.take(counts, self._log.end)
+        except OSError as error:
+            raise StoreError(f"what queues have counted cannot be kept: {error}") from error
 
     # For the store
 
@@ -372,6 +405,7 @@ class Replicated:
             self.restart(now_ms)
             if epochs.entries:
                 self.record_epochs(epochs)
+        self._counts.forget(wanted=True)
         log.begin(log_offset)
         parts.dispatcher.start(log_offset, log_offset)
         self._expired_to = log_offset
@@ -421,3 +455,15 @@ class Replicated:
         for queue in list(queues):
             if queue.emptied and table.next_offset(queue.slot) == 0:
                 queues.settle(queue, self._log.min)
+        self._count_idle()
+
+    def _count_idle(self) -> None:
+        queues, dispatcher = self._parts.queues, self._parts.dispatcher
+        for topic, queue_id, count in self._counts.each(queues.deleted.ends()):
+            if dispatcher.is_batch(topic):
+                continue
+            queue = queues.find(topic, queue_id)
+            if queue is None:
+                queue = queues.add(topic, queue_id, dispatcher.is_plain(topic))
+            if queues.table.next_offset(queue.slot) < count:
+                queues.table.set_next_offset(queue.slot, count)

@@ -376,6 +376,10 @@ class Store:
         """Topic to where the log ended when it was deleted, the last deletion at the end."""
         return self._queues.deleted.ends()
 
+    def idle_counts(self) -> dict[str, dict[int, int]]:
+        """See `Replicated.idle_counts`; nothing of a store that is not one of several."""
+        return self._replicated.idle_counts() if self._replicated is not None else {}
+
     def truncate(self, log_offset: LogOffset, now_ms: int) -> None:
         """Cut the log at the start of a record, durably, and all that is derived from it; see
         `truncation`. Whoever waits for a record that is cut gets FLUSH_DISK_TIMEOUT. At the end of

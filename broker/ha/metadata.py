@@ -29,6 +29,7 @@ from turbopump.broker.offsets import FILE_NAME as OFFSETS_FILE
 from turbopump.broker.offsets import Offsets
 from turbopump.broker.versions import Versions, is_older
 from turbopump.engine.later import Later
+from turbopump.engine.queue_counts import Counts
 from turbopump.engine.types import LONG_AGO_MS, LogOffset, StoreError
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode
@@ -64,6 +65,16 @@ class Versioned(Protocol):
         """A new version of the same content."""
 
 
+class CountedLog(Protocol):
+    """What a replica's log may want to know (engine.replicated.Replicated)."""
+
+    @property
+    def min(self) -> LogOffset: ...
+    @property
+    def wants_counts(self) -> bool: ...
+    def take_counts(self, counts: Counts) -> None: ...
+
+
 @dataclass(slots=True)
 class Following:
     """One master in one reign, and what it said before: the fence of every answer."""
@@ -73,6 +84,8 @@ class Following:
     topics: answers.Table | None = None
     groups: answers.Table | None = None
     offsets: Offsets | None = None
+    counts_from: int = -1
+    """Where the log began for which it was asked how far idle queues have counted."""
     failures: int = 0
     due_ms: int = LONG_AGO_MS
     busy: bool = False
@@ -85,16 +98,22 @@ class MetadataFollower:
     """See the module. Loop thread only; times are of a clock that nobody sets, but `now_ms`."""
 
     def __init__(
-        self, broker: BrokerContext, call: Call, queue_end: Callable[[str, int], int] | None = None
+        self,
+        broker: BrokerContext,
+        call: Call,
+        queue_end: Callable[[str, int], int] | None = None,
+        log: CountedLog | None = None,
     ) -> None:
         """`queue_end`: the offset behind the last message of a queue, of all records of the log; by
-        default the store's."""
+        default the store's. `log`: engine.replicated.Replicated, which may want to be told of
+        queues that it has nothing of."""
         self.error = ""
         """Why the last round was not whole; "" if it was."""
         self.synced_ms = LONG_AGO_MS
         """When all tables were last taken over and durable."""
         self._broker = broker
         self._call = call
+        self._log = log
         self._queue_end = queue_end or broker.store.next_queue_offset
         self._versions = Versions()
         self._following: Following | None = None
@@ -189,7 +208,9 @@ class MetadataFollower:
         self._now_ms = now_ms
         self._apply_deletions(now_ms)
         now = self._following
-        if now is not None and not now.busy and steady_ms >= now.due_ms:
+        if now is None or now.busy:
+            return
+        if steady_ms >= now.due_ms or (not now.failures and self._wants_counts(now)):
             now.busy, now.bytes = True, 0
             now.errors.clear()
             self._go_on(now, self._round(now), None)
@@ -268,8 +289,24 @@ class MetadataFollower:
         same = theirs.state_version == mine.state_version == now.epoch
         return now.epoch > 0 and same and not is_older(theirs, mine)
 
+    def _wants_counts(self, now: Following) -> bool:
+        """The log began anew, and this master was not asked since how far its queues are."""
+        log = self._log
+        return log is not None and log.wants_counts and now.counts_from != log.min
+
+    def _take_counts(self, table: answers.Table, log_min: LogOffset) -> None:
+        """What was asked of another beginning of the log says nothing of this one."""
+        log = self._log
+        counts = answers.counts_of(table)
+        if counts is not None and log is not None and log.wants_counts and log.min == log_min:
+            log.take_counts(counts)
+
     def _topics(self, now: Following) -> answers.Steps[None]:
-        table = yield from answers.all_topics()
+        wants = self._log is not None and self._log.wants_counts
+        now.counts_from = began = self._log.min if self._log is not None else LogOffset(-1)
+        table = yield from answers.all_topics(wants)
+        if wants:
+            self._take_counts(table, began)
         topics = self._broker.topics
         mine = topics.all()
         before = self._before(now, now.topics, table, topics.data_version, mine)

@@ -21,10 +21,12 @@ from turbopump.broker.topics import (
     MAX_DELETED_TOPICS,
     MAX_RETRY_TOPIC_LENGTH,
     MAX_TOPICS,
+    QUEUE_COUNTS,
     validate_topic_name,
 )
 from turbopump.broker.versions import is_older
 from turbopump.engine.dispatcher import is_folder_name
+from turbopump.engine.queue_counts import Counts, read_counts
 from turbopump.engine.types import LogOffset
 from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import BadBody, as_int, as_object
@@ -106,13 +108,15 @@ def read(answer: Command, reader: Callable[[Any], T]) -> Steps[T]:
     return cast(T, result)
 
 
-def all_topics() -> Steps[Table]:
-    """21, page by page."""
+def all_topics(counts: bool = False) -> Steps[Table]:
+    """21, page by page; `counts`: with how far idle queues have counted, if a master of ours
+    answers."""
+    fields = {DELETED_TOPICS: "true"} | ({QUEUE_COUNTS: "true"} if counts else {})
     return _pages(
         lambda first, version: new_request(
             RequestCode.GET_ALL_TOPIC_CONFIG,
             GetAllTopicConfigRequest(first, version, PAGE),
-            fields={DELETED_TOPICS: "true"},
+            fields=fields,
         ),
         "totalTopicNum",
         "topicConfigTable",
@@ -194,6 +198,17 @@ def deleted_of(table: Table) -> dict[str, LogOffset]:
     ends = bodies.table(table.members, DELETED_TOPICS, partial(as_int, name=DELETED_TOPICS))
     last = list(ends.items())[-MAX_DELETED_TOPICS:]
     return {name: LogOffset(end) for name, end in last if end >= 0 and is_folder_name(name)}
+
+
+def counts_of(table: Table) -> Counts | None:
+    """How far the master's idle queues have counted, None if it does not say. Raises BadBody."""
+    value = table.members.get(QUEUE_COUNTS)
+    if value is None:
+        return None
+    try:
+        return read_counts(value)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise BadBody(f"{QUEUE_COUNTS} are none: {error}") from None
 
 
 def _readable(entries: Mapping[str, Any], read: Callable[[str, Any], T], kind: str) -> dict[str, T]:

@@ -24,6 +24,7 @@ from turbopump.broker.topics import (
     DELETED_TOPICS,
     MAX_DELETED_TOPICS,
     MAX_TOPICS,
+    QUEUE_COUNTS,
     RETRY_PREFIX,
     validate_topic_name,
 )
@@ -246,6 +247,12 @@ def _all_topics(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: i
     if DELETED_TOPICS in request.fields and not header.topic_seq:
         deleted = broker.store.deleted_topics()
         body[DELETED_TOPICS] = dict(list(deleted.items())[-MAX_DELETED_TOPICS:])
+    if QUEUE_COUNTS in request.fields and not header.topic_seq and broker.role.is_master:
+        counts = broker.store.idle_counts()
+        body[QUEUE_COUNTS] = {
+            topic: {str(queue_id): count for queue_id, count in queues.items()}
+            for topic, queues in counts.items()
+        }
     return answer_json(request, body, GetAllTopicConfigResponse(len(table)))
 
 

@@ -331,6 +331,17 @@ class Broker:
         assert self.store is not None and self.service is not None, "it is up"
         self.store.tick(group.wall_ms, group.now_ms)
         self.service.tick()
+        self._follow_counts()
+
+    def _follow_counts(self) -> None:
+        """What a replica's tables ask its master for, as soon as its log has begun anew."""
+        log = self.replicated
+        if log is None or not log.wants_counts or not self.follows:
+            return
+        assert self.service is not None and self.service.follower is not None, "it follows"
+        master = self._group.net.hosts.get(self.service.follower.machine.address)
+        if isinstance(master, Broker) and master.is_master and master.replicated is not None:
+            log.take_counts(master.replicated.idle_counts())
 
     def turn(self) -> None:
         """The loop's turn ends: what was to be done soon is done."""

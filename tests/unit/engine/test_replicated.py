@@ -195,3 +195,38 @@ def test_epochs_of_a_replica_that_begins_with_the_last_file(master: Any, replica
     follower.append(begin, b"".join(leader.view(begin, 3000)), NOW_MS)
     assert follower.min == begin
     assert follower.epochs == leader.epochs
+
+
+def test_a_queue_without_a_message_in_the_copy_counts_on(
+    stores: Any, put: Any, replica: Any, settle: Any
+) -> None:
+    """Seed 206001 of the simulation: a log that was fetched anew knew nothing of a queue whose
+    messages had expired, and as a master counted it from 0 again."""
+    store = stores.open()
+    leader = store.replicated(NOW_MS)
+    leader.to_master(3, NOW_MS)
+    for number in range(62):
+        put(store, topic="T" if number > 1 else "idle", body=bytes(900))
+    leader.confirm_to(leader.end, NOW_MS)
+    assert store.delete_expired(settle(store) * 2) > 0
+    assert leader.idle_counts() == {"idle": {0: 2}}
+    follower = replica.open().replicated(NOW_MS)
+    assert not follower.wants_counts, "it has all from the first byte on"
+    follower.record_epochs(leader.epochs)
+    copy(leader, follower, leader.end)
+    replica.close()
+    follower = replica.open().replicated(NOW_MS)
+    assert follower.wants_counts
+    follower.take_counts(leader.idle_counts())
+    assert not follower.wants_counts
+    replica.close()
+    follower_store = replica.open()
+    follower = follower_store.replicated(NOW_MS)
+    assert not follower.wants_counts
+    follower.to_master(4, NOW_MS)
+    assert follower_store.next_queue_offset("idle", 0) == 2
+    assert follower.idle_counts() == {"idle": {0: 2}}, "the next copy asks this one"
+    follower_store.delete_topic("idle")
+    assert follower.idle_counts() == {}
+    assert put(follower_store, topic="idle").queue_offset == 0, "a new life"
+    assert put(follower_store, topic="T").queue_offset == 60

@@ -59,6 +59,9 @@ LEDGER_CODES: Final = frozenset(REQUESTS)
 CALL_TIMEOUT_MS: Final = 3_000
 """Of a request to a peer (DLedgerRpcNettyService)."""
 
+QUEUE_MAX: Final = 10_000
+"""Actions that wait for a disk that hangs: beyond, requests are refused and time stands still."""
+
 PROBES: Final = 5
 PROBE_INTERVAL_MS: Final = 40
 """How often the host of a leader is asked whether its process is gone: for as long as the kernel
@@ -169,7 +172,7 @@ class Driver:
 
     def on_tick(self, now_ms: int) -> None:
         """Time has passed."""
-        if self._ended:
+        if self._ended or len(self._queue) >= QUEUE_MAX:
             return
         self._raft.on_tick(now_ms)
         self._run()
@@ -198,6 +201,8 @@ class Driver:
         peer_id = message.local_id
         if peer_id is not None and peer_id in self.peers:
             self._connections[connection] = peer_id
+        if len(self._queue) >= QUEUE_MAX:
+            return response(request, ResponseCode.SYSTEM_BUSY, "the controller's disk hangs")
         answer: Later[Command | None] = Later()
         if isinstance(message, AppendEntryRequest) and self._is_to_leader(message):
             self._machine.append(message.body or b"", now_ms).then(

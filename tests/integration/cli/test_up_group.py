@@ -63,6 +63,15 @@ def test_a_group_inside_a_program(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_group_that_speaks_tls_only(tmp_path: Path) -> None:
+    async def run() -> None:
+        properties = {**SMALL_FILES, "tls.server.mode": "enforcing"}
+        async with Cluster(tmp_path, brokers=2, controllers=3, broker_properties=properties) as one:
+            assert [broker.role for broker in one.brokers] == ["master", "slave"]
+
+    asyncio.run(run())
+
+
 def test_a_cluster_refuses_what_cannot_be(tmp_path: Path) -> None:
     async def run() -> None:
         with pytest.raises(ClusterError, match="need controllers"):

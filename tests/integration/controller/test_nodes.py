@@ -29,8 +29,8 @@ from turbopump.net.wire.controller import decode_peers
 
 pytestmark = pytest.mark.integration
 
-METADATA, APPEND, GET = 50_000, 50_001, 50_002
-SUCCESS, NOT_LEADER, UNEXPECTED_ARGUMENT, UNKNOWN_MEMBER = 200, 404, 411, 401
+METADATA, APPEND, GET, TRANSFER = 50_000, 50_001, 50_002, 51_005
+SUCCESS, NOT_LEADER, UNEXPECTED_ARGUMENT, UNKNOWN_MEMBER, EXPIRED_TERM = 200, 404, 411, 401, 403
 
 
 def test_three_elect_one_that_alone_answers_for_the_group(tmp_path: Path) -> None:
@@ -262,6 +262,25 @@ def test_clients_of_the_ledger_append_and_get(tmp_path: Path) -> None:
                 brokerName="of-a-ledger-client",
             )  # fmt: skip
             assert answer.fields["nextBrokerId"] == "2"
+
+    asyncio.run(run())
+
+
+def test_the_lead_is_handed_over(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with controllers(tmp_path) as nodes, asker([n.address for n in nodes]) as broker:
+            await broker.register(1)
+            names = {node.address: f"n{number}" for number, node in enumerate(nodes)}
+            leader = await broker.leader()
+            other = next(address for address in names if address != leader)
+            client = LedgerClient(broker, leader, names[leader])
+            term = (await client.append(EVENT))[0]["term"]
+            told, _ = await client.ask(
+                TRANSFER, term=term, transferId=names[leader], transfereeId=names[other]
+            )
+            assert told["code"] in (SUCCESS, EXPIRED_TERM)  # the new leader may be faster
+            assert await broker.leader() == other
+            await broker.register(2)
 
     asyncio.run(run())
 

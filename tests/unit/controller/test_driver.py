@@ -238,6 +238,23 @@ def test_a_disk_that_fails_ends_it(tmp_path: Path) -> None:
     assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
+def test_a_disk_that_hangs_costs_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turbopump.controller.driver.QUEUE_MAX", 20)
+    member = Member(tmp_path)
+    answers = [member.ask(RequestCode.METADATA) for _ in range(50)]
+    busy = [one for one in answers if isinstance(one, Command)]
+    assert {one.code for one in busy} == {ResponseCode.SYSTEM_BUSY}
+    assert 25 < len(busy) < 50
+    for _ in range(100):
+        member.tick(100)
+    assert not member.calls
+    member.settle()
+    assert all(one.done for one in answers if isinstance(one, Later))
+    assert isinstance(member.ask(RequestCode.METADATA), Later)
+
+
 def test_a_snapshot_that_is_none_ends_it(tmp_path: Path) -> None:
     member = alone(tmp_path, snapshot_threshold=2, snapshot_keep=1)
     member.machine.snapshot = lambda: b"bad"  # type: ignore[method-assign]

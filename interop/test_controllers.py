@@ -146,6 +146,13 @@ def shown(admin: Admin, command: str, *words: object, when: Callable[[str], obje
     return printed
 
 
+def anyone(group: Controlled) -> str:
+    """A controller that does not lead: all but two of the commands take one address only, and ask
+    it who leads."""
+    leader = group.leader()
+    return next(one.address for one in group.controllers if one is not leader)
+
+
 def mqadmin_reads(group: Mixed, admin: Admin) -> None:
     """getSyncStateSet, getControllerMetaData, getBrokerEpoch."""
     whole, leader = group.group, group.group.leader()
@@ -165,8 +172,9 @@ def mqadmin_reads(group: Mixed, admin: Admin) -> None:
                     for address, number in found.ids.items()}, printed
     assert "#SyncStateSetNums\t2\n" in admin.run("getSyncStateSet", "-a", addresses, "-c", CLUSTER)
 
-    printed = admin.run("getControllerMetaData", "-a", addresses)
-    assert f"#ControllerLeaderId\t{leader.name}\n" in printed, printed
+    # One that came back hears of its leader with the next heartbeat.
+    printed = shown(admin, "getControllerMetaData", "-a", anyone(whole),
+                    when=lambda text: f"#ControllerLeaderId\t{leader.name}\n" in text)
     assert f"#ControllerLeaderAddress\t{leader.address}\n" in printed, printed
     for one in whole.controllers:
         assert f"#Peer:\t{one.name}:{one.address}" in printed, printed
@@ -182,8 +190,8 @@ def mqadmin_elects(group: Mixed, admin: Admin, place: int) -> None:
     whole, broker = group.group, group.broker(place)
     before = whole.sync()
     assert before is not None and before.master != broker.address
-    printed = admin.run("electMaster", "-a", whole.controller_addresses, "-b",
-                        before.ids[broker.address], "-bn", BROKER_NAME, "-c", CLUSTER)
+    printed = admin.run("electMaster", "-a", anyone(whole), "-b", before.ids[broker.address],
+                        "-bn", BROKER_NAME, "-c", CLUSTER)
     for line in (f"#ClusterName\t{CLUSTER}", f"#BrokerName\t{BROKER_NAME}",
                  f"#BrokerMasterAddr\t{broker.address}",
                  f"#MasterEpoch\t{before.master_epoch + 1}"):
@@ -198,7 +206,7 @@ def mqadmin_configures(group: Mixed, admin: Admin) -> None:
     key = "scanNotActiveBrokerInterval"
     printed = admin.run("getControllerConfig", "-a", address)
     assert f"============{address}============" in printed, printed
-    assert re.search(rf"^{key} += +5000$", printed, re.MULTILINE), printed
+    assert re.search(rf"^{key} += +\d+$", printed, re.MULTILINE), printed
     printed = admin.run("updateControllerConfig", "-a", address, "-k", key, "-v", "4000")
     assert "update controller config success!" in printed, printed
     printed = admin.run("getControllerConfig", "-a", address)
@@ -212,7 +220,7 @@ def mqadmin_cleans(group: Mixed, admin: Admin) -> None:
     whole, ours = group.group, group.broker(OURS)
     found = whole.sync()
     assert found is not None
-    where = ("-a", whole.controller_addresses, "-bn", BROKER_NAME, "-c", CLUSTER)
+    where = ("-a", anyone(whole), "-bn", BROKER_NAME, "-c", CLUSTER)
     number = found.ids[ours.address]
     printed = admin.run("cleanBrokerMetadata", *where, "-b", number)
     assert "is still alive, clean up failure" in printed, printed

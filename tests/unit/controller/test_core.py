@@ -348,6 +348,55 @@ def test_reads_through_the_log_if_asked_for() -> None:
     assert len(node.quorum.entries) == entries + 1
 
 
+def test_c12_another_controller_leads() -> None:
+    """Same log, same tables, same answers."""
+    first, second = running(), Node()
+    for entry in first.quorum.entries:
+        second.core.on_applied(entry)
+    assert second.core.snapshot() == first.core.snapshot() and not second.sent
+    second.lead()
+    second.tick()
+    for broker_id in (1, 2, 3):
+        second.beat(broker_id)
+    assert replica_info(second) == replica_info(first)
+    assert second.group.master_id == 1 and second.group.master_epoch == 1
+
+
+def test_c13_no_majority_and_then_one_again() -> None:
+    node = running()
+    node.auto = False
+    node.quorum.sure = False
+    asked = headers.ElectMasterRequest(NAME, CLUSTER, 3, True)
+    answer = node.ask(RequestCode.CONTROLLER_ELECT_MASTER, asked)
+    node.lead(False)
+    assert answer.value.code == NOT_LEADER
+    again = Node()
+    for entry in node.quorum.entries[:-1]:  # what was on a majority
+        again.core.on_applied(entry)
+    assert (again.group.master_id, again.group.master_epoch) == (1, 1)
+    again.lead()
+    again.tick()
+    for _ in range(21):
+        again.beat(2)
+        again.beat(3)
+        again.tick(500)
+    assert again.group.master_id == 2  # the dead one was missed
+
+
+def test_who_the_leader_before_elected_is_told_again_by_the_next() -> None:
+    node = running()
+    node.auto = False
+    node.close(1)
+    node.lead(False)
+    assert not node.sent
+    node.commit()  # it was on a majority before its leader could say so
+    assert node.group.master_epoch == 2 and not node.sent
+    node.lead()
+    node.tick()
+    assert {address for address, _ in node.sent} == {"a:2", "a:3"}
+    assert node.sent[0][1].fields["masterEpoch"] == "2"
+
+
 def test_a_snapshot_makes_the_same_node() -> None:
     node, other = running(), Node()
     other.core.restore(node.core.snapshot())

@@ -181,6 +181,7 @@ class ControllerCore:
 
     def on_tick(self, now_ms: int) -> None:
         """Every 100 ms or so, whether this node leads or not."""
+        self.heartbeats.on_tick(now_ms)
         self._clock(now_ms)
         if now_ms - self._looked_ms >= self.options.scan_brokers_ms:
             self._looked_ms = now_ms
@@ -412,7 +413,7 @@ class ControllerCore:
                 self.tables, name, self._live(), unclean=self.options.elect_unclean
             )
             if decision is not None:
-                job = _Job(Decision, lambda _: None, self._now_ms)
+                job = _Job(Decision, lambda told: self._altered(name, told), self._now_ms)
                 self._launch(_Flight(job, decision), events.encode(decision.events))
             return True
         if not self._waiting:
@@ -521,6 +522,13 @@ class ControllerCore:
                             group.master_epoch, group.master_id, group.master_address)  # fmt: skip
             self._notify(group)
 
+    def _altered(self, broker_name: str, decision: Decision) -> None:
+        """A master that did not ask for its set has to hear of it."""
+        group = self.tables.groups.get(broker_name)
+        altered = any(isinstance(event, events.AlterSyncStateSet) for event in decision.events)
+        if altered and group is not None and group.master_id is not None:
+            self._notify(group)
+
     def _notify(self, group: Group) -> None:
         if not self.options.notify_role_changed:
             return
@@ -541,6 +549,9 @@ class _Live:
 
     heartbeats: Heartbeats
     now_ms: int
+
+    def fresh(self, group: Group, broker_id: int) -> bool:
+        return self.heartbeats.fresh(_key(group, broker_id), self.now_ms)
 
     def heard(self, group: Group, broker_id: int) -> bool:
         return self.heartbeats.heard(_key(group, broker_id), self.now_ms)

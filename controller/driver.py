@@ -67,6 +67,7 @@ PROBE_INTERVAL_MS: Final = 40
 """How often the host of a leader is asked whether its process is gone: for as long as the kernel
 may take to close all that a killed process had open."""
 
+
 class Calls(Protocol):
     """Requests to peers."""
 
@@ -323,7 +324,6 @@ class Driver:
         self._raft.on_response(call.peer_id, call.call, message, self._now_ms())
         self._run()
 
-
     def _probe(self, peer_id: str, suspect: Suspect, now_ms: int) -> None:
         """Ask the host of a leader; again for a moment: a dying process closes its connections
         before its port, or after it."""
@@ -339,7 +339,6 @@ class Driver:
             _log.info("leader %s is gone", peer_id)
             self._raft.on_peer_gone(peer_id, self._now_ms())
             self._run()
-
 
     def _is_to_leader(self, message: AppendEntryRequest) -> bool:
         """What is not, or has no body, is refused by Raft."""

@@ -34,9 +34,10 @@ NOBODY: Final = -1
 
 
 class Liveness(Protocol):
-    """What is known of brokers at the time of a decision; see liveness.py for the two kinds."""
+    """What is known of brokers at the time of a decision; see liveness.py for the kinds."""
 
     def heard(self, group: Group, broker_id: int) -> bool: ...
+    def fresh(self, group: Group, broker_id: int) -> bool: ...
     def alive(self, group: Group, broker_id: int) -> bool: ...
     def newest(self, group: Group, broker_id: int) -> Heard | None: ...
 
@@ -173,7 +174,7 @@ def elect(
 def _first(group: Group, asked: int, live: Liveness) -> int:
     """The first master: whoever asks, as nothing was ever written. But where a group was forgotten
     and is here again it is the broker with the longest log, which the others would cut off."""
-    newest = {one: live.newest(group, one) for one in group.replicas if live.heard(group, one)}
+    newest = {one: live.newest(group, one) for one in group.replicas if live.fresh(group, one)}
     logs = [one for one, told in newest.items() if told is not None and told.max_offset > 0]
     return _best(group, [asked, *logs], live) if logs else asked
 
@@ -181,22 +182,28 @@ def _first(group: Group, asked: int, live: Liveness) -> int:
 def choose(
     group: Group, live: Liveness, *, unclean: bool = False, wanted: int | None = None
 ) -> int | None:
-    """Who is to be master now; None if nobody can be. `wanted`: the administrator's choice."""
-    heard = [member for member in sorted(group.members) if live.heard(group, member)]
+    """Who is to be master now; None if nobody can be. `wanted`: the administrator's choice.
+
+    Only who was heard just now: where a replica is cut off together with its master, the master may
+    count as dead some moments earlier, and were that replica elected nobody else could be after it,
+    as the set is the new master alone.
+    """
     if wanted is not None:
         return wanted if _may_be_designated(group, wanted, live, unclean) else None
     master = group.master_id
     if master is not None and not group.is_unfit(master) and live.alive(group, master):
         return master
-    fit = [member for member in heard if not group.is_unfit(member)]
+    fresh = [member for member in sorted(group.members) if live.fresh(group, member)]
+    fit = [member for member in fresh if not group.is_unfit(member)]
     if fit:
         return _best(group, fit, live)
-    told = [live.newest(group, member) for member in group.members]
-    if group.members and group.unfit_members == group.members and None not in told:
+    told = [live.newest(group, member) for member in fresh]
+    all_told = len(fresh) == len(group.members) and None not in told
+    if group.members and group.unfit_members == group.members and all_told:
         # Nobody has all that was acknowledged for sure; who was not here yet could have had more.
         return _best(group, sorted(group.members), live)
     if unclean:
-        everybody = [one for one in sorted(group.replicas) if live.heard(group, one)]
+        everybody = [one for one in sorted(group.replicas) if live.fresh(group, one)]
         return _best(group, everybody, live) if everybody else None
     return None
 
@@ -241,9 +248,9 @@ def look_after(
 
 
 def _may_come(group: Group, live: Liveness) -> bool:
-    """Whether a member that was not heard yet may still be alive: nobody is given up before."""
+    """Whether a member that was not heard of late may still be alive: nobody is given up before."""
     return any(
-        live.alive(group, member) and not live.heard(group, member) for member in group.members
+        live.alive(group, member) and not live.fresh(group, member) for member in group.members
     )
 
 

@@ -3,15 +3,16 @@
 Owns the table of heartbeats. It must never be replicated nor read a clock: brokers tell every
 controller, so that a new leader's table is warm, and times are arguments. Called by core.py.
 
-Dead is who was silent for longer than its own timeout, or whose connection closed. Two questions:
+Dead is who was silent for longer than its own timeout, or whose connection closed. The questions:
 
-    heard   a heartbeat came within the timeout: may be made master, may be in the SyncStateSet
+    fresh   a heartbeat came within a part of the timeout: may be made master
+    heard   a heartbeat came within the timeout: may be in the SyncStateSet
     alive   not known to be dead: a master that is this stays, nobody may clean away who is
 
-They differ after a change of the lead. The leader before may have granted a lease after the last
-heartbeat that came here, so a broker counts as alive for one timeout from when this lead began,
-whether it was heard of late or never (law: an election for silence comes after every lease). Only a
-connection that just closed is no silence.
+The last two differ after a change of the lead. The leader before may have granted a lease after the
+last heartbeat that came here, so a broker counts as alive for one timeout from when this lead
+began, whether it was heard of late or never (law: an election for silence comes after every lease).
+Only a connection that just closed is no silence.
 """
 
 from dataclasses import dataclass
@@ -27,6 +28,10 @@ TIMEOUT_MAX_MS: Final = 300_000
 """What a heartbeat may ask for: a broker that asks for longer would never be missed."""
 BROKERS_MAX: Final = 50_000
 """Brokers heard of, so that made-up names cannot fill the memory."""
+FRESH_SHARE: Final = 0.4
+"""Of the timeout: with RocketMQ's settings 4 s, four heartbeats."""
+STALL_MS: Final = 1_000
+"""Between two ticks: for longer this process stood still, and could hear nobody."""
 PRIORITY_LAST: Final = 2**31 - 1
 
 Key = tuple[str, str, int]
@@ -61,6 +66,7 @@ class Heartbeats:
         self._keys: dict[int, set[Key]] = {}
         self._closed: dict[Key, int] = {}
         self._lead_ms = LONG_AGO_MS
+        self._ticked_ms = LONG_AGO_MS
 
     def __len__(self) -> int:
         return len(self._heard)
@@ -130,6 +136,20 @@ class Heartbeats:
             if at_ms + self.timeout_ms < now_ms:
                 del self._closed[key]
         return dead
+
+    def on_tick(self, now_ms: int) -> None:
+        """Time has passed. What this process itself slept is nobody's silence: heartbeats that came
+        meanwhile wait in its sockets, and no master must be missed for that."""
+        slept_ms = now_ms - self._ticked_ms
+        if self._ticked_ms != LONG_AGO_MS and slept_ms > STALL_MS:
+            for one in self._heard.values():
+                one.heard_ms = min(one.heard_ms + slept_ms, now_ms)
+        self._ticked_ms = now_ms
+
+    def fresh(self, key: Key, now_ms: int) -> bool:
+        """Whether a heartbeat came within a part of the timeout."""
+        one = self._heard.get(key)
+        return one is not None and one.heard_ms + one.timeout_ms * FRESH_SHARE >= now_ms
 
     def heard(self, key: Key, now_ms: int) -> bool:
         """Whether a heartbeat came within the timeout."""

@@ -20,17 +20,22 @@ CLUSTER, NAME = "c", "b"
 
 @dataclass
 class Alive:
-    """elections.Liveness for tests: `ids` were heard; `silent` count as alive and were not."""
+    """elections.Liveness for tests: `ids` were heard just now, `stale` a while ago; `silent` count
+    as alive and were not heard."""
 
     ids: set[int] = field(default_factory=set)
+    stale: set[int] = field(default_factory=set)
     silent: set[int] = field(default_factory=set)
     logs: dict[int, Heard] = field(default_factory=dict)
 
-    def heard(self, group: Group, broker_id: int) -> bool:
+    def fresh(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.ids
 
+    def heard(self, group: Group, broker_id: int) -> bool:
+        return broker_id in self.ids | self.stale
+
     def alive(self, group: Group, broker_id: int) -> bool:
-        return broker_id in self.ids | self.silent
+        return broker_id in self.ids | self.stale | self.silent
 
     def newest(self, group: Group, broker_id: int) -> Heard | None:
         return self.logs.get(broker_id) if broker_id in self.ids else None

@@ -280,6 +280,8 @@ def test_a_replica_that_may_have_lost_bytes_leaves_the_set_until_its_master_adds
     before = node.group.set_epoch
     node.register(2, unclean=True)
     assert node.group.members == {1, 3} and node.group.master_id == 1
+    assert {address for address, _ in node.sent} == {"a:1", "a:3", "a:2"}
+    assert SyncStateSet.decode(node.sent[-1][1].body) == SyncStateSet(frozenset({1, 3}), before + 2)
     # What the master decided on before it heard of this does not count.
     old = SyncStateSet(frozenset({1, 2}), before)
     header = headers.AlterSyncStateSetRequest(NAME, 1, 1)

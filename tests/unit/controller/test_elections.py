@@ -221,6 +221,21 @@ def test_nobody_is_given_up_while_a_member_may_still_come() -> None:
     assert leader.look() is None
 
 
+def test_a_replica_that_fell_silent_with_its_master_is_not_elected() -> None:
+    """F9: the two are cut off together; after it nobody else could be elected."""
+    leader = set_up()
+    leader.live.ids, leader.live.stale = {3}, {2}
+    leader.live.tell(2, 9, 9_000)
+    leader.look()
+    assert leader.group.master_id == 3
+    leader = set_up()
+    leader.live.ids, leader.live.stale = set(), {2}
+    assert leader.look() is None  # neither is the master given up yet
+    leader.live.ids = {2}
+    leader.look()
+    assert leader.group.master_id == 2
+
+
 def test_an_unfit_replica_leaves_the_set_while_the_master_lives() -> None:
     leader = set_up()
     leader.register(2, unclean=True)

@@ -101,6 +101,24 @@ def test_a_life_that_is_over() -> None:
     assert table.heard(KEY, 5)
 
 
+def test_what_the_controller_slept_is_nobodys_silence() -> None:
+    table = Heartbeats()
+    table.on_tick(0)
+    beat(table, 0)
+    table.on_tick(liveness.STALL_MS)
+    assert not table.heard(KEY, 10_001)
+    table.on_tick(30_000)
+    assert table.expire(30_000) == [] and table.heard(KEY, 30_000)
+    assert table.expire(39_000 + liveness.STALL_MS + 1) == [KEY]
+
+
+def test_fresh_is_who_was_heard_just_now() -> None:
+    table = Heartbeats()
+    assert not table.fresh(KEY, 0)
+    beat(table, 0)
+    assert table.fresh(KEY, 4_000) and not table.fresh(KEY, 4_001) and table.heard(KEY, 4_001)
+
+
 def test_a_lease_is_never_longer_than_a_new_leader_waits() -> None:
     table = Heartbeats(5_000)
     assert table.timeout_of(KEY) == 5_000

@@ -172,4 +172,6 @@ class Screen(AbstractContextManager["Screen"]):
 
         assert self._live is not None
         self._changes.extend(changes)
-        self._live.update(screen(self._title, sample, list(self._changes)), refresh=True)
+        width = self._live.console.width
+        shown = screen(self._title, sample, list(self._changes), width)
+        self._live.update(shown, refresh=True)

@@ -4,13 +4,13 @@ Owns the columns and the units. It must never ask anybody; rich is imported only
 Called by top.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from turbopump.cli.output import columns, local_time
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import JustifyMethod, RenderableType
 
     from turbopump.net.client.group_view import (
         BrokerView,
@@ -36,6 +36,10 @@ STYLES: Final = {
     "role": "yellow",
     "answer": "red",
 }
+NUMBERS: Final = frozenset(("term", "epoch", "end", "confirm", "lag", "in/s", "out/s"))
+WIDE: Final = 118
+"""Columns of a terminal that has room for all of a broker's; a narrower one shows fewer."""
+LEFT_OUT: Final = frozenset(("alive", "end", "in/s", "out/s"))
 KIB: Final = 1024
 UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 UNKNOWN: Final = "-"
@@ -121,40 +125,55 @@ def _known(value: int | bool | None) -> str:
     return UNKNOWN if value is None else str(value)
 
 
-def screen(title: str, sample: "Sample", changes: Sequence["Change"]) -> "RenderableType":
-    """Everything seen and what happened, newest last, for a terminal."""
+def screen(
+    title: str, sample: "Sample", changes: Sequence["Change"], width: int
+) -> "RenderableType":
+    """Everything seen and what happened, newest last, for a terminal of so many columns."""
     from rich.console import Group
-    from rich.panel import Panel
-    from rich.table import Table
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(f"{title}  {local_time(sample.at_ms)}", style="bold")]
     parts += [Text(error, style="red") for error in sample.errors]
     if sample.controllers:
-        table = Table(*CONTROLLER_COLUMNS, expand=True)
-        for each in sample.controllers:
-            style = "red" if each.error else "bold" if each.is_leader else ""
-            table.add_row(*_texts(_controller(each)), style=style)
-        parts.append(table)
+        rows = [_controller(each) for each in sample.controllers]
+        styles = [_style(each.error, each.is_leader) for each in sample.controllers]
+        parts += ["", _table(CONTROLLER_COLUMNS, rows, styles)]
     for group in sample.groups:
-        table = Table(*BROKER_COLUMNS, title=Text(group_title(group)), expand=True)
-        for column in table.columns[6:11]:
-            column.justify = "right"
-        for broker in group.brokers:
-            is_master = broker.broker_id == group.master_id
-            style = "red" if broker.error else "bold" if is_master else ""
-            table.add_row(*_texts(_broker(group, broker)), style=style)
-        parts.append(table)
-    told = Text("\n").join(
-        Text(f"{local_time(each.at_ms)} {each.text}", style=STYLES.get(each.kind, ""))
-        for each in changes
-    )
-    parts.append(Panel(told, title="What happened", title_align="left"))
+        rows = [_broker(group, each) for each in group.brokers]
+        styles = [_style(each.error, each.broker_id == group.master_id) for each in group.brokers]
+        left_out = set() if width >= WIDE else LEFT_OUT
+        parts += [
+            "", Text(group_title(group), style="bold cyan"),
+            _table(BROKER_COLUMNS, rows, styles, left_out),
+        ]  # fmt: skip
+    parts.append(Text("\nWhat happened", style="bold cyan"))
+    for each in changes:
+        line = f"{local_time(each.at_ms)} {each.text}"
+        parts.append(Text(line, style=STYLES.get(each.kind, "")))
     return Group(*parts)
 
 
-def _texts(cells: Sequence[object]) -> list["RenderableType"]:
-    """Cells as they are: rich would read [brackets] in them as mark-up."""
+def _style(error: str, is_first: bool) -> str:
+    return "red" if error else "bold" if is_first else ""
+
+
+def _table(
+    names: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    styles: Sequence[str],
+    left_out: Collection[str] = (),
+) -> "RenderableType":
+    """Cells as they are: rich would read [brackets] in them as mark-up. Where there is not enough
+    room the last column takes several lines."""
+    from rich.table import Table
     from rich.text import Text
 
-    return [Text(str(cell)) for cell in cells]
+    shown = [number for number, name in enumerate(names) if name not in left_out]
+    table = Table(box=None, pad_edge=False)
+    for number in shown:
+        name = names[number]
+        justify: JustifyMethod = "right" if name in NUMBERS else "left"
+        table.add_column(name, justify=justify, no_wrap=name != names[-1])
+    for row, style in zip(rows, styles, strict=True):
+        table.add_row(*(Text(str(row[number])) for number in shown), style=style)
+    return table

@@ -179,6 +179,7 @@ def _announce(cluster: "Cluster", as_json: bool) -> None:
             f"  turbopump send    -n {cluster.namesrv} -t hello -p 'a first message'",
             f"  turbopump consume -n {cluster.namesrv} -t hello",
             f"  turbopump admin clusterList -n {cluster.namesrv}",
+            f"  turbopump top     -n {cluster.namesrv}",
             "",
             "Ctrl-C stops it.",
         ],

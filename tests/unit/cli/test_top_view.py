@@ -65,13 +65,27 @@ def test_sizes() -> None:
     assert lag_text(BrokerView(1, "a:1", lag=0, lag_ms=0)) == "0 B"
 
 
-def test_a_screen() -> None:
+def drawn(width: int) -> str:
     out = io.StringIO()
-    Console(file=out, width=160, force_terminal=False).print(screen("Top", SAMPLE, CHANGES))
-    shown = out.getvalue()
-    for text in ("Top", "name server: timed out", "leader", "{1,2}", "3.0 KiB 40 ms", "[gone]",
-                 "What happened", "1 is master in epoch 4"):  # fmt: skip
+    console = Console(file=out, width=width, force_terminal=False)
+    console.print(screen("Top", SAMPLE, CHANGES, width))
+    return out.getvalue()
+
+
+def test_a_screen() -> None:
+    shown = drawn(140)
+    for text in ("Top", "name server: timed out", "leader", "{1,2}", "1000", "12.5",
+                 "3.0 KiB 40 ms", "[gone] cannot be reached", "What happened",
+                 "1 is master in epoch 4"):  # fmt: skip
         assert text in shown, shown
+
+
+def test_a_narrow_screen_shows_less_and_all_of_that() -> None:
+    shown = drawn(80)
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    for text in ("10.0.0.1:10911", "master", "confirm", "900", "3.0 KiB 40 ms", "[gone]"):
+        assert text in shown, shown
+    assert "out/s" not in shown
 
 
 def test_lines_for_programs_and_for_files(capsys: Any) -> None:

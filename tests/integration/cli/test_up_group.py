@@ -11,7 +11,8 @@ from tests.integration.controller.quorum import asker
 import turbopump
 from turbopump.cluster import SMALL_FILES, Cluster, ClusterError
 
-pytestmark = pytest.mark.integration
+# Many processes start one after the other: on a busy machine that takes its time.
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 Command = Callable[..., Any]
 Ready = Callable[..., Any]

@@ -16,7 +16,8 @@ from tests.integration.ha.processes import free_ports
 
 from turbopump.net.wire.codes import RequestCode
 
-pytestmark = pytest.mark.integration
+# Many processes start one after the other: on a busy machine that takes its time.
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 STOP_S = 30
 

@@ -147,8 +147,9 @@ def test_native_sends_end_with_the_lease_too(driven: Driven) -> None:
     elected.lapse()
     assert code(driven, 2) == ResponseCode.SERVICE_NOT_AVAILABLE
     end = driven.world.broker.store.max_log_offset
-    plain(driven, 3)
-    assert code(driven, 3) == ResponseCode.SERVICE_NOT_AVAILABLE
+    for opaque in (3, 4):
+        plain(driven, opaque)
+        assert code(driven, opaque) == ResponseCode.SERVICE_NOT_AVAILABLE
     assert driven.world.broker.store.max_log_offset == end
 
 
@@ -158,6 +159,9 @@ def test_an_acknowledgement_releases_no_native_send_without_a_lease(driven: Driv
     elected.lease = False
     elected.leader.on_set(frozenset({1}), 2, driven.world.steady_ms)
     assert code(driven, 2) is None, "everybody has it, but may it be said?"
-    assert elected.leader.safe_end(1) > 0
+    end = driven.world.broker.store.max_log_offset
+    plain(driven, 3)
+    assert code(driven, 3) == ResponseCode.SYSTEM_ERROR, "as if replicas were missing"
+    assert driven.world.broker.store.max_log_offset == end
     elected.renew()
     assert code(driven, 2) == 0

@@ -56,6 +56,8 @@ class Script:
         self.asked: list[Asked] = []
         self.leads = LEADER
         self.grants = True
+        self.holds_beats = False
+        """Heartbeats wait, too."""
         self.dead: set[str] = set()
         self.language = "PYTHON"
         self.beats: list[Command] = []
@@ -69,15 +71,18 @@ class Script:
                 "g", address == self.leads, "", "n0", self.leads
             )
             asked.answer(header, language=self.language)
-        elif request.code == CODES.BROKER_HEARTBEAT:
+        elif request.code == CODES.BROKER_HEARTBEAT and not self.holds_beats:
             self.beats.append(request)
-            lease = LEASE_MS if self.grants and address == self.leads else None
-            is_java = self.language == "JAVA"
-            header = None if is_java else headers.BrokerHeartbeatResponse(lease)
-            asked.answer(header, language=self.language)
+            self.grant(asked)
         else:
             self.asked.append(asked)
         return asked.later
+
+    def grant(self, asked: Asked) -> None:
+        """A heartbeat is answered."""
+        lease = LEASE_MS if self.grants and asked.address == self.leads else None
+        header = None if self.language == "JAVA" else headers.BrokerHeartbeatResponse(lease)
+        asked.answer(header, language=self.language)
 
     def codes(self) -> list[int]:
         return [one.request.code for one in self.asked]

@@ -487,6 +487,19 @@ def test_a_lease_is_counted_from_when_the_heartbeat_was_sent(make: Make) -> None
     assert not member.membership.holds()
 
 
+def test_an_answer_that_took_its_time_is_no_longer_lease(make: Make) -> None:
+    member = master(make)
+    member.script.holds_beats = True
+    member.pass_time(1000)
+    sent_ms = member.group.network.now_ms
+    asked = [one for one in member.script.asked if one.request.code == CODES.BROKER_HEARTBEAT]
+    assert sorted(one.address for one in asked) == [LEADER, FOLLOWER]
+    member.pass_time(2000)
+    for one in asked:
+        member.script.grant(one)
+    assert member.membership.heartbeats.lease_until_ms == sent_ms + LEASE_MS
+
+
 def test_only_the_leader_of_javas_controllers_renews(make: Make) -> None:
     member = make()
     member.script.language = "JAVA"

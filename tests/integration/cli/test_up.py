@@ -211,7 +211,8 @@ def test_a_full_disk_is_named(tmp_path: Path, program: list[str]) -> None:
     ("text", "words"),
     [
         ("x=1\nflushDiskType=SOMETIMES\n", ("flushDiskType=SOMETIMES", "line 2")),
-        ("brokerId=-1\n", ("brokerId=-1", "line 1")),
+        ("brokerId=-2\n", ("brokerId=-2", "line 1")),
+        ("brokerId=-1\n", ("brokerId=-1", "only a controller gives ids")),
         ("a=\\u12\n", ("line 1",)),
     ],
 )

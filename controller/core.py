@@ -252,12 +252,12 @@ class ControllerCore:
         if header.broker_id is None:
             remark = "The broker id of a heartbeat to a controller is missing"
             return _now(response(request, ResponseCode.CONTROLLER_INVALID_REQUEST, remark))
-        was_dead = self.heartbeats.on_heartbeat(header, connection, self._now_ms)
-        if was_dead is None:
+        is_news = self.heartbeats.on_heartbeat(header, connection, self._now_ms)
+        if is_news is None:
             remark = "too many brokers send heartbeats"
             return _now(response(request, ResponseCode.SYSTEM_BUSY, remark))
         name = header.broker_name
-        if was_dead and self.leading:
+        if is_news and self.leading:
             self._attention[name] = None
             self._pump()
         group = self.tables.groups.get(name)
@@ -407,8 +407,7 @@ class ControllerCore:
             self._launch(_Flight(), b"")
             return not self._unsure
         if self._attention and self.quorum.has_quorum(self._now_ms):
-            name = next(iter(self._attention))
-            del self._attention[name]
+            name, _ = self._attention.popitem()
             decision = elections.look_after(
                 self.tables, name, self._live(), unclean=self.options.elect_unclean
             )

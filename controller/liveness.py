@@ -79,11 +79,11 @@ class Heartbeats:
         self, header: BrokerHeartbeatRequest, connection: int, now_ms: int
     ) -> bool | None:
         """A sign of life with what the broker tells of its log: the newest counts, so that who cut
-        its log does not keep the old length (RocketMQ: the greatest). Whether it was dead or had
-        told nothing of its log until now; None if there are too many brokers."""
+        its log does not keep the old length (RocketMQ: the greatest). Whether it could not be
+        elected until now and can; None if there are too many brokers."""
         assert header.broker_id is not None
         key = (header.cluster_name, header.broker_name, header.broker_id)
-        was_dead = not self.heard(key, now_ms) or self.newest(key) is None
+        is_news = not self.fresh(key, now_ms) or self.newest(key) is None
         timeout_ms = header.heartbeat_timeout_mills or self.timeout_ms
         one = self._touched(key, connection, now_ms)
         if one is None:
@@ -94,7 +94,7 @@ class Heartbeats:
         one.confirm_offset = -1 if header.confirm_offset is None else header.confirm_offset
         priority = header.election_priority
         one.priority = PRIORITY_LAST if priority is None else priority
-        return was_dead
+        return is_news
 
     def touch(self, key: Key, connection: int, now_ms: int) -> bool:
         """A broker asked for something: a sign of life without news of its log. Whether it was dead

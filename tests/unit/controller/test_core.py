@@ -138,6 +138,17 @@ def test_an_outage_raises_the_epoch_once() -> None:
     assert (node.group.master_id, node.group.master_epoch) == (1, 3)
 
 
+def test_a_member_that_is_heard_again_is_elected_by_that_heartbeat() -> None:
+    node = running()
+    node.tick(900)
+    for _ in range(5):  # nobody is heard, and this controller does not sleep
+        node.tick(900)
+    node.close(1)
+    assert node.group.master_id == 1  # who is left was not heard just now
+    node.beat(3)
+    assert node.group.master_id == 3
+
+
 def test_a_new_leader_gives_a_silent_master_a_whole_timeout() -> None:
     """The leader before may have granted a lease after the last heartbeat that came here."""
     node = running()

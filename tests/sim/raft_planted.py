@@ -11,7 +11,7 @@ import pytest
 
 from tests.sim.planted import Plant
 from turbopump.controller.raft import actions as acts
-from turbopump.controller.raft import core, following, storage, votes
+from turbopump.controller.raft import core, following, replication, storage, votes
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.log import Log
 from turbopump.controller.raft.member import Member
@@ -204,12 +204,18 @@ def log_goes_before_its_snapshot(patch: Patch) -> None:
     patch.setattr(RaftStorage, "save_snapshot", save_snapshot)
 
 
+def commit_is_told_once(patch: Patch) -> None:
+    """A follower that began a new life applies nothing until the next append (found by the suite
+    of whole groups)."""
+    patch.setattr(replication, "COMMIT_AGAIN_MS", 1 << 60)
+
+
 BUGS: list[Plant] = [
     half_is_a_majority, raised_term_is_not_kept, votes_are_not_kept, vote_is_said_before_it_is_kept,
     new_leader_cuts_what_is_not_committed, entries_follow_anything, any_log_is_good_enough,
     commits_up_to_its_end, older_entries_are_counted, truncate_cuts_what_it_says,
     pushes_of_anybody, entries_are_not_synced, restarts_forget_promises, promises_are_not_kept,
-    snapshot_of_a_later_state, log_goes_before_its_snapshot,
+    snapshot_of_a_later_state, log_goes_before_its_snapshot, commit_is_told_once,
 ]  # fmt: skip
 # What a bug needs that shows in few seeds: these play its troubles, the first as their theme.
 ABOUT: dict[Plant, tuple[str, ...]] = {

@@ -43,6 +43,7 @@ THEMED = 0.6
 THEME_FACTOR = 4
 SETTLE_MS = 10_000
 SETTLE_STEP_MS = 10
+RETRY_MS = 500
 UNLIMITED = 1 << 30
 
 
@@ -90,6 +91,7 @@ class Run:
         self.played = Played()
         self.number = 0
         self.calm = False
+        self.last, self.retry_ms = b"nothing", 0
         self.on_wire = rng.random() < 0.1
         """Whether messages are written and read as on the wire, which takes time."""
         self.batches = rng.random() < 0.5
@@ -348,12 +350,17 @@ class Run:
                     )
 
     def _settle(self) -> None:
-        """No more trouble: soon they are one, and take what is appended."""
+        """No more trouble: soon they are one, before anything is appended and behind that."""
         self.calm = True
         self.cut.clear()
+        self._wait_for(self._is_one)
+        self._wait_for(self._takes_more)
+        assert len({node.state for node in self.disk}) == 1, "states differ"
+
+    def _wait_for(self, condition: Callable[[], bool]) -> None:
         deadline_ms = self.now_ms + SETTLE_MS
-        proposed = b""
-        while True:
+        while not condition():
+            assert self.now_ms < deadline_ms, f"not one after 10 s: {self._states()}"
             self.now_ms += SETTLE_STEP_MS
             for node in self.disk:
                 node.disk.cut_after, node.disk.fail_syncs = None, 0
@@ -364,16 +371,16 @@ class Run:
                 if self.flying:
                     self._deliver()
             self._check_quorum()
-            leaders = [node for node in self.disk if node.leads]
-            if len(leaders) == 1 and not self._has(proposed):
-                proposed = self.propose(leaders[0])
-            if self._has(proposed) and self._is_one():
-                break
-            assert self.now_ms < deadline_ms, f"not one after 10 s: {self._states()}"
-        assert len({node.state for node in self.disk}) == 1, "states differ"
 
-    def _has(self, body: bytes) -> bool:
-        return body != b"" and any(entry.body == body for entry in self.history.committed[-20:])
+    def _takes_more(self) -> bool:
+        """Something that was appended now is applied everywhere; a refusal is tried again."""
+        if any(entry.body == self.last for entry in self.history.committed[-20:]):
+            return self._is_one()
+        leaders = [node for node in self.disk if node.leads]
+        if leaders and self.now_ms >= self.retry_ms:
+            self.retry_ms = self.now_ms + RETRY_MS
+            self.last = self.propose(leaders[0])
+        return False
 
     def _is_one(self) -> bool:
         end = len(self.history.committed) - 1

@@ -88,10 +88,13 @@ def _all_first(ledgers: Sequence[Ledger]) -> bool:
     return all(ledger.first_ms is not None for ledger in ledgers)
 
 
-def judge(group: Controlled, ledgers: Sequence[Ledger], told: Told) -> None:
-    """Nobody sends any more: all logs end alike, and the master is read from the beginning."""
-    group.wait_whole()
-    group.wait_alike()
+def judge(group: Controlled, ledgers: Sequence[Ledger], told: Told, *,
+          is_whole: bool = True) -> None:
+    """Nobody sends any more: all logs end alike, and the master is read from the beginning. Of a
+    group that does not become whole there is only what its master has."""
+    if is_whole:
+        group.wait_whole()
+        group.wait_alike()
     for ledger in ledgers:
         there: dict[tuple[int, int], int] = {}
 

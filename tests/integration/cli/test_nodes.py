@@ -1,4 +1,4 @@
-"""`turbopump namesrv` and `turbopump broker` from RocketMQ's own properties files."""
+"""`turbopump namesrv`, `controller` and `broker` from RocketMQ's own properties files."""
 
 import signal
 from collections.abc import Callable
@@ -50,6 +50,11 @@ def test_a_group_of_two_processes(launch: Launch, command: Command, tmp_path: Pa
     [
         ("namesrv", "bindAddress=127.0.0.1\nlistenPort=many\n", ("listenPort=many", "line 2")),
         ("broker", "\nlistenPort=many\n", ("listenPort=many", "line 2")),
+        ("controller", "\ncontrollerDLegerPeers=n0\n", ("controllerDLegerPeers=n0", "line 2")),
+        ("controller", "controllerDLegerPeers=n1-a:1\n", ("controllerDLegerSelfId=n0",)),
+        ("controller", "listenPort=0\ncontrollerStorePath=/proc/none\n", ("/proc/none",)),
+        ("namesrv", "enableControllerInNamesrv=true\nscanInactiveMasterInterval=1\n",
+         ("scanInactiveMasterInterval=1", "line 2")),
         ("broker", "mappedFileSizeCommitLog=1\n", ("mappedFileSizeCommitLog", "line 1")),
         ("namesrv", "bindAddress=127.0.0.1\nlistenPort=0\nkvConfigPath=/proc/none/kv.json\n",
          ("kvConfigPath=/proc/none/kv.json",)),
@@ -75,7 +80,7 @@ def test_a_bad_file_is_named(
     assert "Traceback" not in done.err
 
 
-@pytest.mark.parametrize("node", ["namesrv", "broker"])
+@pytest.mark.parametrize("node", ["namesrv", "controller", "broker"])
 def test_a_file_that_cannot_be_read_is_named(node: str, command: Command, tmp_path: Path) -> None:
     path = tmp_path / "binary.conf"
     path.write_bytes(b"\xff\xfe\xff")
@@ -85,6 +90,19 @@ def test_a_file_that_cannot_be_read_is_named(node: str, command: Command, tmp_pa
         assert (done.code, done.out) == (2, "")
         assert word in done.err
         assert done.err.count("\n") == 1
+
+
+def test_a_name_server_without_a_controller_names_keys_that_say_nothing(
+    launch: Launch, tmp_path: Path
+) -> None:
+    path = tmp_path / "namesrv.conf"
+    path.write_text(
+        f"listenPort=0\nbindAddress=127.0.0.1\nkvConfigPath={tmp_path}/kv.json\n"
+        "controllerDLegerGroup=g\n"
+    )
+    done = launch("namesrv", "-c", str(path), "--json").stop()
+    assert done.code == 0
+    assert "enableControllerInNamesrv is not true, so controllerDLegerGroup says" in done.err
 
 
 def test_a_broker_needs_an_address(command: Command) -> None:

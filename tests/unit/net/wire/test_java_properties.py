@@ -8,6 +8,7 @@ from turbopump.net.wire.java_properties import (
     Property,
     format_properties,
     parse_properties,
+    updated_properties,
 )
 
 
@@ -67,3 +68,10 @@ def test_what_is_written_is_read_back(values: dict[str, str]) -> None:
 
 def test_written_lines_are_in_order_of_their_keys() -> None:
     assert format_properties({"b": "2", "a": "x\\y"}) == "a=x\\\\y\nb=2\n"
+
+
+def test_changed_values_leave_the_others_of_a_text() -> None:
+    text = "# of two nodes\nlistenPort = 1\nother:a\\tb\n"
+    assert updated_properties(text, {"listenPort": "2", "new": "x"}) == (
+        "listenPort=2\nnew=x\nother=a\\tb\n"
+    )

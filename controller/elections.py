@@ -11,7 +11,8 @@ Beyond RocketMQ, a member that is unfit (see events.MarkUnfit) is passed over:
     a master that became unfit                 is replaced at once
     another member, while the master lives     is taken out of the set; the master adds it again
                                                once it caught up, and that makes it fit
-    all members are unfit                      the one with the longest log, once all of them live
+    all members are unfit                      the one with the longest log, once all of them live;
+                                               one whose log is damaged never, it takes no writes
 
 An administrator who names a member gets it, fit or not. An epoch is raised when there is a new
 master or the old one is given up, and never for an outage that goes on.
@@ -22,7 +23,7 @@ from typing import Any, Final, Protocol
 
 from turbopump.controller.events import AlterSyncStateSet, ElectMaster, Event
 from turbopump.controller.liveness import PRIORITY_LAST, Heard
-from turbopump.controller.state import Group, GroupTables
+from turbopump.controller.state import DAMAGED, Group, GroupTables
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.controller import ElectMasterBody, MemberGroup, SyncStateSet
 from turbopump.net.wire.headers import controller as headers
@@ -199,9 +200,10 @@ def choose(
         return _best(group, fit, live)
     told = [live.newest(group, member) for member in fresh]
     all_told = len(fresh) == len(group.members) and None not in told
-    if group.members and group.unfit_members == group.members and all_told:
+    whole = [member for member in fresh if group.replicas[member].unfit != DAMAGED]
+    if whole and group.unfit_members == group.members and all_told:
         # Nobody has all that was acknowledged for sure; who was not here yet could have had more.
-        return _best(group, sorted(group.members), live)
+        return _best(group, whole, live)
     if unclean:
         everybody = [one for one in sorted(group.replicas) if live.fresh(group, one)]
         return _best(group, everybody, live) if everybody else None

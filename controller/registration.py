@@ -25,9 +25,11 @@ from turbopump.controller.events import (
     UpdateBrokerAddress,
 )
 from turbopump.controller.state import (
+    DAMAGED,
     GROUPS_MAX,
     NAME_MAX,
     REPLICAS_MAX,
+    UNCLEAN,
     Group,
     GroupTables,
 )
@@ -39,10 +41,6 @@ from turbopump.net.wire.controller import (
     SyncStateSet,
 )
 from turbopump.net.wire.headers import controller as headers
-
-UNCLEAN = "unclean"
-DAMAGED = "damaged"
-"""Why a broker is unfit."""
 
 
 def next_id(tables: GroupTables, header: headers.GetNextBrokerIdRequest) -> Decision:
@@ -113,6 +111,9 @@ def register(
         )
     if group.reigned and (header.unclean or header.damaged):
         happened += _unfit(group, broker_id, DAMAGED if header.damaged else UNCLEAN, live)
+    elif group.replicas[broker_id].unfit == DAMAGED:
+        # Repaired: what it has may be the best there is, but not all that it acknowledged.
+        happened.append(MarkUnfit(name, broker_id, UNCLEAN))
     elif group.master_id == broker_id:
         happened.append(new_reign(group, broker_id, live))
     after = group.after(*happened)

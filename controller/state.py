@@ -30,6 +30,9 @@ RETIRED_MAX: Final = 1_000
 NAME_MAX: Final = 255
 """Characters of a name or an address, so that a snapshot has a known size at most."""
 SNAPSHOT_VERSION: Final = 1
+UNCLEAN: Final = "unclean"
+DAMAGED: Final = "damaged"
+"""Why a broker is unfit: its log may lack what it had, or cannot be led at all."""
 
 
 @dataclass(slots=True)

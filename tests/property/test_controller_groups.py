@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.unit.controller.groups import CLUSTER, NAME, Node, Refused
 
 from turbopump.controller import events
-from turbopump.controller.state import Group, GroupTables
+from turbopump.controller.state import DAMAGED, Group, GroupTables
 from turbopump.net.wire.codes import RequestCode as Code
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.controller import SyncStateSet
@@ -232,7 +232,7 @@ class Groups(RuleBasedStateMachine):
         assert len(self.node.quorum.waiting) <= 1
 
     def teardown(self) -> None:
-        """Once nothing fails any more, a group that has a fit member has a master."""
+        """Once nothing fails any more, a group with a member that can lead has a master."""
         node = self.node
         node.quorum.sure = node.auto = True
         node.lead()
@@ -244,7 +244,9 @@ class Groups(RuleBasedStateMachine):
             node.tick(600)
             node.commit()
         group = self.group
-        if group is not None and group.reigned and group.members:
+        if group is None or not group.reigned:
+            return
+        if any(group.replicas[member].unfit != DAMAGED for member in group.members):
             assert group.master_id is not None
 
 

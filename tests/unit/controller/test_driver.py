@@ -238,9 +238,7 @@ def test_a_disk_that_fails_ends_it(tmp_path: Path) -> None:
     assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
-def test_a_disk_that_hangs_costs_no_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_hangs_costs_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turbopump.controller.driver.QUEUE_MAX", 20)
     member = Member(tmp_path)
     answers = [member.ask(RequestCode.METADATA) for _ in range(50)]

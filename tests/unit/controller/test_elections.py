@@ -294,6 +294,34 @@ def test_all_unfit_the_longest_log_once_all_are_here() -> None:
     assert leader.group.is_unfit(1)
 
 
+def test_a_damaged_log_is_led_by_nobody_until_it_is_repaired() -> None:
+    """An election of it would be for nothing, and so would each one after that."""
+    leader = set_up()
+    leader.alter({1})
+    leader.live.ids = {1}
+    leader.live.tell(1, 1, 500)
+    leader.register(1, damaged=True)
+    assert leader.group.master_id is None and leader.group.master_epoch == 2
+    for _ in range(5):
+        assert leader.look() is None
+        leader.register(1, damaged=True)
+    assert leader.group.master_epoch == 2
+    leader.register(1)
+    leader.look()
+    assert leader.group.master_id == 1 and leader.group.master_epoch == 3
+    leader = set_up()
+    leader.alter({1, 2})
+    leader.live.ids = set()
+    leader.look()
+    leader.register(1, damaged=True)
+    leader.register(2, unclean=True)
+    leader.live.ids = {1, 2}
+    leader.live.tell(1, 1, 900)
+    leader.live.tell(2, 1, 100)
+    leader.look()
+    assert leader.group.master_id == 2
+
+
 def test_an_unfit_master_is_replaced_with_its_registration() -> None:
     leader = set_up()
     told = leader.register(1, damaged=True)

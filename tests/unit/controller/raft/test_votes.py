@@ -50,9 +50,7 @@ def said(voter: dict[str, object], request: dict[str, object], is_self: bool = F
         ({"abstains": True, "vote": "n2"}, {}, R.REJECT_ALREADY_VOTED),
     ],
 )  # fmt: skip
-def test_rows(
-    voter: dict[str, object], request_: dict[str, object], result: VoteResult
-) -> None:
+def test_rows(voter: dict[str, object], request_: dict[str, object], result: VoteResult) -> None:
     assert said(voter, request_) is result
 
 

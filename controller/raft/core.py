@@ -108,8 +108,7 @@ class Raft:
         self._transfer_ends_ms = LONG_AGO_MS
         self._next_preferred_ms = now_ms
         self._next_sweep_ms = now_ms
-        log = self.member.log
-        is_new = self.member.term == 0 and log.end < 0
+        is_new = restored.is_new and self.member.term == 0 and self.member.log.end < 0
         is_alone = len(options.peers) == 1
         self._abstains_until_ms = LONG_AGO_MS if is_new or is_alone else now_ms + options.promise_ms
         self._handlers: dict[type[Message], Callable[[Any, object], Message | None]] = {

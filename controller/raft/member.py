@@ -41,6 +41,8 @@ class Restored:
     vote: str | None = None
     log: Log | None = None
     snapshot: Snapshot | None = None
+    is_new: bool = True
+    """It never had one. Who had may have promised something, even if nothing was written then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ class RaftStorage:
         if self._mapped is None:
             self._map()
         self._keep()
-        return Restored(term, vote, log, snapshot)
+        return Restored(term, vote, log, snapshot, is_new=not has_term)
 
     def do(self, action: Durable) -> None:
         """Do a durable action. Raises OSError."""

@@ -37,6 +37,7 @@ class Kept:
     """What a member has on its disk."""
 
     restored: Restored = field(default_factory=Restored)
+    lives: int = 0
 
     def do(self, action: acts.Action) -> None:
         kept = self.restored
@@ -54,9 +55,10 @@ class Kept:
     def again(self) -> Restored:
         """What the next life finds."""
         log = self.restored.log or Log()
+        self.lives += 1
         return Restored(
             self.restored.term, self.restored.vote, Log(log.base, log.entries()),
-            self.restored.snapshot,
+            self.restored.snapshot, is_new=self.lives == 1,
         )  # fmt: skip
 
 

@@ -268,6 +268,25 @@ def test_who_starts_again_elects_nobody_as_long_as_it_may_have_promised() -> Non
     assert group.now_ms - started_ms >= 6000
 
 
+def test_who_promised_in_its_first_life_keeps_it_in_the_next() -> None:
+    """Nothing of it was written: the leader's first entry never came."""
+    group = Group(3)
+    group.rafts["n0"].on_tick(group.now_ms + 10)
+    group.do("n0")
+    group.deliver()  # n0 asks n1
+    group.flying = [one for one in group.flying if "n2" not in (one.source, one.target)]
+    group.deliver()  # the vote of n1: n0 leads
+    beat = next(one for one in group.flying if isinstance(one.message, HeartBeatRequest))
+    group.deliver(group.flying.index(beat))
+    assert group.rafts["n1"].leader_id == "n0"
+    group.stop("n1")
+    group.start("n1")
+    assert group.rafts["n1"].member.log.end == -1
+    assert vote(group, "n1", "n2", 1).vote_result is VoteResult.UNKNOWN
+    group.now_ms += 6000
+    assert vote(group, "n1", "n2", 1).vote_result is VoteResult.REJECT_TERM_NOT_READY
+
+
 # Leadership transfer (16)
 
 

@@ -45,7 +45,7 @@ def test_real_files(tmp_path: Path) -> None:
     folder = f"{tmp_path}/n0"
     storage = RaftStorage(RealFiles(), folder)
     restored = storage.open()
-    assert (restored.term, restored.vote) == (0, None)
+    assert (restored.term, restored.vote, restored.is_new) == (0, None, True)
     assert restored.log is not None and restored.log.end == -1
     storage.save_term(3, "n1")
     storage.append(entries(0, 3))
@@ -56,7 +56,7 @@ def test_real_files(tmp_path: Path) -> None:
         RaftStorage(RealFiles(), folder).open()
     storage.close()
     restored = RaftStorage(RealFiles(), folder).open()
-    assert (restored.term, restored.vote) == (3, "n1")
+    assert (restored.term, restored.vote, restored.is_new) == (3, "n1", False)
     assert restored.log is not None
     assert restored.log.entries() == entries(0, 2) + entries(2, 2, 3, size=30_000)
 

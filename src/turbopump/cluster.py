@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.node import BrokerNode, StartError
-from turbopump.controller.config import ControllerConfig, format_peers
-from turbopump.controller.node import ControllerNode
 from turbopump.engine.files import RealFiles
 from turbopump.engine.types import Progress, StoreError
 from turbopump.namesrv.config import NamesrvConfig
@@ -25,6 +24,10 @@ from turbopump.namesrv.node import NameServerNode
 from turbopump.net.wire.hosts import join
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.property_values import show
+
+if TYPE_CHECKING:
+    from turbopump.controller.config import ControllerConfig
+    from turbopump.controller.node import ControllerNode
 
 LAYOUT = 1
 """Version of a data folder: layout.json, namesrv/, controller/, logs/ and a store folder for each
@@ -214,6 +217,11 @@ class Cluster:
 
     async def _start_controllers(self, count: int) -> None:
         """All listen before any begins: with free ports they know their peers only then."""
+        if not count:
+            return  # and pay for no import
+        from turbopump.controller.config import format_peers
+        from turbopump.controller.node import ControllerNode
+
         configs = [self._controller_config(number) for number in range(count)]
         self._controllers = [ControllerNode(config) for config in configs]
         host = LOOPBACK if self._host in WILDCARDS else self._host
@@ -225,7 +233,9 @@ class Cluster:
             config.peers = format_peers(peers)
             await controller.start()
 
-    def _controller_config(self, number: int) -> ControllerConfig:
+    def _controller_config(self, number: int) -> "ControllerConfig":
+        from turbopump.controller.config import ControllerConfig
+
         port = self._controller_port
         config = ControllerConfig(
             bind_address=self._host,
@@ -320,7 +330,7 @@ class Cluster:
         return all(self._namesrv.knows(broker.name, broker.address) for broker in brokers)
 
 
-async def _stop_all(nodes: Iterable[BrokerNode | ControllerNode]) -> None:
+async def _stop_all(nodes: "Iterable[BrokerNode | ControllerNode]") -> None:
     stops = (node.stop() for node in nodes)
     for ended in await asyncio.gather(*stops, return_exceptions=True):
         if ended is not None:

@@ -17,6 +17,7 @@ from turbopump.cli.output import print_json, print_lines
 
 if TYPE_CHECKING:
     from turbopump.controller.config import ControllerConfig
+    from turbopump.controller.node import ControllerNode
     from turbopump.namesrv.config import NamesrvConfig
     from turbopump.net.wire.java_properties import Property
 
@@ -42,7 +43,6 @@ def namesrv(
     from turbopump.cli.running import run
     from turbopump.cli.serving import Together, serve
     from turbopump.controller.config import ControllerConfig
-    from turbopump.controller.node import ControllerNode
     from turbopump.namesrv.config import NamesrvConfig
     from turbopump.namesrv.node import NameServerNode
 
@@ -62,7 +62,7 @@ def namesrv(
         own = [item for item in given if quorum.knows(item.key) and item.key != "listenPort"]
         _update(quorum, own, config_file)
         quorum.config_store_path = config.config_store_path
-        nodes.append(ControllerNode(quorum))
+        nodes.append(_controller_node(quorum))
     elif foreign:
         warnings.append(f"enableControllerInNamesrv is not true, so {min(foreign)} says nothing")
     _warn(config_file, warnings)
@@ -86,7 +86,6 @@ def controller(
     from turbopump.cli.running import run
     from turbopump.cli.serving import serve
     from turbopump.controller.config import ControllerConfig
-    from turbopump.controller.node import ControllerNode
 
     _logging(log_folder, log_level)
     config = ControllerConfig()
@@ -94,7 +93,7 @@ def controller(
     if config_file is not None and not config.config_store_path:
         config.config_store_path = str(config_file)
     _warn(config_file, warnings)
-    node = ControllerNode(config)
+    node = _controller_node(config)
     run(serve(node, lambda: _ready(f"controller {config.self_id}", node.address, as_json)))
     _stopped(as_json)
 
@@ -140,6 +139,12 @@ def broker(
     finally:
         recovering.end()
     _stopped(as_json)
+
+
+def _controller_node(config: "ControllerConfig") -> "ControllerNode":
+    from turbopump.controller.node import ControllerNode  # a name server seldom needs it
+
+    return ControllerNode(config)
 
 
 def _properties_of(path: Path | None) -> "list[Property]":

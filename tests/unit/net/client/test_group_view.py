@@ -188,6 +188,7 @@ class Nodes:
     def __init__(self) -> None:
         self.silent: set[str] = set()
         self.leader = "n0"
+        self.peers = "n0:h:90;n1:h:91;"
 
     def now_ms(self) -> int:
         return 1_000
@@ -213,7 +214,7 @@ class Nodes:
         assert code == RequestCode.CONTROLLER_GET_METADATA_INFO
         leading = {"n0": "h:90", "n1": "h:91"}[self.leader]
         fields = {
-            "group": "g", "isLeader": str(address == leading).lower(), "peers": "n0:h:90;n1:h:91;",
+            "group": "g", "isLeader": str(address == leading).lower(), "peers": self.peers,
             "controllerLeaderId": self.leader, "controllerLeaderAddress": leading, "term": "3",
         }  # fmt: skip
         return Command(0, fields=fields)
@@ -254,6 +255,17 @@ def test_a_watch_asks_everybody_and_keeps_what_it_knew() -> None:
     assert sample().nobody_answered
     nodes.silent = set()
     assert sample().errors == []
+
+
+def test_controllers_that_all_moved_are_found_through_those_given() -> None:
+    nodes: Any = Nodes()
+    watch = GroupWatch(nodes, nodes, ["h:91"])
+    assert [each.id for each in asyncio.run(watch.sample()).controllers] == ["n0", "n1"]
+    nodes.silent = {"h:90", "h:91"}
+    assert all(each.error for each in asyncio.run(watch.sample()).controllers)
+    nodes.silent, nodes.peers = {"h:90"}, "n2:h:92;n3:h:91;"
+    found = asyncio.run(watch.sample()).controllers
+    assert [(each.id, each.address) for each in found] == [("n2", "h:92"), ("n3", "h:91")]
 
 
 def test_one_group_only() -> None:

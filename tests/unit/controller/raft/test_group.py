@@ -4,7 +4,8 @@ import pytest
 from tests.sim.raft_group import Group
 
 from turbopump.controller.raft.actions import Committed, Failed
-from turbopump.controller.raft.member import Role
+from turbopump.controller.raft.log import Log
+from turbopump.controller.raft.member import Restored, Role
 from turbopump.controller.raft.messages import ResponseCode
 
 
@@ -111,3 +112,22 @@ def test_snapshots_bound_the_log_and_bring_a_follower_up() -> None:
     group.tick(5000)
     assert group.machines[lagging].applied == group.machines[leader].applied
     assert len(group.machines[lagging].applied) >= 100
+
+
+def test_more_entries_of_an_old_term_than_the_leader_has() -> None:
+    """The simulation found that what contradicts the leader behind the point that was agreed on
+    was never cut, and the follower waited for ever."""
+    group = Group(3)
+    for peer, terms in {"n0": (1, 1, 1, 2), "n1": (1, 1, 1, 2), "n2": (1,) * 8}.items():
+        log = Log()
+        for term in terms:
+            log.extend([log.next_entry(term, b"%d" % term)])
+        group.stop(peer)
+        group.disks[peer].restored = Restored(3, None, log)
+        group.start(peer)
+    leader = group.elect()
+    assert leader != "n2"
+    group.tick(3000)
+    logs = [raft.member.log.entries() for raft in group.rafts.values()]
+    assert logs[0] == logs[1] == logs[2]
+    assert [entry.term for entry in logs[2]][:4] == [1, 1, 1, 2]

@@ -17,7 +17,7 @@ from turbopump.broker.registration import (
 )
 from turbopump.engine.later import Later
 from turbopump.net.transport.client import Client
-from turbopump.net.transport.errors import RemotingError
+from turbopump.net.transport.errors import CallTimeout, RemotingError
 from turbopump.net.wire.command import Command
 
 _log = logging.getLogger(__name__)
@@ -124,6 +124,8 @@ class NameServers:
             reason = answer.remark or str(answer.code)
         except (RemotingError, OSError) as error:
             reason = str(error)
+            if isinstance(error, CallTimeout):
+                self._client.renew(server.address)
         finally:
             server.answered(work, ok, self._steady_ms())
         if not ok:

@@ -55,7 +55,7 @@ class Replicating:
         config = context.config
         self._context = context
         log = context.store.replicated(now_ms(), plain=not config.replication.switches)
-        self._calls = calls = Calls(client)
+        self._calls = calls = Calls(client, renews=True)
         steady_ms = context.steady_ms
         self.service = HaService(options_of(config), log, files, disk, now_ms, steady_ms)
         self.membership: Membership | None = None

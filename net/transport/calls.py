@@ -8,7 +8,7 @@ import asyncio
 
 from turbopump.engine.later import Later
 from turbopump.net.transport.client import Client
-from turbopump.net.transport.errors import RemotingError
+from turbopump.net.transport.errors import CallTimeout, RemotingError
 from turbopump.net.wire.command import Command
 
 
@@ -16,8 +16,10 @@ class Calls:
     """`calls(address, request, timeout_ms)`: the answer later, or a text that says why there is
     none. Loop thread only."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, renews: bool = False) -> None:
+        """`renews`: after a call without an answer the next one goes over another connection."""
         self._client = client
+        self._renews = renews
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
@@ -43,4 +45,6 @@ class Calls:
             answer: Command | str = await self._client.call(address, request, timeout_ms)
         except RemotingError as error:
             answer = str(error)
+            if self._renews and isinstance(error, CallTimeout):
+                self._client.renew(address)
         later.resolve(answer)

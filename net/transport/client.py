@@ -24,6 +24,8 @@ from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, WireError
 from turbopump.net.wire.hosts import split
 
+DOUBTED_MAX: Final = 2
+"""Connections to an address that led nowhere, kept until another one is answered."""
 SELF_CONNECTS_MAX: Final = 3
 """Connections to oneself in a row, each a matter of one in ten thousand."""
 
@@ -46,6 +48,7 @@ class Client:
         self._hub: _ClientHub | None = None
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._doubted: dict[str, list[Connection]] = {}
         self._closed = False
 
     async def call(self, address: str, command: Command, timeout_ms: int) -> Command:
@@ -71,6 +74,18 @@ class Client:
             connection.peer.notify(command)
         except WireError as error:
             raise RemotingError(str(error)) from None
+
+    def renew(self, address: str) -> None:
+        """The next call opens another connection: this one may lead nowhere. Behind a network that
+        was cut and is whole again TCP tries it only after as long as the cut lasted. It is closed
+        when there is an answer over the other one: a server that was only slow must not take its
+        end for ours."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            doubted = self._doubted.setdefault(address, [])
+            doubted.append(connection)
+            if len(doubted) > DOUBTED_MAX:
+                doubted.pop(0).abort()
 
     async def close(self) -> None:
         """Close every connection; calls that wait raise ConnectionClosed."""
@@ -102,6 +117,9 @@ class Client:
         answer.then(lambda value: None if future.done() else future.set_result(value))
         result = await future
         if result is not None:
+            if self._connections.get(address) is connection:
+                for doubted in self._doubted.pop(address, ()):
+                    doubted.close()
             return result
         if peer.closed:
             raise ConnectionClosed(f"{address} closed the connection before it answered")

@@ -6,6 +6,8 @@ import socket
 import pytest
 
 from turbopump.engine.later import Later
+from turbopump.net.transport.calls import Calls
+from turbopump.net.transport.client import DOUBTED_MAX
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import (
     CallTimeout,
@@ -216,6 +218,41 @@ def test_calls_of_a_client_time_out_and_fail(run, serve, connect) -> None:
             assert answer.body == b"again"
             with pytest.raises(RemotingError, match="limit"):
                 await client.call(served.address, new_request(ECHO, body=bytes(FRAME_MAX)), 5000)
+
+    run(main())
+
+
+def test_a_connection_that_leads_nowhere_is_left_once_another_one_does(run, serve, connect) -> None:
+    """F1: TCP would try the old one only after as long as the network was cut."""
+
+    async def main() -> None:
+        async with serve() as served, connect() as client:
+            calls = Calls(client, renews=True)
+            await client.call(served.address, new_request(ECHO), 5000)
+            (before,) = served.server.peers
+            late = calls(served.address, new_request(HOLD), 20)
+            await served.until(lambda: late.done)
+            assert isinstance(late.value, str)
+            await served.until(lambda: before in served.server.peers)
+            answer = calls(served.address, new_request(ECHO), 5000)
+            await served.until(lambda: answer.done)
+            assert isinstance(answer.value, Command)
+            await served.until(lambda: before not in served.server.peers)
+            assert len(served.server.peers) == 1
+            await calls.stop()
+
+    run(main())
+
+
+def test_doubted_connections_are_bounded(run, serve, connect) -> None:
+    async def main() -> None:
+        async with serve() as served, connect() as client:
+            calls = Calls(client, renews=True)
+            for _ in range(DOUBTED_MAX + 3):
+                late = calls(served.address, new_request(HOLD), 20)
+                await served.until(lambda late=late: late.done)
+            await served.until(lambda: len(served.server.peers) <= DOUBTED_MAX)
+            await calls.stop()
 
     run(main())
 

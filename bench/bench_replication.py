@@ -2,9 +2,9 @@
 broker that has none.
 
 Back of the envelope: a gigabyte by `sendfile` costs the receiver a copy out of the socket into
-fresh pages, most of a second here; a replica writes its queues and index
-besides. A send that waits is one more round trip, some 50 us of two processes, shared by all that
-are on their way. `python -m bench.replication` measures longer, with the CPU of all sides.
+fresh pages, 0.4 s here; a replica writes its queues and index besides. A send that waits is one
+more round trip, some 50 us of two processes, shared by all that are on their way.
+`python -m bench.replication` measures longer, with the CPU of all sides.
 """
 
 from collections.abc import Callable

@@ -63,6 +63,8 @@ enum rec_status walk_records(const uint8_t *buf, size_t at, size_t end, int64_t 
     return REC_OK;
 }
 
+enum { AHEAD = 4, PROPERTIES_LIKELY = 64 };
+
 enum rec_status walk_lengths(const uint8_t *buf, size_t *at, size_t end)
 {
     while (*at < end) {
@@ -82,6 +84,12 @@ enum rec_status walk_lengths(const uint8_t *buf, size_t *at, size_t end)
         if ((size_t)size > end - *at) {
             return REC_SHORT;
         }
+        /* Records that follow each other are often alike: those to come are fetched by this one's
+         * size, and for dispatch its last bytes, which are the properties'. */
+        if ((size_t)size * AHEAD < end - *at) {
+            __builtin_prefetch(record + (size_t)size * AHEAD);
+        }
+        __builtin_prefetch(record + size - PROPERTIES_LIKELY);
         *at += (size_t)size;
     }
     return REC_OK;

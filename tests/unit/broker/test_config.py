@@ -131,6 +131,12 @@ def test_keys_of_replication() -> None:
     assert config.values()["haListenPort"] == "10922"
 
 
+def test_frames_of_replication_are_large_unless_the_key_says_otherwise() -> None:
+    assert load_config("")[0].replication.ha_transfer_batch_size == 256 << 10
+    config = load_config("haTransferBatchSize=32768")[0]
+    assert config.replication.ha_transfer_batch_size == 32_768
+
+
 def test_controllers_decide_whatever_role_and_id_the_file_names() -> None:
     config, warnings = load_config(
         f"{ELECTED}brokerRole=SLAVE\nbrokerId=-1\nstorePathBrokerIdentity=/x/id\n"

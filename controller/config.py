@@ -32,6 +32,7 @@ MEMBERS_MAX: Final = 15
 NO_EFFECT: Final = {
     "controllerRequestThreadPoolQueueCapacity": "50000",
     "controllerThreadPoolNums": "16",
+    "electMasterMaxRetryCount": "3",
     "enableShutdownGracefully": "false",
     "mappedFileSize": "1073741824",
     "metricGrpcExporterIntervalInMills": "60000",
@@ -60,8 +61,9 @@ NO_EFFECT: Final = {
     "writeBufferHighWaterMark": "0",
     "writeBufferLowWaterMark": "0",
 }
-"""RocketMQ's defaults for keys that steer its threads, its Netty and the size of its log's files:
-accepted and shown, so that its files and tools work unchanged."""
+"""RocketMQ's defaults for keys that steer its threads, its Netty, the size of its log's files and
+how often it tries an election (ours tries until there is a master): accepted and shown, so that
+its files and tools work unchanged."""
 
 
 class ConfigError(PropertiesError):
@@ -91,7 +93,6 @@ class ControllerConfig:
     enable_elect_unclean_master: bool = False
     is_process_read_event: bool = False
     notify_broker_role_changed: bool = True
-    elect_master_max_retry_count: int = 3
     scan_not_active_broker_interval_ms: int = 500
     scan_inactive_master_interval_ms: int = 500
     server_channel_max_idle_seconds: int = 120
@@ -265,7 +266,6 @@ _KEYS: Final[dict[str, tuple[str, Parse]]] = {
     "enableElectUncleanMaster": ("enable_elect_unclean_master", boolean),
     "isProcessReadEvent": ("is_process_read_event", boolean),
     "notifyBrokerRoleChanged": ("notify_broker_role_changed", boolean),
-    "electMasterMaxRetryCount": ("elect_master_max_retry_count", between(1, 100)),
     "scanNotActiveBrokerInterval": ("scan_not_active_broker_interval_ms", _MS),
     "scanInactiveMasterInterval": ("scan_inactive_master_interval_ms", _MS),
     "serverChannelMaxIdleTimeSeconds": (

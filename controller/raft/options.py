@@ -1,7 +1,7 @@
 """What a member of the quorum is told at its start.
 
-Owns the options, DLedger's defaults (DLedgerConfig) and the text form of the list of members. It
-must never read a file: the node's configuration does. Called by everyone of the quorum.
+Owns the options and DLedger's defaults (DLedgerConfig). It must never read a file or a text: the
+node's configuration does. Called by everyone of the quorum.
 """
 
 from dataclasses import dataclass, field
@@ -78,18 +78,3 @@ class RaftOptions:
     def lease_ms(self) -> int:
         """So long after it sent a heartbeat that was answered a leader relies on the promise."""
         return int(self.promise_ms * LEASE_RATIO)
-
-
-def parse_peers(text: str) -> dict[str, str]:
-    """`n0-host:port;n1-host:port` (controllerDLegerPeers); ValueError with a sentence."""
-    peers: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in text.split(";"))):
-        peer, dash, address = part.partition("-")
-        if not dash or not peer or not address:
-            raise ValueError(f"{part!r} is not of the form id-host:port")
-        if peer in peers:
-            raise ValueError(f"{peer!r} is named twice")
-        peers[peer] = address
-    if not peers:
-        raise ValueError("no members are named")
-    return peers

@@ -137,9 +137,9 @@ class Journal:
 
     def restores(self, name: str, term: int, vote: str | None) -> None:
         """A controller starts with what its disk has (R2, R3)."""
-        known = self.terms.get(name, (term, vote))
-        assert (term, vote) == known or term > known[0], (
-            f"{name} starts in term {term} with a vote for {vote}, it had {known}"
+        before, given = self.terms.get(name, (term, vote))
+        assert term > before or (term == before and given in (None, vote)), (
+            f"{name} starts in term {term} with a vote for {vote}, it had {before}, {given}"
         )
 
     def applies(self, name: str, index: int, body: bytes) -> None:

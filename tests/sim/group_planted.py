@@ -1,0 +1,148 @@
+"""Bugs of groups with controllers, to be planted one at a time: the suite must find each.
+
+Those of replication and of the quorum alone are in ha_planted.py and raft_planted.py; some are
+played here again, where real controllers elect. Used by tests/sim/test_group.py.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.sim import test_group_stories as stories
+from tests.sim.ha_planted import (
+    acknowledged_before_durable,
+    epoch_without_writes_refused,
+    missing_member_does_not_count,
+    proposed_set_ignored,
+    queues_counted_up_to_confirm,
+    released_when_demoted,
+)
+from tests.sim.planted import Plant
+from tests.sim.raft_planted import entries_are_not_synced, votes_are_not_kept
+from turbopump.broker.ha.heartbeats import Heartbeats
+from turbopump.broker.identity import IdentityFiles
+from turbopump.broker.role import Role
+from turbopump.controller import core, elections, registration
+from turbopump.controller.events import ApplyBrokerId
+from turbopump.controller.raft.following import Member
+from turbopump.controller.state import Group, GroupTables
+from turbopump.namesrv.routes import RouteTable
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.headers import controller as headers
+
+Patch = pytest.MonkeyPatch
+
+
+def elects_anybody(patch: Patch) -> None:
+    """K6: whoever lives may be elected, in the set or not."""
+
+    def choose(group: Group, live: Any, *, unclean: bool = False, wanted: Any = None) -> Any:
+        master = group.master_id
+        if master is not None and live.alive(group, master):
+            return master
+        heard = [one for one in sorted(group.replicas) if live.heard(group, one)]
+        return heard[0] if heard else None
+
+    patch.setattr(elections, "choose", choose)
+
+
+def any_set_is_agreed_to(patch: Patch) -> None:
+    """K5: whoever proposes a set gets it, of whatever epoch and on whatever set."""
+    patch.setattr(elections, "_alter_refusal", lambda *args: None)
+
+
+def unclean_restarts_do_not_matter(patch: Patch) -> None:
+    """KIP-966: who came back without what it had acknowledged stays a candidate."""
+    patch.setattr(registration, "_unfit", lambda *args: [])
+
+
+def nobody_looks_for_dead_masters(patch: Patch) -> None:
+    """R33: a scan that never finds anything."""
+    patch.setattr(core.elections, "look_after", lambda *args, **kwargs: None)
+
+
+def ids_are_given_twice(patch: Patch) -> None:
+    """K4: whoever asks for an id gets it."""
+
+    def apply_id(tables: GroupTables, header: headers.ApplyBrokerIdRequest) -> elections.Decision:
+        cluster, name = header.cluster_name, header.broker_name
+        code, broker_id = header.register_check_code, header.applied_broker_id
+        reply = headers.ApplyBrokerIdResponse(cluster, name)
+        event = ApplyBrokerId(cluster, name, code.partition(";")[0], code, broker_id)
+        return elections.Decision(header=reply, events=(event,))
+
+    patch.setattr(core.registration, "apply_id", apply_id)
+
+
+def ids_are_kept_in_memory(patch: Patch) -> None:
+    """R30, R31: who starts again is somebody else."""
+    patch.setattr(IdentityFiles, "save", lambda self, broker_id: None)
+    patch.setattr(IdentityFiles, "save_applied", lambda self, applied: None)
+
+
+def registers_before_its_role_is_known(patch: Patch) -> None:
+    """R29, R32: the name server hears of a broker under the id 0 before it has a role."""
+    patch.setattr(
+        Role, "is_known", property(lambda self: True, lambda self, known: None), raising=False
+    )
+
+
+def last_registration_wins(patch: Patch) -> None:
+    """R28: the name server believes whoever came last."""
+    patch.setattr(RouteTable, "_conflicts", lambda self, broker, now_ms: False)
+
+
+def no_lease(patch: Patch) -> None:
+    """R27: a master that hears of nobody goes on."""
+    patch.setattr(Heartbeats, "holds", property(lambda self: True))
+
+
+def snapshots_without_sets(patch: Patch) -> None:
+    """A controller that starts from a snapshot knows no set."""
+    real = GroupTables.restore
+
+    def restore(data: bytes) -> GroupTables:
+        tables = real(data)
+        for group in tables.groups.values():
+            group.members = frozenset()
+        return tables
+
+    patch.setattr(GroupTables, "restore", restore)
+
+
+def no_snapshots(patch: Patch) -> None:
+    """R35: the log of the controllers is kept whole."""
+    patch.setattr(Member, "ask_for_snapshot", lambda self: None)
+
+
+def answers_for_a_lost_lead(patch: Patch) -> None:
+    """A controller that leads no more says yes to what it had not committed."""
+    patch.setattr(core, "_not_leader", lambda: elections.Decision(ResponseCode.SUCCESS))
+
+
+BUGS: dict[Plant, tuple[str, ...]] = {
+    proposed_set_ignored: ("lost answers", "kill"),
+    missing_member_does_not_count: ("partition", "kill"),
+    queues_counted_up_to_confirm: ("kill", "storm"),
+    epoch_without_writes_refused: ("elections", "pause"),
+    released_when_demoted: ("old master and replica", "elections"),
+    acknowledged_before_durable: ("power", "slow disk"),
+    entries_are_not_synced: ("power", "elections"),
+    votes_are_not_kept: ("power", "leader alone"),
+    elects_anybody: ("kill", "stall"),
+    any_set_is_agreed_to: ("repeats", "lost answers"),
+    unclean_restarts_do_not_matter: ("power", "storm"),
+    nobody_looks_for_dead_masters: ("kill", "power"),
+    ids_are_given_twice: ("repeats",),
+    ids_are_kept_in_memory: ("storm",),
+    registers_before_its_role_is_known: ("storm",),
+    last_registration_wins: ("pause", "no controllers"),
+    snapshots_without_sets: ("storm", "kill"),
+}
+"""Each with the faults that it needs, the first as the theme."""
+OF_STORIES: dict[Plant, Callable[[], None]] = {
+    no_lease: stories.test_r27_a_master_apart_from_all_stops_before_another_is_elected,
+    no_snapshots: stories.test_r35_a_log_of_controllers_does_not_grow_for_ever,
+}
+"""What costs no message, but time or space: a story tells."""

@@ -15,7 +15,6 @@ from tests.sim.ha_planted import (
     epoch_without_writes_refused,
     missing_member_does_not_count,
     proposed_set_ignored,
-    queues_counted_up_to_confirm,
     released_when_demoted,
 )
 from tests.sim.planted import Plant
@@ -28,7 +27,6 @@ from turbopump.controller.events import ApplyBrokerId
 from turbopump.controller.raft.following import Member
 from turbopump.controller.state import Group, GroupTables
 from turbopump.namesrv.routes import RouteTable
-from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.headers import controller as headers
 
 Patch = pytest.MonkeyPatch
@@ -47,19 +45,9 @@ def elects_anybody(patch: Patch) -> None:
     patch.setattr(elections, "choose", choose)
 
 
-def any_set_is_agreed_to(patch: Patch) -> None:
-    """K5: whoever proposes a set gets it, of whatever epoch and on whatever set."""
-    patch.setattr(elections, "_alter_refusal", lambda *args: None)
-
-
 def unclean_restarts_do_not_matter(patch: Patch) -> None:
     """KIP-966: who came back without what it had acknowledged stays a candidate."""
     patch.setattr(registration, "_unfit", lambda *args: [])
-
-
-def nobody_looks_for_dead_masters(patch: Patch) -> None:
-    """R33: a scan that never finds anything."""
-    patch.setattr(core.elections, "look_after", lambda *args, **kwargs: None)
 
 
 def ids_are_given_twice(patch: Patch) -> None:
@@ -98,47 +86,25 @@ def no_lease(patch: Patch) -> None:
     patch.setattr(Heartbeats, "holds", property(lambda self: True))
 
 
-def snapshots_without_sets(patch: Patch) -> None:
-    """A controller that starts from a snapshot knows no set."""
-    real = GroupTables.restore
-
-    def restore(data: bytes) -> GroupTables:
-        tables = real(data)
-        for group in tables.groups.values():
-            group.members = frozenset()
-        return tables
-
-    patch.setattr(GroupTables, "restore", restore)
-
-
 def no_snapshots(patch: Patch) -> None:
     """R35: the log of the controllers is kept whole."""
     patch.setattr(Member, "ask_for_snapshot", lambda self: None)
 
 
-def answers_for_a_lost_lead(patch: Patch) -> None:
-    """A controller that leads no more says yes to what it had not committed."""
-    patch.setattr(core, "_not_leader", lambda: elections.Decision(ResponseCode.SUCCESS))
-
-
 BUGS: dict[Plant, tuple[str, ...]] = {
     proposed_set_ignored: ("lost answers", "kill"),
     missing_member_does_not_count: ("partition", "kill"),
-    queues_counted_up_to_confirm: ("kill", "storm"),
     epoch_without_writes_refused: ("elections", "pause"),
     released_when_demoted: ("old master and replica", "elections"),
     acknowledged_before_durable: ("power", "slow disk"),
     entries_are_not_synced: ("power", "elections"),
     votes_are_not_kept: ("power", "leader alone"),
     elects_anybody: ("kill", "stall"),
-    any_set_is_agreed_to: ("repeats", "lost answers"),
     unclean_restarts_do_not_matter: ("power", "storm"),
-    nobody_looks_for_dead_masters: ("kill", "power"),
     ids_are_given_twice: ("repeats",),
     ids_are_kept_in_memory: ("storm",),
     registers_before_its_role_is_known: ("storm",),
     last_registration_wins: ("pause", "no controllers"),
-    snapshots_without_sets: ("storm", "kill"),
 }
 """Each with the faults that it needs, the first as the theme."""
 OF_STORIES: dict[Plant, Callable[[], None]] = {

@@ -14,7 +14,7 @@ from tests.sim.test_planted import first_finding
 
 SEEDS = range(40)
 # For each bug so many are about the faults it needs.
-THEMED_SEEDS = range(60)
+THEMED_SEEDS = range(24)
 # So that the processes of a parallel run share them.
 PARTS = 4
 

@@ -28,7 +28,8 @@ class BrokerRole(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicationConfig:
-    """All that shapes replication. Defaults are RocketMQ's, but for haTransferBatchSize.
+    """All that shapes replication. Defaults are RocketMQ's, but for haTransferBatchSize and
+    controllerHeartBeatTimeoutMills.
 
     `ha_listen_port` 0 is the port behind listenPort; `ha_master_address` "" is what the name server
     says. `all_ack_in_sync_state_set` None: where there is a SyncStateSet everybody of it must have
@@ -57,7 +58,7 @@ class ReplicationConfig:
     enable_controller_mode: bool = False
     controller_addr: tuple[str, ...] = ()
     store_path_broker_identity: str = ""
-    controller_heart_beat_timeout_ms: int = 10_000
+    controller_heart_beat_timeout_ms: int = 9_000
     broker_heartbeat_interval_ms: int = 1_000
     sync_broker_metadata_period_ms: int = 5_000
     sync_controller_metadata_period_ms: int = 10_000

@@ -80,7 +80,7 @@ class MembershipOptions:
     name: Name
     controllers: Sequence[str]
     identity_path: str
-    controller_heart_beat_timeout_ms: int = 10_000
+    controller_heart_beat_timeout_ms: int = 9_000
     broker_heartbeat_interval_ms: int = 1_000
     sync_broker_metadata_period_ms: int = 5_000
     sync_controller_metadata_period_ms: int = 10_000

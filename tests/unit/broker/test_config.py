@@ -140,7 +140,7 @@ def test_frames_of_replication_are_large_unless_the_key_says_otherwise() -> None
 def test_controllers_decide_whatever_role_and_id_the_file_names() -> None:
     config, warnings = load_config(
         f"{ELECTED}brokerRole=SLAVE\nbrokerId=-1\nstorePathBrokerIdentity=/x/id\n"
-        "controllerHeartBeatTimeoutMills=9000\nbrokerHeartbeatInterval=500\n"
+        "controllerHeartBeatTimeoutMills=7000\nbrokerHeartbeatInterval=500\n"
         "brokerElectionPriority=3\n"
     )
     of = config.replication
@@ -157,7 +157,7 @@ def test_controllers_decide_whatever_role_and_id_the_file_names() -> None:
     assert shown["allAckInSyncStateSet"] == "true"
     options = membership_options(config, LastLife())
     assert options.identity_path == "/x/id"
-    assert options.controller_heart_beat_timeout_ms == 9000
+    assert options.controller_heart_beat_timeout_ms == 7000
     assert options.election_priority == 3
     assert "storePathBrokerIdentity" not in load_config(ELECTED)[0].values()
 

@@ -19,7 +19,7 @@ from turbopump.net.wire.headers.routes import ExchangeHaInfo
 
 CLUSTER, NAME = "cluster", "broker"
 LEADER, FOLLOWER = "controller-1:9878", "controller-2:9878"
-TIMEOUT_MS, LEASE_MS = 10_000, 8_000
+TIMEOUT_MS, LEASE_MS = 9_000, 7_200
 CODES = RequestCode
 
 

@@ -39,7 +39,15 @@ class Asked:
 class Proposals:
     """All that are on their way."""
 
-    def __init__(self, rng: random.Random, oracle: Oracle, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        oracle: Oracle,
+        now_ms: Callable[[], int],
+        joined: Callable[[int], None] = lambda number: None,
+    ) -> None:
+        """`joined` is told who is in the set that was not in it before."""
+        self._joined = joined
         self._rng = rng
         self._oracle = oracle
         self._now_ms = now_ms
@@ -89,9 +97,12 @@ class Proposals:
             self._reply(asked, asked.answer or self._decide(asked))
 
     def _decide(self, asked: Asked) -> Answer:
+        before = self._oracle.role.members
         if not self._oracle.decide(asked.broker.number, asked.epoch, asked.proposal):
             return Refused("it is not the present master's, or of an old set")
         role = self._oracle.role
+        for number in role.members - before:
+            self._joined(number)
         return Agreed(role.members, role.set_epoch)
 
     def _reply(self, asked: Asked, answer: Answer) -> None:

@@ -129,7 +129,7 @@ class Run:
         self.disk = Disks(self.brokers)
         voters = tuple(broker.number for broker in self.brokers if not broker.learner)
         self.oracle = Oracle(rng, voters)
-        self.proposals = Proposals(rng, self.oracle, lambda: self.now_ms)
+        self.proposals = Proposals(rng, self.oracle, lambda: self.now_ms, self._joined)
         self.settings = settings
         self.actions = self._actions()
 
@@ -306,6 +306,10 @@ class Run:
                 self._elect()
         elif master.lives != self.elected_life:
             self._elect()
+
+    def _joined(self, number: int) -> None:
+        """Its labels are its master's: whatever was damaged is repaired (seed 306355)."""
+        self.brokers[number - 1].epochs_damaged = False
 
     def _elect(self) -> None:
         up = {one.number for one in self.brokers if one.up and not one.epochs_damaged}

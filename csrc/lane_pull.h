@@ -54,7 +54,8 @@ struct lane_reader {
     struct trf_text subscription, expression_type;
     const int32_t *codes; /* ascending; NULL: every tag */
     size_t code_count;
-    struct lane_cursor *cursors; /* queue_limit of them */
+    int32_t cursor_count; /* queue_limit once, or more: a topic may get fewer queues */
+    struct lane_cursor *cursors;
     int64_t got_times, got_count, got_size; /* since they were last taken */
 };
 

@@ -28,6 +28,7 @@ cdef extern from "lane_pull.h" nogil:
         uint8_t plain
         uint8_t carried
         int32_t queue_limit
+        int32_t cursor_count
         int32_t topic_sys_flag
         int32_t group_sys_flag
         int64_t near_id

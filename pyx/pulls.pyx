@@ -82,7 +82,7 @@ cdef class Pulls:
         else:
             text = self.texts[number][0]
         row = &self.core.rows[number]
-        if row.cursors == NULL or row.queue_limit < queue_limit:
+        if row.cursors == NULL or row.cursor_count < queue_limit:
             resize(row, queue_limit)
         PyMem_Free(<void *>row.codes)
         row.codes = NULL
@@ -131,7 +131,7 @@ cdef class Pulls:
         cdef lane_reader *row
         for number in range(self.core.pairs.count):
             row = &self.core.rows[number]
-            for queue_id in range(row.queue_limit):
+            for queue_id in range(row.cursor_count):
                 if row.cursors[queue_id].pulled >= 0:
                     pulled.append((*self.names[number], queue_id, row.cursors[queue_id].pulled))
                     row.cursors[queue_id].pulled = -1
@@ -144,7 +144,7 @@ cdef class Pulls:
         first.at, first.size = <const uint8_t *><const char *>group, <size_t>len(group)
         second.at, second.size = <const uint8_t *><const char *>topic, <size_t>len(topic)
         number = nam_find(&self.core.pairs, first, second)
-        if number >= 0 and 0 <= queue_id < self.core.rows[number].queue_limit:
+        if number >= 0 and 0 <= queue_id < self.core.rows[number].cursor_count:
             self.core.rows[number].cursors[queue_id].pulled = -1
 
     def tidy(self) -> None:
@@ -155,7 +155,7 @@ cdef class Pulls:
     def let_go(self) -> None:
         """Hold no mapping any more."""
         for number in range(self.core.pairs.count):
-            for queue_id in range(self.core.rows[number].queue_limit):
+            for queue_id in range(self.core.rows[number].cursor_count):
                 self.core.rows[number].cursors[queue_id].units = NULL
         self.held.clear()
         self.core.span_count = 0
@@ -287,10 +287,10 @@ cdef int resize(lane_reader *row, int32_t queue_limit) except -1:
         raise MemoryError
     for queue_id in range(queue_limit):
         cursors[queue_id].pulled = -1
-        if row.cursors != NULL and queue_id < row.queue_limit:
+        if row.cursors != NULL and queue_id < row.cursor_count:
             cursors[queue_id].pulled = row.cursors[queue_id].pulled
     PyMem_Free(row.cursors)
-    row.cursors = cursors
+    row.cursors, row.cursor_count = cursors, queue_limit
     return 0
 
 

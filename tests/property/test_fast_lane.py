@@ -482,6 +482,28 @@ def test_both_paths_wait_for_replicas(
     compare(plan, cut, mode, turn, SYNC_MASTER, replicated=True)
 
 
+@settings(deadline=None, max_examples=1)
+@given(st.none())
+def test_a_pull_from_a_queue_that_its_topic_lost_since_is_noted(_nothing: None) -> None:
+    """Found by the property: where the reader was in queue 1 was forgotten with the queue."""
+
+    def pull(queue_id: int) -> dict[str, Any]:
+        header = PullMessageRequest("live", "Plain", queue_id, 0, 32, 0, 1, 0, 0)
+        return {"codec": Codec.JSON, "version": 513, "header": header}
+
+    def send(queue_id: int) -> dict[str, Any]:
+        return {
+            "code": 10, "topic": "Plain", "queue_id": queue_id, "body": b"x", "sys_flag": 0,
+            "flag": 0, "reconsume_times": None, "batch": None, "oneway": False,
+            "codec": Codec.JSON, "version": 513,
+            "properties": "UNIQ_KEY\x017F0000010000558C00000000000000EE\x02",
+        }  # fmt: skip
+
+    queues = [0, 0, 1, 1]
+    plan = [*map(send, queues), *map(pull, queues * 2), "narrow", *map(pull, [0, 0])]
+    compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False, "")
+
+
 def compare(
     plan: list[Any],
     cut: int,

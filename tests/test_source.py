@@ -60,6 +60,25 @@ def test_stubs_tell_the_truth() -> None:
     run(sys.executable, "-m", "mypy.stubtest", "--ignore-disjoint-bases", *modules)
 
 
+def test_what_serves_needs_nothing_of_the_analytics() -> None:
+    """A broker runs without the extra `spark`; of spark/ only Spark's modules need a JVM.
+
+    import-linter cannot say it: with external packages it takes the extensions for such.
+    """
+    heavy = {"pyarrow", "pyspark", "py4j", "mmap_ninja", "numpy", "matplotlib", "pandas"}
+    for path in tracked(".py"):
+        room = path.relative_to(ROOT).parts[0]
+        if room not in {*ROOMS, "src"} or room == "spark":
+            continue
+        tree = ast.parse(path.read_text())
+        for node in tree.body if room == "src" else ast.walk(tree):  # commands may, when they run
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            for name in names:
+                assert name.partition(".")[0] not in heavy, f"{path}: imports {name}"
+
+
 def test_layers_of_cython_modules() -> None:
     """import-linter does not read .pyx: they may import only pyx siblings and libc/cpython."""
     allowed = re.compile(r"^(turbopump\.pyx|libc|cpython|cython|posix|c_\w+)(\.|$)")

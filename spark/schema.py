@@ -1,0 +1,99 @@
+"""The table that a store is: its columns, their order and their types.
+
+Owns the one definition that readers, jobs, exports and tests share. It must never read a store,
+nor need Spark: the same types are told to pyarrow here and, as DDL, to Spark. Called by everyone in
+this room.
+
+One row is one record of the commit log. Bytes of names and properties that are not UTF-8 come as
+U+FFFD: a table that stops at one bad byte of one sender would tell nothing of all others.
+"""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+"""Spark knows microseconds only; the log's milliseconds fit."""
+PROPERTIES = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False))
+
+ARROW_SCHEMA = pa.schema(
+    [
+        pa.field("store", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("queue_id", pa.int32(), nullable=False),
+        pa.field("queue_offset", pa.int64(), nullable=False),
+        pa.field("log_offset", pa.int64(), nullable=False),
+        pa.field("epoch", pa.int32(), nullable=True),
+        pa.field("size", pa.int32(), nullable=False),
+        pa.field("born_time", TIMESTAMP, nullable=False),
+        pa.field("store_time", TIMESTAMP, nullable=False),
+        pa.field("born_host", pa.string(), nullable=False),
+        pa.field("store_host", pa.string(), nullable=False),
+        pa.field("keys", pa.string(), nullable=True),
+        pa.field("tags", pa.string(), nullable=True),
+        pa.field("unique_key", pa.string(), nullable=True),
+        pa.field("properties", PROPERTIES, nullable=False),
+        pa.field("flag", pa.int32(), nullable=False),
+        pa.field("sys_flag", pa.int32(), nullable=False),
+        pa.field("reconsume_times", pa.int32(), nullable=False),
+        pa.field("prepared_transaction_offset", pa.int64(), nullable=False),
+        pa.field("body_crc", pa.int32(), nullable=False),
+        pa.field("body_size", pa.int32(), nullable=False),
+        pa.field("confirmed", pa.bool_(), nullable=False),
+        pa.field("body", pa.binary(), nullable=False),
+    ]
+)
+"""What each column is, in the order of the table:
+
+store: the path as it was given; epoch: of the entry of the epoch file that the record lies in, null
+without such a file; size: bytes of the whole record; born_host, store_host: "ip:port", IPv6 in
+brackets; keys, tags, unique_key: the properties KEYS, TAGS and UNIQ_KEY; body_crc: as stored;
+confirmed: the record ends at or before the confirmed end of the store.
+"""
+
+COLUMNS: tuple[str, ...] = tuple(ARROW_SCHEMA.names)
+BODY_COLUMN = "body"
+COLUMNS_WITHOUT_BODY: tuple[str, ...] = tuple(name for name in COLUMNS if name != BODY_COLUMN)
+
+_DDL_TYPES = {
+    pa.string(): "STRING",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    TIMESTAMP: "TIMESTAMP",
+    PROPERTIES: "MAP<STRING, STRING>",
+    pa.bool_(): "BOOLEAN",
+    pa.binary(): "BINARY",
+}
+
+
+class UnknownColumn(ValueError):
+    """A column was asked for that the table does not have; the text names it and all there are."""
+
+
+def ordered(columns: Iterable[str] | None) -> tuple[str, ...]:
+    """The columns asked for, in the table's order; None: all. Raises UnknownColumn."""
+    if columns is None:
+        return COLUMNS
+    wanted = set(columns)
+    for name in sorted(wanted - set(COLUMNS)):
+        raise UnknownColumn(f"there is no column {name!r}; there are {', '.join(COLUMNS)}")
+    return tuple(name for name in COLUMNS if name in wanted)
+
+
+def parse_columns(text: str | None) -> tuple[str, ...]:
+    """A comma list of columns, in the table's order; nothing: all. Raises UnknownColumn."""
+    names = [name.strip() for name in (text or "").split(",")]
+    return ordered([name for name in names if name] or None)
+
+
+def arrow_schema(columns: Iterable[str] | None = None) -> pa.Schema:
+    """The Arrow schema of some columns, or of all."""
+    return pa.schema([ARROW_SCHEMA.field(name) for name in ordered(columns)])
+
+
+def spark_ddl(columns: Iterable[str] | None = None) -> str:
+    """The same as Spark's DDL, for `createDataFrame`, `from_json` and readers of written files."""
+    return ", ".join(
+        f"{field.name} {_DDL_TYPES[field.type]}{'' if field.nullable else ' NOT NULL'}"
+        for field in arrow_schema(columns)
+    )

@@ -1,0 +1,189 @@
+"""How a job gets its Spark: the same session from the command line, `python -m` and spark-submit.
+
+Owns what a local Spark is given (loopback, no UI, UTC, a quiet JVM), the options all jobs share,
+and how a job that cannot run says so: one sentence, exit code 2. It must never know what a job
+does. Called by the `main` of every job; imports pyspark when a session is made, not before.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from turbopump.spark.progress import watching
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+LOOPBACK = "127.0.0.1"
+BAD_INPUT = 2
+"""Exit code of a job that could not begin; 1 is a job's own `no` (a violation), 0 its `yes`."""
+
+LOCAL_CONF: Mapping[str, str] = {
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.driver.host": LOOPBACK,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "16",  # 200 of them are work for a cluster, not for one machine
+}
+ALWAYS_CONF: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",  # the same report on every machine
+}
+LOG_TAIL = 2000  # bytes of the JVM's last words that are shown if it did not start
+
+
+class JobError(Exception):
+    """What was given cannot be used, in one sentence."""
+
+
+class SparkUnavailable(JobError):
+    """There is no Spark here, and this is what to do about it."""
+
+
+def check() -> None:
+    """Raises SparkUnavailable where pyspark or Java is missing."""
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise SparkUnavailable("this needs Spark: pip install 'turbopump[spark]'")
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and java() is None:
+        raise SparkUnavailable("Spark needs Java 17 or newer: install it, or set JAVA_HOME")
+
+
+def java() -> str | None:
+    """The Java that Spark would start; None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(str(Path(home, "bin", "java")) if home else "java")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that all jobs have."""
+    parser.add_argument(
+        "--master", metavar="URL",
+        help=f"Where Spark runs; {LOCAL}, or what spark-submit was given.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--conf", metavar="KEY=VALUE", action="append", default=[],
+        help="A setting of Spark; may be repeated.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--verbose", action="store_true", help="Show what Spark says, too."
+    )
+
+
+def start(
+    name: str, master: str | None = None, conf: Sequence[str] = (), *, verbose: bool = False
+) -> "SparkSession":
+    """The session of this process, made if there is none yet.
+
+    Without a master and not under spark-submit it is a local one. Raises SparkUnavailable where
+    none can be made, JobError for a setting that is not KEY=VALUE.
+    """
+    settings = _settings(conf)
+    check()
+    from pyspark.sql import SparkSession
+
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if master is None and not submitted:
+        master = LOCAL
+    is_local = master is not None and master.startswith("local")
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    chosen = {**ALWAYS_CONF, **(LOCAL_CONF if is_local else {}), **settings}
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    with _jvm_output_aside(is_local and not submitted and not verbose) as tail:
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            words = " ".join(f"{error} {tail()}".split())
+            raise SparkUnavailable(f"Spark does not start: {words}") from error
+
+
+@contextmanager
+def session(
+    name: str, master: str | None = None, conf: Sequence[str] = (), *, verbose: bool = False
+) -> "Iterator[SparkSession]":
+    """A session for one job: started, watched while it works, stopped behind it if it was made
+    here."""
+    shared = _is_running()
+    spark = start(name, master, conf, verbose=verbose)
+    try:
+        with watching(spark):
+            yield spark
+    finally:
+        if not shared:
+            spark.stop()
+
+
+def _is_running() -> bool:
+    """Whether this process has a Spark already: a notebook's, or a test run's."""
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
+
+
+def job_main(
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str] | None,
+    work: "Callable[[SparkSession, argparse.Namespace], int]",
+) -> int:
+    """The `main` of a job: parse, start, work, stop; `work` returns the exit code.
+
+    The parser gets the options of all jobs; JobError becomes a sentence and exit code 2.
+    """
+    add_arguments(parser)
+    given = parser.parse_args(argv)
+    try:
+        with session(parser.prog, given.master, given.conf, verbose=given.verbose) as spark:
+            return work(spark, given)
+    except JobError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return BAD_INPUT
+
+
+def _settings(conf: Sequence[str]) -> dict[str, str]:
+    made: dict[str, str] = {}
+    for text in conf:
+        key, found, value = text.partition("=")
+        if not found or not key.strip():
+            raise JobError(f"--conf {text}: KEY=VALUE is expected")
+        made[key.strip()] = value
+    return made
+
+
+@contextmanager
+def _jvm_output_aside(aside: bool) -> Iterator[Callable[[], str]]:
+    """Start the JVM with its stderr in a file without a name: it greets with half a dozen lines
+    that no setting of Spark keeps back. What it threw reaches Python as exceptions anyway."""
+    if not aside:
+        yield str
+        return
+    with tempfile.TemporaryFile() as file:
+
+        def tail() -> str:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL))
+            return file.read().decode(errors="replace")
+
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield tail
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)

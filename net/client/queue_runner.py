@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from turbopump.engine.compression import CompressionMissing
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client import backoff
 from turbopump.net.client.errors import BrokerError, ClientError
@@ -19,7 +20,7 @@ from turbopump.net.client.offsets import broker_address
 from turbopump.net.client.process_queue import ProcessQueue, pause_reason
 from turbopump.net.client.pulling import Pulled, PullStatus
 from turbopump.net.transport.errors import RemotingError
-from turbopump.net.wire.message import BodyChanged, CompressionMissing
+from turbopump.net.wire.message import BodyChanged
 from turbopump.net.wire.queues import MessageQueue
 
 log = logging.getLogger(__name__)

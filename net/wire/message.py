@@ -6,11 +6,11 @@ admin client (decode) and by producers (encode).
 """
 
 import struct
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from turbopump.engine.compression import BadCompression, CompressionMissing, plain_body
 from turbopump.engine.types import Buffer, LogOffset, QueueOffset
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.message_id import encode_message_id
@@ -19,7 +19,6 @@ from turbopump.pyx.record import Record, decode
 from turbopump.pyx.region import Region
 
 # Bits of a message's sys_flag (RocketMQ: MessageSysFlag).
-COMPRESSED_FLAG: Final = 0x1
 MULTI_TAGS_FLAG: Final = 0x2
 TRANSACTION_MASK: Final = 0xC
 TRANSACTION_PREPARED: Final = 0x4
@@ -27,25 +26,10 @@ TRANSACTION_COMMIT: Final = 0x8
 TRANSACTION_ROLLBACK: Final = 0xC
 NEED_UNWRAP_FLAG: Final = 0x40
 INNER_BATCH_FLAG: Final = 0x80
-COMPRESSION_TYPE_MASK: Final = 0x700
-COMPRESSION_LZ4: Final = 0x100
-COMPRESSION_ZSTD: Final = 0x200
-COMPRESSION_ZLIB: Final = 0x300
-
-INFLATED_MAX: Final = 64 << 20
-"""Bytes of a decompressed body: sixteen times the largest body that a producer may send, so that a
-few hostile kilobytes do not fill the memory of a consumer."""
-
-_ZSTD_STEP: Final = 512
-"""Compressed bytes of a step: at most 128 blocks, each of at most 128 KiB."""
 
 _ELEMENT_HEAD: Final = struct.Struct(">iiiii")
 _INT16_MAX: Final = 0x7FFF
 _OFFSET_DIGITS: Final = 18  # always fit an int64
-
-
-class CompressionMissing(RuntimeError):
-    """A body is compressed by a package that is not installed."""
 
 
 class BodyChanged(BadBody):
@@ -175,16 +159,10 @@ def decode_batch(body: Buffer) -> Iterator[tuple[int, bytes, bytes]]:
 
 def inflate(sys_flag: int, body: bytes) -> bytes:
     """A body decompressed as its sys_flag says; raises BadBody or CompressionMissing."""
-    if not sys_flag & COMPRESSED_FLAG or not body:
-        return body
-    kind = sys_flag & COMPRESSION_TYPE_MASK
-    inflater = _INFLATERS.get(kind)
-    if inflater is None:
-        raise BadBody(f"a body of compression type {kind >> 8}, which is unknown")
-    inflated = inflater(body)
-    if len(inflated) > INFLATED_MAX:
-        raise BadBody(f"a body is over {INFLATED_MAX} bytes decompressed")
-    return inflated
+    try:
+        return plain_body(sys_flag, body)
+    except BadCompression as error:
+        raise BadBody(str(error)) from None
 
 
 def _view(record: Record) -> MessageView:
@@ -222,65 +200,3 @@ def _unwrap(batch: MessageView) -> Iterator[MessageView]:
             body=body,
             properties=decode_properties(properties),
         )
-
-
-def _inflate_zlib(body: bytes) -> bytes:
-    inflater = zlib.decompressobj()
-    try:
-        inflated = inflater.decompress(body, INFLATED_MAX + 1)
-    except zlib.error as error:
-        raise BadBody(f"a body is not compressed by zlib: {error}") from None
-    if not inflater.eof and len(inflated) <= INFLATED_MAX:
-        raise BadBody("a body ends inside its zlib stream")
-    return inflated
-
-
-def _inflate_lz4(body: bytes) -> bytes:
-    try:
-        import lz4.frame
-    except ImportError:
-        raise _missing("lz4") from None
-    inflater = lz4.frame.LZ4FrameDecompressor()
-    try:
-        inflated: bytes = inflater.decompress(body, INFLATED_MAX + 1)
-    except RuntimeError as error:
-        raise BadBody(f"a body is not compressed by LZ4: {error}") from None
-    if not inflater.eof and len(inflated) <= INFLATED_MAX:
-        raise BadBody("a body ends inside its LZ4 frame")
-    return inflated
-
-
-def _inflate_zstd(body: bytes) -> bytes:
-    try:
-        import zstandard
-    except ImportError:
-        raise _missing("zstandard") from None
-    inflater = zstandard.ZstdDecompressor().decompressobj()
-    pieces: list[bytes] = []
-    size = 0
-    try:
-        # In steps, because it has no output limit and a frame may announce any size.
-        for at in range(0, len(body), _ZSTD_STEP):
-            piece: bytes = inflater.decompress(body[at : at + _ZSTD_STEP])
-            pieces.append(piece)
-            size += len(piece)
-            if inflater.eof or size > INFLATED_MAX:
-                return b"".join(pieces)
-    except zstandard.ZstdError as error:
-        raise BadBody(f"a body is not compressed by Zstandard: {error}") from None
-    raise BadBody("a body ends inside its Zstandard frame")
-
-
-def _missing(package: str) -> CompressionMissing:
-    return CompressionMissing(
-        f"a body is compressed by {package}, which is not installed "
-        "(pip install turbopump[compression])"
-    )
-
-
-_INFLATERS: Final[dict[int, Callable[[bytes], bytes]]] = {
-    0: _inflate_zlib,
-    COMPRESSION_ZLIB: _inflate_zlib,
-    COMPRESSION_LZ4: _inflate_lz4,
-    COMPRESSION_ZSTD: _inflate_zstd,
-}

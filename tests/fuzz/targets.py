@@ -21,6 +21,7 @@ from tests.traffic_model import check, check_properties
 from turbopump.broker import config as broker_config
 from turbopump.engine import checkpoint, fastjson
 from turbopump.engine.batch_queue import inner_count
+from turbopump.engine.compression import COMPRESSED_FLAG
 from turbopump.engine.config_files import BACKUP, ConfigFiles
 from turbopump.engine.dispatcher import parse_properties
 from turbopump.engine.types import StoreError
@@ -212,7 +213,7 @@ def messages(data: bytes) -> None:
             assert list(message.decode_batch(message.encode_batch(elements))) == elements
         else:
             body = zlib.compress(rest) if mode & 4 else rest
-            message.inflate((mode >> 3) << 8 | message.COMPRESSED_FLAG, body)
+            message.inflate((mode >> 3) << 8 | COMPRESSED_FLAG, body)
     except BadBody:
         pass
 

@@ -7,11 +7,11 @@ import lz4.frame
 import pytest
 import zstandard
 
-from turbopump.net.wire import message as messages
+from turbopump.engine import compression
+from turbopump.engine.compression import CompressionMissing
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.hosts import pack
 from turbopump.net.wire.message import (
-    CompressionMissing,
     decode_batch,
     decode_messages,
     encode_batch,
@@ -68,7 +68,7 @@ def test_compressed_bodies(sys_flag, compress) -> None:
 
 @pytest.mark.parametrize(("sys_flag", "compress"), COMPRESSED)
 def test_decompression_is_bounded(sys_flag, compress, monkeypatch) -> None:
-    monkeypatch.setattr(messages, "INFLATED_MAX", 1 << 20)
+    monkeypatch.setattr(compression, "INFLATED_MAX", 1 << 20)
     with pytest.raises(BadBody, match="over"):
         inflate(sys_flag, compress(bytes(8 << 20)))
     assert len(inflate(sys_flag, compress(bytes(1 << 20)))) == 1 << 20

@@ -1,0 +1,108 @@
+"""The bodies of messages decompressed, as their sys_flag says.
+
+Owns the kinds of compression and the bound of what they may become. It must never keep a body, nor
+need a package that is not there before a body needs it. Called by net/wire/message.py for clients
+and by spark/ for exports.
+"""
+
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+# Bits of a message's sys_flag (RocketMQ: MessageSysFlag).
+COMPRESSED_FLAG: Final = 0x1
+COMPRESSION_TYPE_MASK: Final = 0x700
+COMPRESSION_LZ4: Final = 0x100
+COMPRESSION_ZSTD: Final = 0x200
+COMPRESSION_ZLIB: Final = 0x300
+
+INFLATED_MAX: Final = 64 << 20
+"""Bytes of a decompressed body: sixteen times the largest body that a producer may send, so that a
+few hostile kilobytes do not fill the memory of a consumer."""
+
+_ZSTD_STEP: Final = 512
+"""Compressed bytes of a step: at most 128 blocks, each of at most 128 KiB."""
+
+
+class BadCompression(ValueError):
+    """A body is not what its sys_flag says."""
+
+
+class CompressionMissing(RuntimeError):
+    """A body is compressed by a package that is not installed."""
+
+
+def plain_body(sys_flag: int, body: bytes) -> bytes:
+    """A body decompressed as its sys_flag says; raises BadCompression or CompressionMissing."""
+    if not sys_flag & COMPRESSED_FLAG or not body:
+        return body
+    kind = sys_flag & COMPRESSION_TYPE_MASK
+    inflater = _INFLATERS.get(kind)
+    if inflater is None:
+        raise BadCompression(f"a body of compression type {kind >> 8}, which is unknown")
+    inflated = inflater(body)
+    if len(inflated) > INFLATED_MAX:
+        raise BadCompression(f"a body is over {INFLATED_MAX} bytes decompressed")
+    return inflated
+
+
+def _inflate_zlib(body: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        inflated = inflater.decompress(body, INFLATED_MAX + 1)
+    except zlib.error as error:
+        raise BadCompression(f"a body is not compressed by zlib: {error}") from None
+    if not inflater.eof and len(inflated) <= INFLATED_MAX:
+        raise BadCompression("a body ends inside its zlib stream")
+    return inflated
+
+
+def _inflate_lz4(body: bytes) -> bytes:
+    try:
+        import lz4.frame
+    except ImportError:
+        raise _missing("lz4") from None
+    inflater = lz4.frame.LZ4FrameDecompressor()
+    try:
+        inflated: bytes = inflater.decompress(body, INFLATED_MAX + 1)
+    except RuntimeError as error:
+        raise BadCompression(f"a body is not compressed by LZ4: {error}") from None
+    if not inflater.eof and len(inflated) <= INFLATED_MAX:
+        raise BadCompression("a body ends inside its LZ4 frame")
+    return inflated
+
+
+def _inflate_zstd(body: bytes) -> bytes:
+    try:
+        import zstandard
+    except ImportError:
+        raise _missing("zstandard") from None
+    inflater = zstandard.ZstdDecompressor().decompressobj()
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        # In steps, because it has no output limit and a frame may announce any size.
+        for at in range(0, len(body), _ZSTD_STEP):
+            piece: bytes = inflater.decompress(body[at : at + _ZSTD_STEP])
+            pieces.append(piece)
+            size += len(piece)
+            if inflater.eof or size > INFLATED_MAX:
+                return b"".join(pieces)
+    except zstandard.ZstdError as error:
+        raise BadCompression(f"a body is not compressed by Zstandard: {error}") from None
+    raise BadCompression("a body ends inside its Zstandard frame")
+
+
+def _missing(package: str) -> CompressionMissing:
+    return CompressionMissing(
+        f"a body is compressed by {package}, which is not installed "
+        "(pip install turbopump[compression])"
+    )
+
+
+_INFLATERS: Final[dict[int, Callable[[bytes], bytes]]] = {
+    0: _inflate_zlib,
+    COMPRESSION_ZLIB: _inflate_zlib,
+    COMPRESSION_LZ4: _inflate_lz4,
+    COMPRESSION_ZSTD: _inflate_zstd,
+}

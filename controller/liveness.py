@@ -12,7 +12,8 @@ Dead is who was silent for longer than its own timeout, or whose connection clos
 The last two differ after a change of the lead. The leader before may have granted a lease after the
 last heartbeat that came here, so a broker counts as alive for one timeout from when this lead
 began, whether it was heard of late or never (law: an election for silence comes after every lease).
-Only a connection that just closed is no silence.
+Only a connection that just closed is no silence, and whose silence this leader itself waited for is
+dead until it is heard again.
 """
 
 from dataclasses import dataclass
@@ -65,6 +66,8 @@ class Heartbeats:
         self._heard: dict[Key, Heard] = {}
         self._keys: dict[int, set[Key]] = {}
         self._closed: dict[Key, int] = {}
+        self._silent: dict[Key, None] = {}
+        """Whose timeout is over, since this lead began."""
         self._lead_ms = LONG_AGO_MS
         self._ticked_ms = LONG_AGO_MS
 
@@ -74,6 +77,7 @@ class Heartbeats:
     def lead(self, now_ms: int) -> None:
         """This controller leads from now on."""
         self._lead_ms = now_ms
+        self._silent.clear()
 
     def on_heartbeat(
         self, header: BrokerHeartbeatRequest, connection: int, now_ms: int
@@ -132,6 +136,9 @@ class Heartbeats:
         ]
         for key in dead:
             self._drop(key)
+            self._silent[key] = None
+        while len(self._silent) > BROKERS_MAX:
+            del self._silent[next(iter(self._silent))]
         for key, at_ms in list(self._closed.items()):
             if at_ms + self.timeout_ms < now_ms:
                 del self._closed[key]
@@ -161,6 +168,8 @@ class Heartbeats:
         one = self._heard.get(key)
         if one is not None:
             return max(one.heard_ms, self._lead_ms) + one.timeout_ms >= now_ms
+        if key in self._silent:
+            return False
         closed = self._closed.get(key, LONG_AGO_MS) + self.timeout_ms >= now_ms
         return not closed and self._lead_ms + self.timeout_ms >= now_ms
 
@@ -176,6 +185,7 @@ class Heartbeats:
                 return None
             one = self._heard[key] = Heard(connection, now_ms, self.timeout_ms)
             self._closed.pop(key, None)
+            self._silent.pop(key, None)
         elif one.connection != connection:
             self._unlink(key, one.connection)
         one.connection, one.heard_ms = connection, now_ms

@@ -4,7 +4,7 @@ the real membership makes of it, and whose sends obey the real rules of `broker/
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.sim.group_calls import Clock, Endpoint
 from tests.sim.group_controller import addresses
@@ -15,6 +15,7 @@ from tests.sim.ha_net import Network
 from tests.sim.ha_oracle import Role as Known
 from tests.sim.ha_suite import store_config
 from turbopump.broker.ha import last_life, words
+from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.membership import Membership, MembershipOptions
 from turbopump.broker.ha.options import Role as ConfiguredRole
 from turbopump.broker.ha.ports import Answer as Replied
@@ -114,6 +115,10 @@ class GroupBroker(Broker):
         self.part: Role
         """Its role as sends see it."""
         self.member: Membership | None = None
+        self.counted: tuple[frozenset[int], int] = (frozenset(), 0)
+        """The set that it took for the one in force when it last was master, and its epoch."""
+        self._ran = False
+        """Whether any of its code ran since it was looked at."""
         self._id = 0
         self._registered_ms = 0
         self._versions = 0
@@ -180,14 +185,22 @@ class GroupBroker(Broker):
 
     def turn(self) -> bool:
         """The loop's turn ends; True if its disk has work."""
-        self.run(self.wire.turn)
-        if self.up:
+        if self.wire.is_due:
+            self.run(self.wire.turn)
+        if self.up and self.endpoint.wire.is_due:
             self.run(self.endpoint.wire.turn)
         for _ in range(len(self.work.jobs) if self.up else 0):
             if self.up and self._rng.random() < self.disk_chance:
                 self.run(self.work.step)
-        self.look()
+        if self._ran:
+            self._ran = False
+            self.look()
         return self.up and bool(self.work.jobs)
+
+    def run(self, what: Callable[..., Any], *args: Any) -> Any:
+        """Nothing it says changes but by this."""
+        self._ran = True
+        return super().run(what, *args)
 
     def _tick(self) -> None:
         super()._tick()
@@ -195,8 +208,16 @@ class GroupBroker(Broker):
         if self.up:
             self.part.tick()
             self.member.tick()
+            self._counts_on()
         if self.up and self.clock.now_ms - self._registered_ms >= REGISTER_MS:
-            self._register()
+            self.register()
+
+    def _counts_on(self) -> None:
+        """The set that a master takes for the one in force is that (R02)."""
+        reign = self.service.reign
+        if isinstance(reign, Leader):
+            self.counted = (reign.sync.members, reign.sync.set_epoch)
+            self.run_of.journal.same_set(self, *self.counted)
 
     # Its role
 
@@ -216,11 +237,11 @@ class GroupBroker(Broker):
             self.part.begin(service.reign)
         else:
             self.part.end(max(self.controller_id, 1))
-        self._register()
+        self.register()
 
     # The name server
 
-    def _register(self) -> None:
+    def register(self) -> None:
         """Under the id of its role, once it has one."""
         self._registered_ms = self.clock.now_ms
         if not self.part.is_known:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.ha_broker import Sent
+from tests.sim.ha_checkers import common
 from turbopump.net.ha.acks import ALL
 
 if TYPE_CHECKING:
@@ -98,6 +99,10 @@ class Journal:
         self.role = Agreed()
         self.entries: list[bytes] = []
         """What was applied, by index (R7)."""
+        self.after_entry: list[Said] = []
+        """What all tables have behind an entry, by its index."""
+        self.sets: dict[int, frozenset[int]] = {}
+        """By the set's epoch."""
         self.leaders: dict[int, str] = {}
         """By term (R1)."""
         self.masters: dict[int, int] = {}
@@ -149,14 +154,21 @@ class Journal:
             assert self.entries[index] == body, f"{name} applies another entry {index}"
             return
         self.entries.append(body)
-        if len(body) < 2:
-            return
-        kind, event = int.from_bytes(body[:2]), json.loads(body[2:])
-        if kind == BATCH:
-            for one in event["events"]:
-                self._happens(int(one["type"]), one["event"])
-        else:
-            self._happens(kind, event)
+        if len(body) > 2:
+            kind, event = int.from_bytes(body[:2]), json.loads(body[2:])
+            if kind == BATCH:
+                for one in event["events"]:
+                    self._happens(int(one["type"]), one["event"])
+            else:
+                self._happens(kind, event)
+        self.sets[self.role.set_epoch] = self.role.members
+        self.after_entry.append(self.role.said)
+
+    def stands(self, name: str, index: int, said: Said) -> None:
+        """The tables of a controller behind an entry, as it applied them or as a snapshot has them
+        (R7)."""
+        wanted = self.after_entry[index] if index >= 0 else Agreed().said
+        assert said == wanted, f"{name} has {said} behind entry {index}, agreed is {wanted}"
 
     def _happens(self, kind: int, event: dict[str, Any]) -> None:
         before = self.role
@@ -168,8 +180,23 @@ class Journal:
             if self._group.plan.unclean or (numbers and numbers <= self.doubtful):
                 self.lossy.add(self.role.epoch)
         if kind == ALTER:
-            joined = self.role.members - before.members
-            self.doubtful -= {self._number(one) for one in joined}
+            joined = {self._number(one) for one in self.role.members - before.members}
+            for broker in self._group.brokers:
+                if broker.number in joined - self.doubtful:
+                    self._joins(broker)
+            self.doubtful -= joined
+
+    def _joins(self, broker: "GroupBroker") -> None:
+        """A broker is in the set from now on: it has all that is confirmed (I6), but for what its
+        disk lost after its master had heard of it."""
+        group, confirmed, least = self._group, self._group.history.log, broker.log.first
+        if group.may_lose or broker.epochs_damaged:
+            return
+        has = broker.log.read(least, len(confirmed), durable=group.settings.is_sync)
+        end = least + common(has, confirmed[least:])
+        assert end == len(confirmed), (
+            f"{broker.name} joins the set with {least} to {end} of {len(confirmed)} confirmed bytes"
+        )
 
     def _number(self, broker_id: int) -> int:
         for broker in self._group.brokers:
@@ -224,12 +251,8 @@ class Journal:
 
     def same_set(self, broker: "GroupBroker", members: frozenset[int], set_epoch: int) -> None:
         """What a master takes for the set in force is what was agreed on (R02)."""
-        role = self.role
-        if (broker.role.epoch, set_epoch) == (role.epoch, role.set_epoch):
-            assert members == role.members, (
-                f"{broker.name} counts on {sorted(members)}, set {set_epoch} is "
-                f"{sorted(role.members)}"
-            )
+        agreed = self.sets.get(set_epoch)
+        assert members == agreed, f"{broker.name} counts on {members}, set {set_epoch} is {agreed}"
 
     # Of the name server
 

@@ -56,11 +56,17 @@ class Watched:
     def __init__(self, controller: "Controller", core: Any) -> None:
         self._controller = controller
         self._core = core
+        self._is_anew = False
+        """Whether its tables are those of a snapshot."""
 
     def on_applied(self, entry: Any) -> None:
-        controller = self._controller
-        controller.group.journal.applies(controller.name, entry.index, bytes(entry.body))
+        controller, journal = self._controller, self._controller.group.journal
+        if self._is_anew:
+            self._is_anew = False
+            journal.stands(controller.name, entry.index - 1, controller.says())
+        journal.applies(controller.name, entry.index, bytes(entry.body))
         self._core.on_applied(entry)
+        journal.stands(controller.name, entry.index, controller.says())
 
     def on_leader(self, leads: bool) -> None:
         controller = self._controller
@@ -71,8 +77,9 @@ class Watched:
     def snapshot(self) -> bytes:
         return self._core.snapshot()
 
-    def restore(self, *snapshot: Any) -> None:
-        self._core.restore(*snapshot)
+    def restore(self, data: bytes) -> None:
+        self._core.restore(data)
+        self._is_anew = True
 
     def append(self, body: bytes, now_ms: int) -> Any:
         return self._core.append(body, now_ms)
@@ -169,6 +176,8 @@ class Controller(Process):
     def turn(self) -> bool:
         """The loop's turn ends; True if its disk has work."""
         super().turn()
+        if not self.work.jobs:
+            return False
         for _ in range(len(self.work.jobs) if self.is_up else 0):
             if self.is_up and self.group.rng.random() < self.disk_chance:
                 self.run(self.work.step)

@@ -96,7 +96,8 @@ class Process:
 
     def turn(self) -> bool:
         """The loop's turn ends; True if there is more to do soon."""
-        self.run(self.endpoint.wire.turn)
+        if self.endpoint.wire.is_due:
+            self.run(self.endpoint.wire.turn)
         return False
 
     def _tick(self) -> None:
@@ -135,17 +136,18 @@ class Names(Process):
     def answer(self, request: Command, peer: Peer) -> Answer:
         if request.code != RequestCode.REGISTER_BROKER:
             return self.table.dispatch(request, peer, self.clock.now_ms)
-        before = self._master()
+        before = self.master
         if request.fields["brokerId"] == "0":
             version = RegisterBrokerBody.decode(request.body).topics.data_version
             self.group.journal.registered(request.fields["brokerAddr"], version.state_version)
         answer = self.table.dispatch(request, peer, self.clock.now_ms)
-        now = self._master()
+        now = self.master
         if before and now and before != now:
             self.group.journal.shown(before, now)
         return answer
 
-    def _master(self) -> str:
+    @property
+    def master(self) -> str:
         """Whom it takes for the group's master."""
         return self.routes.member_group(GROUP).get(0, "")
 

@@ -86,6 +86,32 @@ def no_lease(patch: Patch) -> None:
     patch.setattr(Heartbeats, "holds", property(lambda self: True))
 
 
+def nobody_looks_for_dead_masters(patch: Patch) -> None:
+    """R33: a group whose master is dead waits for it."""
+    patch.setattr(elections, "look_after", lambda *args, **options: None)
+
+
+def any_set_is_agreed_to(patch: Patch) -> None:
+    """K5: whoever asks, of whatever epoch, gets his set."""
+    patch.setattr(elections, "_alter_refusal", lambda *args: None)
+
+
+def snapshots_without_sets(patch: Patch) -> None:
+    """R7: who starts with a snapshot knows of no set."""
+    snapshot = GroupTables.snapshot
+
+    def without(self: GroupTables) -> bytes:
+        members = {name: group.members for name, group in self.groups.items()}
+        for group in self.groups.values():
+            group.members = frozenset()
+        data = snapshot(self)
+        for name, group in self.groups.items():
+            group.members = members[name]
+        return data
+
+    patch.setattr(GroupTables, "snapshot", without)
+
+
 def no_snapshots(patch: Patch) -> None:
     """R35: the log of the controllers is kept whole."""
     patch.setattr(Member, "ask_for_snapshot", lambda self: None)
@@ -100,15 +126,20 @@ BUGS: dict[Plant, tuple[str, ...]] = {
     entries_are_not_synced: ("power", "elections"),
     votes_are_not_kept: ("power", "leader alone"),
     elects_anybody: ("kill", "stall"),
-    unclean_restarts_do_not_matter: ("power", "storm"),
     ids_are_given_twice: ("repeats",),
     ids_are_kept_in_memory: ("storm",),
     registers_before_its_role_is_known: ("storm",),
     last_registration_wins: ("pause", "no controllers"),
+    nobody_looks_for_dead_masters: ("kill",),
+    snapshots_without_sets: ("storm", "lost answers"),
 }
 """Each with the faults that it needs, the first as the theme."""
 OF_STORIES: dict[Plant, Callable[[], None]] = {
     no_lease: stories.test_r27_a_master_apart_from_all_stops_before_another_is_elected,
+    any_set_is_agreed_to: stories.test_k5_sets_that_are_not_the_masters_next_one_are_refused,
+    unclean_restarts_do_not_matter: (
+        lambda: stories.test_f38_who_lost_its_page_cache_is_not_elected(0)
+    ),
     no_snapshots: stories.test_r35_a_log_of_controllers_does_not_grow_for_ever,
 }
 """What costs no message, but time or space: a story tells."""

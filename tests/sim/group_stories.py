@@ -4,6 +4,7 @@ from itertools import product
 
 from tests.sim.group_broker import GroupBroker
 from tests.sim.group_suite import BROKERS, SETTLE_MS, Plan, Run
+from turbopump.broker.ha.membership import Stage
 
 
 class Story(Run):
@@ -41,6 +42,11 @@ class Story(Run):
     def broker(self, broker_id: int) -> GroupBroker:
         """By the id that controllers gave it."""
         return next(one for one in self.brokers if one.controller_id == broker_id)
+
+    def is_known(self, broker: GroupBroker) -> bool:
+        """Whether this life of a broker has registered."""
+        member = broker.member
+        return member is not None and member.stage is Stage.MEMBER
 
     # What is done to them
 

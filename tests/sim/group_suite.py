@@ -32,6 +32,8 @@ CONTROLLERS = BROKERS = 3
 TROUBLE_MS = (3000, 6000, 12_000)
 SETTLE_MS, WRITES_MS = 30_000, 10_000
 """I19: after the last fault all members are back, and writes succeed."""
+WITHOUT_MS = 15_000
+"""Without the last master: a new leader of the controllers waits 10 s for whom it never heard."""
 ONE_MS = 60_000
 """Until nobody reads less than another: a last acknowledgement is on its way."""
 LATENCY_MS = 3
@@ -262,18 +264,51 @@ class Run:
         self.nemesis.end()
         self.net.heal()
         self.chance = 1.0
+        away = self.broker_of(self.journal.role.master) if self.rng.random() < 0.3 else None
+        if away is not None and away.up:
+            away.crash(power=False)
         for machine in self.machines:
             disk = getattr(machine, "disk", None)
             if disk is not None and machine.up:
                 disk.cut_after = None
-            self.start(machine)
-        healed_ms = self.now_ms
+            if machine is not away:
+                self.start(machine)
         self.acked_since = None
+        if away is not None:
+            self._write_without(away)
+        healed_ms = self.now_ms
         self.until(lambda: self.acked_since is not None, WRITES_MS, "no write")
         self.until(self.is_whole, SETTLE_MS - (self.now_ms - healed_ms), "not whole")
         for client in self.clients:
             client.active = False
         self.until(lambda: self.agree() and self.is_one(), ONE_MS, "not one")
+
+    def _write_without(self, away: GroupBroker) -> None:
+        """The last master stays away; others of the set do without it, if there are any that may
+        (I19, R33)."""
+        def is_over() -> bool:
+            return self.acked_since is not None or not self.can_do_without(away)
+
+        self.until(is_over, WITHOUT_MS, f"no write without {away.name}")
+        self.start(away)
+
+    def can_do_without(self, broker: GroupBroker) -> bool:
+        """Whether another one of the set surely has all that was acknowledged."""
+        role, journal = self.journal.role, self.journal
+        others = [self.broker_of(one) for one in role.members - role.unfit]
+        return any(
+            one is not None
+            and one is not broker
+            and not one.epochs_damaged
+            and one.number not in journal.doubtful
+            for one in others
+        )
+
+    def broker_of(self, broker_id: int | None) -> GroupBroker | None:
+        """By the id that its controllers gave it."""
+        if not broker_id:
+            return None
+        return next((one for one in self.brokers if one.controller_id == broker_id), None)
 
     def is_whole(self) -> bool:
         """All brokers are in the set, and take part."""

@@ -33,6 +33,12 @@ class LogFiles:
     folder: str
     file_size: int
 
+    @property
+    def first(self) -> int:
+        """Where its first file begins; 0 without any."""
+        names = (path.rpartition("/")[2] for path in self.disk.paths(self.folder))
+        return min((int(name) for name in names if name.isdecimal()), default=0)
+
     def read(self, start: int, stop: int, durable: bool = False) -> bytes:
         """The bytes [start, stop), as far as there are files."""
         parts = []

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.sim.group_machines import GROUP
 from tests.sim.group_stories import Story
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.controller import SyncStateSet
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +31,25 @@ def test_r01_the_answer_to_a_new_set_is_lost() -> None:
     story.go(3000)
     story.master.crash(power=True)
     story.go(3000)
+    story.end()
+
+
+def test_r02_after_any_answer_the_master_counts_on_the_agreed_set() -> None:
+    """Answers get lost while replicas come and go; `Journal.same_set` watches each set the master
+    takes for the one in force, and in the end it has the newest."""
+    story = Story.whole(timeout_ms=1000)
+    for number in range(6):
+        story.trouble.lose = frozenset({1001, 1004}) if number % 2 else frozenset()
+        replica = story.rng.choice(story.replicas)
+        replica.crash(power=False)
+        story.go(1500)
+        story.start(replica)
+        story.go(1000)
+    story.trouble.lose = frozenset()
+    story.until(story.is_whole, 30_000, "not whole")
+    role = story.journal.role
+    story.until(lambda: story.master.counted[1] == role.set_epoch, 5000, "an older set")
+    assert story.master.counted == (role.members, role.set_epoch)
     story.end()
 
 
@@ -82,6 +104,23 @@ def test_r06_connections_storm() -> None:
             if link.hosts[1].name.startswith("broker") and story.rng.random() < 0.2:
                 story.net.reset(link)
     story.end()
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_r07_the_end_at_any_operation_of_a_send(power: bool) -> None:
+    """What is shown is confirmed, and what is confirmed is durable and ends with a record: `look`
+    watches that, from the first moment of the next life on."""
+    for operation in range(0, 16, 2):
+        story = Story.whole(operation, timeout_ms=1000)
+        for broker in story.brokers:
+            broker.disk.kill = not power
+            broker.disk.cut_after = operation
+        story.burst(3)
+        story.go(400)
+        for broker in story.brokers:
+            broker.disk.cut_after = None
+            story.start(broker)
+        story.end()
 
 
 @pytest.mark.parametrize("power", [False, True])
@@ -178,6 +217,37 @@ def test_r27_a_master_apart_from_all_stops_before_another_is_elected() -> None:
     story.end()
 
 
+def test_r28_the_name_server_hears_of_the_old_master_last() -> None:
+    """Whoever registers when: it shows the master of the later epoch."""
+    story = Story.whole(timeout_ms=1000)
+    old, epoch = story.master, story.journal.role.epoch
+    others = story.rest(old, story.names)
+    story.apart([old], others)
+    story.elected(epoch)
+    new = story.master
+    story.until(lambda: story.names.master == new.endpoint.address, 5000, "not known")
+    for _ in range(10):
+        old.run(old.register)
+        story.go(300)
+        assert story.names.master == new.endpoint.address, "the old one took its place"
+    story.end()
+
+
+def test_r32_who_joins_is_never_shown_as_master() -> None:
+    """Restarts, of brokers that had a role and of such that have none yet."""
+    story = Story.whole(timeout_ms=1000)
+    for _ in range(6):
+        master, epoch = story.master.endpoint.address, story.journal.role.epoch
+        for replica in story.replicas:
+            replica.crash(power=False)
+            story.start(replica)
+        for _ in range(20):
+            story.go(50)
+            if story.journal.role.epoch == epoch:
+                assert story.names.master == master
+    story.end()
+
+
 def test_r29_nobody_serves_before_its_role_is_known() -> None:
     """Nor does the name server hear of it (R32)."""
     story = Story()
@@ -224,6 +294,80 @@ def test_r31_the_end_at_any_operation_while_an_id_is_asked_for(power: bool) -> N
         story.until(story.is_whole, 30_000, "not whole")
         assert len(story.journal.role.codes) <= 2 * len(story.brokers)
         story.end()
+
+
+def test_k5_sets_that_are_not_the_masters_next_one_are_refused() -> None:
+    """Of an earlier master, of an earlier set, with a dead member, without the master: each is
+    refused with its code, and nothing changes."""
+    story = Story.whole(timeout_ms=1000)
+    first, epoch = story.master.controller_id, story.journal.role.epoch
+    story.master.crash(power=False)
+    story.elected(epoch)
+    story.alone(2)
+    story.go(1000)
+    role = story.journal.role
+    living, master = role.members, role.master
+    cases = [
+        (master, role.epoch, living | {first}, role.set_epoch,
+         ResponseCode.CONTROLLER_BROKER_NOT_ALIVE),
+        (first, epoch, {first}, role.set_epoch, ResponseCode.CONTROLLER_INVALID_MASTER),
+        (master, epoch, {master}, role.set_epoch, ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH),
+        (master, role.epoch, {master}, role.set_epoch - 1,
+         ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH),
+        (master, role.epoch, {99, master}, role.set_epoch,
+         ResponseCode.CONTROLLER_INVALID_REPLICAS),
+        (master, role.epoch, living - {master}, role.set_epoch,
+         ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED),
+    ]  # fmt: skip
+    for asking, master_epoch, members, set_epoch, code in cases:
+        fields = {
+            "brokerName": GROUP, "masterBrokerId": str(asking), "masterEpoch": str(master_epoch),
+        }  # fmt: skip
+        body = SyncStateSet(frozenset(members), set_epoch).encode()
+        story.admin.tell(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, fields, body)
+        story.go(300)
+        assert story.admin.codes[-1] == code, f"{sorted(members)}: {story.admin.codes[-1]}"
+        assert story.journal.role == role
+    story.end()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_f38_who_lost_its_page_cache_is_not_elected(seed: int) -> None:
+    """The last member but the master loses its power under ASYNC_FLUSH, and the master dies before
+    that one could catch up: nobody is elected until the master is back (KIP-966)."""
+    story = Story.whole(seed, timeout_ms=1000, sync=False)
+    unclean, other = story.replicas
+    other.crash(power=False)
+    story.alone(2)
+    for _ in range(4):
+        story.writes()
+    master, epoch = story.master, story.journal.role.epoch
+    unclean.crash(power=True)
+    story.apart([unclean], [master])
+    story.start(unclean)
+    story.until(lambda: story.is_known(unclean), 10_000, "it does not register")
+    master.crash(power=False)
+    story.go(4000)
+    role = story.journal.role
+    assert role.epoch == epoch or role.master is None, f"elected is {role.master}"
+    story.net.heal()
+    story.start(master)
+    story.elected(epoch)
+    assert story.master is master
+    story.end()
+
+
+@pytest.mark.parametrize("timeout_ms", [1000, 10_000])
+@pytest.mark.parametrize("silent", [False, True])
+def test_r33_somebody_is_elected_for_a_dead_master(timeout_ms: int, silent: bool) -> None:
+    """At once if its process ended, within its time if nothing is heard of it."""
+    story = Story.whole(timeout_ms=timeout_ms)
+    epoch, master = story.journal.role.epoch, story.master
+    master.crash(power=silent)
+    story.elected(epoch, timeout_ms + 1500 if silent else 1000)
+    story.writes(3000)
+    story.start(master)
+    story.end()
 
 
 def test_r33_nobody_is_elected_while_the_master_lives() -> None:

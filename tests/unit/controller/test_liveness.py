@@ -79,6 +79,20 @@ def test_after_a_change_of_the_lead_silence_begins_anew() -> None:
     assert not table.heard(never, 9_000)
 
 
+def test_whom_a_leader_waited_for_is_dead() -> None:
+    """Its own timeout was shorter than that of brokers of which nothing is known."""
+    table = Heartbeats()
+    beat(table, 500, timeout_ms=1_000)
+    table.lead(1_000)
+    assert table.expire(2_000) == [] and table.alive(KEY, 2_000)
+    assert table.expire(2_001) == [KEY] and not table.alive(KEY, 2_001)
+    beat(table, 3_000, timeout_ms=1_000)
+    assert table.alive(KEY, 3_000)
+    assert table.expire(4_001) == [KEY]
+    table.lead(4_500)  # another one led meanwhile: it may have granted a lease
+    assert table.alive(KEY, 14_500) and not table.alive(KEY, 14_501)
+
+
 def test_a_closed_connection_is_no_silence() -> None:
     table = Heartbeats()
     beat(table, 0)

@@ -19,6 +19,7 @@ C_UNITS: dict[str, list[str]] = {
     "dispatch": ["dispatch", "record", "crc32", "queue_unit", "hash_index"],
     "frame": ["frame"],
     "walk": ["walk", "record", "crc32"],
+    "columns": ["columns", "columns_text", "utf8", "record", "crc32"],
     "traffic": ["traffic", "traffic_properties", "traffic_reply", "json_text"],
     "load_parts": ["load_frame", "load_hist", "record", "crc32"],
     "load": ["load", "load_frame", "load_hist", "frame", "record", "crc32"],

@@ -224,7 +224,7 @@ def _walk_log_file(
         if _is_end(region, position) and not goes_on():
             break
         yield Damage(file.path, position, reason)
-        resumed = _next_record(region, position + 1, file.base)
+        resumed = next_record(region, position + 1, file.base)
         if resumed is None:
             break
         position = resumed
@@ -268,7 +268,7 @@ def _is_end(region: Region, position: int) -> bool:
     return region.is_zero(position, head)
 
 
-def _next_record(region: Region, position: int, base: int) -> int | None:
+def next_record(region: Region, position: int, base: int) -> int | None:
     """The next position that holds a record which says that it lies there; None if none does."""
     start = position + 4
     while start < region.size - 4:

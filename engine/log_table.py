@@ -3,142 +3,138 @@
 Owns where a log begins and ends for an analyst, what of it is confirmed, who wrote what, and where
 it may be split. It must never write, lock or repair anything, nor need a store that recovery
 accepts: live, stopped, killed and RocketMQ's own stores are all just files. Called by spark.
+
+The end. A log ends behind the last record that is whole: its lengths agree, its body has its CRC,
+it says that it lies where it lies. Of our own stores the walk begins at the checkpoint's mark, a
+record's end that is at most some seconds old; of RocketMQ's at the start of the last file that has
+records, and there only the last TAIL_BYTES are checked for more than lengths. The very last record
+of a live store may be half written: one whose texts end in zeros is left out.
+
+What is confirmed. A store that is one of several copies (it has an epoch file, its second copy or
+our mark: `boundary.was_replicated`) is read up to the confirmPhyOffset of its checkpoint. Broker
+and engine write that once a second and when they stop (RocketMQ: with each flush of the
+checkpoint), so of a live store it is about a second behind. Ours is always a record's end;
+RocketMQ's may lie inside a record, and then the record's start counts. Any other store is
+confirmed up to its end: with one copy, or default HA, there is nothing more to wait for.
+
+Splits. Every file begins with a record. Inside, a record is looked for from a position on: magic,
+lengths that agree, the body's CRC, its own log offset (64 bits that only a record at this very
+place has), and records that follow it up to the end of what was read. What a body holds can look
+like that only if somebody put it there on purpose, guessing the log offset; then the record before
+reaches beyond its range, and `log_ranges.decode` reports it.
+
+Times. Records are stored in the order of their store times but for clocks that were set back, or
+differ between masters: files and ranges are left out only if they are PRUNE_SLACK_MS away.
 """
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import pairwise
 
 from turbopump.engine.epochs import Epochs
-from turbopump.engine.inspect import Damage
+from turbopump.engine.inspect import Damage, next_record
+from turbopump.engine.log_opening import Segment, look_at
+from turbopump.engine.log_ranges import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    INT64_MAX,
+    DamagedLog,
+    DiskOpener,
+    LogBytes,
+    LogOpener,
+    LogRange,
+    MappedLog,
+    SegmentGone,
+    Wish,
+    decode,
+    open_log,
+)
 from turbopump.engine.types import LogOffset, StoreError
-from turbopump.pyx.columns import COLUMNS, Batch
+from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
+from turbopump.pyx.walk import walk
 
-INT64_MAX = (1 << 63) - 1
-RANGE_BYTES = 128 << 20  # of a range: seconds of work for a worker, and few enough to plan
-BATCH_ROWS = 65_536
-BATCH_BYTES = 32 << 20  # of texts and bodies in a batch
+__all__ = [
+    "BATCH_BYTES", "BATCH_ROWS", "DamagedLog", "DiskOpener", "LogBytes", "LogOpener", "LogRange",
+    "LogTable", "MappedLog", "SegmentGone", "Segment", "Wish", "decode",
+]  # fmt: skip
 
-
-class DamagedLog(StoreError):
-    """Bytes of the log are no records; `damage` says which file, where and why."""
-
-    def __init__(self, damage: Damage) -> None:
-        super().__init__(f"{damage.file} is damaged at byte {damage.position}: {damage.reason}")
-        self.damage = damage
-
-
-class SegmentGone(StoreError):
-    """A file of the log was removed (by retention) since the table was opened."""
-
-
-class LogBytes(Protocol):
-    """One open file of a log."""
-
-    size: int
-    step: int
-    """Bytes to ask for at once; a mapped file gives all it has for the price of one byte."""
-
-    def region(self, start: int, end: int) -> Region:
-        """The bytes [start, end) of the file; position 0 of the region is `start`."""
-
-    def close(self) -> None: ...
-
-
-class LogOpener(Protocol):
-    """Where the files of a store are: a disk, an object store."""
-
-    def list_files(self, folder: str) -> list[tuple[str, int]]:
-        """Names and sizes of the files in a folder, sorted; empty if there is none."""
-
-    def read(self, path: str) -> bytes:
-        """A small file, whole. Raises FileNotFoundError."""
-
-    def open(self, path: str) -> LogBytes:
-        """Raises FileNotFoundError."""
+RANGE_BYTES = 128 << 20  # of a range: a second of work, and few enough to plan
+PRUNE_SLACK_MS = 600_000  # ten minutes: more than clocks of one group may differ
+SEARCH_BYTES = 1 << 20  # where a record is looked for at first
+LISTINGS_MAX = 3  # a live store may remove a file between its listing and its opening
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """A file of the log that has records. Times are of its first and (at most) its last record."""
-
-    path: str
-    base: LogOffset
-    size: int
-    first_store_ms: int
-    last_store_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogRange:
-    """Records [start, end) of a file, to be decoded anywhere: a plain value, it can be pickled."""
-
-    path: str
-    base: LogOffset
-    """Log offset of the file's first byte."""
-    start: int
-    """Position of the first record in the file."""
-    end: int
-    closed: bool
-    """Whether a record ends at `end`; if not, one that reaches beyond is left out."""
-    file_size: int
-    first_store_ms: int
-    last_store_ms: int
-    confirmed_end: LogOffset
-    epochs: tuple[tuple[int, int], ...] = ()
-    """(epoch, start) of the epochs its bytes belong to."""
-
-    @property
-    def log_offset(self) -> LogOffset:
-        """Of the first record."""
-        return LogOffset(self.base + self.start)
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What is wanted of the records; a plain value. Store times are inclusive at both ends."""
-
-    columns: tuple[str, ...] = COLUMNS
-    topics: frozenset[bytes] | None = None
-    queue_ids: frozenset[int] | None = None
-    min_store_ms: int = -INT64_MAX - 1
-    max_store_ms: int = INT64_MAX
-    min_log_offset: int = 0
-    end_log_offset: int = INT64_MAX
-    check_body: bool = False
-    batch_rows: int = BATCH_ROWS
-    batch_bytes: int = BATCH_BYTES
-
-
 class LogTable:
     """What a store had when it was opened. Records appended since are not part of it."""
 
     path: str
     segments: tuple[Segment, ...]
     epochs: Epochs
-    """Empty without an epoch file."""
+    """Empty without an epoch file that can be read."""
     is_replicated: bool
     """Whether the store is (or was) one of several copies: then readers stop at `confirmed_end`."""
-    min: LogOffset
     end: LogOffset
     """Behind the last whole record."""
     confirmed_end: LogOffset
-    """`end` of a store that is no copy of another; else what its checkpoint says is confirmed,
-    which may lie inside a record (RocketMQ's) and, of a live broker, a second behind."""
+    """A record's end: `end` of a store that is no copy of another; else what its checkpoint says is
+    confirmed."""
+    opener: LogOpener
 
     @classmethod
-    def open(cls, path: str, opener: LogOpener | None = None) -> "LogTable":
-        """Look at a store, a commitlog folder or a single log file. Raises StoreError, OSError."""
-        raise NotImplementedError
+    def open(
+        cls,
+        path: str,
+        opener: LogOpener | None = None,
+        *,
+        damaged: Callable[[Damage], None] | None = None,
+    ) -> "LogTable":
+        """Look at a store, a commitlog folder or a single log file.
+
+        Raises StoreError if there is no log, DamagedLog for a file that is missing between others
+        or an epoch list that cannot be read (unless `damaged` takes it), OSError.
+        """
+        opener = opener or DiskOpener()
+        path = path.rstrip("/") or "/"
+        for _attempt in range(LISTINGS_MAX):
+            try:
+                facts = look_at(path, opener, damaged)
+            except FileNotFoundError as error:
+                gone = error
+                continue
+            return cls(
+                path, facts.segments, facts.epochs, facts.is_replicated, facts.end,
+                facts.confirmed_end, opener,
+            )  # fmt: skip
+        raise StoreError(f"{path} changes faster than it can be read: {gone}")
+
+    @property
+    def min(self) -> LogOffset:
+        """The first record's log offset."""
+        return self.segments[0].base if self.segments else self.end
 
     def epoch_at(self, log_offset: int) -> int | None:
         """The epoch that the byte was written in; None if nothing says."""
-        raise NotImplementedError
+        number = self.epochs.at(LogOffset(log_offset))
+        return None if number is None else self.epochs.entries[number].epoch
 
     def boundary(self, log_offset: int) -> LogOffset:
-        """The first record at or behind a log offset, `end` if there is none."""
-        raise NotImplementedError
+        """A record's start at or shortly behind a log offset, `end` if there is none."""
+        if log_offset <= self.min:
+            return self.min
+        number = bisect_right(self.segments, log_offset, key=lambda one: one.base) - 1
+        if log_offset >= self.end or number < 0:
+            return self.end
+        segment = self.segments[number]
+        limit = min(segment.end, self.end)
+        file = open_log(self.opener, segment.path)
+        try:
+            found = _find_record(file, segment, log_offset - segment.base, limit - segment.base)
+        finally:
+            file.close()
+        return LogOffset(limit if found is None else segment.base + found[0])
 
     def split(
         self,
@@ -156,19 +152,90 @@ class LogTable:
         `boundary` said): only what lies between them. Raises SegmentGone if the log no longer has
         `start`.
         """
-        raise NotImplementedError
+        assert range_bytes > 0, "a range of no bytes"
+        wish = wish or Wish()
+        first: int = self.min if start is None else start
+        if first < self.min:
+            raise SegmentGone(f"{self.path} begins at {self.min} now: {first} was removed")
+        last = min(self.confirmed_end if confirmed else self.end, INT64_MAX if end is None else end)
+        ranges: list[LogRange] = []
+        for segment in self.segments:
+            begin, stop = max(first, segment.base), min(last, segment.end)
+            if begin < stop and self._may_hold(wish, segment, begin, stop):
+                ranges += [
+                    part
+                    for part in self._cut(segment, begin, stop, range_bytes)
+                    if _is_near(wish, part.first_store_ms, part.last_store_ms)
+                    and part.log_offset < wish.end_log_offset
+                    and part.base + part.end > wish.min_log_offset
+                ]
+        return ranges
+
+    def _may_hold(self, wish: Wish, segment: Segment, begin: int, stop: int) -> bool:
+        return (
+            begin < wish.end_log_offset
+            and stop > wish.min_log_offset
+            and _is_near(wish, segment.first_store_ms, segment.last_store_ms)
+        )
+
+    def _cut(self, segment: Segment, begin: int, stop: int, range_bytes: int) -> list[LogRange]:
+        """Ranges of one file's bytes between two log offsets."""
+        position, limit = begin - segment.base, stop - segment.base
+        cuts = [(position, segment.first_store_ms)]
+        if limit - position > range_bytes:
+            file = open_log(self.opener, segment.path)
+            try:
+                while limit - cuts[-1][0] > range_bytes:
+                    found = _find_record(file, segment, cuts[-1][0] + range_bytes, limit)
+                    if found is None:
+                        break
+                    cuts.append(found)
+            finally:
+                file.close()
+        cuts.append((limit, segment.last_store_ms))
+        return [
+            LogRange(
+                segment.path, segment.base, here, there, segment.size,
+                first_ms, max(first_ms, last_ms), self.confirmed_end,
+                self._epochs_of(segment.base + here, segment.base + there),
+            )
+            for (here, first_ms), (there, last_ms) in pairwise(cuts)
+        ]  # fmt: skip
+
+    def _epochs_of(self, start: int, end: int) -> tuple[tuple[int, int], ...]:
+        first = self.epochs.at(LogOffset(start)) or 0
+        return tuple((e.epoch, e.start) for e in self.epochs.entries[first:] if e.start < end)
 
 
-def decode(
-    part: LogRange,
-    wish: Wish,
-    opener: LogOpener | None = None,
-    *,
-    damaged: Callable[[Damage], None] | None = None,
-) -> Iterator[Batch]:
-    """The records of a range that are wanted, batch by batch (none without rows).
+def _is_near(wish: Wish, first_store_ms: int, last_store_ms: int) -> bool:
+    return (
+        first_store_ms - PRUNE_SLACK_MS <= wish.max_store_ms
+        and last_store_ms + PRUNE_SLACK_MS >= wish.min_store_ms
+    )
 
-    Raises DamagedLog behind the rows before it, unless `damaged` takes it: then it goes on with the
-    next record that says that it lies where it lies. Raises SegmentGone if the file is gone.
-    """
-    raise NotImplementedError
+
+def _find_record(
+    file: LogBytes, segment: Segment, position: int, limit: int
+) -> tuple[int, int] | None:
+    """(position, store time) of a record at or behind a position that ends before `limit`."""
+    length = SEARCH_BYTES
+    while position < limit:
+        stop = min(position + length, limit)
+        region = file.region(position, stop)
+        base = segment.base + position
+        at = 0
+        while (found := next_record(region, at, base)) is not None:
+            chain = walk(region, found, region.size, base)
+            if chain.count and (chain.status != kernel.BAD_RECORD or chain.count > 1):
+                return position + found, _store_ms(region, found)
+            at = found + 1
+        if stop == limit:
+            return None
+        # Nothing, or a record that is longer than what was read.
+        length *= 2
+    return None
+
+
+def _store_ms(region: Region, position: int) -> int:
+    found = kernel.scan(region, position, region.size, 1, False)
+    return int(found.rows[0, kernel.STORE_TIMESTAMP_MS])

@@ -103,7 +103,7 @@ class Decoder:
     ) -> Batch:
         """The next rows of [position, end), without the GIL. A record begins at `position`.
 
-        `log_base` is the log offset of the region's first byte. A batch has at most batch_rows rows,
-        batch_bytes bytes of bodies (room_wanted if that is more: of one record) and in each text
-        column a quarter of them.
+        `log_base` is the log offset of the region's first byte. A batch has at most batch_rows
+        rows, batch_bytes bytes of bodies (room_wanted if that is more: of one record) and in each
+        text column a quarter of them.
         """

@@ -130,9 +130,13 @@ static void flush(struct load *load, struct load_connection *connection)
     }
 }
 
-static int has_room(const struct load_connection *connection)
+static int has_room(const struct load *load, const struct load_connection *connection)
 {
-    return connection->out_size - connection->out_end >= connection->request_max;
+    size_t need = connection->request_max;
+    if (connection->sizes != NULL) {
+        need += load_replay_size(&load->corpus);
+    }
+    return connection->out_size - connection->out_end >= need;
 }
 
 static int may_send(const struct load *load)
@@ -159,9 +163,17 @@ static void put_send(struct load *load, struct load_connection *connection, int6
 {
     uint32_t slot = connection->free[--connection->free_count];
     uint32_t target = connection->first_target + connection->next_target;
-    size_t size = load_put_send(connection->out + connection->out_end, load->texts,
-                                &load->templates[target], &load->body, slot, &load->stamp,
-                                &load->serial);
+    const struct load_template *template = &load->templates[target];
+    uint8_t *out = connection->out + connection->out_end;
+    size_t size;
+    if (connection->sizes != NULL) {
+        size = load_put_replay(out, load->texts, template, &load->corpus, slot, &load->stamp,
+                               &load->serial);
+        connection->sizes[slot] = (uint32_t)(size - template->size);
+    } else {
+        size = load_put_send(out, load->texts, template, &load->body, slot, &load->stamp,
+                             &load->serial);
+    }
     connection->next_target++;
     if (connection->next_target == connection->target_count) {
         connection->next_target = 0;
@@ -172,7 +184,7 @@ static void put_send(struct load *load, struct load_connection *connection, int6
 /* Keep the window of a sending connection full. */
 static void fill(struct load *load, struct load_connection *connection)
 {
-    while (connection->free_count > 0 && has_room(connection) && may_send(load)) {
+    while (connection->free_count > 0 && has_room(load, connection) && may_send(load)) {
         put_send(load, connection, load->now_ns);
     }
 }
@@ -186,7 +198,7 @@ static void put_pull(struct load *load, struct load_connection *connection, uint
     if (queue->state != LOAD_QUEUE_OPEN || connection->started_ns[slot] != 0) {
         return;
     }
-    if (!has_room(connection)) {
+    if (!has_room(load, connection)) {
         connection->out_end -= connection->out_at;
         memmove(connection->out, connection->out + connection->out_at, connection->out_end);
         connection->out_at = 0;
@@ -209,7 +221,8 @@ static void take_sent(struct load *load, struct load_connection *connection, uin
 {
     connection->free[connection->free_count++] = slot;
     if (answer->code == ANSWER_OK) {
-        account(load, LOAD_SEND, started_ns, load->messages_per_send, load->body.size);
+        account(load, LOAD_SEND, started_ns, load->messages_per_send,
+                connection->sizes != NULL ? connection->sizes[slot] : load->body.size);
     } else {
         count_code(&load->stats[LOAD_SEND], answer->code, 1, answer);
     }
@@ -366,7 +379,7 @@ static struct load_connection *next_with_room(struct load *load)
             load->next_connection = 0;
         }
         if (connection->kind == LOAD_SEND && !connection->lost && connection->free_count > 0 &&
-            has_room(connection)) {
+            has_room(load, connection)) {
             return connection;
         }
     }

@@ -97,7 +97,8 @@ struct load_connection {
     size_t out_at;
     size_t out_end;
     size_t out_size;
-    size_t request_max; /* room that one request needs */
+    size_t request_max; /* room that one request needs, without a body of the corpus */
+    uint32_t *sizes;    /* per slot of the corpus' bodies; NULL without a corpus */
     uint32_t lost;
     uint32_t waits_writable;
     uint32_t touched; /* has unsent bytes of this turn */
@@ -109,6 +110,7 @@ struct load {
     const uint8_t *texts;
     const struct load_template *templates;
     struct load_body body;
+    struct load_corpus corpus; /* instead of the body, if it has any */
     struct load_connection *connections;
     struct load_queue *queues;
     uint32_t *touched; /* connection_count numbers */

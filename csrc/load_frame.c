@@ -48,9 +48,8 @@ void load_put_opaque(uint8_t *at, uint32_t codec, int32_t opaque)
     }
 }
 
-size_t load_put_send(uint8_t *out, const uint8_t *texts, const struct load_template *template,
-                     const struct load_body *body, uint32_t slot, const struct load_stamp *stamp,
-                     uint64_t *serial)
+static void put_head(uint8_t *out, const uint8_t *texts, const struct load_template *template,
+                     uint32_t slot, const struct load_stamp *stamp, uint64_t *serial)
 {
     memcpy(out, texts + template->at, template->size);
     load_put_opaque(out + template->opaque_at, template->codec, LOAD_OPAQUE_BASE + (int32_t)slot);
@@ -61,6 +60,13 @@ size_t load_put_send(uint8_t *out, const uint8_t *texts, const struct load_templ
     if (template->unique_at != 0) {
         put_hex(out + template->unique_at, (*serial)++, LOAD_UNIQUE_DIGITS);
     }
+}
+
+size_t load_put_send(uint8_t *out, const uint8_t *texts, const struct load_template *template,
+                     const struct load_body *body, uint32_t slot, const struct load_stamp *stamp,
+                     uint64_t *serial)
+{
+    put_head(out, texts, template, slot, stamp, serial);
     out += template->size;
     memcpy(out, body->bytes, body->size);
     if (body->unique_at != 0) {
@@ -97,6 +103,65 @@ size_t load_put_pull(uint8_t *out, const uint8_t *texts, const struct load_templ
         grow(out + at - 4, more);
     }
     return template->size + more;
+}
+
+static uint64_t behind(const struct load_corpus *corpus, uint64_t number)
+{
+    return number + 1 < corpus->count ? number + 1 : 0;
+}
+
+static size_t body_size(const struct load_corpus *corpus, uint64_t number)
+{
+    return (size_t)(corpus->ends[number] - corpus->starts[number]);
+}
+
+size_t load_replay_size(const struct load_corpus *corpus)
+{
+    uint64_t number = corpus->next;
+    size_t size = 0;
+    for (uint32_t i = 0; i < corpus->per_send; i++) {
+        size += corpus->element_size + body_size(corpus, number);
+        number = behind(corpus, number);
+    }
+    return size;
+}
+
+/* One message of a batch; its size. */
+static size_t put_element(uint8_t *out, const struct load_corpus *corpus, const uint8_t *body,
+                          size_t size, uint64_t *serial)
+{
+    memcpy(out, corpus->element, LOAD_ELEMENT_HEAD);
+    grow(out, size);
+    grow(out + LOAD_ELEMENT_HEAD - 4, size);
+    memcpy(out + LOAD_ELEMENT_HEAD, body, size);
+    memcpy(out + LOAD_ELEMENT_HEAD + size, corpus->element + LOAD_ELEMENT_HEAD,
+           corpus->element_size - LOAD_ELEMENT_HEAD);
+    if (corpus->unique_at != 0) {
+        put_hex(out + corpus->unique_at + size, (*serial)++, LOAD_UNIQUE_DIGITS);
+    }
+    return corpus->element_size + size;
+}
+
+size_t load_put_replay(uint8_t *out, const uint8_t *texts, const struct load_template *template,
+                       struct load_corpus *corpus, uint32_t slot, const struct load_stamp *stamp,
+                       uint64_t *serial)
+{
+    size_t total = 0;
+    uint8_t *at = out + template->size;
+    put_head(out, texts, template, slot, stamp, serial);
+    for (uint32_t i = 0; i < corpus->per_send; i++) {
+        const uint8_t *body = corpus->bytes + corpus->starts[corpus->next];
+        size_t size = body_size(corpus, corpus->next);
+        if (corpus->element_size != 0) {
+            size = put_element(at + total, corpus, body, size, serial);
+        } else {
+            memcpy(at + total, body, size);
+        }
+        total += size;
+        corpus->next = behind(corpus, corpus->next);
+    }
+    grow(out, total);
+    return template->size + total;
 }
 
 /* The number behind `name` (with its quotes) and a colon; NULL if there is none before end. */

@@ -12,6 +12,11 @@
  * A position of 0 says that the template has no such part (the first bytes of a frame are its
  * length). The body, the same for all templates, is copied behind; a batch has UNIQ_KEYs in it.
  *
+ * Or the bodies are those of a corpus, by turns and each of its own size: then the template says
+ * that no body follows, and its length grows. A batch of them is made of an element without a body:
+ *
+ *     total size 4 | magic 4 | crc 4 | flag 4 | body size 4 | (body) | properties size 2, they
+ *
  * Answers are read without a JSON parser: `"opaque":` and `"code":` cannot stand inside a JSON
  * text, where each quote has a backslash, and no extField has these names. Where the last one was
  * found is tried first.
@@ -29,7 +34,8 @@ enum {
     LOAD_KEYS_DIGITS = 10,
     LOAD_UNIQUE_DIGITS = 12,
     LOAD_OFFSET_DIGITS_MAX = 19,
-    LOAD_HEAD = 8 /* length, codec and header length */
+    LOAD_HEAD = 8, /* length, codec and header length */
+    LOAD_ELEMENT_HEAD = 20 /* of a batch's message, up to its body */
 };
 
 enum load_codec { LOAD_JSON = 0, LOAD_ROCKETMQ = 1 };
@@ -53,6 +59,19 @@ struct load_body {
     size_t count;
 };
 
+/* Bodies to send by turns; body n is bytes[starts[n], ends[n]). */
+struct load_corpus {
+    const uint8_t *bytes;
+    const int64_t *starts;
+    const int64_t *ends;
+    uint64_t count; /* 0: there is no corpus */
+    uint64_t next;
+    const uint8_t *element; /* of a batch, without its body */
+    size_t element_size;    /* 0: a request is one message */
+    size_t unique_at;       /* in the element, 0 if it has none; behind the body */
+    uint32_t per_send;      /* messages of a request */
+};
+
 /* The time of a request, as the texts that go into it. */
 struct load_stamp {
     int64_t ms;
@@ -67,6 +86,13 @@ size_t load_put_send(uint8_t *out, const uint8_t *texts, const struct load_templ
                      uint64_t *serial);
 size_t load_put_pull(uint8_t *out, const uint8_t *texts, const struct load_template *template,
                      uint32_t slot, int64_t queue_offset);
+
+/* How many bytes the next request's body has, and that request: the room is template size + these.
+ * The corpus goes on behind what was sent, and begins anew at its end. */
+size_t load_replay_size(const struct load_corpus *corpus);
+size_t load_put_replay(uint8_t *out, const uint8_t *texts, const struct load_template *template,
+                       struct load_corpus *corpus, uint32_t slot, const struct load_stamp *stamp,
+                       uint64_t *serial);
 
 struct load_answer {
     int32_t code;

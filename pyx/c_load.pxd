@@ -17,6 +17,7 @@ cdef extern from "load_frame.h" nogil:
     enum:
         LOAD_OPAQUE_BASE
         LOAD_OFFSET_DIGITS_MAX
+        LOAD_ELEMENT_HEAD
     struct load_template:
         uint32_t at
         uint32_t size
@@ -32,6 +33,16 @@ cdef extern from "load_frame.h" nogil:
         size_t unique_at
         size_t stride
         size_t count
+    struct load_corpus:
+        const uint8_t *bytes
+        const int64_t *starts
+        const int64_t *ends
+        uint64_t count
+        uint64_t next
+        const uint8_t *element
+        size_t element_size
+        size_t unique_at
+        uint32_t per_send
     struct load_stamp:
         int64_t ms
     struct load_answer:
@@ -45,6 +56,10 @@ cdef extern from "load_frame.h" nogil:
                          uint64_t *serial)
     size_t load_put_pull(uint8_t *out, const uint8_t *texts, const load_template *template,
                          uint32_t slot, int64_t queue_offset)
+    size_t load_replay_size(const load_corpus *corpus)
+    size_t load_put_replay(uint8_t *out, const uint8_t *texts, const load_template *template,
+                           load_corpus *corpus, uint32_t slot, const load_stamp *stamp,
+                           uint64_t *serial)
     int load_read(const uint8_t *frame, size_t size, load_hint *hint, load_answer *answer)
     int load_number(const load_answer *answer, const char *name, int64_t *value)
     size_t load_remark(const load_answer *answer, uint8_t *text, size_t room)
@@ -106,10 +121,12 @@ cdef extern from "load.h" nogil:
         uint8_t *out
         size_t out_size
         size_t request_max
+        uint32_t *sizes
     struct load:
         const uint8_t *texts
         const load_template *templates
         load_body body
+        load_corpus corpus
         load_connection *connections
         load_queue *queues
         uint32_t *touched

@@ -1,6 +1,8 @@
 from collections.abc import Sequence
 from typing import Any, Self
 
+from turbopump.engine.types import Buffer
+
 SEND: int
 PULL: int
 DONE: int
@@ -42,6 +44,22 @@ class Load:
     ) -> Self: ...
     def set_batch(self, count: int, unique_at: int, stride: int) -> None:
         """The body is a batch of `count` elements; unique_at 0: without UNIQ_KEYs."""
+
+    def set_corpus(
+        self,
+        data: Buffer,
+        starts: Buffer,
+        ends: Buffer,
+        *,
+        element: bytes = b"",
+        unique_at: int = 0,
+        per_send: int = 1,
+    ) -> None:
+        """Bodies to send by turns instead of the one; before the senders are added.
+
+        Body n is data[starts[n]:ends[n]], of int64. With `per_send` over 1 they go as batches of
+        `element`, a message without a body, with a UNIQ_KEY's serial at `unique_at` unless 0.
+        """
 
     def set_limits(
         self,

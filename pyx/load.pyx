@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from turbopump.pyx.c_load cimport *
-from turbopump.pyx.load_parts cimport check_batch, claim, load_template_of
+from turbopump.pyx.load_parts cimport check_batch, claim, corpus_of, load_template_of
 
 SEND, PULL = LOAD_SEND, LOAD_PULL
 DONE, LATE, LOST, SYSTEM = LOAD_DONE, LOAD_LATE, LOAD_LOST, LOAD_SYSTEM
@@ -31,6 +31,8 @@ cdef class Load:
     cdef load_template *templates
     cdef uint32_t connection_max, queue_max, template_count, template_max
     cdef readonly int ended
+    cdef size_t body_max
+    cdef object corpus
 
     def __cinit__(self, bytes texts not None, templates, bytes body not None, *,
                   uint32_t connections, uint32_t queues=0, size_t rows=0):
@@ -44,7 +46,7 @@ cdef class Load:
         self.run_of.texts = <const uint8_t *>self.texts
         self.run_of.templates = self.templates
         self.run_of.body.bytes = <const uint8_t *>self.body
-        self.run_of.body.size = len(body)
+        self.run_of.body.size = self.body_max = len(body)
         self.run_of.messages_per_send = 1
         self.run_of.connections = <load_connection *>claim(connections, sizeof(load_connection))
         self.run_of.queues = <load_queue *>claim(queues, sizeof(load_queue))
@@ -58,6 +60,7 @@ cdef class Load:
         for i in range(self.run_of.connection_count):
             free(self.run_of.connections[i].free)
             free(self.run_of.connections[i].started_ns)
+            free(self.run_of.connections[i].sizes)
             free(self.run_of.connections[i].in_)
             free(self.run_of.connections[i].out)
         for kind in range(<uint32_t>LOAD_KINDS):
@@ -75,6 +78,18 @@ cdef class Load:
         check_batch(len(self.body), count, unique_at, stride)
         self.run_of.messages_per_send = self.run_of.body.count = count
         self.run_of.body.unique_at, self.run_of.body.stride = unique_at, stride
+
+    def set_corpus(self, const uint8_t[::1] data, const int64_t[::1] starts,
+                   const int64_t[::1] ends, *, bytes element=b"", size_t unique_at=0,
+                   uint32_t per_send=1):
+        """Bodies to send by turns instead of the one; before the senders are added."""
+        if self.run_of.connection_count:
+            raise ValueError("the connections are there already")
+        self.body_max = corpus_of(
+            &self.run_of.corpus, data, starts, ends, element, unique_at, per_send
+        )
+        self.run_of.messages_per_send = per_send
+        self.corpus = (data, starts, ends, element)  # they live as long as the run
 
     def set_limits(self, *, int64_t interval_ns=0, int64_t warmup_ns=0, int64_t duration_ns=0,
                    int64_t drain_ns=0, int64_t silence_ns=0, uint64_t messages=0, uint64_t serial=0,
@@ -113,8 +128,12 @@ cdef class Load:
             made.free[slot] = window - 1 - slot
         made.free_count = window
         made.request_max = self.template_max + self.run_of.body.size
+        if self.corpus is not None:
+            made.request_max = self.template_max
+            made.sizes = <uint32_t *>claim(window, sizeof(uint32_t))
         made.in_size = IN_SEND
-        made.out_size = max(OUT_MIN, made.request_max, min(OUT_MAX, made.request_max * window))
+        largest = self.template_max + self.body_max
+        made.out_size = max(OUT_MIN, largest, min(OUT_MAX, largest * window))
         made.in_ = <uint8_t *>claim(made.in_size, 1)
         made.out = <uint8_t *>claim(made.out_size, 1)
 

@@ -1,8 +1,9 @@
 """What the modules of the load generator share: memory, and what must be true of a request."""
 
+from libc.stdint cimport INT32_MAX, int64_t, uint8_t
 from libc.stdlib cimport calloc
 
-from turbopump.pyx.c_load cimport load_template
+from turbopump.pyx.c_load cimport LOAD_ELEMENT_HEAD, load_corpus, load_template
 
 
 cdef inline void *claim(size_t count, size_t size) except NULL:
@@ -30,3 +31,31 @@ cdef inline int check_batch(size_t size, size_t count, size_t unique_at, size_t 
     if count == 0 or (unique_at and unique_at + stride * (count - 1) + 12 > size):
         raise ValueError("a batch reaches out of its body")
     return 0
+
+
+cdef inline size_t corpus_of(load_corpus *made, const uint8_t[::1] data, const int64_t[::1] starts,
+                             const int64_t[::1] ends, bytes element, size_t unique_at,
+                             size_t per_send) except 0:
+    """Fill in a corpus; the bytes that its largest request may have. The buffers stay the
+    caller's."""
+    cdef Py_ssize_t i, count = starts.shape[0]
+    cdef int64_t largest = 0
+    if count == 0 or ends.shape[0] != count or per_send == 0:
+        raise ValueError("a corpus without bodies")
+    if element and (len(element) < LOAD_ELEMENT_HEAD + 2 or unique_at + 12 > <size_t>len(element)
+                    or 0 < unique_at < LOAD_ELEMENT_HEAD):
+        raise ValueError("no element of a batch")
+    if per_send > 1 and not element:
+        raise ValueError("a batch without an element")
+    for i in range(count):
+        if not 0 <= starts[i] <= ends[i] <= data.shape[0]:
+            raise ValueError(f"body {i} reaches out of its corpus")
+        largest = max(largest, ends[i] - starts[i])
+    if largest + len(element) > INT32_MAX // <int64_t>per_send:
+        raise ValueError("a body is too large")
+    made.bytes = &data[0] if data.shape[0] else NULL
+    made.starts, made.ends = &starts[0], &ends[0]
+    made.count, made.next = count, 0
+    made.element, made.element_size = element, len(element)
+    made.unique_at, made.per_send = unique_at, per_send
+    return (largest + len(element)) * per_send + 1

@@ -1,5 +1,7 @@
 from collections.abc import Sequence
 
+from turbopump.engine.types import Buffer
+
 OPAQUE_BASE: int
 
 _Row = tuple[int, int, int, int, int, int, int, int]
@@ -30,6 +32,21 @@ def put(
     batch: tuple[int, int, int] = (1, 0, 0),
 ) -> bytes:
     """One request as the generator writes it: a pull if the template has a queue offset."""
+
+def put_replay(
+    texts: bytes,
+    template: _Row,
+    data: Buffer,
+    starts: Buffer,
+    ends: Buffer,
+    *,
+    element: bytes = b"",
+    unique_at: int = 0,
+    per_send: int = 1,
+    serial: int = 0,
+    count: int = 1,
+) -> list[bytes]:
+    """`count` requests of a corpus as the generator writes them, behind each other."""
 
 def read(
     frame: bytes, names: Sequence[str] = ()

@@ -64,6 +64,27 @@ def put(bytes texts not None, template, bytes body not None, *, uint32_t slot=0,
     return bytes(out[:size])
 
 
+def put_replay(bytes texts not None, template, const uint8_t[::1] data, const int64_t[::1] starts,
+               const int64_t[::1] ends, *, bytes element=b"", size_t unique_at=0,
+               size_t per_send=1, uint64_t serial=0, size_t count=1) -> list:
+    """`count` requests of a corpus as the generator writes them, behind each other."""
+    cdef load_template known = load_template_of(template, len(texts))
+    cdef load_corpus corpus
+    cdef load_stamp stamp
+    cdef bytearray out
+    memset(&corpus, 0, sizeof(corpus))
+    memset(&stamp, 0, sizeof(stamp))
+    corpus_of(&corpus, data, starts, ends, element, unique_at, per_send)
+    load_stamp_set(&stamp, 1)
+    made = []
+    for _ in range(count):
+        out = bytearray(known.size + load_replay_size(&corpus))
+        size = load_put_replay(out, texts, &known, &corpus, 0, &stamp, &serial)
+        assert size == <size_t>len(out)
+        made.append(bytes(out))
+    return made
+
+
 def read(bytes frame not None, names=()):
     """(code, opaque, remark, numbers of the named extFields) of an answer; None if it is none."""
     cdef load_hint hint

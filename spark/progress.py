@@ -7,14 +7,17 @@ what cannot be asked is not shown. Called by session.py.
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOOK_S = 0.5  # between two looks at the tracker
+Look = Callable[[], tuple[int, int | None, str]]
+"""How far it is: done, all there is (None: unknown), and of what."""
+
+LOOK_S = 0.5  # between two looks for a bar
 LINE_S = 10.0  # between two lines where nobody can rewrite one; short jobs print none
 
 
@@ -26,8 +29,8 @@ class Stages:
         self._stages: dict[int, tuple[int, int]] = {}
         self._running: set[int] = set()
 
-    def look(self) -> tuple[int, int, int]:
-        """(tasks done, tasks known, stages running) now.
+    def look(self) -> tuple[int, int | None, str]:
+        """Tasks done, tasks known so far, and how many stages run.
 
         A stage that ran when last seen and does not now has done all its tasks: the tracker
         forgets those that are over.
@@ -43,18 +46,25 @@ class Stages:
                 self._stages[stage] = (info.numCompletedTasks, info.numTasks)
                 self._running.add(stage)
         done = sum(one for one, _ in self._stages.values())
-        return done, sum(tasks for _, tasks in self._stages.values()), len(self._running)
+        known = sum(tasks for _, tasks in self._stages.values())
+        return done, known or None, f"tasks, {len(self._running)} stages running"
 
 
 @contextmanager
 def watching(spark: "SparkSession", out: TextIO | None = None) -> Iterator[None]:
     """Show how far `spark` is until the block ends."""
+    with following(Stages(spark.sparkContext.statusTracker()).look, out):
+        yield
+
+
+@contextmanager
+def following(look: Look, out: TextIO | None = None) -> Iterator[None]:
+    """Show what `look` says until the block ends; on stderr unless `out` is given."""
     file = out or sys.stderr
-    stages = Stages(spark.sparkContext.statusTracker())
     over = threading.Event()
     show = _bar if file.isatty() else _lines
     thread = threading.Thread(
-        target=_follow, args=(show, stages, over, file), name="progress", daemon=True
+        target=_follow, args=(show, look, over, file), name="progress", daemon=True
     )
     thread.start()
     try:
@@ -64,30 +74,33 @@ def watching(spark: "SparkSession", out: TextIO | None = None) -> Iterator[None]
         thread.join()
 
 
-def _follow(show: Any, stages: Stages, over: threading.Event, file: TextIO) -> None:
+def _follow(show: "Show", look: Look, over: threading.Event, file: TextIO) -> None:
     try:
-        show(stages, over, file)
+        show(look, over, file)
     except Exception:  # the session was stopped under us: what was shown so far is all there is
         return
 
 
-def _lines(stages: Stages, over: threading.Event, file: TextIO) -> None:
+def _lines(look: Look, over: threading.Event, file: TextIO) -> None:
     begun_s = time.monotonic()
     while not over.wait(LINE_S):
-        done, known, running = stages.look()
-        seconds = time.monotonic() - begun_s
-        print(f"{seconds:.0f} s: {done} of {known} tasks, {running} stages", file=file, flush=True)
+        done, known, what = look()
+        of = f" of {known:,}" if known is not None else ""
+        print(f"{time.monotonic() - begun_s:.0f} s: {done:,}{of} {what}", file=file, flush=True)
 
 
-def _bar(stages: Stages, over: threading.Event, file: TextIO) -> None:
+def _bar(look: Look, over: threading.Event, file: TextIO) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
         console=Console(file=file), transient=True,
     ) as bar:  # fmt: skip
-        task = bar.add_task("tasks", total=None)
+        task = bar.add_task("", total=None)
         while not over.wait(LOOK_S):
-            done, known, running = stages.look()
-            bar.update(task, completed=done, total=known or None, description=f"{running} stages")
+            done, known, what = look()
+            bar.update(task, completed=done, total=known, description=what)
+
+
+Show = Callable[[Look, threading.Event, TextIO], None]

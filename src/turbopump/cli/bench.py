@@ -55,6 +55,7 @@ def producer(
     queues: of.Queues = 8,
     topics: of.Topics = 1,
     workload: of.WorkloadFile = None,
+    replay: of.Replay = None,
     plot: of.Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -73,7 +74,8 @@ def producer(
         in_flight=in_flight or (ASYNC_IN_FLIGHT if async_enable else 1),
         rate=rate, messages=messages, duration_s=duration_s, warmup_s=warmup_s,
     )  # fmt: skip
-    _run(replace(_with_file(plan, workload), pull_connections=0), plot, as_json)
+    plan = _with_corpus(_with_file(plan, workload), replay)
+    _run(replace(plan, pull_connections=0), plot, as_json)
 
 
 @app.command()
@@ -186,6 +188,16 @@ def _with_file(plan: "Plan", path: Path | None) -> "Plan":
     if not plan.send_connections:
         fields.pop("send_connections", None)
     return replace(plan, shape=shape, body=body, **fields)
+
+
+def _with_corpus(plan: "Plan", path: Path | None) -> "Plan":
+    """The plan with the bodies of a dataset; its size is that of the largest."""
+    if path is None:
+        return plan
+    from turbopump.cli.bench_corpus import open_corpus
+
+    corpus = open_corpus(path)
+    return replace(plan, corpus=corpus, shape=replace(plan.shape, size=corpus.size_max))
 
 
 def _run(plan: "Plan", picture: Path | None, as_json: bool) -> None:

@@ -8,7 +8,7 @@ Called by bench_run.py; what patches them is csrc/load_frame.c.
 import random
 import string
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from turbopump.net.client.sending import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUES
 from turbopump.net.wire.codes import RequestCode
@@ -139,6 +139,12 @@ def batch_body(shape: Shape, content: bytes) -> tuple[bytes, int, int]:
 
     one = element(_Parts())
     return one * shape.batch, difference(one, element(_Parts(serial=OTHER_SERIAL))), len(one)
+
+
+def empty_element(shape: Shape) -> tuple[bytes, int]:
+    """A message of a batch without its body, and the position of its UNIQ_KEY's serial or 0."""
+    one, unique_at, _ = batch_body(replace(shape, batch=1), b"")
+    return one, unique_at
 
 
 def add_send(templates: Templates, shape: Shape, queue: MessageQueue, tag: int, body: int) -> int:

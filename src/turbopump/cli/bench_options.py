@@ -106,6 +106,13 @@ WorkloadFile = Annotated[
     Path | None,
     typer.Option("--workload", metavar="FILE", help="A workload of OpenMessaging Benchmark."),
 ]
+Replay = Annotated[
+    Path | None,
+    typer.Option(
+        "--replay", metavar="DATASET",
+        help="Send these bodies by turns: of `turbopump analyze export`, either format.",
+    ),
+]  # fmt: skip
 Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE", help="Draw the result into a PNG file.")
 ]

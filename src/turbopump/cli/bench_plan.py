@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from turbopump.cli.bench_corpus import Corpus
 from turbopump.cli.bench_frames import Shape
 from turbopump.cli.errors import UserError
 from turbopump.net.client.sending import check_group, check_topic
@@ -28,7 +29,8 @@ class Plan:
 
     `send_connections` or `pull_connections` of 0: nobody does. `rate` counts messages a second, 0
     is as fast as the answers come. `messages` counts from the start, warm-up included. `follow`
-    pulls what arrives instead of what lies there.
+    pulls what arrives instead of what lies there. The bodies of a `corpus` go by turns instead of
+    the one `body`; the shape's size is then that of the largest.
     """
 
     namesrv: list[str]
@@ -37,6 +39,7 @@ class Plan:
     queues: int = 8
     shape: Shape = field(default_factory=Shape)
     body: bytes | None = None
+    corpus: Corpus | None = None
     send_connections: int = 0
     in_flight: int = 1
     rate: float = 0.0
@@ -92,4 +95,5 @@ class Plan:
             "pull_connections": self.pull_connections, "pull_size": self.pull_size,
             "follow": self.follow, "check_crc": self.check_crc, "messages": self.messages,
             "duration_s": self.duration_s, "warmup_s": self.warmup_s,
+            "replay": str(self.corpus.path) if self.corpus is not None else None,
         }  # fmt: skip

@@ -108,10 +108,7 @@ def _wait(thread: _Runner, load: Load, watch: Watch) -> None:
 def _prepare(plan: Plan, found: Survey, stack: ExitStack) -> tuple[Load, int]:
     """The load with its connections, and how many they are."""
     shape = plan.shape
-    content = plan.body if plan.body is not None else frames.random_body(shape.size)
-    body, unique_at, stride = (
-        frames.batch_body(shape, content) if shape.batch > 1 else (content, 0, 0)
-    )
+    body, unique_at, stride = _body(plan)
     made = frames.Templates()
     senders = _senders(plan, found.sends, made, len(body))
     pulls, pullers = _pullers(plan, found.pulls, made)
@@ -119,7 +116,13 @@ def _prepare(plan: Plan, found: Survey, stack: ExitStack) -> tuple[Load, int]:
         bytes(made.texts), made.rows, body, connections=len(senders) + len(pullers),
         queues=pulls, rows=int(min(plan.duration_s or SECONDS_MAX, SECONDS_MAX)) + 1,
     )  # fmt: skip
-    if shape.batch > 1:
+    if plan.corpus is not None:
+        element, serial_at = frames.empty_element(shape) if shape.batch > 1 else (b"", 0)
+        load.set_corpus(
+            plan.corpus.data, plan.corpus.starts, plan.corpus.ends,
+            element=element, unique_at=serial_at, per_send=shape.batch,
+        )  # fmt: skip
+    elif shape.batch > 1:
         load.set_batch(shape.batch, unique_at, stride)
     for address, first, count, begin in senders:
         load.add_sender(_connect(address, stack), plan.in_flight, first, count, begin)
@@ -135,6 +138,14 @@ def _prepare(plan: Plan, found: Survey, stack: ExitStack) -> tuple[Load, int]:
         follow=plan.follow, check_crc=plan.check_crc,
     )  # fmt: skip
     return load, len(senders) + len(pullers)
+
+
+def _body(plan: Plan) -> tuple[bytes, int, int]:
+    """What follows each request, and the places of UNIQ_KEYs in it; nothing if a corpus does."""
+    if plan.corpus is not None:
+        return b"", 0, 0
+    content = plan.body if plan.body is not None else frames.random_body(plan.shape.size)
+    return frames.batch_body(plan.shape, content) if plan.shape.batch > 1 else (content, 0, 0)
 
 
 def _senders(

@@ -14,7 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from mmap_ninja import RaggedMmap
 
 from turbopump.net.client.admin import Admin
 from turbopump.net.client.pull_consumer import PullConsumer
@@ -88,6 +92,38 @@ def test_messages_are_those_of_a_real_client(cli: Cli, cluster: RunningCluster) 
     assert len({message.message_id for message in messages}) == 20
     assert {message.tags for message in messages} == {"tag0", "tag1"}
     assert all(len(message.body) == 50 and message.keys for message in messages)
+
+
+@pytest.mark.parametrize("kind", ["ninja", "parquet"])
+@pytest.mark.parametrize("shape", [["-w", "3"], ["-w", "2", "-b", "4"]])
+def test_a_replay_sends_the_bodies_of_a_dataset(
+    kind: str, shape: list[str], cli: Cli, cluster: RunningCluster, tmp_path: Path
+) -> None:
+    bodies = [f"{number}".encode() * (1 + number % 50 * 40) for number in range(100)]
+    if kind == "ninja":
+        dataset = tmp_path / "dataset"
+        RaggedMmap.from_lists(dataset, [np.frombuffer(body, np.uint8) for body in bodies])
+    else:
+        dataset = tmp_path / "one.parquet"
+        pq.write_table(pa.table({"body": pa.array(bodies, pa.binary())}), dataset)
+    topic = f"Replay-{kind}-{len(shape)}"
+    sent = bench(cli, cluster, "producer", "-t", topic, "--replay", str(dataset), "-q", "200",
+                 *shape)  # fmt: skip
+    assert (sent["messages"], sent["errors"]) == (200, {})
+    assert sent["workload"]["replay"] == str(dataset)
+    found = cluster.run(bodies_of(cluster, topic, 200))
+    assert sorted(found) == sorted(bodies * 2)
+
+
+async def bodies_of(cluster: RunningCluster, topic: str, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    async with PullConsumer("replayed", [cluster.namesrv]) as consumer:
+        await consumer.assign(await consumer.queues(topic))
+        for queue in consumer.assigned:
+            await consumer.seek(queue, 0)
+        while len(found) < count:
+            found += [message.body for message in await consumer.poll(1000)]
+    return found
 
 
 def test_many_topics(cli: Cli, cluster: RunningCluster) -> None:
@@ -198,6 +234,7 @@ def test_it_goes_on_while_a_connection_is_left(
         (["producer", "-m", "true"], "traces"),
         (["producer", "-a", "true"], "signatures"),
         (["producer", "--workload", "/proc/none"], "No such file"),
+        (["producer", "--replay", "/proc/none"], "neither"),
         (["producer", "-n", "nowhere"], "no address"),
         (["consumer", "-g", "no group"], "group"),
         (["consumer", "--plot", "/proc/none/x.png"], "p"),

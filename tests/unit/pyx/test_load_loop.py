@@ -1,11 +1,13 @@
 """The load generator's loop against a scripted peer at the other end of a socket pair."""
 
+import itertools
 import json
 import random
 import select
 import socket
 import struct
 import threading
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -181,6 +183,28 @@ def test_all_is_sent_and_answered(stage: Stage, window: int, chunk: int) -> None
     assert sum(len(peer.requests) for peer in peers) == 400
     assert all(request.body == BODY for peer in peers for request in peer.requests)
     assert stage.load.latency(SEND, 1) > 0
+
+
+@pytest.mark.parametrize("window", [1, 3, 300])
+def test_bodies_of_a_corpus_go_by_turns(window: int) -> None:
+    """Also those that fill the buffer for themselves, between many that are small."""
+    bodies = [b"a" * 10, b"", b"b" * 300_000, b"c" * 777]
+    ends = list(itertools.accumulate(map(len, bodies)))
+    with ExitStack() as stack:
+        stage = Stage(stack, texts=framed(SEND_HEADER) + framed(PULL_HEADER), body=b"")
+        stage.load.set_corpus(b"".join(bodies), array("q", [0, *ends[:-1]]), array("q", ends))
+        peer = stage.send(fine, window)
+        assert stage.run(messages=40) == DONE
+        found = stage.load.figures(SEND)
+        assert (found["messages"], found["bytes"]) == (40, 10 * sum(map(len, bodies)))
+        assert [request.body for request in peer.requests] == bodies * 10
+
+
+def test_a_corpus_comes_before_the_connections(stage: Stage) -> None:
+    stage.send(fine)
+    with pytest.raises(ValueError, match="already"):
+        stage.load.set_corpus(b"x", array("q", [0]), array("q", [1]))
+    stage.run(messages=1)
 
 
 def test_answers_in_any_order(stage: Stage) -> None:

@@ -1,0 +1,135 @@
+"""Bodies to send again: those of an mmap-ninja dataset, or of Parquet, behind one interface.
+
+Owns the reading of both. It must never hold a corpus in memory: a dataset is mapped where it lies,
+and Parquet's bodies are first unpacked into a file without a name. Called by bench.py; what sends
+them is csrc/load.c.
+"""
+
+import mmap
+import os
+import struct
+import sys
+import tempfile
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import sub
+from pathlib import Path
+from typing import IO, Any
+
+from turbopump.cli.errors import UserError
+
+BATCH_ROWS = 1024  # of Parquet at once: a batch of the largest bodies stays below 4 GiB
+COLUMN = "body"
+BYTE_TYPES = {"uint8", "int8", "bytes8", "S1"}
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Body n is data[starts[n]:ends[n]]; `starts` and `ends` are of int64."""
+
+    path: Path
+    data: memoryview
+    starts: memoryview
+    ends: memoryview
+    size_max: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def open_corpus(path: Path) -> Corpus:
+    """The bodies of a dataset that `turbopump analyze export` made, of any RaggedMmap of bytes, or
+    of a Parquet file or folder with a column `body`. Raises UserError, OSError."""
+    if sys.byteorder != "little":
+        raise UserError("datasets are little-endian, and this machine is not")
+    for folder in (path / COLUMN, path):
+        if (folder / "type.ninja").is_file():
+            return _corpus(path, *_mapped(folder))
+    files = _parquet_files(path)
+    if not files:
+        raise UserError(f"{path} is neither an mmap-ninja dataset nor Parquet")
+    return _corpus(path, *_unpacked(files))
+
+
+def _corpus(path: Path, data: memoryview, starts: memoryview, ends: memoryview) -> Corpus:
+    if not len(starts) or len(starts) != len(ends):
+        raise UserError(f"{path} has no bodies")
+    if min(starts) < 0 or min(map(sub, ends, starts)) < 0 or max(ends) > len(data):
+        raise UserError(f"{path} is damaged: a body reaches out of its data")
+    return Corpus(path, data, starts, ends, max(map(sub, ends, starts)))
+
+
+def _mapped(folder: Path) -> tuple[memoryview, memoryview, memoryview]:
+    kind = (folder / "type.ninja").read_text()
+    if kind != "ragged":
+        raise UserError(f"{folder} holds a column of {kind}s, not bodies")
+    data, starts, ends = (_column(path) for path in (folder, folder / "starts", folder / "ends"))
+    if data[0] not in BYTE_TYPES or starts[0] != "int64" or ends[0] != "int64":
+        raise UserError(f"{folder} is a RaggedMmap of {data[0]}, not of bytes")
+    return data[1], starts[1].cast("q"), ends[1].cast("q")
+
+
+def _column(folder: Path) -> tuple[str, memoryview]:
+    """The type of an array of mmap-ninja, and its bytes."""
+    dtype = (folder / "dtype.ninja").read_text()
+    shape = (folder / "shape.ninja").read_bytes()
+    if len(shape) != 8:
+        raise UserError(f"{folder} is no list: its shape has {len(shape) // 8} dimensions")
+    (rows,) = struct.unpack("<Q", shape)
+    size = rows * (8 if dtype == "int64" else 1)
+    with (folder / "data.ninja").open("rb") as file:
+        if os.fstat(file.fileno()).st_size < size:
+            raise UserError(f"{folder} is cut short: {rows} values do not lie in it")
+        return dtype, _view(file)[:size]
+
+
+def _view(file: IO[bytes]) -> memoryview:
+    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    mapped.madvise(mmap.MADV_WILLNEED)
+    return memoryview(mapped)
+
+
+def _parquet_files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = path.rglob("*.parquet")
+        return sorted(file for file in found if not file.name.startswith((".", "_")))
+    return [path] if path.suffix == ".parquet" and path.is_file() else []
+
+
+def _unpacked(files: list[Path]) -> tuple[memoryview, memoryview, memoryview]:
+    places = array("q", [0])
+    with tempfile.TemporaryFile(prefix="turbopump-replay-") as data, tempfile.TemporaryFile() as at:
+        end = 0
+        for bodies in _batches(files):
+            for body in bodies:
+                end += data.write(body)
+                places.append(end)
+            at.write(places[:-1])
+            places = places[-1:]
+        at.write(places)
+        if not end:
+            return memoryview(b""), memoryview(b"").cast("q"), memoryview(b"").cast("q")
+        data.flush()
+        at.flush()
+        offsets = _view(at).cast("q")
+        return _view(data), offsets[:-1], offsets[1:]
+
+
+def _batches(files: list[Path]) -> Iterator[list[Any]]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise UserError("--replay of Parquet needs pip install 'turbopump[spark]'") from None
+    for path in files:
+        try:
+            with pq.ParquetFile(path) as file:
+                if COLUMN not in file.schema_arrow.names:
+                    raise UserError(f"{path} has no column {COLUMN}")
+                for batch in file.iter_batches(BATCH_ROWS, columns=[COLUMN]):
+                    yield [
+                        memoryview(value.as_buffer()) for value in batch.column(0) if value.is_valid
+                    ]
+        except pa.ArrowInvalid as error:
+            raise UserError(f"{path} is no Parquet: {error}") from None

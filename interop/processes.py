@@ -15,7 +15,10 @@ from typing import IO
 
 PR_SET_PDEATHSIG = 1
 STOP_TIMEOUT_S = 30
-PORTS = (12_000, 32_000)
+PORTS = (10_000, 32_000)
+PORTS_LEAST = 1000
+"""So many below those of the kernel are enough to choose from."""
+KERNEL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 JAVA_SMALL = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 # What RocketMQ needs of Java 17 to unmap files and size direct memory.
 JAVA_OPENINGS = [
@@ -25,6 +28,7 @@ JAVA_OPENINGS = [
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
 ]
 _libc = ctypes.CDLL(None, use_errno=True)
+_given: set[int] = set()
 
 
 def _die_with_parent() -> None:
@@ -106,11 +110,15 @@ def free_ports(offsets: tuple[int, ...] = (0,)) -> int:
 
     A RocketMQ broker listens on its port, two below it (VIP) and one above it (HA). They are taken
     from below the ports that the kernel gives to connections, which could have them by the time
-    of a restart.
+    of a restart, and no port is given twice: its owner may not listen yet, or not now.
     """
+    first = int(KERNEL_PORTS.read_text().split()[0])
+    low, high = PORTS
     while True:
-        port = random.randrange(*PORTS)
-        if all(_is_free(port + offset) for offset in offsets):
+        port = random.randrange(low, max(min(high, first), low + PORTS_LEAST))
+        wanted = {port + offset for offset in offsets}
+        if not wanted & _given and all(_is_free(one) for one in wanted):
+            _given.update(wanted)
             return port
 
 

@@ -1,6 +1,7 @@
 """Pairs of a RocketMQ broker and ours: one log on both, whoever of them is the master."""
 
 import json
+import struct
 import subprocess
 import sys
 import time
@@ -27,6 +28,8 @@ LOAD_TIMEOUT_S = 1800
 WAIT_S = 90
 FILE_SIZE = 5 << 20
 COUNT, MORE = 2400, 400
+LOG_TAIL = 4000
+"""Characters of each log of RocketMQ that a failed wait shows."""
 UNSEEN = 200
 """Messages that nobody waits for, sent while the replica is away."""
 KINDS = ["send-sync", "send-batch", "send-oneway", "big-message", "chinese"]
@@ -44,16 +47,23 @@ MASTER = {"brokerRole": "SYNC_MASTER", "brokerId": "0", "inSyncReplicas": "2",
 SLAVE = {"brokerRole": "SLAVE", "brokerId": "1"}
 
 
-def until(what: str, holds: Callable[[], object], timeout_s: float = WAIT_S) -> None:
-    """Returns when something holds; a refused connection is a no."""
-    deadline = time.monotonic() + timeout_s
+def until(what: str, holds: Callable[[], object], *of: "Broker") -> None:
+    """Returns when something holds; a refused connection is a no.
+
+    Fails at once when one of those that it is about has ended, with what they say of themselves.
+    """
+    deadline = time.monotonic() + WAIT_S
+    last: object = None
     while True:
         try:
-            if holds():
+            if last := holds():
                 return
-        except OSError:
-            pass
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        except OSError as error:
+            last = error
+        told = f"last: {last!r}" + "".join(f"\n{broker.words()}" for broker in of
+                                           if not broker.running or time.monotonic() > deadline)
+        assert all(broker.running for broker in of), f"{what}: a broker ended; {told}"
+        assert time.monotonic() < deadline, f"{what}: not within {WAIT_S} s; {told}"
         time.sleep(0.1)
 
 
@@ -90,6 +100,22 @@ class Broker:
     def kill(self) -> None:
         """Ends it as a fault does."""
         self.processes[-1].kill()
+
+    @property
+    def running(self) -> bool:
+        """Whether the process it was started as, if that is ours to know, has not ended."""
+        return not self.processes or self.processes[-1].running
+
+    def words(self) -> str:
+        """What it says of its replication now, and what it wrote last into its logs."""
+        try:
+            status = repr(self.ask(HA_STATUS))
+        except (OSError, struct.error) as error:
+            status = repr(error)
+        folder = self.folder / str(len(self.processes)) / "logs" / "rocketmqlogs"
+        ends = [(folder / name).read_text(errors="replace")[-LOG_TAIL:]
+                for name in ("broker.log", "store.log") if (folder / name).exists()]
+        return "\n".join([status, *(one.tail() for one in self.processes[-1:]), *ends])
 
     def ask(self, code: int, **fields: object) -> Answer:
         """One request."""
@@ -166,7 +192,7 @@ class Pair:
         assert done.returncode == 0, done.stderr
         sent, took = json.loads(done.stdout), time.monotonic() - begun
         one, other = self.brokers
-        until("the logs end alike", lambda: one.end == other.end)
+        until("the logs end alike", lambda: one.end == other.end, one, other)
         behind = time.monotonic() - begun - took
         print(f"{sent['messages']} messages in {took:.1f} s, logs of {one.end} bytes alike "
               f"{behind:.1f} s later; refused: {sent['errors']}")
@@ -179,13 +205,13 @@ class Pair:
         first, second = self.brokers[master], self.brokers[1 - master]
         first.start(MASTER)
         second.start(SLAVE)
-        until("the replica follows", lambda: first.in_sync == 1)
+        until("the replica follows", lambda: first.in_sync == 1, first, second)
         return first, second
 
     def same_log(self) -> None:
         """Both have the same bytes, up to the same end."""
         one, other = self.brokers
-        until("the logs end alike", lambda: one.end == other.end)
+        until("the logs end alike", lambda: one.end == other.end, one, other)
         found = logs.difference(one.store, other.store, one.end)
         assert found is None, f"the logs differ from {found} on"
 
@@ -254,13 +280,13 @@ def test_plain_pair(kind: Kind, built: None, work: Path, first: int,
         assert master.end > FILE_SIZE, "the log did not roll"
 
         replica.kill()
-        until("the master noticed", lambda: master.in_sync == 0)
+        until("the master noticed", lambda: master.in_sync == 0, master)
         assert master.send("raw", b"nobody else has this yet") == FLUSH_SLAVE_TIMEOUT
         for number in range(UNSEEN):
             assert master.send("raw", bytes(number + 1), "WAIT\1false\2") == 0
         replica.start(SLAVE)
-        until("the replica follows again", lambda: master.in_sync == 1)
-        until("both have it", lambda: master.send("raw", b"both have this") == 0)
+        until("the replica follows again", lambda: master.in_sync == 1, master, replica)
+        until("both have it", lambda: master.send("raw", b"both have this") == 0, master, replica)
         mixed.same()
 
         replica.stop()
@@ -320,8 +346,9 @@ class Switching:
     def reigns(self, master: int) -> Broker:
         """The new master, once it takes messages and the other has them."""
         broker = self.mixed.brokers[master - 1]
-        until("the other follows", lambda: broker.in_sync == 1)
-        until("both have a message", lambda: broker.send("raw", b"of a new epoch") == 0)
+        both = self.mixed.brokers
+        until("the other follows", lambda: broker.in_sync == 1, *both)
+        until("both have a message", lambda: broker.send("raw", b"of a new epoch") == 0, *both)
         return broker
 
     def same(self) -> None:

@@ -1,0 +1,196 @@
+"""Replicas held against each other: the same bytes, and parting where the algorithm says.
+
+Owns two promises: what is confirmed is the same everywhere, and below the consistent point of a
+replica and the leader nothing differs, which is what a handshake would not cut. It must never read
+a log but to narrow a difference down. Called by the job.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from turbopump.engine.epochs import Epochs, EpochsDamaged, consistent_point
+from turbopump.engine.types import LogOffset
+from turbopump.spark.audit.digests import DigestReport, first_difference, record_at
+from turbopump.spark.audit.ledger import Cut, Pairs
+from turbopump.spark.audit.logs import Log, check_same_bytes_same_labels, is_of
+from turbopump.spark.audit.replicas import Replica
+from turbopump.spark.audit.verdicts import FINDINGS_MAX, Finding, Tally
+
+
+@dataclass(slots=True)
+class Difference:
+    """A run of pieces that are not the same in a store and another one."""
+
+    one: Replica
+    other: Replica
+    start: int
+    end: int
+
+
+def leader_of(
+    logs: Sequence[Log], name: str, elected: Iterable[tuple[int, str]] = ()
+) -> Log:
+    """The store named, or the one that an election would prefer: the newest epoch, then the longest
+    log; of several the one whose election in that epoch was written down. Raises ValueError if
+    there is none of that name."""
+    if name:
+        for log in logs:
+            if is_of(name, log.replica):
+                return log
+        raise ValueError(f"no store is named {name}")
+    chosen = {(epoch, broker) for epoch, broker in elected}
+
+    def rank(log: Log) -> tuple[int, int, bool]:
+        replica = log.replica
+        epoch = replica.epochs.last_epoch
+        led = any(is_of(broker, replica) for one, broker in chosen if one == epoch)
+        return epoch, replica.end, led
+
+    return max(logs, key=rank)
+
+
+def point_of(replica: Replica, leader: Replica) -> int | None:
+    """Where a replica of that leader would cut its log; None if that cannot be shown."""
+    if not (replica.labels.known and leader.labels.known):
+        return None
+    return consistent_point(
+        replica.epochs, LogOffset(replica.end), leader.epochs, LogOffset(leader.end)
+    )
+
+
+def check_points(
+    logs: Sequence[Log], leader: Log, truncation: Tally, epochs: Tally
+) -> dict[str, int]:
+    """The consistent point of each replica with the leader: nothing confirmed lies behind it."""
+    points = {}
+    for log in logs:
+        replica, master = log.replica, leader.replica
+        if log is leader or not replica.replicated or not master.replicated:
+            continue
+        if replica.end == replica.min or master.end == master.min:
+            continue  # an empty log has nothing to cut
+        point = point_of(replica, master)
+        if point is None:
+            truncation.cannot_tell(
+                f"{replica.name} and {master.name}: their epoch lists show nothing in common"
+            )
+            continue
+        truncation.count("consistent points")
+        points[replica.name] = point
+        check_same_bytes_same_labels(replica, master, point, epochs)
+        if point < replica.confirmed_end:
+            truncation.found(Finding(
+                f"it would be cut at {point} as a replica of {master.name}, and has confirmed "
+                f"{replica.confirmed_end}",
+                replica.name, log_offset=point, epoch=master.epochs.last_epoch,
+            ))  # fmt: skip
+    return points
+
+
+def cuts_of(logs: Sequence[Log], points: dict[str, int]) -> list[int]:
+    """Where blocks are divided."""
+    ends = [(log.replica.min, log.replica.confirmed_end, log.replica.end) for log in logs]
+    return sorted({*points.values(), *(at for one in ends for at in one)})
+
+
+def check_bytes(
+    logs: Sequence[Log], leader: Log, points: dict[str, int], reports: Iterable[DigestReport],
+    equal: Tally, truncation: Tally,
+) -> None:  # fmt: skip
+    """The digests of all stores, piece by piece."""
+    replicas = {log.replica.name: log.replica for log in logs}
+    master = leader.replica
+    digests: dict[tuple[int, int], dict[str, bytes]] = {}
+    for report in reports:
+        for piece, digest in zip(pairwise(report.task.bounds), report.digests, strict=True):
+            digests.setdefault(piece, {})[report.task.store] = digest
+    different: dict[tuple[str, str, bool], list[Difference]] = {}
+    compared = 0
+    for start, end in sorted(digests):
+        held = digests[start, end]
+        sure = [name for name in held if end <= replicas[name].confirmed_end]
+        equal.count("pieces compared", len(sure) > 1)
+        compared += (end - start) * (len(sure) > 1)
+        first = _reference(held, sure, master.name)
+        pairs = [(first, name, True) for name in sure if name != first]
+        if master.name in held:
+            pairs += [
+                (master.name, name, False)
+                for name, point in points.items()
+                if name in held and end <= point and not (name in sure and master.name in sure)
+            ]
+        for one, other, is_sure in pairs:
+            if held[one] != held[other]:
+                runs = different.setdefault((one, other, is_sure), [])
+                if runs and runs[-1].end == start:
+                    runs[-1].end = end
+                else:
+                    runs.append(Difference(replicas[one], replicas[other], start, end))
+    equal.count("bytes compared", compared)
+    for (_one, _other, is_sure), runs in different.items():
+        for number, run in enumerate(runs):
+            tally = equal if is_sure else truncation
+            tally.found(_narrowed(run, points, is_sure, narrow=number < FINDINGS_MAX))
+
+
+def _reference(held: dict[str, bytes], sure: Sequence[str], leader: str) -> str:
+    """Whom the others are compared with: one of the most, the leader if in doubt."""
+    counts = Counter(held[name] for name in sure)
+    return max(sure, key=lambda name: (counts[held[name]], name == leader), default="")
+
+
+def _narrowed(
+    run: Difference, points: dict[str, int], is_sure: bool, *, narrow: bool
+) -> Finding:
+    """With the first differing byte and the record it lies in."""
+    at, one, other = run.start, run.one, run.other
+    mine, theirs = one.file_at(at), other.file_at(at)
+    lies = None
+    if narrow and mine is not None and theirs is not None:
+        found = first_difference(mine, theirs, at, min(run.end, mine.end, theirs.end))
+        at = at if found is None else found
+        lies = record_at(theirs, at) or record_at(mine, at)
+    why = "" if is_sure else (
+        f"; a handshake would keep all before {points.get(other.name, 0)}"
+    )  # fmt: skip
+    where = f", in the record at {lies.log_offset}" if lies else ""
+    return Finding(
+        f"the byte differs from {one.name}'s{where}; both have blocks that differ up to "
+        f"{run.end}{why}",
+        other.name, theirs.path if theirs else "", at - theirs.base if theirs else None, at,
+        lies.topic if lies else None, lies.queue_id if lies else None,
+        lies.queue_offset if lies else None,
+    )  # fmt: skip
+
+
+def check_cuts(cuts: Sequence[Cut], logs: Sequence[Log], truncation: Tally) -> None:
+    """Cuts that were written down: where the algorithm says, and nothing that was confirmed."""
+    for cut in cuts:
+        truncation.count("cuts")
+        replica = next((log.replica for log in logs if is_of(cut.store, log.replica)), None)
+        name = replica.name if replica else cut.store
+        if cut.confirm is not None and cut.to < cut.confirm:
+            truncation.found(Finding(
+                f"it was cut at {cut.to}, and had confirmed {cut.confirm}", name,
+                log_offset=cut.to, epoch=cut.epoch,
+            ))  # fmt: skip
+        if cut.own is None or cut.other is None or cut.other_end is None:
+            continue
+        try:
+            point = _recomputed(cut, cut.own, cut.other, cut.other_end)
+        except EpochsDamaged as error:
+            truncation.cannot_tell(f"{name}: the cut at {cut.to} names no epoch list: {error}")
+            continue
+        if point != cut.to:
+            truncation.found(Finding(
+                f"it was cut at {cut.to}, the consistent point is {point}", name,
+                log_offset=cut.to, epoch=cut.epoch,
+            ))  # fmt: skip
+
+
+def _recomputed(cut: Cut, own: Pairs, other: Pairs, other_end: int) -> int | None:
+    return consistent_point(
+        Epochs.of(own), LogOffset(cut.start), Epochs.of(other), LogOffset(other_end)
+    )

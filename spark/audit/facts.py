@@ -1,0 +1,210 @@
+"""The messages of a log as facts, and a ledger's summary: the work of tasks, with Spark or without.
+
+Owns how claims meet facts where no Spark is: in rounds of some of the claims, so that memory is
+bounded however large the ledger, each of which walks the logs once. Called by the job.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from turbopump.engine.dispatcher import parse_properties
+from turbopump.pyx import record as kernel
+from turbopump.pyx.region import Region
+from turbopump.spark.audit.claims import Court, Fact, Judged, judge
+from turbopump.spark.audit.ledger import (
+    Claim,
+    Confirmed,
+    Cut,
+    Deleted,
+    Elected,
+    Part,
+    read_part,
+)
+from turbopump.spark.audit.replicas import LogFile, mapped
+from turbopump.spark.audit.scan import Row, Walk, topic_of, width_of
+
+ROUND = 250_000
+"""Claims that are held at once: some 250 MB with what is found of them."""
+CUTS_MAX = 100_000
+"""More cuts than any run has; the rest is counted."""
+WRITERS_MAX = 100_000
+"""Of (epoch, broker): what is written down of brokers' own words is small, or is no ledger."""
+
+ELSEWHERE_MAX = 2
+"""Places at which one message is found that are told of."""
+
+Place = tuple[str, int, int]
+
+
+@dataclass(slots=True, frozen=True)
+class FactTask:
+    """A file whose messages are wanted."""
+
+    store: int
+    file: LogFile
+    confirm: int | None
+    end: int
+    """Where the log's records end."""
+    batch_topics: frozenset[str]
+
+
+@dataclass(slots=True, frozen=True)
+class Placed:
+    """A message and its place."""
+
+    place: Place
+    fact: Fact
+
+
+def facts_of(task: FactTask, wanted: set[Place] | None = None) -> Iterator[Placed]:
+    """The messages of a file, or of it those at the places wanted. Raises OSError."""
+    names: dict[bytes, str] = {}
+    with mapped(task.file.path) as opened:
+        region = opened.region
+        for row in Walk(region, task.file, task.confirm):
+            log_offset = task.file.base + row[kernel.POSITION]
+            if log_offset >= task.end:
+                return
+            raw = region.read(row[kernel.TOPIC_AT], row[kernel.TOPIC_SIZE])
+            topic = names.setdefault(raw, topic_of(row, region)) if raw not in names else names[raw]
+            width = width_of(row, region, topic in task.batch_topics)
+            first, queue_id = row[kernel.QUEUE_OFFSET], row[kernel.QUEUE_ID]
+            for number in range(width):
+                place = topic, queue_id, first + number
+                if wanted is None or place in wanted:
+                    yield Placed(place, _fact(task.store, log_offset, row, region, width))
+
+
+def _fact(store: int, log_offset: int, row: Row, region: Region, width: int) -> Fact:
+    text = region.read(row[kernel.PROPERTIES_AT], row[kernel.PROPERTIES_SIZE])
+    key = parse_properties(text).get(b"UNIQ_KEY", b"") if b"UNIQ_KEY" in text else b""
+    digest = "" if width > 1 else hashlib.sha256(
+        region.view(row[kernel.BODY_AT], row[kernel.BODY_SIZE])
+    ).hexdigest()  # fmt: skip
+    return Fact(store, log_offset, key.decode(errors="replace"), digest)
+
+
+# Ledgers
+
+
+@dataclass(slots=True)
+class Summary:
+    """Of some parts of the ledgers: all but the claims, which are counted."""
+
+    acked: int = 0
+    read: int = 0
+    confirmed: dict[str, int] = field(default_factory=dict)
+    """By store: the greatest."""
+    elected: dict[tuple[int, str], int | None] = field(default_factory=dict)
+    """(epoch, broker), and where it began."""
+    writers: set[tuple[int, str]] = field(default_factory=set)
+    """(epoch, broker) of acknowledgements."""
+    deleted: dict[str, int] = field(default_factory=dict)
+    """By topic: the last time."""
+    cuts: list[Cut] = field(default_factory=list)
+    left_out: int = 0
+    """Lines of brokers beyond what a run can have."""
+
+    def add(self, other: "Summary") -> None:
+        """Of further parts."""
+        self.acked += other.acked
+        self.read += other.read
+        self.left_out += other.left_out
+        for store, log_offset in other.confirmed.items():
+            self.confirmed[store] = max(log_offset, self.confirmed.get(store, 0))
+        for topic, log_offset in other.deleted.items():
+            self.deleted[topic] = max(log_offset, self.deleted.get(topic, 0))
+        self.elected |= other.elected
+        self.writers |= other.writers
+        self.cuts += other.cuts
+        self.left_out += max(len(self.cuts) - CUTS_MAX, 0)
+        del self.cuts[CUTS_MAX:]
+
+
+def summarize(part: Part) -> Summary:
+    """Raises OSError, LedgerError."""
+    summary = Summary()
+    for entry in read_part(part):
+        if isinstance(entry, Claim):
+            summary.read += entry.read
+            summary.acked += not entry.read
+            if entry.broker and entry.epoch is not None and not entry.read:
+                _put(summary, (entry.epoch, entry.broker))
+        elif isinstance(entry, Confirmed):
+            before = summary.confirmed.get(entry.store, 0)
+            summary.confirmed[entry.store] = max(before, entry.log_offset)
+        elif isinstance(entry, Elected):
+            summary.elected[entry.epoch, entry.broker] = entry.log_offset
+        elif isinstance(entry, Deleted):
+            before = summary.deleted.get(entry.topic, 0)
+            summary.deleted[entry.topic] = max(before, entry.log_offset)
+        else:
+            summary.cuts.append(entry)
+            if len(summary.cuts) > CUTS_MAX:
+                summary.cuts.pop()
+                summary.left_out += 1
+    return summary
+
+
+def _put(summary: Summary, writer: tuple[int, str]) -> None:
+    if writer not in summary.writers and len(summary.writers) >= WRITERS_MAX:
+        summary.left_out += 1
+    else:
+        summary.writers.add(writer)
+
+
+def claims_of(parts: Iterable[Part]) -> Iterator[Claim]:
+    """All claims. Raises OSError, LedgerError."""
+    for part in parts:
+        yield from (entry for entry in read_part(part) if isinstance(entry, Claim))
+
+
+# Without Spark
+
+
+def judge_in_rounds(
+    parts: Sequence[Part], tasks: Sequence[FactTask], court: Court, count: int = ROUND
+) -> Judged:
+    """All claims of the ledgers, some at a time. Raises OSError, LedgerError."""
+    judged = Judged()
+    claims = claims_of(parts)
+    while some := list(islice(claims, count)):
+        wanted = {claim.place for claim in some}
+        found: dict[Place, list[Fact]] = {}
+        for task in tasks:
+            for placed in facts_of(task, wanted):
+                found.setdefault(placed.place, []).append(placed.fact)
+        for claim in some:
+            judge(claim, found.get(claim.place, ()), court, judged)
+    return judged
+
+
+# Where else a message is
+
+
+@dataclass(slots=True, frozen=True)
+class SearchTask:
+    """A file in which messages are looked for that are not where they should be."""
+
+    facts: FactTask
+    sought: tuple[Claim, ...]
+
+
+def search(task: SearchTask) -> list[tuple[int, Placed]]:
+    """(number of the claim, where its message is), by its body or its key, the first few in the
+    file. Raises OSError."""
+    found: list[tuple[int, Placed]] = []
+    counts = [0] * len(task.sought)
+    for placed in facts_of(task.facts):
+        for number, claim in enumerate(task.sought):
+            fact = placed.fact
+            same_body = bool(claim.digest) and fact.digest.startswith(claim.digest)
+            same_key = bool(claim.key) and claim.key == fact.key
+            if placed.place == claim.place or counts[number] >= ELSEWHERE_MAX:
+                continue
+            if same_body or (same_key and not claim.digest):
+                counts[number] += 1
+                found.append((number, placed))
+    return found

@@ -1,0 +1,321 @@
+"""The audit from beginning to end: `python -m turbopump.spark.audit.job STORE... --ledger FILE...`.
+
+    spark-submit --master URL -m ... or: python -m turbopump.spark.audit.job \\
+        broker-1=/data/1 broker-2=/data/2 broker-3=/data/3 --ledger /data/ledgers --json
+
+Owns the order of the steps, the report and the exit code: 0, 1 if a promise was broken, 2 if what
+was given cannot be used. Spark imports are the session's alone: with --local no JVM is needed, and
+the verdicts are the same. It must never change a store. Called by people, CI and `turbopump
+analyze truncation`.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from turbopump.spark.audit import compare
+from turbopump.spark.audit.claims import Judged, court_of
+from turbopump.spark.audit.digests import BLOCK_BYTES, digest_file, tasks_of
+from turbopump.spark.audit.facts import (
+    ELSEWHERE_MAX,
+    FactTask,
+    SearchTask,
+    Summary,
+    search,
+    summarize,
+)
+from turbopump.spark.audit.hands import Hands, LocalHands, SparkHands
+from turbopump.spark.audit.ledger import LedgerError, Part, parts_of
+from turbopump.spark.audit.logs import (
+    Log,
+    check_labels,
+    check_same_labels,
+    check_tails,
+    put_together,
+    task_of,
+)
+from turbopump.spark.audit.replicas import Replica, Unusable, open_replica
+from turbopump.spark.audit.scan import scan_file
+from turbopump.spark.audit.verdicts import Finding, Outcome, Tally, Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FOUND = "its body or key is found"
+FOUND_NOWHERE = f"{FOUND} nowhere else"
+NO_LEDGER = "no ledger says what clients were told"
+USABLE, BROKEN, UNUSABLE = 0, 1, 2
+"""Exit codes."""
+
+
+@dataclass(slots=True, frozen=True)
+class Options:
+    """What is to be audited."""
+
+    stores: tuple[str, ...]
+    """Each a path, or `name=path`: the name that ledgers know the store by."""
+    ledgers: tuple[str, ...] = ()
+    """Files, or folders of them."""
+    leader: str = ""
+    """The store that leads; "": the one with the newest epoch and the longest log."""
+    workers: int = 1
+    """Processes, without Spark."""
+    block_bytes: int = BLOCK_BYTES
+
+
+@dataclass(slots=True, frozen=True)
+class Audit:
+    """What it came to."""
+
+    verdicts: tuple[Verdict, ...]
+    leader: str
+    stores: tuple[Replica, ...]
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether any promise was."""
+        return any(one.outcome is Outcome.VIOLATED for one in self.verdicts)
+
+    def of(self, name: str) -> Verdict:
+        """One verdict."""
+        return next(one for one in self.verdicts if one.name == name)
+
+    def members(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "broken": self.is_broken,
+            "leader": self.leader,
+            "stores": [
+                {
+                    "store": one.name, "path": one.root, "start": one.min, "end": one.end,
+                    "confirmed": one.confirmed_end, "epoch": one.epochs.last_epoch,
+                    "stopped": one.is_stopped,
+                }
+                for one in self.stores
+            ],
+            "verdicts": [one.members() for one in self.verdicts],
+        }  # fmt: skip
+
+    def lines(self) -> list[str]:
+        """For people."""
+        lines = []
+        for one in self.stores:
+            role = ", leads" if one.name == self.leader else ""
+            lines.append(
+                f"{one.name}: log from {one.min} to {one.end}, confirmed to {one.confirmed_end}, "
+                f"epoch {one.epochs.last_epoch}{role}"
+            )
+        return [*lines, *(line for one in self.verdicts for line in one.lines())]
+
+
+@dataclass(slots=True)
+class Tallies:
+    """One for each promise, in the order of the report."""
+
+    records: Tally = field(default_factory=lambda: Tally("records"))
+    equal: Tally = field(default_factory=lambda: Tally("replicas-equal"))
+    epochs: Tally = field(default_factory=lambda: Tally("epochs"))
+    truncation: Tally = field(default_factory=lambda: Tally("truncation"))
+    places: Tally = field(default_factory=lambda: Tally("queue-offsets"))
+
+
+def run(spark: "SparkSession | None", options: Options) -> Audit:
+    """Audit. Raises Unusable, LedgerError, OSError."""
+    hands: Hands = LocalHands(options.workers) if spark is None else SparkHands(spark)
+    parts = parts_of(list(options.ledgers))
+    summary = Summary()
+    for one in hands.each(summarize, parts):
+        summary.add(one)
+    tallies = Tallies()
+    logs = _scanned(hands, _opened(options, summary), tallies)
+    try:
+        leader = compare.leader_of(logs, options.leader, summary.elected)
+    except ValueError as error:
+        raise Unusable(str(error)) from None
+    _check_stores(hands, options, logs, leader, summary, tallies)
+    tasks = [
+        FactTask(number, file, log.replica.confirm, log.replica.end, log.replica.batch_topics)
+        for number, log in enumerate(logs)
+        for file in log.replica.files
+        if file.base < log.replica.end
+    ]
+    judged = hands.judge(parts, tasks, court_of(logs, leader)) if parts else Judged()
+    _check_writers(summary, leader, judged, tallies)
+    _look_elsewhere(hands, judged, [one for one in tasks if logs[one.store] is leader])
+    return Audit(
+        tuple(_verdicts(tallies, judged, summary, parts)), leader.replica.name,
+        tuple(log.replica for log in logs),
+    )  # fmt: skip
+
+
+def _opened(options: Options, summary: Summary) -> list[Replica]:
+    replicas = [open_replica(text) for text in options.stores]
+    if len({one.name for one in replicas}) < len(replicas):
+        raise Unusable("two stores have one name")
+    return [
+        replace(one, deleted={
+            topic: max(one.deleted.get(topic, 0), summary.deleted.get(topic, 0))
+            for topic in {*one.deleted, *summary.deleted}
+        })
+        for one in replicas
+    ]  # fmt: skip
+
+
+def _scanned(hands: Hands, replicas: Sequence[Replica], tallies: Tallies) -> list[Log]:
+    tasks = [task_of(one, file) for one in replicas for file in one.files]
+    reports = iter(hands.each(scan_file, tasks))
+    return [
+        put_together(one, [next(reports) for _ in one.files], tallies.records, tallies.places)
+        for one in replicas
+    ]
+
+
+def _check_stores(
+    hands: Hands, options: Options, logs: list[Log], leader: Log, summary: Summary,
+    tallies: Tallies,
+) -> None:  # fmt: skip
+    """All that needs no claims."""
+    check_labels(logs, tallies.epochs)
+    check_same_labels(logs, leader, tallies.epochs)
+    check_tails(logs, summary.cuts, tallies.truncation)
+    compare.check_cuts(summary.cuts, logs, tallies.truncation)
+    points = compare.check_points(logs, leader, tallies.truncation, tallies.epochs)
+    if len(logs) > 1:
+        cuts = compare.cuts_of(logs, points)
+        work = tasks_of([log.replica for log in logs], cuts, options.block_bytes)
+        reports = hands.each(digest_file, work)
+        compare.check_bytes(logs, leader, points, reports, tallies.equal, tallies.truncation)
+    master = leader.replica
+    for store, log_offset in sorted(summary.confirmed.items()):
+        tallies.equal.count("confirmed ends told")
+        if master.end < log_offset:
+            tallies.equal.found(Finding(
+                f"{store} had confirmed {log_offset}, the log that leads ends at {master.end}",
+                master.name, log_offset=master.end,
+            ))  # fmt: skip
+
+
+def _check_writers(summary: Summary, leader: Log, judged: Judged, tallies: Tallies) -> None:
+    """One broker an epoch, and epochs where they began."""
+    for what, pairs in (("acknowledged", summary.writers), ("elected", set(summary.elected))):
+        brokers: dict[int, list[str]] = {}
+        for epoch, broker in sorted(pairs):
+            brokers.setdefault(epoch, []).append(broker)
+        judged.writers.count(f"epochs {what} in", len(brokers))
+        for epoch, names in brokers.items():
+            if len(names) > 1:
+                judged.writers.found(Finding(
+                    f"{' and '.join(names)} {'both were elected' if what == 'elected' else what} in"
+                    " one epoch", epoch=epoch,
+                ))  # fmt: skip
+    for (epoch, broker), log_offset in summary.elected.items():
+        entry = leader.replica.labels.epochs.get(epoch)
+        if entry is not None and log_offset is not None and entry.start != log_offset:
+            tallies.epochs.found(Finding(
+                f"{broker} was elected and began at {log_offset}, the list has {entry.start}",
+                leader.replica.name, log_offset=entry.start, epoch=epoch,
+            ))  # fmt: skip
+    if summary.left_out:
+        judged.writers.cannot_tell(f"{summary.left_out:,} lines of brokers were too many")
+
+
+def _look_elsewhere(hands: Hands, judged: Judged, tasks: Sequence[FactTask]) -> None:
+    """Where the first few messages are that are not at their place."""
+    sought = tuple(judged.missing)
+    if not sought:
+        return
+    places: dict[int, list[str]] = {}
+    for found in hands.each(search, [SearchTask(one, sought) for one in tasks]):
+        for number, placed in found:
+            topic, queue_id, queue_offset = placed.place
+            places.setdefault(number, []).append(
+                f"{topic} queue {queue_id} offset {queue_offset}, log offset "
+                f"{placed.fact.log_offset}"
+            )
+    for number, claim in enumerate(sought):
+        where = " and at ".join(places.get(number, [])[:ELSEWHERE_MAX])
+        said = f"{FOUND} at {where}" if where else FOUND_NOWHERE
+        tally = judged.of(claim)
+        tally.findings = [
+            replace(one, what=f"{one.what}; {said}")
+            if (one.topic, one.queue_id, one.queue_offset) == claim.place
+            and FOUND not in one.what
+            and (claim.digest[:16] or claim.key) in one.what
+            else one
+            for one in tally.findings
+        ]
+
+
+def _verdicts(
+    tallies: Tallies, judged: Judged, summary: Summary, parts: Sequence[Part]
+) -> list[Verdict]:
+    looked = tallies.records.counts.get("records", 0) > 0
+    compared = any(tallies.equal.counts.values())
+    if not compared:
+        tallies.equal.cannot_tell("no two stores have confirmed bytes in common")
+    if not parts:
+        for tally in (judged.acked, judged.consumed, judged.writers):
+            tally.cannot_tell(NO_LEDGER)
+    elif not judged.acked.counts.get("claims"):
+        judged.acked.cannot_tell("the ledgers hold no acknowledgement")
+    if parts and not judged.consumed.counts.get("claims"):
+        judged.consumed.cannot_tell("the ledgers hold no message that was read")
+    if parts and not summary.writers and not summary.elected:
+        judged.writers.cannot_tell("the ledgers do not say who acknowledged in which epoch")
+    for tally in (judged.acked, judged.consumed):
+        claims = tally.counts.get("claims", 0)
+        if claims and not tally.counts.get("found") and not tally.total:
+            tally.cannot_tell("all messages are too old to be in the logs, or of deleted topics")
+    return [
+        tallies.records.verdict(looked=looked),
+        tallies.equal.verdict(looked=compared),
+        tallies.epochs.verdict(looked=tallies.epochs.counts.get("stores", 0) > 0),
+        tallies.truncation.verdict(looked=looked),
+        tallies.places.verdict(looked=looked),
+        judged.acked.verdict(),
+        judged.consumed.verdict(),
+        judged.writers.verdict(),
+    ]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m turbopump.spark.audit.job",
+        description="Prove or refute that a group of brokers kept its promises.",
+        epilog="Exit code 1 if a promise was broken, 2 if what was given cannot be used.",
+    )
+    parser.add_argument("stores", nargs="+", metavar="[NAME=]STORE", help="a broker's store")
+    parser.add_argument("--ledger", nargs="+", action="extend", default=[], metavar="FILE",
+                        help="what clients were told: JSON lines, or a folder of them")  # fmt: skip
+    parser.add_argument("--leader", default="", metavar="NAME", help="the store that leads")
+    parser.add_argument("--local", action="store_true", help="without Spark")
+    parser.add_argument("--workers", type=int, default=1, help="processes, with --local")
+    parser.add_argument("--json", action="store_true", help="the verdicts as JSON")
+    given = parser.parse_args(argv)
+    options = Options(
+        tuple(given.stores), tuple(given.ledger), given.leader, max(given.workers, 1)
+    )
+    try:
+        audit = run(None if given.local else _session(), options)
+    except (Unusable, LedgerError, OSError) as error:
+        print(f"the audit is not possible: {error}", file=sys.stderr)
+        return UNUSABLE
+    if given.json:
+        print(json.dumps(audit.members(), indent=1))
+    else:
+        print("\n".join(audit.lines()))
+    return BROKEN if audit.is_broken else USABLE
+
+
+def _session() -> "SparkSession":
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.appName("turbopump truncation audit").getOrCreate()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

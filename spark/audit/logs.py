@@ -1,0 +1,242 @@
+"""The log of a store put together from its files, and its epoch list held against it.
+
+Owns where a log ends, what may lie behind that, and whether epochs begin where records do. It must
+never read a file: it works on the summaries of `scan`. Called by the job.
+
+What may lie behind the end of a log: zeros; of a replica also a part of the next record, because a
+transfer ends anywhere. A store that was not stopped in order may have anything there until its next
+start has put it right, but not behind a cut that was reported: those bytes were zeros (law 6, R11).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turbopump.engine.epochs import Epochs
+from turbopump.engine.types import LogOffset
+from turbopump.pyx.record import FILLER_SIZE
+from turbopump.spark.audit.ledger import Cut
+from turbopump.spark.audit.replicas import LogFile, Replica
+from turbopump.spark.audit.scan import FileReport, FileTask, Queue, QueueRun, goes_on
+from turbopump.spark.audit.verdicts import Finding, Tally
+
+
+@dataclass(slots=True, frozen=True)
+class Behind:
+    """Bytes that are not zero behind the end of a log."""
+
+    file: LogFile
+    first: int
+    last: int
+    is_half: bool
+    """They may be the beginning of the next record."""
+
+
+@dataclass(slots=True)
+class Log:
+    """A store's log as its scans tell of it."""
+
+    replica: Replica
+    queues: dict[Queue, int]
+    """The first queue offset of each queue that the log still has."""
+    behind: list[Behind]
+    loose_starts: tuple[int, ...]
+    count: int
+
+
+def task_of(replica: Replica, file: LogFile) -> FileTask:
+    """What is to be scanned of a store."""
+    starts = [entry.start for entry in replica.labels.epochs if file.base <= entry.start < file.end]
+    return FileTask(
+        replica.name, replica.root, file, replica.confirm, replica.is_stopped,
+        tuple(sorted(set(starts))), replica.deleted, replica.batch_topics,
+    )  # fmt: skip
+
+
+def put_together(
+    replica: Replica, reports: Sequence[FileReport], records: Tally, places: Tally
+) -> Log:
+    """From its files, in their order; what is wrong goes to the tallies."""
+    end, confirmed, is_full = replica.min, replica.min, True
+    queues: dict[Queue, QueueRun] = {}
+    first: dict[Queue, int] = {}
+    behind: list[Behind] = []
+    loose: list[int] = []
+    count, is_damaged = 0, False
+    for report in reports:
+        file = report.task.file
+        sure = replica.confirm is None or file.base < replica.confirm
+        if not is_full and not (report.count and sure):
+            if report.count or report.behind:
+                at = file.base if report.count else report.behind[0] if report.behind else 0
+                behind.append(Behind(file, at, report.behind[1] if report.behind else at, False))
+            continue
+        if not is_full:
+            # The log goes on in the next file: this was no end.
+            records.found(Finding(
+                f"the records of this file end at {end}, and go on at {file.base}", replica.name,
+                report.task.file.path, 0, end,
+            ))  # fmt: skip
+            behind.clear()
+        records.add(report.records)
+        places.add(report.places)
+        is_damaged = is_damaged or bool(report.records.total)
+        _join(queues, first, report, places, is_damaged)
+        loose += report.loose_starts
+        count += report.count
+        end, is_full = report.end, report.is_full
+        confirmed = max(confirmed, report.confirmed) if report.count else confirmed
+        if not report.is_full and report.behind:
+            behind.append(_behind(report))
+    confirm = None if replica.confirm is None else min(confirmed, end)
+    if replica.confirm is not None and end < replica.confirm:
+        _too_short(replica, end, records)
+    records.count("records", count)
+    records.count("stores")
+    places.count("queues", len(queues))
+    return Log(replica.scanned(end, confirm), first, behind, tuple(loose), count)
+
+
+def _behind(report: FileReport) -> Behind:
+    assert report.behind is not None, "there is something"
+    first, last = report.behind
+    return Behind(report.task.file, first, last, last - report.end < max(report.half, FILLER_SIZE))
+
+
+def _too_short(replica: Replica, end: int, records: Tally) -> None:
+    text = f"{replica.confirm} is confirmed, whole records end at {end}"
+    if replica.is_stopped:
+        file = replica.file_at(end)
+        path, base = (file.path, file.base) if file else ("", 0)
+        records.found(Finding(text, replica.name, path, end - base, end))
+    else:
+        records.cannot_tell(f"{replica.name}: {text}; it was not stopped in order, and may be open")
+
+
+def _join(
+    queues: dict[Queue, QueueRun], first: dict[Queue, int], report: FileReport, places: Tally,
+    is_damaged: bool,
+) -> None:  # fmt: skip
+    """Queues go on from file to file."""
+    for (topic, queue_id), run in report.queues.items():
+        before = queues.get((topic, queue_id))
+        if before is None:
+            queues[topic, queue_id] = run
+            first[topic, queue_id] = run.first
+            continue
+        if run.first != before.next:
+            goes_on(
+                report.task, places, (topic, queue_id), before, run.first, run.first_log, is_damaged
+            )
+        begins_anew = report.task.deleted.get(topic, 0)
+        if run.last_log >= begins_anew > before.last_log:
+            first[topic, queue_id] = run.first
+        queues[topic, queue_id] = run
+
+
+# Epochs
+
+
+def check_labels(logs: Sequence[Log], epochs: Tally) -> None:
+    """Each list by itself: unique, ascending, beginning where records do."""
+    for log in logs:
+        replica = log.replica
+        if not replica.replicated:
+            continue
+        epochs.extend(replica.labels.findings)
+        if not replica.labels.known:
+            what = "has no epoch list" if not replica.labels.findings else "has no whole epoch list"
+            epochs.cannot_tell(f"{replica.name} {what}")
+            continue
+        epochs.count("epochs", len(replica.labels.epochs))
+        epochs.count("stores")
+        by_start = {entry.start: entry.epoch for entry in replica.labels.epochs}
+        for start in log.loose_starts:
+            file = replica.file_at(start)
+            assert file is not None, "it was scanned"
+            epochs.found(Finding(
+                "an epoch begins inside of a record", replica.name, file.path, start - file.base,
+                start, epoch=by_start[LogOffset(start)],
+            ))  # fmt: skip
+        for entry in replica.labels.epochs:
+            if entry.start <= replica.end:
+                continue
+            if replica.is_stopped:
+                epochs.found(Finding(
+                    f"an epoch begins behind the log's end, {replica.end}", replica.name,
+                    log_offset=entry.start, epoch=entry.epoch,
+                ))  # fmt: skip
+            else:
+                epochs.cannot_tell(
+                    f"{replica.name}: epoch {entry.epoch} begins behind the log's end; it was not "
+                    "stopped in order, and its next start removes such an entry"
+                )
+
+
+def check_same_labels(logs: Sequence[Log], leader: Log, epochs: Tally) -> None:
+    """All lists together: an epoch begins at one place, and bytes that are the same have one."""
+    starts: dict[int, tuple[int, str]] = {}
+    for log in (leader, *(one for one in logs if one is not leader)):
+        for entry in log.replica.labels.epochs:
+            start, store = starts.setdefault(entry.epoch, (entry.start, log.replica.name))
+            if start != entry.start:
+                epochs.found(Finding(
+                    f"the epoch begins at {start} in {store}, here at {entry.start}",
+                    log.replica.name, log_offset=entry.start, epoch=entry.epoch,
+                ))  # fmt: skip
+
+
+def check_same_bytes_same_labels(
+    replica: Replica, leader: Replica, point: int, epochs: Tally
+) -> None:
+    """Below the point where two logs part each byte is of one epoch."""
+    own, theirs = replica.epochs, leader.epochs
+    if not own.entries or not theirs.entries:
+        return
+    first = max(own.entries[0].start, theirs.entries[0].start, replica.min, leader.min)
+    starts = {e.start for e in (*own, *theirs) if first < e.start < point}
+    for at in sorted({first, *starts} if first < point else ()):
+        mine, others = label_of(own, at), label_of(theirs, at)
+        if mine != others:
+            epochs.found(Finding(
+                f"the byte is of epoch {mine} here, of epoch {others} in {leader.name}",
+                replica.name, log_offset=at, epoch=mine,
+            ))  # fmt: skip
+            return
+
+
+def label_of(epochs: Epochs, log_offset: int) -> int | None:
+    """The epoch of a byte."""
+    number = epochs.at(LogOffset(log_offset))
+    return None if number is None else epochs.entries[number].epoch
+
+
+# What is behind the end
+
+
+def check_tails(logs: Sequence[Log], cuts: Sequence[Cut], truncation: Tally) -> None:
+    """Bytes behind a cut are zeros."""
+    for log in logs:
+        replica = log.replica
+        truncation.count("tails")
+        if len(log.behind) == 1 and log.behind[0].is_half and replica.replicated:
+            continue
+        for behind in log.behind:
+            cut = next((one for one in cuts if is_of(one.store, replica)
+                        and one.to <= behind.first < one.start), None)  # fmt: skip
+            if replica.is_stopped or cut is not None:
+                why = f", and it was cut at {cut.to}" if cut else ""
+                truncation.found(Finding(
+                    f"bytes up to {behind.last} are not zeros, the log ends at "
+                    f"{replica.end}{why}",
+                    replica.name, behind.file.path, behind.first - behind.file.base, behind.first,
+                ))  # fmt: skip
+            else:
+                truncation.cannot_tell(
+                    f"{replica.name}: bytes at {behind.first} are not zeros, the log ends at "
+                    f"{replica.end}; it was not stopped in order, and may be open"
+                )
+
+
+def is_of(name: str, replica: Replica) -> bool:
+    """Whether a ledger means this store: by its name, its path or its folder's name."""
+    return name in (replica.name, replica.root, replica.root.rpartition("/")[2])

@@ -1,0 +1,87 @@
+"""The consume queues of a store at rest, read unit by unit.
+
+Owns which of its files are mapped while a log file is scanned. It must never change or create one.
+Called by `scan`.
+"""
+
+from collections import OrderedDict
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from turbopump.engine.consume_queue import BLANK_SIZE
+from turbopump.engine.files import MappedFile, RealFiles
+from turbopump.engine.segments import is_file_name
+from turbopump.pyx.queue import UNIT_SIZE, get_unit
+from turbopump.spark.audit.replicas import queue_folder
+
+MAPPED_MAX = 256
+"""Queues that one log file jumps between; the least recently used mapping goes."""
+FOLDERS_MAX = 100_000
+"""Listed queues that are remembered."""
+
+
+class Unit(NamedTuple):
+    """One unit and where it lies; size 0: it was not written."""
+
+    log_offset: int
+    size: int
+    file: str
+    position: int
+
+
+class QueueFiles:
+    """All queues of one store."""
+
+    def __init__(self, root: str) -> None:
+        self._folder = queue_folder(root)
+        self._files = RealFiles()
+        self._lists: dict[tuple[str, int], list[tuple[int, int, str]]] = {}
+        self._mapped: OrderedDict[str, MappedFile] = OrderedDict()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for mapped in self._mapped.values():
+            mapped.close()
+        self._mapped.clear()
+
+    def unit(self, topic: str, queue_id: int, queue_offset: int) -> Unit | None:
+        """The unit of a message; None where the queue has no file for it: it was never there, or
+        went with age."""
+        at = queue_offset * UNIT_SIZE
+        for base, size, path in self._list(topic, queue_id):
+            if base <= at <= base + size - UNIT_SIZE:
+                log_offset, length, _code = get_unit(self._map(path).region, at - base)
+                if length == BLANK_SIZE and log_offset == 0:
+                    length = 0
+                return Unit(log_offset, length, path, at - base)
+        return None
+
+    def _list(self, topic: str, queue_id: int) -> list[tuple[int, int, str]]:
+        found = self._lists.get((topic, queue_id))
+        if found is None:
+            if len(self._lists) >= FOLDERS_MAX:
+                self._lists.clear()
+            folder = f"{self._folder}/{topic}/{queue_id}"
+            found = self._lists[topic, queue_id] = [
+                (int(name), size, f"{folder}/{name}")
+                for name, size in self._files.list_files(folder)
+                if is_file_name(name) and size
+            ] if "/" not in topic and "\0" not in topic else []  # fmt: skip
+        return found
+
+    def _map(self, path: str) -> MappedFile:
+        mapped = self._mapped.get(path)
+        if mapped is None:
+            while len(self._mapped) >= MAPPED_MAX:
+                self._mapped.popitem(last=False)[1].close()
+            mapped = self._mapped[path] = self._files.open(path, readonly=True)
+        else:
+            self._mapped.move_to_end(path)
+        return mapped

@@ -1,0 +1,361 @@
+"""One file of a log, record by record: what it holds, and what is wrong with it.
+
+Owns the walk, and the summary of a file that is small whatever the file holds. It must never look
+at another file of the log: files are scanned by many at once, and put together by `logs`. Called by
+the job's tasks.
+
+The walk goes from record to record, as recovery does: lengths, body CRC and the place that a record
+says it lies at must agree. Below what is confirmed a record that is none is damage, and the walk
+goes on where records go on; above it is the end of the log.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from turbopump.engine.batch_queue import inner_count
+from turbopump.engine.damage import find_record
+from turbopump.engine.dispatcher import parse_properties
+from turbopump.engine.files import MappedFile
+from turbopump.pyx import record as kernel
+from turbopump.pyx.region import Region
+from turbopump.spark.audit.queue_files import QueueFiles
+from turbopump.spark.audit.replicas import LogFile, mapped
+from turbopump.spark.audit.verdicts import Finding, Tally
+
+ROWS = 4096
+"""Records whose boundaries are found per call: some 800 KB."""
+ZERO_PIECE = 1 << 20
+PREPARED, ROLLBACK, TRANSACTION_BITS = 0x4, 0xC, 0xC
+"""Halves of transactions have no place in a queue (RocketMQ: MessageSysFlag)."""
+INNER_BATCH = 0x80
+
+Row = list[int]
+Queue = tuple[str, int]
+
+
+@dataclass(slots=True, frozen=True)
+class FileTask:
+    """A file to scan, and what of its store has a say."""
+
+    store: str
+    root: str
+    file: LogFile
+    confirm: int | None
+    is_stopped: bool
+    starts: tuple[int, ...]
+    """Of epochs, in this file."""
+    deleted: dict[str, int]
+    batch_topics: frozenset[str]
+
+
+@dataclass(slots=True)
+class QueueRun:
+    """The messages of one queue in one file, in the log's order."""
+
+    first: int
+    next: int
+    first_log: int
+    last_log: int
+    faults: int = 0
+    """Places without a whole record before its last message: what is missing may have lain there"""
+
+
+@dataclass(slots=True)
+class FileReport:
+    """What a scan found; small, whatever the file holds."""
+
+    task: FileTask
+    end: int = 0
+    """Behind the last whole record or filler, as a log offset."""
+    is_full: bool = False
+    confirmed: int = 0
+    """The last end of a record at or before what is confirmed."""
+    count: int = 0
+    faults: int = 0
+    """Places without a whole record."""
+    queues: dict[Queue, QueueRun] = field(default_factory=dict)
+    records: Tally = field(default_factory=lambda: Tally("records"))
+    places: Tally = field(default_factory=lambda: Tally("queue-offsets"))
+    loose_starts: tuple[int, ...] = ()
+    """Starts of epochs at which no record begins."""
+    behind: tuple[int, int] | None = None
+    """The first and the last byte behind `end` that are not zero, as log offsets."""
+    half: int = 0
+    """What the record that begins at `end` says of its size; 0: none begins there."""
+
+
+class Walk:
+    """The records of a file, one row each (columns of pyx.record); see the module."""
+
+    def __init__(self, region: Region, file: LogFile, sure_end: int | None) -> None:
+        self.region = region
+        self.file = file
+        self.position = 0
+        """Behind what was walked over."""
+        self.is_full = False
+        self.faults: list[tuple[int, str]] = []
+        """(position, why it is no record), of those that were passed over."""
+        self._sure_end = sure_end
+
+    def __iter__(self) -> Iterator[Row]:
+        region, size, base = self.region, self.file.size, self.file.base
+        while True:
+            found = kernel.scan(region, self.position, size, ROWS)
+            rows: list[Row] = found.rows.tolist() if found.count else []  # type: ignore[assignment]
+            for row in rows:
+                if row[kernel.PHYSICAL_OFFSET] != base + row[kernel.POSITION]:
+                    reason = f"it says that it lies at {row[kernel.PHYSICAL_OFFSET]}"
+                    if not self._passes(row[kernel.POSITION], reason):
+                        self.position = row[kernel.POSITION]
+                        return
+                self.position = row[kernel.POSITION] + row[kernel.SIZE]
+                yield row
+            self.position = found.position
+            if found.status == kernel.BLANK_FOUND:
+                self.is_full = True
+                return
+            if found.status == kernel.OK and found.position < size:
+                continue
+            if not self._resumes(found.reason or "the file ends inside of it"):
+                return
+
+    def _passes(self, position: int, reason: str) -> bool:
+        """Whether the walk goes on behind what is no record."""
+        if self._sure_end is not None and self.file.base + position >= self._sure_end:
+            return False
+        self.faults.append((position, reason))
+        return True
+
+    def _resumes(self, reason: str) -> bool:
+        """At a place where no record begins: whether there is a next one."""
+        region, position, size = self.region, self.position, self.file.size
+        left = size - position
+        if left < kernel.FILLER_SIZE:
+            return False
+        if self._sure_end is None and region.is_zero(position, kernel.FILLER_SIZE):
+            return False
+        if self._sure_end is not None and self.file.base + position >= self._sure_end:
+            return False
+        following = self._by_length(position)
+        if following is None:
+            following = find_record(region, position + 1, size, self.file.base)
+        if following is None and (
+            self._sure_end is None or region.is_zero(position, kernel.FILLER_SIZE)
+        ):
+            return False
+        self.faults.append((position, reason))
+        if following is None:
+            return False
+        self.position = following
+        return True
+
+    def _by_length(self, position: int) -> int | None:
+        """Behind a record whose body alone is wrong."""
+        region, size = self.region, self.file.size
+        try:
+            behind = position + kernel.decode(region, position, size, self.file.base).size
+            kernel.decode(region, behind, size, self.file.base)
+        except ValueError:
+            if behind_is_filler(region, position, size):
+                return position + region.get_i32(position)
+            return None
+        return behind
+
+
+def behind_is_filler(region: Region, position: int, size: int) -> bool:
+    """Whether the record at `position` has the file's filler behind it, by its own size."""
+    behind = position + region.get_i32(position)
+    if not position < behind <= size - kernel.FILLER_SIZE:
+        return False
+    return region.get_i32(behind) == size - behind and region.get_i32(behind + 4) == kernel.BLANK
+
+
+def topic_of(row: Row, region: Region) -> str:
+    """The topic of a record; bytes that are not UTF-8 as U+FFFD, as in the table of a store."""
+    return region.read(row[kernel.TOPIC_AT], row[kernel.TOPIC_SIZE]).decode(errors="replace")
+
+
+def width_of(row: Row, region: Region, is_batch: bool) -> int:
+    """How many queue offsets a record has: an inner batch has several, half a transaction none."""
+    kind = row[kernel.SYS_FLAG] & TRANSACTION_BITS
+    if kind in (PREPARED, ROLLBACK):
+        return 0
+    if not (is_batch or row[kernel.SYS_FLAG] & INNER_BATCH):
+        return 1
+    text = region.read(row[kernel.PROPERTIES_AT], row[kernel.PROPERTIES_SIZE])
+    return inner_count(parse_properties(text))
+
+
+def scan_file(task: FileTask) -> FileReport:
+    """All that is told of a file. Raises OSError."""
+    report = FileReport(task, end=task.file.base, confirmed=task.file.base)
+    with mapped(task.file.path) as opened, QueueFiles(task.root) as queues:
+        walk = Walk(opened.region, task.file, task.confirm)
+        _take(report, walk, queues)
+        report.end = task.file.base + walk.position
+        report.is_full = walk.is_full
+        if walk.is_full:
+            report.end = task.file.end
+        for position, reason in walk.faults:
+            report.records.found(Finding(
+                f"no whole record: {reason}", task.store, task.file.path, position,
+                task.file.base + position,
+            ))  # fmt: skip
+        if not walk.is_full:
+            _look_behind(report, opened, walk.position)
+    return report
+
+
+def _take(report: FileReport, walk: Walk, queues: QueueFiles) -> None:
+    task, region, base = report.task, walk.region, walk.file.base
+    topics: dict[bytes, tuple[str, bool]] = {}
+    starts = [start - base for start in task.starts]
+    loose: list[int] = []
+    confirm = task.confirm
+    for row in walk:
+        report.faults = len(walk.faults)
+        at, size = row[kernel.POSITION], row[kernel.SIZE]
+        report.count += 1
+        while starts and starts[0] <= at:
+            if starts[0] != at:
+                loose.append(base + starts[0])
+            del starts[0]
+        if confirm is None or base + at + size <= confirm:
+            report.confirmed = base + at + size
+        raw = region.read(row[kernel.TOPIC_AT], row[kernel.TOPIC_SIZE])
+        known = topics.get(raw)
+        if known is None:
+            topic = raw.decode(errors="replace")
+            known = topics[raw] = topic, topic in task.batch_topics
+        topic, is_batch = known
+        width = width_of(row, region, is_batch)
+        if width:
+            _count(report, row, topic, width)
+            if not is_batch and base + at >= task.deleted.get(topic, 0):
+                _compare_unit(report, row, topic, queues)
+    end = walk.position
+    # The next epoch may begin where the filler lies; of what is behind the log's end `logs` tells.
+    loose += [base + start for start in starts if start < end or (walk.is_full and start > end)]
+    report.loose_starts = tuple(loose)
+    if walk.is_full and (confirm is None or confirm >= task.file.end):
+        report.confirmed = task.file.end
+
+
+def _count(report: FileReport, row: Row, topic: str, width: int) -> None:
+    """A message's place in its queue, behind that of the one before it."""
+    task = report.task
+    queue_id, found = row[kernel.QUEUE_ID], row[kernel.QUEUE_OFFSET]
+    log_offset = task.file.base + row[kernel.POSITION]
+    run = report.queues.get((topic, queue_id))
+    if run is None:
+        report.queues[topic, queue_id] = QueueRun(
+            found, found + width, log_offset, log_offset, report.faults
+        )
+        return
+    if found != run.next:
+        is_damaged = run.faults != report.faults
+        if not goes_on(task, report.places, (topic, queue_id), run, found, log_offset, is_damaged):
+            run.next = 0  # a former life of the topic ends here
+    run.next = max(run.next, found + width)
+    run.last_log, run.faults = log_offset, report.faults
+
+
+def goes_on(
+    task: FileTask, places: Tally, queue: Queue, run: QueueRun, found: int, log_offset: int,
+    is_damaged: bool,
+) -> bool:  # fmt: skip
+    """A queue does not go on by one: whether it goes on, though; the topic began anew if not."""
+    topic, queue_id = queue
+    begins_anew = task.deleted.get(topic, 0)
+    if run.last_log < begins_anew and (log_offset >= begins_anew or found == 0):
+        return False
+    if is_damaged and found > run.next:
+        places.cannot_tell(
+            f"{task.store}: {topic} queue {queue_id} from {run.next} to {found - 1}: they may have "
+            "lain where the log is damaged"
+        )
+        return True
+    if found < run.next:
+        what = f"queue offset {found} was given before: {run.next} would follow"
+    else:
+        last = found - 1
+        missing = f"offset {run.next} is" if last == run.next else f"{run.next} to {last} are"
+        what = f"queue {missing} missing before {found}"
+    places.found(Finding(
+        what, task.store, task.file.path, log_offset - task.file.base, log_offset, topic,
+        queue_id, found,
+    ))  # fmt: skip
+    return True
+
+
+def _compare_unit(report: FileReport, row: Row, topic: str, queues: QueueFiles) -> None:
+    """The queue has the message where the log has it."""
+    task = report.task
+    at, size = row[kernel.POSITION], row[kernel.SIZE]
+    queue_id, number = row[kernel.QUEUE_ID], row[kernel.QUEUE_OFFSET]
+    log_offset = task.file.base + at
+    unit = queues.unit(topic, queue_id, number)
+    if unit is None:
+        return
+    report.places.count("queue units compared")
+    if unit.size == 0:
+        sure = task.confirm is None or log_offset + size <= task.confirm
+        if not (sure and task.is_stopped):
+            return  # recovery makes what is missing from the log
+        what = "the consume queue has no unit of it"
+    elif (unit.log_offset, unit.size) != (log_offset, size):
+        what = f"its consume queue unit points to {unit.log_offset}, size {unit.size}"
+    else:
+        return
+    report.places.found(Finding(
+        what, task.store, unit.file, unit.position, log_offset, topic, queue_id, number
+    ))  # fmt: skip
+
+
+def _look_behind(report: FileReport, opened: MappedFile, position: int) -> None:
+    """What is not zero behind the last record."""
+    base, size = report.task.file.base, report.task.file.size
+    region = opened.region
+    ranges = [
+        (max(start, position), end) for start, end in opened.data(position) if end > position
+    ]
+    first = next((at for one in ranges if (at := _first(region, *one)) is not None), None)
+    if first is None:
+        return
+    last = next(at for one in reversed(ranges) if (at := _last(region, *one)) is not None)
+    report.behind = base + first, base + last
+    if size - position >= kernel.FILLER_SIZE:
+        magic = region.get_i32(position + 4)
+        said = region.get_i32(position)
+        if magic in (kernel.V1, kernel.V2) and 0 < said <= size - position:
+            report.half = said
+        elif magic == kernel.BLANK and said == size - position:
+            report.half = kernel.FILLER_SIZE
+
+
+def _first(region: Region, start: int, end: int) -> int | None:
+    """The first byte that is not zero."""
+    piece = end - start
+    while start < end:
+        piece = min(piece, ZERO_PIECE, end - start)
+        if region.is_zero(start, piece):
+            start += piece
+        elif piece == 1:
+            return start
+        else:
+            piece = (piece + 1) // 2
+    return None
+
+
+def _last(region: Region, start: int, end: int) -> int | None:
+    """The last byte that is not zero."""
+    piece = end - start
+    while start < end:
+        piece = min(piece, ZERO_PIECE, end - start)
+        if region.is_zero(end - piece, piece):
+            end -= piece
+        elif piece == 1:
+            return end - 1
+        else:
+            piece = (piece + 1) // 2
+    return None

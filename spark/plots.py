@@ -1,0 +1,173 @@
+"""Plots as SVG that can stand inside an HTML page: lines over time, histograms, bars of time.
+
+Owns matplotlib. It must never put a name that comes from a store into a plot (legends are HTML and
+numbers stand for rows of tables), nor load or refer to anything outside the page. Called by
+report.py; needs no Spark and no display.
+"""
+
+import io
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+COLOURS = (
+    "#3b6fb6", "#d1762c", "#3f8f5b", "#b0413e", "#7a5ba6", "#8c6d46", "#c26aa0", "#5f6b76",
+    "#9aa5ae",
+)  # fmt: skip
+BINS = 60
+"""Bars of a histogram."""
+_SIZE_INCHES = (9.2, 2.6)
+_YEAR_10000_S = 253_402_300_800
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "turbopump",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#889",
+    "axes.grid": True,
+    "grid.color": "#e6e8ec",
+    "axes.axisbelow": True,
+    "xtick.color": "#556",
+    "ytick.color": "#556",
+    "axes.labelcolor": "#445",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line over time; None where there is no value."""
+
+    points: Sequence[tuple[float, float | None]]
+    """(unix time in s, value)."""
+    colour: str
+
+
+def over_time(number: int, lines: Sequence[Line], label: str, *, log: bool = False) -> str:
+    """Lines over time; `number` is the plot's own on the page."""
+    with _figure(number) as (figure, axes, done):
+        everything = [time for line in lines for time, _ in line.points]
+        dated = _time_axis(axes, everything)
+        for line in lines:
+            axes.plot(
+                [_moment(time) if dated else time for time, _ in line.points],
+                [math.nan if value is None else value for _, value in line.points],
+                color=line.colour, linewidth=1.3,
+                marker="o" if len(line.points) < 3 else None, markersize=3,
+            )  # fmt: skip
+        values = [v for line in lines for _, v in line.points if v is not None]
+        if log and any(value > 0 for value in values):
+            axes.set_yscale("symlog", linthresh=1)
+        axes.set_ylim(bottom=0)
+        _finish(figure, axes, label, log=log)
+    return done[0]
+
+
+def histogram(
+    number: int, metrics: Sequence[tuple[Iterable[tuple[int, int, int]], str]], label: str
+) -> str:
+    """Bars over a logarithmic axis; each metric is (low, high, count) of its buckets, and a
+    colour."""
+    with _figure(number) as (figure, axes, done):
+        buckets = [list(rows) for rows, _ in metrics]
+        edges = _edges([bucket for rows in buckets for bucket in rows])
+        for rows, (_, colour) in zip(buckets, metrics, strict=True):
+            axes.stairs(_spread(rows, edges), edges, fill=True, color=colour, alpha=0.45)
+            axes.stairs(_spread(rows, edges), edges, color=colour, linewidth=1.1)
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set_xlim(edges[0], edges[-1])
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.set_xlabel(label)
+        _finish(figure, axes, "messages")
+    return done[0]
+
+
+def spans(number: int, rows: Sequence[tuple[float, float]], label: str) -> str:
+    """Bars from one time to another, numbered from 1 at the top, as the table beside it."""
+    with _figure(number, height=min(5.0, 0.9 + 0.17 * len(rows))) as (figure, axes, done):
+        everything = [time for row in rows for time in row]
+        dated = _time_axis(axes, everything)
+        for at, (start, end) in enumerate(rows, 1):
+            ends = (_moment(start), _moment(end)) if dated else (start, end)
+            axes.plot(ends, (at, at), color=COLOURS[3], linewidth=4, solid_capstyle="butt")
+        axes.set_ylim(len(rows) + 0.6, 0.4)
+        axes.set_yticks(range(1, len(rows) + 1, max(1, len(rows) // 20)))
+        figure.supylabel(label, fontsize=9, color="#445")
+    return done[0]
+
+
+@contextmanager
+def _figure(
+    number: int, height: float = _SIZE_INCHES[1]
+) -> Iterator[tuple[Figure, Any, list[str]]]:
+    done: list[str] = []
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(_SIZE_INCHES[0], height), layout="constrained")
+        yield figure, figure.add_subplot(), done
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    done.append(_inline(text.getvalue(), number))
+
+
+def _inline(svg: str, number: int) -> str:
+    """Only the element itself, with ids of its own and as wide as the page lets it be."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\b(id="|url\(#|href="#)', rf"\g<1>plot{number}-", svg)
+    head, rest = svg.split(">", 1)
+    head = re.sub(r'\s(?:width|height|version|xmlns(?::\w+)?)="[^"]*"', "", head)
+    return f'{head} xmlns:xlink="http://www.w3.org/1999/xlink" role="img">{rest.strip()}'
+
+
+def _finish(figure: Figure, axes: Any, label: str, *, log: bool = False) -> None:
+    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    figure.supylabel(label, fontsize=9, color="#445")
+    if log:
+        axes.yaxis.grid(True, which="major")
+
+
+def _time_axis(axes: Any, times: Sequence[float]) -> bool:
+    """Show the axis as dates in UTC, if the calendar has them all."""
+    if not times or min(times) < 0 or max(times) >= _YEAR_10000_S:
+        return False
+    locator: Any = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    shown: Any = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_formatter(shown)
+    return True
+
+
+def _moment(time_s: float) -> datetime:
+    return datetime.fromtimestamp(time_s, UTC)
+
+
+def _edges(buckets: Sequence[tuple[int, int, int]]) -> list[float]:
+    """BINS + 1 edges, evenly apart on the logarithm, around all buckets."""
+    low = min((bucket[0] for bucket in buckets), default=0)
+    high = max((bucket[1] for bucket in buckets), default=1)
+    start, end = math.log1p(low), math.log1p(high)
+    step = (end - start) / BINS or 1 / BINS
+    inner = [math.expm1(start + step * at) for at in range(1, BINS)]
+    return [float(low), *inner, float(high)]
+
+
+def _spread(buckets: Sequence[tuple[int, int, int]], edges: Sequence[float]) -> list[float]:
+    """Counts of bins: a bucket that lies in several is shared out by its width in each."""
+    counts = [0.0] * (len(edges) - 1)
+    for low, high, count in buckets:
+        for at in range(len(counts)):
+            shared = min(high, edges[at + 1]) - max(low, edges[at])
+            if shared > 0:
+                counts[at] += count * shared / (high - low)
+    return counts

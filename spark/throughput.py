@@ -1,0 +1,355 @@
+"""The throughput job: what went through a broker, when, how fast, and what is missing.
+
+Owns the job: which tables there are, where they go, what of them is shown. It must never look at
+records more than once (throughput_cells.py), nor collect more than throughput_result.py bounds.
+Called by `turbopump analyze throughput`, `python -m turbopump.spark.throughput`, spark-submit.
+
+    run(spark, ThroughputOptions(("/data/store",), "/data/report")) -> Throughput
+
+The tables, each a folder of Parquet in `output` (docs/FORMATS.md has their columns): cells (what
+all others are added up from), seconds (per topic, queue, producer host and second), queues, topics,
+hosts, stores, gaps, stalls, clock_steps, and copies. report.html lies beside them.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from turbopump.spark import throughput_cells as cell
+from turbopump.spark import throughput_events as events
+from turbopump.spark import throughput_replicas as replicas
+from turbopump.spark.report import render, summary
+from turbopump.spark.session import JobError, job_main
+from turbopump.spark.throughput_result import (
+    TOPICS_DRAWN,
+    Copies,
+    ReplicaLag,
+    Row,
+    Throughput,
+    step_seconds,
+)
+from turbopump.spark.throughput_tables import Tables, is_one_of, one, readable, rows, shown, stamped
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STALL_S = 5
+"""Silence below this is how many producers work: it would hide the others."""
+REPORT = "report.html"
+
+
+@dataclass(frozen=True)
+class ThroughputOptions:
+    """What the command line says."""
+
+    stores: tuple[str, ...]
+    output: str | None = None
+    """Folder of the Parquet tables and the report; None: only the result is returned."""
+    html: str | None = None
+    """The report's file, on the machine of the driver; None: report.html in a local `output`."""
+    topics: tuple[str, ...] = ()
+    since_ms: int | None = None
+    """Store times from here ..."""
+    until_ms: int | None = None
+    """... to before here."""
+    stall_seconds: int = STALL_S
+    with_ports: bool = False
+    """Producers by "ip:port", not by ip: a row for each connection."""
+    confirmed: bool = True
+    """Stop at the confirmed end of the stores."""
+    replicas: tuple[str, ...] = ()
+    """Other stores of the group of the first store: how far each is behind it."""
+    copy: str | None = None
+    """A store of another group that has copies of the messages."""
+    overwrite: bool = False
+
+
+def run(spark: "SparkSession", options: ThroughputOptions) -> Throughput:
+    """Read the stores once and tell everything; writes the tables and the report."""
+    if not options.stores:
+        raise JobError("no store is given")
+    _check(options)
+    table = _table(spark, options.stores, cell.NEEDED, options.confirmed)
+    result = analyse(spark, table, options)
+    if options.replicas:
+        leader = options.stores[0]
+        lags = tuple(lag_of(spark, leader, replica) for replica in options.replicas)
+        result = replace(result, replicas=lags)
+    if options.copy is not None:
+        origin = _chosen(_table(spark, options.stores, replicas.NEEDED, options.confirmed), options)
+        copy = _chosen(_table(spark, (options.copy,), replicas.NEEDED, options.confirmed), options)
+        copies, written = _copies(spark, origin, copy, options)
+        result = replace(result, copies=copies, written=result.written + written)
+    place = _report_place(options)
+    if place is not None:
+        result = replace(result, written=(*result.written, str(place)))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(render(result), encoding="utf-8")
+    return result
+
+
+def analyse(spark: "SparkSession", table: "DataFrame", options: ThroughputOptions) -> Throughput:
+    """Everything about one table of records (schema.py), whatever it was read from."""
+    tables = Tables(spark, options.output, overwrite=options.overwrite)
+    try:
+        found = cell.cells(_chosen(table, options), with_ports=options.with_ports)
+        cells = tables.keep("cells", found, "metric")
+        return _told(tables, cells, options)
+    finally:
+        tables.close()
+
+
+def lag_of(spark: "SparkSession", leader: str, replica: str) -> ReplicaLag:
+    """How far one store of a group is behind another one, up to the last record of each."""
+    theirs = _table(spark, (replica,), replicas.NEEDED, confirmed=False)
+    ours = _table(spark, (leader,), replicas.NEEDED, confirmed=False)
+    return replicas.lag(ours, theirs, (leader, replica))
+
+
+def _told(tables: Tables, cells: "DataFrame", options: ThroughputOptions) -> Throughput:
+    measured = cells.where(is_one_of("metric", cell.MEASURED))
+    tables.keep("seconds", _seconds(measured), "day")
+    base = cell.added(measured, cell.KEYS).persist()
+    gaps = tables.keep("gaps", stamped(events.gaps(cells)))
+    stalls = tables.keep("stalls", stamped(events.stalls(cells, options.stall_seconds)))
+    steps = tables.keep("clock_steps", stamped(events.clock_steps(cells)))
+    queues = tables.keep("queues", _queues(cells, base))
+    topics = tables.keep("topics", _level(cells, base, ("store", "topic")))
+    hosts = tables.keep("hosts", _level(cells, base, ("store", "born_host")))
+    stores = tables.keep("stores", _level(cells, base, ("store",)))
+    totals = _totals(_level(cells, base, ()), queues, hosts, gaps, stalls, steps)
+    step_s = step_seconds(_number(totals, "first_ms"), _number(totals, "last_ms"))
+    histograms = cell.added(base, ()).select("metric", "bucket", "messages")
+    told = Throughput(
+        stores=options.stores, totals=readable(totals),
+        by_store=shown(stores, "bytes desc", "store"),
+        topics=shown(topics, "bytes desc", "store", "topic"),
+        queues=shown(queues, "latency_ms_p99 desc", "bytes desc", *events.QUEUE),
+        hosts=shown(hosts, "messages desc", "store", "born_host"),
+        gaps=shown(gaps, "missing desc", *events.QUEUE, "first_missing"),
+        stalls=shown(stalls, "silent_ms desc", "level", *events.QUEUE),
+        clock_steps=shown(steps, "back_ms desc", "store"),
+        stall_seconds=options.stall_seconds, step_seconds=step_s,
+        over_time=_over_time(measured, step_s),
+        topics_over_time=_topics_over_time(measured, topics, step_s),
+        histograms=rows(histograms.orderBy("metric", "bucket")), written=tuple(tables.written),
+    )  # fmt: skip
+    base.unpersist()
+    return told
+
+
+def _seconds(measured: "DataFrame") -> "DataFrame":
+    keys = (*cell.KEYS, "second")
+    return stamped(cell.figures(measured, keys)).selectExpr(
+        "*", "date_add(date'1970-01-01', cast(second div 86400 as int)) as day"
+    ).withColumnRenamed("second", "unix_second")  # fmt: skip
+
+
+def _level(cells: "DataFrame", base: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
+    figures = cell.figures(cell.added(base, keys), keys)
+    peaks = cell.peaks(cells, keys)
+    joined = figures.join(peaks, list(keys), "left") if keys else figures.crossJoin(peaks)
+    return stamped(joined) if keys else joined
+
+
+def _queues(cells: "DataFrame", base: "DataFrame") -> "DataFrame":
+    figures = _level(cells, base, events.QUEUE)
+    return figures.join(events.queues(cells), list(events.QUEUE), "left")
+
+
+def _totals(
+    all_rows: "DataFrame", queues: "DataFrame", hosts: "DataFrame", gaps: "DataFrame",
+    stalls: "DataFrame", steps: "DataFrame",
+) -> dict[str, Any]:  # fmt: skip
+    totals = one(all_rows)
+    totals |= one(queues.selectExpr(
+        "count(1) as queues", "count(distinct topic) as topics",
+        "coalesce(sum(duplicate_offsets), 0L) as duplicate_offsets",
+        "coalesce(sum(records_without_queue_offset), 0L) as records_without_queue_offset",
+        "coalesce(sum(batch_records), 0L) as batch_records",
+    ))  # fmt: skip
+    totals |= one(hosts.selectExpr("count(distinct born_host) as hosts"))
+    totals |= one(gaps.selectExpr(
+        "count(1) as gaps", "coalesce(sum(missing), 0L) as missing_offsets"
+    ))  # fmt: skip
+    totals |= one(stalls.selectExpr(*(
+        f"count(case level when '{level}' then 1 end) as {level}_stalls" for level in events.LEVELS
+    )))  # fmt: skip
+    return totals | one(steps.selectExpr(
+        "count(1) as clock_steps", "coalesce(max(back_ms), 0L) as back_ms_max"
+    ))  # fmt: skip
+
+
+def _over_time(measured: "DataFrame", step_s: int) -> tuple[Row, ...]:
+    steps = _in_steps(measured, step_s)
+    points = cell.figures(cell.added(steps, ("start_s",)), ("start_s",))
+    return rows(points.select(
+        "start_s", "messages", "bytes", "body_bytes", "timed_messages", "latency_ms_p50",
+        "latency_ms_p99", "latency_ms_p999", "latency_ms_max", "skewed_messages",
+    ).orderBy("start_s"))  # fmt: skip
+
+
+def _topics_over_time(measured: "DataFrame", topics: "DataFrame", step_s: int) -> tuple[Row, ...]:
+    from pyspark.sql import functions as f
+
+    ranked = topics.groupBy("topic").agg(f.sum("bytes").alias("all_bytes"))
+    largest = ranked.orderBy(f.desc("all_bytes"), "topic").limit(TOPICS_DRAWN).select("topic")
+    drawn = _in_steps(measured, step_s).where("metric = 'size'").join(f.broadcast(largest), "topic")
+    return rows(
+        drawn.groupBy("topic", "start_s")
+        .agg(f.sum("messages").alias("messages"), f.sum("total").alias("bytes"))
+        .orderBy("topic", "start_s")
+    )
+
+
+def _copies(
+    spark: "SparkSession", origin: "DataFrame", copy: "DataFrame", options: ThroughputOptions
+) -> tuple[Copies, tuple[str, ...]]:
+    from pyspark.sql import functions as f
+
+    tables = Tables(spark, options.output, overwrite=options.overwrite)
+    pairs = replicas.paired(origin, copy).persist()
+    cells = replicas.copy_cells(pairs).persist()
+    inside = replicas.missing_inside(pairs)
+    by_topic = replicas.copy_figures(cells, ("topic",)).join(inside, "topic", "left").fillna(0)
+    topics = tables.keep("copies", by_topic)
+    totals = one(replicas.copy_figures(cells, ()))
+    totals |= one(topics.agg(f.coalesce(f.sum("missing_inside"), f.lit(0)).alias("missing_inside")))
+    for name, table in (("origin", origin), ("copy", copy)):
+        totals[f"{name}_without_key"] = table.where("unique_key is null").count()
+    times = one(cells.selectExpr("min(first_ms) as first_ms", "max(last_ms) as last_ms"))
+    step_s = step_seconds(_number(times, "first_ms"), _number(times, "last_ms"))
+    points = (
+        replicas.copy_figures(_in_steps(cells.where("second is not null"), step_s), ("start_s",))
+        .select("start_s", "copied", "missing", "delay_ms_p50", "delay_ms_p99")
+        .orderBy("start_s")
+    )
+    copies = Copies(
+        str(options.copy), totals, shown(topics, "missing desc", "copied desc", "topic"),
+        rows(points),
+    )  # fmt: skip
+    pairs.unpersist()
+    cells.unpersist()
+    tables.close()
+    return copies, tuple(tables.written)
+
+
+def _in_steps(cells: "DataFrame", step_s: int) -> "DataFrame":
+    from pyspark.sql import functions as f
+
+    return cells.withColumn("start_s", f.expr(f"second - pmod(second, {step_s}L)"))
+
+
+def _table(
+    spark: "SparkSession", stores: Sequence[str], columns: Sequence[str], confirmed: bool
+) -> "DataFrame":
+    import_module("turbopump.spark").register(spark)
+    reader = spark.read.format("turbopump").option("paths", json.dumps(list(stores)))
+    reader = reader.option("columns", ",".join(columns)).option("confirmed", str(confirmed).lower())
+    return reader.load()
+
+
+def _chosen(table: "DataFrame", options: ThroughputOptions) -> "DataFrame":
+    """Filters that the source takes over: files outside are not read."""
+    from pyspark.sql import functions as f
+
+    if options.topics:
+        table = table.where(f.col("topic").isin(*options.topics))
+    if options.since_ms is not None:
+        table = table.where(f"store_time >= timestamp_millis({options.since_ms}L)")
+    if options.until_ms is not None:
+        table = table.where(f"store_time < timestamp_millis({options.until_ms}L)")
+    return table
+
+
+def _number(values: Row, name: str) -> int:
+    value = values[name]
+    return value if isinstance(value, int) else 0
+
+
+def _check(options: ThroughputOptions) -> None:
+    if options.stall_seconds < 1:
+        raise JobError("a stall is at least one second long")
+    if options.output is not None and not options.overwrite and _is_local(options.output):
+        there = Path(options.output)
+        if there.exists() and (not there.is_dir() or any(there.iterdir())):
+            raise JobError(f"{there} is there already; --overwrite replaces its tables")
+
+
+def _is_local(place: str) -> bool:
+    return "://" not in place
+
+
+def _report_place(options: ThroughputOptions) -> Path | None:
+    if options.html is not None:
+        return Path(options.html)
+    if options.output is None or not _is_local(options.output):
+        return None
+    return Path(options.output) / REPORT
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="turbopump analyze throughput",
+        description="Traffic, sizes, latencies, gaps, stalls and replication delay of stores.",
+    )
+    made.add_argument("stores", nargs="+", metavar="STORE", help="Folder or URI of a store.")
+    made.add_argument("--output", metavar="DIR", help="Where Parquet tables and report.html go.")
+    made.add_argument("--html", metavar="FILE", help="Where the report goes, on this machine.")
+    made.add_argument("--overwrite", action="store_true", help="Replace the tables in --output.")
+    made.add_argument("--topic", action="append", default=[], help="Only this one; repeatable.")
+    made.add_argument("--since", type=_time_ms, metavar="TIME", help="Store time: from here ...")
+    made.add_argument("--until", type=_time_ms, metavar="TIME", help="... to before here (ISO).")
+    made.add_argument(
+        "--stall-seconds", type=int, default=STALL_S, metavar="N",
+        help=f"Whole seconds without a record that are a stall; {STALL_S}.",
+    )  # fmt: skip
+    made.add_argument(
+        "--with-ports", action="store_true", help="Tell producers apart by port, too."
+    )
+    made.add_argument(
+        "--unconfirmed", action="store_true", help="Read behind the confirmed end, too."
+    )
+    made.add_argument(
+        "--replica", action="append", default=[], metavar="STORE",
+        help="Another store of the first one's group: how far is it behind? Repeatable.",
+    )  # fmt: skip
+    made.add_argument(
+        "--copy",
+        metavar="STORE",
+        help="A store of another group with copies of the messages: delays by unique key.",
+    )
+    made.add_argument("--json", action="store_true", help="Print everything as JSON.")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; 0: it ran, 2: it could not."""
+    return job_main(parser(), argv, _work)
+
+
+def _work(spark: "SparkSession", given: argparse.Namespace) -> int:
+    result = run(spark, ThroughputOptions(
+        stores=tuple(given.stores), output=given.output, html=given.html,
+        topics=tuple(given.topic), since_ms=given.since, until_ms=given.until,
+        stall_seconds=given.stall_seconds, with_ports=given.with_ports,
+        confirmed=not given.unconfirmed, replicas=tuple(given.replica), copy=given.copy,
+        overwrite=given.overwrite,
+    ))  # fmt: skip
+    print(result.to_json() if given.json else "\n".join(summary(result)))
+    return 0
+
+
+def _time_ms(text: str) -> int:
+    moment = datetime.fromisoformat(text)
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,106 @@
+"""Tables of the throughput job: where they are kept, and how rows of them reach the driver.
+
+Owns writing, reading back and the bound on rows. It must never know what a table means. Called by
+throughput.py.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from turbopump.spark.throughput_result import ROWS_SHOWN, Row, Shown, iso
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TIMES = {
+    "first_ms": "first_time", "last_ms": "last_time", "from_ms": "from_time",
+    "until_ms": "until_time", "seen_ms": "seen_time", "later_ms": "later_time",
+    "earlier_ms": "earlier_time",
+}  # fmt: skip
+
+
+class Tables:
+    """Computes each table once: into Parquet below `output`, or, without one, into memory."""
+
+    def __init__(self, spark: "SparkSession", output: str | None, *, overwrite: bool) -> None:
+        self._spark = spark
+        self._output = output.rstrip("/") if output else None
+        self._mode = "overwrite" if overwrite else "errorifexists"
+        self.written: list[str] = []
+        self._kept: list[DataFrame] = []
+
+    def keep(self, name: str, frame: "DataFrame", *partitioned_by: str) -> "DataFrame":
+        """The table as it is computed now; whoever reads it does not compute it again."""
+        if self._output is None:
+            kept = frame.persist()
+            self._kept.append(kept)
+            return kept
+        path = f"{self._output}/{name}"
+        parts = frame.hint("rebalance", *partitioned_by)  # files of a sensible size
+        parts.write.mode(self._mode).partitionBy(*partitioned_by).parquet(path)
+        self.written.append(path)
+        return self._spark.read.schema(parts.schema).parquet(path)
+
+    def close(self) -> None:
+        """Forget what was kept in memory."""
+        for frame in self._kept:
+            frame.unpersist()
+
+
+def stamped(frame: "DataFrame") -> "DataFrame":
+    """Points in time as timestamps; the cells have them as numbers."""
+    return frame.selectExpr(*(
+        f"timestamp_millis({name}) as {_TIMES[name]}" if name in _TIMES else f"`{name}`"
+        for name in frame.columns
+    ))  # fmt: skip
+
+
+def readable(row: Row) -> Row:
+    """The same for a row that is here already, as text."""
+    return {
+        _TIMES.get(name, name): iso(value) if name in _TIMES and isinstance(value, int) else value
+        for name, value in row.items()
+    }
+
+
+def shown(frame: "DataFrame", *order: str) -> Shown:
+    """The first rows in an order (`column` or `column desc`, nulls last) and how many there are."""
+    from pyspark.sql import functions as f
+
+    columns = []
+    for text in order:
+        name, _, direction = text.partition(" ")
+        column = f.col(name)
+        columns.append(column.desc_nulls_last() if direction else column.asc_nulls_last())
+    first = rows(frame.orderBy(*columns).limit(ROWS_SHOWN))
+    return Shown(first, frame.count() if len(first) == ROWS_SHOWN else len(first))
+
+
+def rows(frame: "DataFrame") -> tuple[Row, ...]:
+    """All rows; whoever calls has bounded them. Points in time come as ISO 8601 text."""
+    from pyspark.sql.types import TimestampType
+
+    times = {part.name for part in frame.schema.fields if isinstance(part.dataType, TimestampType)}
+    plain = frame.selectExpr(*(
+        f"unix_millis(`{name}`) as `{name}`" if name in times else f"`{name}`"
+        for name in frame.columns
+    ))  # fmt: skip
+    return tuple(
+        {
+            name: iso(value) if name in times and value is not None else value
+            for name, value in row.asDict().items()
+        }
+        for row in plain.collect()
+    )
+
+
+def one(frame: "DataFrame") -> dict[str, Any]:
+    """The row of an aggregate without keys."""
+    row = frame.first()
+    assert row is not None, "an aggregate without keys has one row"
+    return row.asDict()
+
+
+def is_one_of(column: str, values: Iterable[str]) -> str:
+    """SQL for a choice among our own words."""
+    return f"{column} in ({', '.join(repr(value) for value in values)})"

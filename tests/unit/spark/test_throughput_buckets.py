@@ -1,0 +1,29 @@
+"""Buckets: one for each value, in order, as narrow as they say."""
+
+import itertools
+import random
+
+import pytest
+
+from turbopump.spark.throughput_buckets import ERROR_MAX, EXACT_BELOW, bounds, bucket_of
+
+AROUND_POWERS = [(1 << bits) + near for bits in range(1, 62) for near in (-2, -1, 0, 1, 2)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_value_lies_within_the_bounds_of_its_bucket(seed: int) -> None:
+    rng = random.Random(seed)
+    for value in [rng.getrandbits(rng.randrange(1, 62)) for _ in range(2000)] + AROUND_POWERS:
+        value = max(0, value)
+        low, high = bounds(bucket_of(value))
+        assert low <= value < high
+        assert high - low == 1 or (high - low) / low <= ERROR_MAX
+        assert value >= EXACT_BELOW or high - low == 1
+
+
+def test_buckets_follow_each_other_without_a_hole() -> None:
+    ends = [bounds(bucket) for bucket in range(5000)]
+    assert ends[0][0] == 0
+    assert all(one[1] == other[0] for one, other in itertools.pairwise(ends))
+    assert [bucket_of(low) for low, _ in ends] == list(range(5000))
+    assert [bucket_of(high - 1) for _, high in ends] == list(range(5000))

@@ -1,16 +1,14 @@
 """Stores that a real RocketMQ wrote, as a table: every record of the truth, column by column."""
 
-import array
 import pickle
-import struct
-from itertools import pairwise
 from typing import Any
 
 import pytest
+from tests.columns_model import rows
 
 from turbopump.engine.log_table import LogTable, Wish, decode
 from turbopump.net.wire import hosts
-from turbopump.pyx.columns import COLUMNS, Batch
+from turbopump.pyx.columns import COLUMNS
 from turbopump.pyx.crc32 import crc32
 
 NAMES = (
@@ -18,47 +16,12 @@ NAMES = (
 )  # fmt: skip
 
 
-def texts_of(offsets: memoryview, data: memoryview) -> list[bytes]:
-    ends = array.array("i", bytes(offsets))
-    return [bytes(data[a:b]) for a, b in pairwise(ends)]
-
-
-def values_of(batch: Batch, name: str) -> list[Any]:
-    """A fixed column or a column of texts, without its nulls."""
-    _validity, *parts = batch.column(name)
-    if len(parts) == 2:
-        assert parts[0] is not None and parts[1] is not None
-        return texts_of(parts[0], parts[1])
-    assert parts[0] is not None
-    return list(
-        struct.unpack(f"={batch.rows}{'i' if len(parts[0]) == 4 * batch.rows else 'q'}", parts[0])
-    )
-
-
-def maps_of(batch: Batch) -> list[dict[str, str]]:
-    _validity, offsets, *parts = batch.column("properties")
-    assert offsets is not None
-    ends = array.array("i", bytes(offsets))
-    names, values = texts_of(*parts[:2]), texts_of(*parts[2:])
-    pairs = [(n.decode(), v.decode()) for n, v in zip(names, values, strict=True)]
-    return [dict(pairs[a:b]) for a, b in pairwise(ends)]
-
-
 def rows_of(table: LogTable, range_bytes: int) -> list[dict[str, Any]]:
     found = []
     for part in table.split(range_bytes):
         part = pickle.loads(pickle.dumps(part))
         for batch in decode(part, Wish(check_body=True, batch_rows=100)):
-            names = [
-                n
-                for n in COLUMNS
-                if n not in ("properties", "confirmed", "keys", "tags", "unique_key", "epoch")
-            ]
-            columns = {name: values_of(batch, name) for name in names}
-            columns["properties"] = maps_of(batch)
-            found += [
-                dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
-            ]
+            found += [dict(zip(COLUMNS, row, strict=True)) for row in rows(batch, COLUMNS)]
     return found
 
 
@@ -84,13 +47,13 @@ def test_every_record_is_a_row(name: str, range_bytes: int, unpack: Any) -> None
             "preparedTransactionOffset": row["prepared_transaction_offset"],
             "bodyLength": row["body_size"],
             "bodyCrc32": crc32(row["body"]),
-            "topic": row["topic"].decode(),
-            "properties": row["properties"],
+            "topic": row["topic"],
+            "properties": dict(row["properties"]),
         }
         assert seen == {key: line[key] for key in seen}
         for host in ("born", "store"):
             ip, port = line[f"{host}Host"].rsplit("|", 1)
-            assert hosts.unpack(hosts.pack_ip(ip, int(port))).encode() == row[f"{host}_host"]
+            assert hosts.unpack(hosts.pack_ip(ip, int(port))) == row[f"{host}_host"]
     last = truth[-1]
     assert table.end == table.confirmed_end >= last["offset"] + last["size"]
     assert table.min == truth[0]["offset"] and not table.is_replicated

@@ -116,6 +116,11 @@ size_t col_host_text(uint8_t *out, const uint8_t *host, size_t size)
     return (size_t)(to - out);
 }
 
+static int is_same_host(const uint8_t *a, const uint8_t *b, size_t size)
+{
+    return size == REC_HOST_V4 ? be_u64(a) == be_u64(b) : memcmp(a, b, size) == 0;
+}
+
 /* The same host often follows itself: then its text is copied. */
 static void put_hosts(struct col_texts *texts, const uint8_t *buf, size_t first, int is_store,
                       struct rec_row *const *picked, size_t count)
@@ -127,7 +132,7 @@ static void put_hosts(struct col_texts *texts, const uint8_t *buf, size_t first,
         const struct rec_row *row = picked[n];
         const uint8_t *host = buf + (is_store ? row->store_host_at : row->born_host_at);
         size_t host_size = (size_t)(is_store ? row->store_host_size : row->born_host_size);
-        if (host_size != last_size || memcmp(host, last, host_size) != 0) {
+        if (host_size != last_size || !is_same_host(host, last, host_size)) {
             memcpy(last, host, host_size);
             last_size = host_size;
             size = col_host_text(text, last, host_size);
@@ -196,7 +201,8 @@ size_t col_split(const uint8_t *text, size_t size, struct col_pair *pairs, int *
 
 static int is_same_name(const uint8_t *text, const struct col_pair *a, const struct col_pair *b)
 {
-    return a->name_size == b->name_size &&
+    /* Names have at least one byte; most differ in it. */
+    return a->name_size == b->name_size && text[a->name_at] == text[b->name_at] &&
            memcmp(text + a->name_at, text + b->name_at, a->name_size) == 0;
 }
 
@@ -270,6 +276,7 @@ static void put_named(struct col_batch *batch, int named, size_t row, const uint
     const struct col_pair *found = NULL;
     for (size_t n = 0; n < count; n++) {
         if (pairs[n].name_size == NAMES[named].size &&
+            text[pairs[n].name_at] == (uint8_t)NAMES[named].name[0] &&
             memcmp(text + pairs[n].name_at, NAMES[named].name, NAMES[named].size) == 0) {
             found = &pairs[n];
         }

@@ -6,6 +6,7 @@ decide what damage means. Called by engine.log_table; its batches go on to spark
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
@@ -33,6 +34,12 @@ COLUMNS = tuple(KINDS)
 NULLABLE = frozenset(["epoch", "keys", "tags", "unique_key"])
 cdef str ELSEWHERE = "a record says it lies elsewhere"
 
+cdef extern from "Python.h":
+    # Without taking a reference: they are what is counted.
+    PyObject *PyList_GET_ITEM(object list, Py_ssize_t at)
+    Py_ssize_t Py_REFCNT(PyObject *one)
+    Py_ssize_t PyByteArray_GET_SIZE(PyObject *one)
+
 cdef dict INT32S = {
     "queue_id": COL_QUEUE_ID, "size": COL_SIZE, "flag": COL_FLAG, "sys_flag": COL_SYS_FLAG,
     "reconsume_times": COL_RECONSUME_TIMES, "body_crc": COL_BODY_CRC, "body_size": COL_BODY_SIZE,
@@ -53,6 +60,7 @@ cdef enum:
     ENTRIES_LIKELY = 12
     ROWS_MAX = 1 << 22  # so that no count of bytes or entries outgrows an int32
     DEFAULT_BYTES = 16 << 20
+    POOL_MAX = 128  # buffers: three batches of all columns
     # No column but the body takes more than this part of a batch's bytes.
     TEXT_SHARE = 4
 
@@ -103,25 +111,46 @@ cdef tuple texts(bytearray offsets, bytearray data, Py_ssize_t count):
     return memoryview(offsets)[:4 * (count + 1)], memoryview(data)[:end]
 
 
-cdef uint8_t *make(list parts, Py_ssize_t size) except NULL:
-    """Memory that is not cleared: what no row fills is never touched, and so never there."""
-    cdef bytearray memory = PyByteArray_FromStringAndSize(NULL, size)
-    parts.append(memory)
-    return <uint8_t *>PyByteArray_AS_STRING(memory)
+cdef class Pool:
+    """Memory of earlier batches that nobody looks at any more: new pages cost more than columns.
 
+    What only the pool refers to has neither a batch nor a view: a view refers to what it shows.
+    """
 
-cdef uint8_t *make_bits(list parts, Py_ssize_t rows) except NULL:
-    cdef uint8_t *bits = make(parts, (rows + 7) // 8)
-    memset(bits, 0, <size_t>((rows + 7) // 8))
-    return bits
+    cdef list known
 
+    def __cinit__(self):
+        self.known = []
 
-cdef int make_texts(col_texts *made, list parts, Py_ssize_t count, Py_ssize_t room) except -1:
-    made.offsets = <int32_t *>make(parts, 4 * (count + 1))
-    made.offsets[0] = 0
-    made.data = make(parts, room + COL_SLACK)
-    made.room = <size_t>room
-    return 0
+    cdef uint8_t *make(self, list parts, Py_ssize_t size) except NULL:
+        """Memory that is not cleared: what no row fills is never touched, and so never there."""
+        cdef bytearray memory
+        cdef PyObject *one
+        cdef Py_ssize_t at
+        for at in range(len(self.known)):
+            one = PyList_GET_ITEM(self.known, at)
+            if Py_REFCNT(one) == 1 and PyByteArray_GET_SIZE(one) == size:
+                memory = <bytearray>one
+                break
+        else:
+            memory = PyByteArray_FromStringAndSize(NULL, size)
+            if len(self.known) >= POOL_MAX:
+                del self.known[:POOL_MAX // 2]
+            self.known.append(memory)
+        parts.append(memory)
+        return <uint8_t *>PyByteArray_AS_STRING(memory)
+
+    cdef uint8_t *bits(self, list parts, Py_ssize_t rows) except NULL:
+        cdef uint8_t *made = self.make(parts, (rows + 7) // 8)
+        memset(made, 0, <size_t>((rows + 7) // 8))
+        return made
+
+    cdef int texts(self, col_texts *made, list parts, Py_ssize_t count, Py_ssize_t room) except -1:
+        made.offsets = <int32_t *>self.make(parts, 4 * (count + 1))
+        made.offsets[0] = 0
+        made.data = self.make(parts, room + COL_SLACK)
+        made.room = <size_t>room
+        return 0
 
 
 cdef class Decoder:
@@ -132,6 +161,7 @@ cdef class Decoder:
     cdef tuple columns
     cdef list held  # what the wish points to
     cdef bytearray scratch
+    cdef Pool pool
     cdef bint busy
 
     def __init__(
@@ -148,7 +178,8 @@ cdef class Decoder:
         if batch_rows < 1 or batch_bytes < 1:
             raise ValueError("a batch has at least one row and one byte")
         self.batch_rows, self.batch_bytes = min(batch_rows, ROWS_MAX), batch_bytes
-        self.held, self.scratch = [], PyByteArray_FromStringAndSize(NULL, sizeof(col_scratch))
+        self.held, self.pool = [], Pool()
+        self.scratch = PyByteArray_FromStringAndSize(NULL, sizeof(col_scratch))
         memset(&self.wish, 0, sizeof(col_wish))
         self.wish.min_store_ms, self.wish.max_store_ms = min_store_ms, max_store_ms
         self.wish.min_log_offset, self.wish.end_log_offset = min_log_offset, end_log_offset
@@ -162,7 +193,7 @@ cdef class Decoder:
         if topics is None:
             return 0
         wanted = sorted({bytes(one) for one in topics}, key=lambda one: (len(one), one))
-        made = <col_topic *>make(self.held, (len(wanted) + 1) * sizeof(col_topic))
+        made = <col_topic *>self.pool.make(self.held, (len(wanted) + 1) * sizeof(col_topic))
         for number, topic in enumerate(wanted):
             made[number].text = <const uint8_t *><const char *>topic
             made[number].size = <size_t>len(topic)
@@ -175,12 +206,12 @@ cdef class Decoder:
         cdef int64_t *starts = NULL
         if queue_ids is not None:
             wanted = sorted({number for number in queue_ids if -1 <= number >> 31 <= 0})
-            made = <int32_t *>make(self.held, (len(wanted) + 1) * 4)
+            made = <int32_t *>self.pool.make(self.held, (len(wanted) + 1) * 4)
             for number, value in enumerate(wanted):
                 made[number] = value
             self.wish.queue_ids, self.wish.queue_id_count = made, <size_t>len(wanted)
-        starts = <int64_t *>make(self.held, (len(epochs) + 1) * 8)
-        made = <int32_t *>make(self.held, (len(epochs) + 1) * 4)
+        starts = <int64_t *>self.pool.make(self.held, (len(epochs) + 1) * 8)
+        made = <int32_t *>self.pool.make(self.held, (len(epochs) + 1) * 4)
         for number, (epoch, start) in enumerate(epochs):
             made[number], starts[number] = epoch, start
         self.wish.epoch_starts, self.wish.epochs = starts, made
@@ -192,41 +223,42 @@ cdef class Decoder:
         """Memory for one column; `room` bounds the bytes of a text, `body_room` those of bodies."""
         cdef col_batch *filled = &batch.filled
         cdef list parts = []
+        cdef Pool pool = self.pool
         cdef uint8_t *bits = NULL
         cdef Py_ssize_t entries = max(rows * ENTRIES_LIKELY, COL_PAIRS_MAX)
         batch.memory[name] = parts
         if name in NULLABLE:
-            bits = make_bits(parts, rows)
+            bits = pool.bits(parts, rows)
         else:
             parts.append(None)
         if name in INT32S:
-            filled.int32s[<int>INT32S[name]] = <int32_t *>make(parts, rows * 4)
+            filled.int32s[<int>INT32S[name]] = <int32_t *>pool.make(parts, rows * 4)
         elif name in INT64S:
-            filled.int64s[<int>INT64S[name]] = <int64_t *>make(parts, rows * 8)
+            filled.int64s[<int>INT64S[name]] = <int64_t *>pool.make(parts, rows * 8)
         elif name in TIMES:
-            filled.times[<int>TIMES[name]] = <int64_t *>make(parts, rows * 8)
+            filled.times[<int>TIMES[name]] = <int64_t *>pool.make(parts, rows * 8)
         elif name in HOSTS:
             # Never the column that ends a batch: a host has no length that could lie.
-            make_texts(&filled.hosts[<int>HOSTS[name]], parts, rows, rows * COL_HOST_MAX)
+            pool.texts(&filled.hosts[<int>HOSTS[name]], parts, rows, rows * COL_HOST_MAX)
         elif name in NAMED:
-            make_texts(&filled.named[<int>NAMED[name]], parts, rows,
+            pool.texts(&filled.named[<int>NAMED[name]], parts, rows,
                        min(room, rows * NAMED_LIKELY + COL_TEXT_MAX))
             filled.named_valid[<int>NAMED[name]] = bits
         elif name == "topic":
-            make_texts(&filled.topic, parts, rows, min(room, rows * TOPIC_LIKELY + COL_TEXT_MAX))
+            pool.texts(&filled.topic, parts, rows, min(room, rows * TOPIC_LIKELY + COL_TEXT_MAX))
         elif name == "body":
-            make_texts(&filled.body, parts, rows, body_room)
+            pool.texts(&filled.body, parts, rows, body_room)
         elif name == "properties":
-            filled.map = <int32_t *>make(parts, 4 * (rows + 1))
+            filled.map = <int32_t *>pool.make(parts, 4 * (rows + 1))
             filled.map[0] = 0
             filled.entries_room = <size_t>entries
             for made in range(2):
-                make_texts(&filled.values if made else &filled.names, parts, entries,
+                pool.texts(&filled.values if made else &filled.names, parts, entries,
                            min(room, rows * MAP_LIKELY + COL_TEXT_MAX))
         elif name == "epoch":
-            filled.epoch, filled.epoch_valid = <int32_t *>make(parts, rows * 4), bits
+            filled.epoch, filled.epoch_valid = <int32_t *>pool.make(parts, rows * 4), bits
         elif name == "confirmed":
-            filled.confirmed = make_bits(parts, rows)
+            filled.confirmed = pool.bits(parts, rows)
         return 0
 
     def decode(

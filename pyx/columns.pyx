@@ -5,6 +5,7 @@ Owns the memory of batches and of what is wished for. It must never open a file,
 decide what damage means. Called by engine.log_table; its batches go on to spark.arrow.
 """
 
+cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
@@ -111,6 +112,7 @@ cdef tuple texts(bytearray offsets, bytearray data, Py_ssize_t count):
     return memoryview(offsets)[:4 * (count + 1)], memoryview(data)[:end]
 
 
+@cython.internal
 cdef class Pool:
     """Memory of earlier batches that nobody looks at any more: new pages cost more than columns.
 

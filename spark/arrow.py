@@ -1,0 +1,182 @@
+"""The log as Arrow batches, with neither Spark nor a JVM.
+
+Owns the way from a store's location and a wish to batches of the table. It must never need pyspark,
+nor copy what the decoder wrote. Called by `source`, `stream` and whoever imports turbopump.spark.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+from pyarrow import fs
+
+from turbopump.engine.inspect import Damage
+from turbopump.engine.log_ranges import INT64_MAX
+from turbopump.engine.log_table import (
+    BATCH_ROWS,
+    RANGE_BYTES,
+    LogOpener,
+    LogRange,
+    LogTable,
+    Wish,
+    decode,
+)
+from turbopump.engine.types import StoreError
+from turbopump.pyx.columns import KINDS, Batch
+from turbopump.spark.folders import Folder, locate
+from turbopump.spark.schema import arrow_schema
+
+STORE_COLUMN = "store"
+OnDamage = Callable[[Damage], None]
+
+
+def open_table(location: str, opener: LogOpener | None = None) -> LogTable:
+    """The table of the store at a path or URI. Raises StoreError, with a sentence."""
+    try:
+        path, found = locate(location) if opener is None else (location, opener)
+        return LogTable.open(path, found)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{location} cannot be read: {error}") from error
+
+
+def read_arrow(
+    path: str,
+    *,
+    columns: Collection[str] | None = None,
+    topics: Iterable[str | bytes] | None = None,
+    queue_ids: Iterable[int] | None = None,
+    min_store_ms: int | None = None,
+    max_store_ms: int | None = None,
+    min_log_offset: int | None = None,
+    max_log_offset: int | None = None,
+    confirmed: bool = True,
+    batch_rows: int = BATCH_ROWS,
+    verify_crc: bool = False,
+    damaged: OnDamage | None = None,
+    filesystem: fs.FileSystem | None = None,
+) -> pa.RecordBatchReader:
+    """The records of a store, in the order of its log, as a stream of Arrow batches.
+
+    `path` is a folder of this machine or a URI of pyarrow's file systems, or with `filesystem` a
+    path in that. Limits are inclusive; log offsets are those of records' first bytes. `confirmed`
+    ends at the confirmed end of a store that is one of several copies, else at the last whole
+    record. A body that has not its CRC is damage with `verify_crc`. Damage ends the stream with an
+    exception that names file and position, unless `damaged` takes it: then it goes on behind.
+    Raises StoreError, UnknownColumn.
+    """
+    schema = arrow_schema(columns)
+    wish = make_wish(
+        schema.names,
+        topics=topics,
+        queue_ids=queue_ids,
+        min_store_ms=min_store_ms,
+        max_store_ms=max_store_ms,
+        min_log_offset=min_log_offset,
+        max_log_offset=max_log_offset,
+        verify_crc=verify_crc,
+        batch_rows=batch_rows,
+    )
+    opener = None if filesystem is None else Folder(filesystem)
+    parts = open_table(path, opener).split(RANGE_BYTES, wish, confirmed=confirmed)
+    batches = (
+        batch
+        for part in parts
+        for batch in read_range(path, part, schema, wish, opener=opener, damaged=damaged)
+    )
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def make_wish(
+    columns: Collection[str],
+    *,
+    topics: Iterable[str | bytes] | None = None,
+    queue_ids: Iterable[int] | None = None,
+    min_store_ms: int | None = None,
+    max_store_ms: int | None = None,
+    min_log_offset: int | None = None,
+    max_log_offset: int | None = None,
+    verify_crc: bool = False,
+    batch_rows: int = BATCH_ROWS,
+) -> Wish:
+    """What the decoder is asked for; `columns` in the table's names."""
+    wish = Wish(
+        columns=decoded(columns),
+        topics=None if topics is None else frozenset(map(_bytes, topics)),
+        queue_ids=None if queue_ids is None else frozenset(queue_ids),
+        check_body=verify_crc,
+        batch_rows=batch_rows,
+    )
+    if min_store_ms is not None:
+        wish = replace(wish, min_store_ms=min_store_ms)
+    if max_store_ms is not None:
+        wish = replace(wish, max_store_ms=max_store_ms)
+    if min_log_offset is not None:
+        wish = replace(wish, min_log_offset=min_log_offset)
+    if max_log_offset is not None:
+        wish = replace(wish, end_log_offset=min(max_log_offset + 1, INT64_MAX))
+    return wish
+
+
+def decoded(columns: Collection[str]) -> tuple[str, ...]:
+    """The columns that the log itself tells."""
+    return tuple(name for name in columns if name != STORE_COLUMN)
+
+
+def read_range(
+    location: str,
+    part: LogRange,
+    schema: pa.Schema,
+    wish: Wish,
+    *,
+    opener: LogOpener | None = None,
+    damaged: OnDamage | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The wanted records of one range of the store at `location`; `schema` says in which order."""
+    if opener is None:
+        opener = locate(location)[1]
+    told = _Told(location)
+    for batch in decode(part, wish, opener, damaged=damaged):
+        arrays = [
+            told.array(batch.rows) if field.name == STORE_COLUMN else _array(batch, field)
+            for field in schema
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class _Told:
+    """A column with one and the same text, made once for many batches."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._array = pa.array([], pa.string())
+
+    def array(self, rows: int) -> pa.Array:
+        if len(self._array) < rows:
+            self._array = pa.repeat(pa.scalar(self._text), rows)
+        return self._array[:rows]
+
+
+def _array(batch: Batch, field: pa.Field) -> pa.Array:
+    """A column over the decoder's own buffers."""
+    buffers = [
+        None if buffer is None else pa.py_buffer(buffer) for buffer in batch.column(field.name)
+    ]
+    if KINDS[field.name] != "map":
+        nulls = batch.null_count(field.name)
+        return pa.Array.from_buffers(field.type, batch.rows, buffers, nulls)
+    validity, offsets, *texts = buffers
+    entries = pa.Array.from_buffers(
+        pa.struct([field.type.key_field, field.type.item_field]),
+        batch.entries,
+        [None],
+        0,
+        children=[
+            pa.Array.from_buffers(pa.string(), batch.entries, [None, *texts[:2]], 0),
+            pa.Array.from_buffers(pa.string(), batch.entries, [None, *texts[2:]], 0),
+        ],
+    )
+    return pa.Array.from_buffers(field.type, batch.rows, [validity, offsets], 0, children=[entries])
+
+
+def _bytes(topic: str | bytes) -> bytes:
+    return topic.encode() if isinstance(topic, str) else topic

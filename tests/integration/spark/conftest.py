@@ -1,0 +1,41 @@
+"""One Spark for all tests of this folder: a JVM costs seconds and half a gigabyte."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.spark_stores import unpack_golden
+
+from turbopump.spark import register, session
+
+SETTINGS = (
+    "spark.sql.shuffle.partitions=2",
+    "spark.driver.memory=1g",
+    "spark.sql.streaming.metricsEnabled=false",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "integration/spark" in item.path.as_posix():
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.integration)
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A local Spark on two cores that knows the source; skipped with the reason without Java."""
+    pytest.importorskip("pyspark")
+    if session.java() is None:
+        pytest.skip("Spark needs Java: none is on the path, and JAVA_HOME is not set")
+    made = session.start("turbopump-tests", "local[2]", SETTINGS)
+    register(made)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The stores that a real RocketMQ wrote, by name."""
+    return unpack_golden(tmp_path_factory.mktemp("golden"))

@@ -1,0 +1,112 @@
+"""Which filters the decoder answers, and that none of them loses a row."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
+
+from turbopump.spark.pushdown import EVERYTHING, Selection, push
+
+AT = datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=UTC)
+AT_MS = int(AT.timestamp() * 1000)
+MICRO = timedelta(microseconds=1)
+TOPIC, QUEUE, TIME, PLACE = ("topic",), ("queue_id",), ("store_time",), ("log_offset",)
+
+
+@pytest.mark.parametrize(
+    ("one", "selection"),
+    [
+        (EqualTo(TOPIC, "a"), Selection(topics=frozenset({"a"}))),
+        (EqualNullSafe(TOPIC, "a"), Selection(topics=frozenset({"a"}))),
+        (In(TOPIC, ("a", None, "b")), Selection(topics=frozenset({"a", "b"}))),
+        (EqualTo(TOPIC, None), Selection(topics=frozenset())),
+        (In(QUEUE, (1, 2)), Selection(queue_ids=frozenset({1, 2}))),
+        (EqualTo(("store",), "/s"), Selection(stores=frozenset({"/s"}))),
+        (EqualTo(("confirmed",), True), Selection(confirmed=True)),
+        (IsNotNull(TOPIC), EVERYTHING),
+        (GreaterThan(PLACE, 5), Selection(min_log_offset=6)),
+        (GreaterThanOrEqual(PLACE, 5), Selection(min_log_offset=5)),
+        (LessThan(PLACE, 5), Selection(end_log_offset=5)),
+        (LessThanOrEqual(PLACE, 5), Selection(end_log_offset=6)),
+        (EqualTo(PLACE, 5), Selection(min_log_offset=5, end_log_offset=6)),
+        (GreaterThan(TIME, AT), Selection(min_store_ms=AT_MS + 1)),
+        (GreaterThan(TIME, AT + MICRO), Selection(min_store_ms=AT_MS + 1)),
+        (GreaterThan(TIME, AT - MICRO), Selection(min_store_ms=AT_MS)),
+        (GreaterThanOrEqual(TIME, AT), Selection(min_store_ms=AT_MS)),
+        (GreaterThanOrEqual(TIME, AT + MICRO), Selection(min_store_ms=AT_MS + 1)),
+        (LessThan(TIME, AT), Selection(max_store_ms=AT_MS - 1)),
+        (LessThan(TIME, AT + MICRO), Selection(max_store_ms=AT_MS)),
+        (LessThanOrEqual(TIME, AT), Selection(max_store_ms=AT_MS)),
+        (LessThanOrEqual(TIME, AT + MICRO), Selection(max_store_ms=AT_MS)),
+        (EqualTo(TIME, AT), Selection(min_store_ms=AT_MS, max_store_ms=AT_MS)),
+    ],
+    ids=str,
+)
+def test_understood(one: Filter, selection: Selection) -> None:
+    assert push([one]) == (selection, [])
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        EqualTo(TOPIC, "bad \ufffd byte"),
+        In(TOPIC, ("a", "\ufffd")),
+        Not(EqualTo(TOPIC, "a")),
+        StringStartsWith(TOPIC, "a"),
+        GreaterThan(QUEUE, 1),
+        GreaterThan(TOPIC, "a"),
+        EqualTo(("queue_offset",), 5),
+        EqualTo(("properties", "a"), "b"),
+        EqualTo(("confirmed",), False),
+        IsNotNull(("keys",)),
+        EqualTo(PLACE, None),
+        GreaterThan(TIME, AT.replace(tzinfo=None)),
+        GreaterThan(("born_time",), AT),
+    ],
+    ids=str,
+)
+def test_given_back(one: Filter) -> None:
+    other = EqualTo(QUEUE, 1)
+    assert push([one, other]) == (Selection(queue_ids=frozenset({1})), [one])
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        [EqualTo(TOPIC, "a"), EqualTo(TOPIC, "b")],
+        [In(QUEUE, (1, 2)), EqualTo(QUEUE, 3)],
+        [GreaterThan(PLACE, 5), LessThan(PLACE, 6)],
+        [GreaterThan(TIME, AT), LessThanOrEqual(TIME, AT)],
+        [EqualTo(TIME, AT + MICRO)],
+    ],
+    ids=str,
+)
+def test_contradictions_leave_nothing(filters: list[Filter]) -> None:
+    selection, left = push(filters)
+    assert selection.is_empty
+    assert not left
+
+
+def test_all_of_them_must_hold() -> None:
+    selection, _left = push(
+        [GreaterThan(PLACE, 5), GreaterThan(PLACE, 3), LessThan(PLACE, 9), In(TOPIC, ("a", "b")),
+         In(TOPIC, ("b", "c"))]
+    )  # fmt: skip
+    assert selection == Selection(topics=frozenset({"b"}), min_log_offset=6, end_log_offset=9)
+    assert not selection.is_empty
+    assert not EVERYTHING.is_empty

@@ -87,7 +87,7 @@ def court_of(logs: Sequence[Log], leader: Log) -> Court:
     """What is known behind the scans."""
     stores = tuple(
         Known(
-            log.replica.name, log.replica.min, log.replica.confirmed_end, log.replica.deleted,
+            log.replica.name, log.replica.min, log.replica.promised_end, log.replica.deleted,
             log.queues, log.replica.epochs if log.replica.labels.known else None,
         )
         for log in logs

@@ -1,7 +1,6 @@
 """The audit from beginning to end: `python -m turbopump.spark.audit.job STORE... --ledger FILE...`.
 
-    spark-submit --master URL -m ... or: python -m turbopump.spark.audit.job \\
-        broker-1=/data/1 broker-2=/data/2 broker-3=/data/3 --ledger /data/ledgers --json
+    broker-1=/data/1 broker-2=/data/2 broker-3=/data/3 --ledger /data/ledgers --json
 
 Owns the order of the steps, the report and the exit code: 0, 1 if a promise was broken, 2 if what
 was given cannot be used. Spark imports are the session's alone: with --local no JVM is needed, and
@@ -16,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from turbopump.spark import session
 from turbopump.spark.audit import compare
 from turbopump.spark.audit.claims import Judged, court_of
 from turbopump.spark.audit.digests import BLOCK_BYTES, digest_file, tasks_of
@@ -295,13 +295,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--local", action="store_true", help="without Spark")
     parser.add_argument("--workers", type=int, default=1, help="processes, with --local")
     parser.add_argument("--json", action="store_true", help="the verdicts as JSON")
+    session.add_arguments(parser)
     given = parser.parse_args(argv)
     options = Options(
         tuple(given.stores), tuple(given.ledger), given.leader, max(given.workers, 1)
     )
     try:
-        audit = run(None if given.local else _session(), options)
-    except (Unusable, LedgerError, OSError) as error:
+        if given.local:
+            audit = run(None, options)
+        else:
+            with session.session(parser.prog, given.master, given.conf,
+                                 verbose=given.verbose) as spark:  # fmt: skip
+                audit = run(spark, options)
+    except (Unusable, LedgerError, OSError, session.JobError) as error:
         print(f"the audit is not possible: {error}", file=sys.stderr)
         return UNUSABLE
     if given.json:
@@ -309,12 +315,6 @@ def main(argv: list[str] | None = None) -> int:
     else:
         print("\n".join(audit.lines()))
     return BROKEN if audit.is_broken else USABLE
-
-
-def _session() -> "SparkSession":
-    from pyspark.sql import SparkSession
-
-    return SparkSession.builder.appName("turbopump truncation audit").getOrCreate()
 
 
 if __name__ == "__main__":

@@ -90,6 +90,7 @@ def put_together(
     confirm = None if replica.confirm is None else min(confirmed, end)
     if replica.confirm is not None and end < replica.confirm:
         _too_short(replica, end, records)
+        confirm = replica.confirm if replica.is_stopped else confirm
     records.count("records", count)
     records.count("stores")
     places.count("queues", len(queues))

@@ -82,7 +82,12 @@ class Replica:
     @property
     def confirmed_end(self) -> int:
         """Up to where it must be as all others are."""
-        return self.end if self.confirm is None else min(self.confirm, self.end)
+        return min(self.promised_end, self.end)
+
+    @property
+    def promised_end(self) -> int:
+        """What it says is confirmed, whether it has that or not."""
+        return self.end if self.confirm is None else self.confirm
 
     @property
     def epochs(self) -> Epochs:

@@ -133,6 +133,14 @@ class Group:
 
     # Damage
 
+    def copied(self, folder: Path) -> "Group":
+        """The same in another folder, to be damaged; of one that was stopped."""
+        assert not self.stores, "it is stopped"
+        made = copy(self)
+        made.folder, made.entries = folder, list(self.entries)
+        shutil.copytree(self.folder, folder)
+        return made
+
     def file(self, name: str, log_offset: int) -> tuple[Path, int]:
         """The log file that holds a byte, and its position there."""
         base = log_offset - log_offset % FILE_SIZE
@@ -192,8 +200,4 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Group:
 @pytest.fixture
 def group(template: Group, tmp_path: Path) -> Group:
     """A copy of the template, to be damaged."""
-    made = copy(template)
-    made.folder = tmp_path / "group"
-    made.entries = list(template.entries)
-    shutil.copytree(template.folder, made.folder)
-    return made
+    return template.copied(tmp_path / "group")

@@ -1,0 +1,121 @@
+"""Claims and facts as tables of Spark: a partition for each task, rows in Arrow batches.
+
+Owns the two tables and how a task reaches its executor. It must never judge. Imported only where
+there is a session, by `hands`.
+"""
+
+import base64
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from turbopump.spark.audit.facts import claims_of, facts_of
+
+BATCH_ROWS = 8192
+"""Rows that a task hands to Spark at once: some 2 MB."""
+PLACE = ["topic", "queue", "offset"]
+CLAIMS_DDL = (
+    "topic STRING, queue INT, offset BIGINT, read BOOLEAN, digest STRING, key STRING, log BIGINT, "
+    "broker STRING, epoch BIGINT"
+)
+FACTS_DDL = (
+    "topic STRING, queue INT, offset BIGINT, store INT, at BIGINT, found_key STRING, "
+    "found_digest STRING"
+)
+_TYPES = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_()}
+
+
+def packed(tasks: Sequence[Any]) -> str:
+    """Tasks as an option of a reader."""
+    return base64.b64encode(pickle.dumps(list(tasks))).decode()
+
+
+class _Task(InputPartition):
+    """One task."""
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task)
+        self.task = task
+
+
+class _Reader(DataSourceReader):
+    """The rows of tasks, of a table with that schema."""
+
+    def __init__(self, tasks: Sequence[Any], ddl: str) -> None:
+        self._tasks = tasks
+        self._ddl = ddl
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [_Task(task) for task in self._tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Task), "they are made here"
+        rows = _claim_rows if self._ddl == CLAIMS_DDL else _fact_rows
+        return _in_batches(rows(partition.task), _arrow(self._ddl))
+
+
+class _Table(DataSource):
+    """Of the tasks in its options."""
+
+    DDL = ""
+
+    def schema(self) -> str:
+        return self.DDL
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return _Reader(pickle.loads(base64.b64decode(self.options["tasks"])), self.DDL)
+
+
+class Claims(_Table):
+    """What clients were told; a task is a part of a ledger."""
+
+    DDL = CLAIMS_DDL
+
+    @classmethod
+    def name(cls) -> str:
+        return "turbopump-audit-claims"
+
+
+class Facts(_Table):
+    """What lies in logs; a task is a file."""
+
+    DDL = FACTS_DDL
+
+    @classmethod
+    def name(cls) -> str:
+        return "turbopump-audit-facts"
+
+
+def _arrow(ddl: str) -> pa.Schema:
+    columns = (column.split() for column in ddl.split(", "))
+    return pa.schema([pa.field(name, _TYPES[kind]) for name, kind in columns])
+
+
+def _claim_rows(part: Any) -> Iterator[tuple[Any, ...]]:
+    for one in claims_of([part]):
+        yield (*one.place, one.read, one.digest, one.key, one.log_offset, one.broker, one.epoch)
+
+
+def _fact_rows(task: Any) -> Iterator[tuple[Any, ...]]:
+    for one in facts_of(task):
+        yield (*one.place, *one.fact)
+
+
+def _in_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    held: list[tuple[Any, ...]] = []
+    for row in rows:
+        held.append(row)
+        if len(held) == BATCH_ROWS:
+            yield _batch(held, schema)
+            held.clear()
+    if held:
+        yield _batch(held, schema)
+
+
+def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, one.type) for column, one in zip(columns, schema, strict=True)]
+    return pa.record_batch(arrays, schema=schema)

@@ -14,13 +14,13 @@ from turbopump.engine import checkpoint as checkpoints
 from turbopump.engine.epoch_file import BACKUP, CURRENT, EPOCH_FILE, MARK_FILE
 from turbopump.engine.epochs import Epochs, EpochsDamaged
 from turbopump.engine.epochs import decode as decode_epochs
-from turbopump.engine.inspect import Damage
+from turbopump.engine.inspect import Damage, next_record
 from turbopump.engine.log_ranges import INT64_MAX, DamagedLog, LogBytes, LogOpener
 from turbopump.engine.segments import is_file_name
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
-from turbopump.pyx.walk import CUT_BYTES, WHOLE, Walk, walk, whole_end
+from turbopump.pyx.walk import CUT_BYTES, Walk, walk, whole_end
 
 LOG_FOLDER = "commitlog"
 TAIL_BYTES = 8 << 20  # more than two of the largest records that RocketMQ takes by default
@@ -67,8 +67,8 @@ class _File:
 def look_at(path: str, opener: LogOpener, damaged: Callable[[Damage], None] | None) -> Facts:
     """Raises StoreError, DamagedLog, OSError; FileNotFoundError if a file went meanwhile."""
     root, files = _files(path, opener)
-    # Files behind the last one that begins with a record were made ahead, or never begun.
-    while files and files[-1].first_ms is None:
+    # Files behind the last one that has records were made ahead, or never begun.
+    while files and files[-1].first_ms is None and not _has_records(files[-1], opener):
         files.pop()
     for before, after in pairwise(files):
         if before.base + before.size != after.base:
@@ -83,7 +83,7 @@ def look_at(path: str, opener: LogOpener, damaged: Callable[[Damage], None] | No
         nowhere = saved.marks.log if saved.marks is not None else LogOffset(0)
         return Facts((), epochs or Epochs(), is_replicated, nowhere, nowhere)
     mark = saved.marks.log if saved.marks is not None else LogOffset(0)
-    end, last_ms = _end(files[-1], mark, opener)
+    end, last_ms = _end(files[-1], mark, opener, damaged)
     segments = _segments(files, last_ms)
     confirmed = end
     if is_replicated:
@@ -143,6 +143,12 @@ def _file(path: str, base: LogOffset, size: int, opener: LogOpener) -> _File:
     return _File(path, base, size, first_ms)
 
 
+def store_ms(region: Region, position: int) -> int:
+    """Store time of the record at a position."""
+    found = kernel.scan(region, position, region.size, 1, False)
+    return int(found.rows[0, kernel.STORE_TIMESTAMP_MS])
+
+
 def _first_record(file: LogBytes, base: int | None) -> tuple[int, int | None]:
     """(where the file's first record says that it lies, its store time), (0, None) if there is none
     or it does not lie at `base`."""
@@ -200,31 +206,66 @@ def _epochs(
     return None
 
 
-def _end(file: _File, mark: int, opener: LogOpener) -> tuple[LogOffset, int]:
+def _has_records(file: _File, opener: LogOpener) -> bool:
+    """Whether records follow, near the beginning of a file, on one that is damaged."""
+    if file.size == 0:
+        return False
+    log = opener.open(file.path)
+    try:
+        return _behind(log, file.base, 0, UNKNOWN_MS) is not None
+    finally:
+        log.close()
+
+
+def _end(
+    file: _File, mark: int, opener: LogOpener, damaged: Callable[[Damage], None] | None
+) -> tuple[LogOffset, int]:
     """(behind the last whole record of the last file, that record's store time)."""
     log = opener.open(file.path)
+    last_ms, reason = file.first_ms or UNKNOWN_MS, ""
+
+    def trusted(region: Region, position: int) -> tuple[int, int]:
+        nonlocal last_ms, reason
+        found = walk(region, 0, region.size, file.base + position)
+        last_ms = found.store_timestamp_ms if found.count else last_ms
+        reason = found.reason
+        return found.status, found.position
+
     try:
         start = mark - file.base
         if not 0 < start <= file.size:
             start = _before_end(log)
-        last_ms = file.first_ms or 0
-
-        def trusted(region: Region, base: int, torn: int = WHOLE) -> tuple[int, int]:
-            nonlocal last_ms
-            found = walk(region, 0, region.size, base, torn)
-            last_ms = found.store_timestamp_ms if found.count else last_ms
-            return found.status, found.position
-
-        status, end = _over(log, start, log.size, lambda r, at: trusted(r, file.base + at))
-        if status == kernel.BLANK_FOUND:
+        while True:
+            status, end = _over(log, start, log.size, trusted)
             left = file.size - end
-            if log.region(end, end + 4).get_i32(0) == left:
+            if status == kernel.BLANK_FOUND and log.region(end, end + 4).get_i32(0) == left:
                 end = file.size
-        elif end > start:
-            end = _without_half(log, file.base, start, end)
+                break
+            behind = _behind(log, file.base, end, last_ms)
+            if behind is None or _over(log, end, log.size, trusted)[1] > end:
+                # The second: a live store went on while we looked.
+                end = _without_half(log, file.base, start, end)
+                break
+            _report(Damage(file.path, end, reason or "no record begins there"), damaged)
+            start = behind
     finally:
         log.close()
     return LogOffset(file.base + end), last_ms
+
+
+def _behind(log: LogBytes, base: int, end: int, last_ms: int) -> int | None:
+    """Where records go on shortly behind the end of the records: then that is damage, not the end.
+
+    They are stored later than those before: RocketMQ leaves old bytes behind where it cut a log.
+    """
+    limit = min(end + TAIL_BYTES, log.size)
+    if limit - end < kernel.FILLER_SIZE:
+        return None
+    region = log.region(end, limit)
+    found = next_record(region, 1, base + end)
+    if found is None or store_ms(region, found) < last_ms:
+        return None
+    return end + found
 
 
 def _without_half(log: LogBytes, base: int, start: int, end: int) -> int:

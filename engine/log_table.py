@@ -8,7 +8,8 @@ The end. A log ends behind the last record that is whole: its lengths agree, its
 it says that it lies where it lies. Of our own stores the walk begins at the checkpoint's mark, a
 record's end that is at most some seconds old; of RocketMQ's at the start of the last file that has
 records, and there only the last TAIL_BYTES are checked for more than lengths. The very last record
-of a live store may be half written: one whose texts end in zeros is left out.
+of a live store may be half written: one whose texts end in zeros is left out. Where records go on
+shortly behind the end, it is none: that is damage.
 
 What is confirmed. A store that is one of several copies (it has an epoch file, its second copy or
 our mark: `boundary.was_replicated`) is read up to the confirmPhyOffset of its checkpoint. Broker
@@ -34,7 +35,7 @@ from itertools import pairwise
 
 from turbopump.engine.epochs import Epochs
 from turbopump.engine.inspect import Damage, next_record
-from turbopump.engine.log_opening import Segment, look_at
+from turbopump.engine.log_opening import Segment, look_at, store_ms
 from turbopump.engine.log_ranges import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -52,7 +53,6 @@ from turbopump.engine.log_ranges import (
 )
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.pyx import record as kernel
-from turbopump.pyx.region import Region
 from turbopump.pyx.walk import walk
 
 __all__ = [
@@ -93,8 +93,9 @@ class LogTable:
     ) -> "LogTable":
         """Look at a store, a commitlog folder or a single log file.
 
-        Raises StoreError if there is no log, DamagedLog for a file that is missing between others
-        or an epoch list that cannot be read (unless `damaged` takes it), OSError.
+        Raises StoreError if there is no log, OSError, and DamagedLog, unless `damaged` takes it:
+        for a file that is missing between others, an epoch list that cannot be read, and where
+        records of the last file end before they should (`decode` reports that place again).
         """
         opener = opener or DiskOpener()
         path = path.rstrip("/") or "/"
@@ -227,15 +228,10 @@ def _find_record(
         while (found := next_record(region, at, base)) is not None:
             chain = walk(region, found, region.size, base)
             if chain.count and (chain.status != kernel.BAD_RECORD or chain.count > 1):
-                return position + found, _store_ms(region, found)
+                return position + found, store_ms(region, found)
             at = found + 1
         if stop == limit:
             return None
         # Nothing, or a record that is longer than what was read.
         length *= 2
     return None
-
-
-def _store_ms(region: Region, position: int) -> int:
-    found = kernel.scan(region, position, region.size, 1, False)
-    return int(found.rows[0, kernel.STORE_TIMESTAMP_MS])

@@ -284,7 +284,7 @@ def _verdicts(
 def main(argv: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(
-        prog="python -m turbopump.spark.audit.job",
+        prog="turbopump analyze truncation",
         description="Prove or refute that a group of brokers kept its promises.",
         epilog="Exit code 1 if a promise was broken, 2 if what was given cannot be used.",
     )

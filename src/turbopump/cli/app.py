@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from turbopump.cli import admin, bench, inspect
+from turbopump.cli import admin, analyze, bench, inspect
 from turbopump.cli.consume import consume
 from turbopump.cli.errors import FAILED, UserError, fail, failure_of
 from turbopump.cli.nodes import broker, controller, namesrv
@@ -33,6 +33,7 @@ for command in (up, namesrv, controller, broker, send, consume, top, repair):
 app.add_typer(admin.app, name="admin")
 app.add_typer(inspect.app, name="inspect")
 app.add_typer(bench.app, name="bench")
+app.add_typer(analyze.app, name="analyze")
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,83 @@
+"""Bodies of a table as their senders wrote them: decompressed where a sys_flag says so.
+
+Owns nothing but the loops; the kinds of compression are the engine's. It must never hold more than
+one batch. Called by export.py, on Spark's workers too.
+"""
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from turbopump.engine.compression import (
+    COMPRESSED_FLAG,
+    COMPRESSION_TYPE_MASK,
+    BadCompression,
+    plain_body,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+KEPT_FLAGS = ~(COMPRESSED_FLAG | COMPRESSION_TYPE_MASK)
+PLACE = ("topic", "queue_id", "queue_offset")
+
+
+class BadBody(ValueError):
+    """A body cannot be decompressed; the text says which one and why."""
+
+
+def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with their bodies decompressed, and `sys_flag` and `body_size` to match.
+
+    The batch has these, the body and its place; it comes back itself if nothing in it is
+    compressed. Raises BadBody.
+    """
+    flags = batch.column("sys_flag")
+    bodies = plain_bodies(flags, batch.column("body"), *(batch.column(name) for name in PLACE))
+    if bodies is batch.column("body"):
+        return batch
+    kept = pc.if_else(_compressed(flags), pc.bit_wise_and(flags, KEPT_FLAGS), flags)
+    batch = _with(batch, "body", bodies)
+    batch = _with(batch, "sys_flag", kept.cast(pa.int32()))
+    return _with(batch, "body_size", pc.binary_length(bodies).cast(pa.int32()))
+
+
+def plain_bodies(flags: pa.Array, bodies: pa.Array, *place: pa.Array) -> pa.Array:
+    """The bodies decompressed; `place` says of a bad one where it lies."""
+    rows = pc.indices_nonzero(_compressed(flags)).to_pylist()
+    if not rows:
+        return bodies
+    made: list[object] = bodies.to_pylist()
+    for row in rows:
+        try:
+            made[row] = plain_body(flags[row].as_py(), bodies[row].as_py())
+        except BadCompression as error:
+            topic, queue, offset = (column[row].as_py() for column in place)
+            where = f"{topic}, queue {queue}, queue offset {offset}"
+            raise BadBody(f"{where}: {error}") from None
+    return pa.array(made, bodies.type)
+
+
+def plain_frame(frame: "DataFrame") -> "DataFrame":
+    """The same by Spark: of a frame that has body, sys_flag and the place, body_size perhaps."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+
+    bodies = arrow_udf(plain_bodies, "binary", ArrowUDFType.SCALAR)
+    flags = f.col("sys_flag")
+    is_plain = flags.bitwiseAND(COMPRESSED_FLAG) == 0
+    frame = frame.withColumn("body", bodies(flags, "body", *PLACE))
+    if "body_size" in frame.columns:
+        frame = frame.withColumn("body_size", f.octet_length("body").cast("int"))
+    kept = flags.bitwiseAND(KEPT_FLAGS)
+    return frame.withColumn("sys_flag", f.when(is_plain, flags).otherwise(kept))
+
+
+def _compressed(flags: pa.Array) -> pa.Array:
+    return pc.not_equal(pc.bit_wise_and(flags, COMPRESSED_FLAG), 0)
+
+
+def _with(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    at = batch.schema.get_field_index(name)
+    return batch.set_column(at, batch.schema.field(at), column)

@@ -1,0 +1,242 @@
+"""What one rebalance of a consumer group was worth: how even, how sticky, how correct, how long.
+
+Owns the format of a history's line (docs/FORMATS.md) and the measures. It must never know Spark,
+nor more than one line. Called by rebalance.py on Spark's workers.
+
+The measures, of q queues and n members with s1..sn queues each:
+
+balance_score   sum of |si - sj| over all pairs of members: Kafka's (AbstractStickyAssignor,
+                getBalanceScore); 0 if all have the same.
+balance         1 when the score is the least that q and n allow (some have one more if n does not
+                divide q), 0 when one member has everything, linear between.
+spread          largest si less the smallest.
+stayed, moved   of the queues whose owner is still a member: those it kept, and those it lost.
+moved_min       how many have to move for a balanced assignment: each member may keep up to
+                floor(q / n), and q mod n members one more, those first that have it. It is a true
+                bound: no balanced assignment moves fewer.
+stickiness      stayed / (stayed + moved - moved_min), at most 1: of what could have stayed, the
+                share that did. 1 where nothing could.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Queue = tuple[str, int]
+"""(broker name, queue id)"""
+Assignment = Mapping[str, frozenset[Queue]]
+"""Client id to its queues; who has none may be missing."""
+
+TIME_MAX_MS = 253_402_300_800_000  # the year 10,000, where Spark's and Python's times end
+MEMBERS_MAX = 100_000  # of a group, and as many queues: a longer line is none of a real cluster
+
+
+class BadHistory(ValueError):
+    """A line is no rebalance; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Rebalance:
+    """A line of a history."""
+
+    time_ms: int
+    group: str
+    topic: str
+    allocator: str
+    trigger: str
+    members: tuple[str, ...]
+    queues: frozenset[Queue]
+    before: Assignment
+    after: Assignment
+    faults: tuple[str, ...]
+    """What makes the assignment wrong; see _faults."""
+    compute_ms: float | None = None
+    converge_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What a rebalance was worth; the module's docstring has the definitions."""
+
+    members: int
+    queues: int
+    balance_score: int
+    balance: float
+    spread: int
+    revoked: int
+    """Queues that a client had and has no more, over all clients."""
+    assigned: int
+    stayed: int
+    moved: int
+    moved_min: int
+    stickiness: float
+
+
+def parse(line: str) -> Rebalance:
+    """A line of a history as it is meant. Raises BadHistory."""
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise BadHistory(f"no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadHistory("no JSON object")
+    members = tuple(_texts(value, "members"))
+    queues = _queues(_list(value, "queues"), "queues")
+    before, after = (_assignment(value, name) for name in ("before", "after"))
+    found = frozenset(queues)
+    return Rebalance(
+        time_ms=_time(value, "time_ms"),
+        group=_text(value, "group"),
+        topic=_text(value, "topic"),
+        allocator=_text(value, "allocator"),
+        trigger=_text(value, "trigger", ""),
+        members=members,
+        queues=found,
+        before={client: frozenset(owned) for client, owned in before.items()},
+        after={client: frozenset(owned) for client, owned in after.items()},
+        faults=tuple(_faults(members, found, after)),
+        compute_ms=_duration(value, "compute_ms"),
+        converge_ms=_duration(value, "converge_ms"),
+    )
+
+
+def measure(one: Rebalance) -> Measures:
+    """Its worth."""
+    members = sorted(set(one.members))
+    sizes = [len(one.after.get(client, ())) for client in members]
+    score = pairwise(sizes)
+    stayed, moved, moved_min = _movement(one)
+    could = stayed + moved - moved_min
+    return Measures(
+        members=len(members),
+        queues=len(one.queues),
+        balance_score=score,
+        balance=_balance(score, len(one.queues), len(members)),
+        spread=max(sizes) - min(sizes) if sizes else 0,
+        revoked=_lost(one.before, one.after),
+        assigned=_lost(one.after, one.before),
+        stayed=stayed,
+        moved=moved,
+        moved_min=moved_min,
+        stickiness=min(1.0, stayed / could) if could else 1.0,
+    )
+
+
+def pairwise(sizes: Iterable[int]) -> int:
+    """The sum of the differences of all pairs, in the time of sorting."""
+    ordered = sorted(sizes)
+    last = len(ordered) - 1
+    return sum(size * (2 * at - last) for at, size in enumerate(ordered))
+
+
+def assignment_id(assignment: Assignment) -> str:
+    """The same text for the same assignment, to see whether a line follows on another."""
+    owned = sorted((client, sorted(queues)) for client, queues in assignment.items() if queues)
+    return json.dumps(owned, separators=(",", ":"))
+
+
+def _balance(score: int, queues: int, members: int) -> float:
+    if not members:
+        return 1.0
+    more = queues % members
+    best, worst = more * (members - more), queues * (members - 1)
+    return 1.0 if worst <= best else max(0.0, (worst - score) / (worst - best))
+
+
+def _movement(one: Rebalance) -> tuple[int, int, int]:
+    """(stayed, moved, moved_min)"""
+    members = set(one.members)
+    none: frozenset[Queue] = frozenset()
+    kept = {client: one.before.get(client, none) & one.queues for client in members}
+    stayed = sum(len(queues & one.after.get(client, none)) for client, queues in kept.items())
+    owned = sum(map(len, kept.values()))
+    if not members:
+        return 0, 0, 0
+    each, more = divmod(len(one.queues), len(members))
+    over = sum(len(queues) > each for queues in kept.values())
+    could = sum(min(len(queues), each) for queues in kept.values()) + min(more, over)
+    return stayed, owned - stayed, owned - could
+
+
+def _lost(first: Assignment, second: Assignment) -> int:
+    return sum(len(queues - second.get(client, frozenset())) for client, queues in first.items())
+
+
+def _faults(
+    members: tuple[str, ...], queues: frozenset[Queue], after: Mapping[str, list[Queue]]
+) -> Iterable[str]:
+    """What makes an assignment wrong: a queue nobody has, two have, or that does not exist; a
+    client that is no member. A group without members has none to assign to."""
+    owners = Counter(queue for owned in after.values() for queue in owned)
+    for queue, count in sorted(owners.items()):
+        if count > 1:
+            yield f"queue {_name(queue)} is assigned {count} times"
+        if queue not in queues:
+            yield f"queue {_name(queue)} is assigned, but is none of the topic's"
+    if members:
+        yield from (f"queue {_name(queue)} has no owner" for queue in sorted(queues - set(owners)))
+    for client in sorted(set(after) - set(members)):
+        if after[client]:
+            yield f"{client} has queues, but is no member"
+
+
+def _name(queue: Queue) -> str:
+    return f"{queue[0]}/{queue[1]}"
+
+
+def _text(value: dict[str, Any], name: str, default: str | None = None) -> str:
+    found = value.get(name, default)
+    if not isinstance(found, str):
+        raise BadHistory(f"{name} is {found!r}: a text is expected")
+    return found
+
+
+def _time(value: dict[str, Any], name: str) -> int:
+    found = value.get(name)
+    if type(found) is not int or not 0 <= found < TIME_MAX_MS:
+        raise BadHistory(f"{name} is {found!r}: epoch milliseconds are expected")
+    return found
+
+
+def _duration(value: dict[str, Any], name: str) -> float | None:
+    found = value.get(name)
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < 1e15:
+        raise BadHistory(f"{name} is {found!r}: milliseconds are expected")
+    return float(found)
+
+
+def _list(value: dict[str, Any], name: str) -> list[Any]:
+    found = value.get(name)
+    if not isinstance(found, list) or len(found) > MEMBERS_MAX:
+        raise BadHistory(f"{name} is no list of up to {MEMBERS_MAX}")
+    return found
+
+
+def _texts(value: dict[str, Any], name: str) -> list[str]:
+    found = _list(value, name)
+    if not all(isinstance(one, str) for one in found):
+        raise BadHistory(f"{name} is no list of texts")
+    return found
+
+
+def _queues(found: list[Any], name: str) -> list[Queue]:
+    made: list[Queue] = []
+    for one in found:
+        if not isinstance(one, list) or len(one) != 2:
+            raise BadHistory(f"{name} has {one!r}: [broker name, queue id] is expected")
+        broker, number = one
+        if not isinstance(broker, str) or type(number) is not int or number < 0:
+            raise BadHistory(f"{name} has {one!r}: [broker name, queue id] is expected")
+        made.append((broker, number))
+    return made
+
+
+def _assignment(value: dict[str, Any], name: str) -> dict[str, list[Queue]]:
+    found = value.get(name)
+    if not isinstance(found, dict) or len(found) > MEMBERS_MAX:
+        raise BadHistory(f"{name} is no object of clients and their queues")
+    return {client: _queues(_list(found, client), name) for client in found}

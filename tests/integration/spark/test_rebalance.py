@@ -1,0 +1,88 @@
+"""The rebalance report by real Spark, over histories of the two allocation models."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.unit.spark.allocation import averaged, history, lines, sticky
+
+from turbopump.spark.rebalance import RebalanceOptions, main, run
+from turbopump.spark.rebalance_measures import measure, parse
+from turbopump.spark.session import JobError
+
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def histories(tmp_path: Path) -> Path:
+    folder = tmp_path / "histories"
+    folder.mkdir()
+    billing = lines(history(sticky, 1, 90))
+    shipping = lines(history(averaged, 2, 30, group="shipping"))
+    (folder / "one.jsonl").write_text("\n".join([*billing[:50], *shipping]) + "\n")
+    (folder / "two.jsonl").write_text("\n".join(billing[50:]) + "\n\n")
+    return folder
+
+
+def test_groups_are_measured_over_all_files(spark, histories, tmp_path) -> None:
+    output = tmp_path / "report"
+    result = run(spark, RebalanceOptions((str(histories),), str(output)))
+    assert (result.ok, result.rebalances, result.unreadable) == (True, 120, 0)
+    billing, shipping = result.groups
+    assert (billing.group, billing.allocator, billing.rebalances) == ("billing", "sticky", 90)
+    assert (billing.balance_min, billing.stickiness, billing.breaks) == (1.0, 1.0, 0)
+    assert (shipping.group, shipping.balance_min, shipping.breaks) == ("shipping", 1.0, 0)
+    found = [measure(parse(text)) for text in lines(history(averaged, 2, 30))]
+    stayed = sum(one.stayed for one in found)
+    could = stayed + sum(one.moved - one.moved_min for one in found)
+    assert shipping.stickiness == pytest.approx(stayed / could) and shipping.stickiness < 0.9
+    assert shipping.moved == sum(one.moved for one in found) > shipping.moved_min
+    assert shipping.revoked == sum(one.revoked for one in found)
+    assert billing.converge_ms is not None and billing.compute_ms is not None
+    assert billing.converge_ms == pytest.approx((550.0, 910.0, 1000.0, 1000.0))
+    assert billing.compute_ms[3] == 9.5
+
+    rows = spark.read.parquet(f"{output}/rebalances")
+    assert rows.count() == 120 and rows.where("stickiness < 1").count() > 0
+    assert spark.read.parquet(f"{output}/summary").count() == 2
+    windows = spark.read.parquet(f"{output}/windows")
+    assert windows.selectExpr("sum(rebalances)").collect()[0][0] == 120
+    assert windows.where("`group` = 'billing'").count() >= 2
+    assert json.loads((output / "verdict.json").read_text()) == json.loads(
+        json.dumps(result.to_json())
+    )
+    with pytest.raises(JobError, match="exists"):
+        run(spark, RebalanceOptions((str(histories),), str(output)))
+
+
+def test_what_is_wrong_fails_it(spark, histories, capsys) -> None:
+    wrong = json.loads(lines(history(sticky, 1, 3))[2])
+    wrong["after"]["c0"] = wrong["after"]["c0"][1:]
+    wrong["group"] = "wrong"
+    (histories / "three.jsonl").write_text(json.dumps(wrong) + "\nno line\n")
+    assert main([str(histories), "--json"]) == 1
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["verdict"], verdict["unreadable"], len(verdict["violations"])) == (
+        "violated", 1, 2,
+    )  # fmt: skip
+    broken, faulty = verdict["violations"]
+    assert "three.jsonl: a line is no rebalance: no JSON" in broken and "no line" in broken
+    assert faulty.startswith("wrong Orders at 2026-11-") and "has no owner" in faulty
+
+
+def test_limits_and_missing_lines(spark, histories, capsys) -> None:
+    kept = (histories / "two.jsonl").read_text().splitlines()
+    (histories / "two.jsonl").write_text("\n".join([*kept[:5], *kept[6:]]))
+    limits = ["--min-balance", "0.9", "--min-stickiness", "0.99", "--max-converge-ms", "999"]
+    assert main([str(histories), *limits]) == 1
+    out = capsys.readouterr().out
+    assert "1 did not begin with what the one before had left" in out
+    assert "shipping Orders (averaged): a stickiness of" in out
+    assert out.count("p99 of convergence is 1000.0 ms, over 999.0") == 2
+    assert "a balance of" not in out and out.endswith("verdict: violated\n")
+
+
+def test_no_history_is_a_sentence(spark, tmp_path, capsys) -> None:
+    assert main([str(tmp_path / "none")]) == 2
+    err = capsys.readouterr().err
+    assert "none" in err and err.count("\n") == 1

@@ -1,0 +1,130 @@
+"""What a rebalance is worth, against the definitions taken at their word."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.spark.allocation import Queue, averaged, history, lines, sticky
+
+from turbopump.spark.rebalance_measures import (
+    BadHistory,
+    assignment_id,
+    measure,
+    pairwise,
+    parse,
+)
+
+Q = [("b", number) for number in range(6)]
+
+
+def line(before: object, after: dict[str, list[Queue]], /, **more: object) -> str:
+    value = {
+        "time_ms": 1, "group": "g", "topic": "t", "allocator": "AVG", "members": sorted(after),
+        "queues": Q, "before": before, "after": after, **more,
+    }  # fmt: skip
+    return json.dumps(value)
+
+
+@given(st.lists(st.integers(0, 50), max_size=8))
+def test_the_balance_score_is_the_sum_over_all_pairs(sizes) -> None:
+    pairs = itertools.combinations(sizes, 2)
+    assert pairwise(sizes) == sum(abs(one - two) for one, two in pairs)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "score", "balance", "spread"),
+    [([3, 3], 0, 1.0, 0), ([6, 0], 6, 0.0, 6), ([2, 2, 2], 0, 1.0, 0), ([4, 2], 2, 2 / 3, 2),
+     ([2, 2, 1, 1], 4, 1.0, 1), ([1] * 6 + [0], 6, 1.0, 1), ([6], 0, 1.0, 0)],
+)  # fmt: skip
+def test_balance(sizes, score, balance, spread) -> None:
+    places = iter(Q)
+    after = {f"c{at}": list(itertools.islice(places, size)) for at, size in enumerate(sizes)}
+    found = measure(parse(line({}, after)))
+    assert (found.balance_score, found.spread) == (score, spread)
+    assert found.balance == pytest.approx(balance)
+
+
+def test_movement_by_hand() -> None:
+    """c leaves; a may keep 3 of its 4, b both of its 2."""
+    before = {"a": Q[:4], "b": Q[4:5], "c": Q[5:]}
+    found = measure(parse(line(before, {"a": Q[1:4], "b": [Q[0], *Q[4:]]})))
+    assert (found.stayed, found.moved, found.moved_min, found.stickiness) == (4, 1, 1, 1.0)
+    assert (found.revoked, found.assigned) == (2, 2)
+    worse = measure(parse(line(before, {"a": Q[3:], "b": Q[:3]})))
+    assert (worse.stayed, worse.moved, worse.moved_min) == (1, 4, 1)
+    assert worse.stickiness == 0.25
+
+
+@given(data=st.data(), members=st.integers(1, 3), queues=st.integers(0, 5))
+def test_no_balanced_assignment_moves_less_than_the_bound(data, members, queues) -> None:
+    clients = [f"c{number}" for number in range(members)]
+    places = [("b", number) for number in range(queues)]
+    owners = data.draw(
+        st.lists(st.sampled_from([*clients, "gone", None]), min_size=queues, max_size=queues)
+    )
+    before: dict[str, list[Queue]] = {}
+    for place, owner in zip(places, owners, strict=True):
+        if owner is not None:
+            before.setdefault(owner, []).append(place)
+    least = min(
+        sum(had in clients and had != has for had, has in zip(owners, chosen, strict=True))
+        for chosen in itertools.product(clients, repeat=queues)
+        if max(map(chosen.count, clients)) - min(map(chosen.count, clients)) <= 1
+    )
+    after = sticky(clients, places, before)
+    found = measure(parse(line(before, after, members=clients, queues=places)))
+    assert found.moved_min == least
+    assert (found.moved, found.stickiness, found.balance) == (least, 1.0, 1.0)
+
+
+def test_the_models_are_what_they_are_called() -> None:
+    worth = {
+        allocate: [measure(parse(text)) for text in lines(history(allocate, 7, 60))]
+        for allocate in (averaged, sticky)
+    }
+    for found in worth.values():
+        assert all(one.balance == 1.0 and one.spread <= 1 for one in found)
+    assert all(one.stickiness == 1.0 for one in worth[sticky])
+    assert sum(one.moved for one in worth[averaged]) > 2 * sum(one.moved for one in worth[sticky])
+    assert min(one.stickiness for one in worth[averaged]) < 0.7
+
+
+@pytest.mark.parametrize(
+    ("after", "more", "faults"),
+    [
+        ({"a": Q[:3], "b": Q[3:]}, {}, []),
+        ({"a": Q[:3], "b": Q[2:]}, {}, ["queue b/2 is assigned 2 times"]),
+        ({"a": Q[:2], "b": Q[3:]}, {}, ["queue b/2 has no owner"]),
+        ({"a": [*Q[:3], ("x", 1)], "b": Q[3:]}, {},
+         ["queue x/1 is assigned, but is none of the topic's"]),
+        ({"a": Q[:3], "b": Q[3:]}, {"members": ["a"]}, ["b has queues, but is no member"]),
+        ({}, {"members": []}, []),
+    ],
+)  # fmt: skip
+def test_a_wrong_assignment_is_named(after, more, faults) -> None:
+    one = parse(line({}, after, **more))
+    assert list(one.faults) == faults
+    measure(one)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[1]", "{}", line({}, {}, time_ms="1"), line({}, {}, time_ms=True),
+        line({}, {}, group=3),
+        line({}, {}, members=[1]), line({}, {}, queues=[["b"]]), line({}, {}, queues=[["b", "1"]]),
+        line([], {}), line({}, {}, after={"a": 1}), line({}, {}, compute_ms=-1),
+        line({}, {}, converge_ms=True), line({}, {}, queues=[[1, 1]]),
+    ],
+)  # fmt: skip
+def test_what_is_no_rebalance_is_refused(text) -> None:
+    with pytest.raises(BadHistory):
+        parse(text)
+
+
+def test_an_assignment_is_known_again_whatever_its_order() -> None:
+    one = parse(line({"a": Q[:2], "b": []}, {"a": [Q[1], Q[0]]}))
+    assert assignment_id(one.before) == assignment_id(one.after)
+    assert assignment_id(one.before) != assignment_id({"b": frozenset(Q[:2])})

@@ -16,7 +16,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -248,7 +247,9 @@ def _in_steps(cells: "DataFrame", step_s: int) -> "DataFrame":
 def _table(
     spark: "SparkSession", stores: Sequence[str], columns: Sequence[str], confirmed: bool
 ) -> "DataFrame":
-    import_module("turbopump.spark").register(spark)
+    from turbopump.spark import register
+
+    register(spark)
     reader = spark.read.format("turbopump").option("paths", json.dumps(list(stores)))
     reader = reader.option("columns", ",".join(columns)).option("confirmed", str(confirmed).lower())
     return reader.load()

@@ -8,7 +8,7 @@ A record is counted in one cell of each metric:
     size      record size in bytes      body      body size
     latency   store time - born time in ms; instead `skewed` if that is negative (the clocks of
               producer and broker disagree: told apart, never averaged in) or `unborn` if the
-              producer gave no born time
+              producer gave no born time, or one of another century
     offset    queue offset: 64 neighbours of one queue share a cell, `bits` tells which are there;
               instead `unqueued` for prepared and rolled back transactions (they have none) and
               `batch` for records that hold several messages
@@ -39,6 +39,9 @@ MEASURED = ("size", "body", "latency", "skewed", "unborn")
 QUEUED = ("offset", "unqueued", "batch")
 CLOCK = "clock"
 OFFSETS_A_CELL = 64
+LATE_MS_MAX = 100 * 366 * 86_400_000
+"""A born time further away is no time: a number that somebody sent. It also keeps sums in 64 bits:
+three million of them in one cell."""
 
 # RocketMQ's MessageSysFlag: the transaction bits, two of whose values have no queue offset, and the
 # bit of records that hold a batch and take as many queue offsets as their INNER_NUM says.
@@ -55,10 +58,12 @@ def cells(table: "DataFrame", *, with_ports: bool = False) -> "DataFrame":
         "cast(size as bigint) as size", "cast(body_size as bigint) as body", "sys_flag",
         "unix_millis(born_time) as born_ms", "unix_millis(store_time) as store_ms",
     ).selectExpr(
-        "*", "case when born_ms <= 0 then 0L else abs(store_ms - born_ms) end as late_ms"
+        "*", f"born_ms > 0 and abs(store_ms - born_ms) <= {LATE_MS_MAX}L as is_born",
+    ).selectExpr(
+        "*", "case when is_born then abs(store_ms - born_ms) else 0L end as late_ms"
     )  # fmt: skip
     late = (
-        "case when born_ms <= 0 then 'unborn' when born_ms > store_ms then 'skewed'"
+        "case when not is_born then 'unborn' when born_ms > store_ms then 'skewed'"
         " else 'latency' end"
     )
     place = f"case when {_UNQUEUED} then 'unqueued' when {_BATCH} then 'batch' else 'offset' end"
@@ -73,13 +78,14 @@ def cells(table: "DataFrame", *, with_ports: bool = False) -> "DataFrame":
         f"struct(cast(null as string) as topic, cast(null as int) as queue_id, {nowhere},"
         f" '{CLOCK}' as metric, store_ms as bucket, log_offset as value)",
     ]
+    summed = f"sum(case metric when '{CLOCK}' then 0L else value end)"
     bit = f"case metric when 'offset' then shiftleft(1L, cast(value & {OFFSETS_A_CELL - 1} as int))"
     return (
         read.selectExpr("store", "store_ms", f"inline(array({', '.join(counted)}))")
         .selectExpr("*", f"{bit} else 0L end as bit")
         .groupBy(*_CELL)
         .agg(*_exprs(
-            "count(1) as messages", "sum(value) as total", "min(value) as least",
+            "count(1) as messages", f"{summed} as total", "min(value) as least",
             "max(value) as most", "min(store_ms) as first_ms", "max(store_ms) as last_ms",
             "bit_or(bit) as bits",
         ))
@@ -87,9 +93,12 @@ def cells(table: "DataFrame", *, with_ports: bool = False) -> "DataFrame":
 
 
 def added(cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
-    """Cells of sizes and latencies added up to coarser keys: their histograms."""
+    """Cells of sizes and latencies added up to coarser keys: their histograms.
+
+    Totals are doubles from here on: exact up to 9 PB, and never out of range.
+    """
     return cells.groupBy(*keys, "metric", "bucket").agg(*_exprs(
-        "sum(messages) as messages", "sum(total) as total", "min(least) as least",
+        "sum(messages) as messages", "sum(cast(total as double)) as total", "min(least) as least",
         "max(most) as most", "min(first_ms) as first_ms", "max(last_ms) as last_ms",
     ))  # fmt: skip
 
@@ -100,18 +109,18 @@ def figures(histograms: "DataFrame", keys: Sequence[str]) -> "DataFrame":
     Percentiles are those of numpy's default method over the means of the buckets.
     """
     return histograms.groupBy(*keys).agg(*_exprs(
-        _sum("size", "messages", "messages"),
-        _sum("size", "total", "bytes"),
-        _sum("body", "total", "body_bytes"),
+        f"{_sum('size', 'messages')} as messages",
+        f"cast({_sum('size', 'total')} as bigint) as bytes",
+        f"cast({_sum('body', 'total')} as bigint) as body_bytes",
         "min(first_ms) as first_ms",
         "max(last_ms) as last_ms",
         *_spread("size", "size"), _percentiles("size", "size"),
         *_spread("body", "body"), _percentiles("body", "body"),
-        _sum("latency", "messages", "timed_messages"),
+        f"{_sum('latency', 'messages')} as timed_messages",
         *_spread("latency", "latency_ms"), _percentiles("latency", "latency_ms"),
-        _sum("skewed", "messages", "skewed_messages"),
+        f"{_sum('skewed', 'messages')} as skewed_messages",
         f"max({_only('skewed', 'most')}) as skew_ms_max",
-        _sum("unborn", "messages", "unborn_messages"),
+        f"{_sum('unborn', 'messages')} as unborn_messages",
     )).selectExpr(
         *keys, "messages", "bytes", "body_bytes", "first_ms", "last_ms",
         *_named("size"), *_named("body"),
@@ -137,8 +146,8 @@ def _only(metric: str, column: str) -> str:
     return f"case when metric = '{metric}' then {column} end"
 
 
-def _sum(metric: str, column: str, name: str) -> str:
-    return f"coalesce(sum({_only(metric, column)}), 0L) as {name}"
+def _sum(metric: str, column: str) -> str:
+    return f"coalesce(sum({_only(metric, column)}), 0L)"
 
 
 def _spread(metric: str, name: str) -> list[str]:

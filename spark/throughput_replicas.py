@@ -116,7 +116,7 @@ def copy_figures(cells: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
     """One row for each value of `keys`, of `topic` and `second`; none: all in one row."""
     outcomes = ("copied", "early", "missing", "only_in_copy")
     merged = cells.groupBy(*keys, "outcome", "bucket").agg(*_exprs(
-        "sum(messages) as messages", "sum(total) as total", "max(most) as most",
+        "sum(messages) as messages", "sum(cast(total as double)) as total", "max(most) as most",
         "sum(again) as again",
     ))  # fmt: skip
     late = "case when outcome = 'copied' then"

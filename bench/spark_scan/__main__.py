@@ -1,0 +1,135 @@
+"""`python -m bench.spark_scan`: the log as a table of Spark, beside the same rows as Parquet.
+
+Makes a store with the load generator (kept in --folder, with the Parquet files and all counts: a
+run that was broken off goes on there), holds what Spark finds in it against what the broker
+counted, and measures. With --write the tables go into docs/PERFORMANCE.md.
+"""
+
+import argparse
+import json
+import platform
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.spark_scan import scans
+from bench.spark_scan.filled import Counts, filled
+from bench.versus.__main__ import write
+
+BEGIN, END = "<!-- spark: begin -->", "<!-- spark: end -->"
+WANTED_SHARE = 0.8
+WANTED_BYTES_PER_S = 1e9
+_UNITS = {"": 1, "MB": 10**6, "GB": 10**9}
+
+
+def size_of(text: str) -> int:
+    """`10GB`, `500MB` or bytes."""
+    found = re.fullmatch(r"(\d+)(MB|GB|)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text} is no size like 10GB")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.spark_scan", description=__doc__)
+    parser.add_argument("--bytes", type=size_of, default=10**9, help="of the log, like 10GB")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[128, 1024], help="of bodies")
+    parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=3, help="of which the best counts")
+    parser.add_argument("--folder", type=Path, help="keep store and Parquet files here")
+    parser.add_argument("--write", action="store_true", help="into docs/PERFORMANCE.md")
+    return parser.parse_args()
+
+
+def differences(counts: Counts, sums: dict[str, int]) -> list[str]:
+    """Where Spark and the broker do not say the same; none, or the source is wrong."""
+    pairs = {
+        "rows, by the generator": (sums["rows"], counts.sent),
+        "rows, by the broker": (sums["rows"], counts.put),
+        "rows, by the ends of queues": (sums["rows"], counts.queued),
+        "ends of queues": (sums["queued"], counts.queued),
+        "bytes of bodies": (sums["body_bytes"], counts.body_bytes),
+        "bytes of records": (sums["record_bytes"], counts.put_bytes),
+        "end of the log": (sums["log_end"], counts.log_end),
+    }
+    return [f"{name}: {ours} is not {theirs}" for name, (ours, theirs) in pairs.items()
+            if ours != theirs]  # fmt: skip
+
+
+def report(counts: Counts, plain: dict[str, float], found: list[dict[str, Any]]) -> str:
+    """Markdown."""
+    rows = found[0]["sums"]["rows"]
+    sizes = " and ".join(f"{size:,} B" for size in counts.sizes)
+    lines = [
+        f"A store of {counts.log_end / 1e9:,.2f} GB, {rows:,} messages of {sizes} with keys and"
+        f" tags, made by `turbopump bench producer` in {counts.seconds:.0f} s. Spark"
+        f" {found[0]['version']} on this machine, Linux {platform.release()}, Python"
+        f" {platform.python_version()}; best run of each, by turns; rows go to the sink `noop`.",
+        "Rows, bytes of records and of bodies, the ends of all queues and of the log are those that"
+        " broker and generator counted.",
+        "",
+        "| Spark, local | columns | turbopump rows/s | Parquet rows/s | of Parquet |",
+        "|---|---|---|---|---|",
+    ]
+    for one in found:
+        for kind, seconds in one["seconds"].items():
+            cells = [f"{rows / seconds['ours']:,.0f}", "", ""]
+            if "parquet" in seconds:
+                share = seconds["parquet"] / seconds["ours"]
+                cells[1:] = [f"{rows / seconds['parquet']:,.0f}", f"{share:.0%}"]
+            lines.append(f"| {one['cores']} | {kind} | {' | '.join(cells)} |")
+    lines += ["", "| one core, without Spark | GB/s of log | million rows/s |", "|---|---|---|"]
+    for name, rate in plain.items():
+        lines.append(f"| {name} | {rate / 1e9:.2f} | {rate * rows / counts.put_bytes / 1e6:.1f} |")
+    lines += ["", "| Spark, local | one Python worker, at most | all of them | JVM |",
+              "|---|---|---|---|"]  # fmt: skip
+    lines += [
+        f"| {one['cores']} | {one['worker_mb']:,.0f} MB | {one['workers_mb']:,.0f} MB |"
+        f" {one['jvm_mb']:,.0f} MB |"
+        for one in found
+    ]
+    return "\n".join(lines)
+
+
+def run(chosen: argparse.Namespace, folder: Path) -> int:
+    """All of it, said as it goes."""
+    begin = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - begin:5.0f} s  {line}", flush=True)
+
+    counts = filled(folder, chosen.bytes, chosen.sizes)
+    say(f"store: {json.dumps(vars(counts))}")
+    plain = scans.without_spark(folder, chosen.rounds)
+    say(", ".join(f"{name}: {rate / 1e9:.2f} GB/s" for name, rate in plain.items()))
+    found = []
+    for cores in chosen.cores:
+        found.append(scans.in_process(folder, cores, chosen.rounds))
+        say(json.dumps(found[-1]))
+        wrong = differences(counts, found[-1]["sums"])
+        if wrong:
+            print("\n".join(wrong), file=sys.stderr)
+            return 1
+    tables = report(counts, plain, found)
+    print(tables)
+    if chosen.write:
+        write(tables, BEGIN, END)
+    return 0
+
+
+def main() -> int:
+    """Run it."""
+    chosen = arguments()
+    if chosen.folder is not None:
+        chosen.folder.mkdir(parents=True, exist_ok=True)
+        return run(chosen, chosen.folder)
+    with tempfile.TemporaryDirectory() as folder:
+        return run(chosen, Path(folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

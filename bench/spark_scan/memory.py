@@ -1,0 +1,73 @@
+"""What the processes of a Spark take at most, watched while it works."""
+
+import threading
+from pathlib import Path
+
+LOOK_S = 0.05
+WORKER = "pyspark"
+
+
+class Watch:
+    """Looks at the descendants of a process every LOOK_S. Memory that only maps files is not
+    counted: it is the page cache's."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.worker_mb = 0.0
+        """Of one Python worker."""
+        self.workers_mb = 0.0
+        """Of all of them together."""
+        self.jvm_mb = 0.0
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(LOOK_S):
+            self._look()
+
+    def _look(self) -> None:
+        together = 0.0
+        for pid in descendants(self._root):
+            proc = Path("/proc", str(pid))
+            try:
+                words = proc.joinpath("cmdline").read_bytes()
+                own_mb = anonymous_mb(proc)
+            except OSError:
+                continue  # it ended
+            if b"java" in words.partition(b"\0")[0]:
+                self.jvm_mb = max(self.jvm_mb, own_mb)
+            elif WORKER.encode() in words:
+                self.worker_mb = max(self.worker_mb, own_mb)
+                together += own_mb
+        self.workers_mb = max(self.workers_mb, together)
+
+
+def anonymous_mb(proc: Path) -> float:
+    """Memory of its own that a process has in RAM."""
+    lines = proc.joinpath("status").read_text().splitlines()
+    status = dict(line.split(":", 1) for line in lines if ":" in line)
+    return int(status.get("RssAnon", "0 kB").split()[0]) / 1024
+
+
+def descendants(root: int) -> list[int]:
+    """Children of a process, and theirs."""
+    found: list[int] = []
+    at = [root]
+    while at:
+        pid = at.pop()
+        for path in Path("/proc", str(pid), "task").glob("*/children"):
+            try:
+                children = [int(word) for word in path.read_text().split()]
+            except OSError:
+                continue
+            found += children
+            at += children
+    return found

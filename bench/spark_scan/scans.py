@@ -1,0 +1,161 @@
+"""The scans that are compared: in Spark, each number of cores a JVM of its own; and without.
+
+`python -m bench.spark_scan.scans FOLDER CORES ROUNDS` prints what one Spark measured, as JSON.
+"""
+
+import ctypes
+import json
+import mmap
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.spark_scan.filled import store_of
+from bench.spark_scan.memory import Watch
+from pyspark.sql import functions as f
+
+from turbopump.pyx import record
+from turbopump.pyx.region import Region
+from turbopump.spark import read_arrow, register, session
+from turbopump.spark.options import BATCH_ROWS
+from turbopump.spark.schema import COLUMNS, COLUMNS_WITHOUT_BODY
+
+LIMITS_C = Path(__file__).resolve().parent.parent / "limits.c"
+PARQUET = "parquet"
+FEW = ("topic", "queue_id", "store_time", "size")
+KINDS = {"all but bodies": COLUMNS_WITHOUT_BODY, "four columns": FEW}
+HEAP = "2g"
+
+
+def best_s(work: Callable[[], object], rounds: int) -> float:
+    """Of some runs."""
+    taken = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - begin)
+    return min(taken)
+
+
+def source(spark: Any, folder: Path, columns: tuple[str, ...]) -> Any:
+    """The store through our source."""
+    reader = spark.read.format("turbopump").option("columns", ",".join(columns))
+    return reader.load(str(store_of(folder)))
+
+
+def sunk(frame: Any) -> None:
+    """Every row made, and thrown away."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def in_spark(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
+    """All figures of one Spark."""
+    settings = (f"spark.driver.memory={HEAP}", "spark.sql.shuffle.partitions=2")
+    spark = session.start("spark_scan", f"local[{cores}]", settings)
+    register(spark)
+    parquet = folder / PARQUET
+    if not (parquet / "_SUCCESS").exists():
+        frame = source(spark, folder, COLUMNS_WITHOUT_BODY)
+        frame.write.mode("overwrite").parquet(str(parquet))
+    found: dict[str, Any] = {"cores": cores, "seconds": {}}
+    with Watch(os.getpid()) as watch:
+        found["sums"] = sums(spark, folder)
+        for name, columns in KINDS.items():
+            sides = {
+                "ours": source(spark, folder, columns),
+                "parquet": spark.read.parquet(str(parquet)).select(*columns),
+            }
+            best = dict.fromkeys(sides, float("inf"))
+            for _ in range(rounds + 1):  # the first round warms both up, and may be the best
+                for side, frame in sides.items():
+                    begin = time.perf_counter()
+                    sunk(frame)
+                    best[side] = min(best[side], time.perf_counter() - begin)
+            found["seconds"][name] = best
+        begin = time.perf_counter()
+        sunk(source(spark, folder, COLUMNS))
+        found["seconds"]["with bodies"] = {"ours": time.perf_counter() - begin}
+    found |= {
+        "worker_mb": watch.worker_mb, "workers_mb": watch.workers_mb, "jvm_mb": watch.jvm_mb,
+        "version": spark.version,
+    }  # fmt: skip
+    spark.stop()
+    return found
+
+
+def sums(spark: Any, folder: Path) -> dict[str, int]:
+    """What the store holds, added up by Spark."""
+    columns = ("topic", "queue_id", "queue_offset", "log_offset", "size", "body_size")
+    frame = source(spark, folder, columns)
+    row = frame.agg(
+        f.count("*").alias("rows"),
+        f.sum("size").alias("record_bytes"),
+        f.sum("body_size").alias("body_bytes"),
+        f.max(f.col("log_offset") + f.col("size")).alias("log_end"),
+        f.count_distinct("topic", "queue_id").alias("queues"),
+    ).first()
+    ends = frame.groupBy("topic", "queue_id").agg(
+        (f.max("queue_offset") + 1).alias("end"), f.count("*").alias("count")
+    )
+    return {name: int(row[name]) for name in row.asDict()} | {
+        "queued": sum(one["end"] for one in ends.collect()),
+    }
+
+
+def files(folder: Path) -> Iterator[tuple[mmap.mmap, int]]:
+    """Each file of the log mapped, and where its records end."""
+    for path in sorted((store_of(folder) / "commitlog").iterdir()):
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE)
+        region = Region(mapped)
+        end = record.validate(region, 0, region.size, False).position
+        region.release()
+        if end:
+            yield mapped, end
+
+
+def without_spark(folder: Path, rounds: int) -> dict[str, float]:
+    """Bytes of log a second on one core: a C loop over its words, our decoder, the same with
+    Arrow's arrays around."""
+    library = folder / "limits.so"
+    subprocess.run(["gcc", "-O3", "-shared", "-fPIC", "-o", library, LIMITS_C], check=True)
+    limit_scan = ctypes.CDLL(str(library)).limit_scan
+    limit_scan.restype = ctypes.c_uint64
+    mapped = list(files(folder))
+    total = sum(end for _memory, end in mapped)
+
+    def c_scan() -> None:
+        for memory, end in mapped:
+            limit_scan((ctypes.c_char * len(memory)).from_buffer(memory), ctypes.c_size_t(end))
+
+    def arrow(columns: tuple[str, ...]) -> Callable[[], None]:
+        def run() -> None:
+            store = str(store_of(folder))
+            for _batch in read_arrow(store, columns=columns, batch_rows=BATCH_ROWS):
+                pass
+
+        return run
+
+    return {
+        "a C loop over all bytes": total / best_s(c_scan, rounds),
+        "read_arrow, all columns": total / best_s(arrow(COLUMNS), rounds),
+        "read_arrow, without bodies": total / best_s(arrow(COLUMNS_WITHOUT_BODY), rounds),
+        "read_arrow, four columns": total / best_s(arrow(FEW), rounds),
+    }
+
+
+def in_process(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
+    """`in_spark` in a process, and so a JVM, of its own."""
+    module = "bench.spark_scan.scans"
+    command = [sys.executable, "-m", module, str(folder), str(cores), str(rounds)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(in_spark(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))

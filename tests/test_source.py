@@ -171,7 +171,6 @@ def test_no_module_is_dead() -> None:
     """Each module of the rooms is imported by another one (entry points apart)."""
     entries = {"turbopump.cli.__main__", "turbopump.testing", "turbopump.__main__"}
     entries.add("turbopump.pyx.traffic")  # how tests see what connections call from C
-    entries.add("turbopump.engine.log_table")  # spark imports it in the next step
     # Replication: node.py starts the service in the next step.
     cores = ["broker.ha.service"]
     entries |= {f"turbopump.{name}" for name in cores}

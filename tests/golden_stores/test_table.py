@@ -1,11 +1,13 @@
 """Stores that a real RocketMQ wrote, as a table: every record of the truth, column by column."""
 
+import json
 import pickle
 from typing import Any
 
 import pytest
 from tests.columns_model import rows
 
+from turbopump.engine.inspect import Damage
 from turbopump.engine.log_table import LogTable, Wish, decode
 from turbopump.net.wire import hosts
 from turbopump.pyx.columns import COLUMNS
@@ -57,3 +59,40 @@ def test_every_record_is_a_row(name: str, range_bytes: int, unpack: Any) -> None
     last = truth[-1]
     assert table.end == table.confirmed_end >= last["offset"] + last["size"]
     assert table.min == truth[0]["offset"] and not table.is_replicated
+
+
+@pytest.mark.parametrize("name", ["killed-torn-zeroed", "killed-torn-short"])
+def test_a_torn_end_is_left_out(name: str, unpack: Any) -> None:
+    golden = unpack("killed")
+    torn = json.loads(golden.data(f"{name}.torn.json"))
+    path = golden.root / "commitlog" / torn["file"]
+    with path.open("r+b") as file:
+        file.truncate(torn["cutOffset"] - int(torn["file"]))
+        file.truncate(torn["lengthAfter"])
+    table = LogTable.open(str(golden.root))
+    assert table.end == torn["recordOffset"]
+    kept = [line for line in golden.truth("record") if line["offset"] < table.end]
+    assert len(rows_of(table, 1 << 20)) == len(kept)
+
+
+def test_a_changed_body_is_named_and_passed(unpack: Any) -> None:
+    golden = unpack("killed")
+    torn = json.loads(golden.data("killed-torn-middle.torn.json"))
+    path = golden.root / "commitlog" / torn["file"]
+    at = torn["cutOffset"] - int(torn["file"])
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 0xFF]))
+    damages: list[Damage] = []
+    table = LogTable.open(str(golden.root), damaged=damages.append)
+    position = torn["recordOffset"] - int(torn["file"])
+    wish = Wish(columns=("log_offset",), check_body=True)
+    found = []
+    for part in table.split(1 << 20):
+        for batch in decode(part, wish, damaged=damages.append):
+            found += [log_offset for (log_offset,) in rows(batch, wish.columns)]
+    truth = [line["offset"] for line in golden.truth("record")]
+    assert found == [offset for offset in truth if offset != torn["recordOffset"]]
+    assert {one.position for one in damages} == {position}

@@ -114,7 +114,7 @@ def words_of(target: str) -> list[str]:
             words.update(str(name) for name in re.findall(rb'"(\w+)":', seed)[:50])
         words = {word[2:-1] for word in words}
         words |= {"$ref", "$.a[0]", "{{", "\\\\ud83d", "1e999", "-9223372036854775808"}
-    elif target in ("record", "records", "dispatch", "messages", "texts"):
+    elif target in ("columns", "record", "records", "dispatch", "messages", "texts"):
         words = {"KEYS\\x01", "TAGS\\x01", "UNIQ_KEY\\x01", "DELAY\\x01", "__CRC32#\\x01"}
         words |= {"\\xda\\xa3\\x20\\xa7", "\\xda\\xa3\\x20\\xab", "\\xcb\\xd4\\x31\\x94"}
         words |= {"SCHEDULE_TOPIC_XXXX", "INNER_BASE\\x01", "INNER_NUM\\x01"}
@@ -145,6 +145,12 @@ def _batches() -> Iterator[bytes]:
 def _native_record() -> Iterator[bytes]:
     for number, log in enumerate(logs()):
         yield bytes([number & 31, 0]) + bytes(7) + log
+
+
+def _native_columns() -> Iterator[bytes]:
+    for number, log in enumerate(logs()):
+        rooms = b"\x0f" + b"\xff\xff" * 2 + b"\xff" if number & 1 else b"\1\0\4\0\4\7"
+        yield bytes([1 | number & 30]) + bytes(7) + rooms + log
 
 
 def _native_batch() -> Iterator[bytes]:
@@ -300,6 +306,7 @@ _MAKERS: Final = {
     "batch": _native_batch,
     "bodies": _bodies,
     "checkpoints": _checkpoints,
+    "columns": _native_columns,
     "command": _commands,
     "config": _configs,
     "config_files": _config_files,

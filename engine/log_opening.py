@@ -105,7 +105,11 @@ def _has(root: str | None, name: str, opener: LogOpener) -> bool:
 def _files(path: str, opener: LogOpener) -> tuple[str | None, list[_File]]:
     """(the store's folder if it is known, the files of its log)."""
     for folder in (f"{path}/{LOG_FOLDER}", path):
-        listed = [(n, size) for n, size in opener.list_files(folder) if is_file_name(n)]
+        listed = [
+            (name, size)
+            for name, size in opener.list_files(folder)
+            if is_file_name(name) and int(name) <= INT64_MAX - size
+        ]
         if listed:
             files = [
                 _file(f"{folder}/{name}", LogOffset(int(name)), size, opener)
@@ -121,9 +125,11 @@ def _files(path: str, opener: LogOpener) -> tuple[str | None, list[_File]]:
         file = opener.open(path)
     except FileNotFoundError:
         raise StoreError(f"there is no commit log at {path}") from None
-    base = int(name) if is_file_name(name) else _first_record(file, None)[0]
     size = file.size
+    base = int(name) if is_file_name(name) else _first_record(file, None)[0]
     file.close()
+    if not 0 <= base <= INT64_MAX - size:
+        raise StoreError(f"{path} is no file of a log: it would begin at {base}")
     return _root(folder), [_file(path, LogOffset(base), size, opener)]
 
 

@@ -185,7 +185,7 @@ cdef class Decoder:
         memset(&self.wish, 0, sizeof(col_wish))
         self.wish.min_store_ms, self.wish.max_store_ms = min_store_ms, max_store_ms
         self.wish.min_log_offset, self.wish.end_log_offset = min_log_offset, end_log_offset
-        self.wish.check_body, self.wish.confirmed_end = check_body, confirmed_end
+        self.wish.check_body, self.wish.confirmed_end = check_body, max(confirmed_end, 0)
         self.set_topics(topics)
         self.set_numbers(queue_ids, epochs)
 

@@ -165,6 +165,10 @@ def test_folders_and_files_are_tables_too(store: Store, stores: Any, tmp_path: P
     renamed.write_bytes(log_file(stores.root, 1).read_bytes())
     table = LogTable.open(str(renamed))
     assert rows_of(table.split())[0]["log_offset"] == table.min == FILE_SIZE
+    beyond = tmp_path / ("9" * 20)
+    beyond.write_bytes(renamed.read_bytes())
+    with pytest.raises(StoreError, match="is no file of a log"):
+        LogTable.open(str(beyond))
     with pytest.raises(StoreError, match="no commit log at"):
         LogTable.open(str(tmp_path / "nowhere"))
     (tmp_path / "folder").mkdir()

@@ -84,7 +84,7 @@ def put_together(
         loose += report.loose_starts
         count += report.count
         end, is_full = report.end, report.is_full
-        confirmed = max(confirmed, report.confirmed) if report.count else confirmed
+        confirmed = max(confirmed, report.confirmed) if sure else confirmed
         if not report.is_full and report.behind:
             behind.append(_behind(report))
     confirm = None if replica.confirm is None else min(confirmed, end)

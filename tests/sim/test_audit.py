@@ -1,0 +1,122 @@
+"""The audit over simulated failovers: whole runs pass, and bugs that play to their end are found.
+
+What the suites know of a run is not used here, but what its clients were told and what is on the
+disks: the checkers of the replication suite are taken away before a bug is planted.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sim import group_suite, ha_suite
+from tests.sim.dump import dump, watching, without_checkers
+from tests.sim.ha_planted import (
+    ABOUT,
+    cut_at_the_confirmed,
+    epoch_without_writes_refused,
+    joins_before_it_has_all,
+    missing_member_does_not_count,
+    proposed_set_ignored,
+    queues_counted_up_to_confirm,
+    released_when_demoted,
+    truncation_by_position,
+)
+from tests.sim.planted import Plant
+from turbopump.engine.types import StoreError
+from turbopump.spark.audit.job import Audit, run
+from turbopump.spark.audit.verdicts import Outcome
+
+SEEDS = range(60)
+GROUP_SEEDS = range(3)
+BUG_SEEDS = range(120)
+BUGS: list[tuple[Plant, str, int]] = [
+    (proposed_set_ignored, "acked-survives", 65),
+    (missing_member_does_not_count, "replicas-equal", 16),
+    (queues_counted_up_to_confirm, "queue-offsets", 24),
+    (cut_at_the_confirmed, "truncation", 2),
+    (truncation_by_position, "truncation", 20),
+    (epoch_without_writes_refused, "one-writer", 2),
+    (released_when_demoted, "acked-survives", 88),
+    (joins_before_it_has_all, "replicas-equal", 42),
+]
+"""Each with a verdict that it breaks, and the seed that is played first."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Trouble makes brokers talkative."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def whole(suite: Any, seeds: range, folder: Path) -> Counter[tuple[str, str]]:
+    """Audits of runs, half of them of stores that were stopped; what was looked at in all."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for seed in seeds:
+        with watching() as watch:
+            played = suite.Run(seed)
+            played.play()
+            if seed % 2:
+                for broker in played.brokers:
+                    broker.stop()
+            audit = run(None, dump(played, folder / str(seed), watch))
+        assert not audit.is_broken, f"seed {seed}\n" + "\n".join(audit.lines())
+        for verdict in audit.verdicts:
+            counts.update({(verdict.name, what): n for what, n in verdict.counts.items()})
+            counts[verdict.name, verdict.outcome.value] += 1
+    return counts
+
+
+def test_replicated_runs(tmp_path: Path) -> None:
+    counts = whole(ha_suite, SEEDS, tmp_path)
+    for name in ("records", "replicas-equal", "truncation", "queue-offsets"):
+        assert counts[name, Outcome.HOLDS.value] == len(SEEDS)
+    assert counts["acked-survives", "found"] > 100 and counts["consumed-survives", "found"] > 100
+    assert counts["acked-survives", "too old to be there"] > 0
+    assert counts["truncation", "cuts"] > 0
+    assert counts["one-writer", "labels compared"] > 100
+
+
+def test_runs_of_whole_groups(tmp_path: Path) -> None:
+    counts = whole(group_suite, GROUP_SEEDS, tmp_path)
+    assert counts["acked-survives", "found"] > 50
+    assert counts["one-writer", Outcome.HOLDS.value] == len(GROUP_SEEDS)
+
+
+@pytest.mark.parametrize("bug, verdict, first", BUGS, ids=[one[0].__name__ for one in BUGS])
+def test_the_audit_finds(
+    bug: Plant, verdict: str, first: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bug(monkeypatch)
+    without_checkers(monkeypatch)
+    for number, seed in enumerate((first, *BUG_SEEDS)):
+        audit = played_out(seed, ABOUT.get(bug, ()), tmp_path / str(number))
+        if audit.of(verdict).outcome is Outcome.VIOLATED:
+            return
+    pytest.fail(f"not found in {BUG_SEEDS}")
+
+
+def played_out(seed: int, about: tuple[str, ...], folder: Path) -> Audit:
+    """A run with a bug, however it ends."""
+    with watching() as watch:
+        played = ha_suite.Run(seed, about)
+        try:
+            played.play()
+        except (AssertionError, StoreError):
+            pass  # the brokers did not become one again
+        return run(None, dump(played, folder, watch))
+
+
+def test_without_its_checkers_the_suite_finds_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is found above is not of taking them away."""
+    without_checkers(monkeypatch)
+    for seed in SEEDS:
+        audit = played_out(seed, (), tmp_path / str(seed))
+        assert not audit.is_broken, f"seed {seed}\n" + "\n".join(audit.lines())

@@ -4,7 +4,7 @@ Owns nothing but the loops; the kinds of compression are the engine's. It must n
 one batch. Called by export.py, on Spark's workers too.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,9 +33,9 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     The batch has these, the body and its place; it comes back itself if nothing in it is
     compressed. Raises BadBody.
     """
-    flags = batch.column("sys_flag")
-    bodies = plain_bodies(flags, batch.column("body"), *(batch.column(name) for name in PLACE))
-    if bodies is batch.column("body"):
+    flags, stored = batch.column("sys_flag"), batch.column("body")
+    bodies = plain_bodies(flags, stored, *(batch.column(name) for name in PLACE))
+    if bodies is stored:
         return batch
     kept = pc.if_else(_compressed(flags), pc.bit_wise_and(flags, KEPT_FLAGS), flags)
     batch = _with(batch, "body", bodies)
@@ -62,9 +62,10 @@ def plain_bodies(flags: pa.Array, bodies: pa.Array, *place: pa.Array) -> pa.Arra
 def plain_frame(frame: "DataFrame") -> "DataFrame":
     """The same by Spark: of a frame that has body, sys_flag and the place, body_size perhaps."""
     from pyspark.sql import functions as f
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+    from pyspark.sql.pandas.functions import arrow_udf
 
-    bodies = arrow_udf(plain_bodies, "binary", ArrowUDFType.SCALAR)
+    by_hints: Any = arrow_udf  # its types demand the argument that its code warns of
+    bodies = by_hints(plain_bodies, "binary")
     flags = f.col("sys_flag")
     is_plain = flags.bitwiseAND(COMPRESSED_FLAG) == 0
     frame = frame.withColumn("body", bodies(flags, "body", *PLACE))

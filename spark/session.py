@@ -7,6 +7,7 @@ does. Called by the `main` of every job; imports pyspark when a session is made,
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -36,7 +37,10 @@ LOCAL_CONF: Mapping[str, str] = {
 }
 ALWAYS_CONF: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",  # the same report on every machine
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 says no time zone
 }
+OUR_ERROR = re.compile(r"turbopump\.[\w.]+: (.+)")
+"""The last line of a worker's traceback."""
 LOG_TAIL = 2000  # bytes of the JVM's last words that are shown if it did not start
 
 
@@ -116,15 +120,38 @@ def session(
     name: str, master: str | None = None, conf: Sequence[str] = (), *, verbose: bool = False
 ) -> "Iterator[SparkSession]":
     """A session for one job: started, watched while it works, stopped behind it if it was made
-    here."""
+    here. What Spark raises in it becomes a JobError: the sentence of ours that a worker died of, if
+    there is one in its report.
+    """
     shared = _is_running()
     spark = start(name, master, conf, verbose=verbose)
     try:
-        with watching(spark):
+        with watching(spark), _as_sentences():
             yield spark
     finally:
         if not shared:
             spark.stop()
+
+
+@contextmanager
+def _as_sentences() -> Iterator[None]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise JobError(sentence_of(str(error))) from error
+
+
+def sentence_of(report: str) -> str:
+    """What of Spark's report of a failure a person needs: the last error of ours in it, else its
+    first line."""
+    lines = [line.strip() for line in report.splitlines() if line.strip()]
+    ours = [found for line in lines if (found := OUR_ERROR.match(line))]
+    if ours:
+        return ours[-1].group(1)
+    return lines[0] if lines else "Spark failed and does not say why"
 
 
 def _is_running() -> bool:

@@ -1,0 +1,84 @@
+"""How jobs get their Spark, as far as that needs none."""
+
+import argparse
+
+import pytest
+
+from turbopump.spark import session
+from turbopump.spark.selection import Selection, add_selection, selection_of
+
+
+def test_without_java_there_is_a_sentence(monkeypatch, tmp_path) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(session.SparkUnavailable, match="Java 17"):
+        session.start("job")
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert session.java() is None
+
+
+def test_without_pyspark_the_command_that_helps_is_named(monkeypatch) -> None:
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    with pytest.raises(session.SparkUnavailable, match=r"pip install 'turbopump\[spark\]'"):
+        session.check()
+
+
+@pytest.mark.parametrize("text", ["key", "=value", " =x"])
+def test_a_setting_without_a_key_is_refused(text) -> None:
+    with pytest.raises(session.JobError, match="KEY=VALUE"):
+        session.start("job", conf=[text])
+
+
+def test_a_job_that_cannot_begin_ends_with_two_and_a_sentence(capsys) -> None:
+    parser = argparse.ArgumentParser("turbopump analyze job")
+    assert session.job_main(parser, ["--conf", "x"], lambda spark, given: 0) == 2
+    assert capsys.readouterr().err == (
+        "turbopump analyze job: --conf x: KEY=VALUE is expected\n"
+    )
+
+
+REPORT = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+turbopump.pyx.record.Short: inner
+
+The above exception was the direct cause of the following exception:
+
+turbopump.engine.log_table.DamagedLog: 0000 is damaged at byte 5: crc
+    at org.apache.spark.api.python.BasePythonRunner
+"""
+
+
+@pytest.mark.parametrize(
+    ("report", "sentence"),
+    [
+        (REPORT, "0000 is damaged at byte 5: crc"),
+        ("\n[PATH_NOT_FOUND] no such path\nJVM stacktrace:", "[PATH_NOT_FOUND] no such path"),
+        ("", "Spark failed and does not say why"),
+    ],
+)
+def test_of_sparks_reports_a_sentence_is_left(report, sentence) -> None:
+    assert session.sentence_of(report) == sentence
+
+
+def selected(*arguments: str) -> Selection:
+    parser = argparse.ArgumentParser()
+    add_selection(parser)
+    return selection_of(parser.parse_args(arguments))
+
+
+def test_a_selection_is_what_the_options_say(capsys) -> None:
+    assert selected("a", "b") == Selection(("a", "b"))
+    found = selected(
+        "a", "-t", "x", "--topic", "y", "--queue", "3", "--since", "2023-11-14T22:13:20+00:00",
+        "--until", "1700000000001", "--min-log-offset", "5", "--max-log-offset", "9",
+        "--unconfirmed",
+    )  # fmt: skip
+    assert found == Selection(
+        ("a",), ("x", "y"), (3,), 1_700_000_000_000, 1_700_000_000_001, 5, 9, False
+    )
+    assert selected("a", "--since", "2023-11-14T22:13:20").from_ms == 1_700_000_000_000
+    with pytest.raises(SystemExit):
+        selected("a", "--since", "yesterday")
+    assert "neither ISO 8601 nor epoch ms" in capsys.readouterr().err

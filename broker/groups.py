@@ -13,7 +13,7 @@ from typing import Any
 
 from turbopump.broker.config import BrokerConfig, ConfigError
 from turbopump.broker.saving import Saver
-from turbopump.broker.versions import Versions
+from turbopump.broker.versions import Versions, read_only_here, write_only_here
 from turbopump.net.wire.bodies import BadBody, as_int, as_object, table
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import DataVersion
@@ -55,6 +55,9 @@ class GroupTable:
         self._saver = saver
         self._groups: _Groups = {}
         self._forbidden: _Forbidden = {}
+        self.only_here: frozenset[str] = frozenset()
+        """Groups of a replica that no master is known to have had: where one lacks them it has not
+        deleted them."""
         self.data_version = DataVersion()
         self.versions = Versions()
 
@@ -111,12 +114,22 @@ class GroupTable:
             one.group_name: one for one in configs if self._groups.get(one.group_name) != one
         }
         if changed:
+            if self.versions.following:
+                self.only_here |= changed.keys() - self._groups.keys()
             self._change({**self._groups, **changed}, self._forbidden, now_ms)
 
-    def adopt(self, groups: _Groups, forbidden: _Forbidden, version: DataVersion) -> None:
+    def adopt(
+        self,
+        groups: _Groups,
+        forbidden: _Forbidden,
+        version: DataVersion,
+        only_here: frozenset[str] = frozenset(),
+    ) -> None:
         """Have exactly these groups and bans, of this version: those of the master that is
-        followed."""
-        if (groups, forbidden, version) != (self._groups, self._forbidden, self.data_version):
+        followed, and those it was never known to have."""
+        mine = (self._groups, self._forbidden, self.data_version, self.only_here)
+        if (groups, forbidden, version, only_here) != mine:
+            self.only_here = only_here
             self._replace(groups, forbidden, version)
 
     def delete(self, name: str, now_ms: int) -> bool:
@@ -135,6 +148,8 @@ class GroupTable:
 
     def bump_version(self, now_ms: int) -> None:
         """A new version of the same groups: from here on they are of another reign."""
+        if not self.versions.following:
+            self.only_here = frozenset()  # the master has what there is
         self._change(self._groups, self._forbidden, now_ms)
 
     def forbidden(self, group: str, topic: str) -> int:
@@ -159,18 +174,20 @@ class GroupTable:
 
     def to_json(self) -> dict[str, Any]:
         """The content of subscriptionGroup.json."""
-        return _to_json(self._groups, self._forbidden, self.data_version)
+        return _to_json(self._groups, self._forbidden, self.data_version, self.only_here)
 
     def _read(self, saved: dict[str, Any]) -> None:
         self.data_version = DataVersion.from_json(saved.get("dataVersion"))
         self._groups, self._forbidden = read_groups(saved)
+        self.only_here = read_only_here(saved)
 
     def _change(self, groups: _Groups, forbidden: _Forbidden, now_ms: int) -> None:
         self._replace(groups, forbidden, self.versions.next(self.data_version, now_ms))
 
     def _replace(self, groups: _Groups, forbidden: _Forbidden, version: DataVersion) -> None:
         self._groups, self._forbidden, self.data_version = groups, forbidden, version
-        self._saver.changed(FILE_NAME, partial(_to_json, groups, forbidden, version))
+        content = partial(_to_json, groups, forbidden, version, self.only_here)
+        self._saver.changed(FILE_NAME, content)
         self.on_change()
 
 
@@ -188,8 +205,11 @@ def read_bans(members: dict[str, Any]) -> _Forbidden:
     }
 
 
-def _to_json(groups: _Groups, forbidden: _Forbidden, version: DataVersion) -> dict[str, Any]:
+def _to_json(
+    groups: _Groups, forbidden: _Forbidden, version: DataVersion, only_here: frozenset[str]
+) -> dict[str, Any]:
     return {
+        **write_only_here(only_here),
         "dataVersion": version.to_json(),
         "forbiddenTable": {group: dict(masks) for group, masks in forbidden.items()},
         "subscriptionGroupTable": {name: one.to_json() for name, one in groups.items()},

@@ -25,6 +25,9 @@ from turbopump.net.wire.topics import DataVersion
 
 FILE_NAME = "consumerOffset.json"
 NONE = QueueOffset(-1)
+OWN = "ownOffsetTable"
+"""Of a replica: what its master has otherwise, or not at all. Where the master is asked anew it has
+not set these back, nor deleted them. RocketMQ passes over the member."""
 MAX_PAIRS = 200_000
 """(topic, group) pairs with an offset: twice the topics; a commit for one more is ignored."""
 MAX_QUEUES = 600_000
@@ -131,6 +134,8 @@ class OffsetTable:
         self._pulled = _Table()
         self._resets = _Table()
         self._lowered: dict[Pair, dict[int, int]] = {}
+        self._own: dict[Pair, dict[int, QueueOffset]] = {}
+        """What a replica has otherwise than its master said last, or has alone."""
         self._commits = 0
         self._changes = 0
         self._saved_changes = 0
@@ -151,6 +156,7 @@ class OffsetTable:
                         mine.restore(pair, queue_id, queue_offset)
             for pair, numbers in _read_all(members, "loweredTable"):
                 self._lowered[pair] = dict(numbers)
+            self._own = dict(_read_all(members, OWN))
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
 
@@ -163,6 +169,8 @@ class OffsetTable:
         if queues is not None and queue_offset < queues.get(queue_id, NONE):
             self._count_lowered(pair, queue_id)
         if self._committed.put(pair, queue_id, queue_offset):
+            if self.versions.following:
+                self._own.setdefault(pair, {})[queue_id] = queue_offset
             self._changes += 1
             self._commits += 1
             if self._commits % self._version_step == 0:
@@ -189,12 +197,24 @@ class OffsetTable:
         if before is not None:
             gone = before.committed.keys() - theirs.committed.keys()
             self._remove(gone.__contains__)
+        self._own = self._otherwise(theirs.committed)
         if not is_older(theirs.version, self.data_version):
             self.data_version = theirs.version
 
     def offsets(self) -> Offsets:
         """What the table has; a view, good until it changes."""
         return Offsets(self.data_version, self._committed, self._pulled, self._lowered)
+
+    def told(self) -> Offsets:
+        """What it has of the master that it followed last; a view, good until it changes."""
+        if not self._own:
+            return self.offsets()
+        committed: _Copy = dict(self._committed)
+        for pair, own in self._own.items():
+            theirs = {key: at for key, at in committed.pop(pair, {}).items() if key not in own}
+            if theirs:
+                committed[pair] = theirs
+        return Offsets(self.data_version, committed, self._pulled, self._lowered)
 
     def clamp(self, queue_end: Callable[[str, int], int], now_ms: int) -> int:
         """Set back each offset that is behind the end of its queue; gives how many.
@@ -224,6 +244,8 @@ class OffsetTable:
 
     def bump_version(self, now_ms: int) -> None:
         """A new version of the same offsets: from here on they are of another reign."""
+        if not self.versions.following:
+            self._own = {}  # the master has what there is
         self._changes += 1
         self.data_version = self.versions.next(self.data_version, now_ms)
 
@@ -294,7 +316,7 @@ class OffsetTable:
     def to_json(self) -> dict[str, Any]:
         """The content of consumerOffset.json."""
         self.collect()
-        return _to_json(self.data_version, self._committed, self._pulled, self._lowered)
+        return _to_json(self.data_version, self._committed, self._pulled, self._lowered, self._own)
 
     @property
     def queue_count(self) -> int:
@@ -307,7 +329,8 @@ class OffsetTable:
         lowered = {pair: dict(numbers) for pair, numbers in self._lowered.items()}
         committed = {pair: dict(queues) for pair, queues in self._committed.items()}
         pulled = {pair: dict(queues) for pair, queues in self._pulled.items()}
-        return partial(_to_json, self.data_version, committed, pulled, lowered)
+        own = {pair: dict(queues) for pair, queues in self._own.items()}
+        return partial(_to_json, self.data_version, committed, pulled, lowered, own)
 
     def take_changes(self) -> Iterator[Content | None] | None:
         """What is to be saved, gathered in steps; None if nothing changed since the last call.
@@ -338,7 +361,8 @@ class OffsetTable:
             copies.append(copy)
         lowered = {pair: dict(numbers) for pair, numbers in self._lowered.items()}
         committed, pulled = copies
-        yield partial(_to_json, version, committed, pulled, lowered)
+        own = {pair: dict(queues) for pair, queues in self._own.items()}
+        yield partial(_to_json, version, committed, pulled, lowered, own)
 
     def save_failed(self) -> None:
         """What `take_changes` gave is not on disk: give it again."""
@@ -366,6 +390,18 @@ class OffsetTable:
                 continue
             if self._committed.put(pair, queue_id, queue_offset) and newer:
                 self._lowered.setdefault(pair, {})[queue_id] = number
+
+    def _otherwise(self, theirs: _Copy) -> dict[Pair, dict[int, QueueOffset]]:
+        """What is here and not the same there."""
+        mine = self._committed
+        own = {pair: dict(mine[pair]) for pair in mine.keys() - theirs.keys()}
+        for pair, queues in theirs.items():
+            here = mine.get(pair)
+            if here is not None and here != queues:
+                other = {key: at for key, at in here.items() if queues.get(key) != at}
+                if other:
+                    own[pair] = other
+        return own
 
     def _count_lowered(self, pair: Pair, queue_id: int) -> None:
         """A later reign's number is higher than all of an earlier one."""
@@ -408,8 +444,9 @@ def _read_table(members: dict[str, Any], name: str) -> _Copy:
 
 
 def _to_json(
-    version: DataVersion, committed: _Copy, pulled: _Copy, lowered: dict[Pair, dict[int, int]]
-) -> dict[str, Any]:
+    version: DataVersion, committed: _Copy, pulled: _Copy, lowered: dict[Pair, dict[int, int]],
+    own: _Copy,
+) -> dict[str, Any]:  # fmt: skip
     """The content of consumerOffset.json.
 
     Integer keys are quoted, unlike a Java peer's: all read both, and strict JSON is read faster.
@@ -422,6 +459,7 @@ def _to_json(
         "groupTopicMap": groups,
         "loweredTable": _write_table(lowered) or None,
         "offsetTable": _write_table(committed),
+        **({OWN: _write_table(own)} if own else {}),
         "pullOffsetTable": _write_table(pulled),
     }
 

@@ -18,7 +18,7 @@ from turbopump.broker.config import (
     ConfigError,
 )
 from turbopump.broker.saving import Saver
-from turbopump.broker.versions import Versions
+from turbopump.broker.versions import Versions, read_only_here, write_only_here
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.topics import (
     PERM_INHERIT,
@@ -105,6 +105,9 @@ class TopicTable:
         self._unsaved: dict[str, int] = {}
         """Topics made by changes that may not be durable: those the saver numbered so."""
         self._made_at_start: set[str] = set()
+        self.only_here: frozenset[str] = frozenset()
+        """Topics of a replica that no master is known to have had: where one lacks them it has not
+        deleted them."""
         self.data_version = DataVersion()
         self.versions = Versions()
 
@@ -120,6 +123,7 @@ class TopicTable:
             except BadBody as error:
                 raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
             self._topics, self.data_version = configs.topic_config_table, configs.data_version
+            self.only_here = read_only_here(saved)
 
     def add_boot_topics(self, now_ms: int) -> None:
         """Make the topics a broker has at start (store.md 22), where they are missing."""
@@ -184,14 +188,23 @@ class TopicTable:
         }
         if changed:
             version = self.versions.next(self.data_version, now_ms)
+            if self.versions.following:
+                self.only_here |= changed.keys() - self._topics.keys()
             self._put({**self._topics, **changed}, version, list(changed))
 
-    def adopt(self, topics: dict[str, TopicConfig], version: DataVersion) -> None:
-        """Have exactly these topics, of this version: those of the master that is followed."""
+    def adopt(
+        self,
+        topics: dict[str, TopicConfig],
+        version: DataVersion,
+        only_here: frozenset[str] = frozenset(),
+    ) -> None:
+        """Have exactly these topics, of this version: those of the master that is followed, and
+        those it was never known to have."""
         before = self._topics
         changed = [name for name, one in topics.items() if before.get(name) != one]
         changed += before.keys() - topics.keys()
-        if changed or version != self.data_version:
+        if changed or version != self.data_version or only_here != self.only_here:
+            self.only_here = only_here
             self._put(topics, version, changed)
 
     def _put(
@@ -274,6 +287,8 @@ class TopicTable:
 
         Name servers read the topics of a registration only if its version is another one.
         """
+        if not self.versions.following:
+            self.only_here = frozenset()  # the master has what there is
         self._replace(self._topics, self.versions.next(self.data_version, now_ms))
 
     def is_batch(self, name: str) -> bool:
@@ -294,11 +309,12 @@ class TopicTable:
 
     def to_json(self) -> dict[str, Any]:
         """The content of topics.json."""
-        return _to_json(self._topics, self.data_version)
+        return _to_json(self._topics, self.data_version, self.only_here)
 
     def _replace(self, topics: dict[str, TopicConfig], version: DataVersion) -> int:
         self._topics, self.data_version = topics, version
-        return self._saver.changed(FILE_NAME, partial(_to_json, topics, version))
+        content = partial(_to_json, topics, version, self.only_here)
+        return self._saver.changed(FILE_NAME, content)
 
     def _add_boot_topics(self, topics: dict[str, TopicConfig]) -> None:
         def add(name: str, queues: int, perm: int = _PERM_RW) -> None:
@@ -331,8 +347,11 @@ class TopicTable:
         add(_OP_TOPIC, 1)
 
 
-def _to_json(topics: dict[str, TopicConfig], version: DataVersion) -> dict[str, Any]:
+def _to_json(
+    topics: dict[str, TopicConfig], version: DataVersion, only_here: frozenset[str]
+) -> dict[str, Any]:
     return {
+        **write_only_here(only_here),
         "dataVersion": version.to_json(),
         "topicConfigTable": {name: one.to_json() for name, one in topics.items()},
     }

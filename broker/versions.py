@@ -5,9 +5,15 @@ must never know a table. Changed by broker/ha/metadata.py at every change of rol
 tables.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Any
 
 from turbopump.net.wire.topics import DataVersion
+
+ONLY_HERE = "onlyHere"
+"""In topics.json and subscriptionGroup.json of a replica: the names that no master it followed is
+known to have had. RocketMQ passes over the member."""
 
 
 @dataclass(slots=True)
@@ -36,3 +42,16 @@ def is_older(version: DataVersion, other: DataVersion) -> bool:
     RocketMQ's order (DataVersion.compare) without its last member: times are of two clocks.
     """
     return (version.state_version, version.counter) < (other.state_version, other.counter)
+
+
+def read_only_here(members: dict[str, Any]) -> frozenset[str]:
+    """The names of such a member; what is none is passed over."""
+    names = members.get(ONLY_HERE)
+    if not isinstance(names, list):
+        return frozenset()
+    return frozenset(one for one in names if isinstance(one, str))
+
+
+def write_only_here(names: Collection[str]) -> dict[str, Any]:
+    """The member, if there are any."""
+    return {ONLY_HERE: sorted(names)} if names else {}

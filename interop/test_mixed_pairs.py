@@ -218,7 +218,11 @@ class Pair:
     def same(self) -> None:
         """The logs, what readers get of them, and the tables are the same."""
         self.same_log()
-        until("the tables follow", self._tables_follow)
+        try:
+            until("the tables follow", self._tables_follow)
+        except AssertionError as error:
+            ahead, behind = tables(self.brokers[self.master]), tables(self.brokers[1 - self.master])
+            raise AssertionError(f"{error}; master and replica:\n{ahead}\n{behind}") from None
         for topic, (queues, *_) in tables(self.brokers[0])[0].items():
             for queue in range(queues if topic != "load" else 0):
                 self._reads_alike(topic, queue)

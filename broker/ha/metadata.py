@@ -310,6 +310,7 @@ class MetadataFollower:
         topics = self._broker.topics
         mine = topics.all()
         before = self._before(now, now.topics, table, topics.data_version, mine)
+        before -= topics.only_here
         gone = {name for name in before - table.entries.keys() if name in mine}
         gone = {name for name in gone if not topics.is_system(name)}
         deleted = answers.deleted_of(table)
@@ -334,7 +335,8 @@ class MetadataFollower:
         for name in gone & mine.keys():
             self._broker.offsets.remove_topic(name)
             self._broker.statistics.forget_topic(name)
-        topics.adopt(result, _newer(topics.data_version, table.version))
+        only_here = frozenset(result.keys() - table.entries.keys())
+        topics.adopt(result, _newer(topics.data_version, table.version), only_here)
         now.topics = answers.Table(table.version, dict.fromkeys(table.entries), {})
         self._apply_deletions(self._now_ms)
 
@@ -342,7 +344,7 @@ class MetadataFollower:
         table = yield from answers.all_groups()
         groups = self._broker.groups
         mine, version = groups.all(), groups.data_version
-        before = self._before(now, now.groups, table, version, mine)
+        before = self._before(now, now.groups, table, version, mine) - groups.only_here
         gone = {name for name in before - table.entries.keys() if not groups.is_system(name)}
         theirs = answers.groups_of(table)
         if not theirs:
@@ -353,7 +355,8 @@ class MetadataFollower:
         answers.check_groups(banned)
         # A ban that was lifted is not there either: of the newer table, or of none.
         bans = groups.all_forbidden() if is_older(table.version, version) else banned
-        groups.adopt(result, bans, _newer(version, table.version))
+        only_here = frozenset(result.keys() - table.entries.keys())
+        groups.adopt(result, bans, _newer(version, table.version), only_here)
         now.groups = answers.Table(table.version, dict.fromkeys(table.entries), {})
 
     def _before(
@@ -376,7 +379,7 @@ class MetadataFollower:
         before = now.offsets
         if before is None or not _goes_on(before.version, theirs.version):
             told = self._is_told(now, offsets.data_version, theirs.version)
-            before = offsets.offsets() if told else None
+            before = offsets.told() if told else None
         offsets.adopt(theirs, before)
         now.offsets = theirs
 

@@ -291,6 +291,13 @@ class SimDisk:
         for file in self._files.values():
             file.settle()
 
+    def wipe(self, folder: str) -> None:
+        """A folder is lost between two lives, with all there is in it."""
+        dead, self._dead, self.cut_after = self._dead, False, None
+        self.remove_folder(folder)
+        self.settle()
+        self._dead = dead
+
     # Files
 
     def _file(self, path: str) -> SimFile:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from tests.sim.group_calls import Clock, Endpoint
 from tests.sim.group_controller import addresses
 from tests.sim.group_machines import CALL_TIMEOUT_MS, CLUSTER, GROUP, NAMES_ADDRESS
+from tests.sim.group_tables import Kept, Tables
 from tests.sim.ha_broker import ROOT, Broker, Options, Sent, Settings
 from tests.sim.ha_checkers import History
 from tests.sim.ha_net import Network
 from tests.sim.ha_oracle import Role as Known
 from tests.sim.ha_suite import store_config
-from turbopump.broker.ha import last_life, words
+from turbopump.broker.ha import last_life
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.membership import Membership, MembershipOptions
 from turbopump.broker.ha.options import Role as ConfiguredRole
@@ -29,7 +30,6 @@ from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
-from turbopump.net.wire.headers.routes import ExchangeHaInfo
 from turbopump.net.wire.register import RegisterBrokerBody
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
@@ -115,6 +115,9 @@ class GroupBroker(Broker):
         self.part: Role
         """Its role as sends see it."""
         self.member: Membership | None = None
+        self.tables: Tables | None = None
+        self.kept = Kept()
+        """What is surely durable of its tables."""
         self.counted: tuple[frozenset[int], int] = (frozenset(), 0)
         """The set that it took for the one in force when it last was master, and its epoch."""
         self._ran = False
@@ -159,6 +162,7 @@ class GroupBroker(Broker):
             options, self.service, self.replicated, self.disk, self.endpoint.call,
             lambda: clock.wall_ms, lambda: clock.now_ms,
         )  # fmt: skip
+        self.tables = Tables(self, self.member)
         self.service.on_role.append(self._role_changed)
         self.service.lease = self.part.holds = self.member.holds
         self.member.on_lapse, self.member.on_renewed = self.part.lapse, self.part.renew
@@ -174,7 +178,7 @@ class GroupBroker(Broker):
         if power and not self.settings.is_sync:
             self.run_of.journal.doubtful.add(self.number)
         self.endpoint.gone(power=power)
-        self.member = None
+        self.member = self.tables = None
 
     def move(self) -> None:
         """It has another address from now on."""
@@ -182,6 +186,18 @@ class GroupBroker(Broker):
         self.endpoint.moved(port)
         self.ha_address = f"{self.name}:{port + 1}"
         self.run_of.net.hosts[self.ha_address] = self
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether controllers may count on it: as master, or as the only one in the set."""
+        role = self.run_of.journal.role
+        return self.controller_id == role.master or role.members <= {self.controller_id}
+
+    def lose_disk(self) -> None:
+        """Everything is gone while it is down: it will be somebody else."""
+        self.disk.wipe(ROOT)
+        self.run_of.journal.doubtful.add(self.number)
+        self.kept, self.epochs_damaged, self._id = Kept(), False, 0
 
     def turn(self) -> bool:
         """The loop's turn ends; True if its disk has work."""
@@ -209,6 +225,7 @@ class GroupBroker(Broker):
             self.part.tick()
             self.member.tick()
             self._counts_on()
+            self.tables.tick()
         if self.up and self.clock.now_ms - self._registered_ms >= REGISTER_MS:
             self.register()
 
@@ -234,6 +251,7 @@ class GroupBroker(Broker):
                 journal.doubtful.discard(self.number)
             self._reigns(epoch)
             journal.reigns_now(self, epoch)
+            self.tables.lead(epoch)
             self.part.begin(service.reign)
         else:
             self.part.end(max(self.controller_id, 1))
@@ -265,13 +283,15 @@ class GroupBroker(Broker):
         """Requests of everybody."""
         if request.code == RequestCode.SEND_MESSAGE:
             return self._serve_send(request)
-        if request.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
-            self.member.on_notice(words.read_notice(request))
-            return response(request, ResponseCode.SUCCESS)
-        if request.code == RequestCode.EXCHANGE_BROKER_HA_INFO:
-            header = ExchangeHaInfo(self.ha_address if self.is_master else None)
-            return response(request, ResponseCode.SUCCESS, header=header)
-        return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        return self.tables.answer(request, peer)
+
+    def _follow_counts(self) -> None:
+        """Its tables ask."""
+
+    def _stop(self) -> None:
+        if self.tables is not None:
+            self.tables.close()
+        super()._stop()
 
     def _serve_send(self, request: Command) -> Answer:
         fields = request.fields
@@ -299,6 +319,7 @@ class GroupBroker(Broker):
         refusal = part.refusal()
         if refusal is not None:
             return refusal
+        self.tables.make_topic(topic)
         appended = store.append(message, self.clock.wall_ms)
         if appended.status is not PutStatus.PUT_OK:
             return appended.status

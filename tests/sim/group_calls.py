@@ -138,6 +138,8 @@ class Endpoint:
         self.machine = machine
         self.address = f"{machine.name}:{port}"
         self.wire: Wire
+        self.is_later = False
+        """Whether its process is of a version to come."""
         self.on_lost: Callable[[str], None] = lambda address: None
         """Called when the connection to an address is gone."""
         self._network = network
@@ -229,7 +231,7 @@ class Endpoint:
         return asking
 
     def _put(self, asking: Asking, request: Command) -> None:
-        frame = b"".join(bytes(part) for part in encode(request))
+        frame = self._framed(request)
         if asking.is_open:
             self.wire.send(asking.number, [frame])
         else:
@@ -301,7 +303,17 @@ class Endpoint:
     def write(self, number: int, command: Command) -> None:
         """Send on an accepted connection."""
         if number in self._peers:
-            self.wire.send(number, encode(command))
+            self.wire.send(number, [self._framed(command)])
+
+    def _framed(self, command: Command) -> bytes:
+        if self.is_later:
+            command.version += 1
+            command.fields["ofAVersionToCome"] = "1"
+            if bytes(command.body[:1]) == b"{":
+                command.body = b'{"ofAVersionToCome":{"a":[1,null]},' + bytes(command.body[1:])
+                if command.body.endswith(b",}"):
+                    command.body = b"{}"
+        return b"".join(bytes(part) for part in encode(command))
 
     # Serving
 

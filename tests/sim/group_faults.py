@@ -26,6 +26,17 @@ LOSABLE = (
 )  # fmt: skip
 """Codes whose answers get lost together."""
 OPERATIONS_MAX = 25
+JUNK_CODES = (
+    0, 15, 17, 21, 28, 38, 43, 105, 200, 310, 901, 904, 906, 1001, 1002, 1003, 1004, 1005, 1006,
+    1008, 1009, 1010, 1011, 1012, 1013, 1018, 51001, 51002, 51005, 51006, 51007, 60_000,
+)  # fmt: skip
+JUNK_FIELDS = (
+    "brokerId", "masterBrokerId", "masterEpoch", "syncStateSetEpoch", "heartbeatTimeoutMillis",
+    "epoch",
+    "maxOffset", "appliedBrokerId", "topic", "queueId", "commitOffset", "cleanLivingBroker",
+)  # fmt: skip
+"""Not those that name a broker's group: what lies about the group is no junk."""
+JUNK_VALUES = ("", "-1", "0", "99999999999999999999", "x", "true", "\0", "é" * 300)
 
 
 class Nemesis:
@@ -148,6 +159,19 @@ def black_hole(group: "Run") -> Undo:
     return _cut(group, {(one, other) for other in _names(group) if other != one})
 
 
+def ring(group: "Run") -> Undo:
+    """Everybody reaches most of the others, and no two the same ones (F4)."""
+    names = [machine.name for machine in group.servers]
+    group.rng.shuffle(names)
+    count = len(names)
+    apart = {
+        (one, names[(place + count // 2 + step) % count])
+        for place, one in enumerate(names)
+        for step in (0, 1)
+    }
+    return _cut(group, apart | {(to, of) for of, to in apart})
+
+
 def reset(group: "Run") -> None:
     """Connections break (F5)."""
     rng, net = group.rng, group.net
@@ -193,6 +217,18 @@ def repeats(group: "Run") -> Undo:
         group.trouble.repeat = False
 
     return undo
+
+
+def junk(group: "Run") -> None:
+    """Requests that nobody can make sense of, to anybody (F33)."""
+    rng = group.rng
+    for _ in range(rng.randrange(1, 12)):
+        server = rng.choice(group.servers)
+        code = rng.choice(JUNK_CODES)
+        keys = rng.sample(JUNK_FIELDS, rng.randrange(4))
+        fields = {key: rng.choice(JUNK_VALUES) for key in keys}
+        body = rng.randbytes(rng.randrange(9))
+        group.admin.send_junk(server.endpoint.address, code, fields, body)
 
 
 # Processes
@@ -265,6 +301,32 @@ def pause(group: "Run") -> Undo:
     def undo() -> None:
         for one in victims:
             one.paused = False
+
+    return undo
+
+
+def upgrade(group: "Run") -> Undo:
+    """Servers are restarted one after the other as a version to come, or as this one again (F15):
+    their frames have another number and members that nobody here knows."""
+    one = group.rng.choice(group.servers)
+    if one.up and group.rng.random() < 0.5 and one in group.brokers and not one.paused:
+        one.stop()
+    elif one.up:
+        one.crash(power=False)
+    one.endpoint.is_later = not one.endpoint.is_later
+    return lambda: group.start(one)
+
+
+def empty_disk(group: "Run") -> Undo:
+    """A replica loses its disk, its id too, and joins with an empty one (F26)."""
+    one = group.rng.choice(group.brokers)
+    if one.up:
+        one.crash(power=False)
+
+    def undo() -> None:
+        if not one.up and group.can_do_without(one) and not one.is_needed:
+            one.lose_disk()
+        group.start(one)
 
     return undo
 
@@ -346,8 +408,9 @@ FAULTS: dict[str, Fault] = {
     one.__name__.replace("_", " "): one
     for one in (
         partition, one_way, bridge, no_controllers, old_master_and_replica, leader_alone,
-        black_hole, reset, stall, slow_network, lost_answers, repeats, kill, power, storm, stop,
-        pause, moved, clock_jump, drift, slow_disk, writeback, retention, epochs, elections,
+        black_hole, ring, reset, stall, slow_network, lost_answers, repeats, junk, kill, power,
+        storm, stop, pause, upgrade, empty_disk, moved, clock_jump, drift, slow_disk, writeback,
+        retention, epochs, elections,
     )
 }  # fmt: skip
 PAIRS = tuple(combinations(sorted(FAULTS), 2))

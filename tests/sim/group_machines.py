@@ -263,6 +263,12 @@ class Admin(Process):
                 later.then(self._told)
                 return
 
+    def send_junk(self, address: str, code: int, fields: dict[str, str], body: bytes) -> None:
+        """What no client sends. The answer, if there is one, is what it is."""
+        if self.up:
+            request = new_request(code, None, body, fields=fields)
+            self.endpoint.call(address, request, CALL_TIMEOUT_MS)
+
     def _told(self, answer: Command | str) -> None:
         if isinstance(answer, Command):
             self.codes.append(answer.code)

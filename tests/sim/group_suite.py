@@ -22,11 +22,13 @@ from tests.sim.group_checkers import Journal
 from tests.sim.group_controller import Controller, Timing
 from tests.sim.group_faults import FAULTS, Nemesis
 from tests.sim.group_machines import Admin, Client, Names, Process
+from tests.sim.group_tables import Clerk
 from tests.sim.ha_broker import Sent
 from tests.sim.ha_checkers import History, check_reads, check_same
 from tests.sim.ha_net import Network
 from tests.sim.ha_suite import SIZES, TOPICS, Played
 from tests.sim.store_suite import START_MS
+from turbopump.net.ha.acks import ALL
 
 CONTROLLERS = BROKERS = 3
 TROUBLE_MS = (3000, 6000, 12_000)
@@ -38,8 +40,9 @@ ONE_MS = 60_000
 """Until nobody reads less than another: a last acknowledgement is on its way."""
 LATENCY_MS = 3
 THEMED = 0.6
-ALWAYS_MS = 4000
-"""In which a group without trouble has a master, from nothing."""
+TABLES_MS = 20_000
+"""Until all know the topics, groups and offsets of the master: some rounds of theirs, the first one
+of which may come to nothing."""
 TIMEOUTS_MS = (1000, 2000, 10_000)
 BIG_SIZES = (700, 1500)
 
@@ -119,9 +122,10 @@ class Run:
             Client(self, f"client-{number}", topic, queues)
             for number, (topic, queues) in enumerate((("A", 2), ("Longer-topic", 1)))
         ]
+        self.clerk = Clerk(self, "clerk")
         self.admin = Admin(self, "admin")
         self.servers = [*self.controllers, self.names, *self.brokers]
-        self.machines = [*self.servers, *self.clients, self.admin]
+        self.machines = [*self.servers, *self.clients, self.clerk, self.admin]
         for machine in (*self.controllers, *self.brokers):
             machine.disk.torn_pages = self.plan.torn
             machine.disk.ordered = rng.random() < 0.2
@@ -215,7 +219,8 @@ class Run:
 
     def spares(self, broker: GroupBroker) -> bool:
         """Whether all that is confirmed is with others of the set."""
-        others = self.journal.members - {broker.controller_id}
+        there = {one.controller_id for one in self.brokers if one is not broker}
+        others = self.journal.members & there
         return bool(others) and not any(one.epochs_damaged for one in self.brokers)
 
     def think_ms(self) -> int:
@@ -246,6 +251,9 @@ class Run:
     def answered(self, broker: GroupBroker, sent: Sent) -> None:
         """A broker says that a message is safe."""
         self.journal.acknowledged(broker, sent)
+        if sent.need == ALL:
+            queue = (sent.topic, sent.queue_id)
+            self.clerk.safe[queue] = max(self.clerk.safe.get(queue, 0), sent.queue_offset + 1)
 
     def confirmed(self, broker: GroupBroker, start: int, stop: int) -> None:
         """A master confirms bytes."""
@@ -279,9 +287,10 @@ class Run:
         healed_ms = self.now_ms
         self.until(lambda: self.acked_since is not None, WRITES_MS, "no write")
         self.until(self.is_whole, SETTLE_MS - (self.now_ms - healed_ms), "not whole")
-        for client in self.clients:
+        for client in (*self.clients, self.clerk):
             client.active = False
         self.until(lambda: self.agree() and self.is_one(), ONE_MS, "not one")
+        self.until(lambda: not self.differs(), TABLES_MS, "tables differ")
 
     def _write_without(self, away: GroupBroker) -> None:
         """The last master stays away; others of the set do without it, if there are any that may
@@ -318,6 +327,12 @@ class Run:
         return sum(one.is_master for one in self.brokers) == 1 and all(
             one.is_master or one.follows for one in self.brokers
         )
+
+    def differs(self) -> str:
+        """What the tables of a replica lack, or have otherwise."""
+        (master,) = self.masters()
+        found = (one.tables.same(master.tables) for one in self.brokers if one is not master)
+        return next((text for text in found if text), "")
 
     def agree(self) -> bool:
         """One controller leads, and all know all."""

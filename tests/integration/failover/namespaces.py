@@ -1,0 +1,130 @@
+"""Machines of one host: network namespaces on a bridge of their own, cut off from one another.
+
+Owns what it makes, and leaves nothing behind: all of it is in namespaces, which are removed as
+wholes. It must never touch an interface outside of them. Called by test_cut_off.py.
+"""
+
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+
+CLONE_NEWNET = 0x40000000
+NOBODY = "02:00:00:00:00:fe"
+"""A hardware address that no machine has: what is sent there arrives nowhere."""
+FOLDER = "/var/run/netns"
+RUN_S = 20
+_libc = ctypes.CDLL(None, use_errno=True)
+_numbers = count()
+
+
+class NotPermittedError(Exception):
+    """Namespaces cannot be made here; the text says why."""
+
+
+def _run(*words: str) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, check=False)
+    if done.returncode:
+        raise NotPermittedError(f"{' '.join(words)}: {done.stderr.strip() or done.returncode}")
+
+
+class Machines:
+    """One namespace each, 10.91.0.0/24 among them."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self._prefix = f"turbopump-{os.getpid()}-{next(_numbers)}"
+        self._hub = f"{self._prefix}-hub"
+        self._made: list[str] = []
+        self._cut: set[tuple[str, str]] = set()
+
+    def make(self) -> None:
+        """Raises NotPermittedError; then nothing is left."""
+        if os.geteuid() != 0:
+            raise NotPermittedError("only root makes network namespaces")
+        if shutil.which("ip") is None:
+            raise NotPermittedError("there is no program ip (iproute2)")
+        try:
+            self._make()
+        except BaseException:
+            self.remove()
+            raise
+
+    def _make(self) -> None:
+        self._add(self._hub)
+        _run("ip", "-n", self._hub, "link", "add", "br0", "type", "bridge")
+        _run("ip", "-n", self._hub, "link", "set", "br0", "up")
+        for name in self.names:
+            space = self.space(name)
+            self._add(space)
+            _run("ip", "-n", self._hub, "link", "add", name, "type", "veth",
+                 "peer", "name", "eth0", "netns", space)  # fmt: skip
+            _run("ip", "-n", self._hub, "link", "set", name, "master", "br0", "up")
+            _run("ip", "-n", space, "address", "add", f"{self.address(name)}/24", "dev", "eth0")
+            for device in ("lo", "eth0"):
+                _run("ip", "-n", space, "link", "set", device, "up")
+
+    def _add(self, space: str) -> None:
+        _run("ip", "netns", "add", space)
+        self._made.append(space)
+
+    def remove(self) -> None:
+        """All of it, with what is in it."""
+        while self._made:
+            _run("ip", "netns", "delete", self._made.pop())
+
+    def space(self, name: str) -> str:
+        """The namespace of a machine."""
+        return f"{self._prefix}-{name}"
+
+    def address(self, name: str) -> str:
+        """Of a machine."""
+        return f"10.91.0.{self.names.index(name) + 1}"
+
+    def command(self, name: str, words: Sequence[str]) -> list[str]:
+        """What runs a program there, as the same process."""
+        return ["ip", "netns", "exec", self.space(name), *words]
+
+    @contextmanager
+    def inside(self, name: str) -> Iterator[None]:
+        """What this thread opens meanwhile it opens there."""
+        path = f"{FOLDER}/{self.space(name)}"
+        with open("/proc/thread-self/ns/net") as home, open(path) as there:
+            _enter(there.fileno())
+            try:
+                yield
+            finally:
+                _enter(home.fileno())
+
+    # Cables
+
+    def unplug(self, name: str) -> None:
+        """It reaches nobody, nobody reaches it."""
+        _run("ip", "-n", self._hub, "link", "set", name, "down")
+
+    def plug(self, name: str) -> None:
+        """As before."""
+        _run("ip", "-n", self._hub, "link", "set", name, "up")
+
+    def cut(self, name: str, others: Iterable[str]) -> None:
+        """What it and these send each other is lost, in both directions."""
+        for other in others:
+            for one, to in ((name, other), (other, name)):
+                _run("ip", "-n", self.space(one), "neighbour", "replace", self.address(to),
+                     "lladdr", NOBODY, "dev", "eth0", "nud", "permanent")  # fmt: skip
+                self._cut.add((one, to))
+
+    def heal(self) -> None:
+        """All that was cut."""
+        while self._cut:
+            one, to = self._cut.pop()
+            _run("ip", "-n", self.space(one), "neighbour", "delete", self.address(to),
+                 "dev", "eth0")  # fmt: skip
+
+
+def _enter(space: int) -> None:
+    if _libc.setns(space, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")

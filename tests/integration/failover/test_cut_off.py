@@ -1,0 +1,328 @@
+"""A master that is cut off by the network, from everybody or from some, under load on both sides.
+
+    python -m pytest -s tests/integration/failover/test_cut_off.py
+
+prints how long it takes; TURBOPUMP_CUTS=5 cuts five times each. Three controllers, three brokers, a
+name server, each in a network namespace of its own. One sender goes on at the old master, from its
+own side of the cut, whatever the name server says.
+"""
+
+import json
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from interop.controlled import METADATA_INFO, SYNC_STATE_DATA
+from interop.groups import BROKER_NAME, CLUSTER, TURBOPUMP, Answer
+from interop.mqadmin import RAW_KEY
+from interop.processes import Process
+from interop.senders import (
+    AGAIN_S,
+    QUEUES,
+    SUCCESS,
+    Ledger,
+    Senders,
+    connected,
+    now_ms,
+    read_all,
+    send,
+)
+from tests.integration.failover.namespaces import Machines, NotPermittedError
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+CONTROLLERS = ["c0", "c1", "c2"]
+BROKERS = ["b0", "b1", "b2"]
+CLIENTS = "clients"
+CONTROLLER_PORT, BROKER_PORT, NAMESRV_PORT = 9878, 10911, 9876
+RUNTIME_INFO = 28
+TOPIC = "CutOff"
+READY_S = 120.0
+"""Processes that start on a busy machine take their time."""
+LOOK_S = 0.05
+SENDERS = 4
+OLD_SIDE = 1_000_000_000
+"""Numbers of the messages that are sent from the master's side begin here."""
+UNDER_LOAD_S = 2.0
+TIMES = int(os.environ.get("TURBOPUMP_CUTS", "1"))
+
+
+class Watched(Ledger):
+    """Knows also when acknowledgements came, on either side."""
+
+    old_ms: float = 0.0
+    """When the last one came on the old master's side."""
+    acks_ms: list[float]
+    """Of the clients' side, since `begin`."""
+
+    def begin(self) -> None:
+        """Of a cut."""
+        self.acks_ms = []
+
+    def outage(self) -> tuple[float, float]:
+        """From when to when clients were told nothing, the longest time."""
+        pairs = list(pairwise(sorted(self.acks_ms)))
+        return max(pairs, key=lambda pair: pair[1] - pair[0], default=(0.0, 0.0))
+
+    def add(
+        self, begun_ms: float, acked_ms: float, place: tuple[int, int], number: int
+    ) -> None:
+        """One more."""
+        super().add(begun_ms, acked_ms, place, number)
+        if number >= OLD_SIDE:
+            self.old_ms = acked_ms
+        else:
+            self.acks_ms.append(acked_ms)
+
+
+class Inside(Senders):
+    """Senders of another namespace."""
+
+    def __init__(self, machines: Machines, ledger: Ledger) -> None:
+        super().__init__(f"{machines.address(CLIENTS)}:{NAMESRV_PORT}", ledger, SENDERS)
+        self._machines = machines
+
+    def _run(self, own: int) -> None:
+        with self._machines.inside(CLIENTS):
+            super()._run(own)
+
+
+class AtOne:
+    """A sender on the side of a broker: it knows no other."""
+
+    def __init__(self, group: "Group", name: str, ledger: Ledger) -> None:
+        self._group, self._name, self._ledger = group, name, ledger
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """From now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No more of it."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        address = self._group.address(self._name)
+        with self._group.machines.inside(self._name):
+            while not self._stopped.is_set():
+                try:
+                    with connected(address) as connection:
+                        while not self._stopped.is_set():
+                            number, begun = next(self._group.numbers), now_ms()
+                            answer = send(connection, TOPIC, number % QUEUES, number)
+                            if answer.code != SUCCESS:
+                                self._ledger.refused(f"old side: {answer.code}")
+                                break
+                            fields = answer.fields
+                            place = int(fields["queueId"]), int(fields["queueOffset"])
+                            self._ledger.add(begun, now_ms(), place, number)
+                except (OSError, struct.error) as error:
+                    self._ledger.refused(f"old side: {type(error).__name__}")
+                time.sleep(AGAIN_S)
+
+
+@dataclass
+class Group:
+    """The processes, each on a machine of its own."""
+
+    machines: Machines
+    folder: Path
+    processes: dict[str, Process] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=lambda: iter(range(OLD_SIDE, 2 * OLD_SIDE)))
+
+    def address(self, name: str) -> str:
+        """Where it serves."""
+        port = BROKER_PORT if name in BROKERS else CONTROLLER_PORT
+        return f"{self.machines.address(name)}:{port if name != CLIENTS else NAMESRV_PORT}"
+
+    def start(self) -> None:
+        """Returns when all are in sync."""
+        self._begin(CLIENTS, "namesrv", {"listenPort": NAMESRV_PORT})
+        peers = ";".join(f"n{at}-{self.address(one)}" for at, one in enumerate(CONTROLLERS))
+        for at, one in enumerate(CONTROLLERS):
+            self._begin(one, "controller", {
+                "controllerDLegerGroup": "cut", "controllerDLegerPeers": peers,
+                "controllerDLegerSelfId": f"n{at}",
+                "controllerStorePath": self.folder / one / "store",
+            })  # fmt: skip
+        for one in BROKERS:
+            own = self.machines.address(one)
+            self._begin(one, "broker", {
+                "brokerClusterName": CLUSTER, "brokerName": BROKER_NAME, "brokerIP1": own,
+                "brokerIP2": own, "listenPort": BROKER_PORT, "haListenPort": BROKER_PORT + 1,
+                "namesrvAddr": self.address(CLIENTS), "enableControllerMode": "true",
+                "controllerAddr": ";".join(map(self.address, CONTROLLERS)),
+                "storePathRootDir": self.folder / one / "store",
+                "mappedFileSizeCommitLog": 16 << 20,
+            })  # fmt: skip
+        self.until("all are in sync", lambda: len(self.in_sync()) == len(BROKERS))
+
+    def _begin(self, name: str, command: str, values: dict[str, Any]) -> None:
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        config = folder / "node.conf"
+        config.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+        words = self.machines.command(name, [TURBOPUMP, command, "-c", str(config)])
+        self.processes[name] = Process(command, words, folder)
+
+    def kill(self) -> None:
+        """All of them."""
+        for process in self.processes.values():
+            if process.running:
+                process.kill()
+
+    def until(self, what: str, holds: Callable[[], object], timeout_s: float = READY_S) -> float:
+        """Returns how long it took."""
+        begun = time.monotonic()
+        while True:
+            try:
+                if holds():
+                    return time.monotonic() - begun
+            except (OSError, struct.error, ValueError, KeyError):
+                pass  # who does not answer says no
+            dead = [one.tail() for one in self.processes.values() if not one.running]
+            assert not dead, "\n".join(dead)
+            assert time.monotonic() - begun < timeout_s, f"{what}: {self.says()}"
+            time.sleep(LOOK_S)
+
+    # What is said of it; to be asked on the clients' side
+
+    def ask(
+        self, name: str, code: int, fields: dict[str, str] | None = None, body: bytes = b""
+    ) -> Answer:
+        """One request."""
+        with connected(self.address(name)) as connection:
+            return connection.call(code, fields or {}, body)
+
+    def says(self) -> dict[str, Any]:
+        """What the leading controller says of the brokers; empty while there is none."""
+        for one in CONTROLLERS:
+            try:
+                if self.ask(one, METADATA_INFO).fields.get("isLeader") != "true":
+                    continue
+                answer = self.ask(one, SYNC_STATE_DATA, {}, json.dumps([BROKER_NAME]).encode())
+            except (OSError, struct.error):
+                continue
+            if answer.code == SUCCESS:
+                text = RAW_KEY.sub(r'\1"\2"\3', answer.body.decode())
+                return dict(json.loads(text)["replicasInfoTable"].get(BROKER_NAME, {}))
+        return {}
+
+    def in_sync(self) -> list[str]:
+        """Addresses of the set's members."""
+        return [one["brokerAddress"] for one in self.says().get("inSyncReplicas") or []]
+
+    def master(self) -> str:
+        """The broker that the controllers call so; empty if there is none."""
+        found = self.says().get("masterAddress")
+        return next((one for one in BROKERS if self.address(one) == found), "")
+
+    def ends(self) -> set[int]:
+        """Where the logs end."""
+        answers = [self.ask(one, RUNTIME_INFO) for one in BROKERS]
+        return {int(json.loads(one.body)["table"]["commitLogMaxOffset"]) for one in answers}
+
+
+@pytest.fixture
+def machines() -> Iterator[Machines]:
+    made = Machines([*CONTROLLERS, *BROKERS, CLIENTS])
+    try:
+        made.make()
+    except NotPermittedError as error:
+        pytest.skip(f"network namespaces cannot be used here: {error}")
+    try:
+        yield made
+    finally:
+        made.remove()
+
+
+def from_everybody(group: Group, master: str) -> None:
+    """The cable is pulled."""
+    group.machines.unplug(master)
+
+
+def from_controllers(group: Group, master: str) -> None:
+    """Replicas, clients and the name server reach it."""
+    group.machines.cut(master, CONTROLLERS)
+
+
+def from_replicas(group: Group, master: str) -> None:
+    """The controllers reach it: it stays master, alone."""
+    group.machines.cut(master, [one for one in BROKERS if one != master])
+
+
+CUTS = {"everybody": from_everybody, "controllers": from_controllers, "replicas": from_replicas}
+
+
+def play(group: Group, kind: str, ledger: Watched) -> str:
+    """One cut, and its end."""
+    group.until("all are in sync", lambda: len(group.in_sync()) == len(BROKERS))
+    master = group.master()
+    assert master
+    old_side = AtOne(group, master, ledger)
+    old_side.start()
+    try:
+        ledger.begin()
+        time.sleep(UNDER_LOAD_S)
+        cut_ms = now_ms()
+        CUTS[kind](group, master)
+        if kind == "replicas":
+            group.until("the master is alone", lambda: len(group.in_sync()) == 1)
+        else:
+            group.until("a new master", lambda: group.master() not in ("", master))
+        elected_s = (now_ms() - cut_ms) / 1000
+        ledger.watch(now_ms())
+        group.until("sends get through", lambda: ledger.first_ms is not None)
+        time.sleep(UNDER_LOAD_S)
+        until_ms, from_ms = ledger.outage()
+        if kind == "replicas":
+            assert group.master() == master
+        else:
+            late_ms = ledger.old_ms - from_ms
+            assert late_ms <= 0, f"two masters acknowledge for {late_ms:.0f} ms"
+            assert group.master() not in ("", master)
+    finally:
+        old_side.stop()
+    group.machines.plug(master)
+    group.machines.heal()
+    whole_s = group.until("all are in sync", lambda: len(group.in_sync()) == len(BROKERS))
+    what = "alone in the set" if kind == "replicas" else "another master"
+    return (
+        f"cut off from {kind}: {what} after {elected_s:.2f} s; acknowledged until"
+        f" {(until_ms - cut_ms) / 1000:.2f} s and again from {(from_ms - cut_ms) / 1000:.2f} s on,"
+        f" on the master's side until {(ledger.old_ms - cut_ms) / 1000:.2f} s;"
+        f" all in sync {whole_s:.2f} s after its end"
+    )
+
+
+@pytest.mark.parametrize("kind", CUTS)
+def test_a_master_is_cut_off(machines: Machines, tmp_path: Path, kind: str) -> None:
+    group = Group(machines, tmp_path)
+    ledger = Watched(TOPIC)
+    ledger.begin()
+    senders = Inside(machines, ledger)
+    try:
+        with machines.inside(CLIENTS):
+            group.start()
+            senders.start()
+            group.until("sends get through", lambda: len(ledger.numbers) > 100)
+            for _ in range(TIMES):
+                print(play(group, kind, ledger), flush=True)
+            senders.stop()
+            group.until("logs end alike", lambda: len(group.ends()) == 1)
+            found = ledger.compare(read_all(group.address(group.master()), TOPIC))
+            print(found, ledger.errors)
+            assert (found.lost, found.moved, found.twice) == (0, 0, 0)
+    finally:
+        senders.stop()
+        group.kill()

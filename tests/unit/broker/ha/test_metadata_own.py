@@ -1,0 +1,80 @@
+"""What a replica has that its master never had: not deleted nor set back by it, however often the
+replica asks anew.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.broker.ha.pairs import MASTER, Group, with_admin
+
+from turbopump.broker.ha.metadata import MetadataFollower
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.topics import TopicConfig
+
+
+@pytest.fixture
+def group(make_world: Callable[..., Any]) -> Group:
+    return Group(make_world)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_an_offset_the_master_never_had_is_not_set_back_by_it(group: Group, restart: bool) -> None:
+    """What the master before had told; this one asks twice in the same reign (simulated groups)."""
+    master, world = group.master.broker, group.replica
+    world.broker.offsets.versions.following = False
+    group.commit(30, world)
+    group.commit(4, world, "only-here")
+    group.lead.lead(9, 5)
+    group.commit(12)
+    for _ in range(2):
+        group.follower.follow(MASTER, 9, world.steady_ms)
+        group.round()
+        assert world.broker.offsets.data_version == master.offsets.data_version
+        assert (group.offset(), group.offset("only-here")) == (30, 4)
+        if restart:
+            world.broker.offsets.save()
+            world.broker.store.close(world.now_ms)
+            world.open()
+            with_admin(world)
+            group.follower = MetadataFollower(world.broker, group.link)
+        else:
+            group.follower.stop()
+    group.commit(40)
+    group.follower.follow(MASTER, 9, world.steady_ms)
+    group.round()
+    assert group.offset() == 40
+    group.commit(20)
+    group.round()
+    assert group.offset() == 20, "that one it has set back"
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_no_master_had_is_not_deleted_by_one(group: Group, restart: bool) -> None:
+    """Made at a master that died before anybody copied it, or at a replica: whoever is master now
+    has not deleted it, also where this replica asks anew in the same reign (simulated groups)."""
+    master, world = group.master.broker, group.replica
+    world.broker.topics.put(TopicConfig("T", 7), 3)
+    world.broker.groups.put(SubscriptionGroupConfig("G"), 3)
+    group.lead.lead(9, 5)
+    group.follower.follow(MASTER, 9, world.steady_ms)
+    group.round()
+    world.broker.topics.put(TopicConfig("U"), 4)
+    for name in ("V", "W"):
+        master.topics.put(TopicConfig(name), 6)
+        master.groups.put(SubscriptionGroupConfig(name), 6)
+        if restart:
+            world.broker.store.close(world.now_ms)
+            world.open()
+            with_admin(world)
+            group.follower = MetadataFollower(world.broker, group.link)
+        else:
+            group.follower.stop()
+        group.follower.follow(MASTER, 9, world.steady_ms)
+        group.round()
+        assert world.broker.topics.data_version == master.topics.data_version
+        assert {"T", "U", name} <= world.broker.topics.all().keys()
+        assert {"G", name} <= world.broker.groups.all().keys()
+    master.topics.delete("V", 8)
+    group.round()
+    assert "V" not in world.broker.topics.all(), "that one it had"

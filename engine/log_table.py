@@ -151,7 +151,7 @@ class LogTable:
 
         `start` and `end` are log offsets where a record begins (a stream's own positions, or what
         `boundary` said): only what lies between them. Raises SegmentGone if the log no longer has
-        `start`.
+        `start`, or a file that must be looked into.
         """
         assert range_bytes > 0, "a range of no bytes"
         wish = wish or Wish()

@@ -24,8 +24,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from turbopump.engine.log_table import LogTable, Wish
-from turbopump.engine.types import LogOffset
+from turbopump.engine.log_table import LogTable, SegmentGone, Wish
+from turbopump.engine.types import LogOffset, StoreError
 from turbopump.spark.arrow import open_table
 from turbopump.spark.options import EARLIEST, LATEST, BadOption, Options
 from turbopump.spark.partitions import LogPartition, read_part
@@ -35,6 +35,7 @@ from turbopump.spark.positions import (
     Position,
     StreamCut,
     StreamExpired,
+    Verdict,
     decode_position,
     judge,
     position_at,
@@ -97,7 +98,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._last is not None and location in self._last:
                 end = max(at, min(end, self._last[location]))
             offsets[location] = position_at(table, end).encode()
-            if end == at and location in start and self._is_same(start[location], at):
+            if (
+                end == at
+                and location in start
+                and decode_position(start[location]).log_offset == at
+            ):
                 offsets[location] = start[location]
         return offsets
 
@@ -134,13 +139,22 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches of a range. What was read is what it was taken for if it still is: see the
+        module. A range that is no longer there cannot be read to its end, and that is why."""
         assert isinstance(partition, StreamPartition)
-        yield from read_part(self._options, self._schema, self._wish, partition)
-        # What was read is what it was taken for if it still is: see the module.
-        table = open_table(partition.location)
-        verdict = judge(table, partition.position)
+        failed: StoreError | None = None
+        try:
+            yield from read_part(self._options, self._schema, self._wish, partition)
+        except StoreError as error:
+            failed = error
+        verdict = judge(open_table(partition.location), partition.position)
         if verdict.fate is Fate.CUT:
-            self._tell(StreamCut(verdict.reason), self._options.fail_on_truncation)
+            self._tell(verdict)
+        elif isinstance(failed, SegmentGone):
+            text = f"{failed}; with failOnDataLoss=false the stream goes on behind it"
+            _raise_or_warn(StreamExpired(text), self._options.fail_on_data_loss)
+        elif failed is not None:
+            raise failed
 
     def _position(self, start: Offsets, location: str, table: LogTable) -> Position:
         """A store that the checkpoint does not know is read from its beginning."""
@@ -154,23 +168,23 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _resume(self, table: LogTable, position: Position) -> LogOffset:
         """Where to go on behind a position. Raises StreamCut, StreamExpired unless told not to."""
         verdict = judge(table, position)
-        if verdict.fate is Fate.CUT:
-            advice = f"; with failOnTruncation=false the stream goes on at {verdict.resume}"
-            self._tell(StreamCut(verdict.reason + advice), self._options.fail_on_truncation)
-        elif verdict.fate is Fate.EXPIRED:
-            advice = f"; with failOnDataLoss=false the stream goes on at {verdict.resume}"
-            self._tell(StreamExpired(verdict.reason + advice), self._options.fail_on_data_loss)
+        self._tell(verdict)
         return verdict.resume
 
-    @staticmethod
-    def _is_same(encoded: object, at: LogOffset) -> bool:
-        return decode_position(encoded).log_offset == at
+    def _tell(self, verdict: Verdict) -> None:
+        options = self._options
+        if verdict.fate is Fate.CUT:
+            advice = f"; with failOnTruncation=false the stream goes on at {verdict.resume}"
+            _raise_or_warn(StreamCut(verdict.reason + advice), options.fail_on_truncation)
+        elif verdict.fate is Fate.EXPIRED:
+            advice = f"; with failOnDataLoss=false the stream goes on at {verdict.resume}"
+            _raise_or_warn(StreamExpired(verdict.reason + advice), options.fail_on_data_loss)
 
-    @staticmethod
-    def _tell(error: Exception, raised: bool) -> None:
-        if raised:
-            raise error
-        logger.warning("%s", error)
+
+def _raise_or_warn(error: StoreError, raised: bool) -> None:
+    if raised:
+        raise error
+    logger.warning("%s", error)
 
 
 def _parse_offsets(text: str, paths: tuple[str, ...]) -> Mapping[str, Any]:

@@ -60,6 +60,20 @@ def differences(counts: Counts, sums: dict[str, int]) -> list[str]:
             if ours != theirs]  # fmt: skip
 
 
+def _scan_cells(rows: int, sides: dict[str, dict[str, float]]) -> str:
+    ours, parquet = sides["ours"], sides.get("parquet")
+    micros = [f"{ours[name] / rows * 1e6:.2f}" for name in ("jvm_s", "workers_s")]
+    theirs = ["", "", ""]
+    if parquet is not None:
+        theirs = [
+            f"{rows / parquet['seconds']:,.0f}",
+            f"{parquet['seconds'] / ours['seconds']:.0%}",
+            f"{parquet['jvm_s'] / rows * 1e6:.2f}",
+        ]
+    cells = [f"{rows / ours['seconds']:,.0f}", *theirs[:2], ", ".join(micros), theirs[2]]
+    return " | ".join(cells)
+
+
 def report(counts: Counts, plain: dict[str, float], found: list[dict[str, Any]]) -> str:
     """Markdown."""
     rows = found[0]["sums"]["rows"]
@@ -72,16 +86,15 @@ def report(counts: Counts, plain: dict[str, float], found: list[dict[str, Any]])
         "Rows, bytes of records and of bodies, the ends of all queues and of the log are those that"
         " broker and generator counted.",
         "",
-        "| Spark, local | columns | turbopump rows/s | Parquet rows/s | of Parquet |",
-        "|---|---|---|---|---|",
+        "| Spark, local | columns | turbopump rows/s | Parquet rows/s | of Parquet | CPU us a row:"
+        " JVM, Python | of Parquet: JVM |",
+        "|---|---|---|---|---|---|---|",
     ]
     for one in found:
-        for kind, seconds in one["seconds"].items():
-            cells = [f"{rows / seconds['ours']:,.0f}", "", ""]
-            if "parquet" in seconds:
-                share = seconds["parquet"] / seconds["ours"]
-                cells[1:] = [f"{rows / seconds['parquet']:,.0f}", f"{share:.0%}"]
-            lines.append(f"| {one['cores']} | {kind} | {' | '.join(cells)} |")
+        lines += [
+            f"| {one['cores']} | {kind} | {_scan_cells(rows, sides)} |"
+            for kind, sides in one["scans"].items()
+        ]
     lines += ["", "| one core, without Spark | GB/s of log | million rows/s |", "|---|---|---|"]
     for name, rate in plain.items():
         lines.append(f"| {name} | {rate / 1e9:.2f} | {rate * rows / counts.put_bytes / 1e6:.1f} |")

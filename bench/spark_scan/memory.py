@@ -1,10 +1,12 @@
-"""What the processes of a Spark take at most, watched while it works."""
+"""What the processes of a Spark take: memory at most, watched while it works, and CPU time."""
 
+import os
 import threading
 from pathlib import Path
 
 LOOK_S = 0.05
-WORKER = "pyspark"
+WORKER = b"pyspark"
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Watch:
@@ -42,12 +44,36 @@ class Watch:
                 own_mb = anonymous_mb(proc)
             except OSError:
                 continue  # it ended
-            if b"java" in words.partition(b"\0")[0]:
+            if is_java(words):
                 self.jvm_mb = max(self.jvm_mb, own_mb)
-            elif WORKER.encode() in words:
+            elif WORKER in words:
                 self.worker_mb = max(self.worker_mb, own_mb)
                 together += own_mb
         self.workers_mb = max(self.workers_mb, together)
+
+
+def is_java(command_line: bytes) -> bool:
+    """Whether a process is the JVM."""
+    return b"java" in command_line.partition(b"\0")[0]
+
+
+def cpu_s(root: int) -> tuple[float, float]:
+    """(of the JVM, of Python workers): CPU time of the descendants that live, and of those that
+    these have waited for."""
+    jvm = workers = 0.0
+    for pid in descendants(root):
+        proc = Path("/proc", str(pid))
+        try:
+            words = proc.joinpath("cmdline").read_bytes()
+            fields = proc.joinpath("stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        used = [int(field) / TICKS for field in fields[11:15]]
+        if is_java(words):
+            jvm += sum(used[:2])
+        else:
+            workers += sum(used)
+    return jvm, workers
 
 
 def anonymous_mb(proc: Path) -> float:

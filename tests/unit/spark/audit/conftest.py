@@ -71,8 +71,15 @@ class Group:
         self.replicate()
         self.confirm()
 
-    def send(self, topic: str = "T", *, told: bool = True, queue_id: int | None = None,
-             properties: bytes = b"", body: bytes | None = None) -> Claim:
+    def send(
+        self,
+        topic: str = "T",
+        *,
+        told: bool = True,
+        queue_id: int | None = None,
+        properties: bytes = b"",
+        body: bytes | None = None,
+    ) -> Claim:
         """A message at the master, and what its sender is told."""
         self.number += 1
         queue_id = self.number % 3 if queue_id is None else queue_id

@@ -449,7 +449,11 @@ def test_a_store_that_never_was_replicated(make: Make) -> None:
     assert audit.stores[0].confirmed_end == audit.stores[0].end > FILE_SIZE
     undecided = {one.name for one in audit.verdicts if one.outcome is Outcome.UNDECIDED}
     assert undecided == {
-        "replicas-equal", "epochs", "acked-survives", "consumed-survives", "one-writer"
+        "replicas-equal",
+        "epochs",
+        "acked-survives",
+        "consumed-survives",
+        "one-writer",
     }
 
 

@@ -17,6 +17,9 @@ from interop.controlled import FILE_SIZE, Controlled
 from interop.groups import Turbopump
 from interop.senders import master_by_route
 from tests.integration.ha.load import QUEUES, TOPIC, Load, read_all
+from tests.integration.ha.told import Told
+
+from turbopump.spark.audit.verdicts import Outcome
 
 pytestmark = pytest.mark.integration
 SOON_S = 60.0
@@ -56,17 +59,27 @@ async def progress(load: Load, count: int = PROGRESS) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def play(group: Controlled) -> None:
+def note_master(group: Controlled, told: Told) -> None:
+    """Who reigns now."""
+    found = group.sync()
+    assert found is not None
+    master = next(one for one in group.brokers if one.address == found.master)
+    told.elected(found.master_epoch, master.name)
+
+
+async def play(group: Controlled, told: Told) -> None:
     """Each trouble in turn, under load."""
     await asyncio.to_thread(group.start)
     route = Route(group)
-    load = Load(random.Random(1), [one.address for one in group.brokers], lambda: route.address)
+    addresses = [one.address for one in group.brokers]
+    load = Load(random.Random(1), addresses, lambda: route.address, told)
     load.start()
     following = asyncio.ensure_future(route.follow())
     try:
         for trouble in TROUBLES:
             await progress(load)
             await asyncio.to_thread(group.wait_whole, SOON_S)
+            await asyncio.to_thread(note_master, group, told)
             members = {"master": group.master, "leader": group.leader()}
             dead = [member for name in trouble if (member := members[name]) is not None]
             assert len(dead) == len(trouble)
@@ -77,6 +90,7 @@ async def play(group: Controlled) -> None:
                 member.start()
         await progress(load)
         await asyncio.to_thread(group.wait_whole, SOON_S)
+        await asyncio.to_thread(note_master, group, told)
         await load.stop()
     finally:
         following.cancel()
@@ -90,18 +104,39 @@ async def play(group: Controlled) -> None:
     assert len(load.history.acked) > PROGRESS * 2 * len(TROUBLES)
 
 
+def check_audit(group: Controlled, told: Told) -> None:
+    """Of the brokers as they run, and as they were stopped."""
+    for one in group.brokers:
+        told.cuts(one.name, sorted(one.folder.glob("*.err")) + sorted(one.folder.glob("*.out")))
+    stores = {one.name: one.store for one in group.brokers}
+    running = told.audit(stores)
+    assert not running.is_broken, "\n".join(running.lines())
+    for one in group.brokers:
+        one.stop()
+    stopped = told.audit(stores)
+    outcomes = {one.name: one.outcome for one in stopped.verdicts}
+    assert set(outcomes.values()) == {Outcome.HOLDS}, "\n".join(stopped.lines())
+    counts = {one.name: one.counts for one in stopped.verdicts}
+    assert counts["acked-survives"]["found"] > PROGRESS * 2 * len(TROUBLES)
+    assert counts["consumed-survives"]["found"] > 0
+    assert counts["truncation"]["consistent points"] == len(stores) - 1
+    assert counts["one-writer"]["epochs elected in"] > 1
+
+
 @pytest.mark.timeout(600)
 def test_masters_and_leaders_die(tmp_path: Path) -> None:
     ours = Turbopump()
     settings = {"slaveReadEnable": "true"}
     group = Controlled(tmp_path, ours, [ours] * 3, [ours] * 3, settings)
     try:
-        uvloop.run(play(group))
-        stores = [one.store for one in group.brokers]
-        end = logs.log_end(stores[0], FILE_SIZE)
-        for store in stores[1:]:
-            assert logs.log_end(store, FILE_SIZE) == end
-            assert logs.difference(stores[0], store, end) is None
-        assert len({(store / "epochFileCheckpoint").read_bytes() for store in stores}) == 1
+        with Told(tmp_path / "told.jsonl", TOPIC) as told:
+            uvloop.run(play(group, told))
+            stores = [one.store for one in group.brokers]
+            end = logs.log_end(stores[0], FILE_SIZE)
+            for store in stores[1:]:
+                assert logs.log_end(store, FILE_SIZE) == end
+                assert logs.difference(stores[0], store, end) is None
+            assert len({(store / "epochFileCheckpoint").read_bytes() for store in stores}) == 1
+            check_audit(group, told)
     finally:
         group.abandon()

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from tests.integration.ha.told import Told
+
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire.command import Command, new_request
@@ -87,8 +89,13 @@ class Load:
     """Senders that go to the master there is said to be, and one that goes to anybody; readers that
     read on, and again what they had. It ends, and raises what it found, with `stop`."""
 
-    def __init__(self, rng: random.Random, addresses: list[str], master: Callable[[], str]) -> None:
+    def __init__(
+        self, rng: random.Random, addresses: list[str], master: Callable[[], str],
+        told: Told | None = None,
+    ) -> None:  # fmt: skip
+        """`told`: the ledger that all of it is written to."""
         self.history = History()
+        self._told = told
         self._rng = rng
         self._addresses, self._master = addresses, master
         self._stopped = False
@@ -153,6 +160,8 @@ class Load:
             pass
         if code == SUCCESS:
             history.on_acked((queue, int(answer.fields["queueOffset"])), body)
+            if self._told is not None:
+                self._told.acked(address, queue, answer, body)
             return True
         history.refusals[code] = history.refusals.get(code, 0) + 1
         return False
@@ -173,6 +182,8 @@ class Load:
             for message in messages:
                 place = (queue, int(message.queue_offset))
                 self.history.on_read(place, bytes(message.body), address)
+                if self._told is not None:
+                    self._told.read(address, message)
             if messages:
                 at[queue] = max(at[queue], int(messages[-1].queue_offset) + 1)
             else:

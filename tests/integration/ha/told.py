@@ -1,0 +1,78 @@
+"""What senders and readers are told as a ledger, and the audit of a run's stores with it.
+
+A line is written when an answer has arrived; what brokers say of their cuts is taken from their
+logs, who was elected from the controllers.
+"""
+
+import re
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from turbopump.net.wire.command import Command
+from turbopump.net.wire.message import MessageView
+from turbopump.spark.audit.job import Audit, Options, run
+from turbopump.spark.audit.ledger import Claim, Cut, Elected, Entry, decode, digest_of, encode
+
+CUT = re.compile(r"the log was cut at (\d+), (\d+) bytes went")
+
+
+class Told:
+    """The ledger of one topic."""
+
+    def __init__(self, file: Path, topic: str) -> None:
+        self.file = file
+        self._topic = topic
+        self._opened = file.open("a")
+        self._elected: set[Elected] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._opened.close()
+
+    def acked(self, broker: str, queue: int, answer: Command, body: bytes) -> None:
+        """A sender got SEND_OK."""
+        place = Claim(False, self._topic, queue, int(answer.fields["queueOffset"]))
+        at = decode(encode(place)[:-2] + f',"id":"{answer.fields["msgId"]}"}}')
+        assert isinstance(at, Claim)
+        self._write(Claim(
+            False, *place.place, digest_of(body), log_offset=at.log_offset, broker=broker
+        ))  # fmt: skip
+
+    def read(self, broker: str, message: MessageView) -> None:
+        """A reader got a message."""
+        self._write(Claim(
+            True, message.topic, message.queue_id, message.queue_offset,
+            digest_of(bytes(message.body)), log_offset=message.log_offset, broker=broker,
+        ))  # fmt: skip
+
+    def elected(self, epoch: int, broker: str) -> None:
+        """The controllers say who reigns."""
+        entry = Elected(epoch, broker)
+        if entry not in self._elected:
+            self._elected.add(entry)
+            self._write(entry)
+
+    def cuts(self, broker: str, logs: list[Path]) -> int:
+        """What a broker logged of its cuts; how many they are."""
+        found = [hit for log in logs for hit in CUT.finditer(log.read_text(errors="replace"))]
+        for hit in found:
+            at, size = int(hit[1]), int(hit[2])
+            self._write(Cut(broker, at + size, at))
+        return len(found)
+
+    def audit(self, stores: dict[str, Path]) -> Audit:
+        """Of the stores by their brokers' names, with all that was written so far."""
+        self._opened.flush()
+        named = tuple(f"{name}={path}" for name, path in stores.items())
+        return run(None, Options(named, (str(self.file),)))
+
+    def _write(self, entry: Entry) -> None:
+        self._opened.write(encode(entry))

@@ -1,7 +1,7 @@
 """Which rows of which stores a job is to have, from its options.
 
 Owns their spelling and their meaning, the same with Spark and without. It must never read a store
-itself. Called by export.py.
+itself. Called by export.py and throughput.py.
 """
 
 import argparse
@@ -54,7 +54,9 @@ class Selection:
         from turbopump.spark import register
 
         register(spark)
+        filtered = {"topic", "queue_id", "store_time", "log_offset"}
         reader = spark.read.format("turbopump").option("paths", json.dumps(self.stores))
+        reader = reader.option("columns", ",".join(filtered.union(columns)))  # others: not decoded
         frame = reader.option("confirmed", str(self.confirmed).lower()).load()
         if self.topics:
             frame = frame.where(f.col("topic").isin(*self.topics))

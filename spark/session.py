@@ -180,6 +180,21 @@ def job_main(
     except JobError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return BAD_INPUT
+    except Exception as error:
+        words = own_words(error)
+        if words is None:
+            raise
+        print(f"{parser.prog}: {words}", file=sys.stderr)
+        return BAD_INPUT
+
+
+def own_words(error: Exception) -> str | None:
+    """What an error of this project said that a Python worker raised, without the tracebacks that
+    Spark and the worker put around it; None if it was not one."""
+    if not type(error).__module__.startswith("pyspark."):
+        return None
+    said = re.findall(r"^turbopump\.[\w.]+: (.+)$", str(error), re.MULTILINE)
+    return str(said[-1]) if said else None
 
 
 def _settings(conf: Sequence[str]) -> dict[str, str]:

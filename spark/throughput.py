@@ -4,7 +4,7 @@ Owns the job: which tables there are, where they go, what of them is shown. It m
 records more than once (throughput_cells.py), nor collect more than throughput_result.py bounds.
 Called by `turbopump analyze throughput`, `python -m turbopump.spark.throughput`, spark-submit.
 
-    run(spark, ThroughputOptions(("/data/store",), "/data/report")) -> Throughput
+    run(spark, ThroughputOptions(Selection(("/data/store",)), "/data/report")) -> Throughput
 
 The tables, each a folder of Parquet in `output` (docs/FORMATS.md has their columns): cells (what
 all others are added up from), seconds (per topic, queue, producer host and second), queues, topics,
@@ -12,10 +12,8 @@ hosts, stores, gaps, stalls, clock_steps, and copies. report.html lies beside th
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +21,7 @@ from turbopump.spark import throughput_cells as cell
 from turbopump.spark import throughput_events as events
 from turbopump.spark import throughput_replicas as replicas
 from turbopump.spark.report import render, summary
+from turbopump.spark.selection import Selection, add_selection, selection_of
 from turbopump.spark.session import JobError, job_main
 from turbopump.spark.throughput_result import (
     TOPICS_DRAWN,
@@ -46,21 +45,14 @@ REPORT = "report.html"
 class ThroughputOptions:
     """What the command line says."""
 
-    stores: tuple[str, ...]
+    selection: Selection
     output: str | None = None
     """Folder of the Parquet tables and the report; None: only the result is returned."""
     html: str | None = None
     """The report's file, on the machine of the driver; None: report.html in a local `output`."""
-    topics: tuple[str, ...] = ()
-    since_ms: int | None = None
-    """Store times from here ..."""
-    until_ms: int | None = None
-    """... to before here."""
     stall_seconds: int = STALL_S
     with_ports: bool = False
     """Producers by "ip:port", not by ip: a row for each connection."""
-    confirmed: bool = True
-    """Stop at the confirmed end of the stores."""
     replicas: tuple[str, ...] = ()
     """Other stores of the group of the first store: how far each is behind it."""
     copy: str | None = None
@@ -70,18 +62,16 @@ class ThroughputOptions:
 
 def run(spark: "SparkSession", options: ThroughputOptions) -> Throughput:
     """Read the stores once and tell everything; writes the tables and the report."""
-    if not options.stores:
-        raise JobError("no store is given")
     _check(options)
-    table = _table(spark, options.stores, cell.NEEDED, options.confirmed)
-    result = analyse(spark, table, options)
+    chosen = options.selection
+    result = analyse(spark, chosen.frame(spark, cell.NEEDED), options)
     if options.replicas:
-        leader = options.stores[0]
+        leader = chosen.stores[0]
         lags = tuple(lag_of(spark, leader, replica) for replica in options.replicas)
         result = replace(result, replicas=lags)
     if options.copy is not None:
-        origin = _chosen(_table(spark, options.stores, replicas.NEEDED, options.confirmed), options)
-        copy = _chosen(_table(spark, (options.copy,), replicas.NEEDED, options.confirmed), options)
+        origin = chosen.frame(spark, replicas.NEEDED)
+        copy = replace(chosen, stores=(options.copy,)).frame(spark, replicas.NEEDED)
         copies, written = _copies(spark, origin, copy, options)
         result = replace(result, copies=copies, written=result.written + written)
     place = _report_place(options)
@@ -96,7 +86,7 @@ def analyse(spark: "SparkSession", table: "DataFrame", options: ThroughputOption
     """Everything about one table of records (schema.py), whatever it was read from."""
     tables = Tables(spark, options.output, overwrite=options.overwrite)
     try:
-        found = cell.cells(_chosen(table, options), with_ports=options.with_ports)
+        found = cell.cells(table, with_ports=options.with_ports)
         cells = tables.keep("cells", found, "metric")
         return _told(tables, cells, options)
     finally:
@@ -105,8 +95,8 @@ def analyse(spark: "SparkSession", table: "DataFrame", options: ThroughputOption
 
 def lag_of(spark: "SparkSession", leader: str, replica: str) -> ReplicaLag:
     """How far one store of a group is behind another one, up to the last record of each."""
-    theirs = _table(spark, (replica,), replicas.NEEDED, confirmed=False)
-    ours = _table(spark, (leader,), replicas.NEEDED, confirmed=False)
+    theirs = Selection((replica,), confirmed=False).frame(spark, replicas.NEEDED)
+    ours = Selection((leader,), confirmed=False).frame(spark, replicas.NEEDED)
     return replicas.lag(ours, theirs, (leader, replica))
 
 
@@ -125,7 +115,7 @@ def _told(tables: Tables, cells: "DataFrame", options: ThroughputOptions) -> Thr
     step_s = step_seconds(_number(totals, "first_ms"), _number(totals, "last_ms"))
     histograms = cell.added(base, ()).select("metric", "bucket", "messages")
     told = Throughput(
-        stores=options.stores, totals=readable(totals),
+        stores=options.selection.stores, totals=readable(totals),
         by_store=shown(stores, "bytes desc", "store"),
         topics=shown(topics, "bytes desc", "store", "topic"),
         queues=shown(queues, "latency_ms_p99 desc", "bytes desc", *events.QUEUE),
@@ -244,30 +234,6 @@ def _in_steps(cells: "DataFrame", step_s: int) -> "DataFrame":
     return cells.withColumn("start_s", f.expr(f"second - pmod(second, {step_s}L)"))
 
 
-def _table(
-    spark: "SparkSession", stores: Sequence[str], columns: Sequence[str], confirmed: bool
-) -> "DataFrame":
-    from turbopump.spark import register
-
-    register(spark)
-    reader = spark.read.format("turbopump").option("paths", json.dumps(list(stores)))
-    reader = reader.option("columns", ",".join(columns)).option("confirmed", str(confirmed).lower())
-    return reader.load()
-
-
-def _chosen(table: "DataFrame", options: ThroughputOptions) -> "DataFrame":
-    """Filters that the source takes over: files outside are not read."""
-    from pyspark.sql import functions as f
-
-    if options.topics:
-        table = table.where(f.col("topic").isin(*options.topics))
-    if options.since_ms is not None:
-        table = table.where(f"store_time >= timestamp_millis({options.since_ms}L)")
-    if options.until_ms is not None:
-        table = table.where(f"store_time < timestamp_millis({options.until_ms}L)")
-    return table
-
-
 def _number(values: Row, name: str) -> int:
     value = values[name]
     return value if isinstance(value, int) else 0
@@ -300,22 +266,16 @@ def parser() -> argparse.ArgumentParser:
         prog="turbopump analyze throughput",
         description="Traffic, sizes, latencies, gaps, stalls and replication delay of stores.",
     )
-    made.add_argument("stores", nargs="+", metavar="STORE", help="Folder or URI of a store.")
+    add_selection(made)
     made.add_argument("--output", metavar="DIR", help="Where Parquet tables and report.html go.")
     made.add_argument("--html", metavar="FILE", help="Where the report goes, on this machine.")
     made.add_argument("--overwrite", action="store_true", help="Replace the tables in --output.")
-    made.add_argument("--topic", action="append", default=[], help="Only this one; repeatable.")
-    made.add_argument("--since", type=_time_ms, metavar="TIME", help="Store time: from here ...")
-    made.add_argument("--until", type=_time_ms, metavar="TIME", help="... to before here (ISO).")
     made.add_argument(
         "--stall-seconds", type=int, default=STALL_S, metavar="N",
         help=f"Whole seconds without a record that are a stall; {STALL_S}.",
     )  # fmt: skip
     made.add_argument(
         "--with-ports", action="store_true", help="Tell producers apart by port, too."
-    )
-    made.add_argument(
-        "--unconfirmed", action="store_true", help="Read behind the confirmed end, too."
     )
     made.add_argument(
         "--replica", action="append", default=[], metavar="STORE",
@@ -337,19 +297,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _work(spark: "SparkSession", given: argparse.Namespace) -> int:
     result = run(spark, ThroughputOptions(
-        stores=tuple(given.stores), output=given.output, html=given.html,
-        topics=tuple(given.topic), since_ms=given.since, until_ms=given.until,
+        selection_of(given), output=given.output, html=given.html,
         stall_seconds=given.stall_seconds, with_ports=given.with_ports,
-        confirmed=not given.unconfirmed, replicas=tuple(given.replica), copy=given.copy,
-        overwrite=given.overwrite,
+        replicas=tuple(given.replica), copy=given.copy, overwrite=given.overwrite,
     ))  # fmt: skip
     print(result.to_json() if given.json else "\n".join(summary(result)))
     return 0
-
-
-def _time_ms(text: str) -> int:
-    moment = datetime.fromisoformat(text)
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 if __name__ == "__main__":

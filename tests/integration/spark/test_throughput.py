@@ -11,6 +11,7 @@ from tests.integration.spark import throughput_model as model
 
 from turbopump.spark import throughput_cells
 from turbopump.spark.schema import spark_ddl
+from turbopump.spark.selection import Selection
 from turbopump.spark.throughput import ThroughputOptions, analyse
 from turbopump.spark.throughput_result import Throughput
 
@@ -78,7 +79,7 @@ def analysed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
     """The planted records, and what the job says of them."""
     records = planted()
     output = tmp_path_factory.mktemp("throughput") / "out"
-    options = ThroughputOptions(("a", "b"), str(output), stall_seconds=3)
+    options = ThroughputOptions(Selection(("a", "b")), str(output), stall_seconds=3)
     return records, analyse(spark, frame(spark, records), options), output
 
 

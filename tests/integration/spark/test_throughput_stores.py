@@ -14,6 +14,7 @@ from tests.integration.spark.test_throughput import check
 from tests.spark_stores import opened
 
 from turbopump.engine.types import Message, PutStatus
+from turbopump.spark.selection import Selection
 from turbopump.spark.session import JobError
 from turbopump.spark.throughput import ThroughputOptions, lag_of, main, run
 
@@ -86,7 +87,7 @@ def test_a_run_over_two_stores(
     spark: Any, stores: tuple[Path, Path, list[model.Record]], tmp_path: Path
 ) -> None:
     first, second, records = stores
-    options = ThroughputOptions((str(first), str(second)), str(tmp_path / "out"))
+    options = ThroughputOptions(Selection((str(first), str(second))), str(tmp_path / "out"))
     result = run(spark, options)
     check(result.totals, records)
     groups = model.by(records, "store", "topic", "queue_id")
@@ -116,6 +117,7 @@ def test_a_run_over_two_stores(
         run(spark, options)
 
 
+@pytest.mark.timeout(600)
 def test_only_some_topics_and_times(
     spark: Any, stores: tuple[Path, Path, list[model.Record]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +133,17 @@ def test_only_some_topics_and_times(
     ])  # fmt: skip
     assert [row["topic"] for row in told["topics"]["rows"]] == ["T"]
     assert told["written"] == []
+    assert main([str(second), "--topic", "none"]) == 0
+    assert "no message" in capsys.readouterr().out
+
+
+def test_what_cannot_be_read_is_said_in_a_sentence(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = tmp_path / "nowhere"
+    assert main([str(nowhere)]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"turbopump analyze throughput: there is no commit log at {nowhere}"
 
 
 def test_how_far_a_replica_is_behind(spark: Any, tmp_path: Path) -> None:
@@ -180,9 +193,9 @@ def test_a_copy_in_another_group(spark: Any, tmp_path: Path) -> None:
     origin_ms = next(put[2] for put in puts if put[5] == copied[records.index(early)][5])
     del delays[copied[records.index(early)][5]]
     alter(early, STORE_TIME_AT, "store_ms", origin_ms - 5)
-    result = run(spark, ThroughputOptions(
-        (str(tmp_path / "origin"),), copy=str(tmp_path / "copy"), html=str(tmp_path / "r.html")
-    ))  # fmt: skip
+    origin = Selection((str(tmp_path / "origin"),))
+    page = tmp_path / "r.html"
+    result = run(spark, ThroughputOptions(origin, copy=str(tmp_path / "copy"), html=str(page)))
     assert result.copies is not None
     told = result.copies.totals
     assert (told["copied"], told["early"], told["missing"]) == (296, 1, 3)
@@ -190,4 +203,4 @@ def test_a_copy_in_another_group(spark: Any, tmp_path: Path) -> None:
     assert told["early_ms_max"] == 5
     wanted = model.np.percentile(list(delays.values()), [50, 99, 99.9])
     assert [told[f"delay_ms_{at}"] for at in ("p50", "p99", "p999")] == pytest.approx(list(wanted))
-    assert (tmp_path / "r.html").read_text().count("<svg") == 7
+    assert page.read_text().count("<svg") == 7

@@ -95,6 +95,75 @@ enum rec_status walk_lengths(const uint8_t *buf, size_t *at, size_t end)
     return REC_OK;
 }
 
+/* The next bytes up to `size`, which may lie in several pieces; 0 if there are not as many. */
+static int peek(const struct walk_piece *pieces, size_t count, size_t at, uint8_t *to, size_t size)
+{
+    for (; size > 0 && count > 0; pieces++, count--, at = 0) {
+        size_t here = pieces->size - at;
+        here = here < size ? here : size;
+        memcpy(to, pieces->at + at, here);
+        to += here;
+        size -= here;
+    }
+    return size == 0;
+}
+
+enum rec_status walk_pieces(const struct walk_piece *pieces, size_t count, size_t room,
+                            size_t file_size, size_t *whole)
+{
+    size_t at = 0; /* in the first of the pieces that are left */
+    *whole = 0;
+    for (;;) {
+        uint8_t head[REC_MAGIC_AT + 4];
+        int32_t length, magic;
+        size_t size;
+        while (count > 0 && at == pieces->size) {
+            pieces++;
+            count--;
+            at = 0;
+        }
+        if (count == 0) {
+            return REC_OK;
+        }
+        if (room < sizeof head) {
+            return REC_BAD;
+        }
+        if (!peek(pieces, count, at, head, sizeof head)) {
+            return REC_SHORT;
+        }
+        length = be_i32(head + REC_SIZE_AT);
+        magic = be_i32(head + REC_MAGIC_AT);
+        if (magic == REC_BLANK_MAGIC) {
+            size = room;
+        } else if ((magic != REC_MAGIC_V1 && magic != REC_MAGIC_V2) || length < REC_MIN ||
+                   (size_t)length > room) {
+            return REC_BAD;
+        } else {
+            size = (size_t)length;
+        }
+        room = size == room ? file_size : room - size;
+        *whole += size;
+        for (size_t left = size; left > 0;) {
+            size_t here = pieces->size - at;
+            if (here > left) {
+                at += left;
+                break;
+            }
+            left -= here;
+            pieces++;
+            count--;
+            at = 0;
+            if (left > 0 && count == 0) {
+                *whole -= size;
+                return REC_SHORT;
+            }
+        }
+        if (count > 0 && size * AHEAD < pieces->size - at) {
+            __builtin_prefetch(pieces->at + at + size * AHEAD);
+        }
+    }
+}
+
 int walk_is_part(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
                  struct walk_part *part)
 {

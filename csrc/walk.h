@@ -44,6 +44,19 @@ enum rec_status walk_records(const uint8_t *buf, size_t at, size_t end, int64_t 
  * that lies whole in the range. REC_SHORT: the range ends inside the next one. */
 enum rec_status walk_lengths(const uint8_t *buf, size_t *at, size_t end);
 
+/* Bytes in several places, one behind the other. */
+struct walk_piece {
+    const uint8_t *at;
+    size_t size;
+};
+
+/* Over the records of bytes that are about to be written where a record begins and `room` bytes are
+ * left of a file of file_size, the next of which follow: *whole is up to where they are whole, by
+ * lengths and magics alone. REC_OK: to the end. REC_SHORT: a record, or the filler of a file, has
+ * begun. REC_BAD: no record begins there. Called by engine/replicated.py through pyx/walk.pyx. */
+enum rec_status walk_pieces(const struct walk_piece *pieces, size_t count, size_t room,
+                            size_t file_size, size_t *whole);
+
 /* The part of a queue that a reader asked for. */
 struct walk_part {
     const uint8_t *topic;

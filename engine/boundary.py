@@ -7,7 +7,13 @@ and the store.
 
 from turbopump.engine.checkpoint import Checkpoint
 from turbopump.engine.commit_log import CommitLog
-from turbopump.engine.epoch_file import BACKUP, EPOCH_FILE, MARK_FILE, PLAIN_MARK_FILE
+from turbopump.engine.epoch_file import (
+    BACKUP,
+    EPOCH_FILE,
+    MARK_FILE,
+    PLAIN_MARK_FILE,
+    WHOLE_MARK_FILE,
+)
 from turbopump.engine.files import Files
 from turbopump.engine.types import LogOffset
 from turbopump.pyx import record as kernel
@@ -43,9 +49,12 @@ def was_replicated(files: Files, root: str) -> bool:
     return any(files.exists(f"{root}/{name}") for name in names)
 
 
-def may_end_inside(files: Files, root: str) -> bool:
-    """Whether the log's end may be that of a transfer, which cuts records anywhere."""
-    return was_replicated(files, root) or files.exists(f"{root}/{PLAIN_MARK_FILE}")
+def may_end_inside(files: Files, root: str, saved: Checkpoint) -> bool:
+    """Whether the log's end may be that of a transfer, which cuts records anywhere: ours writes
+    whole records and says so, RocketMQ's does neither (nor leaves our numbers in a checkpoint)."""
+    is_copy = was_replicated(files, root) or files.exists(f"{root}/{PLAIN_MARK_FILE}")
+    is_whole = saved.marks is not None and files.exists(f"{root}/{WHOLE_MARK_FILE}")
+    return is_copy and not is_whole
 
 
 def confirmed_end(

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from turbopump.engine import incoming
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.files import Files, MappedFile
 from turbopump.engine.flush import Disk, Lane
@@ -51,9 +52,6 @@ WARM_GROWTH_MIN = 1 << 20
 WARM_TICKS = 3
 WARM_AHEAD_MAX = 256 << 20
 WARM_STEP = 4 << 20
-# Bytes of another log from here on are written to the file, not through its mapping: a page that is
-# overwritten whole needs no zeros first, which is most of what a store into a new one costs.
-RAW_WRITE_MIN = 16 << 10
 # An element of a batch body without body and properties (remoting.md 9.4).
 _BATCH_ELEMENT_FIXED = 22
 UNKNOWN_END = LogOffset(1 << 63)
@@ -61,7 +59,7 @@ UNKNOWN_END = LogOffset(1 << 63)
 
 class CommitLog:
     """Positions: `min` <= flushed <= `end`; all are on record boundaries, except that bytes of
-    another log (`append_raw`) may end inside a record: then flushed and end do, too."""
+    another log (`append_raw`) may be no records: then flushed and end lie anywhere, too."""
 
     def __init__(self, files: Files, config: StoreConfig, disk: Disk, pool: MappingPool) -> None:
         self.config = config
@@ -72,6 +70,7 @@ class CommitLog:
         self.segments = Segments(pool, config.log_folder, config.mapped_file_size_commit_log)
         self.file_size = config.mapped_file_size_commit_log
         """Bytes of one file."""
+        self._is_copy = False
         self._is_raw = False
         self._raw_end = LogOffset(0)
         self._mark = self._next_mark = LogOffset(0)
@@ -103,7 +102,8 @@ class CommitLog:
         """Go on at `end` after recovery: files behind it are gone, all before it is durable."""
         self.tail.end = end
         self.flushed = end
-        self._is_raw, self._raw_end = False, LogOffset(0)
+        self._is_copy = self._is_raw = False
+        self._raw_end = LogOffset(0)
         self.tail.last_store_timestamp_ms = last_store_timestamp_ms
         if self.segments.holds(end):
             start = self.segments.start_of(end)
@@ -187,27 +187,28 @@ class CommitLog:
         self.segments.first = log_offset
         self.start_writing(log_offset, 0)
 
-    def append_raw(self, data: Buffer) -> None:
-        """Copy bytes of another log to the end of this one. Raises OSError if there is no next
-        file; what came before that is appended then."""
-        if not self._is_raw:
-            self._is_raw = True
-            self._mark = self._next_mark = self.flushed
-        self._raw_end = UNKNOWN_END
-        rest = memoryview(data)
-        while rest:
+    def append_raw(self, pieces: list[memoryview], *, whole: bool) -> None:
+        """Copy bytes of another log to the end of this one, `whole` records or bytes that end
+        anywhere. Raises OSError if there is no next file; what came before that is appended then.
+        """
+        self._is_copy = True
+        if not whole:
+            if not self._is_raw:
+                self._is_raw = True
+                self._mark = self._next_mark = self.flushed
+            self._raw_end = UNKNOWN_END
+        size = sum(map(len, pieces))
+        while size:
             if self._file is None and not self._roll():
                 raise OSError(errno.ENOSPC, "no next log file", self.segments.folder)
             assert self._file is not None
             position = self.end - self._base
-            piece = rest[: self.file_size - position]
-            if len(piece) >= RAW_WRITE_MIN:
-                self._file.write(position, piece)
-            else:
-                self._file.region.write(position, piece)
-            self.tail.end = self.end + len(piece)
-            rest = rest[len(piece) :]
-            if position + len(piece) == self.file_size:
+            here = min(size, self.file_size - position)
+            piece, pieces = incoming.split_at(pieces, here)
+            incoming.write(self._file, position, piece, here)
+            self.tail.end = self.end + here
+            size -= here
+            if position + here == self.file_size:
                 self._file.expect_scans()
                 self._close_file()
 
@@ -225,6 +226,7 @@ class CommitLog:
 
     def end_raw(self, last_store_timestamp_ms: int) -> None:
         """From here on records are appended: the log ends at one."""
+        self._is_copy = False
         self._raw_end = self.end
         self.tail.last_store_timestamp_ms = max(
             self.tail.last_store_timestamp_ms, last_store_timestamp_ms
@@ -468,7 +470,7 @@ class CommitLog:
         early are written to the disk twice.
         """
         grown, self._seen_end = self.end - self._seen_end, self.end
-        if self._file is None or self._is_raw or grown < WARM_GROWTH_MIN or self._warming.busy:
+        if self._file is None or self._is_copy or grown < WARM_GROWTH_MIN or self._warming.busy:
             return
         self._warm = max(self._warm, self.end)
         self._warm_on(self.end + min(WARM_TICKS * grown, WARM_AHEAD_MAX))

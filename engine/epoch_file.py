@@ -36,6 +36,8 @@ MARK_FILE = "replicated"
 """Beside the list: there is one, or there was."""
 PLAIN_MARK_FILE = "copied"
 """Bytes of another log were appended by default HA, which has no list."""
+WHOLE_MARK_FILE = "copiedWhole"
+"""Bytes of another log were written as whole records since the last start, or the one before."""
 
 
 class Trust(Enum):

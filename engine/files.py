@@ -27,6 +27,8 @@ MAPPED_FILES_MAX = 16_384
 MAPPED_FILES_MIN = 64
 MAX_MAP_COUNT = "/proc/sys/vm/max_map_count"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
+# The most pieces that a call of the system writes (IOV_MAX).
+PIECES_MAX = 1024
 # A sync takes some milliseconds for each file; above this many one sync of the whole file system,
 # which other programs' dirty pages may slow down, is the shorter way.
 SYNC_ONE_BY_ONE_MAX = 256
@@ -42,9 +44,10 @@ class MappedFile(Protocol):
     def reserve(self, start: int, end: int) -> None:
         """Give the bytes [start, end) real blocks, so that storing into them cannot fail."""
 
-    def write(self, position: int, data: Buffer) -> None:
-        """Store, as through `region`, where whole pages are overwritten: what is not in memory need
-        not be made of zeros first."""
+    def write(self, position: int, pieces: Sequence[Buffer]) -> None:
+        """Store them one behind the other, as through `region`, where whole pages are overwritten:
+        what is not in memory need not be made of zeros first. A process that is killed meanwhile
+        leaves any part of them."""
 
     def sync(self, start: int, end: int) -> None:
         """Return when the bytes [start, end) are durable."""
@@ -167,12 +170,13 @@ def _above(path: str) -> str:
 class RealMappedFile:
     """A file of the real disk."""
 
-    __slots__ = ("_map", "path", "region", "size")
+    __slots__ = ("_descriptor", "_map", "path", "region", "size")
 
     def __init__(self, path: str, descriptor: int, size: int, readonly: bool) -> None:
         access = mmap.ACCESS_READ if readonly else mmap.ACCESS_WRITE
         self.path = path
         self.size = size
+        self._descriptor = -1
         try:
             self._map = mmap.mmap(descriptor, size, access=access)
         except OSError as error:
@@ -190,17 +194,17 @@ class RealMappedFile:
         finally:
             os.close(descriptor)
 
-    def write(self, position: int, data: Buffer) -> None:
-        rest = memoryview(data)
-        assert 0 <= position <= position + len(rest) <= self.size, "a write outside the file"
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            with _naming(self.path):
-                while rest:
-                    written = os.pwrite(descriptor, rest, position)
-                    position, rest = position + written, rest[written:]
-        finally:
-            os.close(descriptor)
+    def write(self, position: int, pieces: Sequence[Buffer]) -> None:
+        rest = [view for piece in pieces if (view := memoryview(piece))]
+        end = position + sum(map(len, rest))
+        assert 0 <= position <= end <= self.size, "a write outside the file"
+        with _naming(self.path):
+            if self._descriptor < 0:
+                self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            while rest:
+                written = os.pwritev(self._descriptor, rest[:PIECES_MAX], position)
+                position += written
+                rest = _behind(rest, written)
 
     def sync(self, start: int, end: int) -> None:
         with _naming(self.path):
@@ -231,16 +235,32 @@ class RealMappedFile:
 
     def expect_scans(self) -> None:
         self._map.madvise(mmap.MADV_NORMAL)
+        self._close_descriptor()  # it is full
 
     def touch(self, start: int, end: int) -> None:
         self.region.warm(start, end - start)
 
     def close(self) -> None:
+        self._close_descriptor()
         self.region.release()
         try:
             self._map.close()
         except BufferError:
             pass  # a reader still holds a view: the mapping goes with the last of them
+
+    def _close_descriptor(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _behind(pieces: list[memoryview], size: int) -> list[memoryview]:
+    """What is left of them behind the first `size` bytes."""
+    for number, piece in enumerate(pieces):
+        if size < len(piece):
+            return [piece[size:], *pieces[number + 1 :]]
+        size -= len(piece)
+    return []
 
 
 class RealFileLock:

@@ -270,7 +270,8 @@ def _scan(
 
     torn = WHOLE
     if not clean:
-        torn = CUT_BYTES if may_end_inside(parts.files, parts.config.root) else SECTORS
+        is_cut = may_end_inside(parts.files, parts.config.root, saved)
+        torn = CUT_BYTES if is_cut else SECTORS
     scan = scan_log(log, start, saved.log_timestamp_ms, torn=torn, reached=reached)
     while (behind := _behind_damage(parts, scan, saved, dispatched, clean)) is not None:
         damaged.append((scan.end, scan.reason or NO_RECORD))

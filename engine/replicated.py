@@ -4,13 +4,15 @@ Owns what replication does to a store: bytes of the master are appended as they 
 or begun anew, epochs are written down, readers stop at confirmOffset. It must never know a
 connection, nor decide who is the master or what is confirmed: whoever drives it does. One thread.
 
-A replica's log may end inside a record, for transfers end anywhere. Everything else is whole:
-confirmOffset is a record's end, and so is all that the checkpoint says. What a crash leaves:
+A transfer ends anywhere; what is written of it ends where a record does (incoming.py). So does all
+else that is written down: confirmOffset, and all that the checkpoint says. (Bytes that are no
+records, which a damaged log sends, are written as they come.) What a crash leaves:
 
-1. Bytes that were appended and not synced: any part of them. Recovery walks from the checkpoint's
-   mark, a record's end, to the first record that is not whole, and cuts there. A record that lacks
-   its last bytes has zeros there, which no text ends in (pyx.walk: CUT_BYTES). A store that is
-   closed cuts the half record at its end itself. The master sends it again.
+1. Bytes that were appended and not synced: any part of them, as of a master's own. Recovery walks
+   from the checkpoint's mark, a record's end, to the first that is not whole, and cuts there. A
+   process that was killed leaves whole records only. The master sends again what is missing.
+   A store without WHOLE_MARK_FILE has bytes of before that was so, or of RocketMQ's: a record that
+   lacks its last bytes has zeros there, which no text ends in (pyx.walk: CUT_BYTES).
 2. The epoch list is durable before the bytes it labels (`record_epochs`, `to_master`), and is cut
    after them (`truncate`): entries that start behind the log's end are none, and go at the open.
 3. confirmOffset is in the checkpoint (RocketMQ's confirmPhyOffset), written each second and at the
@@ -31,15 +33,22 @@ mark of its own, by which recovery knows that the log may end inside a record.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from turbopump.engine import restart, truncation
 from turbopump.engine.boundary import whole_before
 from turbopump.engine.commit_log import CLOSED, NOT_MASTER
 from turbopump.engine.damage import Damage
-from turbopump.engine.epoch_file import EPOCH_FILE, MARK_FILE, PLAIN_MARK_FILE, EpochFile
+from turbopump.engine.epoch_file import (
+    EPOCH_FILE,
+    MARK_FILE,
+    PLAIN_MARK_FILE,
+    WHOLE_MARK_FILE,
+    EpochFile,
+)
 from turbopump.engine.epochs import Epochs
 from turbopump.engine.group_commit import GroupCommit
+from turbopump.engine.incoming import Incoming
 from turbopump.engine.parts import StoreParts
 from turbopump.engine.queue_counts import Counts, QueueCounts
 from turbopump.engine.retention import Retention
@@ -73,6 +82,9 @@ class Replicated:
         self.on_flushed: list[Callable[[LogOffset], None]] = []
         """Called with the log offset up to which all is durable."""
         self._marked = False
+        self._marked_whole: bool | None = None
+        """Whether WHOLE_MARK_FILE is there, durably; None: not looked at yet."""
+        self._incoming = Incoming()
         self._told = LogOffset(0)
         self._parts = parts
         self._log = parts.log
@@ -146,6 +158,7 @@ class Replicated:
         say what becomes of his message."""
         self.is_master = False
         self._log.tail.refuse(NOT_MASTER, True)
+        self._incoming.forget(sure=self._incoming.sure)
         self._begin_confirming()
         self._told = self.confirm  # what comes from now on is the next master's word
         self._commit.close(PutStatus.SERVICE_NOT_AVAILABLE)
@@ -169,6 +182,7 @@ class Replicated:
             self._dispatch(now_ms)
         else:
             self._record_reign(epoch, start)
+        self._lead_whole()
         self.is_master = True
         self._log.tail.refuse(NOT_MASTER, False)
         return start
@@ -186,22 +200,39 @@ class Replicated:
         except (OSError, ValueError) as error:
             raise StoreError(f"epoch {epoch} cannot be recorded: {error}") from error
 
+    def _lead_whole(self) -> None:
+        """A master's own records are whole, too: it is known of them as of a copy's."""
+        files, root = self._parts.files, self._parts.config.root
+        if self.plain and not files.exists(f"{root}/{PLAIN_MARK_FILE}"):
+            return
+        try:
+            self._mark_whole(True)
+        except OSError as error:
+            raise StoreError(f"the log cannot be led: {error}") from error
+
     # The replica's side
 
-    def append(self, log_offset: LogOffset, data: Buffer, now_ms: int) -> None:
-        """Bytes of the master's log, at the end of this one; an empty log begins there. They may
-        end anywhere. Raises StoreError, OSError; what is before `end` then was appended."""
+    def append(
+        self, log_offset: LogOffset, data: Buffer, now_ms: int, more: Sequence[Buffer] = ()
+    ) -> None:
+        """Bytes of the master's log, and `more` behind them, at the end of this one; an empty log
+        begins there. They may end anywhere: what is no whole record yet waits in memory, and what
+        comes next goes on behind it, or at `end` again. Raises StoreError, OSError; what is before
+        `end` then was appended."""
         self._check_usable()
-        log = self._log
+        log, coming = self._log, self._incoming
         if self.is_master:
             raise StoreError("a master takes no bytes of another log")
-        if log_offset != log.end and log.min == log.end:
-            self._begin(log_offset, now_ms)
-        if log_offset != log.end:
-            raise StoreError(f"bytes from {log_offset} on, the log ends at {log.end}")
-        if self.plain and not self._marked:
-            self._mark()
-        log.append_raw(data)
+        if log_offset != log.end + coming.size:
+            coming.forget(sure=coming.sure)
+            if log_offset != log.end and log.min == log.end:
+                self._begin(log_offset, now_ms)
+            if log_offset != log.end:
+                raise StoreError(f"bytes from {log_offset} on, the log ends at {log.end}")
+        room = log.file_size - log.end % log.file_size
+        pieces = coming.take([data, *more], room, log.file_size)
+        self._mark_whole(coming.sure)
+        log.append_raw(pieces, whole=coming.sure)
         if self._is_sync:
             self._commit.start()
 
@@ -214,7 +245,8 @@ class Replicated:
         wanted = min(self._told, log.flushed) if self._is_sync else self._told
         if wanted <= tail.limit:
             return False
-        at = self._whole(self.confirm, wanted)
+        is_end = wanted in (log.end, log.flushed) and not log.is_raw(wanted)
+        at = wanted if is_end else self._whole(self.confirm, wanted)
         if at <= tail.limit:
             return False
         self._set_confirm(at)
@@ -237,6 +269,7 @@ class Replicated:
         if self.is_master:
             raise StoreError("a master's log is not cut")
         truncation.cut(self._parts, self._commit, self._retention, log_end, now_ms)
+        self._incoming.forget(sure=True)
         self._told = min(self._told, log_end)
         if not self.plain:
             self._epoch_file.cut(log_end)
@@ -251,6 +284,7 @@ class Replicated:
             raise StoreError("a master's log does not begin anew")
         try:
             restart.restart(self._parts, self._commit, self._retention)
+            self._incoming.forget(sure=True)
             self._told = LogOffset(0)
             self._epoch_file = self._open_epochs()
             self._counts.forget(wanted=False)
@@ -371,6 +405,7 @@ class Replicated:
         """Cut the record that a transfer left half, durably; returns where the log ends then.
         Nothing derived speaks of it. Raises StoreError where there is no record at all."""
         log, commit = self._log, self._commit
+        self._incoming.forget(sure=self._incoming.sure)
         end, why = whole_before(log, self.confirm, log.end)
         if why == kernel.BAD_RECORD:
             raise StoreError(f"no record begins at log offset {end}")
@@ -384,6 +419,7 @@ class Replicated:
             except OSError as error:
                 commit.fail(error)
                 raise StoreError(f"the log cannot be cut at {end}: {error}") from error
+        self._incoming.forget(sure=True)
         return end
 
     def _whole(self, start: LogOffset, until: LogOffset) -> LogOffset:
@@ -422,15 +458,35 @@ class Replicated:
 
     def _mark(self) -> None:
         """Behind the first epoch list: from now on its loss is a loss. In default HA before the
-        first bytes of another log: they may end inside a record. Raises OSError."""
+        first bytes of another log: it is a copy. Raises OSError."""
+        if not self._marked:
+            self._make(PLAIN_MARK_FILE if self.plain else MARK_FILE)
+            self._marked = True
+
+    def _mark_whole(self, whole: bool) -> None:
+        """Before anything is written in a role: from here on it is whole records, or is not. Raises
+        OSError."""
+        if self._marked_whole is whole:
+            return
         files, root = self._parts.files, self._parts.config.root
-        path = f"{root}/{PLAIN_MARK_FILE if self.plain else MARK_FILE}"
-        if not self._marked and not files.exists(path):
+        if self.plain:
+            self._mark()
+        self._marked_whole = None
+        if whole:
+            self._make(WHOLE_MARK_FILE)
+        elif files.exists(f"{root}/{WHOLE_MARK_FILE}"):
+            files.remove(f"{root}/{WHOLE_MARK_FILE}")
+            files.sync_folder(root)
+        self._marked_whole = whole
+
+    def _make(self, name: str) -> None:
+        """An empty file, durably."""
+        files, root = self._parts.files, self._parts.config.root
+        path = f"{root}/{name}"
+        if not files.exists(path):
             files.write(path, b"")
             files.sync(path)
-        if not self._marked:
-            files.sync_folder(root)
-            self._marked = True
+        files.sync_folder(root)
 
     def _begin_confirming(self) -> None:
         """Readers stop where they are, until they are told that they may go on."""

@@ -45,6 +45,14 @@ def whole_end(region: Region, position: int, end: int) -> tuple[int, int]:
     SHORT where the range ends inside a record.
     """
 
+def whole_size(pieces: list[memoryview], room: int, file_size: int) -> tuple[int, int]:
+    """(status, bytes up to the end of the last whole record) of pieces that follow each other.
+
+    They are to be written where a record begins and `room` bytes of a file of `file_size` are left.
+    By lengths and magics alone; a filler is whole at its file's end. The statuses are OK, SHORT
+    where the last piece ends inside a record, and BAD_RECORD where none begins.
+    """
+
 def part_end(
     region: Region,
     position: int,

@@ -2,9 +2,11 @@
 """Recovery's walk over a log file: how far the records can be trusted.
 
 Owns nothing; the caller owns files and offsets. It must never decide what to do about the rest.
-Called by engine.log_scan, engine.damage and engine.lookup.
+Called by engine.log_scan, engine.damage, engine.lookup and engine.replicated.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint8_t
 
 from turbopump.pyx.c_record cimport REC_BAD, rec_reason, rec_reason_text, rec_status
@@ -34,6 +36,11 @@ cdef extern from "walk.h" nogil:
         int64_t first
         int64_t end
     rec_status walk_lengths(const uint8_t *buf, size_t *at, size_t end)
+    struct walk_piece:
+        const uint8_t *at
+        size_t size
+    rec_status walk_pieces(const walk_piece *pieces, size_t count, size_t room, size_t file_size,
+                           size_t *whole)
     int walk_is_part(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
                      walk_part *part)
 
@@ -85,6 +92,33 @@ def whole_end(Region region not None, Py_ssize_t position, Py_ssize_t end) -> tu
     region.reading(position, end - position)
     status = walk_lengths(region.memory, &at, <size_t>end)
     return <int>status, <Py_ssize_t>at
+
+
+def whole_size(list pieces not None, Py_ssize_t room, Py_ssize_t file_size) -> tuple[int, int]:
+    """Over records by their lengths alone, before they are written, see the stub."""
+    cdef Py_ssize_t count = len(pieces), held = 0
+    cdef size_t each = sizeof(walk_piece) + sizeof(Py_buffer)
+    cdef walk_piece *at = <walk_piece *>PyMem_Malloc(count * each)
+    cdef Py_buffer *buffers = <Py_buffer *>(at + count)
+    cdef size_t whole = 0
+    cdef rec_status status
+    if at == NULL:
+        raise MemoryError
+    try:
+        if not 0 < room <= file_size:
+            raise ValueError(f"{room} bytes are left of a file of {file_size}")
+        for piece in pieces:
+            PyObject_GetBuffer(piece, &buffers[held], PyBUF_SIMPLE)
+            at[held].at = <const uint8_t *>buffers[held].buf
+            at[held].size = <size_t>buffers[held].len
+            held += 1
+        status = walk_pieces(at, <size_t>count, <size_t>room, <size_t>file_size, &whole)
+    finally:
+        while held > 0:
+            held -= 1
+            PyBuffer_Release(&buffers[held])
+        PyMem_Free(at)
+    return <int>status, <Py_ssize_t>whole
 
 
 def part_end(Region region not None, Py_ssize_t position, Py_ssize_t end, int64_t log_base,

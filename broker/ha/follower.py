@@ -158,6 +158,9 @@ class Follower:
         while waiting:
             action = waiting.popleft()
             try:
+                if isinstance(action, Append):
+                    self._append(action, waiting)
+                    continue
                 more = self._one(action, now_ms)
             except (StoreError, OSError) as error:
                 logger.error("replication stops, %s failed: %s", type(action).__name__, error)
@@ -166,12 +169,19 @@ class Follower:
                 continue
             waiting.extendleft(reversed(more))
 
+    def _append(self, action: Append, waiting: deque[Action]) -> None:
+        """With those that follow on: all that a read brought at once."""
+        end, more = action.log_offset + len(action.data), []
+        while waiting and isinstance(after := waiting[0], Append) and after.log_offset == end:
+            waiting.popleft()
+            end += len(after.data)
+            more.append(after.data)
+        self._log.append(action.log_offset, action.data, self._wall_ms(), more)
+
     def _one(self, action: Action, now_ms: int) -> list[Action]:
         """Do it; returns what is to be done before the rest."""
         log = self._log
         match action:
-            case Append(log_offset, data):
-                log.append(log_offset, data, self._wall_ms())
             case Send(data):
                 if self.connection is not None:
                     self._transport.send(self.connection, [data])

@@ -4,7 +4,7 @@ Owns the protocols, and the answer of a set that is written down. `engine.replic
 `sockets` and the simulator are transports. It must never know a connection's bytes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,7 +39,9 @@ class ReplicatedLog(Protocol):
     @property
     def is_slow(self) -> bool: ...
 
-    def append(self, log_offset: LogOffset, data: Buffer, now_ms: int) -> None: ...
+    def append(
+        self, log_offset: LogOffset, data: Buffer, now_ms: int, more: Sequence[Buffer] = ()
+    ) -> None: ...
     def confirm_to(self, log_offset: LogOffset, now_ms: int) -> bool: ...
     def record_epochs(self, epochs: Epochs) -> None: ...
     def truncate(self, log_end: LogOffset, now_ms: int) -> None: ...

@@ -56,7 +56,12 @@ class SimMapped:
             if missing:
                 file.blocks |= wanted
 
-    def write(self, position: int, data: Buffer) -> None:
+    def write(self, position: int, pieces: Sequence[Buffer]) -> None:
+        data = b"".join(pieces)
+        if self._disk.is_last:
+            part = self._disk.rng.choice((len(data) // 2, len(data) - 2))
+            self.region.write(position, data[: max(0, part)])
+        self._disk.operate()
         self.region.write(position, data)
 
     def data(self, start: int) -> list[tuple[int, int]]:
@@ -121,6 +126,11 @@ class SimDisk:
         self._locks: set[str] = set()
 
     # Trouble
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the next operation is the one at which the end comes."""
+        return self.cut_after == 0 and not self._dead
 
     def operate(self, needs_space: bool = False) -> None:
         """Every change of the disk passes here: PowerCut, or OSError as a full or read-only disk

@@ -11,10 +11,11 @@ import pytest
 
 from tests.sim.ha_broker import Options
 from tests.sim.planted import Plant, truncation_by_position
-from turbopump.engine import epochs
+from turbopump.engine import epochs, recovery
 from turbopump.engine.dispatcher import Dispatcher
 from turbopump.engine.epoch_file import EpochFile, Trust
 from turbopump.engine.epochs import Epochs
+from turbopump.engine.incoming import Incoming
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.ha import replica as replicas
 from turbopump.net.ha.acks import WaitingSends
@@ -168,12 +169,31 @@ def lost_answer_is_a_refusal(patch: Patch) -> None:
     patch.setattr(SyncState, "on_lost", SyncState.on_refused)
 
 
+def records_written_in_part(patch: Patch) -> None:
+    """A replica writes what comes, wherever it ends."""
+    real = Incoming.take
+
+    def take(self: Incoming, pieces: list[Any], room: int, file_size: int) -> list[memoryview]:
+        waiting, self._held = self._held, b""
+        whole = real(self, [waiting, *pieces], room, file_size)
+        rest, self._held = self._held, b""
+        return [*whole, memoryview(rest)]
+
+    patch.setattr(Incoming, "take", take)
+
+
+def text_that_ends_in_zeros_is_cut(patch: Patch) -> None:
+    """After a kill each record whose text ends in zeros passes for one that lacks its end."""
+    patch.setattr(recovery, "may_end_inside", lambda *_args: True)
+
+
 BUGS: list[Plant] = [
     proposed_set_ignored, missing_member_does_not_count, silent_member_does_not_count,
     queues_counted_up_to_confirm, cut_at_the_confirmed, truncation_by_position,
     handshake_read_too_early, no_epochs_is_a_new_replica, epoch_without_writes_refused,
     no_consistent_point_without_an_equal_start, released_when_demoted,
     acknowledged_before_durable, joins_before_it_has_all, lost_answer_is_a_refusal,
+    records_written_in_part, text_that_ends_in_zeros_is_cut,
 ]  # fmt: skip
 # What a bug needs that shows in few seeds: these play its troubles, the first as their theme.
 ABOUT: dict[Plant, tuple[str, ...]] = {
@@ -187,4 +207,6 @@ ABOUT: dict[Plant, tuple[str, ...]] = {
     no_epochs_is_a_new_replica: ("epochs", "kill"),
     epoch_without_writes_refused: ("idle elections",),
     no_consistent_point_without_an_equal_start: ("retention", "kill"),
+    records_written_in_part: ("kill", "partition"),
+    text_that_ends_in_zeros_is_cut: ("kill", "partition"),
 }

@@ -15,6 +15,7 @@ import hashlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from unittest.mock import patch
 
 from tests.sim.ha_broker import ROOT, Broker, Options, Sent, Settings
 from tests.sim.ha_checkers import History, check_reads, check_same
@@ -23,6 +24,7 @@ from tests.sim.ha_oracle import Oracle
 from tests.sim.ha_proposals import Proposals
 from tests.sim.store_suite import START_MS
 from turbopump.broker.ha.options import Role
+from turbopump.engine import incoming
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.types import FlushMode
 from turbopump.net.ha.acks import ALL
@@ -31,6 +33,10 @@ STEPS_MAX = 160
 TOPICS = (("A", 0), ("A", 1), ("Longer-topic", 0))
 SIZES = (8, 20, 60, 200, 700)
 BIG_SIZES = (700, 1500)
+# Smaller than what several records are: with the real size all would be stored through mappings.
+WRITE_MIN = 300
+# More than the largest record, as IN_FLIGHT_MAX is: a part of one is not acknowledged.
+IN_FLIGHT_LEAST = 1700
 PAUSES_MS = (0, 0, 1, 5, 20, 100, 400)
 TROUBLES = (
     "crash", "kill", "election", "partition", "one way", "reset", "stall", "lost answers",
@@ -154,7 +160,7 @@ class Run:
             in_sync_replicas=rng.choice((1, 2, 2)),
             min_in_sync_replicas=rng.choice((1, 1, 1, 2)),
             all_ack_in_sync_state_set=safe,
-            in_flight_max=rng.choice((200, 2000, 1 << 20)),
+            in_flight_max=rng.choice((IN_FLIGHT_LEAST, 4000, 1 << 20)),
             may_lose=not sync and "crash" in self.troubles,
         ))  # fmt: skip
 
@@ -184,6 +190,10 @@ class Run:
 
     def play(self) -> Played:
         """All of it; AssertionError and StoreError are findings."""
+        with patch.object(incoming, "WRITE_MIN", WRITE_MIN):
+            return self._play()
+
+    def _play(self) -> Played:
         rng = self.rng
         for broker in self.brokers:
             assert broker.start(), "a broker does not start"

@@ -10,12 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
+from typing import Any, cast
 
 import pytest
 from tests.sim.disk import PowerCut, SimDisk
 
+from turbopump.engine import incoming
 from turbopump.engine.config import StoreConfig
+from turbopump.engine.epoch_file import WHOLE_MARK_FILE
 from turbopump.engine.epochs import Epochs, consistent_point
+from turbopump.engine.files import MappedFile
 from turbopump.engine.flush import InlineDisk
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.store import Store
@@ -236,7 +240,10 @@ def play(scenario: Scenario, trouble: str, operation: int, sync: bool) -> tuple[
 
 @pytest.mark.parametrize("trouble", ["", "torn pages", "ordered", "kill", "again", "writeback"])
 @pytest.mark.parametrize("scenario", [cut_and_follow, begin_anew, lead, only_append])
-def test_a_crash_at_each_operation(scenario: Scenario, trouble: str) -> None:
+def test_a_crash_at_each_operation(
+    scenario: Scenario, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incoming, "WRITE_MIN", 0)
     for operation in range(OPERATIONS_MAX):
         sync = operation % 3 == 0
         disk, ended = play(scenario, trouble, operation, sync)
@@ -266,16 +273,105 @@ def test_a_crash_at_each_operation(scenario: Scenario, trouble: str) -> None:
     raise AssertionError("the scenario has no end")
 
 
-@pytest.mark.parametrize("plain", [True, False])
-def test_a_killed_replica_does_not_take_half_a_record_for_whole(plain: bool) -> None:
-    """What lacks the end of its properties has whole lengths, a whole body, and zeros behind."""
-    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+def start_copy(disk: SimDisk, plain: bool) -> Replicated:
     log = open_store(disk).replicated(NOW_MS, plain=plain)
-    *_, before, end = [at for at in OLD.boundaries() if at < 4096]
     if not plain:
         log.record_epochs(OLD.epochs.within(LogOffset(0)))
-    log.append(LogOffset(0), OLD.piece(0, end - 2), NOW_MS)
+    return log
+
+
+def killed(disk: SimDisk, plain: bool) -> Replicated:
     disk.settle()
     disk.end()
     disk.restart()
-    assert open_store(disk).replicated(NOW_MS, plain=plain).end == before
+    return open_store(disk).replicated(NOW_MS, plain=plain)
+
+
+@pytest.mark.parametrize("held_max", [incoming.HELD_MAX, 0])
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_killed_replica_does_not_take_half_a_record_for_whole(
+    plain: bool, held_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lacks the end of its properties has whole lengths, a whole body, and zeros behind."""
+    monkeypatch.setattr(incoming, "HELD_MAX", held_max)
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    log = start_copy(disk, plain)
+    *_, before, end = [at for at in OLD.boundaries() if at < 4096]
+    log.append(LogOffset(0), OLD.piece(0, end - 2), NOW_MS)
+    assert log.end == (end - 2 if held_max == 0 else before)
+    assert killed(disk, plain).end == before
+
+
+def text_of_zeros() -> bytes:
+    """A log of records whose properties end in zeros."""
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    store = open_store(disk)
+    log = store.replicated(NOW_MS)
+    log.to_master(1, NOW_MS)
+    for _ in range(5):
+        sent = store.append(Message("T", 0, b"body", b"KEYS\1k\2NOTE\1\0\0"), NOW_MS)
+        assert sent.status is PutStatus.PUT_OK
+    return b"".join(log.view(log.min, log.end))
+
+
+@pytest.mark.parametrize("step", [1, 7, 100, 4000])
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_killed_replica_keeps_what_ends_in_zeros(plain: bool, step: int) -> None:
+    """It was acknowledged, and it is whole."""
+    data = text_of_zeros()
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    log = start_copy(disk, plain)
+    for at in range(0, len(data), step):
+        log.append(LogOffset(at), data[at : at + step], NOW_MS)
+    assert log.end == len(data)
+    assert killed(disk, plain).end == len(data)
+
+
+@pytest.mark.parametrize("held_max", [incoming.HELD_MAX, 0])
+def test_a_store_of_an_older_life_is_looked_at_for_zeros(
+    held_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was written in pieces, as RocketMQ does and records do that are too large to wait:
+    nobody knows whether the zeros are the text's."""
+    data = text_of_zeros()
+    disk = SimDisk(random.Random(1), lambda: NOW_MS)
+    log = start_copy(disk, plain=True)
+    log.append(LogOffset(0), data[:50], NOW_MS)
+    if held_max:
+        disk.remove(f"{ROOT}/{WHOLE_MARK_FILE}")
+    else:
+        monkeypatch.setattr(incoming, "HELD_MAX", 0)
+    log.append(LogOffset(50), data[50:-1], NOW_MS)
+    log.append(LogOffset(len(data) - 1), data[-1:], NOW_MS)
+    assert log.end == len(data)
+    log = killed(disk, plain=True)
+    assert log.end < len(data)
+    monkeypatch.undo()
+    log.append(log.end, data[log.end :], NOW_MS)
+    assert killed(disk, plain=True).end == len(data), "from here on it is known"
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_a_kill_amid_a_write_leaves_no_record(size: int) -> None:
+    """Its first bytes are the last ones to come."""
+    seen: list[bytes] = []
+
+    class Mapped:
+        def __init__(self) -> None:
+            self.memory = bytearray(200_000)
+            self.region = self
+
+        def write(self, position: int, data: Any) -> None:
+            seen.append(bytes(self.memory[:8]))
+            pieces = data if isinstance(data, list) else [data]
+            for piece in pieces:
+                self.memory[position : position + len(piece)] = piece
+                position += len(piece)
+
+    mapped = Mapped()
+    data = bytes(range(1, 251)) * (size // 250 + 1)
+    pieces = [memoryview(data[:3]), memoryview(data[3:60]), memoryview(data[60:size])]
+    incoming.write(cast(MappedFile, mapped), 0, pieces, size)
+    assert mapped.memory[:size] == data[:size]
+    assert len(seen) > 1
+    assert set(seen) == {bytes(8)}

@@ -1,12 +1,16 @@
 """Recovery's walk: what it takes beyond a scan, and what it does not."""
 
 import ctypes
+import struct
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from turbopump.pyx import record
 from turbopump.pyx.region import Region
-from turbopump.pyx.walk import CUT_BYTES, part_end, walk
+from turbopump.pyx.walk import CUT_BYTES, part_end, walk, whole_size
 
 HOST = b"\x7f\0\0\1\0\0\0\1"
 BASE = 1 << 20
@@ -132,3 +136,55 @@ def test_a_part_of_a_queue_is_whole_records_in_order() -> None:
     assert behind(5, 9) == -1
     with pytest.raises(IndexError):
         part_end(region, 0, 4097, BASE, b"T", 0, 5, 9)
+
+
+def model(data: bytes, room: int, file_size: int) -> tuple[int, int]:
+    """What `whole_size` says, slowly."""
+    at = 0
+    while at < len(data):
+        if room < 8:
+            return record.BAD_RECORD, at
+        if len(data) - at < 8:
+            return record.SHORT, at
+        size, magic = struct.unpack_from(">ii", data, at)
+        if magic == BLANK:
+            size = room
+        elif magic not in RECORDS or size < 91 or size > room:
+            return record.BAD_RECORD, at
+        if size > len(data) - at:
+            return record.SHORT, at
+        at += size
+        room = room - size or file_size
+    return record.OK, at
+
+
+BLANK, RECORDS = -875286124, (-626843481, -626843477)
+head = st.one_of(
+    st.tuples(st.integers(91, 400), st.sampled_from(RECORDS)),
+    st.tuples(st.just(8), st.just(BLANK)),
+    st.tuples(st.integers(-5, 90), st.sampled_from((*RECORDS, 0))),
+)
+
+
+@given(st.lists(head, max_size=8), st.data(), st.integers(500, 900), st.integers(1, 900))
+def test_whole_records_of_pieces(
+    heads: list[tuple[int, int]], chosen: st.DataObject, file_size: int, room: int
+) -> None:
+    room = min(room, file_size)
+    data, left = b"", room
+    for size, magic in heads:
+        size = left if magic == BLANK else size
+        data += struct.pack(">ii", size, magic) + bytes(max(0, size - 8))
+        left = (left - size) % file_size or file_size
+    data = data[: chosen.draw(st.integers(0, len(data)))]
+    cuts = sorted(chosen.draw(st.lists(st.integers(0, len(data)), max_size=6)))
+    edges = [0, *cuts, len(data)]
+    pieces = [memoryview(data[start:stop]) for start, stop in pairwise(edges)]
+    assert whole_size(pieces, room, file_size) == model(data, room, file_size)
+
+
+def test_a_file_has_room() -> None:
+    with pytest.raises(ValueError, match="0 bytes are left of a file of 100"):
+        whole_size([memoryview(b"x")], 0, 100)
+    with pytest.raises(ValueError, match="101 bytes"):
+        whole_size([memoryview(b"x")], 101, 100)

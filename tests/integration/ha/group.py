@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.integration.ha.load import Finding, Load
+from tests.integration.ha.load import TOPIC, Finding, Load
 from tests.integration.ha.processes import HOST, Broker, Process, Seen, free_ports
 from tests.integration.ha.proxy import Link
+from tests.integration.ha.told import Told
 
 NUMBERS = (1, 2, 3)
 LOOK_S = 0.05
@@ -42,7 +43,9 @@ class Group:
         self.safe = frozenset(NUMBERS)
         self.members = frozenset(NUMBERS)
         addresses = [f"{HOST}:{port}" for port in ports]
-        self.load = Load(random.Random(f"load {seed}"), addresses, self._master_address)
+        self.ledger = Told(folder / "told.jsonl", TOPIC)
+        rng = random.Random(f"load {seed}")
+        self.load = Load(rng, addresses, self._master_address, self.ledger)
         self.story: list[str] = []
         self.seen: dict[int, Seen] = {}
         self.starts: dict[int, int] = {}
@@ -83,6 +86,7 @@ class Group:
             for link in one.links.values():
                 await link.stop()
         await self._namesrv.end()
+        self.ledger.close()
 
     async def until(self, what: str, condition: Callable[[], bool]) -> None:
         """Wait for it; raises Finding if it does not come to pass soon, or something broke."""
@@ -119,6 +123,10 @@ class Group:
         for number in told:
             self.brokers[number].tell(self.epoch, master, list(members))
         self.note(f"epoch {self.epoch}: {master} of {sorted(members)}, told {told}")
+
+    def master_of(self, epoch: int) -> int:
+        """Who reigned."""
+        return self._masters_of[epoch]
 
     def note(self, line: str) -> None:
         """One more line of the story, to be shown when it ends badly."""

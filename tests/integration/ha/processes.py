@@ -41,7 +41,7 @@ class Process:
     def __init__(self, folder: Path, name: str, arguments: list[str]) -> None:
         self.name = name
         self._arguments = [sys.executable, "-m", "turbopump", *arguments, "--json"]
-        self._log = folder / f"{name}.log"
+        self.log = folder / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
         self.paused = False
         self.lives = 0
@@ -53,7 +53,7 @@ class Process:
     async def start(self) -> str:
         """Run it until it serves; returns its address."""
         assert self._process is None
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._arguments, stdout=asyncio.subprocess.PIPE, stderr=log
             )
@@ -64,7 +64,7 @@ class Process:
                 ready = json.loads(line)
                 if "address" in ready:
                     return str(ready["address"])
-        raise AssertionError(f"{self.name} did not start: {self._log.read_text()[-2000:]}")
+        raise AssertionError(f"{self.name} did not start: {self.log.read_text()[-2000:]}")
 
     async def end(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Signal it and wait for its end."""

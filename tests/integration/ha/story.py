@@ -32,6 +32,9 @@ class Told:
     sent: int = 0
     read: int = 0
     log_end: int = 0
+    cuts: int = 0
+    audited: int = 0
+    """Acknowledgements and reads that the audit found at their places."""
     seconds: float = 0.0
 
 
@@ -244,11 +247,26 @@ class Story:
         self.told.acked, self.told.read = len(history.acked), len(history.read)
         self.told.sent = history.sent
         self._compare_files([one.folder for one in group.brokers.values()])
+        self._audit()
 
     def _alike(self) -> bool:
         seen = list(self.group.seen.values())
         ends = {at for one in seen for at in (one.end, one.confirm)}
         return len(seen) == len(NUMBERS) and len(ends) == 1 and len({s.epoch for s in seen}) == 1
+
+    def _audit(self) -> None:
+        """All that was told, held against the files alone."""
+        group = self.group
+        for number, one in group.brokers.items():
+            self.told.cuts += group.ledger.cuts(str(number), [one.log])
+        for epoch, start in group.starts.items():
+            group.ledger.elected(epoch, str(group.master_of(epoch)), start)
+        audit = group.ledger.audit({str(n): one.folder for n, one in group.brokers.items()})
+        if audit.is_broken:
+            raise Finding("\n".join(audit.lines()))
+        self.told.audited += sum(
+            audit.of(name).counts["found"] for name in ("acked-survives", "consumed-survives")
+        )
 
     def _compare_files(self, folders: list[Path]) -> None:
         epochs = {(folder / "epochFileCheckpoint").read_bytes() for folder in folders}

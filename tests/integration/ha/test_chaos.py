@@ -14,3 +14,4 @@ pytestmark = pytest.mark.integration
 def test_three_brokers_lose_nothing(tmp_path: Path, seed: int, more: str) -> None:
     told = uvloop.run(play(tmp_path, seed, 6, more))
     assert told.acked > 500
+    assert told.audited > told.acked, "and what was read"

@@ -35,6 +35,10 @@ class Told:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing more is told."""
         self._opened.close()
 
     def acked(self, broker: str, queue: int, answer: Command, body: bytes) -> None:
@@ -53,9 +57,9 @@ class Told:
             digest_of(bytes(message.body)), log_offset=message.log_offset, broker=broker,
         ))  # fmt: skip
 
-    def elected(self, epoch: int, broker: str) -> None:
-        """The controllers say who reigns."""
-        entry = Elected(epoch, broker)
+    def elected(self, epoch: int, broker: str, log_offset: int | None = None) -> None:
+        """Who reigns, and where that began."""
+        entry = Elected(epoch, broker, log_offset)
         if entry not in self._elected:
             self._elected.add(entry)
             self._write(entry)

@@ -1,0 +1,18 @@
+"""What a real RocketMQ wrote breaks no promise: batches, IPv6, extensions, killed brokers."""
+
+from typing import Any
+
+import pytest
+
+from turbopump.spark.audit.job import Options, run
+
+NAMES = ("shapes-v4", "shapes-v6", "prop-crc-ext", "killed", "default-sizes-killed")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stores_of_rocketmq(unpack: Any, name: str) -> None:
+    store = unpack(name)
+    audit = run(None, Options((str(store.root),)))
+    assert not audit.is_broken, "\n".join(audit.lines())
+    records = len(store.truth("record"))
+    assert audit.of("records").counts["records"] == records

@@ -63,6 +63,9 @@ def write_text(folder: str, name: str, text: str) -> None:
         return
     from pyarrow.fs import FileSystem
 
-    files, path = FileSystem.from_uri(f"{folder.rstrip('/')}/{name}")
+    uri = f"{folder.rstrip('/')}/{name}"
+    if uri.startswith("s3a://"):  # Hadoop's name of it
+        uri = f"s3{uri[3:]}"
+    files, path = FileSystem.from_uri(uri)
     with files.open_output_stream(path) as out:
         out.write(text.encode())

@@ -54,10 +54,12 @@ class Selection:
         from turbopump.spark import register
 
         register(spark)
-        filtered = {"topic", "queue_id", "store_time", "log_offset"}
-        reader = spark.read.format("turbopump").option("paths", json.dumps(self.stores))
-        reader = reader.option("columns", ",".join(filtered.union(columns)))  # others: not decoded
-        frame = reader.option("confirmed", str(self.confirmed).lower()).load()
+        decoded = {*columns, "topic", "queue_id", "store_time", "log_offset"}  # what limits need
+        options = {
+            "paths": json.dumps(self.stores), "confirmed": str(self.confirmed).lower(),
+            "columns": ",".join(decoded),
+        }  # fmt: skip
+        frame = spark.read.format("turbopump").options(**options).load()
         if self.topics:
             frame = frame.where(f.col("topic").isin(*self.topics))
         if self.queue_ids:

@@ -62,15 +62,15 @@ def test_of_sparks_reports_a_sentence_is_left(report, sentence) -> None:
     assert session.sentence_of(report) == sentence
 
 
-def selected(*arguments: str) -> Selection:
+def chosen(*arguments: str) -> Selection:
     parser = argparse.ArgumentParser()
     add_selection(parser)
     return selection_of(parser.parse_args(arguments))
 
 
-def test_a_selection_is_what_the_options_say(capsys) -> None:
-    assert selected("a", "b") == Selection(("a", "b"))
-    found = selected(
+def test_a_choice_is_what_the_options_say(capsys) -> None:
+    assert chosen("a", "b") == Selection(("a", "b"))
+    found = chosen(
         "a", "-t", "x", "--topic", "y", "--queue", "3", "--since", "2023-11-14T22:13:20+00:00",
         "--until", "1700000000001", "--min-log-offset", "5", "--max-log-offset", "9",
         "--unconfirmed",
@@ -78,7 +78,7 @@ def test_a_selection_is_what_the_options_say(capsys) -> None:
     assert found == Selection(
         ("a",), ("x", "y"), (3,), 1_700_000_000_000, 1_700_000_000_001, 5, 9, False
     )
-    assert selected("a", "--since", "2023-11-14T22:13:20").from_ms == 1_700_000_000_000
+    assert chosen("a", "--since", "2023-11-14T22:13:20").from_ms == 1_700_000_000_000
     with pytest.raises(SystemExit):
-        selected("a", "--since", "yesterday")
+        chosen("a", "--since", "yesterday")
     assert "neither ISO 8601 nor epoch ms" in capsys.readouterr().err

@@ -149,7 +149,9 @@ def _native_record() -> Iterator[bytes]:
 
 def _native_columns() -> Iterator[bytes]:
     for number, log in enumerate(logs()):
-        rooms = b"\x0f" + b"\xff\xff" * 2 + b"\xff" if number & 1 else b"\1\0\4\0\4\7"
+        rooms = (
+            b"\x0f" + b"\xff\xff" * 2 + b"\xff", b"\1\0\4\0\4\7", b"\3\0\1\x40\0\xff"
+        )[number % 3]  # fmt: skip
         yield bytes([1 | number & 30]) + bytes(7) + rooms + log
 
 

@@ -21,7 +21,8 @@ def log_of(count: int, body_size: int = 10, **changed: Any) -> Region:
         "store_timestamp_ms": NOW_MS, "store_host": bytes(20), "reconsume_times": 0,
         "prepared_transaction_offset": 0, "version": record.V2, **changed,
     }  # fmt: skip
-    region = Region(bytearray(count * (body_size + 400)))
+    size = body_size + 200 + len(changed.get("properties", b"")) + len(changed.get("topic", b""))
+    region = Region(bytearray(count * size))
     at = 0
     for number in range(count):
         body = number.to_bytes(4, "big") + bytes(body_size)
@@ -102,6 +103,20 @@ def test_a_body_larger_than_a_batch_needs_its_room() -> None:
     batch = decoder.decode(log, 0, log.size, 0, 6000)
     assert (batch.status, batch.rows) == (columns.OK, 1)
     assert batch.position == log.get_i32(0)
+
+
+def test_texts_that_do_not_fit_end_a_batch() -> None:
+    """Each column has at least the room of one record's longest text, and is never overfilled."""
+    value = "é".encode() * 8000
+    log = log_of(60, properties=b"KEYS\1" + value + b"\2" + b"n\1v\2" * 1000, topic=value[:2000])
+    for wanted in (("keys",), ("properties",), ("topic",), ("born_host", "properties", "topic")):
+        found = list(batches(Decoder(wanted, batch_bytes=1), log, 0, log.size, 0))
+        assert sum(batch.rows for batch in found) == 60
+        assert len(found) > 1
+    entries = log_of(60, properties=b"".join(b"%x\1v\2" % n for n in range(4000)))
+    found = list(batches(Decoder(["properties"]), entries, 0, entries.size, 0))
+    assert sum(batch.rows for batch in found) == 60 and len(found) > 5
+    assert sum(batch.entries for batch in found) == 60 * 4000
 
 
 def test_why_a_decode_stops() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from interop.controlled import Controlled, Member
-from interop.groups import BROKER_NAME, CLUSTER, Kind, Ports, RocketMQ
+from interop.groups import BROKER_NAME, CLUSTER, Kind, Ports, RocketMQ, Turbopump
 from interop.mqadmin import Admin
 from interop.test_mixed_pairs import COUNT, FILE_SIZE, MORE, SETTINGS, Broker, Pair, epochs, until
 
@@ -92,7 +92,7 @@ def switch_each_way(group: Mixed) -> None:
     group.pair.run("move", f"exchange-write:0,{COUNT}")
     group.same()
     group.elect(THEIRS)
-    group.pair.run("move", f"exchange-continue:{COUNT},{COUNT + MORE},committed")
+    group.pair.run("move", f"exchange-continue:{COUNT},{COUNT + MORE},{group.pair.kept}")
     group.same()
     group.kill_master(THEIRS)
     group.same()
@@ -126,6 +126,13 @@ def test_java_broker_and_ours_under_our_controllers(kind: Kind, built: None, wor
 def test_java_broker_and_ours_under_a_java_controller(kind: Kind, built: None, work: Path) -> None:
     """What ours is told by 5.5.0, and what it tells it."""
     with mixed([RocketMQ()], RocketMQ(), [kind, RocketMQ()], work / "java-controller") as group:
+        switch_each_way(group)
+
+
+def test_java_brokers_alone_under_our_controllers(built: None, work: Path) -> None:
+    """All that a group of RocketMQ's needs of them: elections, kills, the set, notices."""
+    kinds: list[Kind] = [RocketMQ(), RocketMQ()]
+    with mixed([Turbopump()] * 3, Turbopump(), kinds, work / "java-brokers") as group:
         switch_each_way(group)
 
 

@@ -227,9 +227,23 @@ class Pair:
             for queue in range(queues if topic != "load" else 0):
                 self._reads_alike(topic, queue)
 
+    @property
+    def copies_offsets(self) -> bool:
+        """RocketMQ 5.5.0 writes the queue ids of offsets without quotes, and its own replica's
+        parser refuses that ("SyncConsumerOffset Exception ... not support unquoted name"): between
+        two of its brokers no offset is copied."""
+        return any(broker.kind.name != "rocketmq" for broker in self.brokers)
+
+    @property
+    def kept(self) -> str:
+        """What the clients' scenarios may expect of an offset behind a switch."""
+        return "committed" if self.copies_offsets else "lost"
+
     def _tables_follow(self) -> bool:
         """A master that was killed has lost the offsets of its last seconds: not its replica."""
         ahead, behind = tables(self.brokers[self.master]), tables(self.brokers[1 - self.master])
+        if not self.copies_offsets:
+            return ahead[:2] == behind[:2]
         return ahead[:2] == behind[:2] and all(
             behind[2].get(name, {}).get(queue, -1) >= offset
             for name, row in ahead[2].items() for queue, offset in row.items())
@@ -299,7 +313,7 @@ def test_plain_pair(kind: Kind, built: None, work: Path, first: int,
         mixed.lead(1 - first)
         # RocketMQ does not rebuild its index behind a kill: only ours finds all by key again.
         mixed.run("move", f"exchange-write:{COUNT},{COUNT + MORE}" if first
-                  else f"exchange-continue:{COUNT},{COUNT + MORE},committed")
+                  else f"exchange-continue:{COUNT},{COUNT + MORE},{mixed.kept}")
         mixed.same()
 
 
@@ -398,7 +412,7 @@ def _switch(pair: Switching) -> None:
     pair.elect(THEIRS)
     pair.controller.notify(pair.theirs.ports.broker)
     pair.reigns(THEIRS)
-    pair.mixed.run("move", f"exchange-continue:{COUNT},{COUNT + MORE},committed")
+    pair.mixed.run("move", f"exchange-continue:{COUNT},{COUNT + MORE},{pair.mixed.kept}")
     pair.mixed.run("kinds", *KINDS)
     pair.same()
 
@@ -415,7 +429,8 @@ def _switch(pair: Switching) -> None:
     pair.elect(OURS)
     pair.controller.notify(pair.theirs.ports.broker)
     pair.reigns(OURS)
-    pair.mixed.run("move", f"exchange-continue:{COUNT + MORE},{COUNT + 2 * MORE},committed")
+    pair.mixed.run(
+        "move", f"exchange-continue:{COUNT + MORE},{COUNT + 2 * MORE},{pair.mixed.kept}")
     pair.same()
 
 

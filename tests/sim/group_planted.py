@@ -123,7 +123,7 @@ BUGS: dict[Plant, tuple[str, ...]] = {
     epoch_without_writes_refused: ("elections", "pause"),
     released_when_demoted: ("old master and replica", "elections"),
     acknowledged_before_durable: ("power", "slow disk"),
-    entries_are_not_synced: ("power", "elections"),
+    entries_are_not_synced: ("power", "slow disk"),
     votes_are_not_kept: ("power", "leader alone"),
     elects_anybody: ("kill", "stall"),
     ids_are_given_twice: ("repeats",),

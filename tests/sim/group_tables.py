@@ -110,6 +110,7 @@ class Tables:
         log.on_cut.append(self._cut)
         self._saving = False
         self._saved_ms = clock.now_ms
+        self._seen: tuple[object, object, object] = (None, None, None)
         self._names: frozenset[str] = frozenset()
         self._offsets: dict[Where, int] = {}
         kept = broker.kept
@@ -194,9 +195,12 @@ class Tables:
         }
 
     def look(self) -> None:
-        """Nothing goes back."""
-        self._compare(self._names, self._offsets, "went")
+        """Nothing goes back. Mostly nothing has changed: tables are replaced, offsets counted."""
         context, kept = self.context, self._broker.kept
+        seen = (context.topics._topics, context.groups._groups, context.offsets._changes)
+        if any(one is not other for one, other in zip(seen, self._seen, strict=True)):
+            self._seen = seen
+            self._compare(self._names, self._offsets, "went")
         saved = context.saver.saved()
         if saved.done and saved.value is None:
             kept.names = self._names

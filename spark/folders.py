@@ -26,10 +26,9 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 class _Pieces:
     """A file of which pieces are read; see LogBytes."""
 
-    step = STEP_BYTES
-
     def __init__(self, path: str, file: pa.NativeFile) -> None:
         self.size: int = file.size()
+        self.step = STEP_BYTES
         self._path = path
         self._file = file
 

@@ -109,7 +109,7 @@ def test_pieces_of_any_size_give_the_same_rows(
     store: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As from an object store: requests of a size, records across their ends."""
-    monkeypatch.setattr(folders._Pieces, "step", step)
+    monkeypatch.setattr(folders, "STEP_BYTES", step)
     expected = model_rows(store, "bucket/store")
     system = mocked(store, "bucket/store")
     assert rows(read_arrow("bucket/store", filesystem=system)) == expected

@@ -33,9 +33,7 @@ def test_a_setting_without_a_key_is_refused(text) -> None:
 def test_a_job_that_cannot_begin_ends_with_two_and_a_sentence(capsys) -> None:
     parser = argparse.ArgumentParser("turbopump analyze job")
     assert session.job_main(parser, ["--conf", "x"], lambda spark, given: 0) == 2
-    assert capsys.readouterr().err == (
-        "turbopump analyze job: --conf x: KEY=VALUE is expected\n"
-    )
+    assert capsys.readouterr().err == ("turbopump analyze job: --conf x: KEY=VALUE is expected\n")
 
 
 REPORT = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:

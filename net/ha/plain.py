@@ -16,7 +16,7 @@ from turbopump.engine.types import LONG_AGO_MS, Buffer, LogOffset
 from turbopump.net.ha.actions import Acked, Action, Append, Close, Connect, Send, SendLog
 from turbopump.net.ha.frames import BadFrame, PlainFramer, PlainTransfer, Report, ReportFramer
 from turbopump.net.ha.primary import FRAMES_AT_ONCE_MAX, MasterLog, MasterSide, PrimaryOptions
-from turbopump.net.ha.replica import ACK_BYTES, ACK_MS, RETRY_MAX_MS, RETRY_MIN_MS, State
+from turbopump.net.ha.replica import RETRY_MAX_MS, RETRY_MIN_MS, State, may_wait
 
 GAP_NOT_IN_SYNC = 268_435_456
 """RocketMQ's haMaxGapNotInSync."""
@@ -162,7 +162,7 @@ class PlainReplica:
         except BadFrame as error:
             self._retry(str(error), now_ms)
             return [*actions, Close(str(error))]
-        return actions if self._may_wait(now_ms) else actions + self._report_more(now_ms)
+        return actions if self._may_wait(len(data), now_ms) else actions + self._report_more(now_ms)
 
     def on_durable(self, log_end: LogOffset, now_ms: int) -> list[Action]:
         """The log is durable up to there."""
@@ -198,9 +198,10 @@ class PlainReplica:
     def _report_more(self, now_ms: int) -> list[Action]:
         return self._report(now_ms) if self._counted > self._reported else []
 
-    def _may_wait(self, now_ms: int) -> bool:
-        is_little = self._counted - self._reported < ACK_BYTES
-        return is_little and now_ms - self.last_write_ms <= ACK_MS and self._framer.is_inside
+    def _may_wait(self, read_size: int, now_ms: int) -> bool:
+        if not self._framer.is_inside:
+            return False
+        return may_wait(self._counted - self._reported, now_ms - self.last_write_ms, read_size)
 
     def _report(self, now_ms: int) -> list[Action]:
         self._reported, self.last_write_ms = self._counted, now_ms

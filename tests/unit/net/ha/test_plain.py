@@ -12,9 +12,17 @@ from turbopump.net.ha.actions import Acked, Action, Append, Close, Connect, Send
 from turbopump.net.ha.frames import PlainFramer, PlainTransfer, Report
 from turbopump.net.ha.plain import PlainGroup, PlainOptions, PlainPrimary, PlainReplica
 from turbopump.net.ha.primary import PrimaryOptions
-from turbopump.net.ha.replica import ACK_BYTES, ACK_MS, State
+from turbopump.net.ha.replica import (
+    ACK_BYTES,
+    ACK_MS,
+    CATCH_UP_ACK_BYTES,
+    CATCH_UP_ACK_MS,
+    LARGE_READ,
+    State,
+)
 
 START = LogOffset(0)
+SMALL_READ = LARGE_READ - 1
 
 
 def bodies(connection: int) -> bytes:
@@ -123,13 +131,26 @@ def test_inside_a_frame_reports_are_paced() -> None:
     assert replica.on_tick(100) == []
     at_its_end = [Append(LogOffset(53), b"defg"), Send(Report(LogOffset(57)).encode())]
     assert replica.on_bytes(cut[-1:], 100) == at_its_end
-    enough = replica.on_bytes(piece(57, bytes(ACK_BYTES)) + piece(57 + ACK_BYTES)[:1], 100)
+    much = piece(57, bytes(ACK_BYTES)) + piece(57 + ACK_BYTES)[:1]
+    assert not replica.on_bytes(much[:-SMALL_READ], 100)
+    enough = replica.on_bytes(much[-SMALL_READ:], 100)
     assert enough[1:] == [Send(Report(LogOffset(57 + ACK_BYTES)).encode())]
     late = piece(57 + ACK_BYTES)[1:] + piece(57 + ACK_BYTES, b"x") + b"\0"
     assert len(replica.on_bytes(late, 100 + ACK_MS)) == 1
     assert replica.on_bytes(b"\0", 101 + ACK_MS) == [
         Send(Report(LogOffset(58 + ACK_BYTES)).encode())
     ]
+
+
+def test_in_a_catch_up_reports_are_few() -> None:
+    replica, at, counts = following(50), 50, []
+    for number in range(CATCH_UP_ACK_BYTES // ACK_BYTES):
+        frame = piece(at, bytes(ACK_BYTES))[min(number, 1) :] + b"\0"
+        counts.append(len(replica.on_bytes(frame, CATCH_UP_ACK_MS)))
+        at += ACK_BYTES
+    assert counts == [1, 1, 1, 2]
+    late = piece(at, bytes(ACK_BYTES))[1:] + b"\0"
+    assert len(replica.on_bytes(late, 2 * CATCH_UP_ACK_MS + 1)) == 2
 
 
 def test_leaving() -> None:

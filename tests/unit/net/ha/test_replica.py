@@ -18,7 +18,10 @@ from turbopump.net.ha.actions import (
 )
 from turbopump.net.ha.frames import Ack, Handshake, HandshakeReply, Transfer
 from turbopump.net.ha.replica import (
+    ACK_BYTES,
     ACK_MS,
+    CATCH_UP_ACK_BYTES,
+    CATCH_UP_ACK_MS,
     RETRY_MAX_MS,
     SUSPEND_MS,
     Replica,
@@ -331,6 +334,15 @@ def test_inside_a_frame_acknowledgements_are_paced() -> None:
     assert shell.take() == b""
     shell.feed(b"\0", now_ms=ACK_MS + 1)
     assert shell.take() == Ack(58).encode()
+
+
+def test_in_a_catch_up_acknowledgements_are_few() -> None:
+    shell, at = following({1: 0}, 50), 50
+    for number in range(CATCH_UP_ACK_BYTES // ACK_BYTES):
+        assert shell.take() == b""
+        shell.feed(piece(at, bytes(ACK_BYTES))[min(number, 1) :] + b"\0", CATCH_UP_ACK_MS)
+        at += ACK_BYTES
+    assert shell.take() == Ack(at).encode()
 
 
 def test_a_cut_frame_leaves_nothing() -> None:

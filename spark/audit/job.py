@@ -37,6 +37,7 @@ from turbopump.spark.audit.logs import (
     put_together,
     task_of,
 )
+from turbopump.spark.audit.queue_files import EndTask, check_ends
 from turbopump.spark.audit.replicas import Replica, Unusable, open_replica
 from turbopump.spark.audit.scan import scan_file
 from turbopump.spark.audit.verdicts import Finding, Outcome, Tally, Verdict
@@ -178,6 +179,13 @@ def _check_stores(
     tallies: Tallies,
 ) -> None:  # fmt: skip
     """All that needs no claims."""
+    ends = [
+        EndTask(one.name, one.root, one.min, one.is_stopped, log.queue_ends)
+        for log in logs
+        for one in (log.replica,)
+    ]
+    for places in hands.each(check_ends, ends):
+        tallies.places.add(places)
     check_labels(logs, tallies.epochs)
     check_same_labels(logs, leader, tallies.epochs)
     check_tails(logs, summary.cuts, tallies.truncation)

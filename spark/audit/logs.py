@@ -15,8 +15,9 @@ from turbopump.engine.epochs import Epochs
 from turbopump.engine.types import LogOffset
 from turbopump.pyx.record import FILLER_SIZE
 from turbopump.spark.audit.ledger import Cut
+from turbopump.spark.audit.queue_files import Queue
 from turbopump.spark.audit.replicas import LogFile, Replica
-from turbopump.spark.audit.scan import FileReport, FileTask, Queue, QueueRun, goes_on
+from turbopump.spark.audit.scan import FileReport, FileTask, QueueRun, goes_on
 from turbopump.spark.audit.verdicts import Finding, Tally
 
 
@@ -38,6 +39,8 @@ class Log:
     replica: Replica
     queues: dict[Queue, int]
     """The first queue offset of each queue that the log still has."""
+    queue_ends: dict[Queue, int]
+    """What follows the last message of each of them."""
     behind: list[Behind]
     loose_starts: tuple[int, ...]
     count: int
@@ -94,7 +97,8 @@ def put_together(
     records.count("records", count)
     records.count("stores")
     places.count("queues", len(queues))
-    return Log(replica.scanned(end, confirm), first, behind, tuple(loose), count)
+    ends = {queue: run.next for queue, run in queues.items()}
+    return Log(replica.scanned(end, confirm), first, ends, behind, tuple(loose), count)
 
 
 def _behind(report: FileReport) -> Behind:

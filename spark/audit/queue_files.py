@@ -1,10 +1,11 @@
 """The consume queues of a store at rest, read unit by unit.
 
-Owns which of its files are mapped while a log file is scanned. It must never change or create one.
-Called by `scan`.
+Owns which of its files are mapped while a log file is scanned, and what may stand in a queue behind
+its last message: nothing. It must never change or create a file. Called by `scan` and the job.
 """
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -13,11 +14,15 @@ from turbopump.engine.files import MappedFile, RealFiles
 from turbopump.engine.segments import is_file_name
 from turbopump.pyx.queue import UNIT_SIZE, get_unit
 from turbopump.spark.audit.replicas import queue_folder
+from turbopump.spark.audit.verdicts import Finding, Tally
 
 MAPPED_MAX = 256
 """Queues that one log file jumps between; the least recently used mapping goes."""
 FOLDERS_MAX = 100_000
 """Listed queues that are remembered."""
+
+
+Queue = tuple[str, int]
 
 
 class Unit(NamedTuple):
@@ -85,3 +90,60 @@ class QueueFiles:
         else:
             self._mapped.move_to_end(path)
         return mapped
+
+    def all(self) -> list[Queue]:
+        """All queues that have a folder."""
+        folder = self._folder
+        return [
+            (topic, int(name))
+            for topic in self._files.list_folder(folder)
+            for name in self._files.list_folder(f"{folder}/{topic}")
+            if name.isascii() and name.isdigit()
+        ]
+
+    def first(self, topic: str, queue_id: int) -> Unit | None:
+        """The first unit of a queue that is written; None if it has none in its first file."""
+        for base, size, _path in self._list(topic, queue_id)[:1]:
+            for at in range(base, base + size - UNIT_SIZE + 1, UNIT_SIZE):
+                unit = self.unit(topic, queue_id, at // UNIT_SIZE)
+                if unit is not None and unit.size:
+                    return unit
+        return None
+
+
+@dataclass(slots=True, frozen=True)
+class EndTask:
+    """A store whose queues are looked at behind their last messages."""
+
+    store: str
+    root: str
+    log_min: int
+    is_stopped: bool
+    ends: dict[Queue, int]
+    """What follows the last message of each queue in the log."""
+
+
+def check_ends(task: EndTask) -> Tally:
+    """Units of messages that the log does not have. Raises OSError."""
+    places = Tally("queue-offsets")
+    with QueueFiles(task.root) as queues:
+        for topic, queue_id in queues.all():
+            end = task.ends.get((topic, queue_id))
+            if end is None:
+                unit = queues.first(topic, queue_id)
+            else:
+                unit = queues.unit(topic, queue_id, end)
+            if unit is None or unit.size == 0 or unit.log_offset < task.log_min:
+                continue
+            what = f"its consume queue points to {unit.log_offset}, where the log has no message"
+            if task.is_stopped:
+                places.found(Finding(
+                    f"{what} of it", task.store, unit.file, unit.position, unit.log_offset, topic,
+                    queue_id, end,
+                ))  # fmt: skip
+            else:
+                places.cannot_tell(
+                    f"{task.store}: {topic} queue {queue_id}: {what}; it was not stopped in order, "
+                    "and may be open"
+                )
+    return places

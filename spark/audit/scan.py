@@ -18,7 +18,7 @@ from turbopump.engine.dispatcher import parse_properties
 from turbopump.engine.files import MappedFile
 from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
-from turbopump.spark.audit.queue_files import QueueFiles
+from turbopump.spark.audit.queue_files import Queue, QueueFiles
 from turbopump.spark.audit.replicas import LogFile, mapped
 from turbopump.spark.audit.verdicts import Finding, Tally
 
@@ -30,7 +30,6 @@ PREPARED, ROLLBACK, TRANSACTION_BITS = 0x4, 0xC, 0xC
 INNER_BATCH = 0x80
 
 Row = list[int]
-Queue = tuple[str, int]
 
 
 @dataclass(slots=True, frozen=True)

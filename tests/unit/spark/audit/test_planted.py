@@ -293,6 +293,28 @@ def test_a_queue_that_points_elsewhere(group: Group) -> None:
     assert "has no unit" in finding.what
 
 
+def test_a_queue_that_goes_on_behind_the_log(group: Group) -> None:
+    """Of a cut log the queues have to be cut, too (R12)."""
+    last = [one for one in claims(group) if one.queue_id == 2][-1]
+    at = (last.queue_offset + 1) * 20
+    path = group.root("a") / "consumequeue" / "T" / "2" / f"{at - at % 200:020d}"
+    data = bytearray(path.read_bytes() if path.exists() else bytes(200))
+    data[at % 200 : at % 200 + 20] = struct.pack(">qiq", 70_000, 100, 0)
+    path.write_bytes(data)
+    (finding,) = only(group.audit(), "queue-offsets").findings
+    assert (finding.store, finding.file, finding.position) == ("a", str(path), at % 200)
+    assert (finding.queue_offset, finding.log_offset) == (last.queue_offset + 1, 70_000)
+    data[at % 200 : at % 200 + 20] = bytes(20)
+    path.write_bytes(data)
+    other = group.root("a") / "consumequeue" / "Gone" / "0"
+    other.mkdir(parents=True)
+    (other / f"{0:020d}").write_bytes(struct.pack(">qiq", 100, 100, 0).ljust(200, b"\0"))
+    (finding,) = only(group.audit(), "queue-offsets").findings
+    assert (finding.topic, finding.log_offset) == ("Gone", 100)
+    (group.root("a") / "abort").write_text("1")
+    assert group.audit().of("queue-offsets").outcome is Outcome.UNDECIDED
+
+
 def test_a_tail_that_was_not_made_zeros(group: Group) -> None:
     end = group.audit().stores[2].end
     old = group.read("c", claims(group)[-1].log_offset or 0, end)[:300]

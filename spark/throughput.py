@@ -87,7 +87,7 @@ def analyse(spark: "SparkSession", table: "DataFrame", options: ThroughputOption
     tables = Tables(spark, options.output, overwrite=options.overwrite)
     try:
         found = cell.cells(table, with_ports=options.with_ports)
-        cells = tables.keep("cells", found, "metric")
+        cells = tables.keep("cells", found, "metric", is_large=True)
         return _told(tables, cells, options)
     finally:
         tables.close()

@@ -47,12 +47,17 @@ three million of them in one cell."""
 # bit of records that hold a batch and take as many queue offsets as their INNER_NUM says.
 _UNQUEUED = "(sys_flag & 12) in (4, 12)"
 _BATCH = "(sys_flag & 128) != 0"
+# "ip:port" or "[ip]:port" without the port.
+_HOST = (
+    "case when born_host like '[%' then concat(substring_index(born_host, ']', 1), ']')"
+    " else substring_index(born_host, ':', 1) end"
+)
 _CELL = (*KEYS, "second", "metric", "bucket")
 
 
 def cells(table: "DataFrame", *, with_ports: bool = False) -> "DataFrame":
     """The cells of a table: the one pass."""
-    host = "born_host" if with_ports else r"regexp_replace(born_host, ':[0-9]+$', '')"
+    host = "born_host" if with_ports else _HOST
     read = table.selectExpr(
         "store", "topic", "queue_id", f"{host} as born_host", "queue_offset", "log_offset",
         "cast(size as bigint) as size", "cast(body_size as bigint) as body", "sys_flag",

@@ -29,14 +29,17 @@ class Tables:
         self.written: list[str] = []
         self._kept: list[DataFrame] = []
 
-    def keep(self, name: str, frame: "DataFrame", *partitioned_by: str) -> "DataFrame":
-        """The table as it is computed now; whoever reads it does not compute it again."""
+    def keep(
+        self, name: str, frame: "DataFrame", *partitioned_by: str, is_large: bool = False
+    ) -> "DataFrame":
+        """The table as it is computed now; whoever reads it does not compute it again. Files have
+        a sensible size; those of a large table have it without being shuffled for it."""
         if self._output is None:
             kept = frame.persist()
             self._kept.append(kept)
             return kept
         path = f"{self._output}/{name}"
-        parts = frame.hint("rebalance", *partitioned_by)  # files of a sensible size
+        parts = frame if is_large else frame.hint("rebalance", *partitioned_by)
         parts.write.mode(self._mode).partitionBy(*partitioned_by).parquet(path)
         self.written.append(path)
         return self._spark.read.schema(parts.schema).parquet(path)

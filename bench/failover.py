@@ -8,9 +8,9 @@ round the master is killed; the time to the first acknowledged send that began a
 measured from the kill; then it is started again, and measured is how long it takes, start of the
 process included, until all are in the SyncStateSet. Then the same in a new group with a master that
 stands still (SIGSTOP) and goes on. At the end everything acknowledged is looked for at the master
-of that time. Last, three controllers alone, of which the leading one is killed. `--write` puts the
-table into docs/PERFORMANCE.md; rows that were not measured now are those of the last run
-(bench/.out/failover.json).
+of that time, and all stores are audited (spark/audit). Last, three controllers alone, of which the
+leading one is killed. `--write` puts the table into docs/PERFORMANCE.md; rows that were not
+measured now are those of the last run (bench/.out/failover.json).
 """
 
 import argparse
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from interop import toolchain
+from interop.audit import audited
 from interop.controlled import METADATA_INFO, Controlled, NotReadyError
 from interop.groups import Kind, RocketMQ, Turbopump, ask
 from interop.kills import (
@@ -39,7 +40,7 @@ from interop.kills import (
     make_topic,
     spread,
 )
-from interop.senders import BODY_SIZE, Found, Ledger, Senders
+from interop.senders import BODY_SIZE, Found, Ledger, Senders, body_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "PERFORMANCE.md"
@@ -87,6 +88,8 @@ class Result:
     told: Told
     ended: str = ""
     """Why it ended early."""
+    broken: bool = False
+    """Whether the audit of all stores found a promise that was not kept."""
 
     @classmethod
     def restored(cls, row: dict[str, Any]) -> "Result":
@@ -143,6 +146,10 @@ def measured(case: Case, fault: str, times: int, senders: int,
         load.stop()
         judge(group, [ledger], result.told, is_whole=not result.ended)
         say(f"{case.name}: {result.told.found[TOPIC]}, refusals {ledger.errors}")
+        if not result.ended:
+            result.broken, report = audited(group, [ledger], FOLDER, body_of)
+            for line in report:
+                say(f"{case.name}: {line}")
     return result
 
 
@@ -251,7 +258,7 @@ def main() -> int:
     if given.write:
         write(text)
     ours = [one for one in results if one.title.startswith("Turbopump")]
-    is_good = not any(one.ended or found.lost or found.twice
+    is_good = not any(one.ended or one.broken or found.lost or found.twice
                       for one in ours for found in one.told.found.values())  # fmt: skip
     return 0 if is_good else 1
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from interop import toolchain
+from interop.audit import audited
 from interop.controlled import Controlled
 from interop.groups import Kind, RocketMQ, Turbopump
 from interop.kills import SETTLED_S, Limits, Told, judge, kill_masters, spread
@@ -88,7 +89,12 @@ def through_kills(kind: Kind, clients: Sequence[str], kills: int, poll_ms: int, 
         kill_masters(group, pacing, kills, LIMITS, told, say)
         for program in programs:
             program.stop()
-        judge(group, [program.ledger for program in programs], told)
+        ledgers = [program.ledger for program in programs]
+        judge(group, ledgers, told)
+        broken, report = audited(group, ledgers, folder)
+        for line in report:
+            say(line)
+        assert not broken or kind.name != "turbopump", "a promise was broken"
     finally:
         for program in programs:
             if program.process.running:

@@ -173,7 +173,12 @@ def send(connection: Connection, topic: str, queue: int, number: int) -> Answer:
         "a": "failover", "b": topic, "c": NEW_TOPICS, "d": str(QUEUES), "e": str(queue), "f": "0",
         "g": str(time.time_ns() // 1_000_000), "h": "0", "i": "", "j": "0", "k": "false",
         "l": "16", "m": "false"}
-    return connection.call(SEND, fields, b"%d " % number + bytes(BODY_SIZE))
+    return connection.call(SEND, fields, body_of(number))
+
+
+def body_of(number: int) -> bytes:
+    """Of the message with that number."""
+    return b"%d " % number + bytes(BODY_SIZE)
 
 
 class Senders:

@@ -61,8 +61,8 @@ class Judged:
     acked: Tally = field(default_factory=lambda: Tally(ACKED))
     consumed: Tally = field(default_factory=lambda: Tally(CONSUMED))
     writers: Tally = field(default_factory=lambda: Tally(WRITERS))
-    missing: list[Claim] = field(default_factory=list)
-    """The first few that are not at their place."""
+    missing: list[tuple[int, Claim]] = field(default_factory=list)
+    """The first few that are not at their place, by the log offset of what is told of them."""
 
     def add(self, other: "Judged") -> None:
         """What somebody else judged."""
@@ -78,9 +78,10 @@ class Judged:
         return self.consumed if claim.read else self.acked
 
 
-def first_of(claims: list[Claim]) -> list[Claim]:
-    """The first few, whoever found them."""
-    return sorted(claims, key=lambda one: (one.place, one.digest, one.read))[:SOUGHT_MAX]
+def first_of(claims: list[tuple[int, Claim]]) -> list[tuple[int, Claim]]:
+    """The first few, whoever found them, in the order of findings."""
+    claims.sort(key=lambda one: (one[0], one[1].place, one[1].digest, one[1].read))
+    return claims[:SOUGHT_MAX]
 
 
 def court_of(logs: Sequence[Log], leader: Log) -> Court:
@@ -125,7 +126,8 @@ def judge(claim: Claim, facts: Sequence[Fact], court: Court, judged: Judged) -> 
             what = f"is not there, and {other.confirm} is confirmed"
             tally.found(_finding(claim, other, what, log_offset))
     if found:
-        judged.missing = first_of([*judged.missing, claim])
+        at = found[0].log_offset
+        judged.missing = first_of([*judged.missing, (-1 if at is None else at, claim)])
 
 
 def _by_store(claim: Claim, facts: Sequence[Fact], court: Court) -> list[Fact | None]:

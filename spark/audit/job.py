@@ -232,7 +232,7 @@ def _check_writers(summary: Summary, leader: Log, judged: Judged, tallies: Talli
 
 def _look_elsewhere(hands: Hands, judged: Judged, tasks: Sequence[FactTask]) -> None:
     """Where the first few messages are that are not at their place."""
-    sought = tuple(judged.missing)
+    sought = tuple(claim for _at, claim in judged.missing)
     if not sought:
         return
     places: dict[int, list[str]] = {}

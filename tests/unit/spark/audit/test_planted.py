@@ -486,3 +486,17 @@ def test_the_list_of_findings_is_bounded(group: Group) -> None:
     verdict = only(group.audit(), "acked-survives")
     assert len(verdict.findings) == 20 and verdict.more == 280
     assert verdict.findings[0].queue_offset == 5000
+    assert sum("found nowhere else" in one.what for one in verdict.findings) > 15
+
+
+def test_what_is_told_of_is_looked_for(group: Group) -> None:
+    """Also if the first messages by their places are others than the first by their log offsets."""
+    some = [one for one in claims(group) if one.queue_id == 2][5:8]
+    for one in some:
+        group.entries.append(Claim(False, *one.place, digest_of(b"never %d" % one.queue_offset)))
+    group.entries += [Claim(False, "T", 0, 7000 + n, digest_of(b"%d" % n)) for n in range(40)]
+    group.entries += [
+        Claim(False, "T", 0, 8000 + n, digest_of(b"%d" % n), log_offset=90_000) for n in range(60)
+    ]
+    shown = only(group.audit(), "acked-survives").findings
+    assert all("found nowhere else" in one.what for one in shown)

@@ -144,6 +144,7 @@ class Broker:
         self._base = self._end = self._confirm = self._told = 0
         self._bytes = bytearray()
         self._bounds = [0]
+        self._failed_before = 0
         self._kept = 0
         """Where its log ended when it was killed."""
         self._cut: tuple[int, bytes] = (-1, b"")
@@ -154,6 +155,11 @@ class Broker:
     @property
     def up(self) -> bool:
         return self.store is not None
+
+    @property
+    def disk_failed(self) -> bool:
+        """Whether a sync failed since it was started."""
+        return self.disk.failed_syncs > self._failed_before
 
     @property
     def is_master(self) -> bool:
@@ -182,6 +188,7 @@ class Broker:
     def _start(self) -> None:
         group, settings = self._group, self.settings
         self.disk.restart()
+        self._failed_before = self.disk.failed_syncs
         self.work = QueuedDisk(self._rng)
         self.wire = Wire(group.net, self)
         store = Store.open(
@@ -287,8 +294,8 @@ class Broker:
         self.look()
         try:
             service.to_master(role.epoch, role.members, role.set_epoch)
-        except StoreError:
-            if self.epochs_damaged:
+        except (StoreError, OSError):
+            if self.epochs_damaged or self.disk_failed:
                 return
             raise
         self._reigns(role.epoch)

@@ -15,6 +15,7 @@ from turbopump.engine import epochs, recovery
 from turbopump.engine.dispatcher import Dispatcher
 from turbopump.engine.epoch_file import EpochFile, Trust
 from turbopump.engine.epochs import Epochs
+from turbopump.engine.flush import Lane
 from turbopump.engine.incoming import Incoming
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.ha import replica as replicas
@@ -187,6 +188,16 @@ def text_that_ends_in_zeros_is_cut(patch: Patch) -> None:
     patch.setattr(recovery, "may_end_inside", lambda *_args: True)
 
 
+def failed_sync_counts_as_done(patch: Patch) -> None:
+    """A sync of the log that failed is taken for one that did not: the next one reports success."""
+    real = Lane.sync
+
+    def sync(self: Lane, ranges: Any, done: Any) -> None:
+        real(self, ranges, lambda _result: done(None))
+
+    patch.setattr(Lane, "sync", sync)
+
+
 BUGS: list[Plant] = [
     proposed_set_ignored, missing_member_does_not_count, silent_member_does_not_count,
     queues_counted_up_to_confirm, cut_at_the_confirmed, truncation_by_position,
@@ -194,6 +205,7 @@ BUGS: list[Plant] = [
     no_consistent_point_without_an_equal_start, released_when_demoted,
     acknowledged_before_durable, joins_before_it_has_all, lost_answer_is_a_refusal,
     records_written_in_part, text_that_ends_in_zeros_is_cut,
+    failed_sync_counts_as_done,
 ]  # fmt: skip
 # What a bug needs that shows in few seeds: these play its troubles, the first as their theme.
 ABOUT: dict[Plant, tuple[str, ...]] = {
@@ -209,4 +221,5 @@ ABOUT: dict[Plant, tuple[str, ...]] = {
     no_consistent_point_without_an_equal_start: ("retention", "kill"),
     records_written_in_part: ("kill", "partition"),
     text_that_ends_in_zeros_is_cut: ("kill", "partition"),
+    failed_sync_counts_as_done: ("failing disk", "crash"),
 }

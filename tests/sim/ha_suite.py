@@ -37,11 +37,13 @@ BIG_SIZES = (700, 1500)
 WRITE_MIN = 300
 # More than the largest record, as IN_FLIGHT_MAX is: a part of one is not acknowledged.
 IN_FLIGHT_LEAST = 1700
+# A second's, where the flow is controlled: a burst takes several.
+FLOW_BYTES = 5000
 PAUSES_MS = (0, 0, 1, 5, 20, 100, 400)
 TROUBLES = (
     "crash", "kill", "election", "partition", "one way", "reset", "stall", "lost answers",
     "retention", "writeback", "epochs", "slow disk", "small pieces", "cut off", "idle elections",
-    "pause",
+    "pause", "failing disk",
 )  # fmt: skip
 # What default HA has nothing for: who leads, and what to do about a log that parted.
 SWITCHING = {"election", "idle elections", "epochs", "cut off", "lost answers", "retention"}
@@ -161,6 +163,8 @@ class Run:
             min_in_sync_replicas=rng.choice((1, 1, 1, 2)),
             all_ack_in_sync_state_set=safe,
             in_flight_max=rng.choice((IN_FLIGHT_LEAST, 4000, 1 << 20)),
+            ha_flow_control_enable=rng.random() < 0.25,
+            max_ha_transfer_byte_in_second=FLOW_BYTES,
             may_lose=not sync and "crash" in self.troubles,
         ))  # fmt: skip
 
@@ -178,7 +182,7 @@ class Run:
             "retention": {self._expire: 2, self._burst: 2}, "writeback": {self._writeback: 6},
             "epochs": {self._damage_epochs: 1}, "slow disk": {},
             "cut off": {self._cut_off: 2}, "pause": {self._pause: 3},
-            "idle elections": {self._elect_twice: 1},
+            "idle elections": {self._elect_twice: 1}, "failing disk": {self._fail_sync: 2},
         }  # fmt: skip
         for name in sorted(self.troubles):
             factor = THEME_FACTOR if name == self.theme else 1
@@ -380,6 +384,15 @@ class Run:
                 broker.disk.kill = not power
                 broker.disk.cut_after = rng.randrange(30)
 
+    def _fail_sync(self) -> None:
+        """The next sync of a disk fails; now and then somebody looks after a broker of such a disk,
+        which takes nothing until it is started anew."""
+        broker = self._some()
+        if broker.up and broker.disk_failed:
+            broker.crash(power=False)
+        else:
+            broker.disk.fail_syncs = 1
+
     def _restart(self) -> None:
         broker = self._some()
         if not broker.up:
@@ -502,7 +515,9 @@ class Run:
             self.net.drain(50)
 
     def _calm(self, broker: Broker) -> None:
-        broker.disk.cut_after = None
+        broker.disk.cut_after, broker.disk.fail_syncs = None, 0
+        if broker.up and broker.disk_failed:
+            broker.crash(power=False)
         if not broker.up:
             self._start(broker)
         if self.switches:

@@ -10,21 +10,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
+from turbopump.net.wire import property_update
 from turbopump.net.wire.hosts import join, split
-from turbopump.net.wire.java_properties import PropertiesError, Property, printable
+from turbopump.net.wire.java_properties import PropertiesError, Property
+from turbopump.net.wire.property_update import KeyTable
 from turbopump.net.wire.property_values import (
     CLIENT_TLS_KEYS,
     INT32_MAX,
-    SECRET_KEYS,
     SERVER_TLS_KEYS,
     Parse,
     between,
     boolean,
-    show,
     text,
 )
-
-MAX_KEY_SHOWN: Final = 100  # characters of a foreign key or value repeated in a message
 
 MEMBERS_MAX: Final = 15
 """Of a quorum: each entry is sent to all by one leader; groups have 1, 3 or 5."""
@@ -142,44 +140,24 @@ class ControllerConfig:
     @staticmethod
     def knows(key: str) -> bool:
         """Whether a controller has this key."""
-        return key in _KEYS or key in _ALIASES or key in _TLS_KEYS or key in NO_EFFECT
+        return _TABLE.knows(key)
 
     def values(self, *, secrets: bool = False) -> dict[str, str]:
         """Every key and its value as text, keys of RocketMQ that do nothing here included.
 
         Passwords only with `secrets`: for the configuration file, never for an answer.
         """
-        shown = {**NO_EFFECT, **self.others, **self.tls}
-        for key in () if secrets else SECRET_KEYS:
-            shown.pop(key, None)
-        for key, (attribute, _) in _KEYS.items():
-            shown[key] = show(getattr(self, attribute))
-        return shown
+        return _TABLE.shown(self, self.others, self.tls, secrets=secrets)
 
     def update(self, properties: Iterable[Property]) -> list[str]:
         """Take over values; returns warnings. Raises ConfigError and then changes nothing."""
-        parsed: list[tuple[str, object]] = []
-        others: dict[str, str] = {}
-        tls = dict(self.tls)
-        warnings: list[str] = []
-        for item in properties:
-            known = _KEYS.get(_ALIASES.get(item.key, item.key))
-            if known is not None:
-                parsed.append((known[0], _parse(known[1], item)))
-            elif item.key in _TLS_KEYS:
-                tls[item.key] = item.value.strip()
-                _check_tls(tls, item)
-            elif item.key in NO_EFFECT:
-                others[item.key] = item.value
-            else:
-                key = printable(item.key[:MAX_KEY_SHOWN])
-                warnings.append(f"unknown key {key} ignored{_place(item)}")
-        self._check_votes(dict(parsed))
-        for attribute, value in parsed:
+        update = property_update.read(_TABLE, properties, self.tls, ConfigError)
+        self._check_votes(update.values)
+        for attribute, value in update.values.items():
             setattr(self, attribute, value)
-        self.others.update(others)
-        self.tls = tls
-        return warnings
+        self.others.update(update.others)
+        self.tls = update.tls
+        return update.warnings
 
     def _check_votes(self, changed: dict[str, object]) -> None:
         least = changed.get("vote_interval_ms_min", self.vote_interval_ms_min)
@@ -246,8 +224,6 @@ def _group(value: str) -> str:
     return value
 
 
-_TLS_KEYS: Final = SERVER_TLS_KEYS | CLIENT_TLS_KEYS
-
 _MS = between(10, INT32_MAX)
 
 _ALIASES: Final = {"processReadEvent": "isProcessReadEvent"}
@@ -281,24 +257,10 @@ _KEYS: Final[dict[str, tuple[str, Parse]]] = {
 }
 
 
-def _place(item: Property) -> str:
-    return f" (line {item.line})" if item.line else ""
+def _check_tls(tls: dict[str, str]) -> None:
+    TlsSettings.from_properties(tls)
+    ClientTlsSettings.from_properties({**tls, "tls.enable": "true"})
+    ClientTlsSettings.from_properties(tls)
 
 
-def _parse(parse: Parse, item: Property) -> object:
-    try:
-        return parse(item.value.strip())
-    except ConfigError as error:
-        raise ConfigError(f"{error}{_place(item)}") from None
-    except ValueError as error:
-        shown = item.value[:MAX_KEY_SHOWN]
-        raise ConfigError(f"{item.key}={shown}: expected {error}{_place(item)}") from None
-
-
-def _check_tls(tls: dict[str, str], item: Property) -> None:
-    try:
-        TlsSettings.from_properties(tls)
-        ClientTlsSettings.from_properties({**tls, "tls.enable": "true"})
-        ClientTlsSettings.from_properties(tls)
-    except ValueError as error:
-        raise ConfigError(f"{error}{_place(item)}") from None
+_TABLE: Final = KeyTable(_KEYS, SERVER_TLS_KEYS | CLIENT_TLS_KEYS, _check_tls, NO_EFFECT, _ALIASES)

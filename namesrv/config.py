@@ -8,19 +8,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from turbopump.net.transport.options import TlsSettings
-from turbopump.net.wire.java_properties import PropertiesError, Property, printable
+from turbopump.net.wire import property_update
+from turbopump.net.wire.java_properties import PropertiesError, Property
+from turbopump.net.wire.property_update import KeyTable
 from turbopump.net.wire.property_values import (
     INT32_MAX,
-    SECRET_KEYS,
     SERVER_TLS_KEYS,
     Parse,
     between,
     boolean,
-    show,
     text,
 )
-
-MAX_KEY_SHOWN = 100  # characters of a foreign key or value repeated in a message
 
 # RocketMQ's defaults for keys that steer its thread pools and Netty: accepted and shown, so that
 # its files and tools work unchanged, but one loop thread has nothing to do with them.
@@ -93,43 +91,23 @@ class NamesrvConfig:
     @staticmethod
     def knows(key: str) -> bool:
         """Whether a name server has this key."""
-        return key in _KEYS or key in SERVER_TLS_KEYS or key in NO_EFFECT
+        return _TABLE.knows(key)
 
     def values(self, *, secrets: bool = False) -> dict[str, str]:
         """Every key and its value as text, keys of RocketMQ that do nothing here included.
 
         Passwords only with `secrets`: for the configuration file, never for an answer.
         """
-        shown = {**NO_EFFECT, **self.others, **self.tls}
-        for key in () if secrets else SECRET_KEYS:
-            shown.pop(key, None)
-        for key, (attribute, _) in _KEYS.items():
-            shown[key] = show(getattr(self, attribute))
-        return shown
+        return _TABLE.shown(self, self.others, self.tls, secrets=secrets)
 
     def update(self, properties: Iterable[Property]) -> list[str]:
         """Take over values; returns warnings. Raises ConfigError and then changes nothing."""
-        parsed: list[tuple[str, object]] = []
-        others: dict[str, str] = {}
-        tls = dict(self.tls)
-        warnings: list[str] = []
-        for item in properties:
-            known = _KEYS.get(item.key)
-            if known is not None:
-                parsed.append((known[0], _parse(known[1], item)))
-            elif item.key in SERVER_TLS_KEYS:
-                tls[item.key] = item.value.strip()
-                _check_tls(tls, item)
-            elif item.key in NO_EFFECT:
-                others[item.key] = item.value
-            else:
-                key = printable(item.key[:MAX_KEY_SHOWN])
-                warnings.append(f"unknown key {key} ignored{_place(item)}")
-        for attribute, value in parsed:
+        update = property_update.read(_TABLE, properties, self.tls, ConfigError)
+        for attribute, value in update.values.items():
             setattr(self, attribute, value)
-        self.others.update(others)
-        self.tls = tls
-        return warnings
+        self.others.update(update.others)
+        self.tls = update.tls
+        return update.warnings
 
 
 _KEYS: dict[str, tuple[str, Parse]] = {
@@ -159,20 +137,4 @@ _KEYS: dict[str, tuple[str, Parse]] = {
 }
 
 
-def _place(item: Property) -> str:
-    return f" (line {item.line})" if item.line else ""
-
-
-def _parse(parse: Parse, item: Property) -> object:
-    try:
-        return parse(item.value.strip())
-    except ValueError as error:
-        shown = item.value[:MAX_KEY_SHOWN]
-        raise ConfigError(f"{item.key}={shown}: expected {error}{_place(item)}") from None
-
-
-def _check_tls(tls: dict[str, str], item: Property) -> None:
-    try:
-        TlsSettings.from_properties(tls)
-    except ValueError as error:
-        raise ConfigError(f"{error}{_place(item)}") from None
+_TABLE = KeyTable(_KEYS, SERVER_TLS_KEYS, TlsSettings.from_properties, NO_EFFECT)

@@ -11,11 +11,13 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
 NOBODY = "02:00:00:00:00:fe"
 """A hardware address that no machine has: what is sent there arrives nowhere."""
 FOLDER = "/var/run/netns"
+PREFIX = "turbopump"
 RUN_S = 20
 _libc = ctypes.CDLL(None, use_errno=True)
 _numbers = count()
@@ -36,7 +38,7 @@ class Machines:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = list(names)
-        self._prefix = f"turbopump-{os.getpid()}-{next(_numbers)}"
+        self._prefix = f"{PREFIX}-{os.getpid()}-{next(_numbers)}"
         self._hub = f"{self._prefix}-hub"
         self._made: list[str] = []
         self._cut: set[tuple[str, str]] = set()
@@ -47,6 +49,7 @@ class Machines:
             raise NotPermittedError("only root makes network namespaces")
         if shutil.which("ip") is None:
             raise NotPermittedError("there is no program ip (iproute2)")
+        _remove_left()
         try:
             self._make()
         except BaseException:
@@ -123,6 +126,13 @@ class Machines:
             one, to = self._cut.pop()
             _run("ip", "-n", self.space(one), "neighbour", "delete", self.address(to),
                  "dev", "eth0")  # fmt: skip
+
+
+def _remove_left() -> None:
+    """What a test left that was killed: its name has the id of a process that is no more."""
+    for path in Path(FOLDER).glob(f"{PREFIX}-*-*-*"):
+        if not Path("/proc", path.name.split("-")[1]).exists():
+            _run("ip", "netns", "delete", path.name)
 
 
 def _enter(space: int) -> None:

@@ -51,6 +51,10 @@ SENDERS = 4
 OLD_SIDE = 1_000_000_000
 """Numbers of the messages that are sent from the master's side begin here."""
 UNDER_LOAD_S = 2.0
+LEASE_MS = 7200
+"""0.8 of controllerHeartBeatTimeoutMills, which is 9 s; counted from a heartbeat before the cut."""
+LATE_MS = 1000
+"""For an answer that is read late. Nobody else is elected before 9 s without a heartbeat."""
 TIMES = int(os.environ.get("TURBOPUMP_CUTS", "1"))
 
 
@@ -290,6 +294,8 @@ def play(group: Group, kind: str, ledger: Watched) -> str:
         else:
             late_ms = ledger.old_ms - from_ms
             assert late_ms <= 0, f"two masters acknowledge for {late_ms:.0f} ms"
+            stopped_ms = ledger.old_ms - cut_ms
+            assert stopped_ms <= LEASE_MS + LATE_MS, f"it acknowledges for {stopped_ms:.0f} ms"
             assert group.master() not in ("", master)
     finally:
         old_side.stop()

@@ -30,11 +30,13 @@ STORE_COLUMN = "store"
 OnDamage = Callable[[Damage], None]
 
 
-def open_table(location: str, opener: LogOpener | None = None) -> LogTable:
+def open_table(
+    location: str, opener: LogOpener | None = None, *, damaged: OnDamage | None = None
+) -> LogTable:
     """The table of the store at a path or URI. Raises StoreError, with a sentence."""
     try:
         path, found = locate(location) if opener is None else (location, opener)
-        return LogTable.open(path, found)
+        return LogTable.open(path, found, damaged=damaged)
     except (OSError, ValueError) as error:
         raise StoreError(f"{location} cannot be read: {error}") from error
 
@@ -77,7 +79,8 @@ def read_arrow(
         batch_rows=batch_rows,
     )
     opener = None if filesystem is None else Folder(filesystem)
-    parts = open_table(path, opener).split(RANGE_BYTES, wish, confirmed=confirmed)
+    table = open_table(path, opener, damaged=damaged)
+    parts = table.split(RANGE_BYTES, wish, confirmed=confirmed)
     batches = (
         batch
         for part in parts

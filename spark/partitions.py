@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from turbopump.engine.inspect import Damage
-from turbopump.engine.log_table import LogRange, Wish
-from turbopump.spark.arrow import OnDamage, decoded, read_range
+from turbopump.engine.log_table import LogRange, LogTable, Wish
+from turbopump.spark.arrow import OnDamage, decoded, open_table, read_range
 from turbopump.spark.options import Options
 from turbopump.spark.pushdown import Selection
 
@@ -49,10 +49,19 @@ def read_part(
     options: Options, schema: pa.Schema, wish: Wish, partition: LogPartition
 ) -> Iterator[pa.RecordBatch]:
     """The batches of one partition."""
-    damaged: OnDamage | None = None
-    if options.skip_damaged:
-        damaged = partial(_pass_over, partition.location)
-    return read_range(partition.location, partition.part, schema, wish, damaged=damaged)
+    location = partition.location
+    damaged = on_damage(options, location)
+    return read_range(location, partition.part, schema, wish, damaged=damaged)
+
+
+def open_store(options: Options, location: str) -> LogTable:
+    """The table of one of the stores."""
+    return open_table(location, damaged=on_damage(options, location))
+
+
+def on_damage(options: Options, location: str) -> OnDamage | None:
+    """What is done about damage; None: it ends the query."""
+    return partial(_pass_over, location) if options.skip_damaged else None
 
 
 def _pass_over(location: str, damage: Damage) -> None:

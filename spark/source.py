@@ -17,9 +17,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from turbopump.spark.arrow import open_table
 from turbopump.spark.options import Options, parse
-from turbopump.spark.partitions import LogPartition, make_wish, read_part
+from turbopump.spark.partitions import LogPartition, make_wish, open_store, read_part
 from turbopump.spark.pushdown import EVERYTHING, push
 from turbopump.spark.schema import ARROW_SCHEMA, arrow_schema, ordered
 from turbopump.spark.stream import LogStreamReader
@@ -96,7 +95,7 @@ class LogReader(DataSourceReader):
             LogPartition(location, part)
             for location in options.paths
             if not selection.is_empty and (selection.stores is None or location in selection.stores)
-            for part in open_table(location).split(
+            for part in open_store(options, location).split(
                 options.partition_bytes, wish, confirmed=options.confirmed or selection.confirmed
             )
         ]

@@ -26,9 +26,8 @@ from pyspark.sql.streaming.datasource import (
 
 from turbopump.engine.log_table import LogTable, SegmentGone, Wish
 from turbopump.engine.types import LogOffset, StoreError
-from turbopump.spark.arrow import open_table
 from turbopump.spark.options import EARLIEST, LATEST, BadOption, Options
-from turbopump.spark.partitions import LogPartition, read_part
+from turbopump.spark.partitions import LogPartition, open_store, read_part
 from turbopump.spark.positions import (
     BadPosition,
     Fate,
@@ -70,7 +69,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             given = _parse_offsets(text, self._options.paths)
         offsets: Offsets = {}
         for location in self._options.paths:
-            table = open_table(location)
+            table = open_store(self._options, location)
             if location in given:
                 offsets[location] = _given(location, table, given[location]).encode()
             else:
@@ -90,7 +89,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             share = max(1, limit.max_bytes // len(self._options.paths))
         offsets: Offsets = {}
         for location in self._options.paths:
-            table = open_table(location)
+            table = open_store(self._options, location)
             at = self._resume(table, self._position(start, location, table))
             end = max(at, self._end(table))
             if share is not None and at + share < end:
@@ -109,14 +108,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Offsets:
         ends: Offsets = {}
         for location in self._options.paths:
-            table = open_table(location)
+            table = open_store(self._options, location)
             ends[location] = position_at(table, self._end(table)).encode()
         return ends
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._last = {}
         for location in self._options.paths:
-            table = open_table(location)
+            table = open_store(self._options, location)
             self._last[location] = self._end(table)
 
     def partitions(self, start: Offsets, end: Offsets) -> list[StreamPartition]:
@@ -124,7 +123,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for location in self._options.paths:
             if location not in end:
                 continue  # of a checkpoint from before the store was added
-            table = open_table(location)
+            table = open_store(self._options, location)
             first = self._resume(table, self._position(start, location, table))
             position = decode_position(end[location])
             last = self._resume(table, position)
@@ -147,7 +146,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_part(self._options, self._schema, self._wish, partition)
         except StoreError as error:
             failed = error
-        verdict = judge(open_table(partition.location), partition.position)
+        verdict = judge(open_store(self._options, partition.location), partition.position)
         if verdict.fate is Fate.CUT:
             self._tell(verdict)
         elif isinstance(failed, SegmentGone):

@@ -156,6 +156,20 @@ def test_damage_is_named_or_passed_over(tmp_path: Path) -> None:
     assert [(one.file, one.position) for one in damages] == [(str(path), broken["log_offset"])]
 
 
+def test_a_file_that_is_missing_is_damage(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with opened(root) as made:
+        fill(made, 100)
+    expected = model_rows(root)
+    (root / "commitlog" / f"{FILE_SIZE:020d}").unlink()
+    with pytest.raises(DamagedLog, match=f"next file begins at {2 * FILE_SIZE}, not at"):
+        read_arrow(str(root))
+    damages: list[Damage] = []
+    found = rows(read_arrow(str(root), damaged=damages.append))
+    assert found == [row for row in expected if row["log_offset"] // FILE_SIZE != 1]
+    assert len(damages) == 1
+
+
 def test_a_wrong_body_is_damage_if_asked(tmp_path: Path) -> None:
     root = tmp_path / "store"
     with opened(root) as made:

@@ -2,6 +2,7 @@
 any columns and filters, over golden and generated stores, against the model."""
 
 import json
+import logging
 import pickle
 from collections.abc import Callable
 from datetime import UTC
@@ -25,6 +26,7 @@ from tests.spark_stores import (
     unpack_golden,
 )
 
+from turbopump.engine.log_table import DamagedLog
 from turbopump.spark import folders
 from turbopump.spark.arrow import open_table, read_range
 from turbopump.spark.partitions import make_wish
@@ -128,6 +130,25 @@ def test_ranges_that_remain(stores: dict[str, Path]) -> None:
     assert count(EqualTo(("store_time",), moment(0))) == 0
     assert count(EqualTo(("topic",), "none")) == files, "only reading tells"
     assert count(EqualTo(("topic",), "a"), EqualTo(("topic",), "b")) == 0
+
+
+def test_damage_is_named_or_passed_over(tmp_path: Path, caplog: Any) -> None:
+    root = tmp_path / "store"
+    with opened(root) as made:
+        fill(made, 100)
+    expected = model_rows(root)
+    (root / "commitlog" / f"{FILE_SIZE:020d}").unlink()
+    broken = expected[3]
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(broken["log_offset"] + 4)
+        file.write(b"\0\0\0\1")
+    with pytest.raises(DamagedLog, match="not at 16384"):
+        reader(root).partitions()
+    with caplog.at_level(logging.WARNING):
+        found = rows(reader(root, skipDamaged="true"))
+    kept = [row for row in expected if row["log_offset"] // FILE_SIZE != 1]
+    assert found == kept[:3] + kept[4:]
+    assert f"damaged at byte {broken['log_offset']}, which is passed over" in caplog.text
 
 
 def test_nothing_to_read_is_a_partition_of_spark(stores: dict[str, Path]) -> None:

@@ -228,3 +228,15 @@ def test_a_schema_that_the_table_does_not_have(spark: Any, store: Path) -> None:
     reader = spark.read.format("turbopump").schema("topic bigint")
     with pytest.raises(Exception, match="column 'topic' is string, not bigint"):
         reader.load(str(store)).count()
+
+
+def test_values_are_checked_once(spark: Any) -> None:
+    """What session.start gives a local JVM has arrived there."""
+    system = spark.sparkContext._jvm.java.lang.System
+    assert system.getProperty("arrow.enable_unsafe_memory_access") == "true"
+    assert system.getProperty("arrow.enable_null_check_for_get") == "false"
+
+
+def test_uris_are_stores_too(spark: Any, store: Path) -> None:
+    uri = store.as_uri()
+    assert rows(load(spark, uri)) == model_rows(store, uri)

@@ -3,13 +3,15 @@
 Its traffic is watched in tests/integration/cli.
 """
 
+import ctypes
 import random
 import struct
+from typing import Any
 
 import pytest
 
 from turbopump.pyx.load import WINDOW_MAX, Load
-from turbopump.pyx.load_parts import OPAQUE_BASE, Histogram, count_records, put, read
+from turbopump.pyx.load_parts import OPAQUE_BASE, Histogram, count_records, put, put_replay, read
 
 JSON, ROCKETMQ = 0, 1
 MAGIC = 0xDAA320A7
@@ -157,3 +159,41 @@ def test_a_run_refuses_what_would_reach_out_of_its_memory() -> None:
         Load(b"", [], b"", connections=0).add_puller(0, [(0, 0, 9)])
     with pytest.raises(ValueError, match="a batch reaches out"):
         load.set_batch(2, 1, 4)
+
+
+def exact(data: bytes) -> Any:
+    """Memory of just that size, so that a sanitizer sees a byte too many."""
+    return (ctypes.c_uint8 * len(data)).from_buffer_copy(data)
+
+
+@pytest.mark.parametrize("per_send", [1, 3])
+def test_bodies_of_a_corpus_are_read_to_their_last_byte(per_send: int) -> None:
+    bodies = [b"first", b"", b"x" * 301, b"last"]
+    ends = (ctypes.c_int64 * 4)(5, 5, 306, 310)
+    starts = (ctypes.c_int64 * 4)(0, 5, 5, 306)
+    properties = b"UNIQ_KEY\x01" + b"0" * 12 + b"\x02"
+    element = struct.pack(">5iH", 22 + len(properties), 0, 0, 0, 0, len(properties)) + properties
+    header = b'{"opaque":1000000000,"born":1000000000000}'
+    row = (0, 8 + len(header), 18, 36, 0, 0, 0, JSON)
+    requests = put_replay(
+        frame(header), row, exact(b"".join(bodies)), memoryview(starts).cast("B").cast("q"),
+        memoryview(ends).cast("B").cast("q"), element=element if per_send > 1 else b"",
+        unique_at=31 if per_send > 1 else 0, per_send=per_send, serial=0xAB, count=4,
+    )  # fmt: skip
+    sent = []
+    for number, request in enumerate(requests):
+        size, head = struct.unpack_from(">ii", request)
+        assert (size, head) == (len(request) - 4, len(header))
+        rest = request[8 + len(header) :]
+        if per_send == 1:
+            sent.append(rest)
+            continue
+        for at in range(per_send):
+            total, *zeros, length = struct.unpack_from(">5i", rest)
+            assert (total, zeros) == (len(element) + length, [0, 0, 0])
+            sent.append(rest[20 : 20 + length])
+            serial = f"{0xAB + number * per_send + at:012X}".encode()
+            assert rest[20 + length : total] == element[20:31] + serial + b"\x02"
+            rest = rest[total:]
+        assert rest == b""
+    assert sent == bodies * per_send

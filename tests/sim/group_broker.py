@@ -198,6 +198,7 @@ class GroupBroker(Broker):
         self.disk.wipe(ROOT)
         self.run_of.journal.doubtful.add(self.number)
         self.kept, self.epochs_damaged, self._id = Kept(), False, 0
+        self._kept = 0  # of its log
 
     def turn(self) -> bool:
         """The loop's turn ends; True if its disk has work."""

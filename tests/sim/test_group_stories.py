@@ -331,6 +331,36 @@ def test_k5_sets_that_are_not_the_masters_next_one_are_refused() -> None:
     story.end()
 
 
+def test_f15_one_after_the_other_is_another_version() -> None:
+    """Messages are written all the time, at whatever mixture."""
+    story = Story.whole(timeout_ms=1000)
+    for server in [*story.controllers, story.names, *story.brokers]:
+        server.crash(power=False)
+        server.endpoint.is_later = True
+        story.start(server)
+        story.writes()
+        story.until(story.is_whole, 30_000, "not whole")
+    story.end()
+
+
+def test_f26_a_replica_comes_back_with_an_empty_disk() -> None:
+    """It is somebody else, has all in the end, and who it was is in no set."""
+    story = Story.whole(timeout_ms=1000)
+    lost, former = story.replicas[0], story.replicas[0].controller_id
+    lost.crash(power=True)
+    lost.lose_disk()
+    story.start(lost)
+    story.until(story.is_whole, 30_000, "not whole")
+    assert lost.controller_id not in (0, former)
+    assert former not in story.journal.members
+    dead, epoch = story.master, story.journal.role.epoch
+    dead.crash(power=False)
+    story.elected(epoch)
+    story.writes()
+    story.start(dead)
+    story.end()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_f38_who_lost_its_page_cache_is_not_elected(seed: int) -> None:
     """The last member but the master loses its power under ASYNC_FLUSH, and the master dies before

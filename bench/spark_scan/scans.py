@@ -80,7 +80,7 @@ def in_spark(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
 
 
 def by_turns(sides: dict[str, Any], rounds: int) -> dict[str, dict[str, float]]:
-    """The best of some runs of each side, and the least CPU time; the first warms the JVM up."""
+    """The best of some runs of each side, with its CPU time; the first warms the JVM up."""
     best: dict[str, dict[str, float]] = {side: {} for side in sides}
     for _ in range(rounds + 1):
         for side, frame in sides.items():
@@ -89,8 +89,9 @@ def by_turns(sides: dict[str, Any], rounds: int) -> dict[str, dict[str, float]]:
             taken = {"seconds": time.perf_counter() - begin}
             after = cpu_s(os.getpid())
             taken |= {"jvm_s": after[0] - jvm_s, "workers_s": after[1] - workers_s}
-            for name, value in taken.items():
-                best[side][name] = min(best[side].get(name, value), value)
+            # A worker that ended meanwhile has taken its time with it: less than nothing is seen.
+            if taken["seconds"] < best[side].get("seconds", float("inf")):
+                best[side] = {name: max(0.0, value) for name, value in taken.items()}
     return best
 
 

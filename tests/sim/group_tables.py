@@ -171,10 +171,18 @@ class Tables:
         self._work.submit(lambda: self._files.save(OFFSETS_FILE, content()), saved)
 
     def _cut(self) -> None:
-        """The log was cut, or begun anew: then a master says what its queues are."""
-        before = self.follower.truncated(self._broker.clock.wall_ms)
-        log = self._broker.replicated
-        if before and log.end == log.min:
+        """The log was cut, or begun anew. An offset that was committed for what another broker has
+        is set back to the end of the queue here, until a master says what it is (R14)."""
+        if not self.follower.truncated(self._broker.clock.wall_ms):
+            return
+        log, store, now = self._broker.replicated, self.context.store, self.offsets()
+        for known in (self._offsets, self._broker.kept.offsets):
+            for where, at in list(known.items()):
+                topic, _, queue_id = where
+                to = now.get(where, -1)
+                if to < at and to == store.next_queue_offset(topic, queue_id):
+                    known[where] = to
+        if log.end == log.min:
             self._offsets = self._broker.kept.offsets = {}
 
     # What is seen of them

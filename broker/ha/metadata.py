@@ -18,7 +18,7 @@ that comes after a change of role is dropped.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -336,7 +336,7 @@ class MetadataFollower:
             self._broker.offsets.remove_topic(name)
             self._broker.statistics.forget_topic(name)
         only_here = frozenset(result.keys() - table.entries.keys())
-        topics.adopt(result, _newer(topics.data_version, table.version), only_here)
+        topics.adopt(result, _taken(now, topics.data_version, table.version), only_here)
         now.topics = answers.Table(table.version, dict.fromkeys(table.entries), {})
         self._apply_deletions(self._now_ms)
 
@@ -356,7 +356,7 @@ class MetadataFollower:
         # A ban that was lifted is not there either: of the newer table, or of none.
         bans = groups.all_forbidden() if is_older(table.version, version) else banned
         only_here = frozenset(result.keys() - table.entries.keys())
-        groups.adopt(result, bans, _newer(version, table.version), only_here)
+        groups.adopt(result, bans, _taken(now, version, table.version), only_here)
         now.groups = answers.Table(table.version, dict.fromkeys(table.entries), {})
 
     def _before(
@@ -380,7 +380,8 @@ class MetadataFollower:
         if before is None or not _goes_on(before.version, theirs.version):
             told = self._is_told(now, offsets.data_version, theirs.version)
             before = offsets.told() if told else None
-        offsets.adopt(theirs, before)
+        version = _taken(now, offsets.data_version, theirs.version)
+        offsets.adopt(replace(theirs, version=version), before)
         now.offsets = theirs
 
     def _delay(self, now: Following) -> answers.Steps[None]:
@@ -415,8 +416,16 @@ class MetadataFollower:
                 logger.error("%s", error)
 
 
-def _newer(mine: DataVersion, theirs: DataVersion) -> DataVersion:
-    return mine if is_older(theirs, mine) else theirs
+def _taken(now: Following, mine: DataVersion, theirs: DataVersion) -> DataVersion:
+    """The version of a table that was taken over.
+
+    Not one of a later reign than this: who answers may be a replica of the next master by then, and
+    have what that never had. Its version would have all of it taken for the next master's own, and
+    deleted there.
+    """
+    if 0 < now.epoch < theirs.state_version or is_older(theirs, mine):
+        return mine
+    return theirs
 
 
 def _goes_on(before: DataVersion, now: DataVersion) -> bool:

@@ -78,3 +78,22 @@ def test_what_no_master_had_is_not_deleted_by_one(group: Group, restart: bool) -
     master.topics.delete("V", 8)
     group.round()
     assert "V" not in world.broker.topics.all(), "that one it had"
+
+
+def test_what_a_replica_of_the_next_master_had_is_not_deleted_by_that_one(group: Group) -> None:
+    """Who was asked in reign 2 is a replica of reign 5 by then, and has a group which the master of
+    reign 5 never had; its table says reign 5 (`make sim SUITE=group SEED=8466`)."""
+    master, mine = group.master.broker, group.replica.broker
+    master.groups.put(SubscriptionGroupConfig("G"), 3)
+    group.lead.lead(5, 5)
+    group.commit(30)
+    group.follower.follow(MASTER, 2, group.replica.steady_ms)
+    group.round()
+    assert "G" in mine.groups.all() and group.offset() == 30
+    for table in (mine.topics, mine.groups, mine.offsets):
+        assert table.data_version.state_version <= 2
+    master.groups.delete("G", 6)
+    group.follower.follow(MASTER, 5, group.replica.steady_ms)
+    group.round()
+    assert "G" in mine.groups.all()
+    assert mine.groups.data_version == master.groups.data_version

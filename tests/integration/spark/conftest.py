@@ -12,6 +12,10 @@ SETTINGS = (
     "spark.sql.shuffle.partitions=2",
     "spark.driver.memory=1g",
     "spark.sql.streaming.metricsEnabled=false",
+    # On a few thousand rows compiling a query, by Spark and by the JVM, is most of its time.
+    "spark.sql.codegen.wholeStage=false",
+    "spark.sql.codegen.factoryMode=NO_CODEGEN",
+    "spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 )
 
 

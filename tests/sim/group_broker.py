@@ -187,12 +187,6 @@ class GroupBroker(Broker):
         self.ha_address = f"{self.name}:{port + 1}"
         self.run_of.net.hosts[self.ha_address] = self
 
-    @property
-    def is_needed(self) -> bool:
-        """Whether controllers may count on it: as master, or as the only one in the set."""
-        role = self.run_of.journal.role
-        return self.controller_id == role.master or role.members <= {self.controller_id}
-
     def lose_disk(self) -> None:
         """Everything is gone while it is down: it will be somebody else."""
         self.disk.wipe(ROOT)

@@ -318,13 +318,16 @@ def upgrade(group: "Run") -> Undo:
 
 
 def empty_disk(group: "Run") -> Undo:
-    """A replica loses its disk, its id too, and joins with an empty one (F26)."""
+    """A replica that the set does without loses its disk, its id too, and joins with an empty one
+    (F26). One of the set may be elected within seconds of its end, before its silence counts: then
+    the set is it alone, and only an administrator makes another one the master."""
     one = group.rng.choice(group.brokers)
     if one.up:
         one.crash(power=False)
 
     def undo() -> None:
-        if not one.up and group.can_do_without(one) and not one.is_needed:
+        is_member = one.controller_id in group.journal.role.members
+        if not one.up and not is_member and group.can_do_without(one):
             one.lose_disk()
         group.start(one)
 

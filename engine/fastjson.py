@@ -9,7 +9,6 @@ by the config files of the engine.
 import json
 import math
 import re
-from collections.abc import Callable
 from json.encoder import encode_basestring
 from typing import Any, Final
 
@@ -105,70 +104,61 @@ def dumps(value: Any, *, pretty: bool = False) -> str:
     Keys are sorted, members that are None left out (elements of lists stay, as null), no blanks.
     Raises ValueError for nesting over DEPTH_MAX and TypeError for what JSON cannot hold.
     """
-    pieces: list[str] = []
-    _write(value, pieces.append, "\n" if pretty else "", 0)
-    return "".join(pieces)
+    return _text(value, "\n" if pretty else "", 0)
 
 
-def _write(value: Any, out: Callable[[str], None], newline: str, depth: int) -> None:
-    if isinstance(value, str):
-        out(encode_basestring(value))
-    elif value is None:
-        out("null")
-    elif isinstance(value, bool):
-        out("true" if value else "false")
-    elif isinstance(value, int):
-        out(int.__repr__(value))
-    elif isinstance(value, float):
-        out(float.__repr__(value) if math.isfinite(value) else "null")
-    elif depth >= DEPTH_MAX:
+def _text(value: Any, newline: str, depth: int) -> str:
+    kind = type(value)
+    if kind is str or isinstance(value, str):
+        return encode_basestring(value)
+    if kind is int:
+        return int.__repr__(value)
+    if value is None:
+        return "null"
+    if kind is bool:
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float):
+        return float.__repr__(value) if math.isfinite(value) else "null"
+    if depth >= DEPTH_MAX:
         raise ValueError(f"a value nested over {DEPTH_MAX} levels")
-    elif isinstance(value, dict):
-        _write_members(value, out, newline, depth + 1)
-    elif isinstance(value, list | tuple):
-        _write_elements(value, out, newline, depth + 1)
-    else:
-        raise TypeError(f"{type(value).__name__} has no JSON form")
+    if isinstance(value, dict):
+        raw = isinstance(value, RawKeys)
+        members = [
+            f"{str(key) if raw else encode_basestring(str(key))}:"
+            f"{_text(value[key], newline, depth + 1)}"
+            for key in _sorted_keys(value)
+        ]
+        return _enclosed("{", members, "}", newline, depth)
+    if isinstance(value, list | tuple):
+        elements = [_text(element, newline, depth + 1) for element in value]
+        return _enclosed("[", elements, "]", newline, depth)
+    raise TypeError(f"{kind.__name__} has no JSON form")
 
 
-def _write_members(
-    members: dict[Any, Any], out: Callable[[str], None], newline: str, depth: int
-) -> None:
-    raw = isinstance(members, RawKeys)
-    items = [(key, value) for key, value in members.items() if value is not None]
-    if not items:
-        out("{}")
-        return
-    items.sort(key=_sort_key)
-    inner = newline + "\t" * depth if newline else ""
-    before = "{" + inner
-    for key, value in items:
-        out(before)
-        out(str(key) if raw else encode_basestring(str(key)))
-        out(":")
-        _write(value, out, newline, depth)
-        before = "," + inner
-    out((newline + "\t" * (depth - 1) if newline else "") + "}")
+def _sorted_keys(members: dict[Any, Any]) -> list[Any]:
+    """Keys of what is not None: numbers first, then text."""
+    keys = [key for key, value in members.items() if value is not None]
+    kinds = set(map(type, keys))
+    keys.sort(key=None if kinds <= _STR or kinds <= _INT else _sort_key)
+    return keys
 
 
-def _sort_key(item: tuple[Any, Any]) -> tuple[bool, Any]:
-    key = item[0]
+_STR, _INT = {str}, {int}
+
+
+def _sort_key(key: Any) -> tuple[bool, Any]:
     return (False, key) if isinstance(key, int) else (True, str(key))
 
 
-def _write_elements(
-    elements: list[Any] | tuple[Any, ...], out: Callable[[str], None], newline: str, depth: int
-) -> None:
-    if not elements:
-        out("[]")
-        return
-    inner = newline + "\t" * depth if newline else ""
-    before = "[" + inner
-    for value in elements:
-        out(before)
-        _write(value, out, newline, depth)
-        before = "," + inner
-    out((newline + "\t" * (depth - 1) if newline else "") + "]")
+def _enclosed(left: str, parts: list[str], right: str, newline: str, depth: int) -> str:
+    if not parts:
+        return left + right
+    if not newline:
+        return f"{left}{','.join(parts)}{right}"
+    inner = newline + "\t" * (depth + 1)
+    return f"{left}{inner}{(',' + inner).join(parts)}{newline}{chr(9) * depth}{right}"
 
 
 def _without_lone_surrogates(value: Any) -> Any:

@@ -60,7 +60,7 @@ FAILURES_SHOWN = 3
 FAILURES_MAX = 1000
 # A seed leaves some hundred objects in cycles: collecting after each of them took a twentieth of
 # the time, after a hundred some MiB.
-COLLECT_AFTER = 20_000
+COLLECT_AFTER = 100_000
 
 
 @dataclass(slots=True)

@@ -196,9 +196,9 @@ class GroupBroker(Broker):
 
     def turn(self) -> bool:
         """The loop's turn ends; True if its disk has work."""
-        if self.wire.is_due:
+        if self.wire.due:
             self.run(self.wire.turn)
-        if self.up and self.endpoint.wire.is_due:
+        if self.up and self.endpoint.wire.due:
             self.run(self.endpoint.wire.turn)
         for _ in range(len(self.work.jobs) if self.up else 0):
             if self.up and self._rng.random() < self.disk_chance:

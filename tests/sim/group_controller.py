@@ -118,7 +118,7 @@ class Controller(Process):
     @property
     def is_leader(self) -> bool:
         """As far as it knows."""
-        return self.is_up and self.driver is not None and self.driver.is_leader
+        return self.up and self.driver is not None and self.driver.is_leader
 
     @property
     def log_size(self) -> int:
@@ -178,10 +178,10 @@ class Controller(Process):
         super().turn()
         if not self.work.jobs:
             return False
-        for _ in range(len(self.work.jobs) if self.is_up else 0):
-            if self.is_up and self.group.rng.random() < self.disk_chance:
+        for _ in range(len(self.work.jobs) if self.up else 0):
+            if self.up and self.group.rng.random() < self.disk_chance:
                 self.run(self.work.step)
-        return self.is_up and bool(self.work.jobs)
+        return self.up and bool(self.work.jobs)
 
     def died(self) -> None:
         self.ended(power=not self.disk.kill)
@@ -205,7 +205,7 @@ class Controller(Process):
 
     def state(self) -> str:
         """For a finding."""
-        if not self.is_up:
+        if not self.up:
             return f"{self.name}: down"
         leads = "leads" if self.is_leader else f"follows {self.raft.leader_id}"
         says = self.says()

@@ -56,11 +56,7 @@ class Process:
         self.clock = Clock(lambda: group.now_ms, group.start_ms)
         self.endpoint = Endpoint(group.net, self, self.port, group.trouble)
         self.due_ms = 0
-        self.is_up = False
-
-    @property
-    def up(self) -> bool:
-        return self.is_up
+        self.up = False
 
     def run(self, what: Callable[..., Any], *args: Any) -> Any:
         """Run its code; the process may die of that."""
@@ -73,7 +69,7 @@ class Process:
     def start(self) -> None:
         """A process."""
         self.paused = False
-        self.is_up = True
+        self.up = True
         self.endpoint.start()
         self.run(self.begin)
 
@@ -87,7 +83,7 @@ class Process:
 
     def ended(self, *, power: bool) -> None:
         """The process is gone."""
-        self.is_up = self.paused = False
+        self.up = self.paused = False
         self.endpoint.gone(power=power)
 
     def tick(self) -> None:
@@ -96,13 +92,13 @@ class Process:
 
     def turn(self) -> bool:
         """The loop's turn ends; True if there is more to do soon."""
-        if self.endpoint.wire.is_due:
+        if self.endpoint.wire.due:
             self.run(self.endpoint.wire.turn)
         return False
 
     def _tick(self) -> None:
         self.endpoint.tick()
-        if self.is_up:
+        if self.up:
             self.on_tick(self.clock.now_ms)
 
     def begin(self) -> None:

@@ -68,12 +68,8 @@ class Wire:
         self._network = network
         self._host = host
         self._links: dict[int, Link] = {}
-        self._soon: list[Callable[[], None]] = []
-
-    @property
-    def is_due(self) -> bool:
-        """Whether `turn` has anything to do."""
-        return bool(self._soon)
+        self.due: list[Callable[[], None]] = []
+        """What `turn` has to do."""
 
     async def listen(self, host: str, port: int) -> int:
         """Everybody reaches everybody by name."""
@@ -91,12 +87,12 @@ class Wire:
 
     def soon(self, callback: Callable[[], None]) -> None:
         """To be called at the end of this turn of the loop."""
-        self._soon.append(callback)
+        self.due.append(callback)
 
     def turn(self) -> None:
         """The turn ends."""
-        soon, self._soon = self._soon, []
-        for callback in soon:
+        due, self.due = self.due, []
+        for callback in due:
             callback()
 
     def connect(self, address: str) -> int:
@@ -121,7 +117,9 @@ class Wire:
 class Link:
     """One connection; side 0 asked for it, side 1 accepted it."""
 
-    __slots__ = ("asked_ms", "hosts", "is_silent", "number", "open", "pending", "pipes")
+    __slots__ = (
+        "asked_ms", "hosts", "is_known", "is_silent", "number", "open", "pending", "pipes"
+    )  # fmt: skip
 
     def __init__(self, number: int, hosts: tuple[Host, Host], window: int, now_ms: int) -> None:
         self.number = number
@@ -129,6 +127,8 @@ class Link:
         self.pending = True
         self.asked_ms = now_ms
         self.open = [True, False]
+        self.is_known = True
+        """Whether the network still has it."""
         self.is_silent = False
         """One end lost its power: nothing arrives any more."""
         self.pipes = (Pipe(window), Pipe(window))
@@ -152,6 +152,8 @@ class Network:
         self.windows: tuple[int, ...] = WINDOWS
         self.pieces: tuple[int, ...] = PIECES
         self._number = 0
+        self._stirred: dict[int, Link] = {}
+        """By number: each link on which anything may be under way, and some that are idle."""
 
     # What hosts do
 
@@ -161,6 +163,7 @@ class Network:
         window = self.windows[int(self.rng.random() * len(self.windows))]
         link = Link(self._number, (host, self.hosts[address]), window, self.now_ms)
         self.links.append(link)
+        self._stirred[link.number] = link
         return link
 
     def send(self, host: Host, link: Link, buffers: list[Buffer]) -> bool:
@@ -171,6 +174,7 @@ class Network:
             return True
         pipe.waiting += [memoryview(buffer) for buffer in buffers if len(buffer)]
         pipe.take()
+        self._stir(link)
         return not pipe.waiting
 
     def close(self, host: Host, link: Link) -> None:
@@ -179,6 +183,7 @@ class Network:
         link.open[side] = False
         link.pipes[side].waiting.clear()
         link.pipes[side].ended = True
+        self._stir(link)
         if link.pending or not any(link.open):
             self._forget(link)
 
@@ -190,6 +195,7 @@ class Network:
             pipe = link.pipes[side]
             pipe.waiting.clear()
             pipe.ended = True
+            self._stir(link)
             if power:
                 link.is_silent = True
             if link.pending and side == 0:
@@ -213,7 +219,7 @@ class Network:
             if not ready:
                 return
             for link, side in ready:
-                if link in self.links:
+                if link.is_known:
                     self._move(link, side, 1 << 30)
 
     def sweep(self, chance: float) -> bool:
@@ -221,7 +227,7 @@ class Network:
         ready = self._ready()
         rng, pieces = self.rng, self.pieces
         for link, side in ready:
-            if rng.random() < chance and link in self.links:
+            if rng.random() < chance and link.is_known:
                 self._move(link, side, pieces[int(rng.random() * len(pieces))])
         return bool(ready)
 
@@ -246,13 +252,18 @@ class Network:
     # Inside
 
     def _ready(self) -> list[tuple[Link, int]]:
-        """(link, sender's side) of what may arrive now. Most connections are idle most of the time:
-        this is asked more often than anything else."""
-        ready = []
+        """(link, sender's side) of what may arrive now, by number. Most connections are idle most
+        of the time, and this is asked more often than anything else."""
+        ready: list[tuple[Link, int]] = []
+        stirred = self._stirred
+        if not stirred:
+            return ready
         blocked, now_ms = self.blocked, self.now_ms
-        for link in self.links:
+        for number in sorted(stirred):
+            link = stirred[number]
             there, back = link.pipes
             if not (there.kernel or back.kernel or there.ended or back.ended or link.pending):
+                del stirred[number]
                 continue
             one, other = link.hosts
             if link.pending:
@@ -319,6 +330,7 @@ class Network:
             self._forget(link)
         self._tell(link, other, "closed by the other side")
         link.pipes[other].ended = True
+        self._stir(link)
 
     def _tell(self, link: Link, side: int, reason: str) -> None:
         if link.open[side]:
@@ -326,6 +338,12 @@ class Network:
             if link.hosts[side].up:
                 link.hosts[side].on_closed(link, reason)
 
+    def _stir(self, link: Link) -> None:
+        if link.is_known:
+            self._stirred[link.number] = link
+
     def _forget(self, link: Link) -> None:
-        if link in self.links:
+        if link.is_known:
+            link.is_known = False
             self.links.remove(link)
+            self._stirred.pop(link.number, None)

@@ -96,12 +96,17 @@ async def play(group: Controlled, told: Told) -> None:
         following.cancel()
         await load.abandon()
     await asyncio.to_thread(group.wait_alike)
+    await compare(group, load)
+    assert len(load.history.acked) > PROGRESS * 2 * len(TROUBLES)
+
+
+async def compare(group: Controlled, load: Load) -> None:
+    """The master's queues are what senders and readers were told."""
     master = group.master
     assert master is not None
     for queue in range(QUEUES):
         bodies = await read_all(master.address, queue, time.monotonic() + SOON_S)
         load.history.compare(queue, bodies, f"the master {master.name}")
-    assert len(load.history.acked) > PROGRESS * 2 * len(TROUBLES)
 
 
 def check_audit(group: Controlled, told: Told) -> None:

@@ -11,8 +11,8 @@ import pytest
 import uvloop
 from interop.controlled import Controlled, Member
 from interop.groups import Turbopump
-from tests.integration.failover.test_failover import LOOK_S, SOON_S, Route, progress
-from tests.integration.ha.load import QUEUES, Load, read_all
+from tests.integration.failover.test_failover import LOOK_S, SOON_S, Route, compare, progress
+from tests.integration.ha.load import Load
 
 pytestmark = pytest.mark.integration
 TIMEOUT_MS = 3000
@@ -85,11 +85,7 @@ async def play(group: Controlled) -> None:
         following.cancel()
         await load.abandon()
     await asyncio.to_thread(group.wait_alike)
-    master = group.master
-    assert master is not None
-    for queue in range(QUEUES):
-        bodies = await read_all(master.address, queue, time.monotonic() + SOON_S)
-        load.history.compare(queue, bodies, f"the master {master.name}")
+    await compare(group, load)
 
 
 @pytest.mark.timeout(400)

@@ -387,15 +387,20 @@ def retention(group: "Run") -> None:
             broker.expire(2 * HOUR_MS)
 
 
-def epochs(group: "Run") -> Undo | None:
-    """Both copies of an epoch list become unreadable (S1) while others have all."""
+def epochs(group: "Run") -> Undo:
+    """Both copies of the epoch list of a replica that the set does without become unreadable (S1).
+    One of the set may be elected before its silence counts, as in `empty_disk`."""
     one = group.rng.choice(group.brokers)
-    if not group.spares(one):
-        return None
     if one.up:
         one.crash(power=False)
-    one.damage_epochs()
-    return lambda: group.start(one)
+
+    def undo() -> None:
+        is_member = one.controller_id in group.journal.role.members
+        if not one.up and not is_member and group.can_do_without(one):
+            one.damage_epochs()
+        group.start(one)
+
+    return undo
 
 
 # Elections

@@ -218,12 +218,6 @@ class Run:
         """All that take themselves for one."""
         return [broker for broker in self.brokers if broker.is_master]
 
-    def spares(self, broker: GroupBroker) -> bool:
-        """Whether all that is confirmed is with others of the set."""
-        there = {one.controller_id for one in self.brokers if one is not broker}
-        others = self.journal.members & there
-        return bool(others) and not any(one.epochs_damaged for one in self.brokers)
-
     def think_ms(self) -> int:
         """A client's pause."""
         return int(self.rng.random() ** 3 * 600)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from turbopump.engine.log_table import RANGE_BYTES
 from turbopump.spark.schema import parse_columns
 
-BATCH_ROWS = 16_384
-"""Of a batch on its way into the JVM, which has two of them in memory for each task: beyond some
-ten thousand rows nothing is gained, and what is read row by row there no longer lies in a cache."""
+BATCH_ROWS = 4_096
+"""Of a batch on its way into the JVM, which has two of them in memory for each task. What is read
+row by row there should lie in a cache: with 16,384 rows a scan of all columns but bodies took a
+quarter more of the JVM's time, with fewer than 4,096 more of Python's."""
 PARTITION_BYTES_MIN = 1 << 10
 """Smaller ranges are a task for each record, which only a mistyped number asks for."""
 

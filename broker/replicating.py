@@ -10,6 +10,7 @@ does what they say. Made, started, ticked and stopped by node.py.
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
@@ -60,10 +61,11 @@ class Replicating:
         self.service = HaService(options_of(config), log, files, disk, now_ms, steady_ms)
         self.membership: Membership | None = None
         if config.replication.is_elected:
-            last_life.record(files, config.store)
+            last_life.record(files, config.store, life.lost(log.end))
             self.membership = Membership(
                 membership_options(config, life), self.service, log, files, calls, now_ms, steady_ms
             )
+            self.membership.on_doubt_told = partial(last_life.record, files, config.store, "")
             self._elected(self.membership)
         self.service.on_role.append(self._role_changed)
         log.on_appended.append(self.service.grew)

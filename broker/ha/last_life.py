@@ -1,12 +1,17 @@
 """How this broker's last life ended, as far as its store may have lost what it acknowledged.
 
-Owns BOOT_FILE, and the two verdicts a controller is told at registration. It must never repair
-anything. `look` before the store is opened, `judge` after; called by replicating.py and node.py.
+Owns BOOT_FILE, and the verdict that a controller is told at registration. It must never repair
+anything, nor forget a doubt that no controller was told of. `look` before the store is opened,
+`record` after; called by replicating.py and node.py.
 
 Without SYNC_FLUSH what was acknowledged may be in the page cache only. The end of the process does
 not take that, the end of the machine does. So a store that was not closed (`abort`) on a machine
 that was booted anew since may lack what its SyncStateSet says it has: KIP-966 calls it an unclean
 restart, and it is no candidate until it has caught up once. RocketMQ does not look.
+
+A life in which no controller could be reached leaves its doubt to the next one, which begins in the
+same boot and would see nothing: BOOT_FILE has the boot in its first line, and behind it why the
+store may lack something, until a registration with these words was answered.
 """
 
 import logging
@@ -22,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 NOTHING = LogOffset(0)
 BOOT_FILE = "bootId"
-"""Which boot of the machine the store was last open in; beside `abort`."""
+"""Which boot of the machine the store was last open in, and a doubt; beside `abort`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +39,13 @@ class LastLife:
     is_sync: bool = False
     confirmed: LogOffset = NOTHING
     """haConfirmOffset of the checkpoint."""
+    doubt: str = ""
+    """What a life before said of itself without being heard."""
 
     def lost(self, log_end: LogOffset) -> str:
         """Why the store may lack what it acknowledged, "" if it surely has it."""
+        if self.doubt:
+            return self.doubt
         if self.confirmed > log_end:
             return f"the log ends at {log_end}, {self.confirmed} was confirmed"
         if self.crashed and not self.same_boot and not self.is_sync:
@@ -49,23 +58,26 @@ def look(files: Files, config: StoreConfig) -> LastLife:
     root = config.root
     path = f"{root}/{BOOT_FILE}"
     try:
-        recorded = files.read(path).strip() if files.exists(path) else b""
+        text = files.read(path) if files.exists(path) else b""
     except OSError as error:
         logger.warning("%s cannot be read: %s", path, error)
-        recorded = b""
+        text = b""
+    recorded, _, doubt = (part.strip() for part in text.partition(b"\n"))
     return LastLife(
         crashed=files.exists(f"{root}/{ABORT_FILE}"),
         same_boot=recorded != b"" and recorded == files.boot_id().encode(),
         is_sync=config.flush_disk_type is FlushMode.SYNC_FLUSH,
         confirmed=LogOffset(checkpoints.load(files, root).confirm_offset),
+        doubt=doubt.decode(errors="replace"),
     )
 
 
-def record(files: Files, config: StoreConfig) -> None:
-    """After the store was opened, before anything is acknowledged. Raises StoreError."""
+def record(files: Files, config: StoreConfig, doubt: str) -> None:
+    """After the store was opened, before anything is acknowledged; with `doubt` "" when it was told
+    of. Raises StoreError."""
     path = f"{config.root}/{BOOT_FILE}"
     try:
-        files.write(path, files.boot_id().encode())
+        files.write(path, f"{files.boot_id()}\n{doubt}".encode())
         files.sync(path)
         files.sync_folder(config.root)
         sync_above(files, config.root)

@@ -120,6 +120,9 @@ class Membership:
         """Called when a master's lease is over."""
         self.on_renewed: Callable[[], None] = lambda: None
         """Called when it has one again."""
+        self.on_doubt_told: Callable[[], None] = lambda: None
+        """Called when the controllers know that this broker may lack something; raises OSError,
+        StoreError."""
         self._service = service
         self._log = log
         self._wall_ms = wall_ms
@@ -279,7 +282,7 @@ class Membership:
                 later = script.send(value)
             except StopIteration:
                 wait_ms = self.options.sync_broker_metadata_period_ms
-            except (BadAnswer, IdentityError, OSError) as error:
+            except (BadAnswer, IdentityError, OSError, StoreError) as error:
                 reason, wait_ms = str(error), AGAIN_MS
             else:
                 if not later.done:
@@ -319,6 +322,8 @@ class Membership:
                 self._forgotten()
             raise
         self._told_damaged = damaged
+        if self._unclean:
+            self.on_doubt_told()
         return word
 
     def _elect(self, broker_id: int) -> Steps[Word]:

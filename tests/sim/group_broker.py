@@ -4,6 +4,7 @@ the real membership makes of it, and whose sends obey the real rules of `broker/
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.group_calls import Clock, Endpoint
@@ -141,7 +142,7 @@ class GroupBroker(Broker):
         store, clock = self.settings.store, self.clock
         life = last_life.look(self.disk, store)
         super()._start()
-        last_life.record(self.disk, store)
+        last_life.record(self.disk, store, life.lost(self.replicated.end))
         assert self.store is not None and self.service is not None, "it is up"
         timeout_ms = self.run_of.plan.timeout_ms
         interval_ms = timeout_ms // HEARTBEATS
@@ -162,6 +163,7 @@ class GroupBroker(Broker):
             options, self.service, self.replicated, self.disk, self.endpoint.call,
             lambda: clock.wall_ms, lambda: clock.now_ms,
         )  # fmt: skip
+        self.member.on_doubt_told = partial(last_life.record, self.disk, store, "")
         self.tables = Tables(self, self.member)
         self.service.on_role.append(self._role_changed)
         self.service.lease = self.part.holds = self.member.holds

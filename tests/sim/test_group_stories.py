@@ -387,6 +387,27 @@ def test_f38_who_lost_its_page_cache_is_not_elected(seed: int) -> None:
     story.end()
 
 
+@pytest.mark.parametrize("unheard", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_f38_a_master_that_lost_its_page_cache_is_not_elected_again(
+    seed: int, unheard: bool
+) -> None:
+    """Nor if it was killed once more before a controller heard of it (group seed 104368)."""
+    story = Story.whole(seed, sync=False)
+    master, epoch = story.master, story.journal.role.epoch
+    master.crash(power=True)
+    if unheard:
+        story.apart([master], story.rest(master))
+        story.start(master)
+        story.go(200)
+        master.crash(power=False)
+        story.net.heal()
+    story.start(master)
+    story.elected(epoch)
+    assert story.master is not master
+    story.end()
+
+
 @pytest.mark.parametrize("timeout_ms", [1000, 10_000])
 @pytest.mark.parametrize("silent", [False, True])
 def test_r33_somebody_is_elected_for_a_dead_master(timeout_ms: int, silent: bool) -> None:

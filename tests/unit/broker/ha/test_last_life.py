@@ -23,7 +23,7 @@ def disk_of(*, crashed: bool, confirmed: int = 0) -> SimDisk:
     disk = SimDisk(random.Random(1), lambda: 0)
     disk.make_folders("/store")
     disk.sync_folder("/")
-    last_life.record(disk, config())
+    last_life.record(disk, config(), "")
     checkpoints.save(disk, "/store", Checkpoint(confirm_offset=confirmed))
     if crashed:
         disk.write("/store/abort", b"1")
@@ -57,6 +57,25 @@ def test_a_log_that_lacks_confirmed_bytes_is_not_whole() -> None:
     life = last_life.look(disk, config(FlushMode.SYNC_FLUSH))
     assert "1001 was confirmed" in life.lost(END)
     assert life.lost(LogOffset(1001)) == ""
+
+
+@pytest.mark.parametrize("crashed", [True, False])
+def test_a_doubt_stays_until_it_was_told(crashed: bool) -> None:
+    disk = disk_of(crashed=True)
+    disk.kill = False
+    disk.end()
+    disk.restart()
+    why = last_life.look(disk, config()).lost(END)
+    assert why
+    last_life.record(disk, config(), why)
+    if not crashed:
+        disk.remove("/store/abort")
+    disk.kill = True
+    disk.end()
+    disk.restart()
+    assert last_life.look(disk, config()).lost(END) == why
+    last_life.record(disk, config(), "")
+    assert last_life.look(disk, config()).lost(END) == ""
 
 
 def test_a_first_start_has_lost_nothing() -> None:

@@ -16,7 +16,7 @@ from turbopump.engine.inspect import Damage
 from turbopump.engine.log_table import LogRange, LogTable, Wish
 from turbopump.spark.arrow import OnDamage, decoded, open_table, read_range
 from turbopump.spark.options import Options
-from turbopump.spark.pushdown import Selection
+from turbopump.spark.pushdown import Pushed
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class LogPartition(InputPartition):
     part: LogRange
 
 
-def make_wish(options: Options, schema: pa.Schema, selection: Selection) -> Wish:
+def make_wish(options: Options, schema: pa.Schema, selection: Pushed) -> Wish:
     """What the decoder is asked for."""
     topics = selection.topics
     return Wish(

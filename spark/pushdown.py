@@ -30,7 +30,7 @@ _REPLACED = "\ufffd"
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class Pushed:
     """What filters leave of a table; a plain value. Times are inclusive at both ends."""
 
     stores: frozenset[str] | None = None
@@ -53,10 +53,10 @@ class Selection:
         )
 
 
-EVERYTHING = Selection()
+EVERYTHING = Pushed()
 
 
-def push(filters: Sequence[Filter]) -> tuple[Selection, list[Filter]]:
+def push(filters: Sequence[Filter]) -> tuple[Pushed, list[Filter]]:
     """(what the filters leave that are understood, those that Spark must still apply)."""
     selection = EVERYTHING
     left = []
@@ -69,7 +69,7 @@ def push(filters: Sequence[Filter]) -> tuple[Selection, list[Filter]]:
     return selection, left
 
 
-def _narrowed(selection: Selection, one: Filter) -> Selection | None:
+def _narrowed(selection: Pushed, one: Filter) -> Pushed | None:
     """The selection with one filter more; None if it is not understood."""
     attribute: Sequence[str] = getattr(one, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in ARROW_SCHEMA.names:
@@ -98,24 +98,24 @@ def _both(old: frozenset[Any] | None, new: Sequence[Any]) -> frozenset[Any]:
     return frozenset(new) if old is None else old & frozenset(new)
 
 
-def _stores(selection: Selection, values: list[Any]) -> Selection | None:
+def _stores(selection: Pushed, values: list[Any]) -> Pushed | None:
     return replace(selection, stores=_both(selection.stores, values))
 
 
-def _topics(selection: Selection, values: list[Any]) -> Selection | None:
+def _topics(selection: Pushed, values: list[Any]) -> Pushed | None:
     """A topic with a replaced byte is more than one topic in the log."""
     if any(not isinstance(value, str) or _REPLACED in value for value in values):
         return None
     return replace(selection, topics=_both(selection.topics, values))
 
 
-def _queue_ids(selection: Selection, values: list[Any]) -> Selection | None:
+def _queue_ids(selection: Pushed, values: list[Any]) -> Pushed | None:
     if any(type(value) is not int for value in values):
         return None
     return replace(selection, queue_ids=_both(selection.queue_ids, values))
 
 
-_SETS: dict[str, Callable[[Selection, list[Any]], Selection | None]] = {
+_SETS: dict[str, Callable[[Pushed, list[Any]], Pushed | None]] = {
     "store": _stores,
     "topic": _topics,
     "queue_id": _queue_ids,
@@ -145,8 +145,8 @@ _COMPARISONS = (
 
 
 def _compared(
-    selection: Selection, column: str, one: Filter, number: int, exact: bool
-) -> Selection:
+    selection: Pushed, column: str, one: Filter, number: int, exact: bool
+) -> Pushed:
     """With a lower or upper limit, or both; what lies between two whole numbers equals none."""
     least, most = -INT64_MAX - 1, INT64_MAX
     if isinstance(one, GreaterThan):

@@ -1,7 +1,7 @@
 """The throughput job: what went through a broker, when, how fast, and what is missing.
 
 Owns the job: which tables there are, where they go, what of them is shown. It must never look at
-records more than once (throughput_cells.py), nor collect more than throughput_result.py bounds.
+records more than once (throughput_source.py), nor collect more than throughput_result.py bounds.
 Called by `turbopump analyze throughput`, `python -m turbopump.spark.throughput`, spark-submit.
 
     run(spark, ThroughputOptions(Selection(("/data/store",)), "/data/report")) -> Throughput
@@ -62,9 +62,12 @@ class ThroughputOptions:
 
 def run(spark: "SparkSession", options: ThroughputOptions) -> Throughput:
     """Read the stores once and tell everything; writes the tables and the report."""
+    from turbopump.spark.throughput_source import counted_frame
+
     _check(options)
     chosen = options.selection
-    result = analyse(spark, chosen.frame(spark, cell.NEEDED), options)
+    counted = counted_frame(spark, chosen, with_ports=options.with_ports)
+    result = analyse(spark, counted, options)
     if options.replicas:
         leader = chosen.stores[0]
         lags = tuple(lag_of(spark, leader, replica) for replica in options.replicas)
@@ -82,12 +85,11 @@ def run(spark: "SparkSession", options: ThroughputOptions) -> Throughput:
     return result
 
 
-def analyse(spark: "SparkSession", table: "DataFrame", options: ThroughputOptions) -> Throughput:
-    """Everything about one table of records (schema.py), whatever it was read from."""
+def analyse(spark: "SparkSession", counted: "DataFrame", options: ThroughputOptions) -> Throughput:
+    """Everything about records that are counted (throughput_batches.py), whatever they are of."""
     tables = Tables(spark, options.output, overwrite=options.overwrite)
     try:
-        found = cell.cells(table, with_ports=options.with_ports)
-        cells = tables.keep("cells", found, "metric", is_large=True)
+        cells = tables.keep("cells", cell.cells(counted), "metric", is_large=True)
         return _told(tables, cells, options)
     finally:
         tables.close()

@@ -1,7 +1,8 @@
 """Buckets of a histogram that can be added up: how percentiles of any size are told from counts.
 
-Owns the one mapping value -> bucket, in Python and as Spark SQL. It must never need Spark. Called
-by the throughput job (which counts per bucket) and by the report (which draws bucket edges).
+Owns the one mapping value -> bucket, in Python, for numpy and as Spark SQL. It must never need
+Spark. Called by the throughput job (which counts per bucket) and by the report (which draws bucket
+edges).
 
 Values below 256 have a bucket each: what is computed from them is exact. Above, every power of two
 is cut into 128 buckets, so a bucket is at most 1/128 of its values wide, and a percentile that is
@@ -13,6 +14,11 @@ added, percentiles cannot: that is why the job keeps buckets.
 
     0 1 2 ... 255 | 256 258 260 ... 510 | 512 516 520 ... 1020 | ...
 """
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
 
 STEPS = 128
 """Buckets in a power of two."""
@@ -28,6 +34,14 @@ def bucket_of(value: int) -> int:
         return value
     exponent = value.bit_length() - _SHIFT
     return STEPS * exponent + (value >> exponent)
+
+
+def buckets_of(values: Ints) -> Ints:
+    """The same for each value of an array. A float rounded up to a power of two does no harm: both
+    formulas give the same bucket there."""
+    bits = np.frexp(np.maximum(values, EXACT_BELOW).astype(np.float64))[1].astype(np.int64)
+    exponent: Ints = bits - _SHIFT
+    return np.where(values < EXACT_BELOW, values, STEPS * exponent + (values >> exponent))
 
 
 def bounds(bucket: int) -> tuple[int, int]:

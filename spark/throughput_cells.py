@@ -1,7 +1,7 @@
-"""The one pass of the throughput job: records become cells, which everything else adds up.
+"""Cells, which everything in the throughput job is added up from: what they are, what they tell.
 
-Owns what a cell is and how figures are told from cells. It must never look at a record again once
-there are cells, nor bring more than asked for to the driver. Called by throughput.py.
+Owns what a cell is and how figures are told from cells; throughput_batches.py counts them. It must
+never look at a record, nor bring more than asked for to the driver. Called by throughput.py.
 
 A record is counted in one cell of each metric:
 
@@ -24,77 +24,22 @@ time. So there are never more cells than five a record, and with traffic far few
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from turbopump.spark.throughput_buckets import bucket_sql
+from turbopump.spark.throughput_batches import KEYS as CELL_KEYS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-NEEDED = (
-    "store", "topic", "queue_id", "queue_offset", "log_offset", "size", "born_time", "store_time",
-    "born_host", "sys_flag", "body_size",
-)  # fmt: skip
-"""The columns of the table that the pass reads."""
 KEYS = ("store", "topic", "queue_id", "born_host")
 MEASURED = ("size", "body", "latency", "skewed", "unborn")
-QUEUED = ("offset", "unqueued", "batch")
-CLOCK = "clock"
-OFFSETS_A_CELL = 64
-LATE_MS_MAX = 100 * 366 * 86_400_000
-"""A born time further away is no time: a number that somebody sent. It also keeps sums in 64 bits:
-three million of them in one cell."""
-
-# RocketMQ's MessageSysFlag: the transaction bits, two of whose values have no queue offset, and the
-# bit of records that hold a batch and take as many queue offsets as their INNER_NUM says.
-_UNQUEUED = "(sys_flag & 12) in (4, 12)"
-_BATCH = "(sys_flag & 128) != 0"
-# "ip:port" or "[ip]:port" without the port.
-_HOST = (
-    "case when born_host like '[%' then concat(substring_index(born_host, ']', 1), ']')"
-    " else substring_index(born_host, ':', 1) end"
-)
-_CELL = (*KEYS, "second", "metric", "bucket")
 
 
-def cells(table: "DataFrame", *, with_ports: bool = False) -> "DataFrame":
-    """The cells of a table: the one pass."""
-    host = "born_host" if with_ports else _HOST
-    read = table.selectExpr(
-        "store", "topic", "queue_id", f"{host} as born_host", "queue_offset", "log_offset",
-        "cast(size as bigint) as size", "cast(body_size as bigint) as body", "sys_flag",
-        "unix_millis(born_time) as born_ms", "unix_millis(store_time) as store_ms",
-    ).selectExpr(
-        "*", f"born_ms > 0 and abs(store_ms - born_ms) <= {LATE_MS_MAX}L as is_born",
-    ).selectExpr(
-        "*", "case when is_born then abs(store_ms - born_ms) else 0L end as late_ms"
-    )  # fmt: skip
-    late = (
-        "case when not is_born then 'unborn' when born_ms > store_ms then 'skewed'"
-        " else 'latency' end"
-    )
-    place = f"case when {_UNQUEUED} then 'unqueued' when {_BATCH} then 'batch' else 'offset' end"
-    of_host = "topic, queue_id, born_host, store_ms div 1000 as second"
-    nowhere = "cast(null as string) as born_host, cast(null as bigint) as second"
-    counted = [
-        f"struct({of_host}, 'size' as metric, {bucket_sql('size')} as bucket, size as value)",
-        f"struct({of_host}, 'body' as metric, {bucket_sql('body')} as bucket, body as value)",
-        f"struct({of_host}, {late} as metric, {bucket_sql('late_ms')} as bucket, late_ms as value)",
-        f"struct(topic, queue_id, {nowhere}, {place} as metric,"
-        f" queue_offset div {OFFSETS_A_CELL} as bucket, queue_offset as value)",
-        f"struct(cast(null as string) as topic, cast(null as int) as queue_id, {nowhere},"
-        f" '{CLOCK}' as metric, store_ms as bucket, log_offset as value)",
-    ]
-    summed = f"sum(case metric when '{CLOCK}' then 0L else value end)"
-    bit = f"case metric when 'offset' then shiftleft(1L, cast(value & {OFFSETS_A_CELL - 1} as int))"
-    return (
-        read.selectExpr("store", "store_ms", f"inline(array({', '.join(counted)}))")
-        .selectExpr("*", f"{bit} else 0L end as bit")
-        .groupBy(*_CELL)
-        .agg(*_exprs(
-            "count(1) as messages", f"{summed} as total", "min(value) as least",
-            "max(value) as most", "min(store_ms) as first_ms", "max(store_ms) as last_ms",
-            "bit_or(bit) as bits",
-        ))
-    )  # fmt: skip
+def cells(counted: "DataFrame") -> "DataFrame":
+    """Whole cells, of those that come in parts (throughput_source.py)."""
+    return counted.groupBy(*CELL_KEYS).agg(*_exprs(
+        "sum(messages) as messages", "sum(total) as total", "min(least) as least",
+        "max(most) as most", "min(first_ms) as first_ms", "max(last_ms) as last_ms",
+        "bit_or(bits) as bits",
+    ))  # fmt: skip
 
 
 def added(cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":

@@ -15,7 +15,7 @@ clock step: a record was stored at an earlier time than one before it in the log
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from turbopump.spark.throughput_cells import OFFSETS_A_CELL
+from turbopump.spark.throughput_batches import OFFSETS_A_CELL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.integration.spark import throughput_model as model
 
-from turbopump.spark import throughput_cells
-from turbopump.spark.schema import spark_ddl
+from turbopump.spark import throughput_batches, throughput_cells
+from turbopump.spark.schema import arrow_schema
 from turbopump.spark.selection import Selection
 from turbopump.spark.throughput import ThroughputOptions, analyse
 from turbopump.spark.throughput_result import Throughput
@@ -23,6 +24,9 @@ PERCENTILES = ("p50", "p99", "p999")
 BUCKETED = [f"{name}_{at}" for name in ("size", "body", "latency_ms") for at in PERCENTILES]
 NO_TIMES = (0, -5, 9_000_000_000_000_000)
 LATE_MS = (0, 3, 15, 900, 4000, -250)
+PLAIN = (
+    "store", "topic", "queue_id", "queue_offset", "log_offset", "size", "sys_flag", "body_size",
+)  # fmt: skip
 Analysed = tuple[list[model.Record], Throughput, Path]
 
 
@@ -56,22 +60,23 @@ def planted(seed: int = 5) -> list[model.Record]:
     return records
 
 
-def frame(spark: Any, records: list[model.Record]) -> Any:
-    """The records as the data source gives them, in no order."""
+def counted(spark: Any, records: list[model.Record]) -> Any:
+    """What workers count of the records as the data source gives them: three parts, no order."""
     rng = random.Random(1)
-    plain = spark.createDataFrame([
-        (r["store"], r["topic"], r["queue_id"], r["queue_offset"], r["log_offset"], r["size"],
-         r["born_ms"], r["store_ms"], f"{r['host']}:{rng.randrange(1, 65536)}", r["sys_flag"],
-         r["body_size"])
-        for r in records
-    ], "store string, topic string, queue_id int, queue_offset long, log_offset long, size int,"
-       " born_ms long, store_ms long, born_host string, sys_flag int, body_size int")  # fmt: skip
-    table = plain.selectExpr(
-        "*", "timestamp_millis(born_ms) as born_time", "timestamp_millis(store_ms) as store_time"
-    ).select(*throughput_cells.NEEDED)
-    for name, kind in table.dtypes:
-        assert f"{name} {kind.upper()}" in spark_ddl(throughput_cells.NEEDED)
-    return table.repartition(3)
+    shuffled = rng.sample(records, len(records))
+    cells = []
+    for part in (shuffled[::3], shuffled[1::3], shuffled[2::3]):
+        columns = {
+            **{name: [one[name] for one in part] for name in PLAIN},
+            "born_time": [one["born_ms"] * 1000 for one in part],
+            "store_time": [one["store_ms"] * 1000 for one in part],
+            "born_host": [f"{one['host']}:{rng.randrange(1, 65536)}" for one in part],
+        }
+        schema = arrow_schema(throughput_batches.NEEDED)
+        arrays = [pa.array(columns[field.name]).cast(field.type) for field in schema]
+        batches = pa.Table.from_arrays(arrays, schema=schema).to_batches(max_chunksize=300)
+        cells += list(throughput_batches.counted(batches))
+    return spark.createDataFrame(pa.Table.from_batches(cells))
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +85,7 @@ def analysed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
     records = planted()
     output = tmp_path_factory.mktemp("throughput") / "out"
     options = ThroughputOptions(Selection(("a", "b")), str(output), stall_seconds=3)
-    return records, analyse(spark, frame(spark, records), options), output
+    return records, analyse(spark, counted(spark, records), options), output
 
 
 def check(row: Any, records: Iterable[model.Record]) -> None:
@@ -140,7 +145,7 @@ def test_what_is_drawn_over_time_adds_up(analysed: Analysed) -> None:
 
 def test_percentiles_below_256_are_exact(spark: Any) -> None:
     records = [{**r, "born_ms": r["store_ms"] - n % 256} for n, r in enumerate(planted(8))]
-    histograms = throughput_cells.added(throughput_cells.cells(frame(spark, records)), ())
+    histograms = throughput_cells.added(throughput_cells.cells(counted(spark, records)), ())
     row = throughput_cells.figures(histograms, ()).first()
     wanted = model.figures(records)
     for name in ("latency_ms_p50", "latency_ms_p99", "latency_ms_p999", "latency_ms_avg"):
@@ -179,7 +184,7 @@ def test_duplicates_and_batches_are_told_apart_from_gaps(spark: Any) -> None:
     again = [{**r, "log_offset": 1 << 30} for r in some[:7]]  # a topic that was made anew
     batch = [{**r, "topic": "B", "queue_offset": r["queue_offset"] * 10, "sys_flag": 0xC0}
              for r in some]  # fmt: skip
-    found = throughput_cells.cells(frame(spark, [*some[:100], *some[101:], *again, *batch]))
+    found = throughput_cells.cells(counted(spark, [*some[:100], *some[101:], *again, *batch]))
     kept = found.persist()
     queues = {row.topic: row for row in throughput_events.queues(kept).collect()}
     told = queues["T"]

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from turbopump.spark.pushdown import EVERYTHING, Selection, push
+from turbopump.spark.pushdown import EVERYTHING, Pushed, push
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=UTC)
 AT_MS = int(AT.timestamp() * 1000)
@@ -31,33 +31,33 @@ TOPIC, QUEUE, TIME, PLACE = ("topic",), ("queue_id",), ("store_time",), ("log_of
 @pytest.mark.parametrize(
     ("one", "selection"),
     [
-        (EqualTo(TOPIC, "a"), Selection(topics=frozenset({"a"}))),
-        (EqualNullSafe(TOPIC, "a"), Selection(topics=frozenset({"a"}))),
-        (In(TOPIC, ("a", None, "b")), Selection(topics=frozenset({"a", "b"}))),
-        (EqualTo(TOPIC, None), Selection(topics=frozenset())),
-        (In(QUEUE, (1, 2)), Selection(queue_ids=frozenset({1, 2}))),
-        (EqualTo(("store",), "/s"), Selection(stores=frozenset({"/s"}))),
-        (EqualTo(("confirmed",), True), Selection(confirmed=True)),
+        (EqualTo(TOPIC, "a"), Pushed(topics=frozenset({"a"}))),
+        (EqualNullSafe(TOPIC, "a"), Pushed(topics=frozenset({"a"}))),
+        (In(TOPIC, ("a", None, "b")), Pushed(topics=frozenset({"a", "b"}))),
+        (EqualTo(TOPIC, None), Pushed(topics=frozenset())),
+        (In(QUEUE, (1, 2)), Pushed(queue_ids=frozenset({1, 2}))),
+        (EqualTo(("store",), "/s"), Pushed(stores=frozenset({"/s"}))),
+        (EqualTo(("confirmed",), True), Pushed(confirmed=True)),
         (IsNotNull(TOPIC), EVERYTHING),
-        (GreaterThan(PLACE, 5), Selection(min_log_offset=6)),
-        (GreaterThanOrEqual(PLACE, 5), Selection(min_log_offset=5)),
-        (LessThan(PLACE, 5), Selection(end_log_offset=5)),
-        (LessThanOrEqual(PLACE, 5), Selection(end_log_offset=6)),
-        (EqualTo(PLACE, 5), Selection(min_log_offset=5, end_log_offset=6)),
-        (GreaterThan(TIME, AT), Selection(min_store_ms=AT_MS + 1)),
-        (GreaterThan(TIME, AT + MICRO), Selection(min_store_ms=AT_MS + 1)),
-        (GreaterThan(TIME, AT - MICRO), Selection(min_store_ms=AT_MS)),
-        (GreaterThanOrEqual(TIME, AT), Selection(min_store_ms=AT_MS)),
-        (GreaterThanOrEqual(TIME, AT + MICRO), Selection(min_store_ms=AT_MS + 1)),
-        (LessThan(TIME, AT), Selection(max_store_ms=AT_MS - 1)),
-        (LessThan(TIME, AT + MICRO), Selection(max_store_ms=AT_MS)),
-        (LessThanOrEqual(TIME, AT), Selection(max_store_ms=AT_MS)),
-        (LessThanOrEqual(TIME, AT + MICRO), Selection(max_store_ms=AT_MS)),
-        (EqualTo(TIME, AT), Selection(min_store_ms=AT_MS, max_store_ms=AT_MS)),
+        (GreaterThan(PLACE, 5), Pushed(min_log_offset=6)),
+        (GreaterThanOrEqual(PLACE, 5), Pushed(min_log_offset=5)),
+        (LessThan(PLACE, 5), Pushed(end_log_offset=5)),
+        (LessThanOrEqual(PLACE, 5), Pushed(end_log_offset=6)),
+        (EqualTo(PLACE, 5), Pushed(min_log_offset=5, end_log_offset=6)),
+        (GreaterThan(TIME, AT), Pushed(min_store_ms=AT_MS + 1)),
+        (GreaterThan(TIME, AT + MICRO), Pushed(min_store_ms=AT_MS + 1)),
+        (GreaterThan(TIME, AT - MICRO), Pushed(min_store_ms=AT_MS)),
+        (GreaterThanOrEqual(TIME, AT), Pushed(min_store_ms=AT_MS)),
+        (GreaterThanOrEqual(TIME, AT + MICRO), Pushed(min_store_ms=AT_MS + 1)),
+        (LessThan(TIME, AT), Pushed(max_store_ms=AT_MS - 1)),
+        (LessThan(TIME, AT + MICRO), Pushed(max_store_ms=AT_MS)),
+        (LessThanOrEqual(TIME, AT), Pushed(max_store_ms=AT_MS)),
+        (LessThanOrEqual(TIME, AT + MICRO), Pushed(max_store_ms=AT_MS)),
+        (EqualTo(TIME, AT), Pushed(min_store_ms=AT_MS, max_store_ms=AT_MS)),
     ],
-    ids=lambda one: "" if isinstance(one, Selection) else str(one),  # sets have no order
+    ids=lambda one: "" if isinstance(one, Pushed) else str(one),  # sets have no order
 )
-def test_understood(one: Filter, selection: Selection) -> None:
+def test_understood(one: Filter, selection: Pushed) -> None:
     assert push([one]) == (selection, [])
 
 
@@ -82,7 +82,7 @@ def test_understood(one: Filter, selection: Selection) -> None:
 )
 def test_given_back(one: Filter) -> None:
     other = EqualTo(QUEUE, 1)
-    assert push([one, other]) == (Selection(queue_ids=frozenset({1})), [one])
+    assert push([one, other]) == (Pushed(queue_ids=frozenset({1})), [one])
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,6 @@ def test_all_of_them_must_hold() -> None:
         [GreaterThan(PLACE, 5), GreaterThan(PLACE, 3), LessThan(PLACE, 9), In(TOPIC, ("a", "b")),
          In(TOPIC, ("b", "c"))]
     )  # fmt: skip
-    assert selection == Selection(topics=frozenset({"b"}), min_log_offset=6, end_log_offset=9)
+    assert selection == Pushed(topics=frozenset({"b"}), min_log_offset=6, end_log_offset=9)
     assert not selection.is_empty
     assert not EVERYTHING.is_empty

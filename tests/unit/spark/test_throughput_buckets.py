@@ -3,9 +3,16 @@
 import itertools
 import random
 
+import numpy as np
 import pytest
 
-from turbopump.spark.throughput_buckets import ERROR_MAX, EXACT_BELOW, bounds, bucket_of
+from turbopump.spark.throughput_buckets import (
+    ERROR_MAX,
+    EXACT_BELOW,
+    bounds,
+    bucket_of,
+    buckets_of,
+)
 
 AROUND_POWERS = [(1 << bits) + near for bits in range(1, 62) for near in (-2, -1, 0, 1, 2)]
 
@@ -27,3 +34,10 @@ def test_buckets_follow_each_other_without_a_hole() -> None:
     assert all(one[1] == other[0] for one, other in itertools.pairwise(ends))
     assert [bucket_of(low) for low, _ in ends] == list(range(5000))
     assert [bucket_of(high - 1) for _, high in ends] == list(range(5000))
+
+
+def test_arrays_of_values_have_the_same_buckets() -> None:
+    rng = random.Random(1)
+    values = [rng.getrandbits(rng.randrange(1, 63)) for _ in range(5000)]
+    values += [max(0, value) for value in AROUND_POWERS] + [0, (1 << 63) - 1]
+    assert buckets_of(np.array(values, np.int64)).tolist() == [bucket_of(one) for one in values]

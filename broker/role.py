@@ -146,13 +146,18 @@ class Role:
     def when_safe(self, appended: Appended) -> Later[PutStatus]:
         """The status to answer the sender with whose message was just appended."""
         durable = self._store.when_safe(appended)
-        need = self._need
-        if self.reign is None or need is None or 0 <= need <= ALONE:
-            return durable
+        reign, need = self.reign, self._need
         if appended.status is not PutStatus.PUT_OK:
             return durable
+        if reign is None and self._config.replicates:
+            # It ended within the append: nobody can say what becomes of the message.
+            told: Later[PutStatus] = Later()
+            told.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
+            return told
+        if reign is None or need is None or 0 <= need <= ALONE:
+            return durable
         deadline_ms = self._ticked_ms + self._config.slave_timeout_ms
-        return _both(durable, self.reign.wait(appended.end, need, deadline_ms))
+        return _both(durable, reign.wait(appended.end, need, deadline_ms))
 
     def safe_end(self) -> LogOffset:
         """Up to where the log has as many copies as a message needs that is written now."""
@@ -163,6 +168,8 @@ class Role:
         if need is None or not self.holds():
             return LogOffset(-1)
         reign = self.reign
+        if reign is None and self._config.replicates:
+            return LogOffset(-1)
         return LOG_OFFSET_MAX if reign is None or 0 <= need <= ALONE else reign.safe_end(need)
 
     def _moved(self) -> None:

@@ -284,8 +284,10 @@ class SendHandler:
         if not waits:
             return self._reply(request, ResponseCode.SUCCESS, header=header)
         safe = self._broker.role.when_safe(appended)
-        if safe.done:
+        if safe.done and safe.value in _STORED:
             return self._reply(request, _STORED[safe.value], header=header)
+        if safe.done:
+            return self._reply_failure(request, Appended(safe.value))
         self._wait(1)
         told = self._own_fields()  # as they are now: that is what the record says, too
 

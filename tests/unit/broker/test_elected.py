@@ -153,6 +153,21 @@ def test_native_sends_end_with_the_lease_too(driven: Driven) -> None:
     assert driven.world.broker.store.max_log_offset == end
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_native_sends_end_with_the_reign_too(driven: Driven, again: bool) -> None:
+    """Another was elected while the lease holds; or this one anew, of a later epoch."""
+    elected: Elected = driven.elected  # type: ignore[attr-defined]
+    plain(driven, 2)
+    assert code(driven, 2) is None
+    elected.leader.end()
+    elected.log.to_replica(driven.world.now_ms)
+    if again:
+        elected.reign()
+    else:
+        driven.world.broker.role.end(1)
+    assert code(driven, 2) == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
 def test_an_acknowledgement_releases_no_native_send_without_a_lease(driven: Driven) -> None:
     elected: Elected = driven.elected  # type: ignore[attr-defined]
     plain(driven, 2)

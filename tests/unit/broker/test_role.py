@@ -101,6 +101,13 @@ def test_end_of_a_reign_claims_nothing(make_world: Make) -> None:
     assert again.value.code == ResponseCode.SUCCESS
 
 
+def test_a_reign_that_ends_within_an_append_claims_nothing(make_world: Make) -> None:
+    world = make_world(SYNC_MASTER)
+    replicas = Replicas(world)
+    replicas.log.on_appended.append(replicas.end)
+    assert send(world).value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
 def test_an_async_master_waits_for_nobody(make_world: Make) -> None:
     world = make_world("haListenPort=10912\n")
     Replicas(world)

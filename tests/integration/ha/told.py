@@ -1,10 +1,11 @@
 """What senders and readers are told as a ledger, and the audit of a run's stores with it.
 
 A line is written when an answer has arrived; what brokers say of their cuts is taken from their
-logs, who was elected from the controllers.
+logs, who was elected from the controllers. Any thread may tell.
 """
 
 import re
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,6 +26,9 @@ class Told:
         self._topic = topic
         self._opened = file.open("a")
         self._elected: set[Elected] = set()
+        # Text files of Python 3.11 are for one thread: while one writes what was buffered, the line
+        # of another is counted and lost, and memory that nobody filled is written in its place.
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -79,4 +83,5 @@ class Told:
         return run(None, Options(named, (str(self.file),)))
 
     def _write(self, entry: Entry) -> None:
-        self._opened.write(encode(entry))
+        with self._lock:
+            self._opened.write(encode(entry))

@@ -59,7 +59,7 @@ CHUNK = 20
 FAILURES_SHOWN = 3
 FAILURES_MAX = 1000
 # A seed leaves some hundred objects in cycles: collecting after each of them took a twentieth of
-# the time, after a hundred some MiB.
+# the time, after some hundreds some MiB.
 COLLECT_AFTER = 100_000
 
 

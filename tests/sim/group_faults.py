@@ -321,6 +321,11 @@ def empty_disk(group: "Run") -> Undo:
     """A replica that the set does without loses its disk, its id too, and joins with an empty one
     (F26). One of the set may be elected within seconds of its end, before its silence counts: then
     the set is it alone, and only an administrator makes another one the master."""
+    return _while_away(group, lambda one: one.lose_disk())
+
+
+def _while_away(group: "Run", harm: Callable[["GroupBroker"], None]) -> Undo:
+    """A broker is killed; before it comes back that is done to it, if it is not of the set."""
     one = group.rng.choice(group.brokers)
     if one.up:
         one.crash(power=False)
@@ -328,7 +333,7 @@ def empty_disk(group: "Run") -> Undo:
     def undo() -> None:
         is_member = one.controller_id in group.journal.role.members
         if not one.up and not is_member and group.can_do_without(one):
-            one.lose_disk()
+            harm(one)
         group.start(one)
 
     return undo
@@ -390,17 +395,7 @@ def retention(group: "Run") -> None:
 def epochs(group: "Run") -> Undo:
     """Both copies of the epoch list of a replica that the set does without become unreadable (S1).
     One of the set may be elected before its silence counts, as in `empty_disk`."""
-    one = group.rng.choice(group.brokers)
-    if one.up:
-        one.crash(power=False)
-
-    def undo() -> None:
-        is_member = one.controller_id in group.journal.role.members
-        if not one.up and not is_member and group.can_do_without(one):
-            one.damage_epochs()
-        group.start(one)
-
-    return undo
+    return _while_away(group, lambda one: one.damage_epochs())
 
 
 # Elections

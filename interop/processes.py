@@ -9,6 +9,7 @@ import random
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -36,10 +37,15 @@ def _die_with_parent() -> None:
 
 
 class Process:
-    """One child process with its output in `folder/NAME.out` and `folder/NAME.err`."""
+    """One child process with its output in `folder/NAME.out` and `folder/NAME.err`.
+
+    Started on the main thread: the kernel ends it with the thread that began it, and those of an
+    event loop's executor are gone when the loop is closed.
+    """
 
     def __init__(self, name: str, command: list[str], folder: Path, *,
                  environment: dict[str, str] | None = None, talks: bool = False) -> None:
+        assert threading.current_thread() is threading.main_thread()
         folder.mkdir(parents=True, exist_ok=True)
         self.name = name
         self.out = folder / f"{name}.out"

@@ -69,7 +69,6 @@ def note_master(group: Controlled, told: Told) -> None:
 
 async def play(group: Controlled, told: Told) -> None:
     """Each trouble in turn, under load."""
-    await asyncio.to_thread(group.start)
     route = Route(group)
     addresses = [one.address for one in group.brokers]
     load = Load(random.Random(1), addresses, lambda: route.address, told)
@@ -135,6 +134,7 @@ def test_masters_and_leaders_die(tmp_path: Path) -> None:
     group = Controlled(tmp_path, ours, [ours] * 3, [ours] * 3, settings)
     try:
         with Told(tmp_path / "told.jsonl", TOPIC) as told:
+            group.start()
             uvloop.run(play(group, told))
             stores = [one.store for one in group.brokers]
             end = logs.log_end(stores[0], FILE_SIZE)

@@ -51,7 +51,6 @@ async def still(load: Load) -> None:
 
 async def play(group: Controlled) -> None:
     """One after the other."""
-    await asyncio.to_thread(group.start)
     route = Route(group)
     load = Load(random.Random(1), [one.address for one in group.brokers], lambda: route.address)
     load.start()
@@ -98,6 +97,7 @@ def test_five_controllers_lose_their_leaders_one_by_one(tmp_path: Path) -> None:
     }
     group = Controlled(tmp_path, ours, [ours] * 5, [ours] * 2, settings)
     try:
+        group.start()
         uvloop.run(play(group))
     finally:
         group.abandon()

@@ -118,7 +118,7 @@ def play_all(suite: str, first: int, end: int, jobs: int, show: Callable[[Tally]
     """Play seeds [first, end) in `jobs` processes; `show` is called after each chunk."""
     tasks = ((suite, at, min(at + CHUNK, end)) for at in range(first, end, CHUNK))
     total = Tally()
-    with multiprocessing.Pool(jobs, prepare) as pool:
+    with multiprocessing.get_context("fork").Pool(jobs, prepare) as pool:
         for tally in pool.imap_unordered(play_chunk, tasks):
             total.add(tally)
             show(total)

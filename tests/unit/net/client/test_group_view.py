@@ -147,6 +147,22 @@ def test_a_role_that_changes_while_its_broker_does_not_answer_is_told() -> None:
     assert remembered(None, SAMPLE) == SAMPLE
 
 
+def test_who_fails_for_another_reason_is_told() -> None:
+    group, (n0, n1) = SAMPLE.groups[0], SAMPLE.controllers
+    one, two, three = group.brokers
+    closed, dead = replace(n1, error="h:91 closed"), replace(n1, error="h:91 cannot be reached")
+    before = after(controllers=[n0, closed], groups=[
+        replace(group, brokers=[replace(one, error="h:1 closed"), two, three]),
+    ])  # fmt: skip
+    assert texts(before, before) == []
+    assert texts(after(controllers=[n0, dead], groups=[
+        replace(group, brokers=[replace(one, error="h:1 cannot be reached"), two, three]),
+    ]), before) == [
+        ("answer", "controller n1: h:91 cannot be reached"),
+        ("answer", "b 1: h:1 cannot be reached"),
+    ]  # fmt: skip
+
+
 def test_the_same_master_in_another_epoch() -> None:
     group = replace(SAMPLE.groups[0], epoch=6)
     assert texts(after(groups=[group])) == [("election", "b: 1 is master in epoch 6 (was 1)")]

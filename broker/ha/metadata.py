@@ -179,11 +179,15 @@ class MetadataFollower:
 
     def truncated(self, now_ms: int) -> int:
         """The log of a replica was cut, or begun anew; gives how many offsets were set back. They
-        do not count as set back: what the master says of them is right."""
+        do not count as set back: what the master says of them is right, and who still takes this
+        broker for its master must not set back its own."""
         self._deletions.clear()
         if self._following is not None:
             self._following.offsets = None  # all of what it says is news again
-        return self._clamp(now_ms)
+        set_back = self._clamp(now_ms)
+        if set_back:
+            self._broker.offsets.data_version = DataVersion()
+        return set_back
 
     def _clamp(self, now_ms: int) -> int:
         set_back = self._broker.offsets.clamp(self._queue_end, now_ms)
@@ -368,7 +372,7 @@ class MetadataFollower:
         mine: dict[str, TopicConfig] | dict[str, SubscriptionGroupConfig],
     ) -> set[str]:
         """The names this master is known to have had; those it lacks now it has deleted."""
-        if said is not None and _goes_on(said.version, table.version):
+        if said is not None and _goes_on(now, said.version, table.version):
             return set(said.entries)
         return set(mine) if self._is_told(now, version, table.version) else set()
 
@@ -377,7 +381,7 @@ class MetadataFollower:
         theirs = yield from answers.read(answer, Offsets.from_json)
         offsets = self._broker.offsets
         before = now.offsets
-        if before is None or not _goes_on(before.version, theirs.version):
+        if before is None or not _goes_on(now, before.version, theirs.version):
             told = self._is_told(now, offsets.data_version, theirs.version)
             before = offsets.told() if told else None
         version = _taken(now, offsets.data_version, theirs.version)
@@ -428,6 +432,9 @@ def _taken(now: Following, mine: DataVersion, theirs: DataVersion) -> DataVersio
     return theirs
 
 
-def _goes_on(before: DataVersion, now: DataVersion) -> bool:
-    """Whether a table is what the same one became: one of a broker that lost its files is not."""
-    return before == now or is_older(before, now)
+def _goes_on(now: Following, before: DataVersion, version: DataVersion) -> bool:
+    """Whether a table is what the same master's became: one of a broker that lost its files is not,
+    nor one of a later reign than this, which its owner may have as a replica of the next master."""
+    if 0 < now.epoch < version.state_version:
+        return False
+    return before == version or is_older(before, version)

@@ -182,6 +182,34 @@ def test_r25_an_old_master_returns_with_old_offsets() -> None:
     story.end()
 
 
+def test_a_replica_without_news_follows_who_was_its_master() -> None:
+    """That one follows the next master and begins its log anew: it sets back its own offsets, not
+    those of who has heard of no election (group seed 135577)."""
+    story = whole()
+    clerk = story.clerk
+    told(story, "group", lambda: clerk.group_of("one"))
+    story.go(2 * ROUND_MS)
+    old, (deaf, other) = story.master, story.replicas
+    vars(other.tables.follower)["tick"] = lambda now_ms, steady_ms: None
+    told(story, "offset", lambda: clerk.commit("one", "A", 0, clerk.safe["A", 0]))
+    story.go(2 * ROUND_MS)
+    at, epoch = offset(deaf), story.journal.role.epoch
+    assert at > 0 > offset(other)
+    story.apart([deaf], story.rest(deaf, old))
+    story.admin.elect(other.controller_id)
+    story.elected(epoch)
+    story.writes()
+    story.go(ROUND_MS)
+    old.crash(power=False)
+    old.damage_epochs()
+    story.start(old)
+    story.until(lambda: offset(old) < at, 10_000, "its log is as it was")
+    story.go(2 * ROUND_MS)
+    assert deaf.service.epoch == epoch and offset(deaf) == at
+    story.net.blocked.clear()
+    story.end()
+
+
 # Planted
 
 

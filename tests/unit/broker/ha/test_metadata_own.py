@@ -10,7 +10,7 @@ from tests.unit.broker.ha.pairs import MASTER, Group, with_admin
 
 from turbopump.broker.ha.metadata import MetadataFollower
 from turbopump.net.wire.groups import SubscriptionGroupConfig
-from turbopump.net.wire.topics import TopicConfig
+from turbopump.net.wire.topics import DataVersion, TopicConfig
 
 
 @pytest.fixture
@@ -97,3 +97,36 @@ def test_what_a_replica_of_the_next_master_had_is_not_deleted_by_that_one(group:
     group.round()
     assert "G" in mine.groups.all()
     assert mine.groups.data_version == master.groups.data_version
+
+
+def test_a_replica_of_the_next_master_sets_back_and_deletes_nothing(group: Group) -> None:
+    """It lost its log and its groups meanwhile; who still takes it for the master of reign 2 keeps
+    what it said as such (`make sim SUITE=group SEED=135577`)."""
+    master, mine = group.master.broker, group.replica.broker
+    master.groups.put(SubscriptionGroupConfig("G"), 3)
+    group.lead.lead(2, 5)
+    group.commit(30)
+    group.follower.follow(MASTER, 2, group.replica.steady_ms)
+    group.round()
+    assert "G" in mine.groups.all() and group.offset() == 30
+    master.groups.delete("G", 7)
+    for table in (master.topics, master.groups, master.offsets):
+        table.versions.following = True
+        table.data_version = DataVersion(9, 5, 8)
+    for at in (29, 0):
+        group.commit(at)
+        group.round()
+        assert "G" in mine.groups.all() and group.offset() == 30
+
+
+def test_a_log_that_was_cut_sets_nothing_back_elsewhere(group: Group) -> None:
+    """Its owner follows the next master, and has asked that one for nothing yet."""
+    group.lead.lead(2, 5)
+    group.commit(30)
+    group.follower.follow(MASTER, 2, group.replica.steady_ms)
+    group.round()
+    group.lead.follow("10.0.0.9:1", 5, group.replica.steady_ms)
+    assert group.lead.truncated(6) == 1
+    assert group.master.broker.offsets.query("G", "T", 0) == 0
+    group.round()
+    assert group.offset() == 30

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from interop import processes
 from interop.groups import (
     BROKER_NAME,
     CLUSTER,
@@ -25,6 +24,7 @@ from interop.groups import (
     wait_listening,
 )
 from interop.mqadmin import RAW_KEY
+from interop.ports import BROKER_AND_HA, free_port, free_ports
 from interop.processes import Process
 
 READY_S = 120.0
@@ -129,7 +129,7 @@ class Controlled:
         self.namesrv_port = first.namesrv
         self.namesrv = Member("namesrv", self.folder / "namesrv", first.namesrv,
                               lambda folder: self.namesrv_kind.namesrv(first, folder))
-        peers = [processes.free_ports() for _ in self.controller_kinds]
+        peers = free_ports(len(self.controller_kinds))
         self.controllers = [self._controller(number, peers) for number in range(len(peers))]
         self.brokers = [self._broker(number) for number in range(len(self.broker_kinds))]
 
@@ -151,7 +151,7 @@ class Controlled:
     def _broker_ports(self, number: int) -> Ports:
         taken = {broker.port + offset for broker in self.brokers for offset in (-2, 0, 1)}
         while True:
-            port = processes.free_ports((-2, 0, 1))
+            port = free_port(BROKER_AND_HA)
             if not taken & {port - 2, port, port + 1}:
                 return Ports(self.namesrv_port, port)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from interop import processes, toolchain
+from interop.ports import BROKER_AND_HA, free_port
 from interop.processes import Process
 
 READY_TIMEOUT_S = 60
@@ -38,7 +39,7 @@ class Ports:
     @classmethod
     def free(cls) -> "Ports":
         """Ports nobody listens on now."""
-        return cls(processes.free_ports(), processes.free_ports((-2, 0, 1)))
+        return cls(free_port(), free_port(BROKER_AND_HA))
 
     @property
     def namesrv_address(self) -> str:

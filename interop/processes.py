@@ -5,9 +5,7 @@ Never ends a process it did not start. Called by groups.py and the tests.
 
 import ctypes
 import os
-import random
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Sequence
@@ -16,10 +14,6 @@ from typing import IO
 
 PR_SET_PDEATHSIG = 1
 STOP_TIMEOUT_S = 30
-PORTS = (10_000, 32_000)
-PORTS_LEAST = 1000
-"""So many below those of the kernel are enough to choose from."""
-KERNEL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 JAVA_SMALL = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 # What RocketMQ needs of Java 17 to unmap files and size direct memory.
 JAVA_OPENINGS = [
@@ -29,7 +23,6 @@ JAVA_OPENINGS = [
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
 ]
 _libc = ctypes.CDLL(None, use_errno=True)
-_given: set[int] = set()
 
 
 def _die_with_parent() -> None:
@@ -109,29 +102,3 @@ def java(name: str, main: str, class_path: str, arguments: list[str], folder: Pa
                f"-Drocketmq.client.localOffsetStoreDir={folder}/offsets"]
     command = ["java", *options, "-cp", class_path, main, *arguments]
     return Process(name, command, folder, environment={"ROCKETMQ_HOME": str(folder)}, talks=talks)
-
-
-def free_ports(offsets: tuple[int, ...] = (0,)) -> int:
-    """A port for which it and its neighbours at `offsets` are free now.
-
-    A RocketMQ broker listens on its port, two below it (VIP) and one above it (HA). They are taken
-    from below the ports that the kernel gives to connections, which could have them by the time
-    of a restart, and no port is given twice: its owner may not listen yet, or not now.
-    """
-    first = int(KERNEL_PORTS.read_text().split()[0])
-    low, high = PORTS
-    while True:
-        port = random.randrange(low, max(min(high, first), low + PORTS_LEAST))
-        wanted = {port + offset for offset in offsets}
-        if not wanted & _given and all(_is_free(one) for one in wanted):
-            _given.update(wanted)
-            return port
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

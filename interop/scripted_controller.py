@@ -11,8 +11,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from interop import processes
 from interop.groups import BROKER_NAME, CLUSTER, ask
+from interop.ports import free_port
 
 NOTIFY_ROLE = 1008
 MASTER_STILL_EXISTS, SET_REFUSED, UNKNOWN = 2011, 2013, 3
@@ -24,7 +24,7 @@ class Controller:
 
     guest: int
     addresses: dict[int, str]
-    port: int = field(default_factory=processes.free_ports)
+    port: int = field(default_factory=free_port)
     epoch: int = 0
     master: int = 0
     members: list[int] = field(default_factory=list)

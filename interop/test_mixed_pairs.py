@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from interop import logs, processes
+from interop import logs
 from interop.groups import Answer, Kind, Ports, RocketMQ, ask, wait_listening
 from interop.mqadmin import RAW_KEY
+from interop.ports import BROKER_AND_HA, free_port
 from interop.processes import Process
 from interop.scripted_controller import Controller
 from interop.suites import java_client, parse
@@ -271,7 +272,7 @@ def tables(broker: Broker) -> tuple[dict[str, Any], dict[str, Any], dict[str, An
 def pair(kinds: list[Kind], folder: Path) -> Iterator[Pair]:
     """A name server of the second kind and places for two brokers, all ended at the end."""
     ports = Ports.free()
-    places = [ports, Ports(ports.namesrv, processes.free_ports((-2, 0, 1)))]
+    places = [ports, Ports(ports.namesrv, free_port(BROKER_AND_HA))]
     made = Pair(folder, [Broker(kind, place, folder / f"{number}-{kind.name}")
                          for number, (kind, place) in enumerate(zip(kinds, places, strict=True))])
     namesrv = kinds[1].namesrv(ports, folder)

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from interop import processes
 from interop.groups import CLUSTER, TURBOPUMP, Group, Kind, Ports, ask, wait_listening
 from interop.mqadmin import Admin
+from interop.ports import free_port, free_ports
 from interop.processes import Process
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
@@ -182,8 +182,8 @@ def _request(connection: socket.socket, code: int, fields: dict[str, str],
 def quorum(kind: Kind, built: None, work: Path) -> Iterator[Quorum]:
     """Three controllers of the kind under test, and a name server that mqadmin begins with."""
     folder = work / "mqadmin-controller"
-    ports = [processes.free_ports() for _ in range(3)]
-    space = Ports(processes.free_ports(), 0)
+    ports = free_ports(3)
+    space = Ports(free_port(), 0)
     with ExitStack() as stack:
         namesrv = kind.namesrv(space, folder / "namesrv")
         stack.callback(namesrv.stop)

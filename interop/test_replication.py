@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from interop import processes
 from interop.groups import BROKER_NAME, CLUSTER, Group, Kind, Ports, wait_listening, wait_ready
 from interop.mqadmin import Admin
+from interop.ports import BROKER_AND_HA, free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 TIMEOUT_S = 60
@@ -64,7 +64,7 @@ def start(kind: Kind, built: None, work: Path,
 
     def call(*settings: dict[str, str]) -> Pair:
         first = Ports.free()
-        brokers = [first, Ports(first.namesrv, processes.free_ports((-2, 0, 1)))]
+        brokers = [first, Ports(first.namesrv, free_port(BROKER_AND_HA))]
         pair = Pair(None, brokers, folder / "group.json")  # type: ignore[arg-type]
         groups.append(Group(first, [kind.namesrv(first, folder)]))
         pair.elect(1, 1)

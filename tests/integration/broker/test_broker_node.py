@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from interop.ports import BROKER, free_port
 
 from turbopump.broker import node as node_module
 from turbopump.broker.config import load_config
@@ -384,8 +385,7 @@ def test_store_of_a_running_broker_is_left_alone(serve: Callable[..., Any], tmp_
 
 def test_vip_port_serves_all_but_pulls(tmp_path: Path, connect: Any) -> None:
     async def run() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
+        port = free_port(BROKER)
         node = BrokerNode(load_config(properties_of(tmp_path, port))[0])
         await node.start()
         caller = connect(f"127.0.0.1:{port - 2}")
@@ -491,8 +491,7 @@ def test_dead_and_silent_name_servers_do_not_block(
     serve: Callable[..., Any], tmp_path: Path
 ) -> None:
     async def run() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            dead = probe.getsockname()[1]
+        dead = free_port()
         table = Dispatcher()
         table.set_default(lambda request, peer, now_ms: None)
         silent = Server(table, None, lambda: 0)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from interop.ports import free_ports
 
 from turbopump.broker.ha.options import HaOptions, Role
 from turbopump.broker.ha.service import HaService
@@ -305,12 +306,6 @@ def test_a_connection_that_takes_no_more_says_when_it_does() -> None:
         await sockets.stop()
 
     uvloop.run(scenario())
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in taken]
 
 
 class Program:

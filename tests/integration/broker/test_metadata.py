@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
+from interop.ports import BROKER_AND_HA, free_port
 from tests.integration.broker.conftest import Caller, serving
 
 from turbopump.broker.node import BrokerNode
@@ -16,21 +16,6 @@ from turbopump.broker.node import BrokerNode
 pytestmark = pytest.mark.integration
 
 TIMEOUT_S = 30
-
-
-def free_ports() -> int:
-    """A port that is free, as are the two beside it: the VIP port and the one for replicas."""
-    while True:
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            try:
-                for beside in (port - 2, port + 1):
-                    with socket.socket() as other:
-                        other.bind(("127.0.0.1", beside))
-            except OSError:
-                continue
-        return port
 
 
 async def until(met: Callable[[], bool]) -> None:
@@ -55,7 +40,7 @@ async def commit(caller: Caller, offset: int) -> None:
 
 
 def test_a_slave_has_its_master_s_tables(tmp_path: Path) -> None:
-    port = free_ports()
+    port = free_port(BROKER_AND_HA)
 
     async def run() -> None:
         master_is = f"listenPort={port}\nbrokerName=b\nbrokerRole=ASYNC_MASTER\n"
@@ -82,7 +67,7 @@ def test_a_slave_has_its_master_s_tables(tmp_path: Path) -> None:
 
 
 def test_tables_survive_switches(tmp_path: Path) -> None:
-    ports = {1: free_ports(), 2: free_ports()}
+    ports = {1: free_port(BROKER_AND_HA), 2: free_port(BROKER_AND_HA)}
     group_file = tmp_path / "group.json"
 
     def reign(epoch: int, master: int) -> None:

@@ -1,27 +1,20 @@
 """A pair of brokers that switches, as an operator sees it: haStatus, getBrokerEpoch, metrics."""
 
 import json
-import socket
 import time
 import urllib.request
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from interop.ports import free_ports
 
 pytestmark = pytest.mark.integration
 
 Command = Callable[..., Any]
 Launch = Callable[..., Any]
 TIMEOUT_S = 30
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in taken]
 
 
 def until(what: Callable[[], Any]) -> Any:

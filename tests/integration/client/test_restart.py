@@ -1,12 +1,11 @@
 """Clients that outlive their broker: it stops, comes back, and nothing acknowledged is missed."""
 
 import asyncio
-import os
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from interop.ports import BROKER, free_port
 
 from turbopump.cluster import SMALL_FILES, Cluster
 from turbopump.net.client.consumer import Consumer
@@ -20,19 +19,6 @@ from turbopump.net.transport.errors import RemotingError
 pytestmark = pytest.mark.integration
 
 Until = Callable[..., Awaitable[None]]
-
-
-def quiet_ports() -> tuple[int, int]:
-    """Free ports that no outgoing connection gets: those could be taken during the restart."""
-    for base in range(20_000 + os.getpid() % 400 * 25, 32_000, 25):
-        try:
-            for port in (base, base + 8, base + 10):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return base, base + 10
-    raise AssertionError("no port is free")
 
 
 async def started(data: Path, ports: tuple[int, int]) -> Cluster:
@@ -90,7 +76,7 @@ def test_consumer_and_producer_survive_a_restart(
     tmp_path: Path, until: Until, ordered: bool
 ) -> None:
     async def scenario() -> None:
-        ports = quiet_ports()
+        ports = free_port(), free_port(BROKER)
         cluster = await started(tmp_path, ports)
         try:
             handled: set[str] = set()
@@ -117,7 +103,7 @@ def test_consumer_and_producer_survive_a_restart(
 
 def test_pull_consumer_survives_a_restart(tmp_path: Path) -> None:
     async def scenario() -> None:
-        ports = quiet_ports()
+        ports = free_port(), free_port(BROKER)
         cluster = await started(tmp_path, ports)
         try:
             options = PullOptions(consume_from=ConsumeFrom.FIRST)

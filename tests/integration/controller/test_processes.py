@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from interop.ports import free_ports
 from tests.integration.controller.quorum import CLUSTER, GROUP, Asker, asker
-from tests.integration.ha.processes import free_ports
 
 from turbopump.net.wire.codes import RequestCode
 

@@ -23,11 +23,17 @@ async def play(folder: Path, seed: int, rounds: int, more: str) -> Told:
     """One group's story; raises Finding."""
     group = Group(folder, seed, f"slaveReadEnable=true\n{more}")
     try:
-        await group.start()
-        return await Story(group).play(rounds)
+        return await play_of(group, rounds)
     except BaseException as error:
         error.add_note("\n".join([f"seed {seed}:", *group.story, str(folder)]))
         raise
+
+
+async def play_of(group: Group, rounds: int) -> Told:
+    """Its start, its story, its end."""
+    try:
+        await group.start()
+        return await Story(group).play(rounds)
     finally:
         await group.stop()
 

@@ -10,10 +10,12 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
+from interop.ports import BROKER, free_ports
 from tests.integration.ha.load import TOPIC, Finding, Load
-from tests.integration.ha.processes import HOST, Broker, Process, Seen, free_ports
+from tests.integration.ha.processes import HOST, Broker, Process, Seen
 from tests.integration.ha.proxy import Link
 from tests.integration.ha.told import Told
 
@@ -32,7 +34,7 @@ class Group:
 
     def __init__(self, folder: Path, seed: int, more: str = "") -> None:
         self.rng = random.Random(seed)
-        ports, ha_ports = free_ports(3), free_ports(3)
+        ports, ha_ports = free_ports(3, BROKER), free_ports(3)
         (folder / "namesrv.conf").write_text(
             f"listenPort=0\nbindAddress=127.0.0.1\nkvConfigPath={folder}/kv/kvConfig.json\n"
         )
@@ -71,22 +73,26 @@ class Group:
                     one.links[other.number] = Link(other.ha_port)
                     await one.links[other.number].start()
         self.name(1, NUMBERS)
-        await asyncio.gather(*(one.start() for one in self.brokers.values()))
+        async with asyncio.TaskGroup() as starts:
+            for one in self.brokers.values():
+                starts.create_task(one.start())
         self.load.start()
         self._watchers = [asyncio.ensure_future(self._watch(n)) for n in NUMBERS]
 
     async def stop(self) -> None:
-        """All that may run; raises nothing of the load."""
-        await self.load.abandon()
-        for task in self._watchers:
-            task.cancel()
-        await asyncio.gather(*self._watchers, return_exceptions=True)
-        for one in self.brokers.values():
-            await one.close()
-            for link in one.links.values():
-                await link.stop()
-        await self._namesrv.end()
-        self.ledger.close()
+        """All that may run, each of it whatever becomes of the others: a loop of uvloop waits for
+        its child processes before it closes, for ever. Raises nothing of the load."""
+        async with AsyncExitStack() as ends:
+            ends.callback(self.ledger.close)
+            ends.push_async_callback(self._namesrv.end)
+            for one in self.brokers.values():
+                ends.push_async_callback(one.close)
+                for link in one.links.values():
+                    ends.push_async_callback(link.stop)
+            await self.load.abandon()
+            for task in self._watchers:
+                task.cancel()
+            await asyncio.gather(*self._watchers, return_exceptions=True)
 
     async def until(self, what: str, condition: Callable[[], bool]) -> None:
         """Wait for it; raises Finding if it does not come to pass soon, or something broke."""

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,13 +25,6 @@ SMALL_FILES = (
     "maxHashSlotNum=1000\nmaxIndexNum=4000\n"
 )
 RUNTIME_INFO, EPOCH_CACHE = 28, 1007
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody has now."""
-    with contextlib.ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in taken]
 
 
 class Process:
@@ -173,5 +165,7 @@ class Broker(Process):
 
     async def close(self) -> None:
         """kill -9, if it still runs."""
-        await self.end()
-        await self._client.close()
+        try:
+            await self.end()
+        finally:
+            await self._client.close()

@@ -42,8 +42,10 @@ def _mine() -> range:
     first_of_kernel = int(KERNEL_RANGE.read_text().split()[0])
     low, high = RANGE
     high = max(min(high, first_of_kernel), low + LEAST)
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    size = (high - low) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    # Who takes the place of one that died is numbered on.
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % count
+    size = (high - low) // count
     return range(low + number * size, low + (number + 1) * size)
 
 

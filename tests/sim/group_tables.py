@@ -343,6 +343,8 @@ class Clerk(Client):
             self._wait(answer)
             return
         assert answer.code in CODES, f"{what} is answered with {answer.code} {answer.remark}"
+        if where is not None and self.group.trouble.repeat:
+            self.set_back.add(where)  # that began on its way: it may arrive again
         if answer.code == ResponseCode.SUCCESS:
             self.done.append(what)
         self._busy = False

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from itertools import combinations, product
 from typing import TYPE_CHECKING
 
+from turbopump.broker.ha.leader import Leader
+
 if TYPE_CHECKING:
     from tests.sim.group_broker import GroupBroker
     from tests.sim.group_suite import Run
@@ -325,18 +327,28 @@ def empty_disk(group: "Run") -> Undo:
 
 
 def _while_away(group: "Run", harm: Callable[["GroupBroker"], None]) -> Undo:
-    """A broker is killed; before it comes back that is done to it, if it is not of the set."""
+    """A broker is killed; before it comes back that is done to it, if the set does without it."""
     one = group.rng.choice(group.brokers)
     if one.up:
         one.crash(power=False)
 
     def undo() -> None:
-        is_member = one.controller_id in group.journal.role.members
-        if not one.up and not is_member and group.can_do_without(one):
+        if not one.up and not _may_be_member(group, one) and group.can_do_without(one):
             harm(one)
         group.start(one)
 
     return undo
+
+
+def _may_be_member(group: "Run", one: "GroupBroker") -> bool:
+    """Whether it is of the set, or of one that a master asked for and that may come into force as
+    soon as controllers can agree again."""
+    asked = [
+        broker.service.reign.sync.required
+        for broker in group.brokers
+        if broker.service is not None and isinstance(broker.service.reign, Leader)
+    ]
+    return one.controller_id in group.journal.role.members.union(*asked)
 
 
 def moved(group: "Run") -> None:

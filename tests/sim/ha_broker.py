@@ -214,8 +214,10 @@ class Broker:
         """What a start may have lost was not durable, and it knows of no more than it had."""
         log = self.replicated
         if self.settings.safe:
-            assert log.confirm <= max(self._told, len(self._history.log)), (
-                f"broker {self.number} starts with {log.confirm} confirmed, it was {self._told}"
+            # Not all that it confirmed it told: see `_is_of_before`.
+            sure = max(self._told, self._confirm, len(self._history.log))
+            assert log.confirm <= sure, (
+                f"broker {self.number} starts with {log.confirm} confirmed, it was {sure}"
             )
         at, gone = self._cut
         if at == self._end and gone and log.end > at:

@@ -139,7 +139,8 @@ class Controlled:
                       lambda folder: kind.controller(own, peers, folder, self.controller_settings))
 
     def _broker(self, number: int) -> Member:
-        kind, ports = self.broker_kinds[number], self._broker_ports(number)
+        kind = self.broker_kinds[number]
+        ports = Ports(self.namesrv_port, free_port(BROKER_AND_HA))
 
         def begin(folder: Path) -> Process:
             settings = {**BROKER, "controllerAddr": self.controller_addresses, **self.settings}
@@ -147,13 +148,6 @@ class Controlled:
 
         return Member(f"broker-{number}", self.folder / f"broker-{number}-{kind.name}",
                       ports.broker, begin)
-
-    def _broker_ports(self, number: int) -> Ports:
-        taken = {broker.port + offset for broker in self.brokers for offset in (-2, 0, 1)}
-        while True:
-            port = free_port(BROKER_AND_HA)
-            if not taken & {port - 2, port, port + 1}:
-                return Ports(self.namesrv_port, port)
 
     # Life
 

@@ -36,7 +36,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/lint-imports
 
 types: $(VENV)/.dev
-	$(BIN)/mypy -p turbopump
+	$(BIN)/mypy -p turbopump && $(BIN)/mypy --explicit-package-bases bench interop
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest bench --benchmark-only $(ARGS)

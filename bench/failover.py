@@ -23,12 +23,13 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from interop import toolchain
 from interop.audit import audited
-from interop.controlled import METADATA_INFO, Controlled, NotReadyError
+from interop.controlled import METADATA_INFO, Controlled, Member, NotReadyError
 from interop.groups import Kind, RocketMQ, Turbopump, ask
 from interop.kills import (
     SETTLED_S,
@@ -170,15 +171,22 @@ def leaders(case: Case, times: int, say: Callable[[str], None]) -> Result:
             assert dead is not None
             begun = time.monotonic()
             dead.kill()
-            group.until("another leads", lambda dead=dead: group.leader() not in (None, dead))
+            group.until("another leads", partial(_leads_another, group, dead))
             row.append(time.monotonic() - begun)
             result.told.kills, begun = result.told.kills + 1, time.monotonic()
             dead.start()
-            group.until("it knows the leader", lambda dead=dead: ask(
-                dead.port, METADATA_INFO, {}).fields.get("controllerLeaderAddress"))  # fmt: skip
+            group.until("it knows the leader", partial(_knows_leader, dead))
             result.told.whole_s.append(time.monotonic() - begun)
             say(f"{case.name}: {row[-1]:.2f} s to the next leading controller")
     return result
+
+
+def _leads_another(group: Controlled, dead: Member) -> bool:
+    return group.leader() not in (None, dead)
+
+
+def _knows_leader(one: Member) -> bool:
+    return bool(ask(one.port, METADATA_INFO, {}).fields.get("controllerLeaderAddress"))
 
 
 def table(results: list[Result], senders: int) -> str:

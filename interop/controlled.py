@@ -176,7 +176,7 @@ class Controlled:
         """All of it; the first broker is the first master. Returns when all are in sync."""
         self.start_rulers()
         self.brokers[0].start()
-        self.until("a first master", lambda: self.sync() and self.sync().master)
+        self.until("a first master", lambda: (found := self.sync()) and found.master)
         for broker in self.brokers[1:]:
             broker.start()
         self.wait_whole()
@@ -234,7 +234,7 @@ class Controlled:
     def to_leader(self, code: int, fields: dict[str, str], body: bytes = b"") -> Answer | None:
         """A request to the controller that leads; None while nobody answers."""
         leader = self.leader()
-        return leader and self._ask(leader.port, code, fields, body)
+        return self._ask(leader.port, code, fields, body) if leader else None
 
     def sync(self) -> Sync | None:
         """Who is what; None while no controller says."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import pytest
 
@@ -25,6 +25,7 @@ from interop.processes import Process
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
+T = TypeVar("T")
 LEADER_TIMEOUT_S = 120
 CHANGE_TIMEOUT_S = 30
 COMMAND_TIMEOUT_S = 60
@@ -139,7 +140,7 @@ class Quorum:
         assert code == 1 and text in printed, printed
 
 
-def until(what: Callable[[], Any], timeout_s: float) -> Any:
+def until(what: Callable[[], T | None], timeout_s: float) -> T:
     """The first result that is true; controllers do things in their own time."""
     deadline = time.monotonic() + timeout_s
     while not (found := what()):

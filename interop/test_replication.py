@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,10 @@ def test_a_master_and_its_slave(start: Callable[..., Pair]) -> None:
     assert "only for controllerMode" in pair.admin.run("getBrokerEpoch", "-b", BROKER_NAME)
 
 
+def _is_pair_of(master: Ports, text: str) -> bool:
+    return f"#MasterAddr\t{master.broker_address}\n" in text and "#InSyncSlaveNum\t1\n" in text
+
+
 def test_epochs_of_a_pair_that_switches(start: Callable[..., Pair], kind: Kind) -> None:
     """Each reign is shown at each replica, from where it wrote on."""
     if kind.name != "turbopump":
@@ -115,9 +120,7 @@ def test_epochs_of_a_pair_that_switches(start: Callable[..., Pair], kind: Kind) 
     pair = start({**file, "brokerId": "1"}, {**file, "brokerId": "2"})
     for epoch, ports in enumerate(pair.brokers, 1):
         pair.elect(epoch, epoch)
-        master = f"#MasterAddr\t{ports.broker_address}\n"
-        pair.show("haStatus", "-c", CLUSTER, until=lambda text, master=master: (
-            master in text and "#InSyncSlaveNum\t1\n" in text))
+        pair.show("haStatus", "-c", CLUSTER, until=partial(_is_pair_of, ports))
         pair.send()
 
     def entries(text: str) -> list[tuple[str, str, str]]:

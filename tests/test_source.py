@@ -47,6 +47,8 @@ def test_ruff_finds_nothing() -> None:
 @pytest.mark.xdist_group("mypy")
 def test_types_are_strict() -> None:
     run(str(BIN / "mypy"), "-p", "turbopump")
+    # Much of these runs behind the tests only, or by hand.
+    run(str(BIN / "mypy"), "--explicit-package-bases", "bench", "interop")
 
 
 def test_layers_of_python_modules() -> None:

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.versus.servers import KINDS
-from interop import groups, processes
+from interop import groups
 from interop.groups import Kind, Ports
 from interop.mqadmin import RAW_KEY
+from interop.ports import BROKER_AND_HA, free_port
 from interop.processes import Process
 
 BODY = 1024
@@ -145,7 +146,7 @@ class Pair:
 
     def _add(self) -> None:
         number = len(self.replicas) + 1
-        ports = Ports(self.ports.namesrv, processes.free_ports((-2, 0, 1)))
+        ports = Ports(self.ports.namesrv, free_port(BROKER_AND_HA))
         folder = self._folder / f"replica-{number}"
         # Where the master is it hears from the name server: RocketMQ passes over haMasterAddress.
         settings = {"brokerRole": "SLAVE", "brokerId": str(number)}

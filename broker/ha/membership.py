@@ -136,6 +136,7 @@ class Membership:
         self._resigned_until_ms = LONG_AGO_MS
         self._lapsed = True
         self._unclean = ""
+        self._registered = False
         self._told_damaged = False
         self._asked_reason = "not registered yet"
         self._role_reason = ""
@@ -186,7 +187,7 @@ class Membership:
             return
         self.controllers.tick()
         now_ms = self._steady_ms()
-        if self.own_id is not None and not self._is_silent:
+        if self._may_be_elected:
             self.heartbeats.tick()
         self._watch_lease()
         self.finder.tick(self._follows)
@@ -321,7 +322,7 @@ class Membership:
             if error.code in UNKNOWN_BROKER:
                 self._forgotten()
             raise
-        self._told_damaged = damaged
+        self._registered, self._told_damaged = True, damaged
         if self._unclean:
             self.on_doubt_told()
         return word
@@ -364,6 +365,14 @@ class Membership:
         return follower is not None and follower.machine.state is State.TRANSFER
 
     @property
+    def _may_be_elected(self) -> bool:
+        """Whether it sends heartbeats, whose log may then be taken for whole: not before the
+        controllers have agreed on what became of it (unclean, damaged). Any of them may begin to
+        lead between a heartbeat and the registration."""
+        is_told = self._registered and (self._told_damaged or self._log.may_lead)
+        return is_told and not self._is_silent
+
+    @property
     def _is_silent(self) -> bool:
         """Whether it sends no heartbeats, to count as dead."""
         return self._steady_ms() < self._resigned_until_ms
@@ -371,6 +380,7 @@ class Membership:
     def _forgotten(self) -> None:
         """The controllers do not know us: from the start, under another id."""
         self.stage, self.epoch, self.own_id = Stage.JOINING, NO_ROLE, None
+        self._registered = False
         self.finder.look_for("")
         self._service.leave()
 

@@ -387,6 +387,36 @@ def test_f38_who_lost_its_page_cache_is_not_elected(seed: int) -> None:
     story.end()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_f38_who_lost_its_page_cache_is_not_elected_before_it_says_so(seed: int) -> None:
+    """Nor by a controller that begins to lead while the registration was not heard by anybody yet
+    (group seed 195912)."""
+    story = Story.whole(seed, timeout_ms=3000, sync=False)
+    unclean, other = story.replicas
+    other.crash(power=False)
+    story.alone(2)
+    for _ in range(4):
+        story.writes()
+    master, leader, epoch = story.master, story.leader, story.journal.role.epoch
+    unclean.crash(power=True)
+    story.go(1300)  # what its last life told is not fresh any more
+    story.apart([unclean], [master, leader])
+    master.crash(power=False)
+    story.start(unclean)
+    story.go(500)
+    leader.crash(power=False)
+    story.until(lambda: any(one.is_leader for one in story.controllers), 10_000, "nobody leads")
+    story.go(2000)
+    role = story.journal.role
+    assert role.epoch == epoch or role.master is None, f"elected is {role.master}"
+    story.net.heal()
+    for one in (master, leader):
+        story.start(one)
+    story.elected(epoch)
+    assert story.master is master
+    story.end()
+
+
 @pytest.mark.parametrize("unheard", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_f38_a_master_that_lost_its_page_cache_is_not_elected_again(

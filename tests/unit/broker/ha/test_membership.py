@@ -218,6 +218,38 @@ def test_who_is_damaged_says_so(make: Make, group: Group) -> None:
     assert "unclean" not in fields
 
 
+def test_no_heartbeat_before_the_registration(make: Make, group: Group) -> None:
+    """Whoever leads next must not elect it for its log before it knows that it may lack something
+    (group seed 195912)."""
+    member = master(make)
+    group.brokers.pop(1).stop()
+    again = make(last_life=LastLife(confirmed=LogOffset(1 << 40)))
+    again.start()
+    again.pass_time(3000)
+    assert again.script.beats == []
+    asked = again.script.take(CODES.CONTROLLER_REGISTER_BROKER)
+    asked.answer(code=ResponseCode.CONTROLLER_NOT_LEADER)
+    again.pass_time(3000)
+    assert again.script.beats == [], "who did not lead may not have told the others"
+    assert again.registered(word(2, 2)).fields["unclean"] == "true"
+    again.pass_time()
+    assert again.script.beats
+    assert member.membership.own_id == again.membership.own_id
+
+
+def test_no_heartbeat_while_the_damage_is_not_told(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = master(make)
+    monkeypatch.setattr(type(member.broker.log), "may_lead", False)
+    member.script.beats.clear()
+    member.membership.look_soon()
+    member.pass_time(3000)
+    assert member.script.beats == []
+    assert member.registered(word(1, 1)).fields["damaged"] == "true"
+    assert not member.broker.service.is_master
+
+
 def test_nothing_is_asked_of_who_does_not_lead(make: Make) -> None:
     member = make()
     member.script.leads = ""

@@ -72,7 +72,7 @@ def main() -> int:
     # A report goes to file descriptor 2 and the process ends: pytest must not hold it back.
     command = [
         sys.executable, "-m", "pytest", "-p", "no:turbopump", "-q",
-        "--capture=sys", "--timeout=600",
+        "--capture=sys", "--timeout=600", "-n", "2", "--max-worker-restart=0",
         *TESTS, *sys.argv[1:],
     ]  # fmt: skip
     return subprocess.run(command, cwd=ROOT, env=environment).returncode

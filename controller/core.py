@@ -16,7 +16,9 @@ then, and that is safe: what it acknowledges needs every member of the SyncState
 is one of them, and it cuts every connection of before when it begins. It is silent: after its whole
 heartbeat timeout, counted from when its last heartbeat ARRIVED here or from when this lead began;
 its lease is 0.8 of that, counted from when it was SENT, and nobody grants one who may have been
-deposed. So it has stopped by itself before another can be elected (R27).
+deposed. So it has stopped by itself before another can be elected (R27). A reign's first lease is
+granted behind an entry that says so (`BeginReign`): until then nothing is acknowledged in it, and
+the members of before are candidates.
 """
 
 import logging
@@ -247,7 +249,7 @@ class ControllerCore:
     # Requests that any controller answers
 
     def _heartbeat(self, connection: int, request: Command) -> Later[Command]:
-        """904. The lease is only for those whose group is not being given to somebody else."""
+        """904. What a master asks first in its reign is answered once that is agreed on."""
         header = read_header(BrokerHeartbeatRequest, request.fields)
         if header.broker_id is None:
             remark = "The broker id of a heartbeat to a controller is missing"
@@ -261,26 +263,33 @@ class ControllerCore:
             self._attention[name] = None
             self._pump()
         group = self.tables.groups.get(name)
-        reply = headers.BrokerHeartbeatResponse()
+        if group is None or not group.eligible or not group.reigns(header.broker_id, header.epoch):
+            return _now(self._alive(request, header))
+        epoch = group.master_epoch
+        begun = self._propose(request, lambda: elections.begin(self.tables, name, epoch))
+        return begun.map(lambda _: self._alive(request, header))
+
+    def _alive(self, request: Command, header: BrokerHeartbeatRequest) -> Command:
+        """The lease is for a master in its own epoch, whose group is not being given to somebody
+        else."""
+        name, reply = header.broker_name, headers.BrokerHeartbeatResponse()
+        group = self.tables.groups.get(name)
         if self._sure and group is not None and group.cluster_name == header.cluster_name:
             reply.master_broker_id, reply.master_epoch = group.master_id, group.master_epoch
             reply.sync_state_set_epoch = group.set_epoch
-            if header.broker_id in group.replicas and not self._is_moving(name):
-                timeout_ms = self.heartbeats.timeout_of(_key(group, header.broker_id))
+            reigns = group.reigns(header.broker_id, header.epoch) and not group.eligible
+            if reigns and not self._is_moving(name):
+                timeout_ms = self.heartbeats.timeout_of(_key(group, header.broker_id or 0))
                 reply.lease_ms = int(timeout_ms * LEASE_SHARE)
-        return _now(response(request, ResponseCode.SUCCESS, header=reply))
+        return response(request, ResponseCode.SUCCESS, header=reply)
 
     def _metadata(self, connection: int, request: Command) -> Later[Command]:
         """1005."""
         peers, leader = dict(self.quorum.peers), self.quorum.leader_id
         reply = headers.GetMetaDataResponse(
-            self.options.group,
-            self.leading,
-            encode_peers(peers),
-            leader,
-            None if leader is None else peers.get(leader),
-            self.quorum.term,
-        )
+            self.options.group, self.leading, encode_peers(peers),
+            leader, None if leader is None else peers.get(leader), self.quorum.term,
+        )  # fmt: skip
         return _now(response(request, ResponseCode.SUCCESS, header=reply))
 
     # Requests that the leader answers
@@ -309,6 +318,7 @@ class ControllerCore:
         """1003."""
         header = read_header(headers.RegisterBrokerToControllerRequest, request.fields)
         name, broker_id = header.broker_name, header.broker_id
+        self.heartbeats.on_life((header.cluster_name, name, broker_id))
         if header.unclean or header.damaged:
             # Until that is committed it must not be elected for what its last life told.
             log.warning("broker %d of %s is back, and its log may lack what it had or is damaged",
@@ -493,9 +503,14 @@ class ControllerCore:
                 self._attention[broker_name] = None
 
     def _is_moving(self, broker_name: str) -> bool:
-        """Whether that group may be about to have another master."""
-        if self._unsure or broker_name in self._attention:
+        """Whether that group may be about to have another master. Who is only to be looked at, as
+        all are from time to time, is not: a reign's first lease would wait for its next try."""
+        if self._unsure:
             return True
+        if broker_name in self._attention:
+            unclean, live = self.options.elect_unclean, self._live()
+            if elections.look_after(self.tables, broker_name, live, unclean=unclean) is not None:
+                return True
         flight = self._flight
         return flight is not None and any(
             isinstance(event, ElectMaster) and event.broker_name == broker_name

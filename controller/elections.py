@@ -6,7 +6,9 @@ decision is an answer and the events that make it true once they are committed. 
 one decision at a time, each after the events of the one before are applied.
 
 Only a member of the SyncStateSet becomes master: every one of them has all that was acknowledged.
-Beyond RocketMQ, a member that is unfit (see events.MarkUnfit) is passed over:
+A new master is the only member (RocketMQ), and may be dead already. So until its reign begins, and
+anything can be acknowledged in it, those who could have been elected in its place still may be.
+Beyond RocketMQ, too, a member that is unfit (see events.MarkUnfit) is passed over:
 
     a master that became unfit                 is replaced at once
     another member, while the master lives     is taken out of the set; the master adds it again
@@ -21,7 +23,7 @@ master or the old one is given up, and never for an outage that goes on.
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from turbopump.controller.events import AlterSyncStateSet, ElectMaster, Event
+from turbopump.controller.events import AlterSyncStateSet, BeginReign, ElectMaster, Event
 from turbopump.controller.liveness import PRIORITY_LAST, Heard
 from turbopump.controller.state import DAMAGED, Group, GroupTables
 from turbopump.net.wire.codes import ResponseCode
@@ -186,22 +188,21 @@ def choose(
     """Who is to be master now; None if nobody can be. `wanted`: the administrator's choice.
 
     Only who was heard just now: where a replica is cut off together with its master, the master may
-    count as dead some moments earlier, and were that replica elected nobody else could be after it,
-    as the set is the new master alone.
+    count as dead some moments earlier, and that replica would be waited for in vain.
     """
     if wanted is not None:
         return wanted if _may_be_designated(group, wanted, live, unclean) else None
     master = group.master_id
     if master is not None and not group.is_unfit(master) and live.alive(group, master):
         return master
-    fresh = [member for member in sorted(group.members) if live.fresh(group, member)]
+    fresh = [one for one in sorted(group.candidates) if live.fresh(group, one)]
     fit = [member for member in fresh if not group.is_unfit(member)]
     if fit:
         return _best(group, fit, live)
-    told = [live.newest(group, member) for member in fresh]
-    all_told = len(fresh) == len(group.members) and None not in told
-    whole = [member for member in fresh if group.replicas[member].unfit != DAMAGED]
-    if whole and group.unfit_members == group.members and all_told:
+    told = [live.newest(group, one) for one in fresh]
+    all_told = len(fresh) == len(group.candidates) and None not in told
+    whole = [one for one in fresh if group.replicas[one].unfit != DAMAGED]
+    if whole and all(map(group.is_unfit, group.candidates)) and all_told:
         # Nobody has all that was acknowledged for sure; who was not here yet could have had more.
         return _best(group, whole, live)
     if unclean:
@@ -212,19 +213,33 @@ def choose(
 
 def _may_be_designated(group: Group, wanted: int, live: Liveness, unclean: bool) -> bool:
     """The members all forgotten, an administrator's word is the only one there is."""
-    allowed = wanted in group.members or unclean or not group.members
+    allowed = wanted in group.candidates or unclean or not group.members
     present = live.heard(group, wanted) or (wanted == group.master_id and live.alive(group, wanted))
     return allowed and present
 
 
 def new_reign(group: Group, winner: int, live: Liveness) -> ElectMaster:
     """The event that makes `winner` master. A broker of the group that knows a later epoch, of a
-    life of the controllers that they have forgotten, would refuse a lower one: theirs is passed."""
+    life of the controllers that they have forgotten, would refuse a lower one: theirs is passed.
+
+    It may be dead by now, or lose what it had before it begins: then another one that has all must
+    be found. A Java broker begins without asking, so behind it only the set counts.
+    """
+    told = live.newest(group, winner)
+    may_do_without = winner in group.candidates and not group.is_unfit(winner)
+    on_lease = may_do_without and told is not None and told.leased
     heard = [live.newest(group, broker_id) for broker_id in group.replicas]
     latest = max((one.epoch for one in heard if one is not None), default=-1)
-    if group.master_epoch < latest <= group.master_epoch + EPOCH_JUMP_MAX:
-        return ElectMaster(group.broker_name, winner, latest + 1)
-    return ElectMaster(group.broker_name, winner)
+    is_passed = group.master_epoch < latest <= group.master_epoch + EPOCH_JUMP_MAX
+    return ElectMaster(group.broker_name, winner, latest + 1 if is_passed else 0, on_lease)
+
+
+def begin(tables: GroupTables, broker_name: str, master_epoch: int) -> Decision:
+    """The master of that epoch is there: from its first lease on the set alone counts."""
+    group = tables.groups.get(broker_name)
+    if group is None or group.master_epoch != master_epoch or not group.eligible:
+        return Decision()
+    return Decision(events=(BeginReign(broker_name, master_epoch),))
 
 
 def look_after(
@@ -252,7 +267,7 @@ def look_after(
 def _may_come(group: Group, live: Liveness) -> bool:
     """Whether a member that was not heard of late may still be alive: nobody is given up before."""
     return any(
-        live.alive(group, member) and not live.fresh(group, member) for member in group.members
+        live.alive(group, member) and not live.fresh(group, member) for member in group.candidates
     )
 
 

@@ -57,12 +57,22 @@ class ElectMaster:
     """The group has another master; None: the old one is none any more and there is no other.
 
     `master_epoch` is ours: what the epoch is from now on, where the next one would not do because
-    a broker of the group knows a later one. 0: the next one.
+    a broker of the group knows a later one. 0: the next one. `on_lease`, too: the master serves
+    nothing before `BeginReign`, so whoever could have been elected now may be until then.
     """
 
     broker_name: str
     broker_id: int | None
     master_epoch: int = 0
+    on_lease: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BeginReign:
+    """The master of that epoch is there, and gets leases from now on. Ours."""
+
+    broker_name: str
+    master_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +110,7 @@ class MarkUnfit:
 
 Event = (
     AlterSyncStateSet | ApplyBrokerId | ElectMaster | Read | CleanBrokerData
-    | UpdateBrokerAddress | MarkUnfit
+    | UpdateBrokerAddress | MarkUnfit | BeginReign
 )  # fmt: skip
 
 
@@ -201,13 +211,15 @@ def _write_elect(event: ElectMaster) -> dict[str, Any]:
         "masterEpoch": event.master_epoch or None,
         "newMasterBrokerId": event.broker_id,
         "newMasterElected": event.broker_id is not None,
+        "onLease": event.on_lease or None,
     }
 
 
 def _read_elect(members: dict[str, Any]) -> Event:
     elected = flag(members, "newMasterElected")
     master = _id(members, "newMasterBrokerId") if elected else None
-    return ElectMaster(_name(members), master, int32(members, "masterEpoch"))
+    epoch = int32(members, "masterEpoch")
+    return ElectMaster(_name(members), master, epoch, flag(members, "onLease"))
 
 
 def _write_clean(event: CleanBrokerData) -> dict[str, Any]:
@@ -246,6 +258,14 @@ def _read_mark(members: dict[str, Any]) -> Event:
     return MarkUnfit(_name(members), _id(members, "brokerId"), text(members, "reason", "unclean"))
 
 
+def _write_begin(event: BeginReign) -> dict[str, Any]:
+    return {"brokerName": event.broker_name, "masterEpoch": event.master_epoch}
+
+
+def _read_begin(members: dict[str, Any]) -> Event:
+    return BeginReign(_name(members), int32(members, "masterEpoch"))
+
+
 _TYPES: Final[dict[type[Any], int]] = {
     AlterSyncStateSet: 1,
     ApplyBrokerId: 2,
@@ -254,6 +274,7 @@ _TYPES: Final[dict[type[Any], int]] = {
     CleanBrokerData: 5,
     UpdateBrokerAddress: 6,
     MarkUnfit: 101,
+    BeginReign: 102,
 }
 _WRITERS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
     AlterSyncStateSet: _write_alter,
@@ -263,6 +284,7 @@ _WRITERS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
     CleanBrokerData: _write_clean,
     UpdateBrokerAddress: _write_update,
     MarkUnfit: _write_mark,
+    BeginReign: _write_begin,
 }
 _READERS: Final[dict[int, Callable[[dict[str, Any]], Event]]] = {
     1: _read_alter,
@@ -272,4 +294,5 @@ _READERS: Final[dict[int, Callable[[dict[str, Any]], Event]]] = {
     5: _read_clean,
     6: _read_update,
     101: _read_mark,
+    102: _read_begin,
 }

@@ -50,6 +50,8 @@ class Heard:
     max_offset: int = -1
     confirm_offset: int = -1
     priority: int = PRIORITY_LAST
+    leased: bool = False
+    """Whether it said, in this life, that it reigns only under leases of its reign."""
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -98,6 +100,7 @@ class Heartbeats:
         one.confirm_offset = -1 if header.confirm_offset is None else header.confirm_offset
         priority = header.election_priority
         one.priority = PRIORITY_LAST if priority is None else priority
+        one.leased = bool(header.leased)
         return is_news
 
     def touch(self, key: Key, connection: int, now_ms: int) -> bool:
@@ -105,6 +108,11 @@ class Heartbeats:
         until now."""
         was_dead = not self.heard(key, now_ms)
         return self._touched(key, connection, now_ms) is not None and was_dead
+
+    def on_life(self, key: Key) -> None:
+        """A broker registers: another program may run there than before."""
+        if key in self._heard:
+            self._heard[key].leased = False
 
     def bury(self, key: Key, now_ms: int) -> None:
         """What a broker told is of a life that is over."""

@@ -67,6 +67,21 @@ class Group:
     set_epoch: int = 0
     reigned: bool = False
     """Whether there ever was a master of these brokers: before, anybody may be the first."""
+    eligible: frozenset[int] = frozenset()
+    """Who has, beside the members, all that was acknowledged (KIP-966: Eligible Leader Replicas):
+    who was a member, or one of these, when the master was elected, while its reign did not begin.
+    """
+
+    @property
+    def candidates(self) -> frozenset[int]:
+        """Who has all that was acknowledged, as far as it is fit."""
+        return self.members | self.eligible
+
+    def reigns(self, broker_id: int | None, epoch: int | None) -> bool:
+        """Whether that is the master, in its own epoch."""
+        return self.master_id is not None and (broker_id, epoch) == (
+            self.master_id, self.master_epoch
+        )  # fmt: skip
 
     @property
     def master_address(self) -> str | None:
@@ -95,7 +110,7 @@ class Group:
         }
         copy = Group(
             self.cluster_name, self.broker_name, self.next_id, replicas, self.master_id,
-            self.master_epoch, self.members, self.set_epoch, self.reigned,
+            self.master_epoch, self.members, self.set_epoch, self.reigned, self.eligible,
         )  # fmt: skip
         for event in happened:
             copy.apply(event)
@@ -114,7 +129,7 @@ class Group:
                 self.master_id = None
                 self.master_epoch += 1
             case events.ElectMaster(broker_id=int(broker_id)) if broker_id in self.replicas:
-                self._elect(broker_id, event.master_epoch)
+                self._elect(broker_id, event)
             case events.CleanBrokerData(broker_ids=ids) if ids is not None:
                 self._forget(ids)
             case events.UpdateBrokerAddress(broker_id=broker_id) if broker_id in self.replicas:
@@ -123,20 +138,24 @@ class Group:
                 # A request of the master that was decided on before this must not count after it.
                 self.replicas[broker_id].unfit = event.reason
                 self.set_epoch += 1
+            case events.BeginReign(master_epoch=epoch) if epoch == self.master_epoch:
+                self.eligible = frozenset()
             case _:
                 pass
 
     def _alter(self, members: frozenset[int]) -> None:
         known = members & self.replicas.keys()
         if self.master_id is None or self.master_id in known:
-            self.members = known
+            self.members, self.eligible = known, self.eligible - known
             self.set_epoch += 1
             for member in known:
                 self.replicas[member].unfit = ""
 
-    def _elect(self, broker_id: int, master_epoch: int) -> None:
+    def _elect(self, broker_id: int, event: events.ElectMaster) -> None:
         self.master_id = broker_id
-        self.master_epoch = max(self.master_epoch + 1, master_epoch)
+        self.master_epoch = max(self.master_epoch + 1, event.master_epoch)
+        others = self.candidates - {broker_id}
+        self.eligible = others if event.on_lease else frozenset()
         self.members = frozenset({broker_id})
         self.set_epoch += 1
         self.reigned = True
@@ -145,6 +164,7 @@ class Group:
     def _forget(self, ids: frozenset[int]) -> None:
         for broker_id in ids:
             self.replicas.pop(broker_id, None)
+        self.eligible -= ids
         if self.members & ids:
             self.members -= ids
             self.set_epoch += 1
@@ -229,6 +249,7 @@ def _group_members(group: Group) -> dict[str, Any]:
     return {
         "broker": group.broker_name,
         "cluster": group.cluster_name,
+        "eligible": sorted(group.eligible),
         "master": group.master_id,
         "masterEpoch": group.master_epoch,
         "members": sorted(group.members),
@@ -252,9 +273,9 @@ def _group_of(members: dict[str, Any]) -> Group:
         str(members["cluster"]), str(members["broker"]), int(members["nextId"]), replicas,
         None if master is None else int(master), int(members["masterEpoch"]),
         frozenset(int(member) for member in members["members"]), int(members["setEpoch"]),
-        bool(members["reigned"]),
+        bool(members["reigned"]), frozenset(int(one) for one in members.get("eligible", ())),
     )  # fmt: skip
-    if not group.members <= replicas.keys() or (
+    if not group.candidates <= replicas.keys() or (
         group.master_id is not None and group.master_id not in replicas
     ):
         raise ValueError(f"group {group.broker_name} has members that it does not know")

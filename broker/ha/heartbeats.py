@@ -12,6 +12,9 @@ same, which is as good as that leader's knowledge of itself: a deposed one may s
 notices. Then still nothing is lost, for every member of the SyncStateSet must have what is
 acknowledged, and the next master is one of them.
 
+A lease counts in the reign in which it was asked for, never in a later one: until its first lease a
+new master is not the only one who may be master (controller/elections.py).
+
 All controllers get them, as any may lead next. One that does not answer costs one request at a
 time, and holds up nothing (R34).
 """
@@ -67,6 +70,7 @@ class Heartbeats:
         self._lease_ms = int(timeout_ms * LEASE_PART)
         self._call_ms = min(CALL_TIMEOUT_MS, timeout_ms // CALLS_IN_TIMEOUT)
         self._links: dict[str, _Link] = {}
+        self._reign = 0
 
     @property
     def holds(self) -> bool:
@@ -100,8 +104,14 @@ class Heartbeats:
         answer.then(lambda a: told.resolve(not isinstance(a, str) and a.code == 0))
         return told
 
+    def begin(self) -> None:
+        """A reign begins: no lease that was asked for before counts in it."""
+        self._reign += 1
+        self.lease_until_ms = LONG_AGO_MS
+        self.hasten()
+
     def hasten(self) -> None:
-        """The next ones are due now: another controller leads."""
+        """The next ones are due now: another controller leads, or a lease is wanted."""
         for link in self._links.values():
             link.due_ms = LONG_AGO_MS
 
@@ -109,13 +119,15 @@ class Heartbeats:
         now_ms = self._steady_ms()
         link.busy, link.due_ms = True, now_ms + self._interval_ms
         answer = self._call(address, self._make(), self._call_ms)
-        answer.then(partial(self._answered, address, link, now_ms))
+        answer.then(partial(self._answered, address, link, now_ms, self._reign))
         return answer
 
     def _answered(
-        self, address: str, link: _Link, sent_ms: int, answer: Command | str
+        self, address: str, link: _Link, sent_ms: int, reign: int, answer: Command | str
     ) -> None:
         link.busy = False
+        if reign != self._reign:
+            link.due_ms = LONG_AGO_MS
         if isinstance(answer, str):
             self._controllers.doubt(address)
             return
@@ -126,11 +138,11 @@ class Heartbeats:
         except BadHeader:
             return
         lease_ms = header.lease_ms or 0
-        if lease_ms > 0:
+        if header.master_epoch is not None:
             self._controllers.leads(address)
         elif answer.language == JAVA and address == self._controllers.leader:
             lease_ms = self._lease_ms
-        if lease_ms > 0:
+        if lease_ms > 0 and reign == self._reign:
             until_ms = sent_ms + min(lease_ms, self._lease_ms)
             self.lease_until_ms = max(self.lease_until_ms, until_ms)
         self.on_answer(header)

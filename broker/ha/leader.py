@@ -307,6 +307,7 @@ class Leader(Reign):
     ) -> None:
         self.sync = SyncState(sync, members, set_epoch, epoch_start, log.confirm, now_ms)
         self.set_changes = 0
+        self._begun = False
         self._alterations = alterations
         super().__init__(log, rules, options, transport, self.sync, wall_ms, now_ms)
         self.sync.on_log(log.flushed if options.counts_durable else log.end)
@@ -370,7 +371,9 @@ class Leader(Reign):
 
     def _confirmed(self, log_end: LogOffset) -> LogOffset:
         self.sync.on_log(log_end)
-        return self.sync.confirm_offset
+        # Before its first lease another may be elected who lacks what only this one has.
+        self._begun = self._begun or self._waiting.may_release()
+        return self.sync.confirm_offset if self._begun else self._log.confirm
 
     def _propose(self, proposal: Proposal | None) -> None:
         if proposal is not None and not self.over:

@@ -134,6 +134,7 @@ class Membership:
         self._due_ms = LONG_AGO_MS
         self._again = False
         self._resigned_until_ms = LONG_AGO_MS
+        self._beat_again_ms = LONG_AGO_MS
         self._lapsed = True
         self._unclean = ""
         self._registered = False
@@ -149,7 +150,7 @@ class Membership:
             interval_ms=options.broker_heartbeat_interval_ms,
             timeout_ms=options.controller_heart_beat_timeout_ms,
         )  # fmt: skip
-        self.heartbeats.on_answer = self._glimpse
+        self.heartbeats.on_answer = self._answered
         self.alterations = ControllerAlterations(
             self.controllers, options.name, lambda: (self.own_id or 0, self.epoch), wall_ms
         )
@@ -187,7 +188,9 @@ class Membership:
             return
         self.controllers.tick()
         now_ms = self._steady_ms()
-        if self._may_be_elected:
+        if self._service.is_master and not self.holds() and now_ms >= self._beat_again_ms:
+            self._beat()
+        elif self._may_be_elected:
             self.heartbeats.tick()
         self._watch_lease()
         self.finder.tick(self._follows)
@@ -228,6 +231,12 @@ class Membership:
         self.heartbeats.hasten()
         self.tick()
 
+    def _answered(self, seen: BrokerHeartbeatResponse) -> None:
+        self._watch_lease()
+        if self._service.is_master and not self.holds() and self._may_be_elected:
+            self.heartbeats.tick()  # the one before was of before its reign
+        self._glimpse(seen)
+
     def _glimpse(self, seen: BrokerHeartbeatResponse) -> None:
         """What a heartbeat's answer says of the group: a notice may have been lost."""
         if self.stage is not Stage.MEMBER or seen.master_epoch is None:
@@ -252,8 +261,16 @@ class Membership:
             self.on_lapse()
         else:
             if self._service.is_master:
-                logger.info("the lease holds again")
+                logger.info("epoch %d: the lease holds", self.epoch)
+            self._service.renew()
             self.on_renewed()
+
+    def _beat(self) -> None:
+        """A master without a lease: heartbeats now, and again before they are due."""
+        self._beat_again_ms = self._steady_ms() + AGAIN_MS
+        self.heartbeats.hasten()
+        if self._may_be_elected:
+            self.heartbeats.tick()
 
     def _heartbeat(self) -> Command:
         options, log = self.options, self._log
@@ -267,6 +284,7 @@ class Membership:
             log.confirm,
             options.controller_heart_beat_timeout_ms,
             options.election_priority,
+            leased=True,
         )
         return new_request(RequestCode.BROKER_HEARTBEAT, header)
 
@@ -410,16 +428,17 @@ class Membership:
 
     def _lead(self, word: Word) -> None:
         self.finder.look_for("")
+        self.heartbeats.begin()
+        self._lapsed = True
+        self._service.lapse()
+        self.on_lapse()
         try:
             self._service.to_master(word.epoch, word.members, word.set_epoch)
         except (StoreError, OSError) as error:
             self._step_down(str(error))
             return
         self._role_reason = ""
-        self._watch_lease()
-        if not self.holds():
-            self.heartbeats.hasten()
-            self.heartbeats.tick()
+        self._beat()
 
     def _step_down(self, reason: str) -> None:
         """Count as dead, so that another is elected, or this broker of a newer epoch."""

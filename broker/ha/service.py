@@ -223,6 +223,10 @@ class HaService:
         if self.reign is not None:
             self.reign.fail_waiting()
 
+    def renew(self) -> None:
+        """There is a lease again, or the first one of a reign."""
+        self.grew()
+
     def _leave(self) -> None:
         now_ms = self._steady_ms()
         follower, self.follower = self.follower, None

@@ -59,8 +59,8 @@ class Journal:
         assert now.master_epoch > was.master_epoch
         assert self.masters.setdefault(now.master_epoch, winner) == winner  # K3
         if was.reigned and was.members:
-            assert winner in was.members  # K6
-            unfit = was.is_unfit(winner) and was.unfit_members != was.members
+            assert winner in was.candidates  # K6
+            unfit = was.is_unfit(winner) and not all(map(was.is_unfit, was.candidates))
             assert not unfit or winner in self.designated
 
 
@@ -113,11 +113,21 @@ class Groups(RuleBasedStateMachine):
         )
         self.node.ask(Code.CONTROLLER_REGISTER_BROKER, header, connection=broker_id)
 
-    @rule(broker_id=IDS, epoch=st.integers(-1, 3), size=st.integers(0, 3))
-    def beat(self, broker_id: int, epoch: int, size: int) -> None:
-        told = self.node.beat(broker_id, epoch, size)
-        if told.lease_ms is not None:
-            assert self.node.quorum.has_quorum(self.node.now_ms)
+    @rule(broker_id=IDS, late=st.integers(-1, 1), size=st.integers(0, 3), leased=st.booleans())
+    def beat(self, broker_id: int, late: int, size: int, leased: bool) -> None:
+        """Of the epoch that is agreed on, or of another one."""
+        epoch = -1 if self.group is None else self.group.master_epoch - late
+        later = self.node.beat_later(broker_id, epoch, size, leased=leased)
+        later.then(lambda answer: self._alive(broker_id, epoch, answer))
+
+    def _alive(self, broker_id: int, epoch: int, answer: Command) -> None:
+        told = read_header(headers.BrokerHeartbeatResponse, answer.fields)
+        if told.lease_ms is None:
+            return
+        group = self.node.core.tables.groups[NAME]
+        assert self.node.quorum.has_quorum(self.node.now_ms)
+        assert (group.master_id, group.master_epoch) == (broker_id, epoch)
+        assert not group.eligible, "what it acknowledges they would lack"
 
     @rule(broker_id=st.one_of(st.just(-1), IDS), designate=st.booleans())
     def elect(self, broker_id: int, designate: bool) -> None:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from tests.sim.group_suite import Run
 
 ALTER, APPLY_ID, ELECT, READ, CLEAN, ADDRESS = range(1, 7)
-BATCH, MARK = 100, 101
-"""Ours: several events at once; a broker that may lack what it had acknowledged."""
+BATCH, MARK, BEGIN = 100, 101, 102
+"""Ours: several events at once; a broker that may lack what it had acknowledged; a reign begins."""
 
 
-Said = tuple[int | None, int, frozenset[int], int]
-"""Master, epoch, set, epoch of the set."""
+Said = tuple[int | None, int, frozenset[int], int, frozenset[int]]
+"""Master, epoch, set, epoch of the set, who may be elected beside it."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -37,12 +37,18 @@ class Agreed:
     codes: dict[int, str] = field(default_factory=dict)
     """Check code by id (K4)."""
     unfit: frozenset[int] = frozenset()
+    eligible: frozenset[int] = frozenset()
+    """Who may be elected beside the members, until the reign begins."""
 
+    @property
+    def candidates(self) -> frozenset[int]:
+        """Who has all that was acknowledged, but for those that lost it since."""
+        return self.members | self.eligible
 
     @property
     def said(self) -> Said:
         """As tables have it."""
-        return self.master, self.epoch, self.members, self.set_epoch
+        return self.master, self.epoch, self.members, self.set_epoch, self.eligible
 
 
 def after(role: Agreed, kind: int, event: dict[str, Any], *, unclean: bool) -> Agreed:
@@ -53,22 +59,29 @@ def after(role: Agreed, kind: int, event: dict[str, Any], *, unclean: bool) -> A
         assert role.master in members, f"a set without its master {role.master}: {sorted(members)}"
         assert members <= set(role.codes), f"nobody knows all of {sorted(members)}"
         return replace(
-            role, members=members, set_epoch=role.set_epoch + 1, unfit=role.unfit - members
-        )
+            role, members=members, set_epoch=role.set_epoch + 1, unfit=role.unfit - members,
+            eligible=role.eligible - members,
+        )  # fmt: skip
     if kind == ELECT:
         epoch = int(event.get("masterEpoch") or role.epoch + 1)
         assert epoch > role.epoch, f"epoch {role.epoch} is followed by {epoch} (K1)"
         if not event.get("newMasterElected"):
             return replace(role, master=None, epoch=epoch)
         master = int(event["newMasterBrokerId"])
-        assert unclean or not role.members or master in role.members, (
-            f"{master} is elected from outside the set {sorted(role.members)} (K6)"
+        assert unclean or not role.members or master in role.candidates, (
+            f"{master} is elected from outside of {sorted(role.candidates)} (K6)"
         )
         members = frozenset({master})
+        eligible = role.candidates - members if event.get("onLease") else frozenset()
         return replace(
             role, master=master, epoch=epoch, members=members, set_epoch=role.set_epoch + 1,
-            unfit=role.unfit - members,
+            unfit=role.unfit - members, eligible=eligible,
         )  # fmt: skip
+    if kind == BEGIN:
+        assert role.master is not None and int(event["masterEpoch"]) == role.epoch, (
+            f"epoch {event['masterEpoch']} begins in {role}"
+        )
+        return replace(role, eligible=frozenset())
     if kind == APPLY_ID:
         broker_id, code = int(event["newBrokerId"]), str(event["registerCheckCode"])
         known = role.codes.setdefault(broker_id, code)
@@ -81,6 +94,7 @@ def after(role: Agreed, kind: int, event: dict[str, Any], *, unclean: bool) -> A
             role.codes.pop(broker_id, None)
         if role.members & gone:
             role = replace(role, members=role.members - gone, set_epoch=role.set_epoch + 1)
+        role = replace(role, eligible=role.eligible - gone)
         if role.master in gone:
             role = replace(role, master=None, epoch=role.epoch + 1)
         return role
@@ -176,7 +190,7 @@ class Journal:
         if kind == ELECT and self.role.master is not None:
             self.masters[self.role.epoch] = self.role.master
             self.elected_ms[self.role.epoch] = self._group.now_ms
-            numbers = {self._number(one) for one in before.members}
+            numbers = {self._number(one) for one in before.candidates}
             if self._group.plan.unclean or (numbers and numbers <= self.doubtful):
                 self.lossy.add(self.role.epoch)
         if kind == ALTER:
@@ -242,11 +256,11 @@ class Journal:
         group = self._group
         wanted = broker.log.read(start, stop)
         for other in group.brokers:
-            if other.controller_id in self.role.members and other is not broker:
+            if other.controller_id in self.role.candidates and other is not broker:
                 has = other.log.read(start, stop, durable=group.settings.is_sync)
                 assert has == wanted, (
-                    f"{broker.name} {what} {start} to {stop}, {other.name} of the set "
-                    f"{sorted(self.role.members)} has them not"
+                    f"{broker.name} {what} {start} to {stop}, {other.name} of "
+                    f"{sorted(self.role.candidates)} has them not"
                 )
 
     def same_set(self, broker: "GroupBroker", members: frozenset[int], set_epoch: int) -> None:

@@ -200,8 +200,9 @@ class Controller(Process):
         """What its tables have."""
         found = self.core.tables.groups.get(GROUP)
         if found is None:
-            return None, 0, frozenset(), 0
-        return found.master_id, found.master_epoch, found.members, found.set_epoch
+            return None, 0, frozenset(), 0, frozenset()
+        numbers = found.master_epoch, found.members, found.set_epoch
+        return found.master_id, *numbers, found.eligible
 
     def state(self) -> str:
         """For a finding."""

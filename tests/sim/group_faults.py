@@ -8,8 +8,6 @@ from collections.abc import Callable
 from itertools import combinations, product
 from typing import TYPE_CHECKING
 
-from turbopump.broker.ha.leader import Leader
-
 if TYPE_CHECKING:
     from tests.sim.group_broker import GroupBroker
     from tests.sim.group_suite import Run
@@ -320,35 +318,28 @@ def upgrade(group: "Run") -> Undo:
 
 
 def empty_disk(group: "Run") -> Undo:
-    """A replica that the set does without loses its disk, its id too, and joins with an empty one
-    (F26). One of the set may be elected within seconds of its end, before its silence counts: then
-    the set is it alone, and only an administrator makes another one the master."""
-    return _while_away(group, lambda one: one.lose_disk())
+    """A broker loses its disk, its id too, and joins with an empty one (F26). If the others of its
+    set lost their page caches, too, only an administrator could say who is to be master."""
+
+    def harm(one: "GroupBroker") -> None:
+        if not group.may_lose or one.controller_id not in group.journal.role.candidates:
+            one.lose_disk()
+
+    return _while_away(group, harm)
 
 
 def _while_away(group: "Run", harm: Callable[["GroupBroker"], None]) -> Undo:
-    """A broker is killed; before it comes back that is done to it, if the set does without it."""
+    """A broker is killed; before it comes back that is done to it, if another has all it had."""
     one = group.rng.choice(group.brokers)
     if one.up:
         one.crash(power=False)
 
     def undo() -> None:
-        if not one.up and not _may_be_member(group, one) and group.can_do_without(one):
+        if not one.up and group.can_do_without(one):
             harm(one)
         group.start(one)
 
     return undo
-
-
-def _may_be_member(group: "Run", one: "GroupBroker") -> bool:
-    """Whether it is of the set, or of one that a master asked for and that may come into force as
-    soon as controllers can agree again."""
-    asked = [
-        broker.service.reign.sync.required
-        for broker in group.brokers
-        if broker.service is not None and isinstance(broker.service.reign, Leader)
-    ]
-    return one.controller_id in group.journal.role.members.union(*asked)
 
 
 def moved(group: "Run") -> None:
@@ -405,8 +396,7 @@ def retention(group: "Run") -> None:
 
 
 def epochs(group: "Run") -> Undo:
-    """Both copies of the epoch list of a replica that the set does without become unreadable (S1).
-    One of the set may be elected before its silence counts, as in `empty_disk`."""
+    """Both copies of a broker's epoch list become unreadable (S1)."""
     return _while_away(group, lambda one: one.damage_epochs())
 
 

@@ -23,11 +23,16 @@ from turbopump.broker.ha.heartbeats import Heartbeats
 from turbopump.broker.identity import IdentityFiles
 from turbopump.broker.role import Role
 from turbopump.controller import core, elections, registration
+from turbopump.controller.core import ControllerCore
 from turbopump.controller.events import ApplyBrokerId
 from turbopump.controller.raft.following import Member
 from turbopump.controller.state import Group, GroupTables
+from turbopump.engine.later import Later
 from turbopump.namesrv.routes import RouteTable
+from turbopump.net.wire.command import Command
+from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers import controller as headers
+from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
 
 Patch = pytest.MonkeyPatch
 
@@ -86,6 +91,28 @@ def no_lease(patch: Patch) -> None:
     patch.setattr(Heartbeats, "holds", property(lambda self: True))
 
 
+def leases_of_before_count(patch: Patch) -> None:
+    """A new master acknowledges before the controllers know that its reign begins."""
+    patch.setattr(Heartbeats, "begin", Heartbeats.hasten)
+    patch.setattr(Group, "reigns", lambda self, broker_id, epoch: broker_id in self.replicas)
+    patch.setattr(ControllerCore, "_heartbeat", _granted)
+
+
+def _granted(self: ControllerCore, connection: int, request: Command) -> Later[Command]:
+    """904, whoever else may be elected."""
+    header = read_header(BrokerHeartbeatRequest, request.fields)
+    self.heartbeats.on_heartbeat(header, connection, self._now_ms)
+    group = self.tables.groups.get(header.broker_name)
+    told: Later[Command] = Later()
+    if group is None:
+        told.resolve(self._alive(request, header))
+        return told
+    eligible, group.eligible = group.eligible, frozenset()
+    told.resolve(self._alive(request, header))
+    group.eligible = eligible
+    return told
+
+
 def nobody_looks_for_dead_masters(patch: Patch) -> None:
     """R33: a group whose master is dead waits for it."""
     patch.setattr(elections, "look_after", lambda *args, **options: None)
@@ -130,6 +157,7 @@ BUGS: dict[Plant, tuple[str, ...]] = {
     ids_are_kept_in_memory: ("storm",),
     registers_before_its_role_is_known: ("storm",),
     last_registration_wins: ("pause", "no controllers"),
+    leases_of_before_count: ("kill", "partition"),
     nobody_looks_for_dead_masters: ("kill",),
     snapshots_without_sets: ("storm", "lost answers"),
 }

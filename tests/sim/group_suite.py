@@ -298,9 +298,9 @@ class Run:
         self.start(away)
 
     def can_do_without(self, broker: GroupBroker) -> bool:
-        """Whether another one of the set surely has all that was acknowledged."""
+        """Whether another candidate surely has all that was acknowledged."""
         role, journal = self.journal.role, self.journal
-        others = [self.broker_of(one) for one in role.members - role.unfit]
+        others = [self.broker_of(one) for one in role.candidates - role.unfit]
         return any(
             one is not None
             and one is not broker

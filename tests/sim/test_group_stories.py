@@ -417,6 +417,49 @@ def test_f38_who_lost_its_page_cache_is_not_elected_before_it_says_so(seed: int)
     story.end()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_f38_whoever_is_elected_for_what_its_last_life_told_gives_way(seed: int) -> None:
+    """Power fails at the last member but the master, and the master is killed before anybody missed
+    that one, which is elected. It comes back without its page cache: the set is it alone, but
+    nothing was acknowledged in its reign."""
+    story = Story.whole(seed, timeout_ms=3000, sync=False)
+    unclean, other = story.replicas
+    other.crash(power=False)
+    story.alone(2)
+    for _ in range(4):
+        story.writes()
+    master, epoch = story.master, story.journal.role.epoch
+    unclean.crash(power=True)
+    master.crash(power=False)
+    story.elected(epoch)
+    assert story.master is unclean
+    story.start(unclean)
+    story.until(lambda: bool(story.journal.role.unfit), 10_000, "it does not register")
+    story.go(4000)
+    assert story.journal.role.master is None, story.journal.role
+    story.start(master)
+    story.elected(epoch + 1)
+    assert story.master is master
+    story.end()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_f26_a_member_that_is_elected_after_its_disk_was_lost(seed: int) -> None:
+    """Nobody missed it yet when the master was killed: once its silence counts another member is
+    elected, and no administrator is needed (group seed 157)."""
+    story = Story.whole(seed, timeout_ms=3000)
+    for _ in range(4):
+        story.writes()
+    master, lost = story.master, story.replicas[0]
+    lost.crash(power=True)
+    lost.lose_disk()
+    master.crash(power=False)
+    story.writes(8000)
+    for one in (lost, master):
+        story.start(one)
+    story.end()
+
+
 @pytest.mark.parametrize("unheard", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_f38_a_master_that_lost_its_page_cache_is_not_elected_again(

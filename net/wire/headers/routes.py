@@ -73,7 +73,11 @@ class QueryDataVersionResponse:
 
 @dataclass(slots=True)
 class BrokerHeartbeatRequest:
-    """904. Only the first three matter to a name server; a controller reads the rest."""
+    """904. Only the first three matter to a name server; a controller reads the rest.
+
+    `leased` is ours: as master it serves only under leases granted in its reign. A Java controller
+    ignores it.
+    """
 
     cluster_name: str
     broker_addr: str
@@ -84,6 +88,7 @@ class BrokerHeartbeatRequest:
     confirm_offset: Int64 | None = None
     heartbeat_timeout_mills: Int64 | None = None
     election_priority: Int32 | None = None
+    leased: bool | None = None
 
 
 @dataclass(slots=True)

@@ -40,8 +40,13 @@ class Alive:
     def newest(self, group: Group, broker_id: int) -> Heard | None:
         return self.logs.get(broker_id) if broker_id in self.ids else None
 
-    def tell(self, broker_id: int, epoch: int, max_offset: int, priority: int = 2**31 - 1) -> None:
-        self.logs[broker_id] = Heard(0, 0, 10_000, epoch, max_offset, priority=priority)
+    def tell(
+        self, broker_id: int, epoch: int, max_offset: int, priority: int = 2**31 - 1,
+        *, leased: bool = False,
+    ) -> None:  # fmt: skip
+        self.logs[broker_id] = Heard(
+            0, 0, 10_000, epoch, max_offset, priority=priority, leased=leased
+        )
 
 
 class Leader:
@@ -214,15 +219,22 @@ class Node:
 
     def beat(
         self, broker_id: int, epoch: int = 1, max_offset: int = 100, connection: int | None = None,
-        timeout_ms: int | None = None,
+        timeout_ms: int | None = None, *, leased: bool | None = None,
     ) -> headers.BrokerHeartbeatResponse:  # fmt: skip
+        later = self.beat_later(broker_id, epoch, max_offset, connection, timeout_ms, leased=leased)
+        return answered(later)
+
+    def beat_later(
+        self, broker_id: int, epoch: int = 1, max_offset: int = 100, connection: int | None = None,
+        timeout_ms: int | None = None, *, leased: bool | None = None,
+    ) -> Later[Command]:  # fmt: skip
+        """One that may have to wait for an entry."""
         header = BrokerHeartbeatRequest(
-            CLUSTER, f"a:{broker_id}", NAME, broker_id, epoch, max_offset, max_offset, timeout_ms
-        )
+            CLUSTER, f"a:{broker_id}", NAME, broker_id, epoch, max_offset, max_offset, timeout_ms,
+            leased=leased,
+        )  # fmt: skip
         number = broker_id if connection is None else connection
-        answer = self.ask(RequestCode.BROKER_HEARTBEAT, header, connection=number)
-        assert answer.value.code == 0
-        return read_header(headers.BrokerHeartbeatResponse, answer.value.fields)
+        return self.ask(RequestCode.BROKER_HEARTBEAT, header, connection=number)
 
     def join(self, broker_id: int) -> None:
         """All three steps and a first heartbeat."""
@@ -253,6 +265,12 @@ class Node:
     @property
     def group(self) -> Group:
         return self.core.tables.groups[NAME]
+
+
+def answered(later: Later[Command]) -> headers.BrokerHeartbeatResponse:
+    """What a heartbeat was answered."""
+    assert later.value.code == 0
+    return read_header(headers.BrokerHeartbeatResponse, later.value.fields)
 
 
 def over_the_wire(command: Command) -> Command:

@@ -1,7 +1,16 @@
 """The core: the lead, leases, deaths, one proposal at a time, notices, answers to every request."""
 
 import pytest
-from tests.unit.controller.groups import CLUSTER, NAME, Done, Entry, Node, Refused, running
+from tests.unit.controller.groups import (
+    CLUSTER,
+    NAME,
+    Done,
+    Entry,
+    Node,
+    Refused,
+    answered,
+    running,
+)
 
 from turbopump.controller import events
 from turbopump.controller.core import CODES, WAITING_MAX
@@ -64,9 +73,9 @@ def test_a_lease_is_for_a_leader_that_surely_leads() -> None:
     node = running()
     told = node.beat(1)
     assert (told.lease_ms, told.master_broker_id, told.master_epoch) == (8_000, 1, 1)
-    assert node.beat(2, timeout_ms=3_000).lease_ms == 2_400
+    assert node.beat(1, timeout_ms=3_000).lease_ms == 2_400
     # Longer than a new leader waits for one that it never heard of: not for so long.
-    assert node.beat(2, timeout_ms=60_000).lease_ms == 8_000
+    assert node.beat(1, timeout_ms=60_000).lease_ms == 8_000
     node.quorum.sure = False
     assert node.beat(1).lease_ms is None
     assert replica_info(node)[0] == NOT_LEADER
@@ -80,7 +89,97 @@ def test_no_lease_while_the_group_may_be_given_to_somebody_else() -> None:
     assert node.beat(1, connection=9).lease_ms is None
     node.commit()
     told = node.beat(1, connection=9)
-    assert told.lease_ms is not None and told.master_broker_id == 2
+    assert told.lease_ms is None and told.master_broker_id == 2
+    assert node.beat(2, epoch=2).lease_ms is not None
+
+
+def test_a_lease_is_for_the_master_in_its_own_epoch() -> None:
+    """Who does not know yet that it was elected, or that another was, has none by it."""
+    node = running()
+    told = node.beat(2)
+    assert (told.lease_ms, told.master_broker_id, told.master_epoch) == (None, 1, 1)
+    node.close(1)
+    assert (node.group.master_id, node.group.master_epoch) == (2, 2)
+    assert node.beat(2, epoch=1).lease_ms is None
+    assert node.beat(1, epoch=1, connection=9).lease_ms is None
+    assert node.beat(2, epoch=2).lease_ms is not None
+
+
+def elected_on_lease() -> Node:
+    """1 is dead, 2 the master on paper."""
+    node = running()
+    for broker_id in (2, 3):
+        node.beat(broker_id, leased=True)
+    node.close(1)
+    assert (node.group.master_id, node.group.members, node.group.eligible) == (2, {2}, {1, 3})
+    return node
+
+
+def test_until_its_first_lease_a_master_is_not_the_only_candidate() -> None:
+    """It was dead when it was elected: another one that had all is, and nobody has to decide."""
+    node = elected_on_lease()
+    node.close(2)
+    assert (node.group.master_id, node.group.members, node.group.eligible) == (3, {3}, {1, 2})
+
+
+def test_the_first_lease_is_granted_behind_the_entry_that_says_so() -> None:
+    node = elected_on_lease()
+    node.auto = False
+    later = node.beat_later(2, epoch=2, leased=True)
+    assert not later.done and len(node.quorum.waiting) == 1
+    node.commit()
+    assert answered(later).lease_ms == 8_000
+    assert node.group.eligible == frozenset()
+    entries = len(node.quorum.entries)
+    assert node.beat(2, epoch=2, leased=True).lease_ms == 8_000
+    assert len(node.quorum.entries) == entries, "once in a reign"
+    node.auto = True
+    node.close(2)
+    assert node.group.master_id is None, "3 may lack what 2 acknowledged"
+
+
+def test_a_look_at_all_groups_keeps_nobody_from_the_first_lease() -> None:
+    """The next heartbeat comes half a second later."""
+    node = elected_on_lease()
+    node.auto = False
+    later = node.beat_later(2, epoch=2, leased=True)
+    node.tick(node.core.options.scan_groups_ms)
+    node.commit()
+    assert answered(later).lease_ms == 8_000
+
+
+def test_an_election_before_the_first_lease_takes_it_away() -> None:
+    node = elected_on_lease()
+    node.auto = False
+    node.close(2)
+    later = node.beat_later(2, epoch=2, leased=True, connection=9)
+    node.commit()
+    told = answered(later)
+    assert (told.lease_ms, told.master_broker_id, node.group.eligible) == (None, 3, {1, 2})
+
+
+def test_no_lease_where_its_entry_fails() -> None:
+    node = elected_on_lease()
+    node.quorum.refuse = "no majority"
+    assert node.beat(2, epoch=2, leased=True).lease_ms is None
+    assert node.group.eligible == {1, 3}
+
+
+def test_behind_a_java_master_only_the_set_counts() -> None:
+    """It begins without asking: nobody knows what it acknowledged by now."""
+    node = running()
+    node.close(1)
+    assert (node.group.master_id, node.group.eligible) == (2, frozenset())
+    assert node.beat(2, epoch=2).lease_ms is not None
+
+
+def test_another_program_in_the_place_of_a_broker_is_believed_nothing_of_before() -> None:
+    node = running()
+    for broker_id in (2, 3):
+        node.beat(broker_id, leased=True)
+    assert node.register(2).code == 0
+    node.close(1)
+    assert (node.group.master_id, node.group.eligible) == (2, frozenset())
 
 
 def test_a_closed_connection_elects_at_once_and_everybody_hears_of_it() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.controller.groups import NAME, Leader, set_up
 
-from turbopump.controller import registration
+from turbopump.controller import elections, registration
 from turbopump.controller.elections import EPOCH_JUMP_MAX
 from turbopump.controller.events import ElectMaster
 from turbopump.net.wire.codes import ResponseCode as Code
@@ -234,6 +234,76 @@ def test_a_replica_that_fell_silent_with_its_master_is_not_elected() -> None:
     leader.live.ids = {2}
     leader.look()
     assert leader.group.master_id == 2
+
+
+def on_paper(*, unfit: int = 0) -> Leader:
+    """1 is gone, 2 elected of {1, 2, 3}; what it said of its log may be a life ago."""
+    leader = set_up()
+    leader.live.ids = {2, 3}
+    leader.live.tell(2, 1, 9, leased=True)
+    leader.live.tell(3, 1, 8, leased=True)
+    if unfit:
+        leader.register(unfit, unclean=True)
+    assert leader.elect().header.master_broker_id == 2
+    return leader
+
+
+def test_who_has_all_is_elected_after_a_master_that_never_began() -> None:
+    leader = on_paper()
+    leader.live.ids = {3}
+    assert leader.elect(3).code == Code.SUCCESS
+    assert (leader.group.master_id, leader.group.members) == (3, {3})
+    leader.live.ids = {1}
+    assert leader.elect(1).code == Code.SUCCESS, "nothing was acknowledged since it was master"
+
+
+def test_nobody_else_after_a_reign_that_began() -> None:
+    leader = on_paper()
+    leader.take(elections.begin(leader.tables, NAME, 1))
+    assert leader.group.eligible == {1, 3}, "of an earlier epoch"
+    leader.take(elections.begin(leader.tables, NAME, 2))
+    leader.live.ids = {1, 3}
+    assert leader.elect(3).code == Code.CONTROLLER_ELECT_MASTER_FAILED
+    assert not elections.begin(leader.tables, NAME, 2).events, "once"
+    assert not elections.begin(leader.tables, "unknown", 2).events
+
+
+def test_a_master_on_paper_that_lost_bytes_gives_way_to_who_has_them() -> None:
+    """Power fails at 2 and 1 is killed, before 2 was missed: 2 is elected, and comes back without
+    its page cache. 3 has all that was acknowledged."""
+    leader = on_paper()
+    told = leader.register(2, unclean=True)
+    assert (told.header.master_broker_id, leader.group.master_id) == (3, 3)
+    assert leader.group.eligible == {1, 2}
+    leader.live.ids = {2}
+    assert leader.elect(2).code == Code.CONTROLLER_ELECT_MASTER_FAILED
+
+
+def test_an_unfit_one_is_no_candidate_after_it_either() -> None:
+    leader = on_paper(unfit=3)
+    leader.live.ids = {3}
+    assert leader.elect(3).code == Code.CONTROLLER_ELECT_MASTER_FAILED
+    leader.live.ids = {1, 3}
+    assert leader.elect(3).header.master_broker_id == 1
+
+
+def test_who_joins_or_is_forgotten_is_not_counted_twice() -> None:
+    leader = on_paper()
+    assert leader.alter({2, 3}).code == Code.SUCCESS
+    assert leader.group.eligible == {1}
+    assert leader.clean("1", living=True).code == Code.SUCCESS
+    assert leader.group.eligible == frozenset()
+
+
+def test_after_an_unclean_election_only_the_set_counts() -> None:
+    """What its master lacks its replicas cut off."""
+    leader = set_up()
+    leader.unclean = True
+    assert leader.alter({1, 2}).code == Code.SUCCESS
+    leader.live.ids = {3}
+    leader.live.tell(3, 1, 5, leased=True)
+    assert leader.elect(3).code == Code.SUCCESS
+    assert (leader.group.members, leader.group.eligible) == ({3}, frozenset())
 
 
 def test_an_unfit_replica_leaves_the_set_while_the_master_lives() -> None:

@@ -13,6 +13,8 @@ EVERY = [
     events.ElectMaster("b", 0),
     events.ElectMaster("b", None),
     events.ElectMaster("b", 2, 9),
+    events.ElectMaster("b", 2, 0, True),
+    events.BeginReign("b", 7),
     events.Read(),
     events.CleanBrokerData("b"),
     events.CleanBrokerData("b", frozenset({1})),

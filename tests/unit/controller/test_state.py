@@ -12,6 +12,7 @@ from turbopump.controller.state import RETIRED_MAX, GroupTables
 def test_c14_a_snapshot_is_the_tables() -> None:
     leader = set_up()
     leader.register(2, unclean=True)
+    leader.tables.apply(events.ElectMaster(NAME, 3, 0, True))
     leader.tables.apply(events.ApplyBrokerId("d", "gone", "x", "x;1", 1))
     leader.tables.apply(events.CleanBrokerData("gone"))
     leader.tables.apply(events.ApplyBrokerId("d", "new\u00e9", "x", "x;1", 1))
@@ -21,6 +22,13 @@ def test_c14_a_snapshot_is_the_tables() -> None:
     assert again.groups == leader.tables.groups
     assert again.retired == leader.tables.retired
     assert again.groups[NAME].is_unfit(2)
+    assert again.groups[NAME].eligible == {1, 2}
+
+
+def test_a_snapshot_of_before_eligible_brokers_were_counted() -> None:
+    tables = set_up().tables
+    data = broken(lambda whole: whole["groups"][0].pop("eligible"))
+    assert GroupTables.restore(data).groups == tables.groups
 
 
 def broken(change) -> bytes:
@@ -36,6 +44,7 @@ def broken(change) -> bytes:
         broken(lambda whole: whole["groups"][0].pop("members")),
         broken(lambda whole: whole["groups"][0].update(members=[9])),
         broken(lambda whole: whole["groups"][0].update(master=9)),
+        broken(lambda whole: whole["groups"][0].update(eligible=[9])),
         broken(lambda whole: whole["groups"][0].update(replicas=[[1]])),
         broken(lambda whole: whole.update(retired=[["x"]])),
     ],
@@ -58,6 +67,7 @@ def test_events_that_do_not_fit_change_nothing() -> None:
         events.CleanBrokerData(NAME, frozenset({9})),
         events.UpdateBrokerAddress(CLUSTER, NAME, "x", 9),
         events.MarkUnfit(NAME, 9, "unclean"),
+        events.BeginReign(NAME, 9),
         events.ApplyBrokerId(CLUSTER, NAME, "x", "other;1", 2),
     ):
         tables.apply(event)

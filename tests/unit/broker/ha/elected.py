@@ -1,12 +1,13 @@
 """Brokers whose controllers are a script: every question waits until the test answers it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.unit.broker.ha.network import Broker, Group
 
 from turbopump.broker.ha.last_life import LastLife
+from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.membership import Membership, MembershipOptions
 from turbopump.broker.ha.words import Name, Word
 from turbopump.engine.files import RealFiles
@@ -190,3 +191,42 @@ def word(
     found = frozenset(members) or (frozenset() if master is None else frozenset({master}))
     address = "" if master is None else address_of(master)
     return Word(epoch, master, address, found, set_epoch)
+
+
+Make = Callable[..., Member]
+
+
+def master(make: Make, **changes: Any) -> Member:
+    """A new group's first broker, master of epoch 1."""
+    member = make(**changes)
+    member.start()
+    member.give_id(1)
+    member.registered()
+    member.elected(word(1, 1))
+    return member
+
+
+def pair(make: Make) -> tuple[Member, Member]:
+    """A master of epoch 1, and a replica that follows it; both in the set."""
+    one, two = master(make), make(2)
+    two.start()
+    two.give_id(2)
+    two.registered(word(1, 1))
+    two.ha_info(one.broker.address)
+    one.pass_time(300)
+    agree(one, 2)
+    return one, two
+
+
+def agree(member: Member, set_epoch: int) -> frozenset[int]:
+    asked = member.script.take(CODES.CONTROLLER_ALTER_SYNC_STATE_SET)
+    wanted = SyncStateSet.decode(asked.request.body)  # type: ignore[arg-type]
+    body = SyncStateSet(wanted.members, set_epoch).encode()
+    asked.answer(headers.AlterSyncStateSetResponse(set_epoch), body)
+    return wanted.members
+
+
+def reign(member: Member) -> Leader:
+    found = member.broker.service.reign
+    assert isinstance(found, Leader)
+    return found

@@ -1,9 +1,7 @@
 """A broker under controllers that are a script: what it asks, and what it does about answers."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.unit.broker.ha.elected import (
@@ -12,15 +10,17 @@ from tests.unit.broker.ha.elected import (
     LEADER,
     LEASE_MS,
     TIMEOUT_MS,
-    Member,
+    Make,
     address_of,
+    agree,
+    master,
+    pair,
+    reign,
     word,
 )
 from tests.unit.broker.ha.network import Group
-from tests.unit.broker.ha.test_switching import options
 
 from turbopump.broker.ha.last_life import LastLife
-from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.membership import NO_PRIORITY, Stage
 from turbopump.broker.identity import IdentityError
 from turbopump.engine.types import LogOffset, PutStatus, StoreError
@@ -28,60 +28,6 @@ from turbopump.net.ha.replica import Replica, State
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.controller import SyncStateSet
 from turbopump.net.wire.headers import controller as headers
-
-Make = Callable[..., Member]
-
-
-@pytest.fixture
-def group(tmp_path: Path) -> Iterator[Group]:
-    found = Group(tmp_path)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def make(group: Group) -> Make:
-    def made(number: int = 1, **changes: Any) -> Member:
-        return Member(group, group.add(number, replace(options(number), own_id=0)), **changes)
-
-    return made
-
-
-def master(make: Make, **changes: Any) -> Member:
-    """A new group's first broker, master of epoch 1."""
-    member = make(**changes)
-    member.start()
-    member.give_id(1)
-    member.registered()
-    member.elected(word(1, 1))
-    return member
-
-
-def pair(make: Make) -> tuple[Member, Member]:
-    """A master of epoch 1, and a replica that follows it; both in the set."""
-    one, two = master(make), make(2)
-    two.start()
-    two.give_id(2)
-    two.registered(word(1, 1))
-    two.ha_info(one.broker.address)
-    one.pass_time(300)
-    agree(one, 2)
-    return one, two
-
-
-def agree(member: Member, set_epoch: int) -> frozenset[int]:
-    asked = member.script.take(CODES.CONTROLLER_ALTER_SYNC_STATE_SET)
-    wanted = SyncStateSet.decode(asked.request.body)  # type: ignore[arg-type]
-    body = SyncStateSet(wanted.members, set_epoch).encode()
-    asked.answer(headers.AlterSyncStateSetResponse(set_epoch), body)
-    return wanted.members
-
-
-def reign(member: Member) -> Leader:
-    found = member.broker.service.reign
-    assert isinstance(found, Leader)
-    return found
-
 
 # Joining
 
@@ -469,81 +415,6 @@ def test_a_master_at_another_address_is_found_there(make: Make) -> None:
     member.script.asked = [one for one in member.script.asked if one.address == "moved:1"]
     assert member.ha_info("moved:2") == "moved:1"
     assert member.broker.service.master_address == "moved:2"
-
-
-# The lease
-
-
-def test_without_a_lease_nothing_is_acknowledged(make: Make) -> None:
-    """R27: it has stopped before anybody else can be elected."""
-    one, two = pair(make)
-    told: list[str] = []
-    one.membership.on_lapse = lambda: told.append("lapse")
-    one.membership.on_renewed = lambda: told.append("renewed")
-    one.script.grants = False
-    one.pass_time(LEASE_MS - 1100)
-    assert one.membership.holds()
-    answers = one.broker.send(b"late")
-    two.broker.shell.cut()
-    one.group.network.unreachable.add(one.broker.address)
-    one.pass_time(2000)
-    assert not one.membership.holds()
-    assert told == ["lapse"]
-    assert answers == [PutStatus.SERVICE_NOT_AVAILABLE]
-    one.script.grants = True
-    one.pass_time(1100)
-    assert told == ["lapse", "renewed"]
-    assert one.membership.holds()
-
-
-def test_an_acknowledgement_after_the_lease_releases_nobody(make: Make) -> None:
-    """F12: the process stood still; the first thing it sees is what its replica said."""
-    one, _two = pair(make)
-    answers = one.broker.send(b"late")
-    one.group.network.now_ms += LEASE_MS
-    one.group.network.run()
-    assert answers == []
-    one.pass_time()
-    assert len(answers) == 1
-    assert answers != [PutStatus.PUT_OK]
-
-
-def test_a_lease_is_counted_from_when_the_heartbeat_was_sent(make: Make) -> None:
-    member = master(make)
-    sent_ms = member.group.network.now_ms
-    assert member.membership.heartbeats.lease_until_ms == sent_ms + LEASE_MS
-    member.script.grants = False
-    member.pass_time(LEASE_MS - 100)
-    assert member.membership.holds()
-    member.pass_time(100)
-    assert not member.membership.holds()
-
-
-def test_an_answer_that_took_its_time_is_no_longer_lease(make: Make) -> None:
-    member = master(make)
-    member.script.holds_beats = True
-    member.pass_time(1000)
-    sent_ms = member.group.network.now_ms
-    asked = [one for one in member.script.asked if one.request.code == CODES.BROKER_HEARTBEAT]
-    assert sorted(one.address for one in asked) == [LEADER, FOLLOWER]
-    member.pass_time(2000)
-    for one in asked:
-        member.script.grant(one)
-    assert member.membership.heartbeats.lease_until_ms == sent_ms + LEASE_MS
-
-
-def test_only_the_leader_of_javas_controllers_renews(make: Make) -> None:
-    member = make()
-    member.script.language = "JAVA"
-    member.start()
-    member.give_id(1)
-    member.registered()
-    member.elected(word(1, 1))
-    member.pass_time(LEASE_MS)
-    assert member.membership.holds()
-    member.script.dead = {LEADER}
-    member.pass_time(LEASE_MS)
-    assert not member.membership.holds(), "another one's word is none"
 
 
 # The set

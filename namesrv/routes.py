@@ -120,9 +120,13 @@ class RouteTable:
         """Take over a broker and its topics (RocketMQ: RouteInfoManager.registerBroker).
 
         A claim to an id whose live holder has a higher state version is answered like a success
-        and not taken over, whatever the order of arrival. Decided before anything is changed.
+        and not taken over, whatever the order of arrival. Decided before anything is changed. One
+        of the holder itself is of an earlier reign and came late: were it taken, others' late ones
+        would pass for newer.
         """
         if self._conflicts(broker, now_ms):
+            if self._groups[broker.name].broker_addrs[broker.broker_id] == broker.address:
+                return Registered()
             log.warning("%s claims id %d of %s with an older state version: ignored",
                         broker.address, broker.broker_id, broker.name)  # fmt: skip
             # Whoever claims another place no longer serves in its old one.
@@ -308,7 +312,7 @@ class RouteTable:
     def _conflicts(self, broker: Registration, now_ms: int) -> bool:
         group = self._groups.get(broker.name)
         holder = None if group is None else group.broker_addrs.get(broker.broker_id)
-        if holder is None or holder == broker.address:
+        if holder is None:
             return False
         live = self._live.get((broker.cluster, holder))
         if live is None or live.expired(now_ms):

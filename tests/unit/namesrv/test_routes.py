@@ -127,6 +127,17 @@ def test_a_joiner_with_the_default_id_does_not_take_the_route() -> None:
     assert route.broker_datas[0].broker_addrs == {0: MASTER}
 
 
+def test_a_late_registration_of_an_earlier_reign_changes_nothing() -> None:
+    """Else one of another master, late too, would pass for newer (group seed 348)."""
+    table = table_with(broker(configs=topics(state=4)))
+    assert table.register(broker(configs=topics("X", state=2)), "late", NOW) == Registered()
+    assert table.data_version("c", MASTER) == DataVersion(0, 4, 0)
+    assert table.route("X") is None
+    table.register(broker(REPLICA, configs=topics(state=3)), "later", NOW)
+    route = table.route("T")
+    assert route is not None and route.broker_datas[0].broker_addrs == {0: MASTER}
+
+
 def test_an_expired_holder_keeps_nobody_out() -> None:
     table = table_with(broker(configs=topics(state=5), timeout_ms=100))
     table.register(broker(REPLICA, 0, configs=topics(state=1)), "r", NOW + 101)

@@ -38,11 +38,15 @@ class Routes(RuleBasedStateMachine):
         broker = Registration(
             cluster, name, broker_id, address, configs, timeout_ms=timeout_ms, acting_master=acting
         )
-        before = self.table.member_group(name)
+        before, known = self.table.member_group(name), self.table.data_version(cluster, address)
+        is_holder = known is not None and before.get(broker_id) == address
         done = self.table.register(broker, connection, self.now_ms, delete_missing_topics=delete)
         members = self.table.member_group(name)
         if done.refusal is not None:
             assert members == before
+        elif is_holder and known is not None and known.state_version > state:
+            assert members == before, "of an earlier reign"
+            assert self.table.data_version(cluster, address) == known
         elif members.get(broker_id) == address:
             assert list(members.values()).count(address) == 1
             assert self.table.data_version(cluster, address) == version

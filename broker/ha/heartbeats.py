@@ -108,7 +108,6 @@ class Heartbeats:
         """A reign begins: no lease that was asked for before counts in it."""
         self._reign += 1
         self.lease_until_ms = LONG_AGO_MS
-        self.hasten()
 
     def hasten(self) -> None:
         """The next ones are due now: another controller leads, or a lease is wanted."""

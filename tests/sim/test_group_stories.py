@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.sim.group_broker import GroupBroker
 from tests.sim.group_machines import GROUP
 from tests.sim.group_stories import Story
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -18,6 +19,16 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
+
+
+def left_with_one_replica(story: Story) -> GroupBroker:
+    """The only member that is left beside the master; both have what is acknowledged."""
+    left, other = story.replicas
+    other.crash(power=False)
+    story.alone(2)
+    for _ in range(4):
+        story.writes()
+    return left
 
 
 def test_r01_the_answer_to_a_new_set_is_lost() -> None:
@@ -366,11 +377,7 @@ def test_f38_who_lost_its_page_cache_is_not_elected(seed: int) -> None:
     """The last member but the master loses its power under ASYNC_FLUSH, and the master dies before
     that one could catch up: nobody is elected until the master is back (KIP-966)."""
     story = Story.whole(seed, timeout_ms=1000, sync=False)
-    unclean, other = story.replicas
-    other.crash(power=False)
-    story.alone(2)
-    for _ in range(4):
-        story.writes()
+    unclean = left_with_one_replica(story)
     master, epoch = story.master, story.journal.role.epoch
     unclean.crash(power=True)
     story.apart([unclean], [master])
@@ -392,11 +399,7 @@ def test_f38_who_lost_its_page_cache_is_not_elected_before_it_says_so(seed: int)
     """Nor by a controller that begins to lead while the registration was not heard by anybody yet
     (group seed 195912)."""
     story = Story.whole(seed, timeout_ms=3000, sync=False)
-    unclean, other = story.replicas
-    other.crash(power=False)
-    story.alone(2)
-    for _ in range(4):
-        story.writes()
+    unclean = left_with_one_replica(story)
     master, leader, epoch = story.master, story.leader, story.journal.role.epoch
     unclean.crash(power=True)
     story.go(1300)  # what its last life told is not fresh any more
@@ -423,11 +426,7 @@ def test_f38_whoever_is_elected_for_what_its_last_life_told_gives_way(seed: int)
     that one, which is elected. It comes back without its page cache: the set is it alone, but
     nothing was acknowledged in its reign."""
     story = Story.whole(seed, timeout_ms=3000, sync=False)
-    unclean, other = story.replicas
-    other.crash(power=False)
-    story.alone(2)
-    for _ in range(4):
-        story.writes()
+    unclean = left_with_one_replica(story)
     master, epoch = story.master, story.journal.role.epoch
     unclean.crash(power=True)
     master.crash(power=False)
@@ -448,17 +447,14 @@ def test_f26_a_member_that_is_elected_after_its_disk_was_lost(seed: int) -> None
     """Nobody missed it yet when the master was killed. Once its silence counts the former master is
     elected again, and no administrator is needed (group seed 157)."""
     story = Story.whole(seed, timeout_ms=3000)
-    lost, other = story.replicas
-    other.crash(power=False)
-    story.alone(2)
-    story.writes()
+    lost = left_with_one_replica(story)
     master, epoch, broker_id = story.master, story.journal.role.epoch, lost.controller_id
     lost.crash(power=True)
     master.crash(power=False)
     story.elected(epoch)
     assert story.journal.role.master == broker_id
     lost.lose_disk()
-    for one in (lost, other, master):
+    for one in story.brokers:
         story.start(one)
     story.end()
 

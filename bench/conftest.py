@@ -60,7 +60,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if session is None or not session.benchmarks:
         return
     groups: dict[str, dict[str, float]] = defaultdict(dict)
-    for entry in session.benchmarks:
+    measured = [entry for entry in session.benchmarks if not entry.has_error]
+    for entry in measured:
         groups[entry.group or entry.name][entry.name] = (
             entry.extra_info.get("operations", 1) / entry.stats.min
         )
@@ -72,6 +73,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
                 continue
             of_limit = f"{rate / limit:7.1%} of {limit:>13,.0f}/s" if limit else "no limit"
             terminalreporter.write_line(f"{group:32} {name:34} {rate:>13,.0f}/s  {of_limit}")
-    for entry in session.benchmarks:
+    for entry in measured:
         for name, (half, most) in entry.extra_info.get("latency_us", {}).items():
             terminalreporter.write_line(f"{name:32} p50 {half:>9,.0f} us  p99 {most:>9,.0f} us")

@@ -6,7 +6,9 @@ way, by the requests of RocketMQ's protocol. Called by the comparison and the be
 """
 
 import json
+import os
 import shutil
+import signal
 import struct
 import subprocess
 import tempfile
@@ -29,6 +31,8 @@ UPDATE_CONFIG, RUNTIME_INFO, HA_STATUS = 25, 28, 907
 LOOK_S = 0.02
 COPY_S = 120.0
 READY_S = 120.0
+PATIENT = {"haHousekeepingInterval": "120000"}
+"""A connection to a replica that stands still while the log is filled stays."""
 WARM_UP_S = 2.0
 """Sends before the loads, for whoever compiles while it runs."""
 LOADS = {"64 x 1": ("-w", "64"), "8 x 32": ("-w", "8", "--in-flight", "32"), "1 x 1": ("-w", "1")}
@@ -125,7 +129,7 @@ class Pair:
 
     def _start_master(self, settings: dict[str, str]) -> Process:
         folder = self._folder / "master"
-        settings = {"brokerIP2": "127.0.0.1", **settings}
+        settings = {"brokerIP2": "127.0.0.1", **PATIENT, **settings}
         master = self._kind.broker(self.ports, folder, folder / "store", settings)
         groups.wait_ready(groups.Group(self.ports, [self._namesrv, master]))
         # The name server may speak of the one that was there before.
@@ -144,12 +148,21 @@ class Pair:
     def _processes(self) -> list[Process]:
         return [process for _, process in self.replicas]
 
+    def add(self, count: int) -> None:
+        """New replicas, which stand still as soon as the master knows them all. They would begin
+        seconds apart else, and the first have much of the log before the last has any."""
+        for _ in range(count):
+            self._add()
+        self._until("all are connected", lambda: len(acked(self.ports.broker)) == count)
+        for _, process in self.replicas:
+            process.child.send_signal(signal.SIGSTOP)
+
     def _add(self) -> None:
         number = len(self.replicas) + 1
         ports = Ports(self.ports.namesrv, free_port(BROKER_AND_HA))
         folder = self._folder / f"replica-{number}"
         # Where the master is it hears from the name server: RocketMQ passes over haMasterAddress.
-        settings = {"brokerRole": "SLAVE", "brokerId": str(number)}
+        settings = {"brokerRole": "SLAVE", "brokerId": str(number), **PATIENT}
         process = self._kind.broker(ports, folder, folder / "store", settings)
         self.replicas.append((ports.broker, process))
 
@@ -172,7 +185,7 @@ class Pair:
         return found
 
     def fill(self, size: int) -> float:
-        """Some log of that size, while there is nobody to wait for; bytes of a message in it."""
+        """Some log of that size, which waits for nobody; bytes of a message in it."""
         count = size // (BODY + 200) // 32 * 32
         messages = self.load("-b", "32", "-w", "8", "-q", str(count))["all_messages"]
         end = log_end(self.ports.broker)
@@ -190,19 +203,16 @@ class Pair:
             sum(cpu_s(process) for process in self._processes),
         )
 
-    def copied(self, count: int, message_size: float) -> Copied:
-        """How that many replicas, all of them new, get all of the log. What counts is the time in
-        which all of them do: from when the last one began to when the first one has it."""
-        end = log_end(self.ports.broker)
-        for _ in range(count):
-            self._add()
-        look = self._look()
-        deadline = time.monotonic() + READY_S
-        while not all(look.ends) and max(look.ends) < end and time.monotonic() < deadline:
-            time.sleep(LOOK_S)
-            look = self._look()
-        first = last = look
-        while max(last.ends) < end and time.monotonic() < deadline + COPY_S:
+    def copied(self, message_size: float) -> Copied:
+        """How the replicas that stand still get all of the log. What counts is the time from when
+        they go on to when the first one has it."""
+        os.sync()  # the disk has no work left of the filling
+        count, end = len(self.replicas), log_end(self.ports.broker)
+        first = last = self._look()
+        for _, process in self.replicas:
+            process.child.send_signal(signal.SIGCONT)
+        deadline = time.monotonic() + COPY_S
+        while max(last.ends) < end and time.monotonic() < deadline:
             time.sleep(LOOK_S)
             last = self._look()
         moved = sum(last.ends) - sum(first.ends)
@@ -277,7 +287,8 @@ def measured(
 ) -> Measured:
     """Catch-up, and sends that wait, of one master with so many replicas."""
     with pair(KINDS[side]) as group:
-        copied = group.copied(replicas, group.fill(size))
+        group.add(replicas)
+        copied = group.copied(group.fill(size))
         group.make_sync()
         timed = ("--warmup", "0.5", "--duration", str(seconds))
         if warm_up_s:

@@ -201,8 +201,8 @@ def _sends(results: Results) -> list[str]:
 def markdown(results: Results, size: int, rocketmq: str, rounds: int, seconds: float) -> str:
     """The section of docs/PERFORMANCE.md."""
     how = f"""Measured with `python -m bench.replication`: {rounds} round{"s" if rounds > 1 else ""}, {size >> 20} MB of messages of {BODY} B by default HA, all processes on one machine of {os.cpu_count()} cores
-(Linux {platform.release()}). Both brokers with their defaults (RocketMQ {rocketmq}: JVM heap 2 GB, G1): the master is filled, then replicas start
-with nothing, and the time counts in which all of them copy; bytes and messages are of each replica, processor time is per gigabyte and replica. The loop sends
+(Linux {platform.release()}). Both brokers with their defaults (RocketMQ {rocketmq}: JVM heap 2 GB, G1): replicas that have nothing stand still
+while the master is filled; the time counts from when they go on to when the first has all; bytes and messages are of each replica, processor time is per gigabyte and replica. The loop sends
 a file by `sendfile` in pieces of {PIECE >> 10} KB to receivers that write it (`bench/sendfile.c`). Sends are of {BODY} B, {seconds:g} s each load, and wait for all
 replicas (SYNC_MASTER, inSyncReplicas); connections x requests in flight. Turbopump {version("turbopump")}, Python {platform.python_version()}, uvloop {version("uvloop")}.
 """  # noqa: E501

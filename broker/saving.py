@@ -87,6 +87,11 @@ class Saver:
         """What is answered next relies on changes of others, so it waits for them as they do."""
         self._relied = True
 
+    def promise_nothing(self) -> None:
+        """What the request at hand has changed so far, nobody was promised: its answer leaves at
+        once, the file is written behind it."""
+        self._reviewed = self._changes
+
     def elsewhere(self, work: Callable[[], T]) -> Later[T | OSError]:
         """What `work` gives, done by the thread that writes: long work that only makes or reads
         the text of a table, and does not fail."""

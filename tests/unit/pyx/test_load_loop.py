@@ -86,11 +86,12 @@ Script = Callable[[Request], bytes | None]
 
 @dataclass
 class Peer:
-    """Answers each request with what the script says; None closes."""
+    """Answers each request with what the script says; None closes, and it is `gone`."""
 
     script: Script
     chunk: int = 1 << 20
     requests: list[Request] = field(default_factory=list)
+    gone: threading.Event = field(default_factory=threading.Event)
 
     def serve(self, end: socket.socket) -> None:
         data = b""
@@ -103,6 +104,7 @@ class Peer:
                     reply = self.script(self._request(frame))
                     if reply is None:
                         end.shutdown(socket.SHUT_RDWR)
+                        self.gone.set()
                         return
                     for at in range(0, len(reply), self.chunk):
                         end.sendall(reply[at : at + self.chunk])
@@ -254,8 +256,14 @@ def test_a_peer_that_speaks_another_language_is_lost(stage: Stage, bad: bytes) -
 
 
 def test_a_peer_that_goes_away_is_lost_and_the_others_go_on(stage: Stage) -> None:
-    stage.send(lambda request: fine(request) if request.number < 3 else None, 2)
-    stage.send(fine)
+    first = stage.send(lambda request: fine(request) if request.number < 3 else None, 2)
+
+    def fine_once_the_first_is_gone(request: Request) -> bytes:
+        if request.number == 10:
+            assert first.gone.wait(NEVER_NS / SECOND_NS)
+        return fine(request)
+
+    stage.send(fine_once_the_first_is_gone)
     assert stage.run(messages=100) == DONE
     assert stage.load.lost_connections == 1
     assert stage.errors(SEND)[CODE_LOST] in (1, 2)

@@ -142,6 +142,9 @@ enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, stru
     }
     sent->unique_key = properties.unique_key;
     sent->waits = send->batch || properties.waits;
+    if (!send->batch && properties.unique_key.at == NULL) {
+        return LANE_ELSEWHERE; /* the handler makes one, also for what it refuses */
+    }
     if (lane->not_enough && sent->waits) {
         int illegal = send->batch && (send->sys_flag & LANE_TRANSACTION_BITS);
         return illegal ? LANE_ELSEWHERE : LANE_NOT_ENOUGH;
@@ -150,13 +153,11 @@ enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, stru
     fill(&fields, lane, send, born_host, slot->next_offset, now_ms);
     if (send->batch) {
         size = put_batch(lane, body, &fields, &sent->count);
-    } else if (properties.unique_key.at != NULL) {
+    } else {
         fields.body = body.at;
         fields.body_size = body.size;
         sent->count = 1;
         size = put_one(lane, &properties, send->properties, &fields);
-    } else {
-        return LANE_ELSEWHERE; /* the handler makes one */
     }
     if (size == 0) {
         return LANE_ELSEWHERE;

@@ -455,7 +455,7 @@ def counted(world: World) -> tuple[object, ...]:
     )
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(steps, min_size=15, max_size=45),
     st.sampled_from([1 << 20, 1000, 77]),
@@ -469,7 +469,7 @@ def test_both_paths_do_the_same(
     compare(plan, cut, mode, turn, properties)
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(plain | of_replicas | steps, min_size=15, max_size=45),
     st.sampled_from([1 << 20, 77]),
@@ -482,7 +482,18 @@ def test_both_paths_wait_for_replicas(
     compare(plan, cut, mode, turn, SYNC_MASTER, replicated=True)
 
 
-@settings(deadline=None, max_examples=1)
+KEYED = "UNIQ_KEY\x017F0000010000558C00000000000000EE\x02"
+
+
+def send_to(queue_id: int, properties: str = KEYED) -> dict[str, Any]:
+    return {
+        "code": 10, "topic": "Plain", "queue_id": queue_id, "body": b"x", "sys_flag": 0,
+        "flag": 0, "reconsume_times": None, "batch": None, "oneway": False,
+        "codec": Codec.JSON, "version": 513, "properties": properties,
+    }  # fmt: skip
+
+
+@settings(max_examples=1)
 @given(st.none())
 def test_a_pull_from_a_queue_that_its_topic_lost_since_is_noted(_nothing: None) -> None:
     """Found by the property: where the reader was in queue 1 was forgotten with the queue."""
@@ -491,17 +502,17 @@ def test_a_pull_from_a_queue_that_its_topic_lost_since_is_noted(_nothing: None) 
         header = PullMessageRequest("live", "Plain", queue_id, 0, 32, 0, 1, 0, 0)
         return {"codec": Codec.JSON, "version": 513, "header": header}
 
-    def send(queue_id: int) -> dict[str, Any]:
-        return {
-            "code": 10, "topic": "Plain", "queue_id": queue_id, "body": b"x", "sys_flag": 0,
-            "flag": 0, "reconsume_times": None, "batch": None, "oneway": False,
-            "codec": Codec.JSON, "version": 513,
-            "properties": "UNIQ_KEY\x017F0000010000558C00000000000000EE\x02",
-        }  # fmt: skip
-
     queues = [0, 0, 1, 1]
-    plan = [*map(send, queues), *map(pull, queues * 2), "narrow", *map(pull, [0, 0])]
+    plan = [*map(send_to, queues), *map(pull, queues * 2), "narrow", *map(pull, [0, 0])]
     compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False, "")
+
+
+@settings(max_examples=1)
+@given(st.none())
+def test_an_id_is_made_for_a_refused_message_too(_nothing: None) -> None:
+    """Found by the property: the next id was another one, where too few replicas were in sync."""
+    plan = [*[send_to(0)] * 3, "too few", send_to(0, ""), "too few", send_to(0, ""), "ack"]
+    compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False, SYNC_MASTER, replicated=True)
 
 
 def compare(

@@ -8,11 +8,13 @@ All paths are absolute or relative texts with "/" between the parts. Every metho
 import ctypes
 import errno
 import fcntl
+import logging
 import mmap
 import os
 import resource
 import shutil
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +34,10 @@ PIECES_MAX = 1024
 # A sync takes some milliseconds for each file; above this many one sync of the whole file system,
 # which other programs' dirty pages may slow down, is the shorter way.
 SYNC_ONE_BY_ONE_MAX = 256
+# Who waits for a sync stands still: an operator is told of a disk that lets him wait.
+SLOW_SYNC_S = 1.0
+
+logger = logging.getLogger(__name__)
 
 
 class MappedFile(Protocol):
@@ -207,7 +213,7 @@ class RealMappedFile:
                 rest = _behind(rest, written)
 
     def sync(self, start: int, end: int) -> None:
-        with _naming(self.path):
+        with _syncing(self.path):
             self.region.sync(start, end - start)
 
     def data(self, start: int) -> list[tuple[int, int]]:
@@ -329,7 +335,7 @@ class RealFiles:
     def resize(self, path: str, size: int) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            with _naming(path):
+            with _syncing(path):
                 os.ftruncate(descriptor, size)
                 os.fsync(descriptor)
         finally:
@@ -369,7 +375,7 @@ class RealFiles:
     def sync(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            with _naming(path):
+            with _syncing(path):
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -377,7 +383,7 @@ class RealFiles:
     def sync_folder(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with _naming(path):
+            with _syncing(path):
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -411,9 +417,10 @@ class RealFiles:
         path = next(iter(devices.values()))
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if syncfs(descriptor) != 0:
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number), path)
+            with _syncing(path):
+                if syncfs(descriptor) != 0:
+                    number = ctypes.get_errno()
+                    raise OSError(number, os.strerror(number), path)
         finally:
             os.close(descriptor)
         return True
@@ -488,6 +495,16 @@ def _naming(path: str) -> Iterator[None]:
     except OSError as error:
         number = error.errno or errno.EIO
         raise OSError(number, os.strerror(number), path) from None
+
+
+@contextmanager
+def _syncing(path: str) -> Iterator[None]:
+    begin = time.monotonic()
+    with _naming(path):
+        yield
+    took_s = time.monotonic() - begin
+    if took_s > SLOW_SYNC_S:
+        logger.warning("%s: its sync took %.1f s", path, took_s)
 
 
 def _max_map_count() -> int | None:

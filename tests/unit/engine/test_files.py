@@ -243,3 +243,17 @@ def test_an_error_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             fails()
         assert (caught.value.errno, caught.value.filename) == (errno.EIO, name)
     mapped.close()
+
+
+def test_a_slow_sync_is_told(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
+    path = f"{tmp_path}/file"
+    files = RealFiles()
+    mapped = files.create(path, 4096)
+    clock = iter([0.0, 1.0, 10.0, 11.1, 20.0, 36.0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    files.sync(path)
+    mapped.sync(0, 4096)
+    files.sync_folder(str(tmp_path))
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [f"{path}: its sync took 1.1 s", f"{tmp_path}: its sync took 16.0 s"]
+    mapped.close()

@@ -122,7 +122,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(STEPS)
 def test_logs_are_prefixes_of_one_another_behind_the_point(
     steps: list[tuple[str, int, int]],
@@ -157,7 +157,7 @@ def rip_44(own: Epochs, own_end: int, other: Epochs, other_end: int) -> int:
 LISTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 40)), max_size=6)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(LISTS, st.integers(0, 50), LISTS, st.integers(0, 50))
 def test_it_agrees_with_rip_44_wherever_that_finds_a_point(
     own: list[tuple[int, int]], own_end: int, other: list[tuple[int, int]], other_end: int

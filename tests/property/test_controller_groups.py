@@ -260,5 +260,5 @@ class Groups(RuleBasedStateMachine):
             assert group.master_id is not None
 
 
-Groups.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+Groups.TestCase.settings = settings(max_examples=80, stateful_step_count=40)
 TestGroups = Groups.TestCase

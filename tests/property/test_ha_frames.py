@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from turbopump.engine.epochs import Epochs
@@ -74,7 +74,6 @@ def read(framer, parts: list[bytes]) -> tuple[list, str]:
     return frames, ""
 
 
-@settings(deadline=None)
 @given(st.data(), st.randoms(use_true_random=False))
 def test_any_split_gives_the_same_frames(data: st.DataObject, chance: random.Random) -> None:
     framer, kind = data.draw(st.sampled_from(KINDS))
@@ -84,7 +83,6 @@ def test_any_split_gives_the_same_frames(data: st.DataObject, chance: random.Ran
     assert read(framer(), pieces(whole, chance)) == (frames, "")
 
 
-@settings(deadline=None)
 @given(st.data(), st.binary(max_size=200), st.randoms(use_true_random=False))
 def test_any_bytes_are_read_the_same_in_any_split(
     data: st.DataObject, noise: bytes, chance: random.Random

@@ -129,7 +129,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(STEPS, st.integers(0, 1 << 32))
 def test_a_pair_through_any_story(steps: list[tuple[str, int]], seed: int) -> None:
     chance = random.Random(seed)

@@ -7,15 +7,13 @@ import ctypes
 import struct
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.columns_model import batches, expected, rows
 
 from turbopump.pyx import columns, record
 from turbopump.pyx.columns import COLUMNS, Decoder
 from turbopump.pyx.region import Region
-
-unhurried = settings(deadline=None)
 
 BASE = 7_000_000_000
 PLACE_AT = 28
@@ -93,7 +91,6 @@ def records_of(region: Region, position: int) -> list[record.Record]:
     return found
 
 
-@unhurried
 @given(logs, st.integers(0, 9), some_columns, st.integers(1, 5), st.sampled_from([1, 700, 1 << 20]))
 def test_rows_are_those_of_the_model(
     written: list[dict[str, Any]], start: int, wanted: list[str], batch_rows: int, batch_bytes: int
@@ -115,7 +112,6 @@ def test_rows_are_those_of_the_model(
     assert found == [tuple(model[name] for name in wanted) for model in models]
 
 
-@unhurried
 @given(
     logs,
     st.none() | st.sets(topics),
@@ -150,7 +146,6 @@ def test_filters_leave_what_the_model_leaves(
     ]
 
 
-@unhurried
 @given(
     logs,
     st.lists(st.tuples(st.integers(0, 8000), st.binary(min_size=1, max_size=9)), min_size=1),
@@ -179,7 +174,6 @@ def test_damage_ends_the_rows_before_it(
     assert bool(batch.reason) == (batch.status == columns.BAD_RECORD)
 
 
-@unhurried
 @given(st.binary(max_size=600), st.booleans())
 def test_garbage_makes_no_rows(garbage: bytes, with_magic: bool) -> None:
     if with_magic:
@@ -192,7 +186,6 @@ def test_garbage_makes_no_rows(garbage: bytes, with_magic: bool) -> None:
     ]
 
 
-@unhurried
 @given(
     st.lists(st.sampled_from([b"a", b"bb", b"c\1", b"KEYS"]) | st.binary(max_size=3), max_size=400)
 )

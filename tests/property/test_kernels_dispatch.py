@@ -4,16 +4,13 @@ import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from turbopump.pyx import dispatch, record
 from turbopump.pyx.index import HEADER_SIZE, IndexFile, java_hash, key_hash
 from turbopump.pyx.queue import get_unit
 from turbopump.pyx.region import Region
-
-# Time limits would only measure how busy the machine is.
-unhurried = settings(deadline=None)
 
 HOST = bytes(8)
 SLOTS = 7
@@ -160,7 +157,6 @@ def log_of(messages: list[Sent], base: int) -> tuple[Region, list[int]]:
     return exact(at, memory.read(0, at)), ends
 
 
-@unhurried
 @given(
     st.lists(sent_messages, min_size=1, max_size=25),
     st.lists(st.integers(0, 25), max_size=6),
@@ -197,7 +193,6 @@ def test_any_order_of_pieces_gives_every_unit_and_key_once(
     assert all(index.full for index in store.indexes[:-1])
 
 
-@unhurried
 @given(st.binary(max_size=300), st.lists(sent_messages, max_size=3))
 def test_garbage_behind_records_stops_the_dispatch(garbage: bytes, messages: list[Sent]) -> None:
     log, ends = log_of(messages, 0)
@@ -213,7 +208,6 @@ def test_garbage_behind_records_stops_the_dispatch(garbage: bytes, messages: lis
     assert stop.status == dispatch.DONE or stop.position < region.size
 
 
-@unhurried
 @given(st.lists(st.tuples(st.binary(max_size=4), st.integers(-2, 2), st.booleans()), max_size=300))
 def test_the_table_of_queues_is_a_dictionary(steps: list[tuple[bytes, int, bool]]) -> None:
     table = dispatch.QueueTable()

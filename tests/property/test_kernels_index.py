@@ -2,14 +2,11 @@
 
 import ctypes
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from turbopump.pyx.index import HEADER_SIZE, IndexFile, java_hash, key_hash
 from turbopump.pyx.region import Region
-
-# Time limits would only measure how busy the machine is.
-unhurried = settings(deadline=None)
 
 
 def exact(size: int, content: bytes = b"") -> Region:
@@ -33,7 +30,6 @@ nearly_utf8 = st.lists(
 ).map(b"".join)
 
 
-@unhurried
 @given(st.text().map(str.encode) | st.binary() | nearly_utf8)
 def test_java_hash_is_over_utf16(text: bytes) -> None:
     assert java_hash(text) == model_hash(text)
@@ -45,7 +41,6 @@ times = st.integers(1, 1 << 45)
 puts = st.lists(st.tuples(keys, st.integers(0, (1 << 63) - 1), times), max_size=40)
 
 
-@unhurried
 @given(puts, st.integers(1, 5), st.integers(1, 30), keys, times, times, st.integers(0, 10))
 def test_search_is_what_a_list_would_find(
     written: list[tuple[bytes, int, int]],
@@ -81,7 +76,6 @@ def test_search_is_what_a_list_would_find(
         assert index.slot_count == len({hashed % slots for hashed, _, _ in kept})
 
 
-@unhurried
 @given(st.binary(min_size=HEADER_SIZE + 100, max_size=HEADER_SIZE + 300), st.integers(1, 5), keys)
 def test_a_file_of_garbage_never_crashes(garbage: bytes, slots: int, key: bytes) -> None:
     entries = (len(garbage) - HEADER_SIZE - slots * 4) // 20

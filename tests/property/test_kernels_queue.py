@@ -3,15 +3,12 @@
 import ctypes
 import struct
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from turbopump.pyx import queue
 from turbopump.pyx.frame import find_frames
 from turbopump.pyx.region import Region
-
-# Time limits would only measure how busy the machine is.
-unhurried = settings(deadline=None)
 
 BLANK = (0, 0x7FFFFFFF, 0)
 
@@ -35,7 +32,6 @@ def region_of(units: list[tuple[int, int, int]], tail: int) -> Region:
     return exact(len(packed) + tail, packed)
 
 
-@unhurried
 @given(
     queues,
     st.integers(0, 19),
@@ -76,7 +72,6 @@ def test_select_is_the_loop_of_the_manual(
     assert (got.units, got.next_position, got.size) == (chosen, at * 20, size)
 
 
-@unhurried
 @given(queues, st.integers(0, 19))
 def test_the_end_is_before_the_first_invalid_unit(
     units: list[tuple[int, int, int]], tail: int
@@ -91,7 +86,6 @@ def test_the_end_is_before_the_first_invalid_unit(
         assert log_end == (ends[-1] if ends else -1)
 
 
-@unhurried
 @given(st.lists(st.integers(0, 1000), max_size=60).map(sorted), st.integers(-1, 1001))
 def test_lower_bound_is_the_first_not_below(offsets: list[int], wanted: int) -> None:
     region = region_of([(offset, 1, 0) for offset in offsets], 0)
@@ -99,7 +93,6 @@ def test_lower_bound_is_the_first_not_below(offsets: list[int], wanted: int) -> 
     assert queue.lower_bound(region, 0, region.size, wanted) == below * 20
 
 
-@unhurried
 @given(st.lists(st.integers(8, 100), max_size=100), st.integers(0, 10_000))
 def test_frames_are_found_at_any_cut(sizes: list[int], cut: int) -> None:
     data = b"".join(struct.pack(">i", size - 4) + bytes(size - 4) for size in sizes)
@@ -115,7 +108,6 @@ def test_frames_are_found_at_any_cut(sizes: list[int], cut: int) -> None:
     assert find_frames(memoryview(array), length, 100) == (wanted, at, incomplete)
 
 
-@unhurried
 @given(st.binary(max_size=300), st.integers(0, 400))
 def test_garbage_is_frames_or_an_error(garbage: bytes, max_frame: int) -> None:
     array = (ctypes.c_uint8 * len(garbage)).from_buffer_copy(garbage)

@@ -9,14 +9,11 @@ import struct
 import zlib
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from turbopump.pyx import record
 from turbopump.pyx.region import Region
-
-# Time limits would only measure how busy the machine is.
-unhurried = settings(deadline=None)
 
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -79,7 +76,6 @@ def model(message: dict[str, Any], log_offset: int) -> bytes:
     return whole
 
 
-@unhurried
 @given(st.lists(messages, min_size=1, max_size=5), st.integers(0, 50))
 def test_records_are_those_of_the_model_and_come_back(
     written: list[dict[str, Any]], start: int
@@ -112,7 +108,6 @@ def test_records_are_those_of_the_model_and_come_back(
     assert checked.count == (with_crc.index(False) if False in with_crc else len(written))
 
 
-@unhurried
 @given(messages, st.integers(0, 20))
 def test_one_byte_less_and_it_is_not_written(message: dict[str, Any], missing: int) -> None:
     size = len(model(message, 0))
@@ -122,7 +117,6 @@ def test_one_byte_less_and_it_is_not_written(message: dict[str, Any], missing: i
     assert missing == 0 or region.is_zero(0, region.size)
 
 
-@unhurried
 @given(messages, st.lists(st.tuples(st.integers(0, 2000), st.binary(min_size=1, max_size=9))))
 def test_damage_is_found_or_harmless(
     message: dict[str, Any], damage: list[tuple[int, bytes]]
@@ -166,7 +160,6 @@ def model_accepts(whole: bytes) -> bool:
     return at == size
 
 
-@unhurried
 @given(st.binary(max_size=400), st.booleans())
 def test_garbage_never_crashes(garbage: bytes, with_magic: bool) -> None:
     if with_magic:
@@ -190,7 +183,6 @@ def batch_of(parts: list[tuple[bytes, bytes, int]]) -> bytes:
     )
 
 
-@unhurried
 @given(elements, messages, st.integers(0, 30))
 def test_a_batch_is_its_elements_one_by_one(
     parts: list[tuple[bytes, bytes, int]], common: dict[str, Any], missing: int
@@ -217,7 +209,6 @@ def test_a_batch_is_its_elements_one_by_one(
     assert region.read(0, region.size)[:-8] == (wanted if missing == 0 else bytes(region.size)[:-8])
 
 
-@unhurried
 @given(st.binary(max_size=200))
 def test_a_garbage_batch_never_crashes(garbage: bytes) -> None:
     batch = exact(len(garbage), garbage)

@@ -56,7 +56,7 @@ class NoLink:
 
 
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     requests=st.lists(

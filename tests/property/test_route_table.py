@@ -117,5 +117,5 @@ class Routes(RuleBasedStateMachine):
         }  # fmt: skip
 
 
-Routes.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+Routes.TestCase.settings = settings(max_examples=150, stateful_step_count=30)
 TestRoutes = Routes.TestCase

@@ -244,6 +244,6 @@ class StoreAgainstList(RuleBasedStateMachine):
 
 StoreAgainstListTest: Any = StoreAgainstList.TestCase
 StoreAgainstListTest.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None,
+    max_examples=60, stateful_step_count=40,
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip

@@ -117,6 +117,8 @@ class GroupTable:
             if self.versions.following:
                 self.only_here |= changed.keys() - self._groups.keys()
             self._change({**self._groups, **changed}, self._forbidden, now_ms)
+        else:
+            self._saver.rely()  # a heartbeat may have made it a moment ago
 
     def adopt(
         self,

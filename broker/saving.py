@@ -88,9 +88,9 @@ class Saver:
         self._relied = True
 
     def promise_nothing(self) -> None:
-        """What the request at hand has changed so far, nobody was promised: its answer leaves at
-        once, the file is written behind it."""
-        self._reviewed = self._changes
+        """What the request at hand has changed or found so far, nobody is promised: its answer
+        leaves at once, the files are written behind it."""
+        self._reviewed, self._relied = self._changes, False
 
     def elsewhere(self, work: Callable[[], T]) -> Later[T | OSError]:
         """What `work` gives, done by the thread that writes: long work that only makes or reads

@@ -5,6 +5,7 @@ import gc
 import os
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -250,7 +251,7 @@ def test_a_slow_sync_is_told(tmp_path: Path, monkeypatch: Any, caplog: Any) -> N
     files = RealFiles()
     mapped = files.create(path, 4096)
     clock = iter([0.0, 1.0, 10.0, 11.1, 20.0, 36.0])
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     files.sync(path)
     mapped.sync(0, 4096)
     files.sync_folder(str(tmp_path))

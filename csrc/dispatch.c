@@ -260,6 +260,8 @@ static enum dsp_status put_unit(struct dsp_table *table, int32_t number,
     cq_put(slot->units + index * CQ_UNIT, unit);
     slot->max_offset = queue_offset + 1;
     slot->max_log_offset = log_end;
+    qm_note(&slot->times, table->marks + (size_t)number * QM_MARKS, queue_offset,
+            hand->row->store_timestamp_ms);
     if (slot->next_offset < slot->max_offset) {
         slot->next_offset = slot->max_offset;
     }

@@ -8,8 +8,8 @@
  *     | -1 |  3 | -1 |  0 |  ...  ->  | name, next units' memory, max offset, max log offset    |
  *     +----+----+----+----+--         +---------------------------------------------------------+
  *
- * All memory is the caller's: slots, buckets (a power of two, at least twice the slots in use), the
- * topics' bytes, and the mapped files. A slot keeps its number until it is removed.
+ * All memory is the caller's: slots, their marks, buckets (a power of two, at least twice the slots
+ * in use), the topics' bytes, and the mapped files. A slot keeps its number until it is removed.
  *
  * For one record, in this order:
  *   1. parse (no CRC: whoever hands the range over vouches for it);
@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 #include "hash_index.h"
+#include "queue_marks.h"
 
 enum dsp_status {
     DSP_DONE = 0,      /* position reached end */
@@ -52,6 +53,7 @@ struct dsp_slot {
     int64_t max_offset;         /* queue offset of the next unit */
     int64_t max_log_offset;     /* end of the record of the last unit */
     int64_t next_offset;        /* queue offset of the next append */
+    struct qm_head times;       /* of dsp_table.marks[slot number * QM_MARKS] */
     int32_t next_arrived;       /* list of slots that got units, see dsp_table */
     uint8_t plain;
     uint8_t arrived;
@@ -61,6 +63,7 @@ enum { DSP_RECENT = 16 };
 
 struct dsp_table {
     struct dsp_slot *slots;
+    struct qm_mark *marks; /* QM_MARKS of each slot */
     int32_t *buckets;
     size_t bucket_mask; /* bucket count - 1 */
     const int64_t *delays_ms; /* of the levels 1 .. delay_count, for SCHEDULE_TOPIC_XXXX */

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* memmem */
 #include "lane.h"
 
 #include <string.h>
@@ -105,6 +106,14 @@ static size_t put_one(struct lane *lane, const struct trf_properties *properties
     return size;
 }
 
+/* Whether an element of a batch may ask for light queues: its properties are not read here, and the
+ * handler, which reads them, refuses it. */
+static int may_want_light_queues(struct trf_text batch)
+{
+    static const char name[] = "INNER_MULTI_DISPATCH";
+    return memmem(batch.at, batch.size, name, sizeof name - 1) != NULL;
+}
+
 /* The records of a batch; 0 where they do not fit or are refused. */
 static size_t put_batch(struct lane *lane, struct trf_text body, const struct rec_fields *fields,
                         size_t *count)
@@ -112,7 +121,7 @@ static size_t put_batch(struct lane *lane, struct trf_text body, const struct re
     const struct log_tail *tail = lane->tail;
     size_t at = (size_t)(tail->end - tail->base), start = at;
     enum rec_reason reason;
-    if ((fields->sys_flag & LANE_TRANSACTION_BITS) ||
+    if ((fields->sys_flag & LANE_TRANSACTION_BITS) || may_want_light_queues(body) ||
         rec_encode_batch(tail->memory, at, tail->size, body.at, body.size, fields, count,
                          &reason) != REC_OK) {
         return 0;
@@ -167,6 +176,7 @@ enum lane_outcome lane_send(struct lane *lane, const struct trf_send *send, stru
     slot->next_offset += (int64_t)sent->count;
     sent->end = tail->end;
     topic->put_count += (int64_t)sent->count;
+    topic->put_size += (int64_t)size;
     lane->counts.put_count += (int64_t)sent->count;
     lane->counts.put_size += (int64_t)size;
     lane->counts.send_count++;

@@ -30,6 +30,7 @@ struct lane_topic {
     int32_t queue_limit; /* queue ids below it are legal */
     uint8_t plain;       /* 0: nothing is served */
     int64_t put_count;   /* messages since the counts were last taken */
+    int64_t put_size;    /* bytes of their records */
 };
 
 /* Since they were last taken. */

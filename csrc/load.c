@@ -19,6 +19,7 @@ enum {
     ANSWER_PULL_OFFSET_MOVED = 21,
     FRAMES = 256,        /* looked at per split */
     WAIT_MAX_MS = 100,   /* how late `stop` may be seen */
+    WAIT_AWAY_MS = 5,    /* and a new socket of a lost connection */
     TIMER_SLACK_NS = 1   /* the open loop is to wake up when it is due */
 };
 static const int64_t SECOND_NS = 1000000000;
@@ -34,24 +35,6 @@ static void see_clock(struct load *load)
 {
     load->now_ns = clock_ns(CLOCK_MONOTONIC);
     load_stamp_set(&load->stamp, (load->now_ns + load->epoch_ns) / 1000000);
-}
-
-static void count_code(struct load_stats *stats, int32_t code, uint64_t count,
-                       const struct load_answer *answer)
-{
-    uint32_t i = 0;
-    while (i < stats->code_count && stats->codes[i].code != code && i + 1 < LOAD_CODES) {
-        i++;
-    }
-    if (i == stats->code_count) {
-        stats->codes[i].code = code;
-        if (answer != NULL) {
-            stats->codes[i].remark_size =
-                (uint32_t)load_remark(answer, stats->codes[i].remark, LOAD_REMARK);
-        }
-        stats->code_count++;
-    }
-    stats->codes[i].count += count;
 }
 
 static void account(struct load *load, uint32_t kind, int64_t started_ns, uint64_t messages,
@@ -78,15 +61,19 @@ static void lose(struct load *load, struct load_connection *connection, int32_t 
     if (connection->lost) {
         return;
     }
-    connection->lost = 1;
+    connection->lost = load->reconnect && code != LOAD_CODE_MALFORMED ? LOAD_AWAY : LOAD_GONE;
     epoll_ctl(load->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
     load->alive[connection->kind]--;
     load->lost_connections++;
     load->stats[connection->kind].in_flight -= connection->in_flight;
-    count_code(&load->stats[connection->kind], code, connection->in_flight, NULL);
+    load_count_error(&load->stats[connection->kind], code, connection->in_flight, NULL);
+    load_failed(load, connection, connection->in_flight);
     connection->in_flight = 0;
     connection->out_at = connection->out_end = 0;
-    if (connection->kind == LOAD_PULL) {
+    if (connection->lost == LOAD_AWAY) {
+        memset(connection->started_ns, 0, connection->window * sizeof *connection->started_ns);
+        load->away++;
+    } else if (connection->kind == LOAD_PULL) {
         for (uint32_t i = 0; i < connection->target_count; i++) {
             struct load_queue *queue = &load->queues[connection->first_target + i];
             load->open_queues -= queue->state == LOAD_QUEUE_OPEN;
@@ -221,10 +208,12 @@ static void take_sent(struct load *load, struct load_connection *connection, uin
 {
     connection->free[connection->free_count++] = slot;
     if (answer->code == ANSWER_OK) {
+        load_acked(load, connection);
         account(load, LOAD_SEND, started_ns, load->messages_per_send,
                 connection->sizes != NULL ? connection->sizes[slot] : load->body.size);
     } else {
-        count_code(&load->stats[LOAD_SEND], answer->code, 1, answer);
+        load_count_error(&load->stats[LOAD_SEND], answer->code, 1, answer);
+        load_failed(load, connection, 1);
     }
 }
 
@@ -234,7 +223,7 @@ static void take_records(struct load *load, struct load_queue *queue, int64_t st
     int64_t born_ms = 0;
     int64_t count = load_count_records(answer->body, answer->body_size, load->check_crc, &born_ms);
     if (count < 0) {
-        count_code(&load->stats[LOAD_PULL], LOAD_CODE_MALFORMED, 1, NULL);
+        load_count_error(&load->stats[LOAD_PULL], LOAD_CODE_MALFORMED, 1, NULL);
         end_queue(load, queue, LOAD_QUEUE_FAILED);
         return;
     }
@@ -261,11 +250,11 @@ static void take_pulled(struct load *load, struct load_queue *queue, int64_t sta
         }
         break;
     case ANSWER_PULL_RETRY_IMMEDIATELY:
-    case ANSWER_PULL_OFFSET_MOVED:
-        found = found && moved;
+    case ANSWER_PULL_OFFSET_MOVED: /* a new master may not show all yet that the old one did */
+        found = found && (moved || (load->reconnect && load->lost_connections > 0));
         break;
     default:
-        count_code(&load->stats[LOAD_PULL], answer->code, 1, answer);
+        load_count_error(&load->stats[LOAD_PULL], answer->code, 1, answer);
         found = answer->code == ANSWER_BUSY; /* the same again */
     }
     if (!found || next < 0) { /* asking again would bring the same for ever */
@@ -298,6 +287,13 @@ static void take_answer(struct load *load, struct load_connection *connection,
     load->stats[connection->kind].in_flight--;
     if (connection->kind == LOAD_SEND) {
         take_sent(load, connection, (uint32_t)slot, started_ns, answer);
+    } else if (load_is_moved(load, LOAD_PULL, answer->code)) {
+        load_count_error(&load->stats[LOAD_PULL], answer->code, 1, answer);
+    }
+    if (load_is_moved(load, connection->kind, answer->code)) {
+        lose(load, connection, LOAD_CODE_LOST);
+    }
+    if (connection->kind == LOAD_SEND || connection->lost) {
         return;
     }
     take_pulled(load, &load->queues[connection->first_target + slot], started_ns, answer);
@@ -461,8 +457,9 @@ static int judge(struct load *load)
     if (load->failure != 0) {
         return LOAD_SYSTEM;
     }
-    if (load->alive[LOAD_SEND] + load->alive[LOAD_PULL] == 0 ||
-        (load->stats[LOAD_SEND].total != NULL && load->alive[LOAD_SEND] == 0)) {
+    if ((load->alive[LOAD_SEND] + load->alive[LOAD_PULL] == 0 ||
+         (load->stats[LOAD_SEND].total != NULL && load->alive[LOAD_SEND] == 0)) &&
+        (load->away == 0 || load->now_ns - load->heard_ns > load->silence_ns)) {
         return LOAD_LOST;
     }
     if (load->stats[LOAD_SEND].in_flight + load->stats[LOAD_PULL].in_flight > 0 &&
@@ -480,6 +477,18 @@ static int judge(struct load *load)
     return load->draining && load->now_ns >= load->drain_until_ns ? LOAD_LATE : -1;
 }
 
+static void first_requests(struct load *load, struct load_connection *connection)
+{
+    if (connection->kind == LOAD_PULL) {
+        for (uint32_t slot = 0; pulls_go_on(load) && slot < connection->target_count; slot++) {
+            put_pull(load, connection, slot);
+        }
+    } else if (load->interval_ns == 0) {
+        fill(load, connection);
+    }
+    flush(load, connection);
+}
+
 static void begin(struct load *load)
 {
     load->epoch_ns = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
@@ -495,16 +504,36 @@ static void begin(struct load *load)
         watch(load, &load->connections[i], EPOLL_CTL_ADD, 0);
     }
     for (uint32_t i = 0; i < load->connection_count; i++) {
-        struct load_connection *connection = &load->connections[i];
-        if (connection->kind == LOAD_PULL) {
-            for (uint32_t slot = 0; slot < connection->target_count; slot++) {
-                put_pull(load, connection, slot);
-            }
-        } else if (load->interval_ns == 0) {
-            fill(load, connection);
-        }
-        flush(load, connection);
+        first_requests(load, &load->connections[i]);
     }
+}
+
+/* Dropped connections are lost; lost ones that got a new socket go on. */
+static void take_over(struct load *load)
+{
+    for (uint32_t i = 0; i < load->connection_count; i++) {
+        struct load_connection *connection = &load->connections[i];
+        int handed = __atomic_load_n(&connection->handed, __ATOMIC_ACQUIRE);
+        if (__atomic_exchange_n(&connection->dropped, 0, __ATOMIC_RELAXED)) {
+            lose(load, connection, LOAD_CODE_LOST);
+        }
+        if (!connection->lost || handed == 0) {
+            continue;
+        }
+        load_renew(connection);
+        connection->fd = handed - 1;
+        connection->lost = 0;
+        load->away--;
+        load->alive[connection->kind]++;
+        watch(load, connection, EPOLL_CTL_ADD, 0);
+        __atomic_store_n(&connection->handed, 0, __ATOMIC_RELEASE);
+        first_requests(load, connection);
+    }
+}
+
+static int wait_max_ms(const struct load *load)
+{
+    return load->away > 0 ? WAIT_AWAY_MS : WAIT_MAX_MS;
 }
 
 /* Wait for events, at most until the next request is due. */
@@ -512,12 +541,12 @@ static int wait(struct load *load, struct epoll_event *events)
 {
     int64_t left_ns;
     if (load->interval_ns == 0 || !may_send(load)) {
-        return epoll_wait(load->epoll_fd, events, LOAD_EVENTS, WAIT_MAX_MS);
+        return epoll_wait(load->epoll_fd, events, LOAD_EVENTS, wait_max_ms(load));
     }
     left_ns = due_ns(load) - clock_ns(CLOCK_MONOTONIC);
     /* Due and still not sent: there is no room, which only an answer makes. */
-    if (due_ns(load) <= load->now_ns || left_ns > WAIT_MAX_MS * (SECOND_NS / 1000)) {
-        left_ns = WAIT_MAX_MS * (SECOND_NS / 1000);
+    if (due_ns(load) <= load->now_ns || left_ns > wait_max_ms(load) * (SECOND_NS / 1000)) {
+        left_ns = wait_max_ms(load) * (SECOND_NS / 1000);
     }
     if (left_ns > 0) {
         struct pollfd polled = {.fd = load->epoll_fd, .events = POLLIN};
@@ -539,6 +568,9 @@ static void turn(struct load *load)
     for (int i = 0; i < count; i++) {
         serve(load, &load->connections[events[i].data.u32], events[i].events);
     }
+    if (__atomic_exchange_n(&load->drops, 0, __ATOMIC_ACQUIRE) || load->away > 0) {
+        take_over(load);
+    }
     if (load->interval_ns > 0) {
         send_due(load);
     }
@@ -559,8 +591,8 @@ enum load_end load_run(struct load *load)
         load->end_ns = load->now_ns;
     }
     if (load->stats[LOAD_SEND].in_flight > 0) {
-        count_code(&load->stats[LOAD_SEND], LOAD_CODE_UNANSWERED, load->stats[LOAD_SEND].in_flight,
-                   NULL);
+        load_count_error(&load->stats[LOAD_SEND], LOAD_CODE_UNANSWERED,
+                         load->stats[LOAD_SEND].in_flight, NULL);
     }
     return (enum load_end)end;
 }

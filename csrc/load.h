@@ -2,7 +2,7 @@
  *
  * The caller makes everything: memory, connected non-blocking sockets, templates (load_frame.h)
  * and the limits. load_run then works until it is done; meanwhile another thread may read the
- * counters and set `stop`, nothing else.
+ * counters, set `stop` and hand over sockets, nothing else.
  *
  * Closed loop (interval_ns 0): each connection keeps its window full. Open loop: request n is due
  * at begin + n * interval_ns, goes to the next connection with room, and its latency counts from
@@ -10,6 +10,9 @@
  *
  * A pulling connection has one pull in flight for each of its queues. Without `follow` a queue
  * ends at its `end`, or where the broker says that there is no more.
+ *
+ * With `reconnect` a lost connection may get another socket from another thread, see load_outage.h:
+ * what was in flight is counted as failed, and it goes on as before.
  *
  * This unit is the shell of the load generator, and the only one of csrc that does I/O and looks
  * at a clock. It is never linked into the broker.
@@ -22,6 +25,7 @@
 
 #include "load_frame.h"
 #include "load_hist.h"
+#include "load_outage.h"
 
 enum {
     LOAD_WINDOW_MAX = 65535,     /* requests in flight: the bound of RocketMQ's own client */
@@ -33,10 +37,12 @@ enum {
 
 enum load_kind { LOAD_SEND = 0, LOAD_PULL = 1, LOAD_KINDS = 2 };
 
+enum { LOAD_AWAY = 1, LOAD_GONE = 2 };
+
 enum load_end {
     LOAD_DONE = 0,   /* all is sent and answered, all is read, or the time is over */
     LOAD_LATE = 1,   /* requests were not answered within drain_ns or silence_ns */
-    LOAD_LOST = 2,   /* no connection is left */
+    LOAD_LOST = 2,   /* no connection is left, and none came for silence_ns */
     LOAD_SYSTEM = 3  /* epoll failed: load.failure says why */
 };
 
@@ -99,7 +105,10 @@ struct load_connection {
     size_t out_size;
     size_t request_max; /* room that one request needs, without a body of the corpus */
     uint32_t *sizes;    /* per slot of the corpus' bodies; NULL without a corpus */
-    uint32_t lost;
+    uint32_t lost; /* LOAD_AWAY: it may get another socket */
+    uint32_t failed; /* since its last acknowledgement */
+    int dropped;     /* is to be lost; written by another thread, and so the next one */
+    int handed;      /* the next socket + 1, 0: none */
     uint32_t waits_writable;
     uint32_t touched; /* has unsent bytes of this turn */
     struct load_hint hint;
@@ -122,6 +131,7 @@ struct load {
     int epoll_fd;
     int follow;
     int check_crc;
+    int reconnect; /* lost connections get new sockets */
     int64_t interval_ns; /* per request, 0: closed loop */
     int64_t warmup_ns;
     int64_t duration_ns; /* behind the warm-up, 0: no limit */
@@ -132,12 +142,16 @@ struct load {
 
     /* What happens; `stop` is written by others. */
     int stop;
+    int drops; /* some connection is `dropped` */
     int failure; /* of the system, as its number */
     uint32_t draining;
     uint32_t touched_count;
     uint32_t next_connection;
     uint32_t alive[LOAD_KINDS];
     uint32_t lost_connections;
+    uint32_t away; /* lost ones that may get a new socket */
+    uint32_t outage_count;
+    struct load_outage outages[LOAD_OUTAGES];
     uint32_t open_queues;
     uint64_t issued; /* requests of the open loop */
     uint64_t strays; /* answers to nothing */
@@ -145,6 +159,7 @@ struct load {
     uint64_t row_messages[LOAD_KINDS]; /* messages when the row began */
     int64_t now_ns;
     int64_t heard_ns; /* when the last answer came, or the first request after it went */
+    int64_t acked_ns; /* when the last send was acknowledged */
     int64_t start_ns;
     int64_t begin_ns; /* of the measurement */
     int64_t end_ns;   /* of the measurement, once it is over */

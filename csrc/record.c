@@ -27,7 +27,7 @@ const char *rec_reason_text(enum rec_reason reason)
     case REC_BAD_PROPERTY_CRC: return "the CRC property is missing or wrong";
     case REC_BAD_HOST: return "a host is neither 8 bytes (IPv4) nor 20 (IPv6)";
     case REC_BAD_VERSION: return "the version is neither V1 nor V2";
-    case REC_BAD_BATCH: return "the batch body is empty, or an element does not fit in it";
+    case REC_BAD_BATCH: return "the batch body is empty, or the sizes of an element do not add up";
     }
     return "unknown";
 }
@@ -312,7 +312,8 @@ enum rec_status rec_encode(uint8_t *buf, size_t at, size_t limit, const struct r
     return REC_OK;
 }
 
-/* Read the element at batch[*at:len) into fields and move *at behind it; 0 if it does not fit. */
+/* Read the element at batch[*at:len) into fields and move *at behind it; 0 if it does not fit, or
+ * is not as long as it says. */
 static int next_element(const uint8_t *batch, size_t len, size_t *at, struct rec_fields *fields)
 {
     const uint8_t *element = batch + *at;
@@ -338,7 +339,11 @@ static int next_element(const uint8_t *batch, size_t len, size_t *at, struct rec
     }
     fields->properties = fields->body + body_size + 2;
     fields->properties_size = (size_t)properties_size;
-    *at = len - (left - (size_t)properties_size);
+    left -= (size_t)properties_size;
+    if (be_i32(element) < 0 || (size_t)be_i32(element) != len - left - *at) {
+        return 0;
+    }
+    *at = len - left;
     return 1;
 }
 
@@ -360,6 +365,27 @@ static enum rec_status measure_batch(const uint8_t *batch, size_t len,
             return REC_BAD;
         }
         *total += size;
+        *count += 1;
+        if (*count > REC_BATCH_COUNT_MAX) {
+            return bad(reason, REC_BAD_BATCH);
+        }
+    }
+    return *count > 0 ? REC_OK : bad(reason, REC_BAD_BATCH);
+}
+
+enum rec_status rec_count_batch(const uint8_t *batch, size_t len, size_t *count, size_t *payload,
+                                enum rec_reason *reason)
+{
+    struct rec_fields fields = {0};
+    size_t at = 0;
+
+    *reason = REC_FINE;
+    *count = *payload = 0;
+    while (at < len) {
+        if (*count == REC_BATCH_COUNT_MAX || !next_element(batch, len, &at, &fields)) {
+            return bad(reason, REC_BAD_BATCH);
+        }
+        *payload += fields.body_size + fields.properties_size;
         *count += 1;
     }
     return *count > 0 ? REC_OK : bad(reason, REC_BAD_BATCH);

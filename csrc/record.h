@@ -188,6 +188,15 @@ enum rec_status rec_encode_batch(uint8_t *buf, size_t at, size_t limit, const ui
                                  size_t len, const struct rec_fields *common, size_t *count,
                                  enum rec_reason *reason);
 
+/* Elements of a batch. What one makes of records, units and ids is done at once, in some 30 ms: so
+ * many of 128 bytes fit into 4 MiB. */
+#define REC_BATCH_COUNT_MAX 32768
+
+/* Count the elements of a batch body and sum their bodies and properties; REC_BAD as for encoding,
+ * also for more elements than there may be. */
+enum rec_status rec_count_batch(const uint8_t *batch, size_t len, size_t *count, size_t *payload,
+                                enum rec_reason *reason);
+
 /* Write the filler; REC_NO_ROOM if fewer than REC_FILLER bytes are left. */
 enum rec_status rec_encode_filler(uint8_t *buf, size_t at, size_t limit);
 

@@ -57,6 +57,8 @@ static uint32_t find_property(const uint8_t *name, size_t size)
         return TRF_IS(name, "TIMER_DELAY_SEC") ? TRF_TIMER : 0;
     case 16:
         return TRF_IS(name, "TIMER_DELIVER_MS") ? TRF_TIMER : 0;
+    case 20:
+        return TRF_IS(name, "INNER_MULTI_DISPATCH") ? TRF_LIGHT : 0;
     default:
         return 0;
     }

@@ -30,8 +30,10 @@ enum {
     TRF_WAIT = 1 << 7,
     TRF_KEYS = 1 << 8,
     TRF_TAGS = 1 << 9,
+    TRF_LIGHT = 1 << 10, /* INNER_MULTI_DISPATCH: more queues than its own */
     /* None of these, and the message is stored as it came, with the broker's own at the end. */
-    TRF_SPECIAL = TRF_DELAY | TRF_TIMER | TRF_TRAN_MSG | TRF_INNER_NUM | TRF_POP_CK | TRF_OWN
+    TRF_SPECIAL = TRF_DELAY | TRF_TIMER | TRF_TRAN_MSG | TRF_INNER_NUM | TRF_POP_CK | TRF_OWN |
+                  TRF_LIGHT
 };
 
 struct trf_properties {

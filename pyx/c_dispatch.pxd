@@ -4,6 +4,18 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from turbopump.pyx.index cimport idx_file
 
+cdef extern from "queue_marks.h" nogil:
+    int QM_MARKS
+    struct qm_mark:
+        int64_t queue_offset
+        int64_t store_ms
+    struct qm_head:
+        int32_t count
+    void qm_note(qm_head *head, qm_mark *marks, int64_t queue_offset, int64_t store_ms)
+    void qm_cut(qm_head *head, const qm_mark *marks, int64_t end)
+    int64_t qm_find(const qm_head *head, const qm_mark *marks, int64_t end, int64_t queue_offset,
+                    int *known)
+
 cdef extern from "dispatch.h" nogil:
     enum dsp_status:
         DSP_DONE
@@ -29,9 +41,11 @@ cdef extern from "dispatch.h" nogil:
         int64_t max_offset
         int64_t max_log_offset
         int64_t next_offset
+        qm_head times
         uint8_t plain
     struct dsp_table:
         dsp_slot *slots
+        qm_mark *marks
         int32_t *buckets
         size_t bucket_mask
         const int64_t *delays_ms

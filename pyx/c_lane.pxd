@@ -35,6 +35,7 @@ cdef extern from "lane.h" nogil:
         int32_t queue_limit
         uint8_t plain
         int64_t put_count
+        int64_t put_size
     struct lane_counts:
         int64_t put_count
         int64_t put_size

@@ -65,6 +65,13 @@ cdef extern from "load_frame.h" nogil:
     size_t load_remark(const load_answer *answer, uint8_t *text, size_t room)
     int64_t load_count_records(const uint8_t *body, size_t size, int check_crc, int64_t *born_ms)
 
+cdef extern from "load_outage.h" nogil:
+    struct load_outage:
+        int64_t began_ns
+        int64_t resumed_ns
+        int64_t gap_ns
+        uint64_t failed
+
 cdef extern from "load.h" nogil:
     enum:
         LOAD_WINDOW_MAX
@@ -81,6 +88,7 @@ cdef extern from "load.h" nogil:
         LOAD_CODE_LOST
         LOAD_CODE_MALFORMED
         LOAD_QUEUE_FAILED
+        LOAD_AWAY
     struct load_code:
         int32_t code
         uint32_t remark_size
@@ -122,6 +130,8 @@ cdef extern from "load.h" nogil:
         size_t out_size
         size_t request_max
         uint32_t *sizes
+        uint32_t lost
+        int handed
     struct load:
         const uint8_t *texts
         const load_template *templates
@@ -138,6 +148,7 @@ cdef extern from "load.h" nogil:
         int epoll_fd
         int follow
         int check_crc
+        int reconnect
         int64_t interval_ns
         int64_t warmup_ns
         int64_t duration_ns
@@ -148,6 +159,10 @@ cdef extern from "load.h" nogil:
         int stop
         int failure
         uint32_t lost_connections
+        uint32_t away
+        uint32_t outage_count
+        load_outage *outages
+        int64_t acked_ns
         uint64_t issued
         size_t row_count
         int64_t now_ns
@@ -157,3 +172,5 @@ cdef extern from "load.h" nogil:
         load_stats *stats
         load_hist *delivery
     int load_run(load *load)
+    int load_hand_over(load *load, uint32_t number, int fd)
+    void load_drop(load *load, uint32_t number)

@@ -84,4 +84,6 @@ cdef extern from "record.h" nogil:
     rec_status rec_encode_batch(uint8_t *buf, size_t at, size_t limit, const uint8_t *batch,
                                 size_t len, const rec_fields *common, size_t *count,
                                 rec_reason *reason)
+    rec_status rec_count_batch(const uint8_t *batch, size_t len, size_t *count, size_t *payload,
+                               rec_reason *reason)
     rec_status rec_encode_filler(uint8_t *buf, size_t at, size_t limit)

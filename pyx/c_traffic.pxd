@@ -14,6 +14,7 @@ cdef extern from "traffic_properties.h" nogil:
         TRF_WAIT
         TRF_KEYS
         TRF_TAGS
+        TRF_LIGHT
         TRF_SPECIAL
 
     struct trf_text:

@@ -180,9 +180,10 @@ cdef class Decoder:
         if batch_rows < 1 or batch_bytes < 1:
             raise ValueError("a batch has at least one row and one byte")
         self.batch_rows, self.batch_bytes = min(batch_rows, ROWS_MAX), batch_bytes
+        # The wish points into what is held.
+        memset(&self.wish, 0, sizeof(col_wish))
         self.held, self.pool = [], Pool()
         self.scratch = PyByteArray_FromStringAndSize(NULL, sizeof(col_scratch))
-        memset(&self.wish, 0, sizeof(col_wish))
         self.wish.min_store_ms, self.wish.max_store_ms = min_store_ms, max_store_ms
         self.wish.min_log_offset, self.wish.end_log_offset = min_log_offset, end_log_offset
         self.wish.check_body, self.wish.confirmed_end = check_body, max(confirmed_end, 0)
@@ -212,12 +213,13 @@ cdef class Decoder:
             for number, value in enumerate(wanted):
                 made[number] = value
             self.wish.queue_ids, self.wish.queue_id_count = made, <size_t>len(wanted)
-        starts = <int64_t *>self.pool.make(self.held, (len(epochs) + 1) * 8)
-        made = <int32_t *>self.pool.make(self.held, (len(epochs) + 1) * 4)
-        for number, (epoch, start) in enumerate(epochs):
+        ranges = tuple(epochs)
+        starts = <int64_t *>self.pool.make(self.held, (len(ranges) + 1) * 8)
+        made = <int32_t *>self.pool.make(self.held, (len(ranges) + 1) * 4)
+        for number, (epoch, start) in enumerate(ranges):
             made[number], starts[number] = epoch, start
         self.wish.epoch_starts, self.wish.epochs = starts, made
-        self.wish.epoch_count = <size_t>len(epochs)
+        self.wish.epoch_count = <size_t>len(ranges)
         return 0
 
     cdef int make_column(self, Batch batch, str name, Py_ssize_t rows, Py_ssize_t room,

@@ -96,6 +96,20 @@ class QueueTable:
     def set_progress(self, slot: int, max_offset: int, max_log_offset: int) -> None:
         """Set both, as recovery and truncation find them; next_offset stays."""
 
+    def note_stored(self, slot: int, store_timestamp_ms: int) -> None:
+        """The last message's store time, of a queue that is not plain: dispatch notes the others.
+
+        Called behind `set_progress`, which made room for it.
+        """
+
+    def stored_ms(self, slot: int, queue_offset: int) -> tuple[int, bool]:
+        """(when a message of a queue was stored, whether that is known), without the log.
+
+        Known of messages that were dispatched by this table: within a second of the last ones, and
+        within a fraction of their age of older ones (csrc/queue_marks.h). Of earlier ones: not
+        later than the time given, or (-1, False) if not even that is known.
+        """
+
     def next_offset(self, slot: int) -> int:
         """The queue offset the next append gets (RocketMQ: topicQueueTable).
 

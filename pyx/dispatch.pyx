@@ -49,6 +49,7 @@ cdef class QueueTable:
 
     def __dealloc__(self):
         PyMem_Free(self.table.slots)
+        PyMem_Free(self.table.marks)
         PyMem_Free(self.table.buckets)
 
     cdef int alone(self) except -1:
@@ -65,6 +66,7 @@ cdef class QueueTable:
     cdef int grow(self) except -1:
         cdef int32_t capacity = self.capacity * 2 if self.capacity else FIRST_SLOTS
         cdef void *slots
+        cdef void *marks
         cdef void *buckets
         if capacity > MAX_SLOTS:
             raise MemoryError(f"more than {MAX_SLOTS} queues")
@@ -72,6 +74,11 @@ cdef class QueueTable:
         if slots == NULL:
             raise MemoryError
         self.table.slots = <dsp_slot *>slots
+        # Memory that nothing writes to is not taken: queues without messages cost nothing.
+        marks = PyMem_Realloc(self.table.marks, <size_t>capacity * QM_MARKS * sizeof(qm_mark))
+        if marks == NULL:
+            raise MemoryError
+        self.table.marks = <qm_mark *>marks
         buckets = PyMem_Realloc(self.table.buckets, <size_t>capacity * 2 * sizeof(int32_t))
         if buckets == NULL:
             raise MemoryError
@@ -169,6 +176,21 @@ cdef class QueueTable:
         self.generation += 1
         at.max_offset = max_offset
         at.max_log_offset = max_log_offset
+        qm_cut(&at.times, self.table.marks + <size_t>slot * QM_MARKS, max_offset)
+
+    def note_stored(self, int32_t slot, int64_t store_timestamp_ms) -> None:
+        """The last message's store time, of a queue that is not plain."""
+        cdef dsp_slot *at = self.at(slot)
+        qm_note(&at.times, self.table.marks + <size_t>slot * QM_MARKS, at.max_offset - 1,
+                store_timestamp_ms)
+
+    def stored_ms(self, int32_t slot, int64_t queue_offset) -> tuple[int, bool]:
+        """(when a message was stored, whether that is known)."""
+        cdef dsp_slot *at = self.at(slot)
+        cdef int known = 0
+        cdef int64_t found_ms = qm_find(&at.times, self.table.marks + <size_t>slot * QM_MARKS,
+                                        at.max_offset, queue_offset, &known)
+        return found_ms, bool(known)
 
     def next_offset(self, int32_t slot) -> int:
         """The queue offset the next append gets (RocketMQ: topicQueueTable).
@@ -183,13 +205,14 @@ cdef class QueueTable:
 
     def set_delay_levels(self, list delays_ms not None) -> None:
         """For SCHEDULE_TOPIC_XXXX the tags code is the delivery time (store.md 6.3)."""
+        cdef tuple fixed = tuple(delays_ms)
         self.alone()
-        if len(delays_ms) > MAX_DELAY_LEVELS:
+        if len(fixed) > MAX_DELAY_LEVELS:
             raise ValueError(f"more than {MAX_DELAY_LEVELS} delay levels")
         self.table.delay_count = 0
-        for i, delay_ms in enumerate(delays_ms):
-            self.delays_ms[i] = delay_ms
-        self.table.delay_count = <size_t>len(delays_ms)
+        for i in range(len(fixed)):
+            self.delays_ms[i] = fixed[i]
+        self.table.delay_count = <size_t>len(fixed)
 
     def set_index(self, IndexFile index) -> None:
         """The index file that keys go to; None: no index is kept."""

@@ -1,22 +1,27 @@
 from collections.abc import Callable
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from turbopump.pyx.held import Holder
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
+from turbopump.pyx.tls import TlsRecords
 
 CARRY_MAX: int
-OWN_SIZE_MIN: int
-GROWTH: int
+READ_COUNTED_OVER: int
 FLUSH_OVER: int
+SEALED_MAX: int
 
 class _Area(Protocol):
     scratch: memoryview
+    room: memoryview
+    """Of it, what the next read may fill; more than CARRY_MAX."""
 
-    def take(self, size: int) -> None: ...
-    def give(self, size: int) -> None: ...
+    def hold(self, owner: Any, size: int, fresh: bool = False) -> None: ...
 
 TURN_OVER: int
+TURN_REQUESTS: int
+TURN_BYTES: int
+GIVEN_NOTED_OVER: int
 
 class Turn:
     """The connections that one turn of the loop reads: what they appended to `lane` is dispatched
@@ -34,13 +39,24 @@ class FastConnection(Holder):
 
     The subclass has, besides the methods of asyncio.BufferedProtocol:
     slow_room() and slow_read(nbytes): get_buffer and buffer_updated before that;
-    frame(view) -> bool: handle one frame that is not plain; False if the connection was closed;
+    begins() -> bool: whether a frame that is not plain may be handled in this turn;
+    frame(view) -> bool: handle it; False if the connection was closed;
+    gives(size) -> bool: pulls were given so many bytes (0: none yet in this turn), whether there
+    may be more;
+    took(size): a read brought so many bytes, more than READ_COUNTED_OVER, and is handled;
+    give_way(): pulls were given enough: what was read waits for the next turn;
+    close(): the peer said goodbye; hold_sealed(count): so many bytes are not decrypted yet;
     bad_length(view): what follows cannot be a frame; failed(error): handling raised;
     end_read(): a read with frames that were not plain is over;
     met(version, language): who the peer of a plain request says it is, when that is new;
+    seal_later(buffers): write encrypted behind what waits to be, where `sealing`;
     is_drained() -> bool: the transport has nothing to write; write_rest(buffers): write behind it;
     hold(count): so many answers come later; settled(count) -> bool: so many of them come now,
-    whether they may be written; clock() -> float: the loop's time.
+    whether they may be written; clock() -> float: the loop's time; later(callback): call it in the
+    next turn of the loop.
+
+    Each of them may end this connection, or others: what is handled stays until the handling
+    returns, and no frame behind is served.
     """
 
     active_at: float
@@ -51,6 +67,12 @@ class FastConnection(Holder):
     """A read is being handled: answers are written at its end."""
     blocked: bool
     """The peer does not take what is written; what was read waits for `go_on`."""
+    sealing: bool
+    """Something waits to be encrypted: what is written goes behind it."""
+    rests: bool
+    """It is another's turn: what was read waits for `go_on`."""
+    turn_left: int
+    """Frames that are not plain which may be handled in this turn."""
     queued: bool
     """The transport may have something to write."""
     met_version: int
@@ -69,19 +91,29 @@ class FastConnection(Holder):
         area: _Area,
         max_frame: int,
         turn: Turn | None = None,
+        tls: TlsRecords | None = None,
     ) -> None:
         """From the next read on bytes are handled natively, plain sends by the lane and plain pulls
         by `pulls` (None: none is).
 
         `host` is the peer's packed address, `descriptor` the socket's. Without `turn` each read is
-        answered at its end.
+        answered at its end. `tls`: what is read and written is encrypted.
         """
 
     def end_fast(self) -> None:
-        """The connection is closed, or about to be: nothing is read or written any more."""
+        """The connection is closed, or about to be: nothing is read or written any more.
+
+        May be called at any time, also by what is called while the connection's bytes are handled.
+        """
+
+    def mute(self) -> None:
+        """The peer is gone: what it sent is still handled, nothing is written any more.
+
+        Before the transport closes its socket: the number may then be another connection's.
+        """
 
     def go_on(self) -> None:
-        """The peer takes answers again: handle what was read before it stopped to."""
+        """The peer takes answers again, or has its turn: handle what was read before."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next read goes."""

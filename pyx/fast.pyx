@@ -3,30 +3,40 @@
 
 Owns reading (the shared area, and an own one while a frame is incomplete) and the write that ends
 each read. It must never know a policy. The base class of net.transport.connection.Connection, which
-reads through it once a connection is known to be plain TCP, and does everything else in Python.
+reads through it once a connection is known to be plain TCP, or its TLS handshake is done, and does
+everything else in Python.
 
     get_buffer -> kernel reads -> buffer_updated: frame, frame, ... -> one send(2)
+
+With TLS the kernel reads into the shared area, from there bytes go into the session, and what it
+decrypts comes back into the same areas that plain bytes would be in: from there on all is the same.
+Answers are encrypted last, right before the send(2).
 
 Where a turn of the loop reads several connections their answers leave together at its end (Turn):
 the peer is woken once, not for each of them, and what they appended is dispatched once.
 
 A write goes to the socket by itself when the transport has nothing to write, else behind what it
 has: the transport's write costs several times a send(2), and keeps the limits.
+
+Nearly everything here may call Python, and that may end this connection (a peer that does not read
+is cut when its own answers are written) or any other. Therefore a connection that ends while its
+bytes are handled only becomes `ended`: its memory is freed when the handling returns. A lane
+handles one read at a time: whoever comes in between waits for the next turn of the loop.
+docs/ARCHITECTURE.md, section 10, lists these rules for all native code.
 """
 
-from cpython.buffer cimport (
-    PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
-)
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memmove, memset
 
 from turbopump.pyx.c_traffic cimport *
 from turbopump.pyx.c_pulls cimport LANE_PULL_MAX
+from turbopump.pyx.frame_memory cimport FrameMemory
 from turbopump.pyx.held cimport Holder
 from turbopump.pyx.lane cimport Lane
 from turbopump.pyx.pulls cimport Pulls
+from turbopump.pyx.tls cimport TlsRecords
 
 cdef extern from "bytes.h" nogil:
     int32_t be_i32(const uint8_t *at)
@@ -49,14 +59,20 @@ cdef extern from "sys/socket.h" nogil:
 CARRY_MAX = 16 << 10
 """Bytes of an incomplete frame that are copied in front of the next read, so that it is a large
 one; more of them stay where they are and the read goes behind them."""
-OWN_SIZE_MIN = 4096
-GROWTH = 4
-"""An own area grows to this many times what has arrived: a peer that only announces a large frame
-does not get the memory for it."""
+READ_COUNTED_OVER = 16 << 10
+"""Bytes of a read that counts against what the loop reads in a turn."""
 FLUSH_OVER = 256 << 10
 """Answers that do not wait for the end of the read."""
 TURN_OVER = 16 << 10
 """Answers of a read that do not wait for the end of the turn: the peer has enough to begin with."""
+SEALED_MAX = 64 << 10
+"""Bytes that are encrypted before they are sent: four records."""
+TURN_REQUESTS = 8
+"""Requests of a connection that Python handles before others have their turn."""
+TURN_BYTES = 1 << 20
+"""Bytes of messages that pulls of a connection are given before others have their turn."""
+GIVEN_NOTED_OVER = 16 << 10
+"""Bytes that pulls of a connection are given until they count against what a turn gives to all."""
 
 cdef enum:
     FRAME_MIN = 8
@@ -109,21 +125,32 @@ cdef class FastConnection(Holder):
 
     cdef public double active_at, slow_since
     cdef public bint touched, in_read, blocked, queued
+    cdef public bint sealing      # something waits to be encrypted: what is written goes behind it
+    cdef public bint rests        # what was read waits for its turn
+    cdef public int turn_left     # requests that Python may handle in this turn
+    cdef size_t given             # bytes that pulls were given in this turn
+    cdef size_t noted             # of them, those that count against what the turn gives to all
     cdef public int32_t met_version
     cdef Lane lane
     cdef bytes host
     cdef int descriptor
     cdef Pulls pulls              # None: pulls are for Python
+    cdef TlsRecords tls           # the session, None: plain TCP
     cdef Turn turn                # None: each read is answered at its end
     cdef bytes waiting            # answers that leave at the end of the turn, None: none do
     cdef bint fast
+    cdef bint ended               # nothing is read or written any more
+    cdef bint muted               # nothing is written any more: the peer is gone
+    cdef bint busy                # bytes are handled: the own area must stay
     cdef bint direct              # the next read goes into the own area
     cdef uint8_t met_language
     cdef size_t max_frame
     cdef object area, scratch
     cdef uint8_t *memory          # of scratch
-    cdef bytearray own            # of an incomplete frame, None: none was needed yet
+    cdef FrameMemory own          # of an incomplete frame, None: none was needed yet
+    cdef Py_ssize_t cost          # what of it the area was told
     cdef Py_ssize_t have          # bytes in it
+    cdef Py_ssize_t sealed        # bytes that the session has not decrypted
 
     def __cinit__(self, *args, **kwargs):
         self.descriptor = -1
@@ -131,11 +158,11 @@ cdef class FastConnection(Holder):
 
     def go_fast(
         self, Lane lane not None, Pulls pulls, int descriptor, bytes host not None, area,
-        Py_ssize_t max_frame, Turn turn=None
+        Py_ssize_t max_frame, Turn turn=None, TlsRecords tls=None
     ) -> None:
         """From the next read on bytes are handled here."""
         cdef Py_buffer view
-        self.turn = turn
+        self.turn, self.tls = turn, tls
         self.lane, self.pulls = lane, pulls
         self.descriptor, self.host = descriptor, host
         self.area, self.scratch = area, area.scratch
@@ -143,18 +170,35 @@ cdef class FastConnection(Holder):
         PyObject_GetBuffer(self.scratch, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         self.memory = <uint8_t *>view.buf  # lives as long as the area, which does not change it
         PyBuffer_Release(&view)
+        if tls is not None:
+            tls.use(self.scratch)
         self.fast = True
 
     def end_fast(self) -> None:
         """The connection is closed, or about to be: nothing is read or written here any more."""
         if self.waiting is not None:
             self.end_turn()
+        self.ended = True
         self.descriptor = -1
-        if self.own is not None:
-            self.area.give(len(self.own))
-            self.own = None
-        self.have = 0
-        self.direct = False
+        if not self.busy:
+            self.free()
+
+    def mute(self) -> None:
+        """The peer is gone: what it sent is still handled, nothing is written any more. The
+        socket's number is forgotten, it may become another connection's."""
+        self.muted = True
+        self.descriptor = -1
+
+    cdef int free(self) except -1:
+        """Give the own area back."""
+        cdef FrameMemory own = self.own
+        self.own, self.have, self.cost, self.direct = None, 0, 0, False
+        if own is not None:
+            self.area.hold(self, 0)
+        if self.sealed:
+            self.sealed = 0
+            self.hold_sealed(0)
+        return 0
 
     @property
     def is_fast(self) -> bool:
@@ -165,68 +209,171 @@ cdef class FastConnection(Holder):
         """Where the next read goes."""
         if not self.fast:
             return self.slow_room()
+        room = self.area.room
+        return room if self.tls is not None else self.behind(room)
+
+    cdef object behind(self, room):
+        """Where the next bytes of frames go: `room`, behind what is there of an incomplete one."""
+        cdef Py_ssize_t end
         if self.have == 0:
-            return self.scratch
+            return room
         if self.direct:
-            return memoryview(self.own)[self.have:]
-        memcpy(self.memory, <char *>self.own, <size_t>self.have)
-        return self.scratch[self.have:]
+            # Its last byte is spare: a frame that is whole and has to wait need not move for one.
+            end = max(self.have + 1, min(self.own.size - 1, self.have + len(room)))
+            return memoryview(self.own)[self.have:end]
+        memcpy(self.memory, self.own.memory, <size_t>self.have)
+        return room[self.have:]
 
     def buffer_updated(self, Py_ssize_t nbytes):
         """Handle what was read, then write all answers at once."""
         if not self.fast:
             self.slow_read(nbytes)
             return
+        if self.ended:
+            return
         self.touched = True
-        self.have += nbytes
-        self.handle(<uint8_t *><char *>self.own if self.direct else self.memory)
+        self.turn_left, self.given, self.noted = TURN_REQUESTS, 0, 0
+        if self.tls is None:
+            self.have += nbytes
+            self.handle()
+        else:
+            self.tls.put_in(self.memory, nbytes)
+            self.decrypt()
+        if nbytes > <Py_ssize_t>READ_COUNTED_OVER and not self.ended:
+            self.took(nbytes)
 
     def go_on(self) -> None:
         """The peer takes answers again: handle what was read before it stopped to."""
-        if self.fast and self.have and self.direct and self.descriptor >= 0:
-            self.handle(<uint8_t *><char *>self.own)
+        if not self.fast or self.ended:
+            return
+        if self.lane.busy:
+            self.later(self.go_on)
+            return
+        self.turn_left, self.given, self.noted = TURN_REQUESTS, 0, 0
+        if self.have and self.direct:
+            self.handle()
+        if self.tls is not None:
+            self.decrypt()
 
-    cdef int give(self, const uint8_t *answers, size_t size, Py_ssize_t count) except -1:
+    cdef int decrypt(self) except -1:
+        """Handle what came encrypted, while the peer reads and has its turn."""
+        cdef Py_ssize_t size = 1, wanted
+        try:
+            while size > 0 and not self.ended and not self.blocked and not self.rests:
+                room = self.behind(self.scratch)
+                wanted = len(room)
+                size = self.tls.decrypt(room, wanted)
+                if size > 0:
+                    self.have += size
+                    self.handle()
+                    if size < wanted and not self.tls.over:
+                        break  # that was all there is
+            if self.ended:
+                return 0
+            if size < 0 and not self.blocked and not self.rests:
+                self.close()
+            else:
+                if self.waiting is None:
+                    self.put(self.tls.own_words())  # keys are updated
+                if self.sealed != self.tls.left and not self.ended:
+                    self.sealed = self.tls.left
+                    self.hold_sealed(self.sealed)
+        except Exception as error:
+            self.failed(error)
+        return 0
+
+    cdef int give(self, bytes answers, Py_ssize_t count) except -1:
         """Write answers that were held."""
         try:
             if self.settled(count):
-                self.write(answers, size)
+                self.write_own(answers)
         except Exception as error:
             self.failed(error)
         return 0
 
     cdef int write(self, const uint8_t *answers, size_t size) except -1:
-        """Write to the socket, and what it does not take to the transport."""
-        cdef ssize_t sent = 0
-        if self.descriptor < 0:
+        """Write to the socket, and what it does not take to the transport. The answers may be the
+        lane's: nothing here touches those but `frames` of the one read that the lane handles."""
+        if self.ended or self.muted:
             return 0
-        if self.queued and self.is_drained():
-            self.queued = False
-        if not self.queued:
+        if self.tls is not None:
+            return self.seal_one(PyBytes_FromStringAndSize(<char *>answers, <Py_ssize_t>size))
+        return self.push(answers, size)
+
+    cdef int write_own(self, bytes answers) except -1:
+        """As `write`, of an object: nothing is copied where it is to be encrypted."""
+        if self.tls is None or self.ended or self.muted:
+            return self.write(<const uint8_t *><const char *>answers, <size_t>len(answers))
+        return self.seal_one(answers)
+
+    cdef int seal_one(self, bytes answers) except -1:
+        if self.sealing or len(answers) > <Py_ssize_t>SEALED_MAX:
+            return self.seal([answers])
+        return self.put(self.tls.encrypt(answers))
+
+    cdef int seal(self, list buffers) except -1:
+        """Write them encrypted, some records at a time."""
+        cdef Py_ssize_t at
+        if self.sealing:
+            self.seal_later(buffers)
+            return 0
+        for buffer in buffers:
+            view = buffer if len(buffer) <= SEALED_MAX else memoryview(buffer)
+            for at in range(0, len(buffer), SEALED_MAX):
+                if self.ended:
+                    return 0
+                part = view if len(buffer) <= SEALED_MAX else view[at:at + SEALED_MAX]
+                self.put(self.tls.encrypt(part))
+        return 0
+
+    cdef int put(self, bytes data) except -1:
+        """Write bytes as they are."""
+        if data and not self.ended and not self.muted:
+            self.push(<const uint8_t *><const char *>data, <size_t>len(data))
+        return 0
+
+    cdef int push(self, const uint8_t *bytes_, size_t size) except -1:
+        cdef ssize_t sent = 0
+        if not self.is_queued():
             # Where it is full, or broken, the transport finds out which.
-            sent = max(0, send(self.descriptor, answers, size, MSG_NOSIGNAL | MSG_DONTWAIT))
+            sent = max(0, send(self.descriptor, bytes_, size, MSG_NOSIGNAL | MSG_DONTWAIT))
         if <size_t>sent < size:
             self.queued = True
             self.write_rest([
-                PyBytes_FromStringAndSize(<char *>answers + sent, <Py_ssize_t>size - sent)
+                PyBytes_FromStringAndSize(<char *>bytes_ + sent, <Py_ssize_t>size - sent)
             ])
         return 0
 
-    cdef int handle(self, uint8_t *memory) except -1:
-        """Handle memory[0:have): whole frames now, what is left when more has come."""
+    cdef bint is_queued(self) except -1:
+        """Whether the transport has something to write: what is written now goes behind it."""
+        if self.queued and self.is_drained():
+            self.queued = False
+        return self.queued
+
+    cdef int handle(self) except -1:
+        """Handle what was read: whole frames now, what is left when more has come.
+
+        Until it returns the memory stays, whatever becomes of the connection.
+        """
+        cdef uint8_t *memory = self.own.memory if self.direct else self.memory
         cdef Py_ssize_t end = self.have, at
-        if self.waiting is not None:
-            self.end_turn()
+        assert not self.lane.busy, "two reads of a lane at the same time"
+        self.busy = self.lane.busy = True
         try:
+            if self.waiting is not None:
+                self.end_turn()
             at = self.frames(memory, end)
             self.finish_read()
-            if at >= 0:
+            if at >= 0 and not self.ended:
                 self.keep(memory, at, end)
         except Exception as error:
             self.failed(error)
         finally:
             self.lane.now_ms = 0
             self.lane.out_size = 0
+            self.busy = self.lane.busy = False
+            if self.ended:
+                self.free()
             if self.in_read:
                 self.in_read = False
                 self.end_read()
@@ -236,22 +383,41 @@ cdef class FastConnection(Holder):
         """Serve whole frames; the position behind them, -1 if the connection was closed."""
         cdef Py_ssize_t at = 0
         cdef int32_t length
-        while end - at >= 4 and not self.blocked:
+        while end - at >= 4 and not self.blocked and not self.rests and not self.ended:
             length = be_i32(memory + at)
             if length < FRAME_MIN - 4 or <size_t>length + 4 > self.max_frame:
-                self.bad_length(view_of(memory + at, end - at))
+                self.bad_length(self.view(at, end))
                 return -1
             if length + 4 > end - at:
                 break
             if not self.serve(memory + at, <size_t>length + 4):
                 self.finish()
                 self.in_read = True
-                if not self.frame(view_of(memory + at, length + 4)):
+                if self.ended:
                     return -1
+                if not self.begins():
+                    break
+                if not self.frame(self.view(at, at + length + 4)):
+                    return -1
+            elif self.given - self.noted > <size_t>GIVEN_NOTED_OVER:
+                self.note_given()
             at += length + 4
             if self.lane.out_size > <size_t>FLUSH_OVER:
                 self.write_out()
         return at
+
+    cdef int note_given(self) except -1:
+        """Let others have their turn if this connection, or all together, were given enough."""
+        cdef size_t more = self.given - self.noted
+        self.noted = self.given
+        if not self.gives(more) or self.given > <size_t>TURN_BYTES:
+            self.turn_left = 0
+            self.give_way()
+        return 0
+
+    cdef object view(self, Py_ssize_t at, Py_ssize_t end):
+        """A part of what was read, for Python: it keeps the memory for as long as it lives."""
+        return (memoryview(self.own) if self.direct else self.scratch)[at:end]
 
     cdef bint serve(self, const uint8_t *frame, size_t size) except -1:
         """Serve a plain request; False: it is for Python."""
@@ -270,13 +436,23 @@ cdef class FastConnection(Holder):
         return True
 
     cdef bint pull(self, const trf_request *request) except -1:
-        """Serve a pull that finds messages; False: it is for Python."""
+        """Serve a pull that finds messages; False: it is for Python, or for the next turn."""
         cdef trf_pull_answer answer
         cdef Lane lane = self.lane
         cdef Pulls pulls = self.pulls
         cdef size_t size
+        cdef int64_t now_ms
+        if self.given == 0 and not self.gives(0):
+            self.give_way()  # all together were given enough before this one was read
+            return False
+        now_ms = lane.now()
         lane.settle()
-        if not pulls.find(&request.pull, lane.now()):
+        self.is_queued()
+        if self.ended:
+            return True
+        # From here to the write nothing calls Python: what was found lies in memory that a call
+        # could give up.
+        if not pulls.find(&request.pull, now_ms):
             return False
         memset(&answer, 0, sizeof(trf_pull_answer))
         answer.opaque = request.opaque
@@ -292,8 +468,10 @@ cdef class FastConnection(Holder):
         if size == 0:
             return False
         lane.out_size += size
-        pulls.done(&request.pull, lane.now())
+        reader = pulls.reader()
+        pulls.count(&request.pull)
         self.write_found()
+        pulls.note(reader, &request.pull, now_ms)
         return True
 
     cdef int write_found(self) except -1:
@@ -304,10 +482,16 @@ cdef class FastConnection(Holder):
         cdef msghdr message
         cdef ssize_t sent = 0
         cdef size_t out_size = lane.out_size
-        if self.descriptor < 0:
+        cdef list rest
+        self.given += pulls.found.size
+        if self.ended or self.muted:
+            lane.out_size = 0
             return 0
-        if self.queued and self.is_drained():
-            self.queued = False
+        if self.tls is not None:
+            rest = [PyBytes_FromStringAndSize(<char *>lane.out, <Py_ssize_t>out_size)]
+            rest += pulls.slices(0)
+            lane.out_size = 0
+            return self.seal(rest)
         if not self.queued:
             pieces[0].iov_base, pieces[0].iov_len = lane.out, out_size
             for number in range(pulls.found.run_count):
@@ -325,6 +509,7 @@ cdef class FastConnection(Holder):
                 rest += pulls.slices(0)
             else:
                 rest += pulls.slices(<size_t>sent - out_size)
+            lane.out_size = 0
             self.write_rest(rest)
         lane.out_size = 0
         return 0
@@ -337,6 +522,11 @@ cdef class FastConnection(Holder):
             return self.finish()
         self.waiting = PyBytes_FromStringAndSize(<char *>lane.out, <Py_ssize_t>lane.out_size)
         lane.out_size = 0
+        if self.tls is not None and not self.sealing and not self.ended:
+            # Now the session is in the processor's cache. It keeps what is encrypted in its order,
+            # so whatever is encrypted before the end of the turn goes behind it.
+            self.tls.seal(self.waiting)
+            self.waiting = b""
         return self.turn.add(self)
 
     cdef int end_turn(self) except -1:
@@ -347,7 +537,10 @@ cdef class FastConnection(Holder):
             return 0
         try:
             self.lane.settle()
-            self.write(<const uint8_t *><const char *>answers, <size_t>len(answers))
+            if self.tls is None or answers:
+                self.write_own(answers)
+            else:
+                self.put(self.tls.own_words())
         except Exception as error:
             self.failed(error)
         finally:
@@ -374,33 +567,30 @@ cdef class FastConnection(Holder):
     cdef int keep(self, uint8_t *memory, Py_ssize_t at, Py_ssize_t end) except -1:
         """Keep memory[at:end) for later: an incomplete frame, or what a blocked peer asked."""
         cdef Py_ssize_t left = end - at
-        cdef Py_ssize_t room = 0 if self.own is None else len(self.own)
         cdef Py_ssize_t wanted = left
-        cdef bytearray before = self.own
-        if self.descriptor < 0:
-            return 0
+        cdef FrameMemory before = self.own
         if at or not self.slow_since:
-            self.slow_since = self.clock() if left and not self.blocked else 0.0
+            self.slow_since = self.clock() if left and not self.blocked and not self.rests else 0.0
         self.have = left
-        self.direct = self.blocked or left > CARRY_MAX
+        self.direct = self.blocked or self.rests or left > CARRY_MAX
         if left == 0:
             self.direct = False
-            if room > CARRY_MAX:
-                self.area.give(room)
-                self.own = None
+            if before is not None:
+                self.own, self.cost = None, 0
+                self.area.hold(self, 0)
             return 0
-        if room < left + self.direct:
+        # A mapping is for one frame: the pages that it had would not be counted for the next.
+        if before is None or before.size < left + self.direct or (before.mapped and at):
             if self.direct:
                 wanted = left + 1
-                if not self.blocked:
-                    wanted = max(wanted, min(GROWTH * left, be_i32(memory + at) + 4))
-            wanted = max(wanted, OWN_SIZE_MIN)
-            self.area.take(wanted - room)
-            self.own = bytearray(wanted)
+                if not self.blocked and not self.rests:
+                    wanted = max(wanted, be_i32(memory + at) + 5)
+            self.own = FrameMemory(FrameMemory.enough(left, wanted))
+        wanted = self.own.cost(left)
+        if wanted != self.cost or at:
+            self.area.hold(self, wanted, at > 0)
+            self.cost = wanted
         if before is not self.own or at or memory == self.memory:
-            memmove(<char *>self.own, memory + at, <size_t>left)
+            memmove(self.own.memory, memory + at, <size_t>left)
         return 0
 
-
-cdef object view_of(uint8_t *memory, Py_ssize_t size):
-    return PyMemoryView_FromMemory(<char *>memory, size, PyBUF_READ)

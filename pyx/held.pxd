@@ -19,7 +19,7 @@ cdef enum:
 
 cdef class Holder:
     cdef Py_ssize_t held_now      # answers of the read that is handled
-    cdef int give(self, const uint8_t *answers, size_t size, Py_ssize_t count) except -1
+    cdef int give(self, bytes answers, Py_ssize_t count) except -1
 
 
 cdef class Held:
@@ -42,4 +42,5 @@ cdef class Held:
     cdef bint is_safe(self, const held_answer *one)
     cdef int grow(self, size_t size) except -1
     cdef held_answer take(self)
-    cdef int told(self, held_answer one, object status) except -1
+    cdef bytes refusal(self, held_answer one, object status, size_t at)
+    cdef int tell(self, held_answer one, object status) except -1

@@ -3,12 +3,14 @@
 
 Owns the answers' bytes and their order, which is the log's. It must never decide what is safe: the
 group commit says what is durable (engine/group_commit.py), the broker what the replicas have
-(broker/fast_lane.py). Filled by the lane; an answer is given to its connection, many in one write.
+(broker/fast_lane.py). Filled by the lane; an answer is given to its connection, many in one write,
+as bytes of its own: a connection that gets one may add others, which moves the texts.
 
     texts    | answer | answer | answer | ...          in the order of their records
     ring     | end, need, connection, size | ...       an entry for each
 """
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
@@ -27,12 +29,13 @@ cdef enum:
     FIRST_TEXTS = 1 << 16
     HEAD = 8                      # lengths in front of a header
     CODE_SIZE = 9                 # of {"code":0
+    CODE_ROOM = 16                # more than any code is longer
 
 
 cdef class Holder:
     """A connection whose answers are held."""
 
-    cdef int give(self, const uint8_t *answers, size_t size, Py_ssize_t count) except -1:
+    cdef int give(self, bytes answers, Py_ssize_t count) except -1:
         """Write them; nobody is there any more where the connection is closed."""
         raise NotImplementedError
 
@@ -88,6 +91,7 @@ cdef class Held:
         cdef held_answer *next_one
         cdef size_t size, begin
         cdef Py_ssize_t count
+        cdef bytes answers
         while self.waiting and self.is_safe(&self.ring[self.first]):
             begin = self.begin
             one = self.take()
@@ -101,7 +105,8 @@ cdef class Held:
                 Py_DECREF(<object>self.take().holder)
             holder = <Holder>one.holder
             Py_DECREF(<object>one.holder)
-            holder.give(self.texts + begin, size, count)
+            answers = PyBytes_FromStringAndSize(<char *>self.texts + begin, <Py_ssize_t>size)
+            holder.give(answers, count)
 
     def expire(self, int64_t steady_ms, late_replicas, late_disk) -> None:
         """Time has passed: whoever has waited long enough is told so."""
@@ -112,36 +117,30 @@ cdef class Held:
             if one.end > self.safe_end(one.need):
                 if steady_ms - one.since_ms < self.replica_wait_ms:
                     return
-                self.told(self.take(), late_replicas)
+                self.tell(self.take(), late_replicas)
             elif one.end > self.flushed:
                 if steady_ms - one.since_ms < self.disk_wait_ms:
                     return
-                self.told(self.take(), late_disk)
+                self.tell(self.take(), late_disk)
             else:
                 self.sweep()
 
     def fail(self, status, int64_t after=-1) -> None:
         """Whoever waits for a record that ends behind `after` is told that status."""
-        cdef size_t stay = 0
-        cdef size_t skipped = 0
-        cdef size_t first, begin, waiting
-        while stay < self.waiting:
-            one = self.ring[(self.first + stay) & (self.ring_room - 1)]
-            if one.end > after:
-                break
-            skipped += one.size
-            stay += 1
-        if stay == self.waiting:
-            return
-        first, begin, waiting = self.first, self.begin, stay
-        self.first = (self.first + stay) & (self.ring_room - 1)
-        self.begin += skipped
-        self.waiting -= stay
+        cdef held_answer one
+        cdef list told = []
+        # The last ones first, so that those that stay are where they were; each is out of the ring
+        # before its connection hears of it.
         while self.waiting:
-            self.told(self.take(), status)
-        if stay:
-            self.first, self.begin, self.waiting = first, begin, waiting
-            self.end = begin + skipped
+            one = self.ring[(self.first + self.waiting - 1) & (self.ring_room - 1)]
+            if one.end <= after:
+                break
+            told.append((<Holder>one.holder, self.refusal(one, status, self.end - one.size)))
+            Py_DECREF(<object>one.holder)
+            self.waiting -= 1
+            self.end -= one.size
+        for holder, answer in reversed(told):
+            (<Holder>holder).give(answer, 1)
 
     cdef bint is_safe(self, const held_answer *one):
         return one.end <= self.flushed and one.end <= self.safe_end(one.need)
@@ -207,35 +206,33 @@ cdef class Held:
         self.begin += one.size
         return one
 
-    cdef int told(self, held_answer one, object status) except -1:
+    cdef int tell(self, held_answer one, object status) except -1:
         """Tell the one that was just taken that its record is not safe."""
-        cdef trf_refusal refusal
-        cdef bytes remark
-        cdef uint8_t *text
-        cdef size_t room, size
         holder = <Holder>one.holder
         Py_DECREF(<object>one.holder)
+        holder.give(self.refusal(one, status, self.begin - one.size), 1)
+        return 0
+
+    cdef bytes refusal(self, held_answer one, object status, size_t at):
+        """The answer whose text is at `at`, made into one that says that status."""
+        cdef trf_refusal refusal
+        cdef bytes remark, answer, made
+        cdef size_t size
+        answer = PyBytes_FromStringAndSize(<char *>self.texts + at, <Py_ssize_t>one.size)
         code, remark = self.statuses[status]
         if remark is None:
-            room = one.size + 16
+            made = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>one.size + CODE_ROOM)
+            size = with_code(<uint8_t *><char *>made, <const uint8_t *><const char *>answer,
+                             one.size, code)
         else:
             memset(&refusal, 0, sizeof(trf_refusal))
             refusal.code, refusal.opaque = code, one.opaque
             refusal.remark = text_of(remark)
             refusal.region, refusal.trace_on = text_of(self.region), self.trace_on
-            room = trf_refusal_room(&refusal)
-        text = <uint8_t *>PyMem_Malloc(room)
-        if text == NULL:
-            raise MemoryError
-        try:
-            if remark is None:
-                size = with_code(text, self.texts + self.begin - one.size, one.size, code)
-            else:
-                size = trf_send_refusal(text, room, &refusal)
-            holder.give(text, size, 1)
-        finally:
-            PyMem_Free(text)
-        return 0
+            size = trf_refusal_room(&refusal)
+            made = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>size)
+            size = trf_send_refusal(<uint8_t *><char *>made, size, &refusal)
+        return made[:<Py_ssize_t>size]
 
 
 cdef size_t with_code(uint8_t *out, const uint8_t *answer, size_t size, int32_t code):

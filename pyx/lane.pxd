@@ -21,6 +21,7 @@ cdef class Lane:
     cdef public bint open
     cdef public bint watched
     cdef bint told                # `arrived` was called, and its work is still to come
+    cdef bint busy                # a read is handled: `scratch` and `out` are that one's
     cdef int64_t now_ms           # of the read that is handled, 0: not asked for yet
     cdef uint8_t *scratch         # texts of a header
     cdef uint8_t *out             # answers to the read that is handled

@@ -72,8 +72,8 @@ class Lane:
     def take_totals(self) -> tuple[int, int]:
         """What was put since the last call: messages, bytes."""
 
-    def take_topics(self) -> dict[bytes, int]:
-        """Messages put since the last call, by topic."""
+    def take_topics(self) -> dict[bytes, tuple[int, int]]:
+        """(messages, bytes) put since the last call, by topic."""
 
     def arrivals_taken(self) -> None:
         """`arrived` may be called again."""

@@ -98,7 +98,7 @@ cdef class Lane:
                 self.grow()
             self.names.append(topic)
             number = nam_add(&self.core.topics, name.at, name.size, name.size)
-            self.core.rows[number].put_count = 0
+            self.core.rows[number].put_count = self.core.rows[number].put_size = 0
         self.core.rows[number].queue_limit = queue_limit
         self.core.rows[number].plain = True
 
@@ -129,13 +129,15 @@ cdef class Lane:
         self.core.counts.put_count = self.core.counts.put_size = 0
         return totals
 
-    def take_topics(self) -> dict[bytes, int]:
-        """Messages put since the last call, by topic."""
+    def take_topics(self) -> dict[bytes, tuple[int, int]]:
+        """(messages, bytes) put since the last call, by topic."""
         cdef dict counts = {}
+        cdef lane_topic *row
         for number in range(self.core.topics.count):
-            if self.core.rows[number].put_count:
-                counts[self.names[number]] = self.core.rows[number].put_count
-                self.core.rows[number].put_count = 0
+            row = &self.core.rows[number]
+            if row.put_count:
+                counts[self.names[number]] = (row.put_count, row.put_size)
+                row.put_count = row.put_size = 0
         return counts
 
     @property
@@ -208,12 +210,17 @@ cdef class Lane:
         if trf_decode(<const uint8_t *><const char *>frame, <size_t>len(frame), self.scratch,
                       <size_t>SCRATCH_SIZE, &request) != TRF_PLAIN or request.kind != TRF_SEND:
             return 0
-        for round_ in range(rounds):
-            stored += lane_send(&self.core, &request.send, request.body, host, self.now(),
-                                &sent) == LANE_DONE
-            if dispatched and round_ % READ_SENDS == READ_SENDS - 1:
-                self.settle()
-        self.now_ms = 0
+        assert not self.busy
+        self.busy = True
+        try:
+            for round_ in range(rounds):
+                stored += lane_send(&self.core, &request.send, request.body, host, self.now(),
+                                    &sent) == LANE_DONE
+                if dispatched and round_ % READ_SENDS == READ_SENDS - 1:
+                    self.settle()
+        finally:
+            self.now_ms = 0
+            self.busy = False
         return stored
 
     cdef int refuse(self, const trf_request *request) except -1:

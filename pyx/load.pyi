@@ -73,10 +73,12 @@ class Load:
         serial: int = 0,
         follow: bool = False,
         check_crc: bool = False,
+        reconnect: bool = False,
     ) -> None:
         """interval_ns 0 is a closed loop; duration_ns and messages 0 are no limits.
 
         drain_ns: how long the last answers may take; silence_ns: how long there may be none.
+        reconnect: lost connections wait for `hand_over`, for silence_ns if no other is left.
         """
 
     def add_sender(
@@ -92,6 +94,26 @@ class Load:
 
     def stop(self) -> None:
         """Ask for the end; from any thread."""
+
+    def is_away(self, number: int) -> bool:
+        """Whether a connection waits for a new socket; they count from 0, as they were added."""
+
+    def hand_over(self, number: int, fd: int) -> None:
+        """Give a connection that is away a new socket; from one other thread.
+
+        The old one may be closed now. ValueError for a connection that is not away.
+        """
+
+    def drop(self, number: int) -> None:
+        """Let a connection be lost: whoever it is to does not answer; from one other thread."""
+
+    @property
+    def away(self) -> int:
+        """How many connections wait for a new socket."""
+
+    def outages(self) -> list[tuple[int, int, int, int]]:
+        """(when it began, when it was over or -1, longest time without an acknowledgement, all in
+        ns from the start; failed sends) of each outage; see csrc/load_outage.h."""
 
     def progress(self) -> tuple[float, int, int, int]:
         """(seconds since the start, messages sent, messages read, errors) right now."""

@@ -31,16 +31,18 @@ cdef class Load:
     cdef load_template *templates
     cdef uint32_t connection_max, queue_max, template_count, template_max
     cdef readonly int ended
+    cdef bint begun
     cdef size_t body_max
     cdef object corpus
 
     def __cinit__(self, bytes texts not None, templates, bytes body not None, *,
                   uint32_t connections, uint32_t queues=0, size_t rows=0):
+        cdef tuple known = tuple(templates)
         self.texts, self.body, self.ended = texts, body, -1
         self.connection_max, self.queue_max = connections, queues
-        self.template_count = len(templates)
-        self.templates = <load_template *>claim(len(templates), sizeof(load_template))
-        for number, row in enumerate(templates):
+        self.template_count = len(known)
+        self.templates = <load_template *>claim(len(known), sizeof(load_template))
+        for number, row in enumerate(known):
             self.templates[number] = load_template_of(row, len(texts))
             self.template_max = max(self.template_max, self.templates[number].size)
         self.run_of.texts = <const uint8_t *>self.texts
@@ -73,8 +75,15 @@ cdef class Load:
         free(self.run_of.rows)
         free(self.templates)
 
+    cdef int unrun(self) except -1:
+        """Another thread may be in the run: what it works on does not change any more."""
+        if self.begun:
+            raise ValueError("a load runs once, and is ready before that")
+        return 0
+
     def set_batch(self, uint32_t count, size_t unique_at, size_t stride):
         """The body is a batch of `count` elements; unique_at 0: without UNIQ_KEYs."""
+        self.unrun()
         check_batch(len(self.body), count, unique_at, stride)
         self.run_of.messages_per_send = self.run_of.body.count = count
         self.run_of.body.unique_at, self.run_of.body.stride = unique_at, stride
@@ -83,6 +92,7 @@ cdef class Load:
                    const int64_t[::1] ends, *, bytes element=b"", size_t unique_at=0,
                    uint32_t per_send=1):
         """Bodies to send by turns instead of the one; before the senders are added."""
+        self.unrun()
         if self.run_of.connection_count:
             raise ValueError("the connections are there already")
         self.body_max = corpus_of(
@@ -93,16 +103,19 @@ cdef class Load:
 
     def set_limits(self, *, int64_t interval_ns=0, int64_t warmup_ns=0, int64_t duration_ns=0,
                    int64_t drain_ns=0, int64_t silence_ns=0, uint64_t messages=0, uint64_t serial=0,
-                   bint follow=False, bint check_crc=False):
+                   bint follow=False, bint check_crc=False, bint reconnect=False):
+        self.unrun()
         self.run_of.interval_ns, self.run_of.warmup_ns = interval_ns, warmup_ns
         self.run_of.duration_ns, self.run_of.drain_ns = duration_ns, drain_ns
         self.run_of.silence_ns = silence_ns
         self.run_of.limit, self.run_of.serial = messages, serial
         self.run_of.follow, self.run_of.check_crc = follow, check_crc
+        self.run_of.reconnect = reconnect
 
     cdef load_connection *_connection(self, int fd, uint32_t kind, uint32_t window) except NULL:
         cdef load_connection *made
-        if self.ended >= 0 or self.run_of.connection_count >= self.connection_max:
+        self.unrun()
+        if self.run_of.connection_count >= self.connection_max:
             raise ValueError("no room for another connection")
         if not 0 < window <= LOAD_WINDOW_MAX:
             raise ValueError(f"a window of {window} requests")
@@ -141,27 +154,28 @@ cdef class Load:
         """A connection that pulls queues, each (template, next queue offset, end)."""
         cdef load_connection *made
         cdef load_queue *queue
+        cdef tuple known = tuple(queues)
         cdef uint32_t first = self.run_of.queue_count
-        if first + len(queues) > self.queue_max:
+        if first + len(known) > self.queue_max:
             raise ValueError("no room for another queue")
-        made = self._connection(fd, LOAD_PULL, len(queues))
-        for template, begin, end in queues:
+        made = self._connection(fd, LOAD_PULL, len(known))
+        for template, begin, end in known:
             if not 0 <= template < self.template_count or not self.templates[template].offset_at:
                 raise ValueError("no such template of a pull")
             queue = &self.run_of.queues[self.run_of.queue_count]
             queue.template, queue.next, queue.end = template, begin, end
             self.run_of.queue_count += 1
-        made.first_target, made.target_count = first, len(queues)
+        made.first_target, made.target_count = first, len(known)
         made.request_max = self.template_max + LOAD_OFFSET_DIGITS_MAX
-        made.in_size, made.out_size = IN_PULL, made.request_max * len(queues)
+        made.in_size, made.out_size = IN_PULL, made.request_max * len(known)
         made.in_ = <uint8_t *>claim(made.in_size, 1)
         made.out = <uint8_t *>claim(made.out_size, 1)
 
     def run(self, int epoll_fd):
         """Run to the end without the GIL; DONE, LATE, LOST or SYSTEM. Once."""
         cdef int ended
-        if self.ended >= 0:
-            raise ValueError("a load runs once")
+        self.unrun()
+        self.begun = True
         self.run_of.epoll_fd = epoll_fd
         with nogil:
             ended = load_run(&self.run_of)
@@ -171,6 +185,44 @@ cdef class Load:
     def stop(self):
         """Ask for the end; from any thread."""
         self.run_of.stop = 1
+
+    cdef uint32_t _number(self, uint32_t number) except? 0:
+        if number >= self.run_of.connection_count:
+            raise ValueError(f"no connection {number}")
+        return number
+
+    def is_away(self, uint32_t number):
+        """Whether a connection waits for a new socket."""
+        cdef load_connection *at = &self.run_of.connections[self._number(number)]
+        return at.lost == LOAD_AWAY and not at.handed
+
+    def hand_over(self, uint32_t number, int fd):
+        """Give a connection that is away a new socket; from one other thread."""
+        if not self.is_away(number) or not load_hand_over(&self.run_of, number, fd):
+            raise ValueError(f"connection {number} is not away")
+
+    def drop(self, uint32_t number):
+        """Let a connection be lost: whoever it is to does not answer; from one other thread."""
+        load_drop(&self.run_of, self._number(number))
+
+    @property
+    def away(self):
+        """How many connections wait for a new socket."""
+        return self.run_of.away
+
+    def outages(self):
+        """(began, resumed or -1, gap in ns since the start, failed sends) of each."""
+        found = []
+        for i in range(self.run_of.outage_count):
+            outage = self.run_of.outages[i]
+            resumed_ns, gap_ns = outage.resumed_ns - self.run_of.start_ns, outage.gap_ns
+            if outage.resumed_ns == 0:
+                resumed_ns = -1
+                acked_ns = self.run_of.acked_ns or self.run_of.start_ns
+                gap_ns = max(gap_ns, self.run_of.now_ns - acked_ns)
+            found.append((outage.began_ns - self.run_of.start_ns, resumed_ns, gap_ns,
+                          outage.failed))
+        return found
 
     def progress(self):
         """(seconds since the start, messages sent, messages read, errors) right now."""

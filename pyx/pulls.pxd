@@ -19,7 +19,7 @@ cdef class Pulls:
     cdef list spans               # read-only views of the log files in core.spans
     cdef dict held                # (row, queue id) to the mapping its cursor is in
     cdef int next_span
-    cdef lane_found found
+    cdef lane_found found         # valid until Python is called: it points into mappings
     cdef public int64_t found_count, transferred_count
 
     cdef bint find(self, const trf_pull *pull, int64_t now_ms) except -1
@@ -27,5 +27,7 @@ cdef class Pulls:
     cdef int fetch_log(self, int64_t log_offset) except -1
     cdef int refresh(self) except -1
     cdef list slices(self, size_t skipped)
-    cdef int done(self, const trf_pull *pull, int64_t now_ms) except -1
+    cdef tuple reader(self)
+    cdef void count(self, const trf_pull *pull) noexcept
+    cdef int note(self, tuple reader, const trf_pull *pull, int64_t now_ms) except -1
     cdef int grow(self) except -1

@@ -64,8 +64,11 @@ cdef class Pulls:
         cdef lane_reader *row
         cdef int32_t *taken
         cdef int32_t number
+        cdef list wanted = None
         if queue_limit > MAX_QUEUES or b"\0" in group:
             return
+        if codes is not None:
+            wanted = sorted([<int32_t>(code & 0xFFFFFFFF) for code in codes])
         first.at, first.size = <const uint8_t *><const char *>group, <size_t>len(group)
         second.at, second.size = <const uint8_t *><const char *>topic, <size_t>len(topic)
         number = nam_find(&self.core.pairs, first, second)
@@ -81,18 +84,21 @@ cdef class Pulls:
                     <size_t>len(text))
         else:
             text = self.texts[number][0]
+        # From here on nothing calls Python: `row` stays where it is.
         row = &self.core.rows[number]
+        row.plain = False
         if row.cursors == NULL or row.cursor_count < queue_limit:
             resize(row, queue_limit)
         PyMem_Free(<void *>row.codes)
-        row.codes = NULL
-        if codes is not None:
-            taken = <int32_t *>PyMem_Malloc((<size_t>len(codes) + 1) * sizeof(int32_t))
+        row.codes, row.code_count = NULL, 0
+        if wanted is not None:
+            taken = <int32_t *>PyMem_Malloc((<size_t>len(wanted) + 1) * sizeof(int32_t))
             if taken == NULL:
                 raise MemoryError
-            for i, code in enumerate(sorted(<int32_t>(code & 0xFFFFFFFF) for code in codes)):
-                taken[i] = code
-            row.codes, row.code_count = taken, <size_t>len(codes)
+            for code in wanted:
+                taken[row.code_count] = code
+                row.code_count += 1
+            row.codes = taken
         self.texts[number] = (text, subscription, expression_type)
         row.carried = subscription is not None
         row.subscription = text_of(subscription)
@@ -118,23 +124,27 @@ cdef class Pulls:
         """What readers got since the last call: (group, topic, pulls, messages, bytes)."""
         cdef list got = []
         cdef lane_reader *row
+        cdef int64_t times, count, size
         for number in range(self.core.pairs.count):
             row = &self.core.rows[number]
-            if row.got_times:
-                got.append((*self.names[number], row.got_times, row.got_count, row.got_size))
+            times, count, size = row.got_times, row.got_count, row.got_size
+            if times:
                 row.got_times = row.got_count = row.got_size = 0
+                got.append((*self.names[number], times, count, size))
         return got
 
     def take_pulled(self) -> list[tuple[bytes, bytes, int, int]]:
         """Where pulls ended since the last call: (group, topic, queue id, next queue offset)."""
         cdef list pulled = []
-        cdef lane_reader *row
+        cdef lane_cursor *cursor
+        cdef int64_t queue_offset
         for number in range(self.core.pairs.count):
-            row = &self.core.rows[number]
-            for queue_id in range(row.cursor_count):
-                if row.cursors[queue_id].pulled >= 0:
-                    pulled.append((*self.names[number], queue_id, row.cursors[queue_id].pulled))
-                    row.cursors[queue_id].pulled = -1
+            for queue_id in range(self.core.rows[number].cursor_count):
+                cursor = &self.core.rows[number].cursors[queue_id]
+                queue_offset = cursor.pulled
+                if queue_offset >= 0:
+                    cursor.pulled = -1
+                    pulled.append((*self.names[number], queue_id, queue_offset))
         return pulled
 
     def drop_pulled(self, bytes group not None, bytes topic not None, int32_t queue_id) -> None:
@@ -187,29 +197,40 @@ cdef class Pulls:
     cdef int fetch_units(self, const trf_pull *pull) except -1:
         """Fill the cursor of a queue; 0: there is nothing to read there."""
         cdef int32_t row = <int32_t>(self.found.reader - self.core.rows)
-        cdef lane_cursor *cursor = &self.found.reader.cursors[pull.queue_id]
+        cdef int32_t queue_id = pull.queue_id
+        cdef lane_cursor *cursor
+        cdef const uint8_t *units
         cdef Region region
+        cdef int64_t first, minimum
+        cdef int32_t slot
         cdef bytes topic = self.names[row][1]
-        found = self.units_of(topic, pull.queue_id, pull.queue_offset)
+        found = self.units_of(topic, queue_id, pull.queue_offset)
         if found is None:
             return 0
         if len(self.held) >= MAX_HELD:
             self.let_go()
         region, first, slot, minimum = found
-        cursor.units = region.reading(0, region.size)
+        units = region.reading(0, region.size)
+        self.held[row, queue_id] = region.buffer
+        # What was called may have had the rows moved, and the queues of this one.
+        if queue_id >= self.core.rows[row].cursor_count:
+            return 0
+        cursor = &self.core.rows[row].cursors[queue_id]
+        cursor.units = units
         cursor.first, cursor.count = first, region.size // 20
         cursor.slot, cursor.min_offset = slot, minimum
         cursor.generation = self.queues.generation
         self.seen = self.queues.generation
-        self.held[row, pull.queue_id] = region.buffer
         return 1
 
     cdef int fetch_log(self, int64_t log_offset) except -1:
         """The memory of a log file; 0: it is gone."""
         cdef Region region = self.log_of(log_offset)
-        cdef int number = self.next_span
+        cdef int number
         if region is None:
             return 0
+        number = self.next_span
+        self.core.spans[number].start, self.core.spans[number].memory = -1, NULL
         self.spans[number] = region.frozen
         self.core.spans[number].start = log_offset
         self.core.spans[number].memory = region.reading(0, region.size)
@@ -243,13 +264,20 @@ cdef class Pulls:
             skipped = 0
         return views
 
-    cdef int done(self, const trf_pull *pull, int64_t now_ms) except -1:
-        """What was found is on its way: count it, and commit what the pull brought along."""
+    cdef void count(self, const trf_pull *pull) noexcept:
+        """What was found is on its way."""
         lane_got(&self.found, pull)
         self.found_count += 1
         self.transferred_count += <int64_t>self.found.count
+
+    cdef tuple reader(self):
+        """(group, topic) of the reader that found."""
+        return self.names[self.found.reader - self.core.rows]
+
+    cdef int note(self, tuple reader, const trf_pull *pull, int64_t now_ms) except -1:
+        """Commit what the reader's pull brought along."""
         if pull.sys_flag & 1 and pull.commit_offset >= 0:
-            group, topic = self.names[self.found.reader - self.core.rows]
+            group, topic = reader
             self.commit(group, topic, pull.queue_id, pull.commit_offset, now_ms)
         return 0
 

@@ -100,14 +100,12 @@ cdef int compare_codes(const void *left, const void *right) noexcept nogil:
     return (a > b) - (a < b)
 
 
-cdef int take_codes(object codes, int32_t *into) except -1:
-    cdef Py_ssize_t i = 0
-    cdef object code
-    for code in codes:
+cdef int take_codes(tuple codes, int32_t *into) except -1:
+    cdef Py_ssize_t i
+    for i in range(len(codes)):
         # Subscriptions travel as int32, but a peer may send the unsigned form.
-        into[i] = <int32_t>(<int64_t>code)
-        i += 1
-    qsort(into, <size_t>i, sizeof(int32_t), compare_codes)
+        into[i] = <int32_t>(<int64_t>codes[i])
+    qsort(into, <size_t>len(codes), sizeof(int32_t), compare_codes)
     return 0
 
 
@@ -123,7 +121,7 @@ def select(
 ) -> Selection:
     """Choose units for a pull: tag codes match by the low 32 bits (None: all); at least one unit
     is chosen even if larger than max_size; stops at the first unit not written."""
-    cdef const uint8_t *at = region.reading(position, end - position)
+    cdef const uint8_t *at
     cdef cq_unit few_units[ON_STACK]
     cdef int32_t few_codes[ON_STACK]
     cdef cq_unit *units = few_units
@@ -131,7 +129,8 @@ def select(
     cdef cq_wish wish
     cdef cq_choice choice
     cdef Selection selection = Selection.__new__(Selection)
-    cdef Py_ssize_t code_count = 0 if codes is None else len(codes)
+    cdef tuple wanted = () if codes is None else tuple(codes)
+    cdef Py_ssize_t code_count = len(wanted)
     cdef Py_ssize_t room = max(0, min(max_count, max_units, (end - position) // CQ_UNIT))
 
     wish.max_count = <size_t>max(0, max_count)
@@ -147,8 +146,9 @@ def select(
         if units == NULL or taken == NULL:
             raise MemoryError
         if codes is not None:
-            take_codes(codes, taken)
+            take_codes(wanted, taken)
             wish.codes = taken
+        at = region.reading(position, end - position)
         cq_select(at, 0, <size_t>(end - position), &wish, units, &choice)
         selection.units = [
             (units[i].log_offset, units[i].size) for i in range(<Py_ssize_t>choice.count)

@@ -129,6 +129,12 @@ def append_batch(
     Returns the size of each record, or -NO_ROOM. Raises ValueError for a malformed batch body.
     """
 
+def count_batch(batch: bytes | bytearray | memoryview) -> tuple[int, int]:
+    """The elements of a batch body, and the bytes of all their bodies and properties.
+
+    Raises ValueError for a malformed or empty body, and for one of over 32,768 elements.
+    """
+
 def append_filler(region: Region, position: int, limit: int) -> None:
     """Write the end-of-file filler (int32 bytes left, int32 BLANK) at position.
 

@@ -56,6 +56,7 @@ def decode(
     Region region not None, Py_ssize_t position, Py_ssize_t end, int64_t log_base=0
 ) -> Record:
     """Decode one record; raises ValueError with the reason."""
+    cdef object held = region.buffer
     cdef const uint8_t *at = region.reading(position, end - position)
     cdef rec_row row
     cdef rec_reason reason
@@ -115,11 +116,11 @@ def append(
     int64_t prepared_transaction_offset, int32_t version, bint property_crc=False,
 ) -> int:
     """Encode one record at position; returns its size, or -NO_ROOM (nothing written then)."""
-    cdef uint8_t *at = region.writing(position, limit - position)
     cdef rec_fields fields
     cdef rec_reason reason
     cdef rec_status status
     cdef size_t size
+    cdef uint8_t *at
     cdef Py_buffer view
     put_text(&fields.topic, &fields.topic_size, topic)
     put_text(&fields.properties, &fields.properties_size, properties)
@@ -137,10 +138,13 @@ def append(
     fields.reconsume_times = reconsume_times
     fields.property_crc = property_crc
     PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
-    fields.body = <const uint8_t *>view.buf
-    fields.body_size = <size_t>view.len
-    status = rec_encode(at, 0, <size_t>(limit - position), &fields, &size, &reason)
-    PyBuffer_Release(&view)
+    try:
+        at = region.writing(position, limit - position)
+        fields.body = <const uint8_t *>view.buf
+        fields.body_size = <size_t>view.len
+        status = rec_encode(at, 0, <size_t>(limit - position), &fields, &size, &reason)
+    finally:
+        PyBuffer_Release(&view)
     if status == REC_BAD:
         raise ValueError(text_of(reason))
     return <Py_ssize_t>size if status == REC_OK else -<int>status
@@ -153,11 +157,12 @@ def append_batch(
     bytes store_host not None, int32_t reconsume_times, int32_t version, bint property_crc=False,
 ) -> list[int] | int:
     """Encode the elements of a batch body (remoting.md 9.4) as consecutive records, all or none."""
-    cdef uint8_t *at = region.writing(position, limit - position)
+    cdef object held = region.buffer
     cdef rec_fields common
     cdef rec_reason reason
     cdef rec_status status
     cdef size_t count
+    cdef uint8_t *at
     cdef Py_buffer view
     cdef list sizes = []
     memset(&common, 0, sizeof(common))
@@ -174,9 +179,12 @@ def append_batch(
     common.reconsume_times = reconsume_times
     common.property_crc = property_crc
     PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
-    status = rec_encode_batch(at, 0, <size_t>(limit - position), <const uint8_t *>view.buf,
-                              <size_t>view.len, &common, &count, &reason)
-    PyBuffer_Release(&view)
+    try:
+        at = region.writing(position, limit - position)
+        status = rec_encode_batch(at, 0, <size_t>(limit - position), <const uint8_t *>view.buf,
+                                  <size_t>view.len, &common, &count, &reason)
+    finally:
+        PyBuffer_Release(&view)
     if status == REC_BAD:
         raise ValueError(text_of(reason))
     if status != REC_OK:
@@ -185,6 +193,23 @@ def append_batch(
         sizes.append(be_i32(at))
         at += be_i32(at)
     return sizes
+
+
+def count_batch(object batch) -> tuple[int, int]:
+    """The elements of a batch body, and the bytes of their bodies and properties."""
+    cdef rec_reason reason
+    cdef rec_status status
+    cdef size_t count, payload
+    cdef Py_buffer view
+    PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
+    try:
+        status = rec_count_batch(<const uint8_t *>view.buf, <size_t>view.len, &count, &payload,
+                                 &reason)
+    finally:
+        PyBuffer_Release(&view)
+    if status != REC_OK:
+        raise ValueError(text_of(reason))
+    return count, payload
 
 
 def append_filler(Region region not None, Py_ssize_t position, Py_ssize_t limit) -> None:

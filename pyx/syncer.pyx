@@ -85,6 +85,7 @@ cdef class Syncer:
 
     cdef sync_work *work
     cdef pthread_t thread
+    cdef bint waited
     cdef object held              # the mapping that is synced, None: nothing is under way
 
     def __cinit__(self):
@@ -105,8 +106,9 @@ cdef class Syncer:
         pthread_sigmask(SIG_SETMASK, &before, NULL)
         if failed or self.work.event < 0:
             if not failed:
-                self.end()
-            self.free()
+                end(self.work, self.thread)
+            free(self.work)
+            self.work = NULL
             raise OSError(failed or errno, "no thread for syncs")
 
     def __dealloc__(self):
@@ -145,31 +147,38 @@ cdef class Syncer:
     def wait(self) -> int:
         """As `take`, once it has ended."""
         cdef int again = 1
-        assert self.held is not None, "nothing to wait for"
+        cdef sync_work *work = self.work
+        assert self.held is not None and work != NULL, "nothing to wait for"
+        self.waited = True
         with nogil:
             while again:
-                again = sem_wait(&self.work.ended)
+                again = sem_wait(&work.ended)
+        self.waited = False
         self.held = None
-        return self.work.failed
+        return work.failed
 
     def close(self) -> None:
-        """End the thread, behind a sync that is under way."""
-        if self.work == NULL:
+        """End the thread, behind a sync that is under way; a programmer error while one waits."""
+        cdef sync_work *work = self.work
+        assert not self.waited, "a sync is waited for"
+        if work == NULL:
             return
-        self.end()
-        self.free()
+        self.work = NULL  # whoever comes while the thread is joined finds nothing
+        end(work, self.thread)
+        free(work)
         self.held = None
 
-    cdef void end(self) noexcept:
-        self.work.closing = 1
-        sem_post(&self.work.go)
-        with nogil:
-            pthread_join(self.thread, NULL)
 
-    cdef void free(self) noexcept:
-        if self.work.event >= 0:
-            close(self.work.event)
-        sem_destroy(&self.work.go)
-        sem_destroy(&self.work.ended)
-        PyMem_Free(self.work)
-        self.work = NULL
+cdef void end(sync_work *work, pthread_t thread) noexcept:
+    work.closing = 1
+    sem_post(&work.go)
+    with nogil:
+        pthread_join(thread, NULL)
+
+
+cdef void free(sync_work *work) noexcept:
+    if work.event >= 0:
+        close(work.event)
+    sem_destroy(&work.go)
+    sem_destroy(&work.ended)
+    PyMem_Free(work)

@@ -96,7 +96,8 @@ def whole_end(Region region not None, Py_ssize_t position, Py_ssize_t end) -> tu
 
 def whole_size(list pieces not None, Py_ssize_t room, Py_ssize_t file_size) -> tuple[int, int]:
     """Over records by their lengths alone, before they are written, see the stub."""
-    cdef Py_ssize_t count = len(pieces), held = 0
+    cdef tuple fixed = tuple(pieces)
+    cdef Py_ssize_t count = len(fixed), held = 0
     cdef size_t each = sizeof(walk_piece) + sizeof(Py_buffer)
     cdef walk_piece *at = <walk_piece *>PyMem_Malloc(count * each)
     cdef Py_buffer *buffers = <Py_buffer *>(at + count)
@@ -107,7 +108,7 @@ def whole_size(list pieces not None, Py_ssize_t room, Py_ssize_t file_size) -> t
     try:
         if not 0 < room <= file_size:
             raise ValueError(f"{room} bytes are left of a file of {file_size}")
-        for piece in pieces:
+        for piece in fixed:
             PyObject_GetBuffer(piece, &buffers[held], PyBUF_SIMPLE)
             at[held].at = <const uint8_t *>buffers[held].buf
             at[held].size = <size_t>buffers[held].len

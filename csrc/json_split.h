@@ -1,0 +1,32 @@
+/* Where a long JSON text can be cut, so that it is read in pieces.
+ *
+ * Looks at brackets, commas and quotes only: whether the pieces are JSON is for whoever reads them.
+ * Strings are in double or, as fastjson takes them, in single quotes. UTF-8 is not looked at: a
+ * malformed sequence never takes an ASCII byte with it. */
+#ifndef TURBOPUMP_JSON_SPLIT_H
+#define TURBOPUMP_JSON_SPLIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum json_split_kind {
+    JSON_SPLIT_CLOSED, /* the container ends: `end` is at its bracket */
+    JSON_SPLIT_COMMA,  /* whole members up to `end`, which is at a comma */
+    JSON_SPLIT_LARGE,  /* the first member is larger than a piece; `end` is where its container
+                          begins */
+    JSON_SPLIT_ENDS,   /* the text ends inside the container */
+};
+
+struct json_split {
+    enum json_split_kind kind;
+    size_t end;
+    size_t containers; /* in the piece: opened, */
+    size_t commas;     /* and commas */
+};
+
+/* The piece of a container's members that begins at text[at): at most `room` bytes of whole
+ * members, or one member without a container inside. */
+void json_split_next(const uint8_t *text, size_t size, size_t at, size_t room,
+                     struct json_split *split);
+
+#endif

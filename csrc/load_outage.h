@@ -1,0 +1,56 @@
+/* What a failover costs a load: connections that are lost and replaced, and the outages.
+ *
+ *     last answer    first failure            first answer of a connection that had failed
+ *          |--------------|-----------------------------|
+ *          |<----------------- gap -------------------->|
+ *                         |<--------- resumed --------->|
+ *
+ * An outage begins with a send that fails and ends with the first send that is acknowledged on a
+ * connection that had failed, replaced or not. Failures within LOAD_OUTAGE_JOIN_NS of its end
+ * belong to it. The gap is the longest time without any acknowledgement meanwhile.
+ *
+ * Only with load.reconnect: without it a lost connection stays lost, and no outage is counted.
+ * The errors themselves are counted here, too.
+ */
+#ifndef TURBOPUMP_LOAD_OUTAGE_H
+#define TURBOPUMP_LOAD_OUTAGE_H
+
+#include <stdint.h>
+
+enum { LOAD_OUTAGES = 16 }; /* more of them are not told apart: the last one takes them */
+
+struct load;
+struct load_answer;
+struct load_connection;
+struct load_stats;
+
+struct load_outage {
+    int64_t began_ns;
+    int64_t resumed_ns; /* 0: not yet */
+    int64_t gap_ns;
+    uint64_t failed; /* sends */
+};
+
+/* Requests failed: with the code of an answer, or one of load.h. The first one's text is kept. */
+void load_count_error(struct load_stats *stats, int32_t code, uint64_t count,
+                      const struct load_answer *answer);
+
+/* Sends of a connection failed: they were refused, or it was lost with them. */
+void load_failed(struct load *load, struct load_connection *connection, uint64_t count);
+
+/* A send was acknowledged. */
+void load_acked(struct load *load, struct load_connection *connection);
+
+/* Whether an answer says that another broker is the one to ask. */
+int load_is_moved(const struct load *load, uint32_t kind, int32_t code);
+
+/* Let a connection be lost, from another thread: nobody answers there, elsewhere somebody may. */
+void load_drop(struct load *load, uint32_t number);
+
+/* Give a lost connection a new socket, from another thread; 0 if it has one already. */
+int load_hand_over(struct load *load, uint32_t number, int fd);
+
+/* The state of a connection whose socket is new: nothing in flight, nothing read. */
+void load_renew(struct load_connection *connection);
+
+#endif

@@ -1,0 +1,86 @@
+# cython: auto_pickle=False
+"""Mapping: a file mapped whole, without a descriptor of its own.
+
+Owns the mapping, which lasts as long as anybody has a view of it. It must never know what the bytes
+mean, nor open a file. Called by engine/files.py, with a descriptor that may be closed right after.
+Python's mmap keeps a copy of the descriptor for each mapping, and a process may have few of those.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.errno cimport errno
+
+cdef extern from "sys/mman.h" nogil:
+    void *mmap(void *address, size_t length, int protection, int flags, int descriptor, long at)
+    int munmap(void *address, size_t length)
+    int madvise(void *address, size_t length, int advice)
+    enum:
+        PROT_READ
+        PROT_WRITE
+        MAP_SHARED
+    void *MAP_FAILED
+
+
+cdef class Mapping:
+    """The first `size` bytes of an open file, shared with it. Raises OSError."""
+
+    cdef void *memory             # NULL once it is unmapped
+    cdef Py_ssize_t size
+    cdef Py_ssize_t exports       # views that live
+    cdef bint readonly
+    cdef bint closed
+
+    def __cinit__(self, int descriptor, Py_ssize_t size, bint readonly):
+        cdef int protection = PROT_READ if readonly else PROT_READ | PROT_WRITE
+        cdef void *memory
+        cdef int failed = 0
+        if size <= 0:
+            raise ValueError(f"{size} bytes cannot be mapped")
+        with nogil:
+            memory = mmap(NULL, <size_t>size, protection, MAP_SHARED, descriptor, 0)
+            if memory == MAP_FAILED:
+                failed = errno
+        if failed:
+            raise OSError(failed, "mmap failed")
+        self.memory = memory
+        self.size = size
+        self.readonly = readonly
+
+    def __dealloc__(self):
+        if self.memory != NULL:
+            munmap(self.memory, <size_t>self.size)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if self.closed:
+            raise ValueError("the mapping is closed")
+        PyBuffer_FillInfo(view, self, self.memory, self.size, self.readonly, flags)
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.exports -= 1
+        if self.closed and self.exports == 0:
+            self.unmap()
+
+    def madvise(self, int advice, Py_ssize_t start = 0) -> None:
+        """Tell the kernel how the bytes from `start` on, where a page begins, are used."""
+        cdef int failed
+        if self.closed or not 0 <= start < self.size:
+            raise ValueError("advice for what is not mapped")
+        with nogil:
+            failed = madvise(<char *>self.memory + start, <size_t>(self.size - start), advice)
+            if failed:
+                failed = errno
+        if failed:
+            raise OSError(failed, "madvise failed")
+
+    def close(self) -> None:
+        """Unmap it, at once or with the last view of it; there are no new ones."""
+        self.closed = True
+        if self.exports == 0:
+            self.unmap()
+
+    cdef void unmap(self) noexcept:
+        cdef void *memory = self.memory
+        self.memory = NULL
+        if memory != NULL:
+            with nogil:
+                munmap(memory, <size_t>self.size)

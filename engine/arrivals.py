@@ -1,7 +1,7 @@
-"""Who is told that queues have grown.
+"""The callbacks that are called when queues have grown.
 
-Owns the callbacks. It must never be told of what readers may not see yet: it asks the dispatcher.
-Called by the store.
+Owns the callbacks. It must never report what readers may not see yet: it asks the
+dispatcher. Called by the store.
 """
 
 from collections.abc import Callable

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from turbopump.engine.config import BATCH_UNIT_SIZE
 from turbopump.engine.files import Files
 from turbopump.engine.segments import MappingPool, Segments, clear_tail
+from turbopump.engine.store_paths import queue_folder, queue_folders, topic_folder
 from turbopump.engine.types import LogOffset, QueueOffset, QueueUnit
 from turbopump.pyx.index import java_hash
 from turbopump.pyx.record import Record
@@ -92,20 +93,19 @@ class BatchQueues:
         """The queue, made if there is none."""
         queue = self.find(topic, queue_id)
         if queue is None:
-            segments = Segments(self._pool, f"{self.folder}/{topic}/{queue_id}", self.file_size)
+            folder = queue_folder(self.folder, topic, queue_id)
+            segments = Segments(self._pool, folder, self.file_size)
             queue = BatchQueue(topic, queue_id, segments)
             self._by_topic.setdefault(topic, {})[queue_id] = queue
         return queue
 
     def load(self) -> None:
         """Find all queues and their ends. Files behind a hole are removed: the log has them."""
-        for topic in self.files.list_folder(self.folder):
-            for name in self.files.list_folder(f"{self.folder}/{topic}"):
-                if name.isascii() and name.isdigit():
-                    queue = self.get(topic, int(name))
-                    for start in queue.segments.load():
-                        self.files.remove(queue.segments.path(start))
-                    self._recover_end(queue)
+        for topic, queue_id in queue_folders(self.files, self.folder):
+            queue = self.get(topic, queue_id)
+            for start in queue.segments.load():
+                self.files.remove(queue.segments.path(start))
+            self._recover_end(queue)
 
     def dispatch(self, topic: str, record: Record, properties: Mapping[bytes, bytes]) -> bool:
         """Write the unit of a record; False if the queue has it already. Raises OSError."""
@@ -203,11 +203,16 @@ class BatchQueues:
         return expired
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues and remove their files. Raises OSError."""
+        """Forget a topic's queues and remove their files. Raises OSError, StoreError."""
+        self.files.remove_folder(self.forget_topic(topic))
+
+    def forget_topic(self, topic: str) -> str:
+        """Forget a topic's queues; returns the folder of their files. Raises StoreError."""
+        folder = topic_folder(self.folder, topic)
         for queue in self._by_topic.pop(topic, {}).values():
             while queue.segments.count:
                 queue.segments.forget_last()
-        self.files.remove_folder(f"{self.folder}/{topic}")
+        return folder
 
     def dirty_paths(self, queue: BatchQueue) -> tuple[list[str], list[str], int]:
         """What to sync to make the queue durable: (files, folders, the byte reached then)."""
@@ -220,7 +225,7 @@ class BatchQueues:
         folders = []
         if not queue.names_synced and segments.count:
             root = self.folder.rpartition("/")[0]
-            folders = [segments.folder, f"{self.folder}/{queue.topic}", self.folder, root]
+            folders = [segments.folder, topic_folder(self.folder, queue.topic), self.folder, root]
         return paths, folders, queue.unit_end
 
     def _write(self, queue: BatchQueue, at: int, unit: BatchUnit) -> None:

@@ -5,15 +5,11 @@ records. It must never change a byte nor judge a record's content. Called by `re
 and the store.
 """
 
+from turbopump.engine import epoch_lines
 from turbopump.engine.checkpoint import Checkpoint
 from turbopump.engine.commit_log import CommitLog
-from turbopump.engine.epoch_file import (
-    BACKUP,
-    EPOCH_FILE,
-    MARK_FILE,
-    PLAIN_MARK_FILE,
-    WHOLE_MARK_FILE,
-)
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.epoch_file import BACKUP, MARK_FILE, PLAIN_MARK_FILE, WHOLE_MARK_FILE
 from turbopump.engine.files import Files
 from turbopump.engine.types import LogOffset
 from turbopump.pyx import record as kernel
@@ -43,16 +39,19 @@ def whole_before(log: CommitLog, start: LogOffset, until: LogOffset) -> tuple[Lo
     return LogOffset(at), kernel.OK
 
 
-def was_replicated(files: Files, root: str) -> bool:
+def was_replicated(files: Files, config: StoreConfig) -> bool:
     """Whether a store was one of several copies once: see replicated.py."""
-    names = (EPOCH_FILE, EPOCH_FILE + BACKUP, MARK_FILE)
-    return any(files.exists(f"{root}/{name}") for name in names)
+    epochs = config.epoch_path
+    paths = (epochs, epochs + BACKUP, f"{config.root}/{MARK_FILE}")
+    lines = epochs + epoch_lines.SUFFIX  # empty from the first opening on
+    return any(map(files.exists, paths)) or (files.exists(lines) and files.file_size(lines) > 0)
 
 
-def may_end_inside(files: Files, root: str, saved: Checkpoint) -> bool:
+def may_end_inside(files: Files, config: StoreConfig, saved: Checkpoint) -> bool:
     """Whether the log's end may be that of a transfer, which cuts records anywhere: ours writes
     whole records and says so, RocketMQ's does neither (nor leaves our numbers in a checkpoint)."""
-    is_copy = was_replicated(files, root) or files.exists(f"{root}/{PLAIN_MARK_FILE}")
+    root = config.root
+    is_copy = was_replicated(files, config) or files.exists(f"{root}/{PLAIN_MARK_FILE}")
     is_whole = saved.marks is not None and files.exists(f"{root}/{WHOLE_MARK_FILE}")
     return is_copy and not is_whole
 
@@ -65,7 +64,7 @@ def confirmed_end(
     What lies behind confirmOffset may not be in the log of the next master. A record ends at
     `start`; RocketMQ's confirmOffset may lie inside of one.
     """
-    if not was_replicated(files, log.config.root):
+    if not was_replicated(files, log.config):
         return None
     if saved.marks is None and log.segments.holds(saved.confirm_offset):
         start = LogOffset(max(start, log.segments.start_of(saved.confirm_offset)))

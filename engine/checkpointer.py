@@ -8,6 +8,7 @@ it speaks of is synced, and never sync on the loop thread while the store runs. 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from turbopump.engine import checkpoint as checkpoints
@@ -21,6 +22,7 @@ from turbopump.engine.files import Files
 from turbopump.engine.flush import Disk, InlineDisk, Lane
 from turbopump.engine.index import IndexFiles, IndexPart
 from turbopump.engine.queue_ext import QueueExtensions
+from turbopump.engine.sync_watch import SyncWatch
 from turbopump.engine.types import LONG_AGO_MS, LogOffset, QueueOffset
 
 logger = logging.getLogger(__name__)
@@ -28,6 +30,7 @@ logger = logging.getLogger(__name__)
 # After a crash this much of the log is dispatched again at most, beyond one thorough interval's
 # worth: a fraction of a second.
 ROUND_BYTES = 256 << 20
+PAGE_SIZE = 4096
 
 
 @dataclass(slots=True)
@@ -43,6 +46,8 @@ class _Round:
     index_ms: int
     marks: Marks
     timestamp_ms: int
+    size: int
+    """Bytes that are to be synced, about."""
 
 
 class Checkpointer:
@@ -83,9 +88,13 @@ class Checkpointer:
         self._dirty_batches: set[tuple[str, int]] = set()
         self._waiting: Marks | None = None
         self._lane = Lane(disk)
+        self._watch = SyncWatch("queues or checkpoint", config)
+        self._ticked_ms = LONG_AGO_MS
         self._last_ms = LONG_AGO_MS
         self._last_thorough_ms = LONG_AGO_MS
         self._requested = False
+        self._held = 0
+        self._ready: list[Callable[[], None]] = []
 
     def load(self, saved: Checkpoint) -> None:
         """Go on from the checkpoint the store is opened with."""
@@ -115,11 +124,16 @@ class Checkpointer:
     def tick(self, steady_ms: int, log_timestamp_ms: int) -> None:
         """Each second the log's position and full index files; queues in the thorough rhythm, or
         when a recovery would have much to dispatch."""
+        passed_ms, self._ticked_ms = steady_ms - self._ticked_ms, steady_ms
+        if self._lane.busy and self.failed is None:
+            late = self._watch.passed(passed_ms)
+            if late is not None:
+                self._fail(late)
         interval_ms = self._config.flush_interval_consume_queue_ms
         if steady_ms - self._last_ms < interval_ms and not self._requested:
             return
         self._last_ms = steady_ms
-        if self._lane.busy or self.failed is not None:
+        if self._lane.busy or self.failed is not None or self._held:
             return
         thorough_ms = self._config.flush_consume_queue_thorough_interval_ms
         index_waits = self._index is not None and bool(self._index.rolled)
@@ -173,15 +187,39 @@ class Checkpointer:
             self.checkpoint = changed
             checkpoints.save(self._files, self._config.root, changed)
 
+    def hold(self, ready: Callable[[], None]) -> None:
+        """Begin no round before `release`, which is to follow once for each call; `ready` is called
+        when none is under way."""
+        self._held += 1
+        if self._lane.busy:
+            self._ready.append(ready)
+        else:
+            ready()
+
+    def release(self) -> None:
+        """Queues were deleted: count anew."""
+        self._held -= 1
+        self._requested = True
+
+    @property
+    def held(self) -> bool:
+        """Whether it is held."""
+        return self._held > 0
+
     def uncount(self) -> None:
         """Before queues are deleted: a recovery must not miss them. Raises OSError."""
         self._lane.finish()
+        self.uncounting()()
+
+    def uncounting(self) -> Callable[[], None]:
+        """As `uncount`, while no round is under way; what it gives is to be done on any thread."""
         if self._waiting is not None:
             self._waiting = self._waiting._replace(queue_count=-1)
         marks = self.checkpoint.marks
-        if marks is not None:
-            self.checkpoint = self.checkpoint._replace(marks=marks._replace(queue_count=-1))
-            checkpoints.save(self._files, self._config.root, self.checkpoint)
+        if marks is None:
+            return lambda: None
+        new = self.checkpoint = self.checkpoint._replace(marks=marks._replace(queue_count=-1))
+        return lambda: checkpoints.save(self._files, self._config.root, new)
 
     def doubt_queues(self, start: LogOffset) -> None:
         """Before queues are compared with the log from `start` on: a recovery that does not come to
@@ -270,13 +308,16 @@ class Checkpointer:
 
         def work() -> None:
             # Files of a topic that is deleted meanwhile, or that expire, are passed over.
-            files.sync_all(plan.paths, plan.folders)
+            files.sync_all(plan.paths, plan.folders, self._watch.returned)
 
         def done(result: OSError | None) -> None:
             if result is not None:
                 self._fail(result)
-                return
-            self._note(plan)
+            elif self.failed is None:  # else it took too long, and nothing is made of it
+                self._note(plan)
+            self._ended()
+
+        self._watch.begin(plan.size)
 
         self._lane.submit(work, done, disk)
 
@@ -285,6 +326,7 @@ class Checkpointer:
         folders: dict[str, None] = {}
         reached: list[tuple[ConsumeQueue, QueueOffset]] = []
         last_unit = 0
+        size = 0
         for slot in self._dirty:
             queue = self._queues.by_slot(slot)
             queue_paths, queue_folders, offset = self._queues.dirty_paths(queue)
@@ -293,6 +335,7 @@ class Checkpointer:
             paths += queue_paths
             folders.update(dict.fromkeys(queue_folders))
             reached.append((queue, offset))
+            size += PAGE_SIZE + QUEUE_UNIT_SIZE * max(0, offset - queue.flushed_offset)
             for unit in self._queues.units(queue, offset - 1, 1):
                 last_unit = max(last_unit, unit.log_offset)
         batches_reached: list[tuple[BatchQueue, int]] = []
@@ -310,6 +353,7 @@ class Checkpointer:
         if self._index is not None:
             rolled, self._index.rolled = self._index.rolled, []
             paths += [part.path for part in rolled]
+            size += len(rolled) * self._config.index_file_size
             if rolled:
                 folders[self._index.folder] = None
         self._dirty.clear()
@@ -333,7 +377,7 @@ class Checkpointer:
         )  # fmt: skip
         return _Round(
             paths, list(folders), reached, batches_reached, rolled, last_unit, index_ms, marks,
-            self._dispatcher.last_store_timestamp_ms,
+            self._dispatcher.last_store_timestamp_ms, size,
         )  # fmt: skip
 
     def _note(self, plan: _Round) -> None:
@@ -372,13 +416,23 @@ class Checkpointer:
         def done(result: OSError | None) -> None:
             if result is not None:
                 self._fail(result)
-            else:
+            elif self.failed is None:
                 self.durable_end = marks.queues
                 self.durable_log_min = marks.log_min
+            self._ended()
+
+        self._watch.begin(checkpoints.SIZE)
 
         self._lane.submit(work, done, disk)
 
+    def _ended(self) -> None:
+        ready, self._ready = self._ready, []
+        for callback in ready:
+            callback()
+
     def _fail(self, error: OSError) -> None:
+        if self.failed is not None:
+            return
         logger.error("queues or checkpoint cannot be made durable, writes are refused: %s", error)
         self.failed = error
         self._log.tail.refuse(CHECKPOINT_FAILED, True)

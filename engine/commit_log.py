@@ -16,10 +16,16 @@ from turbopump.engine import incoming
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.files import Files, MappedFile
 from turbopump.engine.flush import Disk, Lane
+from turbopump.engine.record_parts import (
+    BATCH_ELEMENT_FIXED,
+    CRC_RESERVED,
+    batch_records_size,
+    without_crc,
+)
 from turbopump.engine.segments import MappingPool, Segments, clear_tail
 from turbopump.engine.types import (
+    SCHEDULE_TOPIC,
     Appended,
-    Buffer,
     FlushMode,
     LogOffset,
     Message,
@@ -38,10 +44,6 @@ V1_TOPIC_MAX = 127
 # HookUtils: only retry topics may be longer, up to this many bytes.
 RETRY_TOPIC_MAX = 255
 RETRY_PREFIX = "%RETRY%"
-CRC_PROPERTY = b"__CRC32#"
-# `__CRC32#` 0x01 ten digits 0x02 (RocketMQ: CommitLog.CRC32_RESERVED_LEN), and a separator that may
-# have to be added before it.
-CRC_RESERVED = 20
 # What the native path must not append for (Tail.refusals); the store asks its parts itself.
 CLOSED, SYNC_FAILED, CHECKPOINT_FAILED, DISK_FULL, STALLED, DAMAGED, SLOW = 1, 2, 4, 8, 16, 32, 64
 NOT_MASTER = 128
@@ -52,8 +54,12 @@ WARM_GROWTH_MIN = 1 << 20
 WARM_TICKS = 3
 WARM_AHEAD_MAX = 256 << 20
 WARM_STEP = 4 << 20
-# An element of a batch body without body and properties (remoting.md 9.4).
-_BATCH_ELEMENT_FIXED = 22
+# The next file is made when a quarter of the last one is left, or what the log grows by in five
+# seconds (making it takes two syncs, and one that takes longer counts as failed): a log that hardly
+# grows takes no blocks ahead. Small files have their next one at once.
+AHEAD_MIN = 32 << 20
+AHEAD_TICKS = 50
+TICK_MAX_MS = 500  # a wait is known to have lasted from one tick to the next
 UNKNOWN_END = LogOffset(1 << 63)
 
 
@@ -78,8 +84,12 @@ class CommitLog:
         self._warming = Lane(disk)
         self._warm = 0
         self._seen_end = 0
+        self._grown = 0
         self._next: MappedFile | None = None
-        self._lacks_file = False
+        self._ahead_failed = False
+        self.lacks_file = False
+        """Whether the last try to go on in a next file failed, or takes too long."""
+        self._waits, self._waits_ms, self._ticked_ms = False, 0, 0
         self._file: MappedFile | None = None
         self._base = 0
 
@@ -90,7 +100,7 @@ class CommitLog:
 
     @property
     def last_store_timestamp_ms(self) -> int:
-        """Of the last record; none is stored with an earlier time."""
+        """The latest there is: only records of delayed messages get an earlier time."""
         return self.tail.last_store_timestamp_ms
 
     @property
@@ -100,7 +110,7 @@ class CommitLog:
 
     def start_writing(self, end: LogOffset, last_store_timestamp_ms: int) -> None:
         """Go on at `end` after recovery: files behind it are gone, all before it is durable."""
-        self.tail.end = end
+        self.tail.end = self._seen_end = end
         self.flushed = end
         self._is_copy = self._is_raw = False
         self._raw_end = LogOffset(0)
@@ -114,7 +124,7 @@ class CommitLog:
         self, message: Message, properties: bytes, queue_offset: QueueOffset, now_ms: int
     ) -> Appended:
         """Write one record. Statuses: PUT_OK, MESSAGE_ILLEGAL, PROPERTIES_SIZE_EXCEEDED,
-        CREATE_MAPPED_FILE_FAILED (nothing written then); sizes as store.md section 4."""
+        CREATE_MAPPED_FILE_FAILED (nothing written then); sizes as store.md 4."""
         topic = message.topic.encode()
         property_crc = self.config.enabled_append_prop_crc
         if property_crc:
@@ -123,7 +133,7 @@ class CommitLog:
         if refused is not None:
             return refused
         version = kernel.V2 if len(message.topic) > V1_TOPIC_MAX else kernel.V1
-        store_ms = max(now_ms, self.last_store_timestamp_ms)
+        store_ms = self._store_ms(message.topic, now_ms)
 
         def write(region: Region, position: int, log_offset: int) -> list[int] | int:
             size = kernel.append(
@@ -151,7 +161,7 @@ class CommitLog:
         if refused is not None:
             return refused
         version = kernel.V2 if len(message.topic) > V1_TOPIC_MAX else kernel.V1
-        store_ms = max(now_ms, self.last_store_timestamp_ms)
+        store_ms = self._store_ms(message.topic, now_ms)
 
         def write(region: Region, position: int, log_offset: int) -> list[int] | int:
             return kernel.append_batch(
@@ -168,7 +178,7 @@ class CommitLog:
         )
         fixed += CRC_RESERVED
         # Counting the elements is only needed where the most there can be would not fit.
-        size = len(message.body) + fixed * (len(message.body) // _BATCH_ELEMENT_FIXED + 1)
+        size = len(message.body) + fixed * (len(message.body) // BATCH_ELEMENT_FIXED + 1)
         try:
             if size + kernel.FILLER_SIZE > self.file_size:
                 size = batch_records_size(message.body, fixed)
@@ -187,10 +197,10 @@ class CommitLog:
         self.segments.first = log_offset
         self.start_writing(log_offset, 0)
 
-    def append_raw(self, pieces: list[memoryview], *, whole: bool) -> None:
+    def append_raw(self, pieces: list[memoryview], *, whole: bool) -> list[memoryview]:
         """Copy bytes of another log to the end of this one, `whole` records or bytes that end
-        anywhere. Raises OSError if there is no next file; what came before that is appended then.
-        """
+        anywhere; returns those that have to wait for the next file. Raises OSError if that cannot
+        be made; what came before is appended then."""
         self._is_copy = True
         if not whole:
             if not self._is_raw:
@@ -200,7 +210,9 @@ class CommitLog:
         size = sum(map(len, pieces))
         while size:
             if self._file is None and not self._roll():
-                raise OSError(errno.ENOSPC, "no next log file", self.segments.folder)
+                if self.lacks_file:
+                    raise OSError(errno.ENOSPC, "no next log file", self.segments.folder)
+                return pieces
             assert self._file is not None
             position = self.end - self._base
             here = min(size, self.file_size - position)
@@ -211,6 +223,7 @@ class CommitLog:
             if position + here == self.file_size:
                 self._file.expect_scans()
                 self._close_file()
+        return []
 
     def cut_torn(self, end: LogOffset) -> None:
         """Cut what is left of a record or filler at the end, durably; no sync may be under way. It
@@ -363,8 +376,13 @@ class CommitLog:
         except OSError as error:
             logger.warning("an unused log file stays: %s", error)
 
+    def _store_ms(self, topic: str, now_ms: int) -> int:
+        """Store times ascend, for searches. A delayed message is due its delay behind its store
+        time (store.md 6.3): that is the clock's, also while the log's last time is ahead of it."""
+        return now_ms if topic == SCHEDULE_TOPIC else max(now_ms, self.last_store_timestamp_ms)
+
     def _refuse(self, message: Message, topic: bytes, properties: bytes) -> Appended | None:
-        """Limits of store.md section 4 (RocketMQ: HookUtils, MessageExtEncoder)."""
+        """Limits of store.md 4 (RocketMQ: HookUtils, MessageExtEncoder)."""
         longest = RETRY_TOPIC_MAX if message.topic.startswith(RETRY_PREFIX) else V1_TOPIC_MAX
         v1_overflow = len(message.topic) <= V1_TOPIC_MAX < len(topic)
         if not topic or len(topic) > longest or v1_overflow:
@@ -391,12 +409,12 @@ class CommitLog:
             reason = f"{size_max} bytes do not fit into a log file of {self.file_size}"
             return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
         if self._file is None and not self._roll():
-            return Appended(PutStatus.CREATE_MAPPED_FILE_FAILED, reason="no next log file")
+            return self._no_file()
         assert self._file is not None
         sizes = write(self._file.region, self.end - self._base, self.end)
         if isinstance(sizes, int):
             if not self._roll():
-                return Appended(PutStatus.CREATE_MAPPED_FILE_FAILED, reason="no next log file")
+                return self._no_file()
             sizes = write(self._file.region, self.end - self._base, self.end)
             assert not isinstance(sizes, int), "no room in a new file"
         log_offsets = []
@@ -406,12 +424,12 @@ class CommitLog:
             at = LogOffset(at + size)
         size = at - self.end
         self.tail.end = at
-        self.tail.last_store_timestamp_ms = store_ms
+        self.tail.last_store_timestamp_ms = max(self.last_store_timestamp_ms, store_ms)
         return Appended(PutStatus.PUT_OK, queue_offset, log_offsets, at, size, store_ms)
 
     def _roll(self) -> bool:
         """Go on in the next file. The filler is written only once there is one (nothing lost)."""
-        start = self.segments.end if self.segments.count else self.segments.start_of(self.end)
+        start = self._next_start()
         mapped = self._take_next(start)
         if mapped is None:
             return False
@@ -420,10 +438,15 @@ class CommitLog:
             self._file.expect_scans()
         self.segments.adopt(start, mapped, lambda: self._may_close(start))
         self.tail.end = max(start, self.end)
-        self._lacks_file = False
+        self.lacks_file = self._ahead_failed = False
         self._open_file(start)
-        self.prepare_next()
+        self.look_ahead()
         return True
+
+    def _no_file(self) -> Appended:
+        if self.lacks_file:
+            return Appended(PutStatus.CREATE_MAPPED_FILE_FAILED, reason="no next log file")
+        return Appended(PutStatus.OS_PAGE_CACHE_BUSY, reason="the next log file is being made")
 
     def _may_close(self, start: int) -> bool:
         return start + self.file_size <= self.flushed
@@ -439,37 +462,76 @@ class CommitLog:
         self.tail.open(0, None)
 
     def _take_next(self, start: int) -> MappedFile | None:
-        self._lane.finish()
+        """The file made ahead. Where there is none it is made now, and nothing waits for that: what
+        comes meanwhile is refused."""
+        if self._next is None and not self._lane.busy:
+            self._make_next(start)
         mapped, self._next = self._next, None
-        if mapped is None:
-            try:
-                mapped = self._create(start)
-            except OSError as error:
-                if not self._lacks_file:
-                    logger.error("no next log file at %d: %s", start, error)
-                self._lacks_file = True
+        self._waits = mapped is None
+        if self._waits and self._ahead_failed and not self.lacks_file:
+            self.lacks_file = True
+            logger.error("there is no next log file at %d: writes are refused", start)
         return mapped
 
-    def prepare_next(self) -> None:
-        """Make the next file ahead, on a disk thread, so that a roll does not wait for it."""
-        start = self.segments.end if self.segments.count else self.segments.start_of(self.end)
-
+    def _make_next(self, start: int) -> None:
         def done(result: MappedFile | OSError) -> None:
             if isinstance(result, OSError):
-                logger.warning("could not make the next log file ahead: %s", result)
+                if not self._ahead_failed:
+                    logger.warning("could not make the next log file at %d: %s", start, result)
+                self._ahead_failed = True  # a roll tries again
             else:
                 self._next = result
+                self.lacks_file = self._ahead_failed = self._waits = False
 
-        self._lane.submit(lambda: self._create(start), done)
+        self._lane.submit(partial(self._create, start), done)
 
-    def warm(self) -> None:
-        """Each tick: have the pages that the next ticks will fill present, if the log grows fast.
+    def make_first(self) -> None:
+        """Have a file to write to: an empty log gets its first one, any other one what lies behind
+        a full file. Raises OSError if an empty log cannot have one."""
+        if self.segments.count:
+            self.look_ahead()
+        elif self._next is None:
+            self._next = self._create(self.segments.start_of(self.end))
+
+    def look_ahead(self) -> None:
+        """Make the next file, on a disk thread, once the end of the last one is near: a roll does
+        not wait for it. Called by `warm` and after each turn of the native path."""
+        segments = self.segments
+        near = max(self.file_size >> 2, AHEAD_MIN, AHEAD_TICKS * self._grown)
+        if self._next is not None or not segments.count or segments.end - self.tail.end > near:
+            return
+        if not (self._lane.busy or self._ahead_failed):
+            self._make_next(segments.end)
+
+    def _watch(self, steady_ms: int) -> None:
+        """A roll waits for the next file, perhaps too long, or for another try to make it."""
+        passed_ms, self._ticked_ms = min(steady_ms - self._ticked_ms, TICK_MAX_MS), steady_ms
+        limit_ms = self.config.sync_timeout_ms
+        self._waits_ms = self._waits_ms + passed_ms if self._waits else 0
+        if self._waits_ms < limit_ms:
+            return
+        if not self.lacks_file:
+            logger.error("the next log file was not made in %d ms: writes are refused", limit_ms)
+        self.lacks_file = True
+        if not self._lane.busy:
+            self._waits_ms = 0
+            self._make_next(self._next_start())
+
+    def _next_start(self) -> int:
+        return self.segments.end if self.segments.count else self.segments.start_of(self.end)
+
+    def warm(self, steady_ms: int = 0) -> None:
+        """Each tick: have the next file in time, and the pages of the next ticks present,
+        if the log grows fast.
 
         The first store into a page of a file costs the writer more than the record it writes; a
         disk thread takes that over. A log that grows slowly is left alone: pages made present too
         early are written to the disk twice.
         """
-        grown, self._seen_end = self.end - self._seen_end, self.end
+        self._watch(steady_ms)
+        self._grown = grown = max(0, self.end - self._seen_end)
+        self._seen_end = self.end
+        self.look_ahead()
         if self._file is None or self._is_copy or grown < WARM_GROWTH_MIN or self._warming.busy:
             return
         self._warm = max(self._warm, self.end)
@@ -535,40 +597,3 @@ class CommitLog:
         if start == self._base and self._file is not None:
             return self._file.region
         return self._mapped(start).region
-
-
-def batch_records_size(batch: Buffer, fixed: int) -> int:
-    """Bytes of the records of a batch body; `fixed` is a record without body and properties.
-
-    The elements' own total size is ignored, as RocketMQ does; ValueError for a malformed body.
-    """
-    view = memoryview(batch)
-    at = total = 0
-    while at < len(view):
-        if len(view) - at < _BATCH_ELEMENT_FIXED:
-            raise ValueError("the batch body ends inside an element")
-        body_size = int.from_bytes(view[at + 16 : at + 20], "big", signed=True)
-        properties_at = at + 20 + body_size
-        if body_size < 0 or properties_at + 2 > len(view):
-            raise ValueError(f"a batch element has a body of {body_size} bytes")
-        at = properties_at + 2
-        properties_size = int.from_bytes(view[properties_at:at], "big", signed=True)
-        at += properties_size
-        if properties_size < 0 or at > len(view):
-            raise ValueError(f"a batch element has properties of {properties_size} bytes")
-        total += fixed + body_size + properties_size
-    if total == 0:
-        raise ValueError("the batch body is empty")
-    return total
-
-
-def without_crc(properties: bytes) -> bytes:
-    """The properties text without a `__CRC32#` that a sender put in."""
-    if CRC_PROPERTY not in properties:
-        return properties
-    kept = [
-        pair
-        for pair in properties.split(b"\x02")
-        if pair and pair.split(b"\x01")[0] != CRC_PROPERTY
-    ]
-    return b"".join(pair + b"\x02" for pair in kept)

@@ -15,12 +15,15 @@ from turbopump.engine.types import FlushMode, StoreError
 QUEUE_UNIT_SIZE = 20
 BATCH_UNIT_SIZE = 46
 INDEX_HEADER_SIZE = 40
+LOG_FILE_SIZE = 1 << 30
+EPOCH_FILE = "epochFileCheckpoint"
 # Below this a file cannot hold the filler that ends it; RocketMQ never writes smaller ones.
 MIN_COMMIT_LOG_FILE = 4096
 
 PROPERTY_FIELDS: Mapping[str, str] = {
     "storePathRootDir": "root",
     "storePathCommitLog": "commit_log_folder",
+    "storePathEpochFile": "epoch_file",
     "mappedFileSizeCommitLog": "mapped_file_size_commit_log",
     "mappedFileSizeConsumeQueue": "mapped_file_size_consume_queue",
     "mappedFileSizeConsumeQueueExt": "mapped_file_size_consume_queue_ext",
@@ -35,6 +38,7 @@ PROPERTY_FIELDS: Mapping[str, str] = {
     "flushIntervalConsumeQueue": "flush_interval_consume_queue_ms",
     "flushConsumeQueueThoroughInterval": "flush_consume_queue_thorough_interval_ms",
     "syncFlushTimeout": "sync_flush_timeout_ms",
+    "syncTimeoutMs": "sync_timeout_ms",
     "fileReservedTime": "file_reserved_time_hours",
     "deleteWhen": "delete_when",
     "diskMaxUsedSpaceRatio": "disk_max_used_space_ratio",
@@ -53,7 +57,19 @@ PROPERTY_FIELDS: Mapping[str, str] = {
     "enabledAppendPropCRC": "enabled_append_prop_crc",
     "enableConsumeQueueExt": "enable_consume_queue_ext",
 }
-"""RocketMQ key -> field of StoreConfig; hours, percents and milliseconds keep RocketMQ's unit."""
+"""RocketMQ key -> field of StoreConfig; hours, percents and milliseconds keep RocketMQ's unit.
+syncTimeoutMs is ours."""
+
+LIVE_KEYS: Final = frozenset(
+    {
+        "cleanFileForciblyEnable", "cleanResourceInterval", "deleteFileBatchMax", "deleteWhen",
+        "diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio",
+        "fileReservedTime", "flushCommitLogLeastPages", "flushCommitLogThoroughInterval",
+        "flushConsumeQueueThoroughInterval", "flushIntervalCommitLog", "flushIntervalConsumeQueue",
+        "maxMsgsNumBatch", "syncFlushTimeout", "syncTimeoutMs",
+    }
+)  # fmt: skip
+"""Keys that may change while a store is open: each is read when it is needed."""
 
 _INT32_MAX = 2**31 - 1  # RocketMQ reads every number as int, and maps no larger file
 _ANY: Final = (0, _INT32_MAX)
@@ -67,6 +83,7 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "max_hash_slot_num": _COUNT,
     "max_index_num": (2, _INT32_MAX),  # entry 0 of an index file is not used
     "sync_flush_timeout_ms": _COUNT,
+    "sync_timeout_ms": _COUNT,
     "disk_max_used_space_ratio": _PERCENT,
     "disk_space_warning_level_ratio": _PERCENT,
     "disk_space_clean_forcibly_ratio": _PERCENT,
@@ -84,14 +101,15 @@ _RANGES: Mapping[str, tuple[int, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """All that shapes a store (RocketMQ: store/config/MessageStoreConfig).
+    """All that shapes a store (RocketMQ: store/config/MessageStoreConfig); `follow` changes it.
 
     Raises StoreError, naming the key, where a value cannot work at all.
     """
 
     root: str
     commit_log_folder: str = ""
-    mapped_file_size_commit_log: int = 1 << 30
+    epoch_file: str = ""
+    mapped_file_size_commit_log: int = LOG_FILE_SIZE
     mapped_file_size_consume_queue: int = 300_000 * QUEUE_UNIT_SIZE
     mapped_file_size_consume_queue_ext: int = 48 << 20
     mapper_file_size_batch_consume_queue: int = 300_000 * BATCH_UNIT_SIZE
@@ -105,6 +123,7 @@ class StoreConfig:
     flush_interval_consume_queue_ms: int = 1000
     flush_consume_queue_thorough_interval_ms: int = 60_000
     sync_flush_timeout_ms: int = 5000
+    sync_timeout_ms: int = 5000
     file_reserved_time_hours: int = 72
     delete_when: str = "04"
     disk_max_used_space_ratio: int = 75
@@ -135,6 +154,8 @@ class StoreConfig:
                 f"maxIndexNum (20 bytes each) and maxHashSlotNum (4 bytes each) must make an index"
                 f" file of at most {_INT32_MAX} bytes, not {self.index_file_size}"
             )
+        if "," in self.commit_log_folder:
+            raise StoreError("storePathCommitLog must be one folder, several are not supported yet")
         if not self.root:
             raise StoreError("storePathRootDir must not be empty")
         self.delete_hours()
@@ -143,6 +164,11 @@ class StoreConfig:
     def log_folder(self) -> str:
         """Where the commit log's files lie."""
         return self.commit_log_folder or f"{self.root}/commitlog"
+
+    @property
+    def epoch_path(self) -> str:
+        """The file of the epoch list."""
+        return self.epoch_file or f"{self.root}/{EPOCH_FILE}"
 
     @property
     def queue_file_size(self) -> int:
@@ -158,6 +184,12 @@ class StoreConfig:
     def index_file_size(self) -> int:
         """Bytes of an index file: header, hash slots, entries."""
         return INDEX_HEADER_SIZE + 4 * self.max_hash_slot_num + 20 * self.max_index_num
+
+    def follow(self, other: "StoreConfig") -> None:
+        """Have the values of another one, as far as they may change while the store is open."""
+        for key in LIVE_KEYS:
+            name = PROPERTY_FIELDS[key]
+            object.__setattr__(self, name, getattr(other, name))
 
     def delete_hours(self) -> frozenset[int]:
         """Hours of the day at which expired files go; raises StoreError for text that is none."""

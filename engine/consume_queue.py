@@ -13,6 +13,7 @@ from turbopump.engine.config import QUEUE_UNIT_SIZE
 from turbopump.engine.deleted_topics import DeletedTopics
 from turbopump.engine.files import Files
 from turbopump.engine.segments import MappingPool, Segments, clear_tail, is_file_name
+from turbopump.engine.store_paths import queue_folder, queue_folders, topic_folder
 from turbopump.engine.types import LogOffset, QueueOffset, QueueUnit
 from turbopump.pyx import queue as kernel
 from turbopump.pyx.dispatch import QueueTable
@@ -67,6 +68,8 @@ class ConsumeQueues:
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._by_slot: dict[int, ConsumeQueue] = {}
         self._special: list[tuple[bytes, int]] = []
+        self.removing: set[str] = set()
+        """Topics whose files are being removed on another thread: none is made meanwhile."""
         self.lacking = False
         """Whether `load` found files missing that were there once, or cut short."""
 
@@ -100,8 +103,9 @@ class ConsumeQueues:
     def add(self, topic: str, queue_id: int, plain: bool = True) -> ConsumeQueue:
         """A new, empty queue; its files come with its first unit. Not plain: see QueueTable."""
         assert self.find(topic, queue_id) is None, "added twice"
+        folder = queue_folder(self.folder, topic, queue_id)
         slot = self.table.add(topic.encode(errors="surrogateescape"), queue_id, plain)
-        segments = Segments(self._pool, f"{self.folder}/{topic}/{queue_id}", self.file_size)
+        segments = Segments(self._pool, folder, self.file_size)
         queue = ConsumeQueue(topic, queue_id, slot, segments)
         self._by_topic.setdefault(topic, {})[queue_id] = queue
         self._by_slot[slot] = queue
@@ -121,9 +125,10 @@ class ConsumeQueues:
         `durable_end` were durable."""
         self.deleted.load()
         if self.deleted:
-            # Somebody may have been killed while he removed their files.
+            # A process may have been killed while it removed their files.
             names = filter(self.deleted.end, self.files.list_folder(self.folder))
-            self.files.sync_all([], [self.folder, *(f"{self.folder}/{name}" for name in names)])
+            folders = [topic_folder(self.folder, name) for name in names]
+            self.files.sync_all([], [self.folder, *folders])
         broken = []
         known: list[bool] = []
 
@@ -135,18 +140,17 @@ class ConsumeQueues:
                 self.lacking = True
             return known[0]
 
-        for topic in self.files.list_folder(self.folder):
-            for name in self.files.list_folder(f"{self.folder}/{topic}"):
-                if name.isascii() and name.isdigit():
-                    if self.deleted.end(topic) > 0:
-                        self._drop_former(f"{self.folder}/{topic}/{name}", self.deleted.end(topic))
-                    queue = self.add(topic, int(name), is_plain(topic))
-                    behind = queue.segments.load(is_cut_short)
-                    while behind and self._drop_aged(queue, behind[0], min_log_offset, durable_end):
-                        behind = queue.segments.load(is_cut_short)
-                    if behind:
-                        broken.append((queue, behind))
-                        self.lacking = True
+        for topic, queue_id in queue_folders(self.files, self.folder):
+            if self.deleted.end(topic) > 0:
+                former = queue_folder(self.folder, topic, queue_id)
+                self._drop_former(former, self.deleted.end(topic))
+            queue = self.add(topic, queue_id, is_plain(topic))
+            behind = queue.segments.load(is_cut_short)
+            while behind and self._drop_aged(queue, behind[0], min_log_offset, durable_end):
+                behind = queue.segments.load(is_cut_short)
+            if behind:
+                broken.append((queue, behind))
+                self.lacking = True
         return broken
 
     def _has_whole_file(self) -> bool:
@@ -154,9 +158,8 @@ class ConsumeQueues:
         files = self.files
         return any(
             size == self.file_size and is_file_name(name)
-            for topic in files.list_folder(self.folder)
-            for queue_id in files.list_folder(f"{self.folder}/{topic}")
-            for name, size in files.list_files(f"{self.folder}/{topic}/{queue_id}")
+            for topic, queue_id in queue_folders(files, self.folder)
+            for name, size in files.list_files(queue_folder(self.folder, topic, queue_id))
         )
 
     def recover_ends(self, min_log_offset: int) -> None:
@@ -281,7 +284,7 @@ class ConsumeQueues:
         before = (segments.end, self.table.max_offset(queue.slot))
         self._detach(queue)
         at = self.end_before(queue, log_end)
-        # First, so that nobody looks for units whose file is gone if the disk fails in between.
+        # First, so that no reader looks for units whose file is gone if the disk fails in between.
         self._set_end(queue, at, -1)
         queue.min_offset = QueueOffset(min(queue.min_offset, at // QUEUE_UNIT_SIZE))
         while segments.count:
@@ -413,22 +416,20 @@ class ConsumeQueues:
         queue.min_offset = QueueOffset(max(queue.min_offset, segments.first // QUEUE_UNIT_SIZE))
         return expired
 
-    def delete_topic(self, topic: str, log_end: LogOffset, log_min: LogOffset) -> None:
-        """Forget a topic's queues and remove their files: records before `log_end` will not come
-        back, whatever is rebuilt. Raises OSError."""
-        self.deleted.add(topic, log_end, log_min)
-        for queue in self.of_topic(topic):
+    def forget_topic(self, topic: str, count: int) -> list[ConsumeQueue]:
+        """Forget up to so many queues of a topic, `deleted` has it. Their files are left to the
+        caller, who has the queues that went."""
+        gone = self.of_topic(topic)[:count]
+        for queue in gone:
             self._forget(queue)
         raw = topic.encode(errors="surrogateescape")
         for name, slot in [special for special in self._special if special[0] == raw]:
             self.table.remove(slot)
             self._special.remove((name, slot))
-        self.files.remove_folder(f"{self.folder}/{topic}")
-        # If the log is cut its new records have the offsets of the former life's.
-        self.files.sync_all([], [self.folder])
+        return gone
 
     def forget_all(self) -> None:
-        """Know no queue any more: somebody removes all files."""
+        """Know no queue any more: the caller removes all files."""
         for queue in list(self):
             self._forget(queue)
         for _topic, slot in self._special:
@@ -490,7 +491,7 @@ class ConsumeQueues:
         folders = []
         if not queue.names_synced and segments.count:
             root = self.folder.rpartition("/")[0]
-            folders = [segments.folder, f"{self.folder}/{queue.topic}", self.folder, root]
+            folders = [segments.folder, topic_folder(self.folder, queue.topic), self.folder, root]
         return paths, folders, maximum
 
     def _forget(self, queue: ConsumeQueue) -> None:

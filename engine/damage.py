@@ -1,7 +1,7 @@
 """Damage in the middle of the commit log: where it is, what is known of it, and how to get past it.
 
 Owns the list of damaged places and its file. It must never change the log, nor call a place damaged
-because somebody says that a record is there: records follow each other from the beginning of a file
+because a peer says that a record is there: records follow each other from the beginning of a file
 on, and only what lies on that way counts. Called by the dispatcher, lookup, recovery, truncation
 and the store.
 

@@ -5,6 +5,7 @@ room in queue and index files, queues that are not plain. It must never run beyo
 given (SYNC_FLUSH: the flushed one). Called by the store after appends and by recovery.
 """
 
+import errno
 import logging
 from collections.abc import Callable, Sequence
 
@@ -14,7 +15,8 @@ from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from turbopump.engine.damage import LogDamage
 from turbopump.engine.index import IndexFiles
 from turbopump.engine.queue_ext import QueueExtensions
-from turbopump.engine.types import LogOffset, QueueOffset, StoreError
+from turbopump.engine.store_paths import is_folder_name
+from turbopump.engine.types import SCHEDULE_TOPIC, LogOffset, QueueOffset, StoreError
 from turbopump.pyx import dispatch as kernel
 from turbopump.pyx.index import java_hash
 from turbopump.pyx.record import Record, decode
@@ -24,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 # A hole in a queue is filled with blank units up to this many (200 MB); more is a damaged number.
 GAP_MAX = 10_000_000
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _LEVEL_DIGITS = 9
 
 
@@ -191,6 +192,7 @@ class Dispatcher:
                 continue
             if status == kernel.NEEDS_ROOM:
                 queue = self._queues.by_slot(stop.slot)
+                self._check_removed(queue.topic)
                 self._queues.make_room(queue, table.max_offset(stop.slot))
             elif status == kernel.NEEDS_INDEX:
                 assert self._index is not None, "index room asked for without an index"
@@ -209,6 +211,11 @@ class Dispatcher:
                 self.position = after
             else:
                 self.position = self._damage.skip(self.position, until)
+
+    def _check_removed(self, topic: str) -> None:
+        """Files of a former life may have the names of those that this record needs."""
+        if topic in self._queues.removing:
+            raise BlockingIOError(errno.EBUSY, f"files of topic {topic} are being removed")
 
     def _record(self, base: int, region: Region, position: int, end: int) -> Record:
         try:
@@ -260,6 +267,7 @@ class Dispatcher:
         topic = record.topic.decode(errors="surrogateescape")
         properties = parse_properties(record.properties)
         if is_folder_name(topic) and record.queue_id >= 0:
+            self._check_removed(topic)
             if self.is_batch(topic):
                 if self._batches.dispatch(topic, record, properties):
                     self._batch_arrivals.append((topic, record.queue_id))
@@ -284,6 +292,7 @@ class Dispatcher:
         code = self._tags_code(topic, properties, record.store_timestamp_ms)
         address = extensions.put(topic, record.queue_id, code, record.store_timestamp_ms)
         queues.put(queue, record.log_offset, record.size, code if address is None else address)
+        table.note_stored(queue.slot, record.store_timestamp_ms)
 
     def tags_code(self, record: Record) -> int:
         """What the queue unit of a record says of its tags."""
@@ -300,11 +309,6 @@ class Dispatcher:
             return store_ms + self._delays_ms[min(number, len(self._delays_ms)) - 1]
         tags = properties.get(b"TAGS")
         return java_hash(tags) if tags else 0
-
-
-def is_folder_name(topic: str) -> bool:
-    """Whether a topic can be the name of its queues' folder (LmqDispatch skips such names too)."""
-    return topic not in ("", ".", "..") and "/" not in topic and "\0" not in topic
 
 
 def parse_properties(text: bytes) -> dict[bytes, bytes]:

@@ -1,25 +1,44 @@
-"""The file of the epoch list: replaced whole and durably, read with distrust.
+"""The files of the epoch list: a change is one sync, what is read is read with distrust.
 
-Owns the file, its second copy and what may be believed of a damaged one. It must never decide what
-the list should say. Called by the node when it opens a store and by whoever changes its epochs.
+Owns the file, its second copy, the lines beside them and what may be believed of a damaged one. It
+must never decide what the list should say. Called by the node when it opens a store and by all
+that changes its epochs.
 
 Every change is durable before it is spoken of (law 4), and comes behind the change of the log it
 belongs to: a cut log whose list still has the entries behind the cut is put right at the next open.
 
-The second copy, X.bak, is RocketMQ's name and text, with one line more that RocketMQ passes over:
-CURRENT. It is replaced before X, so it is never older than X, and either of the two alone tells the
-whole truth. RocketMQ's own X.bak is the list before the last change: with it, bytes written in the
-last epoch would look like an older one's, and a truncation would keep what must go (S4). Of such a
-copy only what lies below the start of its last entry is believed.
+A change is a line in X.changes (epoch_lines.py), synced once. X itself, in RocketMQ's form, and its
+second copy follow while the broker goes on (`folding`), at a clean stop before it is over. RocketMQ
+reads X alone: where the broker was killed amid a change of role that list lacks the last change.
+
+The second copy, X.bak, is RocketMQ's name and text, with two lines more that RocketMQ passes over:
+CURRENT, and the number of the list. It is replaced behind X. What a crash leaves:
+
+    before the line, or a torn one     X, X.bak and the whole lines are the list before
+    the line                           its number is above that of X.bak: it is the list
+    X replaced                         the same: X.bak has the older number still
+    X.bak replaced                     the line counts no more, X has the list
+
+So X.bak with the lines tells the whole truth where X is damaged, and X does once X.bak has its
+number. An X.bak without a number is RocketMQ's or an older version's, which know nothing of lines:
+they count for nothing then, and X is believed. RocketMQ's own X.bak is the list before the last
+change: with it, bytes written in the last epoch would look like an older one's, and a truncation
+would keep what must go (S4). Of such a copy only what lies below the start of its last entry is
+believed.
 
 A store with messages but without a believable list is no new store (S1). It may not be elected; as
 a replica it gives up what it cannot label, and has it again from the master.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
+from turbopump.engine import epoch_lines, replacing
+from turbopump.engine.config import EPOCH_FILE as EPOCH_FILE
+from turbopump.engine.epoch_lines import CURRENT as CURRENT
 from turbopump.engine.epochs import Epochs, EpochsDamaged, decode
 from turbopump.engine.files import Files, sync_above
 from turbopump.engine.types import LogOffset, StoreError
@@ -27,11 +46,8 @@ from turbopump.pyx.crc32 import masked_crc32
 
 logger = logging.getLogger(__name__)
 
-EPOCH_FILE = "epochFileCheckpoint"
 BACKUP = ".bak"
-TEMPORARY = ".tmp"
 DAMAGED = ".damaged"
-CURRENT = b"current"
 MARK_FILE = "replicated"
 """Beside the list: there is one, or there was."""
 PLAIN_MARK_FILE = "copied"
@@ -58,6 +74,8 @@ class _Found:
     backup: Epochs | None
     backup_is_current: bool
     reason: str
+    number: int | None
+    """Of the list that both have; None where nothing says so, and lines count for nothing."""
 
 
 class EpochFile:
@@ -68,6 +86,15 @@ class EpochFile:
         self._files = files
         self._path = path
         self._names_synced = False
+        self._number = 0
+        """Of the newest list, also of one that could not be written."""
+        self._kept: int | None = None
+        """The number that X and X.bak have; None: they have none, and are to be written first."""
+        self._lines_end = 0
+        self._writing: int | None = None
+        """Of the change under way: where its line ends, 0 if it replaces the copies; None: none."""
+        self._has_lines = False
+        """Whether the file of lines is there, durably."""
         self.epochs = Epochs()
         self.trust = Trust.NEW
         self.reason = ""
@@ -133,8 +160,80 @@ class EpochFile:
         self._replace(epochs)
         self.trust, self.reason = Trust.WHOLE, ""
 
+    def begin_lines(self) -> None:
+        """Before the first change: have the file of lines, so that each costs one sync. Raises
+        OSError. Without it each replaces both copies."""
+        files, path = self._files, self._path + epoch_lines.SUFFIX
+        folder = _folder(path)
+        files.make_folders(folder)
+        if not files.exists(path):
+            files.write(path, b"")
+            files.sync(path)
+        replacing.sync_names(files, path)
+        self._sync_names()
+        self._has_lines = True
+
+    def writing(self, epochs: Epochs) -> Callable[[], None] | None:
+        """What makes a list durable, for a disk's thread; None if it is. `took` is to follow if the
+        work did not fail, and no other change may begin meanwhile. The work raises OSError."""
+        self._writing = None
+        if epochs == self.epochs and self.trust is not Trust.UNPROVEN:
+            return None
+        self._number += 1
+        if self._kept is None or not self._has_lines:
+            self._writing = 0
+            return partial(self._write, epochs, self._number)
+        if self._kept == self._number - 1:
+            self._lines_end = 0  # the copies have all that was recorded
+        line = epoch_lines.encode(self._number, epochs)
+        self._writing = self._lines_end + len(line)
+        return partial(self._add, self._lines_end, line)
+
+    def took(self, epochs: Epochs) -> None:
+        """The list that was written is the list now: it labels this log."""
+        if self._writing == 0:
+            self._kept = self._number
+        elif self._writing is not None:
+            self._lines_end = self._writing
+        self._writing = None
+        self.epochs = epochs
+        if epochs.entries or self.trust is Trust.UNPROVEN:
+            self.trust, self.reason = Trust.WHOLE, ""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether X and X.bak lack what a line has, or a line has what failed. An empty list is not
+        written where there is none: messages of before there were epochs would look labelled."""
+        has_any = self._kept is not None and (self._kept > 0 or bool(self.epochs.entries))
+        return has_any and self._kept != self._number
+
+    def folding(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        """(what has X and X.bak follow, for a disk's thread; what is to be called if that did not
+        fail). Not while a change is under way; changes may come meanwhile, cuts of the log too. The
+        work raises OSError."""
+        number, epochs = self._number, self.epochs
+
+        def took() -> None:
+            self._kept = number
+
+        return partial(self._write, epochs, number), took
+
+    def fold(self) -> None:
+        """Have X and X.bak follow now. Raises OSError."""
+        if self.is_behind:
+            work, took = self.folding()
+            work()
+            took()
+
     def _load(self, log_min: LogOffset, log_end: LogOffset, never_kept: bool) -> None:
-        found = self._read_both()
+        found = self._read_both(never_kept)
+        newest = self._read_lines()
+        in_lines = newest is not None and found.number is not None and newest[0] > found.number
+        copies = found.main, found.backup if found.backup_is_current else None
+        self._kept = found.number
+        self._number = max(found.number or 0, newest[0] if newest else 0)
+        if newest is not None and in_lines:
+            found.main, found.backup, self._lines_end = newest[1], None, newest[2]
         if found.main is not None and (found.main.entries or log_min == log_end):
             self._believe(found.main, log_end)
         elif found.backup is not None and found.backup_is_current and found.backup.entries:
@@ -146,12 +245,14 @@ class EpochFile:
         else:
             self._distrust(found, log_min, log_end)
             return
-        copies = found.main, found.backup if found.backup_is_current else None
-        if found.main is not None:  # a killed process may have left it in memory only
+        if copies[0] is not None:  # a killed process may have left it in memory only
             self._files.sync(self._path)
             self._files.sync_folder(_folder(self._path))
-        if self.epochs.entries and copies != (self.epochs, self.epochs):
-            self._write(self.epochs)
+        is_kept = copies == (self.epochs, self.epochs) and found.number is not None
+        if self.epochs.entries and not is_kept:
+            self._number += 1
+            self._write(self.epochs, self._number)
+            self._kept = self._number
 
     def _believe(self, epochs: Epochs, log_end: LogOffset) -> None:
         self.epochs = epochs.within(log_end)
@@ -174,7 +275,11 @@ class EpochFile:
             self.epochs = found.backup.cut(self._proven_end)
         logger.error("%s; believed up to %d of %d", self.reason, self._proven_end, log_end)
 
-    def _read_both(self) -> _Found:
+    def _read_lines(self) -> tuple[int, Epochs, int] | None:
+        path = self._path + epoch_lines.SUFFIX
+        return epoch_lines.newest(self._files.read(path)) if self._files.exists(path) else None
+
+    def _read_both(self, never_kept: bool) -> _Found:
         reasons = []
         copies: list[tuple[Epochs, list[bytes]] | None] = []
         for path in (self._path, self._path + BACKUP):
@@ -188,43 +293,61 @@ class EpochFile:
         main, backup = copies
         if main is not None and not main[0].entries:
             reasons.append("it has no entries")
+        is_current = backup is not None and CURRENT in backup[1]
+        number = epoch_lines.number_of(backup[1]) if backup is not None else None
+        if never_kept and copies == [None, None] and not reasons:
+            number = 0
         return _Found(
             main[0] if main else None,
             backup[0] if backup else None,
-            backup is not None and CURRENT in backup[1],
+            is_current,
             reasons[0] if reasons else "",
+            number,
         )
 
     def _replace(self, epochs: Epochs) -> None:
-        if epochs != self.epochs or self.trust is Trust.UNPROVEN:
-            self._write(epochs)
-            self.epochs = epochs
-        self.trust = Trust.WHOLE if epochs.entries else self.trust
+        work = self.writing(epochs)
+        was = self.trust
+        if work is not None:
+            work()
+            self.took(epochs)
+        self.trust = Trust.WHOLE if epochs.entries else was
 
-    def _write(self, epochs: Epochs) -> None:
-        """The second copy first, durably: it is never the older one. A damaged file is kept."""
+    def _add(self, position: int, line: bytes) -> None:
+        """The one sync of a change."""
+        path = self._path + epoch_lines.SUFFIX
+        self._files.write(path, line, position)
+        self._files.sync(path)
+
+    def _write(self, epochs: Epochs, number: int) -> None:
+        """X, then X.bak with the number: until that is there a line of the list still counts. Where
+        there is no X yet it comes behind X.bak: without a number no line would count. A damaged
+        file is kept."""
         files, path = self._files, self._path
         folder = _folder(path)
         files.make_folders(folder)
-        if not self._names_synced:
-            sync_above(files, folder)
-            self._names_synced = True
+        self._sync_names()
         if self.trust is Trust.UNPROVEN and files.exists(path):
             files.write(path + DAMAGED, files.read(path))
         text = epochs.encode()
-        for target, content in ((path + BACKUP, _marked(text)), (path, text)):
-            files.write(path + TEMPORARY, content)
-            files.sync(path + TEMPORARY)
-            files.rename(path + TEMPORARY, target)
-            files.sync_folder(folder)
+        copies = [(path, text), (path + BACKUP, _marked(text, number))]
+        if not files.exists(path):
+            copies.reverse()
+        for target, content in copies:
+            replacing.replace(files, target, content)
+
+    def _sync_names(self) -> None:
+        if not self._names_synced:
+            sync_above(self._files, _folder(self._path))
+            self._names_synced = True
 
 
 def _folder(path: str) -> str:
     return path.rpartition("/")[0] or "."
 
 
-def _marked(text: bytes) -> bytes:
-    """The text of a copy that is current: with that word as a line, under the checksum."""
+def _marked(text: bytes, number: int) -> bytes:
+    """The text of a copy that is current, with that word and its number, under the checksum."""
     count, _checksum, lines = text.split(b"\n", 2)
-    lines += CURRENT + b"\n"
-    return b"%b\n%d\n%b" % (count, masked_crc32(lines), lines)
+    lines += CURRENT + b"\nnumber %d\n" % number
+    return b"%d\n%d\n%b" % (int(count), masked_crc32(lines), lines)

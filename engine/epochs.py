@@ -24,7 +24,7 @@ from turbopump.engine.types import Epoch, LogOffset
 from turbopump.pyx.crc32 import masked_crc32
 
 # A list grows by an entry an election; retention takes the old ones. More than these are
-# elections in a storm, and the oldest of them are of no use to anybody.
+# elections in a storm, and the oldest of them are of no use.
 ENTRIES_MAX = 10_000
 NO_EPOCH = Epoch(-1)
 EPOCH_MAX = (1 << 31) - 1

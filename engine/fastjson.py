@@ -9,6 +9,7 @@ by the config files of the engine.
 import json
 import math
 import re
+from collections.abc import Callable
 from json.encoder import encode_basestring
 from typing import Any, Final
 
@@ -98,13 +99,28 @@ def _check_size(text: str) -> None:
         raise ValueError(f"JSON text of {len(text)} characters is over {SIZE_MAX}")
 
 
-def dumps(value: Any, *, pretty: bool = False) -> str:
-    """Write JSON as RocketMQ does; `pretty` indents with tabs, as its config files are.
+def dumps(value: Any, *, pretty: bool = False, depth: int = 0) -> str:
+    """Write JSON as RocketMQ does; `pretty` indents with tabs, as its config files are; `depth` is
+    how many levels are around the value, for the tabs.
 
     Keys are sorted, members that are None left out (elements of lists stay, as null), no blanks.
     Raises ValueError for nesting over DEPTH_MAX and TypeError for what JSON cannot hold.
     """
-    return _text(value, "\n" if pretty else "", 0)
+    return _text(value, "\n" if pretty else "", depth)
+
+
+_SPACING: Final = b"\n\t"
+
+
+def row(name: str, value: Any, depth: int) -> bytes:
+    """A row of a table that is kept written: `"name":{...}`, as in a pretty text at that depth."""
+    text = f"{encode_basestring(name)}:{dumps(value, pretty=True, depth=depth)}"
+    return text.encode("utf-8", "replace")
+
+
+def compact(text: bytes) -> bytes:
+    """A pretty text, or a row of it, as `dumps` writes it otherwise: strings hold no spacing."""
+    return text.translate(None, _SPACING)
 
 
 def _text(value: Any, newline: str, depth: int) -> str:
@@ -128,7 +144,7 @@ def _text(value: Any, newline: str, depth: int) -> str:
         members = [
             f"{str(key) if raw else encode_basestring(str(key))}:"
             f"{_text(value[key], newline, depth + 1)}"
-            for key in _sorted_keys(value)
+            for key in sorted_keys(value)
         ]
         return _enclosed("{", members, "}", newline, depth)
     if isinstance(value, list | tuple):
@@ -137,12 +153,17 @@ def _text(value: Any, newline: str, depth: int) -> str:
     raise TypeError(f"{kind.__name__} has no JSON form")
 
 
-def _sorted_keys(members: dict[Any, Any]) -> list[Any]:
+def sorted_keys(members: dict[Any, Any]) -> list[Any]:
     """Keys of what is not None: numbers first, then text."""
     keys = [key for key, value in members.items() if value is not None]
-    kinds = set(map(type, keys))
-    keys.sort(key=None if kinds <= _STR or kinds <= _INT else _sort_key)
+    keys.sort(key=order_of(keys))
     return keys
+
+
+def order_of(keys: list[Any]) -> Callable[[Any], Any] | None:
+    """By what keys are sorted; None: by themselves."""
+    kinds = set(map(type, keys))
+    return None if kinds <= _STR or kinds <= _INT else _sort_key
 
 
 _STR, _INT = {str}, {int}

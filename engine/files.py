@@ -15,18 +15,21 @@ import resource
 import shutil
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from turbopump.engine.types import Buffer
+from turbopump.pyx.mapping import Mapping
 from turbopump.pyx.region import Region
 
-# mmap keeps a descriptor of each mapped file: half of what the process may open is left to
-# connections, and half of the mappings the kernel allows (65,530 by default) to libraries.
-MAPPED_FILES_MAX = 16_384
+# A quarter of the mappings the kernel allows (65,530 by default) is left to libraries and threads.
+# Each costs 4 KB or more of page tables: in a small memory there are fewer.
+MAPPED_FILES_MAX = 1 << 18
 MAPPED_FILES_MIN = 64
+MAPPED_FILES_USUAL = 16_384
+MEMORY_OF_MAPPED_FILE = 128 << 10
 MAX_MAP_COUNT = "/proc/sys/vm/max_map_count"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # The most pieces that a call of the system writes (IOV_MAX).
@@ -34,7 +37,7 @@ PIECES_MAX = 1024
 # A sync takes some milliseconds for each file; above this many one sync of the whole file system,
 # which other programs' dirty pages may slow down, is the shorter way.
 SYNC_ONE_BY_ONE_MAX = 256
-# Who waits for a sync stands still: an operator is told of a disk that lets him wait.
+# Requests that wait for a sync stand still: an operator sees a slow disk in the log.
 SLOW_SYNC_S = 1.0
 
 logger = logging.getLogger(__name__)
@@ -119,11 +122,21 @@ class Files(Protocol):
     def sync(self, path: str) -> None:
         """Return when all stores into the file, mapped ones included, are durable."""
 
+    def sync_data(self, path: str) -> None:
+        """As `sync`, of a file whose size and place on the disk are durable already."""
+
     def sync_folder(self, path: str) -> None:
         """Return when creations, renames and removals in the folder are durable."""
 
-    def sync_all(self, paths: Sequence[str], folders: Sequence[str]) -> None:
-        """`sync` and `sync_folder` of many at once; what is gone meanwhile is passed over."""
+    def sync_all(
+        self, paths: Sequence[str], folders: Sequence[str], returned: Callable[[], None] = ...
+    ) -> None:
+        """`sync` and `sync_folder` of many at once; what is gone meanwhile is passed over. Calls
+        `returned` behind each sync."""
+
+    def resolve(self, path: str) -> str:
+        """The path, or where it leads to if it is a symbolic link: what would be renamed to the
+        path would take the link's place."""
 
     def rename(self, source: str, target: str) -> None: ...
     def remove(self, path: str) -> None: ...
@@ -138,13 +151,17 @@ class Files(Protocol):
         """(all, free) bytes of the disk that holds the path."""
 
     def lock(self, path: str, content: bytes) -> FileLock:
-        """Lock byte 0 of the file and write the content; BlockingIOError if somebody has it."""
+        """Lock byte 0 of the file and its folder, and write the content; BlockingIOError if
+        another process has either: the file may have been removed since it was opened."""
 
     def mapping_limit(self) -> int:
         """How many files may be mapped at once."""
 
     def memory_size(self) -> int:
         """Bytes of RAM of the machine."""
+
+    def syncs_returned(self) -> int:
+        """How many syncs of this process returned so far: whether the disk answers."""
 
     def process_id(self) -> int:
         """Of the process that uses the files."""
@@ -179,12 +196,11 @@ class RealMappedFile:
     __slots__ = ("_descriptor", "_map", "path", "region", "size")
 
     def __init__(self, path: str, descriptor: int, size: int, readonly: bool) -> None:
-        access = mmap.ACCESS_READ if readonly else mmap.ACCESS_WRITE
         self.path = path
         self.size = size
         self._descriptor = -1
         try:
-            self._map = mmap.mmap(descriptor, size, access=access)
+            self._map = Mapping(descriptor, size, readonly)
         except OSError as error:
             raise _limit_named(error, path) from None
         self.region = Region(self._map)
@@ -249,10 +265,7 @@ class RealMappedFile:
     def close(self) -> None:
         self._close_descriptor()
         self.region.release()
-        try:
-            self._map.close()
-        except BufferError:
-            pass  # a reader still holds a view: the mapping goes with the last of them
+        self._map.close()
 
     def _close_descriptor(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -272,11 +285,12 @@ def _behind(pieces: list[memoryview], size: int) -> list[memoryview]:
 class RealFileLock:
     """An open file description lock, which also keeps a second store of this process out."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, *descriptors: int) -> None:
+        self._descriptors = descriptors
 
     def release(self) -> None:
-        os.close(self._descriptor)
+        for descriptor in self._descriptors:
+            os.close(descriptor)
 
 
 class RealFiles:
@@ -380,6 +394,14 @@ class RealFiles:
         finally:
             os.close(descriptor)
 
+    def sync_data(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            with _syncing(path):
+                os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
     def sync_folder(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -388,18 +410,25 @@ class RealFiles:
         finally:
             os.close(descriptor)
 
-    def sync_all(self, paths: Sequence[str], folders: Sequence[str]) -> None:
+    def sync_all(
+        self,
+        paths: Sequence[str],
+        folders: Sequence[str],
+        returned: Callable[[], None] = lambda: None,
+    ) -> None:
         everything = [*paths, *folders]
         if len(everything) > SYNC_ONE_BY_ONE_MAX and self._sync_file_system(everything):
             return
         for path in paths:
             try:
                 self.sync(path)
+                returned()
             except FileNotFoundError:
                 continue
         for folder in folders:
             try:
                 self.sync_folder(folder)
+                returned()
             except FileNotFoundError:
                 continue
 
@@ -424,6 +453,9 @@ class RealFiles:
         finally:
             os.close(descriptor)
         return True
+
+    def resolve(self, path: str) -> str:
+        return os.path.realpath(path) if os.path.islink(path) else path
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
@@ -460,22 +492,24 @@ class RealFiles:
             if os.pread(descriptor, len(content) + 1, 0) != content:
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, content, 0)
+            folder = _lock_folder(os.path.dirname(path) or ".")
         except BaseException:
             os.close(descriptor)
             raise
-        return RealFileLock(descriptor)
+        return RealFileLock(descriptor, *folder)
 
     def mapping_limit(self) -> int:
-        soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        limits = [MAPPED_FILES_MAX]
-        if soft != resource.RLIM_INFINITY:
-            limits.append(soft // 2)
+        of_memory = max(MAPPED_FILES_USUAL, self.memory_size() // MEMORY_OF_MAPPED_FILE)
+        of_kernel = MAPPED_FILES_USUAL
         if (mappings := _max_map_count()) is not None:
-            limits.append(mappings // 2)
-        return max(MAPPED_FILES_MIN, min(limits))
+            of_kernel = mappings // 4 * 3
+        return max(MAPPED_FILES_MIN, min(of_kernel, of_memory, MAPPED_FILES_MAX))
 
     def memory_size(self) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def syncs_returned(self) -> int:
+        return _returned[0]
 
     def process_id(self) -> int:
         return os.getpid()
@@ -485,6 +519,21 @@ class RealFiles:
             return Path(BOOT_ID).read_text().strip()
         except OSError:
             return ""
+
+
+def _lock_folder(path: str) -> list[int]:
+    """The descriptor by which a folder is locked, which lasts whatever becomes of the files in it;
+    none where the file system locks no folders. Raises BlockingIOError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    except OSError:
+        os.close(descriptor)
+        return []
+    return [descriptor]
 
 
 @contextmanager
@@ -497,11 +546,16 @@ def _naming(path: str) -> Iterator[None]:
         raise OSError(number, os.strerror(number), path) from None
 
 
+_returned = [0]
+"""Syncs."""
+
+
 @contextmanager
 def _syncing(path: str) -> Iterator[None]:
     begin = time.monotonic()
     with _naming(path):
         yield
+    _returned[0] += 1
     took_s = time.monotonic() - begin
     if took_s > SLOW_SYNC_S:
         logger.warning("%s: its sync took %.1f s", path, took_s)

@@ -7,7 +7,9 @@ that only syncs, preallocates, writes whole files or removes.
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -17,9 +19,33 @@ from turbopump.pyx.syncer import Syncer
 
 T = TypeVar("T")
 
+RUN_S = 0.001
+"""Work in Python on a disk thread, until the loop's thread has its turn."""
+PAUSE_S = 0.000_1
+"""How long it has it for sure. The interpreter by itself lets a thread run for 5 ms, and one that
+waits for it begins to wait anew each time that it was free for a moment."""
+
+_disk_thread = threading.local()
+
 # One for each lane of a store, see Lane: a sync that sends wait for is never behind a file that is
 # being removed, made or looked through. Those that are idle cost some KB.
-STORE_THREADS = 6
+STORE_THREADS = 9
+
+
+LOOK_S = 0.02
+"""Between two looks whether work that is waited for has reported."""
+
+ABANDONED: list[DiskThreads] = []
+"""Those with work that did not return when a node was stopped."""
+
+
+def give_way() -> None:
+    """Between two pieces of long work in Python: on a disk thread let the loop's thread have the
+    interpreter; elsewhere nothing."""
+    since = getattr(_disk_thread, "since", None)
+    if since is not None and time.perf_counter() - since >= RUN_S:
+        time.sleep(PAUSE_S)
+        _disk_thread.since = time.perf_counter()
 
 
 class Job(Protocol):
@@ -266,15 +292,47 @@ class DiskThreads:
         self._pending.add(job)
         return job
 
+    @property
+    def idle(self) -> bool:
+        """Whether all work that was handed over has reported."""
+        return not self._pending
+
     def _look(self) -> None:
         if self._syncing is not None:
             self._syncing.look()
         elif self._syncer is not None:
             self._syncer.take()  # what was waited for leaves its event
 
-    def close(self) -> None:
+    def hand_over(self) -> None:
+        """Another thread is to `finish`: the loop looks for no results any more."""
+        if self._syncer is not None:
+            self._loop.remove_reader(self._syncer.descriptor)
+
+    def finish(self) -> None:
+        """Block until all work has reported, also what it leads to. On any thread, while no other
+        one uses this."""
         while self._pending:
             next(iter(self._pending)).finish()
+
+    def abandon(self) -> None:
+        """Wait for nothing more: some work does not return. Its threads end with the process,
+        which is to end by `os._exit`."""
+        self.hand_over()
+        ABANDONED.append(self)
+
+    async def close_within(self, seconds: float) -> bool:
+        """`close`, once all work has reported; False if some did not in that time, and is left."""
+        until = time.monotonic() + seconds
+        while self._pending and time.monotonic() < until:
+            await asyncio.sleep(LOOK_S)
+        if self._pending:
+            self.abandon()
+            return False
+        self.close()
+        return True
+
+    def close(self) -> None:
+        self.finish()
         if self._syncer is not None:
             self._loop.remove_reader(self._syncer.descriptor)
             self._syncer.close()
@@ -288,6 +346,7 @@ class DiskThreads:
             thread.join()
 
     def _run(self, worker: _Worker) -> None:
+        _disk_thread.since = 0.0
         while not self._closed:
             worker.wake.acquire()
             job, worker.job = worker.job, None
@@ -307,3 +366,26 @@ class DiskThreads:
             if not self._closed:
                 self._idle.append(worker)
             return None
+
+
+class LastThread:
+    """A thread for the last work of a node, which the end of the process does not wait for."""
+
+    def __init__(self, work: Callable[[], None], ended: Callable[[], None]) -> None:
+        """Calls `ended` there when the work returned or raised."""
+        self._work = work
+        self._ended = ended
+        self._error: BaseException | None = None
+        threading.Thread(target=self._run, name="last", daemon=True).start()
+
+    def result(self) -> None:
+        """Raise what the work raised."""
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self._error = error
+        self._ended()

@@ -1,8 +1,12 @@
-"""When appended bytes become durable, and who waits for it.
+"""When appended bytes become durable, and the sends that wait for it.
 
 Owns the flushed offset of the commit log, the waiters of SYNC_FLUSH and the rhythm of ASYNC_FLUSH.
 It must never sync on the loop thread, and never take a failed sync as done: the bytes' state is
 unknown then, for good (a second fsync would report success). Called by the store.
+
+A sync that does not return counts as failed syncTimeoutMs after it began, and as much later as its
+bytes need at SYNC_BYTES_MS: pending sends get an answer, and another broker can lead
+(broker/ha/membership.py). What it comes to later changes nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +16,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from turbopump.engine import checkpoint as checkpoints
 from turbopump.engine.commit_log import SLOW, SYNC_FAILED, CommitLog
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.flush import Disk, Lane
 from turbopump.engine.later import Later
+from turbopump.engine.log_watch import WATCH_MS, Found, LogWatch
+from turbopump.engine.sync_watch import SyncWatch
 from turbopump.engine.types import LONG_AGO_MS, FlushMode, LogOffset, PutStatus
 from turbopump.pyx.held import Held
 
@@ -57,7 +64,11 @@ class GroupCommit:
         self._waiters: deque[_Waiter] = deque()
         self._lane = Lane(disk)
         self._steady_ms = steady_ms
-        self._last_check_ms = LONG_AGO_MS
+        self._looking = Lane(disk)
+        self._sync_watch = SyncWatch("the log", config)
+        self._cuts = 0
+        """Counts the cuts of the log: what was seen before one says nothing of the files behind."""
+        self._last_check_ms = self._look_ms = LONG_AGO_MS
         self._last_thorough_ms = LONG_AGO_MS
 
     def wait(self, end: LogOffset) -> Later[PutStatus]:
@@ -76,13 +87,16 @@ class GroupCommit:
 
     def tick(self, steady_ms: int) -> None:
         """Give up on waiters whose time is over, and flush in ASYNC_FLUSH's rhythm."""
-        self._steady_ms = steady_ms
+        passed_ms, self._steady_ms = steady_ms - self._steady_ms, steady_ms
+        self._watch(passed_ms)
+        self._look_at_files(steady_ms)
         self.is_slow()
         waiters = self._waiters
         while waiters and waiters[0].deadline_ms <= steady_ms:
             waiters.popleft().later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
         if self.held is not None:
             slow_disk, slow_replicas = PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT
+            self.held.disk_wait_ms = self._config.sync_flush_timeout_ms  # it may have changed
             self.held.expire(steady_ms, slow_replicas, slow_disk)
         if steady_ms - self._last_check_ms < self._config.flush_interval_commit_log_ms:
             return
@@ -101,8 +115,11 @@ class GroupCommit:
         if self._lane.busy or self.failed is not None or log.end <= log.flushed:
             return
         end, timestamp_ms = log.end, log.last_store_timestamp_ms
+        self._sync_watch.begin(end - log.flushed)
 
         def done(result: OSError | None) -> None:
+            if self.failed is not None:
+                return  # it took too long: nothing waits for it any more
             if result is not None:
                 self.fail(result)
                 return
@@ -110,7 +127,7 @@ class GroupCommit:
             self.flushed_timestamp_ms = timestamp_ms
             self.log.tail.refuse(SLOW, log.end - end >= UNFLUSHED_MAX)
             # What came meanwhile is synced while those before it are answered. Under SYNC_FLUSH a
-            # message nobody waits for is seen once it is durable, too.
+            # message without a waiting send is seen once it is durable, too.
             if self._waiters or self._config.flush_disk_type is FlushMode.SYNC_FLUSH:
                 self.start()
             # Visible first, acknowledged second: a sender that reads back its message finds it.
@@ -118,6 +135,29 @@ class GroupCommit:
             self._release()
 
         self._lane.sync(log.unflushed(end), done)
+
+    def _look_at_files(self, steady_ms: int) -> None:
+        """A file that is not there any more keeps nothing: no sync of it makes anything durable. A
+        disk's thread looks, for a disk that hangs answers no such question either."""
+        if self.failed is not None or self._looking.busy or steady_ms < self._look_ms:
+            return
+        self._look_ms = steady_ms + WATCH_MS
+        look, cuts = LogWatch(self.log), self._cuts
+
+        def done(found: Found | OSError) -> None:
+            if not isinstance(found, OSError) and self._cuts == cuts and self.failed is None:
+                lost = look.lost(found)
+                if lost is not None:
+                    self.fail(lost)
+
+        self._looking.submit(look.find, done)
+
+    def _watch(self, passed_ms: int) -> None:
+        """The sync that is under way, if any, has taken as much longer."""
+        if self._lane.busy and self.failed is None:
+            late = self._sync_watch.passed(passed_ms)
+            if late is not None:
+                self.fail(late)
 
     def is_slow(self) -> bool:
         """Whether the disk does not keep up with what is appended; a sync is under way then."""
@@ -133,11 +173,32 @@ class GroupCommit:
         while self.failed is None and self.log.flushed < self.log.end:
             self.start()
             self._lane.finish()
+        self._lane.finish()
+
+    def try_again(self, done: Callable[[OSError | None], None]) -> bool:
+        """Whether what a sync failed for can be written now: it is, once more, and `done` told how
+        that ended. The store stays failed: what else the system dropped is unknown. False while
+        the sync that failed has not returned."""
+        if self._lane.busy:
+            return False
+        ranges = self.log.unflushed(self.log.end)
+        files, root = self.log.files, self._config.root
+
+        def work() -> None:
+            for mapped, start, stop in ranges:
+                mapped.touch(start, stop)
+                mapped.sync(start, stop)
+            files.sync(f"{root}/{checkpoints.FILE_NAME}")
+            files.sync_folder(root)
+
+        self._lane.submit(work, done)
+        return True
 
     def withdraw(self, log_end: LogOffset) -> list[Later[PutStatus]]:
         """The log will be cut there: end the sync that is under way, and hand out those who wait
         for what is cut, for the caller to tell."""
         found: list[Later[PutStatus]] = []
+        self._cuts += 1
         if self.held is not None:
             self.held.fail(PutStatus.FLUSH_DISK_TIMEOUT, log_end)
         while True:
@@ -145,7 +206,7 @@ class GroupCommit:
             self._waiters = deque(one for one in self._waiters if one.end <= log_end)
             if not self._lane.busy:
                 return found
-            # Who is told now may append again: look at the waiters once more.
+            # A send that is answered now may append again: look at the waiters once more.
             self._lane.finish()
 
     def resume(self, flushed_timestamp_ms: int) -> None:

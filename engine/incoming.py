@@ -31,17 +31,23 @@ class Incoming:
     def __init__(self) -> None:
         self.sure = True
         """Whether the log so far is whole records; if not, all that comes is written."""
+        self.blocked = False
+        """Whether there is no file yet for what waits."""
         self._held = b""
 
     @property
     def size(self) -> int:
-        """Bytes that wait for the rest of their record."""
+        """Bytes that wait for the rest of their record, or for a file."""
         return len(self._held)
 
     def forget(self, *, sure: bool) -> None:
         """What waits comes again, or never; `sure`: where the log ends a record ends."""
-        self._held = b""
+        self._held, self.blocked = b"", False
         self.sure = sure
+
+    def put_back(self, pieces: list[memoryview]) -> None:
+        """There is no file yet for what was taken last: it waits, before the rest of what came."""
+        self._held, self.blocked = b"".join([*pieces, self._held]), bool(pieces)
 
     def take(self, pieces: list[Buffer], room: int, file_size: int) -> list[memoryview]:
         """What can be written now, of what waited and of `pieces` behind it: whole records, or all
@@ -64,8 +70,8 @@ class Incoming:
 
 
 def write(mapped: MappedFile, position: int, pieces: list[memoryview], size: int) -> None:
-    """Write records, or any bytes, to where zeros are. The first bytes come last, at once: who is
-    killed before leaves zeros there, which begin no record, and nobody looks behind them."""
+    """Write records, or any bytes, to where zeros are. The first bytes come last, at once: a
+    process killed before leaves zeros there, which begin no record and end each walk."""
     head, rest = split_at(pieces, min(HEAD_SIZE, size))
     at = position + HEAD_SIZE
     if size >= WRITE_MIN:

@@ -172,7 +172,7 @@ class IndexFiles:
         return part.path
 
     def forget_all(self) -> None:
-        """Know no file any more: somebody removes them all. The table holds none."""
+        """Know no file any more: the caller removes them all. The table holds none."""
         while self.parts:
             self.drop_last()
         self.rolled, self.bad = [], []

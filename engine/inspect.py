@@ -157,19 +157,25 @@ LogLine = LogRecord | Blank | LogFile | LogEnd | Damage
 QueueLine = Unit | BatchUnit | ExtUnit | Damage
 
 
-def walk_log(files: Sequence[StoreFile], open_file: OpenFile) -> Iterator[LogLine]:
+def walk_log(
+    files: Sequence[StoreFile], open_file: OpenFile, start: int = 0
+) -> Iterator[LogLine]:
     """Every record, filler and damage of a commit log's files, in order, and the end.
 
     Files are opened one at a time. Zeros where a record should start are the end of the log unless
-    a later file has records.
+    a later file has records. `start` is a log offset: the walk begins with the record that lies
+    there, or else with the next one, and what lies before is not looked at.
     """
     records = after_damage = damages = 0
     end: int | None = None
-    reached = files[0].base if files else 0
+    reached = max(files[0].base, start) if files else 0
     for number, file in enumerate(files):
         with open_file(file.path) as region:
+            if file.base + region.size <= start:
+                continue
             rest = files[number + 1 :]
-            for line in _walk_log_file(file, region, partial(_begin, rest, open_file)):
+            first = _first_record(region, max(0, start - file.base), file.base)
+            for line in _walk_log_file(file, region, partial(_begin, rest, open_file), first):
                 if isinstance(line, Damage):
                     damages += 1
                     end = reached if end is None else end
@@ -194,10 +200,25 @@ def _begin(files: Sequence[StoreFile], open_file: OpenFile) -> bool:
     return False
 
 
+def _first_record(region: Region, position: int, base: int) -> int:
+    """Where the walk of a file begins: at a record, or where the file's records end."""
+    if position == 0:
+        return 0
+    found = next_record(region, position, base)
+    if found is not None:
+        return found
+    position = 0  # nothing but the end of the file lies behind: only a walk tells where it begins
+    while (scanned := scan(region, position, region.size, SCAN_ROWS, False)).status == OK:
+        if scanned.position in (position, region.size):
+            break
+        position = scanned.position
+    return scanned.position
+
+
 def _walk_log_file(
-    file: StoreFile, region: Region, goes_on: Callable[[], bool]
+    file: StoreFile, region: Region, goes_on: Callable[[], bool], position: int
 ) -> Iterator[LogLine]:
-    position, full = 0, False
+    full = False
     stop: str | None = None
     cut: int | None = None
     while True:
@@ -269,7 +290,7 @@ def _is_end(region: Region, position: int) -> bool:
 
 
 def next_record(region: Region, position: int, base: int) -> int | None:
-    """The next position that holds a record which says that it lies there; None if none does."""
+    """The first position, `position` or behind it, of a record that says it lies there, or None."""
     start = position + 4
     while start < region.size - 4:
         length = min(SEARCH_CHUNK, region.size - start)
@@ -395,7 +416,7 @@ def read_index_head(region: Region, slots: int | None = None) -> IndexHead:
     """The header, with the number of slots given, guessed or RocketMQ's default.
 
     The file does not say how many slots it has. Raises ValueError with one sentence where none
-    fits (then the caller may be told by its user).
+    fits (then the caller may ask its user).
     """
     if region.size < HEADER_SIZE:
         raise ValueError(f"{region.size} bytes are too few for the header of an index file")

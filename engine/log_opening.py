@@ -1,7 +1,7 @@
 """What the files of a store say about its log: where it begins and ends, what of it is confirmed.
 
 Owns the look at names, first records, checkpoint and epoch list that makes a `LogTable`; its rules
-are told there. It must never write, lock or repair anything, nor read more of the log than it
+are explained there. It must never write, lock or repair anything, nor read more of the log than it
 needs. Called by log_table.
 """
 
@@ -9,12 +9,13 @@ import errno
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import pairwise
 
 from turbopump.engine import checkpoint as checkpoints
-from turbopump.engine.epoch_file import BACKUP, CURRENT, EPOCH_FILE, MARK_FILE
-from turbopump.engine.epochs import Epochs, EpochsDamaged
-from turbopump.engine.epochs import decode as decode_epochs
+from turbopump.engine import epoch_lines
+from turbopump.engine.epoch_file import BACKUP, EPOCH_FILE, MARK_FILE
+from turbopump.engine.epochs import Epochs
 from turbopump.engine.inspect import Damage, next_record
 from turbopump.engine.log_ranges import INT64_MAX, DamagedLog, LogBytes, LogOpener
 from turbopump.engine.segments import is_file_name
@@ -26,18 +27,19 @@ from turbopump.pyx.walk import CUT_BYTES, Walk, walk, whole_end
 LOG_FOLDER = "commitlog"
 TAIL_BYTES = 8 << 20  # more than two of the largest records that RocketMQ takes by default
 HEAD_BYTES = 64 << 10  # holds the first record of most files
+_LISTS = (EPOCH_FILE + BACKUP, EPOCH_FILE, EPOCH_FILE + epoch_lines.SUFFIX)
+_TOLD_BY = (checkpoints.FILE_NAME, *_LISTS, MARK_FILE)
+_MAGICS = (kernel.V1, kernel.V2, kernel.BLANK)
 UNKNOWN_MS = -INT64_MAX  # before every time: a file with a damaged beginning is never left out
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A file of the log that has records. Times are of its first and (at most) its last record."""
+    """A file of the log that has records."""
 
     path: str
     base: LogOffset
     size: int
-    first_store_ms: int
-    last_store_ms: int
 
     @property
     def end(self) -> LogOffset:
@@ -46,31 +48,54 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class Glance:
+    """What a store's files say without a look into the log: names, sizes, checkpoint, epoch lists.
+
+    As long as it is the same, nothing that was found out about the log has changed but its end.
+    """
+
+    root: str | None
+    folder: str
+    digest: bytes
+
+    def is_current(self, opener: LogOpener) -> bool:
+        """Whether the store still says the same."""
+        try:
+            return glance_at(self.root, self.folder, opener) == self
+        except FileNotFoundError:  # between the listing and the reading
+            return False
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What there is; see LogTable."""
 
+    glance: Glance
     segments: tuple[Segment, ...]
     epochs: Epochs
     is_replicated: bool
     end: LogOffset
     confirmed_end: LogOffset
+    last_store_ms: int
+    """Of the last record; UNKNOWN_MS if there is none."""
 
 
-@dataclass(slots=True)
-class _File:
-    path: str
-    base: LogOffset
-    size: int
-    first_ms: int | None
-    """Store time of the first record, None if none begins the file."""
-
-
-def look_at(path: str, opener: LogOpener, damaged: Callable[[Damage], None] | None) -> Facts:
+def look_at(
+    path: str,
+    opener: LogOpener,
+    damaged: Callable[[Damage], None] | None,
+    check_body: bool = False,
+) -> Facts:
     """Raises StoreError, DamagedLog, OSError; FileNotFoundError if a file went meanwhile."""
-    root, files = _files(path, opener)
+    root, folder, files = _files(path, opener)
+    glance = glance_at(root, folder, opener)
     # Files behind the last one that has records were made ahead, or never begun.
-    while files and files[-1].first_ms is None and not _has_records(files[-1], opener):
-        files.pop()
+    ahead: list[Segment] = []
+    while files and not _has_records(files[-1], opener):
+        ahead.append(files.pop())
+    if not files:
+        for file in ahead:
+            _must_be_blank(file, opener)
     for before, after in pairwise(files):
         if before.base + before.size != after.base:
             reason = f"the next file begins at {after.base}, not at {before.base + before.size}"
@@ -82,15 +107,31 @@ def look_at(path: str, opener: LogOpener, damaged: Callable[[Damage], None] | No
         saved = checkpoints.decode(opener.read(f"{root}/{checkpoints.FILE_NAME}"))
     if not files:
         nowhere = saved.marks.log if saved.marks is not None else LogOffset(0)
-        return Facts((), epochs or Epochs(), is_replicated, nowhere, nowhere)
+        return Facts(
+            glance, (), epochs or Epochs(), is_replicated, nowhere, nowhere, UNKNOWN_MS
+        )
     mark = saved.marks.log if saved.marks is not None else LogOffset(0)
-    end, last_ms = _end(files[-1], mark, opener, damaged)
-    segments = _segments(files, last_ms)
+    end, last_ms = _end(files[-1], mark, opener, damaged, check_body)
+    segments = tuple(files)
     confirmed = end
     if is_replicated:
         known = saved.marks is not None  # ours: a record's end
         confirmed = _confirmed(segments, LogOffset(min(saved.confirm_offset, end)), known, opener)
-    return Facts(segments, (epochs or Epochs()).within(end), is_replicated, end, confirmed)
+    there = {name for name, _size in opener.list_files(folder)}
+    for file in files:
+        if file.path.rpartition("/")[2] not in there:
+            raise FileNotFoundError(f"{file.path} was removed while the log was looked at")
+    known_epochs = (epochs or Epochs()).within(end)
+    return Facts(glance, segments, known_epochs, is_replicated, end, confirmed, last_ms)
+
+
+def glance_at(root: str | None, folder: str, opener: LogOpener) -> Glance:
+    """See Glance. Raises OSError."""
+    told = blake2b(repr(opener.list_files(folder)).encode(), digest_size=16)
+    for name, size in [] if root is None else opener.list_files(root):
+        if name in _TOLD_BY:
+            told.update(repr((name, size, opener.read(f"{root}/{name}"))).encode())
+    return Glance(root, folder, told.digest())
 
 
 def _report(damage: Damage, damaged: Callable[[Damage], None] | None) -> None:
@@ -103,8 +144,8 @@ def _has(root: str | None, name: str, opener: LogOpener) -> bool:
     return root is not None and any(name == one for one, _size in opener.list_files(root))
 
 
-def _files(path: str, opener: LogOpener) -> tuple[str | None, list[_File]]:
-    """(the store's folder if it is known, the files of its log)."""
+def _files(path: str, opener: LogOpener) -> tuple[str | None, str, list[Segment]]:
+    """(the store's folder if it is known, the folder of the log, the files of the log)."""
     for folder in (f"{path}/{LOG_FOLDER}", path):
         listed = [
             (name, size)
@@ -113,13 +154,12 @@ def _files(path: str, opener: LogOpener) -> tuple[str | None, list[_File]]:
         ]
         if listed:
             files = [
-                _file(f"{folder}/{name}", LogOffset(int(name)), size, opener)
-                for name, size in listed
+                Segment(f"{folder}/{name}", LogOffset(int(name)), size) for name, size in listed
             ]
-            return _root(folder), files
+            return _root(folder), folder, files
     if opener.list_files(path):
         if _has(path, checkpoints.FILE_NAME, opener):
-            return path, []  # a store that never took a message
+            return path, f"{path}/{LOG_FOLDER}", []  # a store that never took a message
         raise StoreError(f"{path} has no commit log")
     folder, _slash, name = path.rpartition("/")
     try:
@@ -127,15 +167,22 @@ def _files(path: str, opener: LogOpener) -> tuple[str | None, list[_File]]:
     except FileNotFoundError:
         raise StoreError(f"there is no commit log at {path}") from None
     except OSError as error:
-        if error.errno == errno.ENODEV:  # nobody can map a folder
+        if error.errno == errno.ENODEV:  # a folder cannot be mapped
             raise StoreError(f"{path} has no commit log") from None
+        if error.errno == errno.EINVAL:  # nor an empty file
+            raise StoreError(f"{path} is no file of a log: it is empty") from None
         raise
-    size = file.size
-    base = int(name) if is_file_name(name) else _first_record(file, None)[0]
-    file.close()
+    try:
+        size = file.size
+        first, first_ms = _first_record(file, None)
+    finally:
+        file.close()
+    base = int(name) if is_file_name(name) else first
     if not 0 <= base <= INT64_MAX - size:
         raise StoreError(f"{path} is no file of a log: it would begin at {base}")
-    return _root(folder), [_file(path, LogOffset(base), size, opener)]
+    if first_ms is None and not is_file_name(name):
+        raise StoreError(f"{path} is no file of a log: no record begins it")
+    return _root(folder), folder, [Segment(path, LogOffset(base), size)]
 
 
 def _root(folder: str) -> str | None:
@@ -143,15 +190,15 @@ def _root(folder: str) -> str | None:
     return above or "." if name == LOG_FOLDER else None
 
 
-def _file(path: str, base: LogOffset, size: int, opener: LogOpener) -> _File:
-    if size == 0:
-        return _File(path, base, size, None)
-    file = opener.open(path)
+def first_ms_of(segment: Segment, opener: LogOpener) -> int | None:
+    """Store time of a file's first record, None if none begins it. Raises FileNotFoundError."""
+    if segment.size == 0:
+        return None
+    file = opener.open(segment.path)
     try:
-        _base, first_ms = _first_record(file, base)
+        return _first_record(file, segment.base)[1]
     finally:
         file.close()
-    return _File(path, base, size, first_ms)
 
 
 def store_ms(region: Region, position: int) -> int:
@@ -177,50 +224,28 @@ def _first_record(file: LogBytes, base: int | None) -> tuple[int, int | None]:
     return at, int(found.rows[0, kernel.STORE_TIMESTAMP_MS])
 
 
-def _segments(files: list[_File], last_ms: int) -> tuple[Segment, ...]:
-    """With times: a file ends before the next one begins that is known."""
-    made: list[Segment] = []
-    known: int | None = None
-    for file in reversed(files):
-        first = file.first_ms
-        until = last_ms if known is None else known
-        made.append(
-            Segment(
-                file.path, file.base, file.size,
-                UNKNOWN_MS if first is None else first,
-                until if first is None else max(first, until),
-            )
-        )  # fmt: skip
-        known = known if first is None else first
-    return tuple(reversed(made))
-
-
 def _epochs(
     root: str | None, opener: LogOpener, damaged: Callable[[Damage], None] | None
 ) -> Epochs | None:
     """The list of a store; None if it has none. Of its second copy only a current one counts."""
-    fault: Damage | None = None
-    for name in (EPOCH_FILE, EPOCH_FILE + BACKUP):
-        if root is None or not _has(root, name, opener):
-            continue
-        path = f"{root}/{name}"
-        try:
-            epochs, others = decode_epochs(opener.read(path))
-        except EpochsDamaged as error:
-            fault = fault or Damage(path, 0, str(error))
-            continue
-        if name == EPOCH_FILE or CURRENT in others:
-            return epochs
-    if fault is not None:
-        _report(fault, damaged)
+    texts: list[bytes | None] = []
+    for name in _LISTS:
+        is_there = root is not None and _has(root, name, opener)
+        texts.append(opener.read(f"{root}/{name}") if is_there else None)
+    epochs, faults = epoch_lines.told(*texts, is_marked=_has(root, MARK_FILE, opener))
+    if epochs is None and faults:
+        name = EPOCH_FILE if texts[1] is not None else EPOCH_FILE + BACKUP
+        _report(Damage(f"{root}/{name}", 0, faults[-1]), damaged)
         return Epochs()
-    return None
+    return epochs
 
 
-def _has_records(file: _File, opener: LogOpener) -> bool:
-    """Whether records follow, near the beginning of a file, on one that is damaged."""
+def _has_records(file: Segment, opener: LogOpener) -> bool:
+    """Whether a record begins a file, or follows near the beginning of one that is damaged."""
     if file.size == 0:
         return False
+    if first_ms_of(file, opener) is not None:
+        return True
     log = opener.open(file.path)
     try:
         return _behind(log, file.base, 0, UNKNOWN_MS) is not None
@@ -228,12 +253,36 @@ def _has_records(file: _File, opener: LogOpener) -> bool:
         log.close()
 
 
+def _must_be_blank(file: Segment, opener: LogOpener) -> None:
+    """Queues and timers have files with names like the log's. Raises StoreError for such a one.
+
+    A log's own file without a record holds zeros, or a first record that is being written: at the
+    second look its magic is there.
+    """
+    if file.size == 0:
+        return
+    for _look in range(2):
+        log = opener.open(file.path)
+        try:
+            head = log.region(0, min(HEAD_BYTES, log.size)).read(0, min(HEAD_BYTES, log.size))
+        finally:
+            log.close()
+        if not any(head) or int.from_bytes(head[4:8], "big", signed=True) in _MAGICS:
+            return
+    raise StoreError(f"{file.path} is no file of a log: no record begins it")
+
+
 def _end(
-    file: _File, mark: int, opener: LogOpener, damaged: Callable[[Damage], None] | None
+    file: Segment,
+    mark: int,
+    opener: LogOpener,
+    damaged: Callable[[Damage], None] | None,
+    check_body: bool,
 ) -> tuple[LogOffset, int]:
     """(behind the last whole record of the last file, that record's store time)."""
+    first_ms = first_ms_of(file, opener)
     log = opener.open(file.path)
-    last_ms, reason = file.first_ms or UNKNOWN_MS, ""
+    last_ms, reason = UNKNOWN_MS if first_ms is None else first_ms, ""
 
     def trusted(region: Region, position: int) -> tuple[int, int]:
         nonlocal last_ms, reason
@@ -257,11 +306,21 @@ def _end(
                 # The second: a live store went on while we looked.
                 end = _without_half(log, file.base, start, end)
                 break
-            _report(Damage(file.path, end, reason or "no record begins there"), damaged)
+            if check_body or behind != _end_by_lengths(log, file.base, end):
+                _report(Damage(file.path, end, reason or "no record begins there"), damaged)
             start = behind
     finally:
         log.close()
     return LogOffset(file.base + end), last_ms
+
+
+def _end_by_lengths(log: LogBytes, base: int, at: int) -> int | None:
+    """Where the record ends that says it lies there, whatever its body is; None if none does."""
+    region = log.region(at, min(at + TAIL_BYTES, log.size))
+    found = kernel.scan(region, 0, region.size, 1, False)
+    if not found.count or found.rows[0, kernel.PHYSICAL_OFFSET] != base + at:
+        return None
+    return at + int(found.rows[0, kernel.SIZE])
 
 
 def _behind(log: LogBytes, base: int, end: int, last_ms: int) -> int | None:

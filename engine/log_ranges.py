@@ -117,8 +117,6 @@ class LogRange:
     end: int
     """Where a record ends, or the file."""
     file_size: int
-    first_store_ms: int
-    last_store_ms: int
     confirmed_end: LogOffset
     epochs: tuple[tuple[int, int], ...] = ()
     """(epoch, start) of the epochs its bytes belong to."""
@@ -140,6 +138,8 @@ class Wish:
     max_store_ms: int = INT64_MAX
     min_log_offset: int = 0
     end_log_offset: int = INT64_MAX
+    prune_by_time: bool = False
+    """Files and ranges are left out by the times of their first and last records: see log_table."""
     check_body: bool = False
     batch_rows: int = BATCH_ROWS
     batch_bytes: int = BATCH_BYTES

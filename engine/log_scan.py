@@ -42,8 +42,8 @@ def scan_log(
 ) -> LogScan:
     """Walk the records from `start` on to the first bytes that are none.
 
-    `torn` says what may be missing of records (see pyx.walk); `reached` is told the log offset now
-    and then, and may raise to end the walk.
+    `torn` says what may be missing of records (see pyx.walk); `reached` is called with the log
+    offset now and then, and may raise to end the walk.
     """
     at: int = start
     count = 0

@@ -21,11 +21,12 @@ confirmed up to its end: with one copy, or default HA, there is nothing more to 
 Splits. Every file begins with a record. Inside, a record is looked for from a position on: magic,
 lengths that agree, the body's CRC, its own log offset (64 bits that only a record at this very
 place has), and records that follow it up to the end of what was read. What a body holds can look
-like that only if somebody put it there on purpose, guessing the log offset; then the record before
+like that only if it was put there on purpose, guessing the log offset; then the record before
 reaches beyond its range, and `log_ranges.decode` reports it.
 
-Times. Records are stored in the order of their store times but for clocks that were set back, or
-differ between masters: files and ranges are left out only if they are PRUNE_SLACK_MS away.
+Times. Nothing in a log proves that store times ascend: a clock may have been set back, and after a
+failover another machine's counts. So limits by time leave out no file and no range, unless the wish
+says `prune_by_time`: then those whose first and last record are more than PRUNE_SLACK_MS away.
 """
 
 from bisect import bisect_right
@@ -35,7 +36,14 @@ from itertools import pairwise
 
 from turbopump.engine.epochs import Epochs
 from turbopump.engine.inspect import Damage, next_record
-from turbopump.engine.log_opening import Segment, look_at, store_ms
+from turbopump.engine.log_opening import (
+    UNKNOWN_MS,
+    Glance,
+    Segment,
+    first_ms_of,
+    look_at,
+    store_ms,
+)
 from turbopump.engine.log_ranges import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -63,6 +71,7 @@ __all__ = [
 RANGE_BYTES = 128 << 20  # of a range: a second of work, and few enough to plan
 PRUNE_SLACK_MS = 600_000  # ten minutes: more than clocks of one group may differ
 SEARCH_BYTES = 1 << 20  # where a record is looked for at first
+_ANY_TIME = (-INT64_MAX, INT64_MAX)
 LISTINGS_MAX = 3  # a live store may remove a file between its listing and its opening
 
 
@@ -82,6 +91,10 @@ class LogTable:
     """A record's end: `end` of a store that is no copy of another; else what its checkpoint says is
     confirmed."""
     opener: LogOpener
+    glance: Glance
+    """What readers elsewhere see of a change: see `Glance.is_current`."""
+    last_store_ms: int
+    """Of the last record."""
 
     @classmethod
     def open(
@@ -90,24 +103,26 @@ class LogTable:
         opener: LogOpener | None = None,
         *,
         damaged: Callable[[Damage], None] | None = None,
+        check_body: bool = False,
     ) -> "LogTable":
         """Look at a store, a commitlog folder or a single log file.
 
         Raises StoreError if there is no log, OSError, and DamagedLog, unless `damaged` takes it:
         for a file that is missing between others, an epoch list that cannot be read, and where
-        records of the last file end before they should (`decode` reports that place again).
+        records of the last file end before they should (`decode` reports that place again, if its
+        wish has the same `check_body`: a record whose body alone is wrong is damage only then).
         """
         opener = opener or DiskOpener()
         path = path.rstrip("/") or "/"
         for _attempt in range(LISTINGS_MAX):
             try:
-                facts = look_at(path, opener, damaged)
+                facts = look_at(path, opener, damaged, check_body)
             except FileNotFoundError as error:
                 gone = error
                 continue
             return cls(
                 path, facts.segments, facts.epochs, facts.is_replicated, facts.end,
-                facts.confirmed_end, opener,
+                facts.confirmed_end, opener, facts.glance, facts.last_store_ms,
             )  # fmt: skip
         raise StoreError(f"{path} changes faster than it can be read: {gone}")
 
@@ -147,7 +162,7 @@ class LogTable:
         end: int | None = None,
     ) -> list[LogRange]:
         """Ranges of about that size, in order, that together hold every record of the table that
-        the wish does not rule out by its time or log offset.
+        the wish rules out neither by log offset nor, if it says so, by time.
 
         `start` and `end` are log offsets where a record begins (a stream's own positions, or what
         `boundary` said): only what lies between them. Raises SegmentGone if the log no longer has
@@ -160,48 +175,68 @@ class LogTable:
             raise SegmentGone(f"{self.path} begins at {self.min} now: {first} was removed")
         last = min(self.confirmed_end if confirmed else self.end, INT64_MAX if end is None else end)
         ranges: list[LogRange] = []
-        for segment in self.segments:
+        times = self._times() if wish.prune_by_time else [_ANY_TIME] * len(self.segments)
+        for segment, (first_ms, last_ms) in zip(self.segments, times, strict=True):
             begin, stop = max(first, segment.base), min(last, segment.end)
-            if begin < stop and self._may_hold(wish, segment, begin, stop):
+            if (
+                begin < stop
+                and begin < wish.end_log_offset
+                and stop > wish.min_log_offset
+                and _is_near(wish, first_ms, last_ms)
+            ):
+                cuts = self._cuts(segment, begin, stop, range_bytes)
                 ranges += [
-                    part
-                    for part in self._cut(segment, begin, stop, range_bytes)
-                    if _is_near(wish, part.first_store_ms, part.last_store_ms)
-                    and part.log_offset < wish.end_log_offset
-                    and part.base + part.end > wish.min_log_offset
+                    self._range(segment, here, there)
+                    for (here, ms), (there, later_ms) in pairwise(
+                        [(begin - segment.base, first_ms), *cuts, (stop - segment.base, last_ms)]
+                    )
+                    if segment.base + here < wish.end_log_offset
+                    and segment.base + there > wish.min_log_offset
+                    and (not wish.prune_by_time or _is_near(wish, ms, max(ms, later_ms)))
                 ]
         return ranges
 
-    def _may_hold(self, wish: Wish, segment: Segment, begin: int, stop: int) -> bool:
-        return (
-            begin < wish.end_log_offset
-            and stop > wish.min_log_offset
-            and _is_near(wish, segment.first_store_ms, segment.last_store_ms)
-        )
+    def _times(self) -> list[tuple[int, int]]:
+        """Store times of each file's first record, and of the next one's that is known. Raises
+        SegmentGone."""
+        made: list[tuple[int, int]] = []
+        until = self.last_store_ms
+        for segment in reversed(self.segments):
+            try:
+                first = first_ms_of(segment, self.opener)
+            except FileNotFoundError:
+                raise SegmentGone(f"{segment.path} is gone: it was removed meanwhile") from None
+            if first is None:
+                made.append((UNKNOWN_MS, until))
+            else:
+                made.append((first, max(first, until)))
+                until = first
+        return made[::-1]
 
-    def _cut(self, segment: Segment, begin: int, stop: int, range_bytes: int) -> list[LogRange]:
-        """Ranges of one file's bytes between two log offsets."""
+    def _cuts(
+        self, segment: Segment, begin: int, stop: int, range_bytes: int
+    ) -> list[tuple[int, int]]:
+        """Where one file's bytes between two log offsets are cut: (position, store time)."""
         position, limit = begin - segment.base, stop - segment.base
-        cuts = [(position, segment.first_store_ms)]
+        cuts: list[tuple[int, int]] = []
         if limit - position > range_bytes:
             file = open_log(self.opener, segment.path)
             try:
-                while limit - cuts[-1][0] > range_bytes:
-                    found = _find_record(file, segment, cuts[-1][0] + range_bytes, limit)
+                while limit - position > range_bytes:
+                    found = _find_record(file, segment, position + range_bytes, limit)
                     if found is None:
                         break
                     cuts.append(found)
+                    position = found[0]
             finally:
                 file.close()
-        cuts.append((limit, segment.last_store_ms))
-        return [
-            LogRange(
-                segment.path, segment.base, here, there, segment.size,
-                first_ms, max(first_ms, last_ms), self.confirmed_end,
-                self._epochs_of(segment.base + here, segment.base + there),
-            )
-            for (here, first_ms), (there, last_ms) in pairwise(cuts)
-        ]  # fmt: skip
+        return cuts
+
+    def _range(self, segment: Segment, start: int, end: int) -> LogRange:
+        epochs = self._epochs_of(segment.base + start, segment.base + end)
+        return LogRange(
+            segment.path, segment.base, start, end, segment.size, self.confirmed_end, epochs
+        )
 
     def _epochs_of(self, start: int, end: int) -> tuple[tuple[int, int], ...]:
         first = self.epochs.at(LogOffset(start)) or 0

@@ -5,7 +5,7 @@ dispatched: it only follows queue units and index entries. Called by the store.
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turbopump.engine.batch_queue import BatchQueue, BatchQueues
 from turbopump.engine.commit_log import CommitLog
@@ -191,6 +191,20 @@ class Lookup:
         """Store time of a message, -1 if it is not there."""
         units = self.units(topic, queue_id, queue_offset, 1)
         return self._time_of(units[0].log_offset, units[0].size) if units else -1
+
+    def stored_ms(
+        self, topic: str, queue_id: int, queue_offset: int, opened_ms: int
+    ) -> tuple[int, bool]:
+        """(store time, whether it is known) of a message that is there, without reading anything.
+
+        Where it is not known the message was stored at that time or before; -1: unknown. What
+        came since the store was opened is known, within what csrc/queue_marks.h says.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:  # batch queues have no marks
+            return -1, False
+        found_ms, known = self._queues.table.stored_ms(queue.slot, queue_offset)
+        return (opened_ms, False) if found_ms < 0 else (found_ms, known)
 
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[QueueUnit]:
         """Queue units from an offset on, extension addresses replaced by the tags code."""
@@ -394,7 +408,7 @@ class Lookup:
         extra = self._extensions.get(queue.topic, queue.queue_id, unit.tags_code)
         if extra is None:
             return unit
-        return QueueUnit(unit.log_offset, unit.size, extra.tags_code, unit.queue_offset, unit.count)
+        return replace(unit, tags_code=extra.tags_code, is_extended=True)
 
     def _search_queue(
         self, queue: ConsumeQueue, low: int, high: int, timestamp_ms: int, boundary: Boundary

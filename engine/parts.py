@@ -4,13 +4,14 @@ Owns which part gets which. It must never do anything with them. Called by the s
 truncation work on the parts before and beside it.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from turbopump.engine.batch_queue import BatchQueues
 from turbopump.engine.checkpointer import Checkpointer
 from turbopump.engine.commit_log import CommitLog
-from turbopump.engine.config import StoreConfig
+from turbopump.engine.config import LOG_FILE_SIZE, MIN_COMMIT_LOG_FILE, StoreConfig
 from turbopump.engine.consume_queue import ConsumeQueues
 from turbopump.engine.damage import LogDamage
 from turbopump.engine.dispatcher import Dispatcher
@@ -18,7 +19,7 @@ from turbopump.engine.files import FileLock, Files
 from turbopump.engine.flush import Disk
 from turbopump.engine.index import IndexFiles
 from turbopump.engine.queue_ext import QueueExtensions
-from turbopump.engine.segments import MappingPool
+from turbopump.engine.segments import MappingPool, file_size_in
 from turbopump.engine.types import StoreError
 
 LOCK_FILE = "lock"
@@ -49,7 +50,12 @@ def build_parts(
     is_batch_topic: Callable[[str], bool],
     delays_ms: list[int],
 ) -> StoreParts:
-    """The parts of a store that is not recovered yet."""
+    """The parts of a store that is not recovered yet. Where the size of log files is the default,
+    those that are there decide: they may have been begun with another."""
+    if config.mapped_file_size_commit_log == LOG_FILE_SIZE:
+        size = file_size_in(files, config.log_folder)
+        if size is not None and size >= MIN_COMMIT_LOG_FILE:
+            config = dataclasses.replace(config, mapped_file_size_commit_log=size)
     log = CommitLog(files, config, disk, pool)
     queues = ConsumeQueues(files, config.root, config.queue_file_size, pool)
     batches = BatchQueues(files, config.root, config.batch_queue_file_size, pool)

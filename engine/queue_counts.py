@@ -4,7 +4,7 @@ Owns a small file of our own beside RocketMQ's config files. It must never speak
 a message in the log: that one counts for itself. Called by `Replicated`.
 
 A copy that is fetched from a master begins where the master's log begins by then. Of a queue
-without a message behind that nothing in it speaks, and whoever is made master with such a log would
+without a message behind that nothing in it speaks, and a broker made master with such a log would
 count it from 0 again: offsets given twice (I9), consumers beyond its end. So the copy is marked as
 one that wants these counts, durably, before its first byte, until a master has said them. RocketMQ
 has nothing for this.
@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from turbopump.engine.config_files import ConfigFiles
-from turbopump.engine.dispatcher import is_folder_name
+from turbopump.engine.consume_queue import ConsumeQueues
+from turbopump.engine.dispatcher import Dispatcher
 from turbopump.engine.files import Files
-from turbopump.engine.types import StoreError
+from turbopump.engine.store_paths import is_folder_name
+from turbopump.engine.types import LogOffset, StoreError
 
 FILE_NAME = "queueCounts.json"
 COUNTS_MAX = 1_000_000
@@ -60,6 +62,30 @@ class QueueCounts:
             if deleted.get(topic, -1) < self._log_end:
                 for queue_id, count in queues.items():
                     yield topic, queue_id, count
+
+    def idle(self, queues: ConsumeQueues, log_min: LogOffset) -> Counts:
+        """The next queue offset of each queue all of whose messages are before `log_min`."""
+        found: Counts = {}
+        for topic, queue_id, count in self.each(queues.deleted.ends()):
+            queue = queues.find(topic, queue_id)
+            if queue is None or queues.max_offset(queue) < count:
+                found.setdefault(topic, {})[queue_id] = count
+        for queue in queues:
+            count = queues.max_offset(queue)
+            if count > 0 and queues.table.max_log_offset(queue.slot) <= log_min:
+                found.setdefault(queue.topic, {})[queue.queue_id] = count
+        return found
+
+    def count_on(self, queues: ConsumeQueues, dispatcher: Dispatcher) -> None:
+        """Have a new master's queues go on behind what was said of them."""
+        for topic, queue_id, count in self.each(queues.deleted.ends()):
+            if dispatcher.is_batch(topic):
+                continue
+            queue = queues.find(topic, queue_id)
+            if queue is None:
+                queue = queues.add(topic, queue_id, dispatcher.is_plain(topic))
+            if queues.table.next_offset(queue.slot) < count:
+                queues.table.set_next_offset(queue.slot, count)
 
     def _save(self, counts: Counts, log_end: int, wanted: bool) -> None:
         text = {topic: {str(one): n for one, n in of.items()} for topic, of in counts.items()}

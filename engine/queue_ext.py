@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from turbopump.engine.files import Files
 from turbopump.engine.segments import MappingPool, Segments, clear_tail
+from turbopump.engine.store_paths import queue_folder, queue_folders, topic_folder
+from turbopump.pyx.region import Region
 
 FOLDER = "consumequeue_ext"
 # size, tags code, store time, bitmap length.
@@ -44,6 +46,21 @@ def is_address(tags_code: int) -> bool:
     return tags_code <= _ADDRESS_MAX
 
 
+def position_of(address: int) -> int:
+    """The byte of all extension files together that an address means."""
+    return address - _ADDRESS_BASE
+
+
+def unit_in(region: Region, position: int, file_size: int) -> ExtensionUnit | None:
+    """The extension unit at a position of a file; None if none lies there."""
+    if position + _HEAD.size > file_size:
+        return None
+    size, tags_code, store_ms, bitmap_size = _HEAD.unpack(region.read(position, _HEAD.size))
+    if size != _HEAD.size + bitmap_size or bitmap_size < 0 or position + size > file_size:
+        return None
+    return ExtensionUnit(tags_code, store_ms, region.read(position + _HEAD.size, bitmap_size))
+
+
 class QueueExtensions:
     """The extension files of all queues."""
 
@@ -56,13 +73,11 @@ class QueueExtensions:
 
     def load(self) -> None:
         """Find all files and the ends of their units."""
-        for topic in self.files.list_folder(self.folder):
-            for name in self.files.list_folder(f"{self.folder}/{topic}"):
-                if name.isascii() and name.isdigit():
-                    extension = self._get(topic, int(name))
-                    for start in extension.segments.load():
-                        self.files.remove(extension.segments.path(start))
-                    extension.end = self._find_end(extension)
+        for topic, queue_id in queue_folders(self.files, self.folder):
+            extension = self._get(topic, queue_id)
+            for start in extension.segments.load():
+                self.files.remove(extension.segments.path(start))
+            extension.end = self._find_end(extension)
 
     def names(self) -> list[tuple[str, int]]:
         """Queues that have extension files."""
@@ -97,7 +112,7 @@ class QueueExtensions:
     def get(self, topic: str, queue_id: int, address: int) -> ExtensionUnit | None:
         """The unit at an address, None if there is none."""
         extension = self._by_name.get((topic, queue_id))
-        at = address - _ADDRESS_BASE
+        at = position_of(address)
         if extension is None or not is_address(address) or at >= extension.end:
             return None
         return self._read(extension, at)
@@ -136,12 +151,17 @@ class QueueExtensions:
         return paths
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's extensions and remove their files. Raises OSError."""
+        """Forget a topic's extensions and remove their files. Raises OSError, StoreError."""
+        self.files.remove_folder(self.forget_topic(topic))
+
+    def forget_topic(self, topic: str) -> str:
+        """Forget a topic's extensions; returns the folder of their files. Raises StoreError."""
+        folder = topic_folder(self.folder, topic)
         for name in [name for name in self._by_name if name[0] == topic]:
             segments = self._by_name.pop(name).segments
             while segments.count:
                 segments.forget_last()
-        self.files.remove_folder(f"{self.folder}/{topic}")
+        return folder
 
     def paths(self) -> Iterator[str]:
         """The last file of every extension: what may hold unsynced units."""
@@ -152,7 +172,7 @@ class QueueExtensions:
     def _get(self, topic: str, queue_id: int) -> _Extension:
         extension = self._by_name.get((topic, queue_id))
         if extension is None:
-            folder = f"{self.folder}/{topic}/{queue_id}"
+            folder = queue_folder(self.folder, topic, queue_id)
             extension = _Extension(Segments(self._pool, folder, self.file_size))
             self._by_name[(topic, queue_id)] = extension
         return extension
@@ -162,14 +182,7 @@ class QueueExtensions:
         if not segments.holds(at):
             return None
         start = segments.start_of(at)
-        position = at - start
-        if position + _HEAD.size > self.file_size:
-            return None
-        region = segments.region(start)
-        size, tags_code, store_ms, bitmap_size = _HEAD.unpack(region.read(position, _HEAD.size))
-        if size != _HEAD.size + bitmap_size or bitmap_size < 0 or position + size > self.file_size:
-            return None
-        return ExtensionUnit(tags_code, store_ms, region.read(position + _HEAD.size, bitmap_size))
+        return unit_in(segments.region(start), at - start, self.file_size)
 
     def _find_end(self, extension: _Extension) -> int:
         segments = extension.segments

@@ -2,7 +2,7 @@
 
 Owns the order in which a store is looked at, planned and repaired. It must never serve a byte, and
 never guess: what cannot be derived from the log is a StoreError. Called once by Store.open, on the
-loop thread, before anybody can write or read.
+loop thread, before anything can be written or read.
 
 `recover` decides on what is there (`_survey`), then executes: every step can be interrupted and
 done again, because nothing that a later step needs to know is lost by an earlier one, and the
@@ -62,7 +62,7 @@ class Plan:
     cut_queues_at: LogOffset
     """Units of records from here on are cut."""
     cut_before: bool
-    """Somebody did not come to the end of cutting queues: what he cut may look durable and not be.
+    """A process did not come to the end of cutting queues: the cut may look durable and not be.
     """
     index_files: int
     """So many index files are whole."""
@@ -73,11 +73,11 @@ class Plan:
 def recover(parts: StoreParts, now_ms: int, watch: Watch) -> None:
     """Bring a store into a state that can be written.
 
-    `watch` is told the progress of what may take long, and may raise OpeningStopped: what was
+    `watch` receives the progress of what may take long, and may raise OpeningStopped: what was
     filled up by then is kept. Raises StoreError (one sentence) where the store cannot be opened,
     OSError from the disk.
     """
-    # Window 14: somebody was emptying the store; see restart.py.
+    # Window 14: a process was emptying the store; see restart.py.
     restart.finish_pending(parts.files, parts.config)
     # Window 1: the stop was not clean. RocketMQ's mark for it: `abort` exists while it runs.
     clean = not parts.files.exists(f"{parts.config.root}/{ABORT_FILE}")
@@ -228,7 +228,7 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
         )  # fmt: skip
     index_files = _whole_index_files(parts, saved, clean)
     # Windows 6, 7: torn record, torn filler, a filler without its next file, zeroed pages in what
-    # was not durable yet. (A filler's size is put right: nobody needs it to go on behind it.) All
+    # was not durable yet. (A filler's size is put right: no walk needs it to go on.) All
     # before our own mark was synced; without it RocketMQ's times tell the file to begin with.
     if marks is not None:
         start = marks.log
@@ -270,7 +270,7 @@ def _scan(
 
     torn = WHOLE
     if not clean:
-        is_cut = may_end_inside(parts.files, parts.config.root, saved)
+        is_cut = may_end_inside(parts.files, parts.config, saved)
         torn = CUT_BYTES if is_cut else SECTORS
     scan = scan_log(log, start, saved.log_timestamp_ms, torn=torn, reached=reached)
     while (behind := _behind_damage(parts, scan, saved, dispatched, clean)) is not None:
@@ -332,7 +332,9 @@ def _execute(parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int, watc
         logger.warning("bytes behind the end of the log at %d were cleared", end)
     if not plan.clean:
         _sync_tail(log, plan.scan)
-    log.start_writing(end, plan.scan.last_timestamp_ms)
+    # The last record may be of a delayed message, whose time is earlier (CommitLog.append).
+    last_ms = max(plan.scan.last_timestamp_ms, saved.log_timestamp_ms if saved.marks else 0)
+    log.start_writing(end, last_ms)
     parts.damage.check()
     for log_offset, reason in plan.damaged:
         parts.damage.note(log_offset, reason)
@@ -368,7 +370,7 @@ def _known_clean(plan: Plan, saved: Checkpoint) -> bool:
 
 
 def _sync_tail(log: CommitLog, scan: LogScan) -> None:
-    """What a killed process left in the page cache is durable before anybody reads it (R36)."""
+    """What a killed process left in the page cache is durable before it is read (R36)."""
     for filler in scan.torn_fillers:
         start = log.segments.start_of(filler)
         kernel.append_filler(log.segments.region(start), filler - start, log.file_size)
@@ -394,8 +396,8 @@ def cut_queues(parts: StoreParts, log_end: LogOffset, *, every: bool, again: boo
     """Cut units of records from `log_end` on: of `every` queue, or those that end behind it. What
     is cut is durable when this returns: one sync for all, as 100,000 take minutes.
 
-    With `every` zeros that are there already are synced, too: they may be those of somebody who was
-    killed before, and what they hide must not come back. If a sync may have failed before, it is
+    With `every` zeros that are there already are synced, too: they may be those of a process that
+    was killed before, and what they hide must not return. If a sync may have failed before, it is
     all done `again`: the system takes such zeros for written, and removed names may be left.
     """
     table = parts.queues.table
@@ -412,7 +414,7 @@ def cut_queues(parts: StoreParts, log_end: LogOffset, *, every: bool, again: boo
             _cut_extension(parts, queue)
             if every and queue.segments.count:
                 changed.append(queue.segments.path(queue.segments.last))
-                # Somebody may have been killed between making the file and syncing its name.
+                # A process may have been killed between making the file and syncing its name.
                 queue.names_synced = False
             if every and again:
                 folders.append(queue.segments.folder)

@@ -2,7 +2,7 @@
 
 Owns what replication does to a store: bytes of the master are appended as they are, the log is cut
 or begun anew, epochs are written down, readers stop at confirmOffset. It must never know a
-connection, nor decide who is the master or what is confirmed: whoever drives it does. One thread.
+connection, nor decide who is the master or what is confirmed: its driver does. One thread.
 
 A transfer ends anywhere; what is written of it ends where a record does (incoming.py). So does all
 else that is written down: confirmOffset, and all that the checkpoint says. (Bytes that are no
@@ -13,8 +13,9 @@ records, which a damaged log sends, are written as they come.) What a crash leav
    process that was killed leaves whole records only. The master sends again what is missing.
    A store without WHOLE_MARK_FILE has bytes of before that was so, or of RocketMQ's: a record that
    lacks its last bytes has zeros there, which no text ends in (pyx.walk: CUT_BYTES).
-2. The epoch list is durable before the bytes it labels (`record_epochs`, `to_master`), and is cut
-   after them (`truncate`): entries that start behind the log's end are none, and go at the open.
+2. The epoch list is durable before the bytes it labels (`record_epochs`, `to_master`), by one line
+   (epoch_file.py), and is cut after them (`truncate`): entries that start behind the log's end are
+   none, and go at the open.
 3. confirmOffset is in the checkpoint (RocketMQ's confirmPhyOffset), written each second and at the
    end, so it may be an older one; where the log lost bytes it is taken down to the log's end. The
    checkpoint says so before other bytes are appended there.
@@ -34,44 +35,39 @@ mark of its own, by which recovery knows that the log may end inside a record.
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from turbopump.engine import restart, truncation
 from turbopump.engine.boundary import whole_before
 from turbopump.engine.commit_log import CLOSED, NOT_MASTER
 from turbopump.engine.damage import Damage
-from turbopump.engine.epoch_file import (
-    EPOCH_FILE,
-    MARK_FILE,
-    PLAIN_MARK_FILE,
-    WHOLE_MARK_FILE,
-    EpochFile,
-)
+from turbopump.engine.epoch_keeping import EpochKeeping, nothing
 from turbopump.engine.epochs import Epochs
+from turbopump.engine.fitness import failure, fitness, why_unfit
+from turbopump.engine.flush import Disk
 from turbopump.engine.group_commit import GroupCommit
+from turbopump.engine.in_turn import InTurn
 from turbopump.engine.incoming import Incoming
+from turbopump.engine.later import Later
+from turbopump.engine.marks import Marks
 from turbopump.engine.parts import StoreParts
 from turbopump.engine.queue_counts import Counts, QueueCounts
 from turbopump.engine.retention import Retention
-from turbopump.engine.types import Buffer, FlushMode, LogOffset, PutStatus, StoreError
+from turbopump.engine.types import Buffer, Fitness, FlushMode, LogOffset, PutStatus, StoreError
 from turbopump.pyx import record as kernel
 from turbopump.pyx.tail import UNLIMITED
 
 logger = logging.getLogger(__name__)
 
-NO_EPOCHS = Epochs()
 
 
 class Replicated:
-    """See Store.replicated. Until it is told its role it is no master, and nothing is appended."""
+    """See Store.replicated. Until its role is set it is no master, and nothing is appended."""
 
     def __init__(
-        self,
-        parts: StoreParts,
-        commit: GroupCommit,
-        retention: Retention,
-        dispatch: Callable[[int], None],
-        plain: bool,
-    ) -> None:
+        self, parts: StoreParts, commit: GroupCommit, retention: Retention, disk: Disk,
+        dispatch: Callable[[int], None], plain: bool,
+    ) -> None:  # fmt: skip
         self.plain = plain
         self.is_master = False
         """Whether this store's own appends are taken."""
@@ -81,19 +77,18 @@ class Replicated:
         """Called when messages were appended here, once for what a connection's read brought."""
         self.on_flushed: list[Callable[[LogOffset], None]] = []
         """Called with the log offset up to which all is durable."""
-        self._marked = False
-        self._marked_whole: bool | None = None
-        """Whether WHOLE_MARK_FILE is there, durably; None: not looked at yet."""
+        self._marks = Marks(parts.files, parts.config.root, plain)
+        self._steps = InTurn(disk)
         self._incoming = Incoming()
         self._told = LogOffset(0)
-        self._parts = parts
-        self._log = parts.log
+        self._parts, self._log = parts, parts.log
         self._commit = commit
         self._retention = retention
         self._dispatch = dispatch
-        self._epoch_file = self._open_epochs()
+        self._kept = EpochKeeping(
+            parts.files, parts.log, disk, self._steps, self._marks, plain=plain
+        )
         self._counts = QueueCounts(parts.files, parts.config.root)
-        self._expired_to = parts.log.min
         self._is_sync = parts.config.flush_disk_type is FlushMode.SYNC_FLUSH
         parts.log.tail.refuse(NOT_MASTER, True)
         self._begin_confirming()
@@ -129,17 +124,36 @@ class Replicated:
     @property
     def epochs(self) -> Epochs:
         """Which master wrote which bytes."""
-        return NO_EPOCHS if self.plain else self._epoch_file.epochs
+        return self._kept.epochs
 
     @property
     def believed_end(self) -> LogOffset:
         """Up to where `epochs` is believed: the end, unless the file was damaged or lost."""
-        return self._epoch_file.believed_end(self._log.end)
+        return self._kept.file.believed_end(self._log.end)
 
     @property
     def may_lead(self) -> bool:
         """Whether a master may be made of this store: neither log nor epochs are damaged."""
-        return (self.plain or self._epoch_file.may_lead) and self.damage is None
+        return (self.plain or self._kept.file.may_lead) and self.damage is None
+
+    @property
+    def fitness(self) -> Fitness:
+        """Whether this store could take messages as a master."""
+        if not self.may_lead:
+            return Fitness.FAILED
+        return fitness(self._parts, self._commit, self._retention)
+
+    @property
+    def why_unfit(self) -> str:
+        """One sentence, "" of a store that is fit."""
+        if not (self.plain or self._kept.file.may_lead):
+            return self._kept.file.reason
+        return why_unfit(self._parts, self._commit, self._retention)
+
+    @property
+    def failed(self) -> OSError | None:
+        """The sync that failed: nothing is changed any more until it is opened anew."""
+        return failure(self._parts, self._commit)
 
     @property
     def damage(self) -> Damage | None:
@@ -149,13 +163,18 @@ class Replicated:
     @property
     def is_slow(self) -> bool:
         """Whether the disk is so far behind that no more bytes should be taken for now."""
-        return self._commit.is_slow()
+        return self.is_blocked or self._commit.is_slow()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether bytes wait for a log file: nothing behind them may be done before `go_on`."""
+        return self._incoming.blocked
 
     # Roles
 
     def to_replica(self, now_ms: int) -> None:
-        """Take no more messages; who waits for the disk is told SERVICE_NOT_AVAILABLE: nobody can
-        say what becomes of his message."""
+        """Take no more messages; sends that wait for the disk fail with SERVICE_NOT_AVAILABLE,
+        because their outcome is unknown."""
         self.is_master = False
         self._log.tail.refuse(NOT_MASTER, True)
         self._incoming.forget(sure=self._incoming.sure)
@@ -166,7 +185,58 @@ class Replicated:
     def to_master(self, epoch: int, now_ms: int) -> LogOffset:
         """Become the master of an epoch, durably, also as the master of an older one; returns where
         it starts: at the log's end, once the record that a transfer cut is gone. In default HA the
-        epoch is not looked at. Raises StoreError, and is no master then."""
+        epoch is not looked at. Raises StoreError, and is no master then. Waits for the disk: for
+        tools, and before a loop runs."""
+        start = self._ready_to_lead(epoch, now_ms)
+        self._steps.finish()
+        try:
+            self._reign_step(epoch, start)()
+        except OSError as error:
+            raise _not_recorded(epoch, error) from error
+        self._take_reign(epoch, start)
+        self.reign(start, now_ms)
+        return start
+
+    def record_reign(self, epoch: int, now_ms: int) -> Later[LogOffset | StoreError]:
+        """What `to_master` makes durable, by a disk's thread; gives where the reign starts. This is
+        no master before `reign`, and need not become one: an epoch in which nothing was written is
+        one that others may lack."""
+        told: Later[LogOffset | StoreError] = Later()
+        try:
+            start = self._ready_to_lead(epoch, now_ms)
+        except StoreError as error:
+            told.resolve(error)
+            return told
+
+        def done(error: OSError | None) -> None:
+            if error is not None:
+                told.resolve(_not_recorded(epoch, error))
+                return
+            self._take_reign(epoch, start)
+            told.resolve(start)
+
+        self._steps.submit(lambda: self._reign_step(epoch, start), done)
+        return told
+
+    def reign(self, start: LogOffset, now_ms: int) -> None:
+        """Take messages from now on, in the epoch that was recorded as starting there. Raises
+        StoreError."""
+        self._check_usable()
+        if self.damage is not None:
+            raise StoreError(f"the log cannot be led: {self.damage}")
+        log = self._log
+        assert log.end == start, "the log changed before its master's epoch began"
+        timestamp_ms = truncation.timestamp_before(log, self._parts.damage, start)
+        log.end_raw(timestamp_ms)
+        self._count_on(start)
+        if self.plain:
+            log.tail.limit, self._parts.checkpointer.confirm = UNLIMITED, None
+            self._dispatch(now_ms)
+        self.is_master = True
+        log.tail.refuse(NOT_MASTER, False)
+
+    def _ready_to_lead(self, epoch: int, now_ms: int) -> LogOffset:
+        """Where a reign would start; everything but what has to be durable is looked at."""
         self.to_replica(now_ms)
         self._check_usable()
         if self.damage is not None:
@@ -174,41 +244,35 @@ class Replicated:
         if not self.plain:
             self._check_epoch(epoch)
         start = self._cut_torn()
-        timestamp_ms = truncation.timestamp_before(self._log, self._parts.damage, start)
-        self._log.end_raw(timestamp_ms)
-        self._count_on(start)
-        if self.plain:
-            self._log.tail.limit, self._parts.checkpointer.confirm = UNLIMITED, None
-            self._dispatch(now_ms)
-        else:
-            self._record_reign(epoch, start)
-        self._lead_whole()
-        self.is_master = True
-        self._log.tail.refuse(NOT_MASTER, False)
+        truncation.timestamp_before(self._log, self._parts.damage, start)
         return start
 
     def _check_epoch(self, epoch: int) -> None:
-        if not self._epoch_file.may_lead:
-            raise StoreError(f"no epoch can follow: {self._epoch_file.reason}")
+        if not self._kept.file.may_lead:
+            raise StoreError(f"no epoch can follow: {self._kept.file.reason}")
         if epoch <= self.epochs.last_epoch:
             raise StoreError(f"epoch {epoch} is not newer than {self.epochs.last_epoch}")
 
-    def _record_reign(self, epoch: int, start: LogOffset) -> None:
-        try:
-            self._epoch_file.append(epoch, start)
-            self._mark()
-        except (OSError, ValueError) as error:
-            raise StoreError(f"epoch {epoch} cannot be recorded: {error}") from error
+    def _reign_step(self, epoch: int, start: LogOffset) -> Callable[[], None]:
+        """The list, then the marks. A master's own records are whole: it is known of them as of a
+        copy's."""
+        write = None if self.plain else self._kept.file.writing(self._epochs_of(epoch, start))
 
-    def _lead_whole(self) -> None:
-        """A master's own records are whole, too: it is known of them as of a copy's."""
-        files, root = self._parts.files, self._parts.config.root
-        if self.plain and not files.exists(f"{root}/{PLAIN_MARK_FILE}"):
-            return
-        try:
-            self._mark_whole(True)
-        except OSError as error:
-            raise StoreError(f"the log cannot be led: {error}") from error
+        def work() -> None:
+            if write is not None:
+                write()
+            self._marks.lead()
+
+        return work
+
+    def _take_reign(self, epoch: int, start: LogOffset) -> None:
+        if not self.plain:
+            self._kept.file.took(self._epochs_of(epoch, start))
+
+    def _epochs_of(self, epoch: int, start: LogOffset) -> Epochs:
+        """With a reign more. A later one was recorded meanwhile: then it stays as it is."""
+        known = self.epochs
+        return known.appended(epoch, start) if epoch > known.last_epoch else known
 
     # The replica's side
 
@@ -217,8 +281,8 @@ class Replicated:
     ) -> None:
         """Bytes of the master's log, and `more` behind them, at the end of this one; an empty log
         begins there. They may end anywhere: what is no whole record yet waits in memory, and what
-        comes next goes on behind it, or at `end` again. Raises StoreError, OSError; what is before
-        `end` then was appended."""
+        comes next goes on behind it, or at `end` again. Raises StoreError, OSError; then all
+        before `end` was appended."""
         self._check_usable()
         log, coming = self._log, self._incoming
         if self.is_master:
@@ -229,12 +293,16 @@ class Replicated:
                 self._begin(log_offset, now_ms)
             if log_offset != log.end:
                 raise StoreError(f"bytes from {log_offset} on, the log ends at {log.end}")
-        room = log.file_size - log.end % log.file_size
-        pieces = coming.take([data, *more], room, log.file_size)
-        self._mark_whole(coming.sure)
-        log.append_raw(pieces, whole=coming.sure)
+        size = log.file_size
+        pieces = coming.take([data, *more], size - log.end % size, size)
+        self._marks.written(whole=coming.sure)
+        coming.put_back(log.append_raw(pieces, whole=coming.sure))
         if self._is_sync:
             self._commit.start()
+
+    def go_on(self, now_ms: int) -> None:
+        """While `is_blocked`: write what waits, if there is a file for it by now. As `append`."""
+        self.append(LogOffset(self._log.end + self._incoming.size), b"", now_ms)
 
     def confirm_to(self, log_offset: LogOffset, now_ms: int) -> bool:
         """Let readers come up to here, or to the end of the record before, if that is not behind
@@ -257,10 +325,47 @@ class Replicated:
         return True
 
     def record_epochs(self, epochs: Epochs) -> None:
-        """This is the list now, durably. Raises OSError; the old one holds then."""
+        """This is the list now, durably. Raises OSError; the old one holds then. Waits for the
+        disk."""
         assert not self.plain, "default HA has no epochs"
-        self._epoch_file.adopt(epochs)
-        self._mark()
+        self._kept.finish()
+        self._kept.file.adopt(epochs)
+        self._kept.keep()
+
+    def record(self, epochs: Epochs) -> Later[OSError | None]:
+        """As `record_epochs`, by a disk's thread; what the list labels may be written once it is
+        told that all is well."""
+        assert not self.plain, "default HA has no epochs"
+
+        def begin() -> Callable[[], None]:
+            write = self._kept.file.writing(epochs)
+
+            return write or nothing
+
+        return self._in_turn(begin, lambda: self._kept.file.took(epochs))
+
+    def get_ready(self) -> Later[OSError | None]:
+        """Before a master is asked for its log: what was begun is durable, and that whole records
+        are going to be written, of which recovery must know before the first of them."""
+        whole = self._incoming.sure
+        if self._marks.whole is whole and not self._steps.busy:
+            told: Later[OSError | None] = Later()
+            told.resolve(None)
+            return told
+        return self._in_turn(lambda: partial(self._marks.written, whole=whole), lambda: None)
+
+    def _in_turn(
+        self, begin: Callable[[], Callable[[], None]], took: Callable[[], None]
+    ) -> Later[OSError | None]:
+        told: Later[OSError | None] = Later()
+
+        def done(error: OSError | None) -> None:
+            if error is None:
+                took()
+            told.resolve(error)
+
+        self._steps.submit(begin, done)
+        return told
 
     def truncate(self, log_end: LogOffset, now_ms: int) -> None:
         """Cut the log at the start of a record, durably, with all that is derived, then its epochs.
@@ -268,11 +373,12 @@ class Replicated:
         self._check_usable()
         if self.is_master:
             raise StoreError("a master's log is not cut")
+        self._kept.finish()
         truncation.cut(self._parts, self._commit, self._retention, log_end, now_ms)
         self._incoming.forget(sure=True)
         self._told = min(self._told, log_end)
         if not self.plain:
-            self._epoch_file.cut(log_end)
+            self._kept.file.cut(log_end)
         self._tell_cut()
 
     def restart(self, now_ms: int) -> None:
@@ -282,11 +388,12 @@ class Replicated:
         self._check_usable()
         if self.is_master:
             raise StoreError("a master's log does not begin anew")
+        self._kept.finish()
         try:
             restart.restart(self._parts, self._commit, self._retention)
             self._incoming.forget(sure=True)
             self._told = LogOffset(0)
-            self._epoch_file = self._open_epochs()
+            self._kept.reopen()
             self._counts.forget(wanted=False)
         except OSError as error:
             self._commit.fail(error)
@@ -314,11 +421,11 @@ class Replicated:
         return pieces
 
     def hold(self, key: object, log_offset: LogOffset) -> None:
-        """Somebody reads on from here: age leaves these files until `release`, a full disk not."""
+        """A reader goes on from here: age leaves these files until `release`, a full disk not."""
         self._retention.held[key] = log_offset
 
     def release(self, key: object) -> None:
-        """He reads no more."""
+        """The reader has ended."""
         self._retention.held.pop(key, None)
 
     # Queues without a message in the log
@@ -331,17 +438,7 @@ class Replicated:
 
     def idle_counts(self) -> Counts:
         """The next queue offset of each queue all of whose messages are too old to be here."""
-        queues, table, log_min = self._parts.queues, self._parts.queues.table, self._log.min
-        found: Counts = {}
-        for topic, queue_id, count in self._counts.each(queues.deleted.ends()):
-            queue = queues.find(topic, queue_id)
-            if queue is None or queues.max_offset(queue) < count:
-                found.setdefault(topic, {})[queue_id] = count
-        for queue in queues:
-            count = queues.max_offset(queue)
-            if count > 0 and table.max_log_offset(queue.slot) <= log_min:
-                found.setdefault(queue.topic, {})[queue.queue_id] = count
-        return found
+        return self._counts.idle(self._parts.queues, self._log.min)
 
     def take_counts(self, counts: Counts) -> None:
         """What a master of this reign says of its idle queues; durable on return. Of a queue that
@@ -354,21 +451,16 @@ class Replicated:
     # For the store
 
     def tick(self, now_ms: int) -> None:
-        """Epochs whose bytes retention took go."""
-        if self._log.min == self._expired_to:
-            return
-        self._expired_to = self._log.min
-        if self.plain:
-            return
-        try:
-            self._epoch_file.expire(self._log.min)
-        except OSError as error:
-            logger.warning("epochs before %d stay: %s", self._log.min, error)
+        """Every 100 ms."""
+        self._kept.tick(self.failed)
 
     def finish(self) -> None:
         """The store is about to be closed. Raises StoreError where the log ends in no record."""
+        self._kept.finish()
         self._told = self.confirm
         self._cut_torn()
+        if self.failed is None:
+            self._kept.keep()
 
     def grown(self) -> None:
         """Messages were appended."""
@@ -397,9 +489,8 @@ class Replicated:
     def _check_usable(self) -> None:
         if self._log.tail.refusals & CLOSED:
             raise StoreError("the store is closed")
-        error = self._commit.failed or self._parts.checkpointer.failed
-        if error is not None:
-            raise StoreError(f"the store takes no changes: {error}")
+        if self.failed is not None:
+            raise StoreError(f"the store takes no changes: {self.failed}")
 
     def _cut_torn(self) -> LogOffset:
         """Cut the record that a transfer left half, durably; returns where the log ends then.
@@ -444,52 +535,12 @@ class Replicated:
         self._counts.forget(wanted=True)
         log.begin(log_offset)
         parts.dispatcher.start(log_offset, log_offset)
-        self._expired_to = log_offset
         self._set_confirm(log_offset)
         # Recovery has to know where queues begin, or a lost first file of one is not missed.
         parts.checkpointer.finish()
 
-    def _open_epochs(self) -> EpochFile:
-        """Raises StoreError."""
-        files, root, log = self._parts.files, self._parts.config.root, self._log
-        was_replicated = files.exists(f"{root}/{MARK_FILE}")
-        path = f"{root}/{EPOCH_FILE}"
-        return EpochFile.open(files, path, log.min, log.end, never_kept=not was_replicated)
-
-    def _mark(self) -> None:
-        """Behind the first epoch list: from now on its loss is a loss. In default HA before the
-        first bytes of another log: it is a copy. Raises OSError."""
-        if not self._marked:
-            self._make(PLAIN_MARK_FILE if self.plain else MARK_FILE)
-            self._marked = True
-
-    def _mark_whole(self, whole: bool) -> None:
-        """Before anything is written in a role: from here on it is whole records, or is not. Raises
-        OSError."""
-        if self._marked_whole is whole:
-            return
-        files, root = self._parts.files, self._parts.config.root
-        if self.plain:
-            self._mark()
-        self._marked_whole = None
-        if whole:
-            self._make(WHOLE_MARK_FILE)
-        elif files.exists(f"{root}/{WHOLE_MARK_FILE}"):
-            files.remove(f"{root}/{WHOLE_MARK_FILE}")
-            files.sync_folder(root)
-        self._marked_whole = whole
-
-    def _make(self, name: str) -> None:
-        """An empty file, durably."""
-        files, root = self._parts.files, self._parts.config.root
-        path = f"{root}/{name}"
-        if not files.exists(path):
-            files.write(path, b"")
-            files.sync(path)
-        files.sync_folder(root)
-
     def _begin_confirming(self) -> None:
-        """Readers stop where they are, until they are told that they may go on."""
+        """Readers stop where they are, until they may go on."""
         if self._log.tail.limit == UNLIMITED:
             self._log.tail.limit = self._parts.dispatcher.position
         self._set_confirm(self.confirm)
@@ -511,15 +562,8 @@ class Replicated:
         for queue in list(queues):
             if queue.emptied and table.next_offset(queue.slot) == 0:
                 queues.settle(queue, self._log.min)
-        self._count_idle()
+        self._counts.count_on(queues, self._parts.dispatcher)
 
-    def _count_idle(self) -> None:
-        queues, dispatcher = self._parts.queues, self._parts.dispatcher
-        for topic, queue_id, count in self._counts.each(queues.deleted.ends()):
-            if dispatcher.is_batch(topic):
-                continue
-            queue = queues.find(topic, queue_id)
-            if queue is None:
-                queue = queues.add(topic, queue_id, dispatcher.is_plain(topic))
-            if queues.table.next_offset(queue.slot) < count:
-                queues.table.set_next_offset(queue.slot, count)
+
+def _not_recorded(epoch: int, error: OSError) -> StoreError:
+    return StoreError(f"epoch {epoch} cannot be recorded: {error}")

@@ -12,8 +12,9 @@ such a crash it finds a store with files missing.
 import logging
 
 from turbopump.engine import checkpoint as checkpoints
+from turbopump.engine import epoch_lines, replacing
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.epoch_file import BACKUP, EPOCH_FILE
+from turbopump.engine.epoch_file import BACKUP
 from turbopump.engine.files import Files
 from turbopump.engine.group_commit import GroupCommit
 from turbopump.engine.parts import StoreParts
@@ -65,10 +66,14 @@ def finish(files: Files, config: StoreConfig) -> None:
         files.sync_folder(config.log_folder)
     for folder in _FOLDERS:
         files.remove_folder(f"{root}/{folder}")
-    for name in (checkpoints.FILE_NAME, EPOCH_FILE, EPOCH_FILE + BACKUP):
-        if files.exists(f"{root}/{name}"):
-            files.remove(f"{root}/{name}")
-    files.sync_folder(root)
+    epochs = config.epoch_path
+    lists = (epochs, epochs + BACKUP, epochs + epoch_lines.SUFFIX)
+    for path in (f"{root}/{checkpoints.FILE_NAME}", *lists):
+        if files.exists(path):
+            files.remove(files.resolve(path))
+    for path in (epochs, f"{root}/{MARK_FILE}"):
+        if files.exists(path.rpartition("/")[0] or "."):
+            replacing.sync_names(files, path)
     files.remove(f"{root}/{MARK_FILE}")
     files.sync_folder(root)
 

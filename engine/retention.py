@@ -1,11 +1,13 @@
-"""Which old files go, and when.
+"""Which old files go, and when, and whether there is room for new ones.
 
 Owns the decision: by age, by the disk's use, by hand; and the order log, queues, index. It must
 never remove the last file of a row, nor anything on the loop thread. Called by the store's tick.
 """
 
+import errno
 import logging
 from collections import deque
+from collections.abc import Collection
 from datetime import datetime
 
 from turbopump.engine.batch_queue import BatchQueues
@@ -14,10 +16,11 @@ from turbopump.engine.commit_log import DISK_FULL, CommitLog
 from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
 from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
 from turbopump.engine.files import Files
-from turbopump.engine.flush import Disk, Lane
+from turbopump.engine.flush import Disk
+from turbopump.engine.in_turn import InTurn
 from turbopump.engine.index import IndexFiles
 from turbopump.engine.queue_ext import QueueExtensions
-from turbopump.engine.types import LogOffset
+from turbopump.engine.types import LogOffset, StoreError
 from turbopump.pyx import queue as queue_kernel
 
 logger = logging.getLogger(__name__)
@@ -47,7 +50,7 @@ class Retention:
     ) -> None:
         self.disk_full = False
         self.held: dict[object, LogOffset] = {}
-        """Log offsets from which somebody still reads on: age leaves them, a full disk does not."""
+        """Log offsets from which readers still go on: age leaves them, a full disk does not."""
         self._files = files
         self._config = config
         self._log = log
@@ -60,7 +63,8 @@ class Retention:
         self._left: list[str] = []
         self._following: deque[ConsumeQueue] = deque()
         self._stuck = False
-        self._lane = Lane(disk)
+        self.turn = InTurn(disk)
+        """Removals, one after the other: also those of topics."""
 
     def start(self, steady_ms: int) -> None:
         """The first check comes one interval after the start."""
@@ -68,17 +72,17 @@ class Retention:
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
         """Every cleanResourceInterval: look at the disk and the clock."""
-        if self._following and not self._lane.busy:
+        if self._following and not self.turn.busy:
             self._follow()
             self._remove()
         if steady_ms - self._last_ms < self._config.clean_resource_interval_ms:
             return
         self._last_ms = steady_ms
-        if self._lane.busy:
+        if self.turn.busy:
             return
         used = self.used_percent()
         config = self._config
-        warning = _clamp(config.disk_space_warning_level_ratio, *WARNING_RANGE)
+        warning = full_percent(config)
         force = _clamp(config.disk_space_clean_forcibly_ratio, *FORCE_RANGE)
         was_full, self.disk_full = self.disk_full, used > warning
         self._log.tail.refuse(DISK_FULL, self.disk_full)
@@ -95,7 +99,6 @@ class Retention:
     def clean(self, now_ms: int, *, at_once: bool = False) -> int:
         """Take expired log files out (with `at_once` also young ones), and what only spoke of
         them. Returns how many log files went; the files are unlinked on a disk thread."""
-        self._lane.finish()
         paths = self._expired_log_files(now_ms, at_once)
         if paths:
             logger.info("%d log files expired, the log now begins at %d", len(paths), self._log.min)
@@ -111,9 +114,16 @@ class Retention:
         self._left, self._following = [], deque()
         self.held.clear()
 
+    def pass_over(self, folders: Collection[str]) -> None:
+        """These folders go as a whole, each by its own removal."""
+        self._left = [path for path in self._left if not path.startswith(tuple(folders))]
+
     def wait(self) -> None:
-        """Block until the removals that are under way are over: their names may be used again."""
-        self._lane.finish()
+        """Block until the removals that are under way are over, also those of topics: their names
+        may be used again."""
+        while self.turn.busy or self._checkpointer.held:
+            self._checkpointer.wait()
+            self.turn.finish()
 
     def _expired_log_files(self, now_ms: int, at_once: bool) -> list[str]:
         """Oldest first, stopping at the first survivor; the last file stays, and files whose queue
@@ -140,7 +150,7 @@ class Retention:
 
     def _follow(self) -> None:
         """Queues and index give up what pointed into the removed files, some queues at a time. A
-        reader who comes before its queue's turn is told that its message is being removed."""
+        reader that comes before its queue's turn learns that its message is being removed."""
         minimum, paths = self._log.min, self._left
         for _ in range(min(FOLLOW_MAX, len(self._following))):
             queue = self._following.popleft()
@@ -171,7 +181,7 @@ class Retention:
         checkpoint does not count them any more, or a start would miss them."""
         if self._index is not None:
             self._left += self._index.expired(self._checkpointer.durable_log_min)
-        if not self._left or self._lane.busy:
+        if not self._left or self.turn.busy:
             return
         todo, self._left = deque(self._left), []
         if self._stuck:
@@ -183,7 +193,7 @@ class Retention:
                 try:
                     self._files.remove(path)
                 except FileNotFoundError:
-                    pass  # an attempt before this one, or somebody else
+                    pass  # an attempt before this one, or another process
                 if self._is_log(path):
                     self._sync_removal()
                 todo.popleft()
@@ -193,8 +203,10 @@ class Retention:
                 logger.warning("an expired file could not be removed: %s", result)
                 # Of the others each may be wanted anew meanwhile; the next start removes them.
                 self._left = [*filter(self._is_log, todo), *self._left]
+            elif self._left and not self._following:
+                self._remove()  # more went meanwhile
 
-        self._lane.submit(work, done)
+        self.turn.submit(lambda: work, done)
 
     def _is_log(self, path: str) -> bool:
         return path.startswith(f"{self._config.log_folder}/")
@@ -210,11 +222,44 @@ class Retention:
 
     def used_percent(self) -> float:
         """The fuller one of the disks that hold log and queues."""
-        used = 0.0
-        for path in {self._config.log_folder, self._config.root}:
-            if self._files.exists(path):
-                used = max(used, self._files.used_ratio(path) * 100)
-        return used
+        return used_percent(self._files, self._config)
+
+
+def used_percent(files: Files, config: StoreConfig) -> float:
+    """The fuller one of the disks that hold log and queues."""
+    folders = {config.log_folder, config.root}
+    return max((files.used_ratio(path) * 100 for path in folders if files.exists(path)), default=0)
+
+
+def full_percent(config: StoreConfig) -> int:
+    """Above this writes are refused (diskSpaceWarningLevelRatio)."""
+    return _clamp(config.disk_space_warning_level_ratio, *WARNING_RANGE)
+
+
+def make_room(files: Files, config: StoreConfig, log: CommitLog) -> None:
+    """A file for the next message. A store that holds messages is served without, too; an empty one
+    on a full disk is good for nothing. After recovery, which needs the room more. Raises
+    StoreError."""
+    is_empty = log.segments.count == 0
+    try:
+        log.make_first()
+    except OSError as error:
+        why = "the disk is full" if error.errno == errno.ENOSPC else str(error)
+        raise StoreError(
+            f"{config.log_folder} has no room for a first log file of {log.file_size} bytes: {why}"
+        ) from error
+    used, full = used_percent(files, config), full_percent(config)
+    if used <= full:
+        return
+    if is_empty:
+        log.close()
+        raise StoreError(
+            f"with a first log file of {log.file_size} bytes the disk of {config.log_folder} would "
+            f"be used to {used:.0f} %: above {full} % (diskSpaceWarningLevelRatio) messages are "
+            "refused"
+        )
+    logger.warning("the disk is used to %d %%: until there is room writes are refused", used)
+
 
 
 def _clamp(value: int, low: int, high: int) -> int:

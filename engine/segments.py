@@ -7,6 +7,7 @@ consume queues and their extensions.
 
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import pairwise
 
 from turbopump.engine.files import Files, MappedFile
 from turbopump.engine.types import StoreError
@@ -27,6 +28,24 @@ def file_name(start: int) -> str:
 def is_file_name(name: str) -> bool:
     """Whether a folder entry is one of a row's files and not something else beside them."""
     return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
+
+
+def file_size_in(files: Files, folder: str) -> int | None:
+    """The size of the files that a folder's row has; None where there is none, or where the files
+    there do not tell. Files that were cut short do not count beside a longer one."""
+    found = [
+        (int(name), size)
+        for name, size in files.list_files(folder)
+        if is_file_name(name) and size
+    ]
+    size = max((size for _start, size in found), default=0)
+    if not size or any(start % size for start, _size in found):
+        return None
+    starts = [start for start, _size in found]
+    gaps = [after - before for before, after in pairwise(starts)]
+    # The length of a single file may be what a cut left of it; such a one is hardly even.
+    told = min(gaps) == size if gaps else size.bit_count() == 1
+    return size if told else None
 
 
 def clear_tail(mapped: MappedFile, position: int, *, sync: bool = True) -> int:
@@ -63,7 +82,7 @@ class MappingPool:
         if entry is not None:
             mapped, known = entry
             if known is None and may_close is not None:
-                # First mapped by somebody who only looked, as recovery does.
+                # First mapped by a reader that only looked, as recovery does.
                 self._mapped[path] = (mapped, may_close)
             self._mapped.move_to_end(path)
             return mapped
@@ -230,6 +249,6 @@ class Segments:
         self.pool.drop(path)
         self.count -= 1
         if self.count == 0:
-            self.first = 0  # nobody is to take it for what went by age
+            self.first = 0  # it must not pass for what went by age
         self.reserved = 0  # it may be made again, and is sparse then
         return path

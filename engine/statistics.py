@@ -46,6 +46,7 @@ class StoreStatistics:
     """Who else reads, likewise."""
     _total: Counters = field(default_factory=Counters)
     _put_count_by_topic: dict[str, int] = field(default_factory=dict)
+    _put_size_by_topic: dict[str, int] = field(default_factory=dict)
     _samples: deque[tuple[int, Counters]] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
     _day: int = 0
     _day_starts: list[Counters] = field(default_factory=lambda: [Counters(), Counters()])
@@ -66,19 +67,20 @@ class StoreStatistics:
     @property
     def put_count_by_topic(self) -> dict[str, int]:
         """Messages put, by topic."""
-        counts = self._put_count_by_topic
-        if self.lane is not None:
-            for topic, count in self.lane.take_topics().items():
-                name = topic.decode()
-                counts[name] = counts.get(name, 0) + count
-        return counts
+        self._take_topics()
+        return self._put_count_by_topic
+
+    @property
+    def put_size_by_topic(self) -> dict[str, int]:
+        """Bytes of their records."""
+        self._take_topics()
+        return self._put_size_by_topic
 
     def put(self, topic: str, count: int, size: int) -> None:
         """`count` messages of `size` bytes in all were appended."""
         self._total.put_count += count
         self._total.put_size += size
-        counts = self._put_count_by_topic
-        counts[topic] = counts.get(topic, 0) + count
+        self._add(topic, count, size)
 
     def put_failed(self) -> None:
         """An append was refused."""
@@ -95,6 +97,17 @@ class StoreStatistics:
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted."""
         self.put_count_by_topic.pop(topic, None)
+        self._put_size_by_topic.pop(topic, None)
+
+    def _take_topics(self) -> None:
+        if self.lane is not None:
+            for topic, (count, size) in self.lane.take_topics().items():
+                self._add(topic.decode(), count, size)
+
+    def _add(self, topic: str, count: int, size: int) -> None:
+        counts, sizes = self._put_count_by_topic, self._put_size_by_topic
+        counts[topic] = counts.get(topic, 0) + count
+        sizes[topic] = sizes.get(topic, 0) + size
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
         """Keep a sample each second and the totals at the start of each day (UTC)."""

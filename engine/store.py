@@ -2,7 +2,7 @@
 
 Owns the order of things: append, become durable, be dispatched, be seen; open, tick, close. It must
 never block on a disk while it runs, and be used from one thread only. Called by the broker and the
-tools; its parts are told to nobody.
+tools; its parts stay inside.
 """
 
 import logging
@@ -13,9 +13,10 @@ from turbopump.engine.arrivals import Arrival, Arrivals
 from turbopump.engine.commit_log import CLOSED, NOT_MASTER
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.damage import Damage
-from turbopump.engine.dispatcher import is_folder_name, with_inner_base
+from turbopump.engine.dispatcher import with_inner_base
 from turbopump.engine.epochs import NO_EPOCH
 from turbopump.engine.files import FileLock, Files
+from turbopump.engine.fitness import fitness, why_unfit
 from turbopump.engine.flush import Disk
 from turbopump.engine.group_commit import GroupCommit
 from turbopump.engine.later import Later
@@ -23,13 +24,15 @@ from turbopump.engine.lookup import Lookup
 from turbopump.engine.native import Commit, make_lane, make_pulls
 from turbopump.engine.parts import StoreParts, build_parts, lock_folder
 from turbopump.engine.replicated import Replicated
-from turbopump.engine.retention import Retention
+from turbopump.engine.retention import Retention, make_room
 from turbopump.engine.segments import MappingPool
 from turbopump.engine.statistics import StoreStatistics
-from turbopump.engine.topic_deletion import delete_topic
+from turbopump.engine.store_paths import is_folder_name
+from turbopump.engine.topic_deletion import TopicDeletions
 from turbopump.engine.types import (
     Appended,
     Boundary,
+    Fitness,
     FlushMode,
     LogOffset,
     Message,
@@ -77,18 +80,20 @@ class Store:
         self._dispatcher = parts.dispatcher
         self._checkpointer = parts.checkpointer
         self._damage = parts.damage
-        self._pool = pool
-        self._lock = lock
+        self._pool, self._lock, self._disk = pool, lock, disk
         self._is_sync = parts.config.flush_disk_type == FlushMode.SYNC_FLUSH
         self._arrivals = Arrivals(parts, self.statistics)
         self._closed = False
         self._now_ms = now_ms
         self._commit = GroupCommit(parts.log, parts.config, disk, self._flushed, steady_ms)
+        self.try_again = self._commit.try_again
         self._replicated: Replicated | None = None
+        self._first = LogOffset(-1), -1
         self._retention = Retention(
             parts.files, parts.config, disk, parts.log, parts.queues, parts.batches,
             parts.extensions, parts.index, parts.checkpointer,
         )  # fmt: skip
+        self.deletions = TopicDeletions(parts, self._retention)
         self._checkpointer.start(steady_ms)
         self._retention.start(steady_ms)
         self._lookup = Lookup(
@@ -112,11 +117,11 @@ class Store:
     ) -> "Store":
         """Lock a store folder, recover it and make it writable; an empty folder becomes a store.
 
-        `steady_ms` is of a clock that nobody sets, see `tick`; `delay_levels_ms` are those
+        `steady_ms` is of the monotonic clock, see `tick`; `delay_levels_ms` are those
         of messageDelayLevel; `is_batch_topic` tells topics with `queue.type=BatchCQ`. `watch` is
         told what a long recovery is at, several times a second, and may raise OpeningStopped: the
         next opening goes on from there. Raises StoreError with one clear sentence: locked by
-        another broker, files of another size, unreadable.
+        another broker, files of another size, unreadable; no room for the first message.
         """
         lock = lock_folder(files, config)
         pool = MappingPool(files, files.mapping_limit())
@@ -125,8 +130,7 @@ class Store:
             recovery.recover(parts, now_ms, watch)
             parts.checkpointer.finish(parts.log.last_store_timestamp_ms)
             parts.damage.save()
-            # Only now: on a full disk recovery needs the room more.
-            parts.log.prepare_next()
+            make_room(files, parts.config, parts.log)
         except OSError as error:
             pool.close()
             lock.release()
@@ -137,8 +141,6 @@ class Store:
             raise
         steady_ms = now_ms if steady_ms is None else steady_ms
         return cls(parts, disk, pool, lock, now_ms, steady_ms)
-
-    # Positions
 
     @property
     def min_log_offset(self) -> LogOffset:
@@ -169,7 +171,7 @@ class Store:
     @property
     def damage(self) -> Damage | None:
         """The first place at which the log is damaged. While there is one the store takes no
-        writes, and its broker is ineligible: nobody may follow it or elect it."""
+        writes, and its broker is ineligible: it may be neither followed nor elected."""
         return self._damage.first
 
     @property
@@ -190,15 +192,10 @@ class Store:
         self._damage.save()
         return place
 
-    # Writing
-
     def refusal(self, now_ms: int) -> PutStatus | None:
         """Why a put would be refused now, None if the store is writable."""
-        if self._closed or self._commit.failed is not None:
-            return PutStatus.SERVICE_NOT_AVAILABLE
-        if self._checkpointer.failed is not None or self._retention.disk_full:
-            return PutStatus.SERVICE_NOT_AVAILABLE
-        if self._damage.first is not None or self._log.tail.refusals & NOT_MASTER:
+        is_unfit = self.fitness is Fitness.FAILED or self._retention.disk_full
+        if self._closed or is_unfit or self._log.tail.refusals & NOT_MASTER:
             return PutStatus.SERVICE_NOT_AVAILABLE
         if self._commit.is_slow():
             return PutStatus.OS_PAGE_CACHE_BUSY
@@ -208,6 +205,16 @@ class Store:
             if self._dispatcher.stalled is not None:
                 return PutStatus.SERVICE_NOT_AVAILABLE
         return None
+
+    @property
+    def fitness(self) -> Fitness:
+        """Whether messages are taken, but for a disk that is behind and whose turn it is."""
+        return fitness(self._parts, self._commit, self._retention)
+
+    @property
+    def why_unfit(self) -> str:
+        """One sentence, "" of a store that is fit."""
+        return why_unfit(self._parts, self._commit, self._retention)
 
     def append(self, message: Message, now_ms: int) -> Appended:
         """Append one message. Nothing is written unless the status is PUT_OK.
@@ -260,8 +267,6 @@ class Store:
     def commit(self) -> None:
         """Begin to make durable what was appended, unless that is under way."""
         self._commit.start()
-
-    # Reading
 
     def read(
         self,
@@ -327,14 +332,21 @@ class Store:
         """When a message was stored, -1 if it is not there."""
         return self._lookup.store_timestamp_ms(topic, queue_id, queue_offset)
 
+    def stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, bool]:
+        """(when a message was stored, whether that is known); see `Lookup.stored_ms`."""
+        return self._lookup.stored_ms(topic, queue_id, queue_offset, self.statistics.started_ms)
+
+    @property
+    def first_stored_ms(self) -> int:
+        """When the log's first message was stored, -1 if there is none."""
+        begin, found_ms = self._first  # read once: it is on the oldest page that the disk has
+        if begin != self._log.min or found_ms < 0:
+            record = self.record(self._log.min)
+            self._first = self._log.min, record.store_timestamp_ms if record is not None else -1
+        return self._first[1]
+
     def query(
-        self,
-        topic: str,
-        key: str,
-        max_count: int,
-        begin_ms: int,
-        end_ms: int,
-        kind: str = "",
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, kind: str = ""
     ) -> QueryResult:
         """Records by key; `kind` is "" or "K" for keys, "U" for the unique key, "T" for tags."""
         return self._lookup.query(topic, key, max_count, begin_ms, end_ms, kind)
@@ -355,8 +367,6 @@ class Store:
         """Whether a record is so near the end of the log that it is likely in memory."""
         return self._lookup.in_memory(log_offset)
 
-    # Topics
-
     def topics(self) -> list[str]:
         """Topics that have a queue, sorted."""
         return sorted(self._queues.topics() | self._batches.topics())
@@ -367,14 +377,10 @@ class Store:
         return sorted(ids | {queue.queue_id for queue in self._batches.of_topic(topic)})
 
     def delete_topic(self, topic: str, log_end: int | None = None, now_ms: int = 0) -> None:
-        """Remove a topic's queues; the records stay in the log (store.md 20). `log_end`: as they
-        were when the log ended there, see `topic_deletion`. Raises StoreError."""
-        delete_topic(self._parts, self._retention, topic, log_end, now_ms)
+        """Remove a topic's queues and wait for the disk; the records stay in the log (store.md 20).
+        `log_end`: as they were when the log ended there, see `deletions`. Raises StoreError."""
+        self.deletions.delete_now(topic, log_end, now_ms)
         self.statistics.forget_topic(topic)
-
-    def deleted_topics(self) -> dict[str, int]:
-        """Topic to where the log ended when it was deleted, the last deletion at the end."""
-        return self._queues.deleted.ends()
 
     def idle_counts(self) -> dict[str, dict[int, int]]:
         """See `Replicated.idle_counts`; nothing of a store that is not one of several."""
@@ -382,7 +388,7 @@ class Store:
 
     def truncate(self, log_offset: LogOffset, now_ms: int) -> None:
         """Cut the log at the start of a record, durably, and all that is derived from it; see
-        `truncation`. Whoever waits for a record that is cut gets FLUSH_DISK_TIMEOUT. At the end of
+        `truncation`. A send whose record is cut gets FLUSH_DISK_TIMEOUT. At the end of
         the log nothing is cut, but as after any cut all before is durable.
 
         Raises StoreError: nothing is changed if the position is refused; after trouble with the
@@ -392,15 +398,13 @@ class Store:
             raise StoreError("the log cannot be cut: the store is closed")
         truncation.cut(self._parts, self._commit, self._retention, log_offset, now_ms)
 
-    # Replication
-
     def replicated(self, now_ms: int, *, plain: bool = False) -> Replicated:
         """This store as one of a replicated group (`plain`: default HA), see there; nothing is
-        appended until it is told its role. Raises StoreError."""
+        appended until its role is set. Raises StoreError."""
         if self._replicated is None:
             self._now_ms = now_ms
             self._replicated = Replicated(
-                self._parts, self._commit, self._retention, self._dispatch, plain
+                self._parts, self._commit, self._retention, self._disk, self._dispatch, plain
             )
             if self.statistics.lane is not None:
                 self.statistics.lane.tells = True
@@ -408,15 +412,13 @@ class Store:
 
     def stand_alone(self, now_ms: int) -> None:
         """Not one of a group, perhaps no more: all of the log is served. A store that was one of
-        several copies serves and takes nothing beyond confirmOffset until it is told this or its
+        several copies serves and takes nothing beyond confirmOffset until this call or its
         role. Raises StoreError."""
-        assert self._replicated is None, "it was told that it is replicated"
+        assert self._replicated is None, "it is replicated"
         if self._log.tail.limit != UNLIMITED:
             Replicated(
-                self._parts, self._commit, self._retention, self._dispatch, plain=True
+                self._parts, self._commit, self._retention, self._disk, self._dispatch, plain=True
             ).to_master(NO_EPOCH, now_ms)
-
-    # Running
 
     def pulls(self, commit: Commit) -> Pulls:
         """The native way to read, one for the store's life: what it finds is what `read` does."""
@@ -444,6 +446,7 @@ class Store:
                 self._dispatch(now_ms)
             if self._replicated is not None:
                 self._replicated.grown()
+            self._log.look_ahead()
 
         lane = make_lane(self.config, self._log, self._queues, dispatch, arrived, clock)
         lane.is_sync, lane.tells = self._is_sync, self._replicated is not None
@@ -459,7 +462,7 @@ class Store:
         """Every 100 ms: timeouts, flushing, checkpoint, retention, statistics.
 
         Intervals and deadlines go by `steady_ms`, whose zero is anywhere: a wall clock that is set
-        back must not pause the flushing. Without it `now_ms` counts, for clocks nobody sets.
+        back must not pause the flushing. Without it `now_ms` counts, for clocks that are never set.
         """
         if self._closed:
             return
@@ -468,7 +471,7 @@ class Store:
         self._commit.tick(steady_ms)
         if self._dispatcher.stalled is not None:
             self._dispatch(now_ms)
-        self._log.warm()
+        self._log.warm(steady_ms)
         self.tell_arrivals()
         if self.statistics.pulls is not None:
             self.statistics.pulls.tidy()
@@ -525,30 +528,26 @@ class Store:
             self._files.remove(f"{self.config.root}/{recovery.ABORT_FILE}")
             self._files.sync_folder(self.config.root)
 
-    # Inside
-
     def _refuse(self, message: Message, now_ms: int) -> Appended | None:
         status = self.refusal(now_ms)
         if status is not None:
             self.statistics.put_failed()
             return Appended(status, reason=self._why_refused())
         if message.queue_id < 0 or not is_folder_name(message.topic):
-            reason = f"no queue can be named {message.topic!r}, {message.queue_id}"
+            reason = f"no queue can be named {message.topic[:80]!r}, {message.queue_id}"
             return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
+        if message.topic in self.deletions.going:
+            reason = f"topic {message.topic} is being deleted"
+            return Appended(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
         return None
 
     def _why_refused(self) -> str:
         """A sentence for the sender and the log."""
-        error = self._commit.failed or self._checkpointer.failed or self._dispatcher.stalled
         if self._closed:
             return "the store is closed"
-        if self._damage.first is not None:
-            return str(self._damage.first)
-        if self._log.tail.refusals & NOT_MASTER:
+        if self._log.tail.refusals & NOT_MASTER and self._damage.first is None:
             return "this broker is not the master"
-        if error is None and not self._retention.disk_full:
-            return "the disk does not keep up"
-        return str(error) if error is not None else "the disk is too full"
+        return self.why_unfit or "the disk does not keep up"
 
     def _append_inner(self, message: Message, now_ms: int) -> Appended:
         """A message of a batch topic; INNER_BASE is known only now (store.md 8)."""
@@ -596,5 +595,5 @@ class Store:
         self.tell_arrivals()
 
     def tell_arrivals(self) -> None:
-        """Tell who waits for messages which queues have grown since the last time."""
+        """Tell waiting readers which queues have grown since the last time."""
         self._arrivals.tell()

@@ -1,6 +1,6 @@
 """Cutting the end of a store off while it runs: law 6, a truncated byte never comes back.
 
-Owns the order of the steps. It must never cut anywhere but where a record begins, nor tell anybody
+Owns the order of the steps. It must never cut anywhere but where a record begins, nor report it
 before all is done. Called by Store.truncate and Replicated, on the loop thread, which
 waits for the disk here: the log has one writer, and it has nothing to write before it knows where.
 
@@ -133,7 +133,7 @@ def truncate(parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int, now_
         parts.queues.table.set_index(None)
         index.truncate(log_end, lambda log_offset: _store_timestamp_ms(log, log_offset))
     parts.checkpointer.finish(last_timestamp_ms)
-    log.prepare_next()
+    log.look_ahead()
     logger.info("the log was cut at %d, %d bytes went", log_end, cut_bytes)
 
 

@@ -19,6 +19,9 @@ Epoch = NewType("Epoch", int)
 
 Buffer = bytes | bytearray | memoryview
 
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+"""Whose queue units say when their message is due: its store time and its level's delay."""
+
 LONG_AGO_MS = -(1 << 62)
 """Before any steady time: what is due an interval after this is due at the first tick."""
 
@@ -28,7 +31,7 @@ class StoreError(Exception):
 
 
 class OpeningStopped(StoreError):
-    """Whoever opens the store gave up while it was being recovered; the next start goes on."""
+    """The caller gave up while the store was being recovered; the next start goes on."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -55,6 +58,18 @@ class PutStatus(Enum):
     OS_PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
     IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"
+
+
+class Fitness(Enum):
+    """Whether a store takes messages; the texts are sent to controllers (`unfit`)."""
+
+    FIT = ""
+    FULL = "full"
+    """It takes none for now: there is no room. It can be led."""
+    STOPPING = "stopping"
+    """It takes messages, but its broker is about to stop: another one is to lead."""
+    FAILED = "failed"
+    """It takes none before it is opened again or repaired, and cannot be led."""
 
 
 class ReadStatus(Enum):
@@ -145,6 +160,7 @@ class QueueUnit:
     """One entry of a consume queue: where the record lies and the code tags are matched by.
 
     `count` is above 1 for an inner batch, which holds that many messages from `queue_offset` on.
+    `is_extended`: the unit holds an address, the code is from the queue's extension.
     """
 
     log_offset: LogOffset
@@ -152,6 +168,7 @@ class QueueUnit:
     tags_code: int
     queue_offset: QueueOffset = QueueOffset(0)
     count: int = 1
+    is_extended: bool = False
 
 
 @dataclass(slots=True)

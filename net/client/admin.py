@@ -32,6 +32,7 @@ from turbopump.net.client.admin_results import (
     TopicStatus,
     UpdatedGroup,
     UpdatedTopic,
+    time_behind,
 )
 from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.group_watch import GroupWatch
@@ -70,7 +71,7 @@ class Admin:
     """An admin client of one cluster of name servers; use as `async with Admin([...]) as admin`.
 
     Every method raises BrokerError (code and remark) for an error answer, ClientError for what
-    cannot be asked, RemotingError when nobody answers, BadBody for an answer that cannot be read.
+    cannot be asked, RemotingError when no node answers, BadBody for an answer that cannot be read.
 
     Args:
         namesrv: addresses "host:port" of the name servers, or one text with ";" between.
@@ -252,6 +253,7 @@ class Admin:
             sum(queue.diff for queue in queues),
             sum(queue.inflight for queue in queues),
             queues,
+            *time_behind(queues),
         )
 
     async def consumer_progress_all(self) -> list[GroupProgress]:
@@ -266,11 +268,13 @@ class Admin:
             try:
                 members = await self._calls.connections(group, route)
             except ANSWERS:
-                return GroupProgress(group, 0, "", "", "", tps, sum(queue.diff for queue in queues))
+                diff = sum(queue.diff for queue in queues)
+                return GroupProgress(group, 0, "", "", "", tps, diff, *time_behind(queues))
             version = admin_parse.version_name(min(members.versions, default=0))
             return GroupProgress(
                 group, len(members.client_ids), version, members.consume_type,
                 members.message_model, tps, sum(queue.diff for queue in queues),
+                *time_behind(queues),
             )  # fmt: skip
 
         names = await self._calls.topic_names()

@@ -171,7 +171,7 @@ class AdminCalls:
         return holders
 
     async def view(self, message_id: str) -> ReceivedMessage | None:
-        """The message of an offset message id; None if it is none, or nobody has it.
+        """The message of an offset message id; None if it is none, or no broker has it.
 
         A unique key may decode too, to a host that does not exist.
         """

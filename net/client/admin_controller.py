@@ -53,7 +53,7 @@ class ControllerAdmin:
     """Asks the controllers of one quorum.
 
     Every method raises BrokerError (code and remark) for an error answer, ClientError where the
-    controllers have no leader, RemotingError when nobody answers, BadBody or BadHeader for an
+    controllers have no leader, RemotingError when no node answers, BadBody or BadHeader for an
     answer that cannot be read.
     """
 

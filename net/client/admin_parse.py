@@ -1,6 +1,6 @@
 """Bodies of admin answers as results: pure readings of what a broker says.
 
-Owns the reading of runtime tables, offset tables and connection lists. It must never ask anybody.
+Owns the reading of runtime tables, offset tables and connection lists. It must never ask a node.
 Called by the admin client.
 """
 
@@ -124,6 +124,8 @@ def consume_stats(body: bytes) -> tuple[list[QueueProgress], float]:
             consumer_offset=number(value, "consumerOffset"),
             pull_offset=number(value, "pullOffset"),
             last_time_ms=number(value, "lastTimestamp"),
+            behind_ms=behind if (behind := number(value, "delayTime", -1)) >= 0 else None,
+            behind_known=flag(value, "delayTimeKnown"),
         )
         for queue, value in _by_queue(members, "offsetTable")
     ]

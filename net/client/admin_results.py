@@ -4,6 +4,7 @@ Owns the shapes and their JSON (`to_json`), nothing else: no call, no formatting
 by net/client/admin.py, which fills them, and by the CLI, which prints them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -145,7 +146,12 @@ class TopicStatus(Result):
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress(Result):
-    """One queue in consumerProgress; `client_address` is filled only when asked for (`-s`)."""
+    """One queue in consumerProgress; `client_address` is filled only when asked for (`-s`).
+
+    `behind_ms` says for how long the oldest message not acknowledged has been there: 0 if there is
+    none, None where the broker does not tell (RocketMQ's do not), and at least that if not
+    `behind_known`.
+    """
 
     topic: str
     broker_name: str
@@ -155,6 +161,8 @@ class QueueProgress(Result):
     pull_offset: int
     last_time_ms: int
     client_address: str = ""
+    behind_ms: int | None = None
+    behind_known: bool = False
 
     @property
     def diff(self) -> int:
@@ -175,6 +183,15 @@ class QueueProgress(Result):
         }
 
 
+def time_behind(queues: Sequence[QueueProgress]) -> tuple[int | None, bool]:
+    """(`behind_ms`, `behind_known`) of all of a group's queues: of the one furthest behind."""
+    told = [queue for queue in queues if queue.behind_ms is not None]
+    if not told:
+        return None, False
+    known = len(told) == len(queues) and all(queue.behind_known for queue in told)
+    return max(queue.behind_ms or 0 for queue in told), known
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerProgress(Result):
     """The answer of consumerProgress for one group, sorted by topic, broker and queue id."""
@@ -184,6 +201,8 @@ class ConsumerProgress(Result):
     diff_total: int
     inflight_total: int
     queues: list[QueueProgress]
+    behind_ms: int | None = None
+    behind_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +216,8 @@ class GroupProgress(Result):
     message_model: str
     consume_tps: float
     diff_total: int
+    behind_ms: int | None = None
+    behind_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ by programs and the CLI.
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -15,10 +16,10 @@ from typing import Final
 from turbopump.engine.later import Later
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client.balancer import Balancer
-from turbopump.net.client.delivery import Delivery
+from turbopump.net.client.delivery import Delivery, on_the_loop
 from turbopump.net.client.errors import ClientClosed, ClientError, InvalidArgument
 from turbopump.net.client.instance import Instance
-from turbopump.net.client.membership import Handler, Membership
+from turbopump.net.client.membership import Handler, Membership, RunningHandler
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.offsets import BrokerOffsets, LocalOffsets, OffsetStore, QueueOffsets
 from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
@@ -105,7 +106,8 @@ class Consumer:
         self._background, self._pulls, self._handlers = TaskSet(), TaskSet(), TaskSet()
         self._delivery = Delivery(self._membership, self._handlers)
         self._balancer = Balancer(self._membership, self._pulls, self._delivery.arrived)
-        self._handler: Handler | None = None
+        self._handler: RunningHandler | None = None
+        self._threads: ThreadPoolExecutor | None = None
         self._started_ms = 0
         self._closed = False
 
@@ -144,14 +146,21 @@ class Consumer:
         self._changed()
 
     def on_message(self, handler: Handler) -> Handler:
-        """Have every message handled by `handler`; usable as a decorator, before `start`.
+        """Have every message handled by `handler`; usable as a decorator, before and after `start`.
+        The last one registered counts.
 
-        Returning acknowledges; raising, or returning Outcome.RETRY, has the message delivered
-        again later.
+        An `async def` handler runs on the loop, a plain `def` in a thread, up to
+        `options.concurrency` at a time. Returning acknowledges; raising, or returning
+        Outcome.RETRY, has the message delivered again later. Raises ClientClosed.
         """
+        if self._closed:
+            raise ClientClosed("the consumer is closed")
+        if self._threads is None:
+            # Its threads are made with the first plain function.
+            self._threads = ThreadPoolExecutor(self._options.concurrency, self.group)
+        self._handler = on_the_loop(handler, self._threads)
         if self._started_ms:
-            raise ClientError("the handler is registered before the consumer starts")
-        self._handler = handler
+            self._delivery.start(self._handler)
         return handler
 
     async def start(self) -> None:
@@ -203,6 +212,8 @@ class Consumer:
         await self._balancer.close(self._options.close_timeout_ms if has_handlers else 0)
         await self._pulls.cancel()
         await self._handlers.cancel()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
         await self._leave()
 
     async def __aenter__(self) -> "Consumer":
@@ -225,10 +236,13 @@ class Consumer:
     async def receive(self) -> ReceivedMessage | None:
         """The next message, waiting for one; None once the consumer is closed.
 
-        The caller settles it with `ack` or `retry`.
+        The caller settles it with `ack` or `retry`. Raises BrokerError where the broker refuses all
+        queues of a topic for a reason that waiting does not change: a filter, a right.
         """
         if not self._started_ms:
             raise ClientClosed("the consumer is not started")
+        if self._handler is not None:
+            raise ClientError("this consumer's messages go to its handler")
         return await self._delivery.receive()
 
     async def ack(self, message: ReceivedMessage) -> bool:
@@ -333,6 +347,7 @@ class Consumer:
             answer.resolve(None)
             raise
         except Exception as error:
+            log.exception("the handler failed on a message that an operator sent")
             result, remark = "CR_THROW_EXCEPTION", repr(error)
         body = dump(
             {

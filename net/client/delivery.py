@@ -5,10 +5,13 @@ choose queues. Called by the pull loops (`arrived`), the consumer and its iterat
 """
 
 import asyncio
+import inspect
 import logging
+from concurrent.futures import Executor
+from contextvars import copy_context
 from typing import Final
 
-from turbopump.net.client.membership import Handler, Membership, Running
+from turbopump.net.client.membership import Handler, Membership, Running, RunningHandler
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import Outcome
 from turbopump.net.client.process_queue import ProcessQueue
@@ -28,21 +31,52 @@ OVERDUE_DELAY_LEVEL: Final = 3
 """Delay of a message whose handler took too long (ProcessQueue.cleanExpiredMsg): 10 s."""
 
 
+def on_the_loop(handler: Handler, threads: Executor) -> RunningHandler:
+    """A program's handler as a coroutine function: a plain function runs in a thread."""
+    called = type(handler).__call__
+    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called):
+
+        async def wait(message: ReceivedMessage) -> object:
+            result = handler(message)
+            assert inspect.isawaitable(result)
+            return await result
+
+    else:
+
+        async def wait(message: ReceivedMessage) -> object:
+            def call() -> tuple[object, Exception | None]:
+                try:
+                    return handler(message), None
+                except Exception as error:  # a future takes no StopIteration
+                    return None, error
+
+            loop = asyncio.get_running_loop()
+            result, error = await loop.run_in_executor(threads, copy_context().run, call)
+            if error is not None:
+                raise error
+            return await result if inspect.isawaitable(result) else result
+
+    async def run(message: ReceivedMessage) -> Outcome:
+        return Outcome.RETRY if await wait(message) is Outcome.RETRY else Outcome.ACK
+
+    return run
+
+
 class Delivery:
-    """Hands out messages, to the handler if there is one, else to whoever calls `receive`."""
+    """Hands out messages, to the handler if there is one, else to the caller of `receive`."""
 
     def __init__(self, membership: Membership, tasks: TaskSet) -> None:
         self._membership = membership
         self._tasks = tasks
         self._ready = ReadyQueues()
-        self._handler: Handler | None = None
+        self._handler: RunningHandler | None = None
         self._stopped = False
         self._workers = 0
         self._settling: set[int] = set()
         self._arrived = asyncio.Event()
 
-    def start(self, handler: Handler | None) -> None:
-        """Hand out messages from now on."""
+    def start(self, handler: RunningHandler | None) -> None:
+        """Hand out messages from now on; called again for another handler."""
         self._handler = handler
         self._pump()
 
@@ -58,11 +92,17 @@ class Delivery:
         self._arrived.set()
 
     async def receive(self) -> ReceivedMessage | None:
-        """The next message, for iterators: the caller settles it. None once stopped."""
+        """The next message, for iterators: the caller settles it. None once stopped.
+
+        Raises BrokerError where a topic's queues are all refused for good.
+        """
         while not self._stopped:
             item = self._next()
             if item is not None:
                 return item[1]
+            refusal = self._membership.take_refusal()
+            if refusal is not None:
+                raise refusal
             self._arrived.clear()
             await self._arrived.wait()
         return None
@@ -125,7 +165,9 @@ class Delivery:
             self._workers += 1
             self._tasks.spawn(self._work(self._handler, *item), "message handler")
 
-    async def _work(self, handler: Handler, process: ProcessQueue, first: ReceivedMessage) -> None:
+    async def _work(
+        self, handler: RunningHandler, process: ProcessQueue, first: ReceivedMessage
+    ) -> None:
         item: tuple[ProcessQueue, ReceivedMessage] | None = (process, first)
         handled = 0
         try:
@@ -139,14 +181,14 @@ class Delivery:
             self._workers -= 1
 
     async def _handle(
-        self, handler: Handler, process: ProcessQueue, message: ReceivedMessage
+        self, handler: RunningHandler, process: ProcessQueue, message: ReceivedMessage
     ) -> None:
         now_ms = self._membership.instance.steady_ms
         begin_ms = now_ms()
         try:
-            outcome = await handler(message) or Outcome.ACK
-        except Exception as error:
-            log.warning("handler failed on message %s: %r", message.message_id, error)
+            outcome = await handler(message)
+        except Exception:
+            log.exception("the handler failed on message %s", message.message_id)
             outcome = Outcome.RETRY
         took_ms = now_ms() - begin_ms
         self._membership.rates.handled(message.topic, outcome is Outcome.ACK, took_ms, now_ms())

@@ -11,7 +11,7 @@ class ClientError(Exception):
 
 class InvalidArgument(ClientError):
     """What was given can never be used: a name, an address, an expression or a message that every
-    broker would refuse. Nobody was asked."""
+    broker would refuse. No broker was asked."""
 
 
 class RouteNotFound(ClientError):

@@ -1,6 +1,6 @@
 """A broker group at one moment, and what became different since the last: facts for `top`.
 
-Owns the shapes and the comparison. It must never ask anybody or look at a clock. Filled by
+Owns the shapes and the comparison. It must never ask a node or look at a clock. Filled by
 group_watch.py, shown by the CLI.
 """
 
@@ -18,7 +18,8 @@ SLAVE: Final = "slave"
 class ControllerView(Result):
     """One controller; `error` says why it did not answer, and the rest is what is known anyway.
 
-    `term` is None where it does not tell (RocketMQ's do not).
+    `term` is None where it does not tell (RocketMQ's do not). `age_ms` is how long ago it last
+    answered: 0 in this sample, None never.
     """
 
     id: str
@@ -27,6 +28,7 @@ class ControllerView(Result):
     leader_id: str = ""
     term: int | None = None
     error: str = ""
+    age_ms: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class BrokerView(Result):
     `broker_id` is the controller's id where there is a controller, else the name server's. `role`
     is what the broker itself takes itself for, `state` how its following goes. `alive` and
     `in_sync` are the controller's words. Offsets are log offsets; `lag` is what a replica has not
-    got of the master's log, `lag_ms` for how long.
+    got of the master's log, `lag_ms` for how long. `age_ms` is how long ago the broker last
+    answered: 0 in this sample, None never.
     """
 
     broker_id: int
@@ -53,12 +56,33 @@ class BrokerView(Result):
     out_tps: float = 0.0
     state: str = ""
     error: str = ""
+    age_ms: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LagView(Result):
+    """A consumer group that is behind in a topic at one broker group: by how many messages, and for
+    how long the oldest of them has been there (ms; None if unknown, at least that if not
+    `known`). `members` is how many connections it has; 0: it is away."""
+
+    consumer_group: str
+    topic: str
+    messages: int
+    behind_ms: int | None
+    known: bool
+    members: int
 
 
 @dataclass(frozen=True, slots=True)
 class GroupView(Result):
     """One broker group. Without a controller `master_id` is who is master at the name server,
-    `epoch` and `set_epoch` are None, and the SyncStateSet is the master's own if it keeps one."""
+    `epoch` and `set_epoch` are None, and the SyncStateSet is the master's own if it keeps one.
+
+    `age_ms` is how old that is, and with it each broker's `alive` and `in_sync`: 0 if the leader of
+    the controllers (without controllers the name server) answered in this sample. `lags` are the
+    consumer groups furthest behind, the most messages first, as the master tells (RocketMQ's do
+    not).
+    """
 
     cluster: str
     broker_name: str
@@ -67,6 +91,8 @@ class GroupView(Result):
     set_epoch: int | None
     sync_state_set: list[int]
     brokers: list[BrokerView]
+    age_ms: int = 0
+    lags: list[LagView] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +200,7 @@ def _of_group(before: GroupView, after: GroupView) -> Iterator[tuple[str, str]]:
 
 
 def _of_broker(name: str, before: BrokerView, after: BrokerView) -> Iterator[tuple[str, str]]:
-    # Another reason is told, too: who dies with a question before it closes the connection first,
+    # Another reason is shown, too: a node that dies while it is asked closes the connection first,
     # and cannot be reached from then on.
     if before.error != after.error:
         yield "answer", f"{name}: {after.error or 'answers again'}"

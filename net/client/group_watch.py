@@ -6,6 +6,7 @@ group_view.changes) or print. Made by `Admin.watch`, called by `turbopump top`.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from turbopump.net.client import admin_parse
@@ -18,6 +19,7 @@ from turbopump.net.client.group_view import (
     BrokerView,
     ControllerView,
     GroupView,
+    LagView,
     Sample,
     leader_of,
 )
@@ -30,13 +32,19 @@ CONTROLLER_ADDR: Final = "controllerAddr"
 
 EPOCH: Final = "haEpoch"
 STATE: Final = "haState"
+UNFIT: Final = "storeUnfit"
 LEASE: Final = "haLease"
 MEMBERSHIP: Final = "haMembership"
 MEMBERS: Final = "haSyncStateSet"
 LOG_END: Final = "commitLogMaxOffset"
 LAG_PREFIX: Final = "haReplicaLag_"
 LAG_TEXT: Final = re.compile(r"(-?[0-9]{1,19}) B, ([0-9]{1,19}) ms")
-"""Keys of a broker's runtime table; those with ha are ours (broker/runtime_info.py)."""
+GROUP_LAG_PREFIX: Final = "consumerLag_"
+GROUP_LAG_TEXT: Final = re.compile(
+    r"([0-9]{1,19}) messages, (>=)?([0-9]{1,19}|\?) ms, ([0-9]{1,9}) members"
+)
+"""Keys of a broker's runtime table; those with ha and consumerLag are ours
+(broker/runtime_info.py)."""
 
 SETTLED: Final = "MEMBER"
 NO_LEASE: Final = "no lease: it acknowledges nothing"
@@ -50,8 +58,9 @@ Table = dict[str, str] | str
 class GroupWatch:
     """Samples of every group that a name server knows, or of one.
 
-    What could not be asked is as it was in the sample before, and told in the sample's errors. The
-    controllers are those given, else those that a broker's configuration names, if any.
+    What could not be asked is as it was in the sample before, with its age, and told in the
+    sample's errors. The controllers are those given, else those that a broker's configuration
+    names, if any.
     """
 
     def __init__(
@@ -65,26 +74,50 @@ class GroupWatch:
         self._given = list(controllers)
         self._peers: dict[str, str] = {}
         """Id to address, once a controller told."""
+        self._names: dict[str, str] = {}
+        """Address to id: what they are called while none answers."""
         self._broker_name = broker_name
         self._info = ClusterInfo()
         self._states: dict[str, SyncStateLine] = {}
         self._errors: list[str] = []
+        self._info_at_ms = self._states_at_ms = self._asked_at_ms = 0
+        self._answered_at_ms: dict[str, int] = {}
+        """When each address shown last answered, by the steady clock."""
 
     async def sample(self) -> Sample:
         """How it is now. A node that does not answer is an error in the sample, none of ours."""
         self._errors = []
-        at_ms = self._instance.now_ms()
+        at_ms, self._asked_at_ms = self._instance.now_ms(), self._instance.steady_ms()
         await self._look_up()
         controllers = await self._controllers()
         await self._ask_leader(controllers)
         names = sorted(self._info.broker_addr_table.keys() | self._states.keys())
         shown = [name for name in names if self._broker_name in (None, name)]
         groups = await gather(self._group(name) for name in shown)
+        controllers = [replace(each, age_ms=self._age(each)) for each in controllers]
+        groups = [self._aged(group) for group in groups]
+        shown_now = {each.address for each in controllers}
+        shown_now |= {broker.address for group in groups for broker in group.brokers}
+        for gone in self._answered_at_ms.keys() - shown_now:
+            del self._answered_at_ms[gone]
         return Sample(at_ms, controllers, groups, self._errors)
+
+    def _age(self, view: ControllerView | BrokerView) -> int | None:
+        """How long ago it last answered; 0 notes that it did now."""
+        if not view.error:
+            self._answered_at_ms[view.address] = self._asked_at_ms
+        last = self._answered_at_ms.get(view.address)
+        return None if last is None else self._asked_at_ms - last
+
+    def _aged(self, group: GroupView) -> GroupView:
+        told_at_ms = self._states_at_ms if group.broker_name in self._states else self._info_at_ms
+        brokers = [replace(each, age_ms=self._age(each)) for each in group.brokers]
+        return replace(group, brokers=brokers, age_ms=self._asked_at_ms - told_at_ms)
 
     async def _look_up(self) -> None:
         try:
             self._info = await self._calls.cluster_info()
+            self._info_at_ms = self._asked_at_ms
         except ANSWERS as error:
             self._errors.append(f"name server: {error}")
         if self._given:
@@ -109,12 +142,13 @@ class GroupWatch:
         return views
 
     async def _learn_peers(self) -> dict[str, str]:
-        """Id to address, from whoever answers; an address is its own id until somebody does."""
+        """Id to address, from the nodes that answer; an address is its own id until then."""
         try:
             self._peers = (await ControllerAdmin(self._instance, self._given).metadata()).peers
+            self._names = {address: number for number, address in self._peers.items()}
         except ANSWERS:
             self._peers = {}
-        return self._peers or {address: address for address in self._given}
+        return self._peers or {self._names.get(each, each): each for each in self._given}
 
     async def _controller(self, number: str, address: str) -> ControllerView:
         try:
@@ -140,6 +174,7 @@ class GroupWatch:
             self._errors.append(f"controllers: {error}")
             return
         self._states = {state.broker_name: state for state in states}
+        self._states_at_ms = self._asked_at_ms
 
     async def _group(self, name: str) -> GroupView:
         state = self._states.get(name)
@@ -183,7 +218,22 @@ def read_group(
         None if state is None else state.set_epoch,
         members,
         brokers,
+        lags=_lags(ends),
     )
+
+
+def _lags(master: Mapping[str, str]) -> list[LagView]:
+    """The consumer groups behind at a master, of which it tells those furthest behind."""
+    found = []
+    for key, text in master.items():
+        told = GROUP_LAG_TEXT.fullmatch(text) if key.startswith(GROUP_LAG_PREFIX) else None
+        topic, at, group = key.removeprefix(GROUP_LAG_PREFIX).partition("@")
+        if told is not None and at:
+            messages, least, behind, members = told.groups()
+            waited = None if behind == "?" else int(behind)
+            known = waited is not None and not least
+            found.append(LagView(group, topic, int(messages), waited, known, int(members)))
+    return sorted(found, key=lambda lag: (-lag.messages, lag.consumer_group, lag.topic))
 
 
 def _replicas(data: BrokerData, state: SyncStateLine | None) -> list[ReplicaLine]:
@@ -233,7 +283,7 @@ def _broker(
 
 def _role(found: Mapping[str, str], is_master: bool) -> str:
     """What a broker does: ours says so, and one that joins does nothing yet; RocketMQ's is what it
-    was told to be."""
+    was set to be."""
     if STATE in found:
         return SLAVE
     if MEMBERS in found:
@@ -246,6 +296,8 @@ def _role(found: Mapping[str, str], is_master: bool) -> str:
 def _state(found: Mapping[str, str]) -> str:
     """How a replica follows; what keeps a broker from its part in the group."""
     parts = [found.get(STATE, ""), found.get("haReason", "")]
+    if UNFIT in found:
+        parts.append(f"takes no messages: {found[UNFIT]}")
     if MEMBERS in found and found.get(LEASE) == "false":
         parts.append(NO_LEASE)
     if found.get(MEMBERSHIP, SETTLED) != SETTLED:

@@ -47,6 +47,32 @@ ROUTE_AGE_MIN_MS: Final = 100
 UNREGISTER_TIMEOUT_MS: Final = 1000
 """Leaving is a courtesy: a broker that does not answer must not hold up `close`."""
 
+NEXT_NAME_SERVER_MS: Final = 1_000
+"""A name server that has not answered for so long is not waited for alone: the next one is asked,
+too. It answers in some ms, and a send that needs a route has 3 s in all."""
+
+A_BROKER: Final = "a broker"
+KINDS: Final = {
+    A_BROKER: (RequestCode.GET_BROKER_RUNTIME_INFO,),
+    "a name server": (
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.GET_KV_CONFIG,
+    ),
+    "a controller": (
+        RequestCode.CONTROLLER_GET_METADATA_INFO,
+        RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+        RequestCode.CONTROLLER_ELECT_MASTER,
+        RequestCode.GET_CONTROLLER_CONFIG,
+        RequestCode.UPDATE_CONTROLLER_CONFIG,
+        RequestCode.CLEAN_BROKER_DATA,
+    ),
+}
+"""Kinds of servers and what each is asked; the first request of a kind is one that changes nothing
+and that all of the kind answer. All other requests are for brokers."""
+
 _serial = itertools.count()
 
 
@@ -71,7 +97,7 @@ class Member(Protocol):
 class _Topic:
     """A cached route; the lock lets one request at a time ask for it.
 
-    `answers` counts the requests that ended, `failure` is how the last one failed: whoever waited
+    `answers` counts the requests that ended, `failure` is how the last one failed: what waited
     for the lock meanwhile takes its outcome instead of asking, and waiting, once more.
     """
 
@@ -90,7 +116,7 @@ class Instance:
 
     Args:
         namesrv: addresses "host:port", or one text with ";" between them; the first that answers
-            is used until it fails.
+            is used until it fails, or needs more than a second.
         options: intervals and timeouts.
 
     Raises InvalidArgument for an address that is none.
@@ -116,7 +142,7 @@ class Instance:
         return self.options.now_ms()
 
     def steady_ms(self) -> int:
-        """Milliseconds of the clock that nobody sets: for waits, leases and durations."""
+        """Milliseconds of the monotonic clock: for waits, leases and durations."""
         return self.options.steady_ms()
 
     async def acquire(self) -> None:
@@ -159,9 +185,25 @@ class Instance:
         """Like `call`; raises BrokerError for every code but SUCCESS."""
         request = new_request(code, header, body, fields=fields)
         answer = await self.call(address, request, timeout_ms)
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise BrokerError(answer.code, await self._mistaken(address, code, answer), address)
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark, address)
         return answer
+
+    async def _mistaken(self, address: str, code: int, answer: Command) -> str | None:
+        """What to say of a server that does not know a request: it may be one of another kind."""
+        asked = next((kind for kind, codes in KINDS.items() if code in codes), A_BROKER)
+        for kind, codes in KINDS.items():
+            try:
+                probe = await self.call(address, new_request(next(iter(codes))), 0)
+            except RemotingError:
+                break
+            if probe.code == ResponseCode.SUCCESS and kind != asked:
+                return f"this is {kind}, not {asked}"
+            if probe.code == ResponseCode.SUCCESS:
+                break  # the right one, which does not know this request
+        return answer.remark
 
     async def notify(self, address: str, request: Command) -> None:
         """Send a one-way request; raises RemotingError if there is no connection."""
@@ -172,21 +214,45 @@ class Instance:
     async def ask_name_server(
         self, code: int, header: Any = None, body: Body = b"", *, timeout_ms: int = 0
     ) -> Command:
-        """Ask the name servers in turn until one answers; raises BrokerError, RemotingError."""
+        """Ask the name servers in turn until one answers; raises BrokerError, RemotingError.
+
+        The next one is asked when one fails, and after NEXT_NAME_SERVER_MS beside it.
+        """
         failure: RemotingError | None = None
-        for address in list(self.namesrv):
-            try:
-                return await self.ask(address, code, header, body, timeout_ms=timeout_ms)
-            except RemotingError as error:
-                failure = error
-                # The next request begins with another one; all stay in the list.
-                if self.namesrv[0] == address:
-                    self.namesrv.append(self.namesrv.pop(0))
+        left = list(self.namesrv)
+        asked: dict[asyncio.Task[Command], str] = {}
+        try:
+            while left or asked:
+                if left:
+                    address = left.pop(0)
+                    asking = self.ask(address, code, header, body, timeout_ms=timeout_ms)
+                    asked[asyncio.create_task(asking)] = address
+                wait_s = NEXT_NAME_SERVER_MS / 1000 if left else None
+                done, _ = await asyncio.wait(
+                    asked, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done:
+                    self._put_last(address)
+                for task in done:
+                    try:
+                        return task.result()
+                    except RemotingError as error:
+                        failure = error
+                        self._put_last(asked.pop(task))
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
         assert failure is not None
         raise failure
 
+    def _put_last(self, address: str) -> None:
+        """The next request begins with another one; all stay in the list."""
+        if self.namesrv[0] == address:
+            self.namesrv.append(self.namesrv.pop(0))
+
     async def route(self, topic: str, *, for_sending: bool = False) -> TopicRoute | None:
-        """The route of a topic, from the cache if it is there; None if nobody knows it.
+        """The route of a topic, from the cache if it is there; None if no name server knows it.
 
         `for_sending` falls back to the route of TBW102: the first message creates the topic.
         Raises RemotingError when no name server answers.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from turbopump.engine.types import QueueOffset
+from turbopump.net.client.errors import BrokerError
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.offsets import OffsetStore, QueueOffsets
@@ -21,9 +22,12 @@ from turbopump.net.wire.heartbeat import CONSUME_PASSIVELY, ConsumerData
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.subscription import SubscriptionData
 
-Handler = Callable[[ReceivedMessage], Awaitable[Outcome | None]]
-"""A message handler: returning (None or Outcome.ACK) acknowledges, raising or Outcome.RETRY asks
-for the message again later."""
+Handler = Callable[[ReceivedMessage], Awaitable[object] | object]
+"""A message handler, `async def` or plain `def`: returning acknowledges, raising or Outcome.RETRY
+asks for the message again later."""
+
+RunningHandler = Callable[[ReceivedMessage], Awaitable[Outcome]]
+"""A handler as the loop runs it."""
 
 
 class Running(Protocol):
@@ -32,6 +36,7 @@ class Running(Protocol):
     process: ProcessQueue
     positioned: bool
     committed: QueueOffset | None
+    refusal: BrokerError | None
 
     def settled(self) -> None:
         """A message of the queue was acknowledged, put back or let go."""
@@ -78,6 +83,20 @@ class Membership:
         """The running queue in which the message is in flight."""
         running = self.running.get(message.queue)
         return running if running is not None and running.process.holds(message) else None
+
+    def take_refusal(self) -> BrokerError | None:
+        """Why a topic cannot be consumed, if the broker refuses each of its queues for a reason
+        that waiting does not change; told once, until it is refused anew."""
+        by_topic: dict[str, list[Running]] = {}
+        for queue, running in self.running.items():
+            by_topic.setdefault(queue.topic, []).append(running)
+        for of_topic in by_topic.values():
+            refusals = [running.refusal for running in of_topic]
+            if all(refusals):
+                for running in of_topic:
+                    running.refusal = None
+                return refusals[0]
+        return None
 
     async def persist(self, *, confirmed: bool) -> None:
         """Commit what changed since the last time."""

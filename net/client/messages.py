@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from turbopump.net.client.errors import InvalidArgument
 from turbopump.net.wire.queues import MessageQueue
 
 MAX_BODY_SIZE = 4 * 1024 * 1024
@@ -39,6 +40,18 @@ class Message:
     delay_level: int = 0
     flag: int = 0
     sharding_key: str = ""
+
+    def __post_init__(self) -> None:
+        self.check_types()
+
+    def check_types(self) -> None:
+        """Raises InvalidArgument for a body or keys of another type, the usual slips."""
+        body: object = self.body
+        if not isinstance(body, bytes | bytearray | memoryview):
+            hint = ": text.encode() makes them of a text" if isinstance(body, str) else ""
+            raise InvalidArgument(f"the body is bytes, not {type(body).__name__}{hint}")
+        if isinstance(self.keys, str):
+            raise InvalidArgument(f"keys are a list of texts: keys=[{self.keys[:80]!r}]")
 
 
 class SendStatus(Enum):

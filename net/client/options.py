@@ -6,10 +6,12 @@ Called by programs and by every shell of net/client.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from turbopump.net.transport.options import ClientOptions as RemotingOptions
+from turbopump.net.transport.options import ClientTlsSettings
 
 
 def wall_clock_ms() -> int:
@@ -30,19 +32,45 @@ class ClientOptions:
         instance_name: last part of the client id; empty for a name unique on this machine.
         timeout_ms: bound of one request that has no bound of its own.
         route_refresh_ms: how often every known route is asked for again.
-        heartbeat_ms: how often brokers are told that we live.
+        heartbeat_ms: how often brokers get a heartbeat.
+        tls: connect by TLS. True trusts any server, as RocketMQ's clients do; the path of a file
+            with certificates trusts those that they signed; ClientTlsSettings has the rest, such as
+            a certificate of the client's own.
+        connect_timeout_ms: bound of a connect and its TLS handshake.
+        idle_timeout_ms: a connection without a byte in or out for so long is closed.
+        max_in_flight: calls to one server that wait for their answers, at most.
         now_ms: the clock, epoch milliseconds.
-        steady_ms: what waits and leases are measured by, milliseconds: a clock that nobody sets.
-        remoting: limits of connections, and TLS.
+        steady_ms: what waits and leases are measured by, milliseconds of the monotonic clock.
     """
 
     instance_name: str = ""
     timeout_ms: int = 3000
     route_refresh_ms: int = 30_000
     heartbeat_ms: int = 30_000
+    tls: bool | str | Path | ClientTlsSettings = False
+    connect_timeout_ms: int = 3_000
+    idle_timeout_ms: int = 120_000
+    max_in_flight: int = 65_535
     now_ms: Callable[[], int] = wall_clock_ms
     steady_ms: Callable[[], int] = steady_clock_ms
-    remoting: RemotingOptions = field(default_factory=RemotingOptions)
+
+    @property
+    def remoting(self) -> RemotingOptions:
+        """What of it is the connections'."""
+        tls: ClientTlsSettings | None
+        if isinstance(self.tls, ClientTlsSettings):
+            tls = self.tls
+        elif isinstance(self.tls, bool):
+            tls = ClientTlsSettings() if self.tls else None
+        else:
+            path = str(self.tls)
+            tls = ClientTlsSettings(trust_cert_path=path, auth_server=True, test_mode=False)
+        return RemotingOptions(
+            idle_timeout_ms=self.idle_timeout_ms,
+            max_in_flight=self.max_in_flight,
+            connect_timeout_ms=self.connect_timeout_ms,
+            tls=tls,
+        )
 
 
 class MessageModel(Enum):

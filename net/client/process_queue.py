@@ -44,7 +44,7 @@ class ProcessQueue:
     In ordered mode at most one message is in flight, the next one is handed out only after the
     acknowledgement of the one before it, and only until `lock_until_ms`. A `retired` queue hands
     out nothing more but still counts acknowledgements; in a `dropped` one (it belongs to another
-    member, or was reset) they change nothing. Times are of a clock that nobody sets, but for those
+    member, or was reset) they change nothing. Times are of the monotonic clock, but for those
     of the last pull, lock and acknowledgement, which operators are shown.
     """
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from types import TracebackType
 
@@ -55,11 +56,17 @@ class ProducerOptions:
         timeout_ms: bound of one send, all its tries together.
         retries: further tries after the first one failed, on another broker if there is one.
         compress_over: bodies of this size or larger are compressed; 0 for never.
+        retries_to_queue: `retries` where the queue is fixed; for those who send the messages of a
+            queue one behind the other, and may have one twice.
+        try_timeout_ms: bound of one try (sendMsgMaxTimeoutPerRequest): a broker that hangs costs no
+            more of `timeout_ms`, and the next try goes to its successor; 0 for no other bound.
     """
 
     timeout_ms: int = 3000
     retries: int = 2
     compress_over: int = COMPRESS_OVER
+    retries_to_queue: int = 0
+    try_timeout_ms: int = 0
 
 
 class Producer:
@@ -136,7 +143,7 @@ class Producer:
 
         Without more, the topic's queues are taken in turn, and after a failure another broker is
         tried. With `queue`, `choose` or a sharding key in the message the queue is fixed and there
-        is one try, so that the order of its messages is not changed.
+        is one try (unless `retries_to_queue`), so that the order of its messages is not changed.
 
         Args:
             message: what to send.
@@ -150,14 +157,14 @@ class Producer:
         """
         check_message(message)
         unique_id = self._next_id()
-        if queue is None and (choose is not None or message.sharding_key):
-            queues = await self._publish_queues(message.topic)
-            queue = choose(queues) if choose else choose_by_key(queues, message.sharding_key)
+        if choose is None and message.sharding_key:
+            choose = partial(choose_by_key, key=message.sharding_key)
 
         def request(target: MessageQueue) -> Command:
             return self._request(message, target, unique_id)
 
-        return await self._send(message.topic, queue, request, unique_id, timeout_ms)
+        target = queue or choose
+        return await self._send(message.topic, target, request, unique_id, timeout_ms)
 
     async def send_batch(
         self,
@@ -213,7 +220,7 @@ class Producer:
     async def _send(
         self,
         topic: str,
-        fixed: MessageQueue | None,
+        target: MessageQueue | Choose | None,
         request: Callable[[MessageQueue], Command],
         message_id: str,
         timeout_ms: int,
@@ -221,15 +228,19 @@ class Producer:
         """Try until it is stored, the tries or the time are used up, or no try can help.
 
         A broker that cannot be reached got nothing, so such a try does not count: in a failover
-        the time alone decides.
+        the time alone decides. A queue that was chosen stays the same for all tries.
         """
         deadline_ms = self._instance.steady_ms() + (timeout_ms or self._options.timeout_ms)
-        tries = 1 if fixed is not None else 1 + self._options.retries
+        options = self._options
+        tries = 1 + (options.retries if target is None else options.retries_to_queue)
+        fixed = target if isinstance(target, MessageQueue) else None
         tried: set[str] = set()
         failures = 0
         while True:
             try:
                 async with _deadline(deadline_ms - self._instance.steady_ms()):
+                    if fixed is None and callable(target):
+                        fixed = target(await self._publish_queues(topic))
                     queue = fixed or await self._choose(topic, tried)
                     return await self._try(queue, request(queue), message_id, deadline_ms, tried)
             except (BrokerError, RemotingError, NoWritableQueue) as error:
@@ -238,7 +249,7 @@ class Producer:
                 if tries == 0 or not worth_another_try(error):
                     raise
                 log.info("try %d of a message of %s failed: %s", failures, topic, error)
-                pause_ms = await self._pause_ms(topic, tried, failures)
+                pause_ms = await self._pause_ms(topic, tried, failures, target is not None)
                 if self._instance.steady_ms() + pause_ms >= deadline_ms:
                     raise
                 await asyncio.sleep(pause_ms / 1000)
@@ -259,7 +270,8 @@ class Producer:
         try:
             address = await self._master(queue)
             left_ms = max(1, deadline_ms - self._instance.steady_ms())
-            answer = await self._instance.call(address, request, left_ms)
+            wait_ms = min(left_ms, self._options.try_timeout_ms or left_ms)
+            answer = await self._instance.call(address, request, wait_ms)
             result = send_result(answer, queue, message_id, address)
         except (BrokerError, RemotingError):
             self._selector.failed(queue.broker_name, self._instance.steady_ms())
@@ -267,15 +279,17 @@ class Producer:
         self._selector.succeeded(queue.broker_name)
         return result
 
-    async def _pause_ms(self, topic: str, tried: set[str], failures: int) -> int:
-        """Ask for the route anew; no pause if it has a broker that was not tried yet."""
+    async def _pause_ms(
+        self, topic: str, tried: set[str], failures: int, is_fixed: bool
+    ) -> int:
+        """Ask for the route anew; no pause if it has a broker that may be tried, and was not."""
         try:
             route = await self._instance.refresh(topic, for_sending=True)
         except (ClientError, RemotingError) as second:
             log.info("no new route of %s: %s", topic, second)
             route = None
         names = {queue.broker_name for queue in route.publish} if route is not None else set()
-        return 0 if names - tried else backoff.send_wait_ms(failures)
+        return 0 if names - tried and not is_fixed else backoff.send_wait_ms(failures)
 
     async def _publish_queues(self, topic: str) -> Sequence[MessageQueue]:
         route = await self._instance.route(topic, for_sending=True)

@@ -1,7 +1,7 @@
 """The pull consumer: a program assigns queues, polls, and commits when it likes.
 
 Owns the read-ahead of the assigned queues and the positions in them. It must never share queues
-out among members or retry messages: whoever polls decides. Called by programs.
+out among members or retry messages: the caller decides. Called by programs.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ rebalance, which starts and stops it.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeGuard
 
 from turbopump.engine.compression import CompressionMissing
 from turbopump.engine.types import QueueOffset
@@ -20,6 +20,7 @@ from turbopump.net.client.offsets import broker_address
 from turbopump.net.client.process_queue import ProcessQueue, pause_reason
 from turbopump.net.client.pulling import Pulled, PullStatus
 from turbopump.net.transport.errors import RemotingError
+from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.message import BodyChanged
 from turbopump.net.wire.queues import MessageQueue
 
@@ -27,6 +28,15 @@ log = logging.getLogger(__name__)
 
 LOG_EVERY: Final = 10
 """Of failures in a row, the first and then every tenth is logged: a broker may be down for long."""
+
+REFUSALS: Final = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.NO_PERMISSION,
+    }
+)
+"""Answers to a pull that stay what they are until an operator or the program changes something."""
 
 FAILURES = (ClientError, RemotingError, ValueError, CompressionMissing)
 """What a pull may raise: an error answer, no answer, an answer that cannot be read."""
@@ -45,6 +55,8 @@ class QueueRunner:
         self.process = self._new_process(membership, queue, QueueOffset(0))
         self.positioned = False
         self.committed: QueueOffset | None = None
+        self.refusal: BrokerError | None = None
+        """Why the broker refuses the queue, if that is for good."""
         self.task: asyncio.Task[None] | None = None
         self.lock_until_ms = 0
         self._membership = membership
@@ -88,7 +100,7 @@ class QueueRunner:
                 failures += 1
                 await self._recover(error, failures)
                 continue
-            failures = 0
+            failures, self.refusal = 0, None
             if pulled.status is PullStatus.MOVED:
                 await self._move(pulled.next_queue_offset)
             else:
@@ -194,6 +206,9 @@ class QueueRunner:
     async def _recover(self, error: Exception, failures: int) -> None:
         if failures % LOG_EVERY == 1:
             log.warning("pulling %s failed: %s", self.queue, error)
+        if _is_refusal(error):
+            self.refusal = error
+            self._arrived(self.process)
         instance = self._membership.instance
         try:
             if backoff.needs_heartbeat(error):
@@ -203,3 +218,12 @@ class QueueRunner:
         except FAILURES as second:
             log.debug("recovery of %s failed: %s", self.queue, second)
         await asyncio.sleep(backoff.wait_ms(error, failures) / 1000)
+
+
+def _is_refusal(error: Exception) -> TypeGuard[BrokerError]:
+    """For good, as far as waiting goes. RocketMQ says that it has no SQL filters with SYSTEM_ERROR
+    (PullMessageProcessor)."""
+    if not isinstance(error, BrokerError):
+        return False
+    no_filters = error.code == ResponseCode.SYSTEM_ERROR and "filter message" in error.remark
+    return no_filters or error.code in REFUSALS

@@ -12,7 +12,7 @@ from turbopump.net.client.process_queue import ProcessQueue
 class ReadyQueues:
     """Queues that may have a message to hand out, in turn.
 
-    A queue that has none leaves; whoever changes that (a pull, an acknowledgement in ordered
+    A queue that has none leaves; what changes that (a pull, an acknowledgement in ordered
     mode, the end of a suspension, a renewed lock) offers it again.
     """
 

@@ -1,7 +1,7 @@
 """Which member of a group consumes which queue: the average allocation, as a pure function.
 
 Owns the rule that every member computes for itself from the same two sorted lists. It must never
-ask anybody anything. Called by the push consumer's rebalance.
+ask a node anything. Called by the push consumer's rebalance.
 """
 
 from collections.abc import Collection, Iterable

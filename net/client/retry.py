@@ -51,7 +51,7 @@ class Retries:
         self._limit = limit
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
-        """Have the broker deliver the message again; False if nobody took it.
+        """Have the broker deliver the message again; False if no broker took it.
 
         `delay_level` 0 lets the broker choose by the number of retries, -1 is the dead letters.
         """
@@ -75,7 +75,7 @@ class Retries:
         return True
 
     async def send_to_dead_letters(self, message: ReceivedMessage) -> bool:
-        """Give the message up, to %DLQ% of the group; False if nobody took it."""
+        """Give the message up, to %DLQ% of the group; False if no broker took it."""
         return await self.send_back(message, DEAD_LETTER)
 
     async def _ask_broker(self, message: ReceivedMessage, delay_level: int) -> None:

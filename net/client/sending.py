@@ -83,11 +83,12 @@ def check_group(group: str) -> None:
 def check_message(message: Message) -> None:
     """Raises InvalidArgument for a message that a broker would refuse or could not give back."""
     check_topic(message.topic)
+    message.check_types()  # it may have been changed
     if not message.body:
         raise InvalidArgument("a message needs a body")
     if len(message.body) > MAX_BODY_SIZE:
         raise InvalidArgument(f"a body of {len(message.body)} bytes is over {MAX_BODY_SIZE}")
-    if isinstance(message.keys, str) or any(not key or " " in key for key in message.keys):
+    if any(not key or " " in key for key in message.keys):
         raise InvalidArgument("keys are texts without blanks")
     for name, value in message.properties.items():
         if name in names.RESERVED:

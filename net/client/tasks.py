@@ -54,4 +54,5 @@ class TaskSet:
     def _done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("task %s ended: %s", task.get_name(), task.exception())
+            error = task.exception()
+            log.error("task %s ended: %s", task.get_name(), error, exc_info=error)

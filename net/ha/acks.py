@@ -41,7 +41,7 @@ class AckRules:
 
 
 ALL = -1
-"""Everybody of the set; RocketMQ's ALL_ACK_IN_SYNC_STATE_SET."""
+"""Every member of the set; RocketMQ's ALL_ACK_IN_SYNC_STATE_SET."""
 
 
 def needed(rules: AckRules, in_sync: int, alive: int = 0) -> int | None:
@@ -69,7 +69,7 @@ class Copies(Protocol):
     """Who has how much of the log: a SyncState or a PlainGroup."""
 
     def all_end(self) -> LogOffset:
-        """Up to where everybody who must has the log; -1 while that is not known."""
+        """Log offset that every required replica has acknowledged; -1 while unknown."""
 
     def copies_end(self, count: int) -> LogOffset:
         """Up to where that many have the log, the master included; -1 if there are not as many."""
@@ -85,13 +85,13 @@ class _Waiting:
 
 class WaitingSends:
     """Sends in the order of the log, each resolved once: PUT_OK, FLUSH_SLAVE_TIMEOUT, or what
-    `fail` was told."""
+    `fail` was given."""
 
     def __init__(self, sync: Copies, min_in_sync_replicas: int = 1) -> None:
         self.may_release: Callable[[], bool] = lambda: True
-        """Whether a lease holds: without one nothing is acknowledged, whoever has it."""
+        """Whether a lease holds: without one nothing is acknowledged, however many have it."""
         self._sync = sync
-        self._min = min_in_sync_replicas
+        self.min_in_sync_replicas = min_in_sync_replicas
         self._waiting: deque[_Waiting] = deque()
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ class WaitingSends:
             later.resolve(PutStatus.FLUSH_SLAVE_TIMEOUT)
         else:
             if self._waiting:
-                # What was read together is told of in any order; it is answered together, too.
+                # What was read together is reported in any order; it is answered together, too.
                 log_end = max(log_end, self._waiting[-1].log_end)
             self._waiting.append(_Waiting(log_end, need, deadline_ms, later))
             self.release()
@@ -133,12 +133,12 @@ class WaitingSends:
             waiting.popleft().later.resolve(PutStatus.FLUSH_SLAVE_TIMEOUT)
 
     def fail(self, status: PutStatus) -> None:
-        """This broker is no master any more: nobody can say what becomes of these."""
+        """This broker is no master any more: the outcome of these is unknown."""
         while self._waiting:
             self._waiting.popleft().later.resolve(status)
 
     def safe_end(self, need: int) -> LogOffset:
         """Up to where so many copies have the log; -1 if there are not as many."""
         if need == ALL:
-            return min(self._sync.all_end(), self._sync.copies_end(self._min))
+            return min(self._sync.all_end(), self._sync.copies_end(self.min_in_sync_replicas))
         return self._sync.copies_end(need)

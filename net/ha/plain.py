@@ -109,7 +109,7 @@ class PlainReplica:
         self._due_ms = LONG_AGO_MS
 
     def follow(self, address: str, now_ms: int) -> list[Action]:
-        """Follow the master at that address; "" follows nobody."""
+        """Follow the master at that address; "" follows none."""
         if self.state is State.SHUTDOWN or address == self.address:
             return []
         actions = self._leave("another master")
@@ -241,7 +241,7 @@ class PlainGroup:
         return 1 + sum(log_end - acked < self.gap_max for acked in self._acked.values())
 
     def all_end(self) -> LogOffset:
-        """Nobody must have anything: there is no set (RocketMQ answers such sends at once)."""
+        """No replica must have anything: there is no set (RocketMQ answers such sends at once)."""
         return LOG_OFFSET_MAX
 
     def copies_end(self, count: int) -> LogOffset:

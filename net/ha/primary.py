@@ -70,8 +70,8 @@ class PrimaryOptions:
 
 
 class MasterSide(ABC):
-    """What a replica's connection is at its master, in either protocol. Times are of a clock that
-    nobody sets."""
+    """What a replica's connection is at its master, in either protocol. Times are of the monotonic
+    clock."""
 
     def __init__(self, options: PrimaryOptions, log: MasterLog, state: State, now_ms: int) -> None:
         self.options = options
@@ -82,7 +82,7 @@ class MasterSide(ABC):
         """The first byte not sent."""
         self.last_read_ms = self.last_write_ms = now_ms
         self.quota: int | None = None
-        """Bytes of the log that may be sent until somebody raises it; None: any number."""
+        """Bytes of the log that may be sent until it is raised; None: any number."""
         self._log = log
         self._writable = True
         self._started = LogOffset(0)

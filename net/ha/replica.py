@@ -58,7 +58,7 @@ SUSPEND_MS = 5000
 ACK_BYTES = 1 << 20
 ACK_MS = 1
 # A read this large was the first part of what waited: a replica that has so much to catch up with
-# keeps nobody waiting who would not wait anyway, and each acknowledgement costs it 100 us.
+# delays no send that would not wait anyway, and each acknowledgement costs it 100 us.
 LARGE_READ = 512 << 10
 CATCH_UP_ACK_BYTES = 4 << 20
 CATCH_UP_ACK_MS = 4
@@ -113,7 +113,7 @@ class LogState:
 
 
 class Replica:
-    """One replica; it has at most one connection. Times are of a clock that nobody sets."""
+    """One replica; it has at most one connection. Times are of the monotonic clock."""
 
     def __init__(self, options: ReplicaOptions) -> None:
         self.options = options
@@ -139,7 +139,7 @@ class Replica:
         self._due_ms = LONG_AGO_MS
 
     def follow(self, address: str, epoch: int, now_ms: int) -> list[Action]:
-        """Follow the master at that address, of that epoch; "" follows nobody."""
+        """Follow the master at that address, of that epoch; "" follows none."""
         same = address == self.address and epoch == self._master_epoch
         if self.state is State.SHUTDOWN or same:
             return []

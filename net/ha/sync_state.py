@@ -14,6 +14,11 @@ one of the union has no connection or has not yet said where it is (R05, R06), a
 A replica joins when it has all that is confirmed and the first byte of this epoch (KIP-320). With
 one member everything is confirmed at once, and under load a replica is always a moment behind: so
 one that is close is waited for, like a member, until it has caught up or its time is over.
+
+A member that is slow holds up every send. Where sends have waited for one for nearly
+haMaxTimeSendsWait it is proposed to leave, as long as minInSyncReplicas of them stay; the sends go
+on once the controller agreed. It comes back when it has kept up for as long, and each time that it
+did not help for twice as long.
 """
 
 from dataclasses import dataclass, field
@@ -31,6 +36,19 @@ JOIN_GAP_MAX = 4 << 20
 # As long as sends wait for it; then others' sends must not pay for a replica that does not make it.
 JOIN_WAIT_MS = 500
 JOIN_AGAIN_MS = 5000
+# A member is proposed to leave behind this part of haMaxTimeSendsWait: the rest is for the look and
+# for the controllers' entry, so that the sends that wait are answered within that time, and within
+# slaveTimeout, which is as long by default.
+LEAVE_PART = 0.9
+# Who left because sends waited for it has kept up while none had to wait longer than this part of
+# what they may.
+KEPT_UP_PART = 1 / 3
+# The longest time it has to keep up. Who stays ten times as long as it last had to begins anew.
+KEPT_UP_MAX_MS = 60_000
+KEPT_UP_FORGET = 10
+# What counts of the time from one look to the next: a master that stood still longer has answers
+# waiting in its sockets, and must not take its own time for a replica's.
+LOOK_MAX_MS = 500
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,6 +61,11 @@ class SyncOptions:
     """allAckInSyncStateSet; without it everything counts as confirmed that the master has."""
     fixed: bool = False
     """The set is written in a file: nothing is proposed."""
+    check_period_ms: int = 0
+    """checkSyncStateSetPeriod: how often it is asked who has to leave; 0: at every look."""
+    max_time_sends_wait_ms: int = 3_000
+    """haMaxTimeSendsWait, ours; 0: as long as max_time_not_caught_up_ms."""
+    min_in_sync_replicas: int = 1
 
 
 @dataclass(slots=True, frozen=True)
@@ -59,19 +82,31 @@ class Proposal:
 
 @dataclass(slots=True)
 class _Replica:
-    """A connected replica. `seen` is (log end, time) at its last acknowledgement."""
+    """A connected replica. `seen` is (log end, time, awake time) at its last acknowledgement; the
+    awake time is what the master has looked at, see LOOK_MAX_MS."""
 
     connection: int
     learner: bool
     caught_up_ms: int
-    seen: tuple[LogOffset, int]
+    caught_up_awake_ms: int
+    seen: tuple[LogOffset, int, int]
     acked: LogOffset | None = None
     join_until_ms: int | None = None
     join_again_ms: int = field(default=-(1 << 62))
 
 
+@dataclass(slots=True)
+class _Slow:
+    """A replica that left because sends waited for it, and has kept up since then."""
+
+    left_ms: int
+    kept_up_ms: int
+    wait_ms: int
+    """So long it has to."""
+
+
 class SyncState:
-    """See the module. Times are of a clock that nobody sets."""
+    """See the module. Times are of the monotonic clock."""
 
     def __init__(
         self,
@@ -92,15 +127,19 @@ class SyncState:
         self.proposed: Proposal | None = None
         self._lost: frozenset[int] = frozenset()
         self._numbers = 0
-        self._not_before_ms = now_ms
+        self._not_before_ms = self._leaving_asked_ms = now_ms
         self._replicas: dict[int, _Replica] = {}
+        self._awake_ms, self._looked_ms = 0, now_ms
+        self._slow: dict[int, _Slow] = {}
+        self._too_slow: frozenset[int] = frozenset()
+        """Who was proposed to leave because sends waited for it."""
         self._missing_since = dict.fromkeys(self.members - {options.own_id}, now_ms)
 
     # --- what counts
 
     @property
     def required(self) -> frozenset[int]:
-        """Everybody whom an acknowledgement waits for, the master included."""
+        """All that an acknowledgement waits for, the master included."""
         proposed = self.proposed.members if self.proposed else frozenset()
         joining = {n for n, r in self._replicas.items() if r.join_until_ms is not None}
         return self.members | proposed | self._lost | joining
@@ -128,14 +167,14 @@ class SyncState:
         return now_ms - replica.caught_up_ms
 
     def all_end(self) -> LogOffset:
-        """Up to where everybody who must has the log, the master included: what it does not count
+        """Log offset that all required members have, the master included: what it does not count
         yet may be needed by one more when it does. -1 while one of them has not said."""
         others = self.required - {self.options.own_id}
         acks = [self.acked(other) for other in others]
         return min([self.log_end, *(LogOffset(-1) if at is None else at for at in acks)])
 
     def all_have(self, log_end: LogOffset) -> bool:
-        """Whether everybody who must has the log up to there."""
+        """Whether all required members have the log up to there."""
         return self.all_end() >= log_end
 
     def copies_end(self, count: int) -> LogOffset:
@@ -158,9 +197,12 @@ class SyncState:
         """A handshake was answered. A newer connection of a replica takes the older one's place."""
         assert broker_id != self.options.own_id, "a master is no replica of its own"
         old = self._replicas.get(broker_id)
-        replica = _Replica(connection, learner, now_ms, (LogOffset(self.log_end + 1), now_ms))
+        awake_ms = self._awake(now_ms)
+        seen = LogOffset(self.log_end + 1), now_ms, awake_ms
+        replica = _Replica(connection, learner, now_ms, awake_ms, seen)
         if old is not None:
             replica.caught_up_ms, replica.join_again_ms = old.caught_up_ms, old.join_again_ms
+            replica.caught_up_awake_ms = old.caught_up_awake_ms
         self._replicas[broker_id] = replica
         self._missing_since.pop(broker_id, None)
 
@@ -182,25 +224,30 @@ class SyncState:
         if replica is None or replica.connection != connection:
             return None
         replica.acked = log_offset
-        end, at_ms = replica.seen
+        (end, at_ms, at_awake_ms), awake_ms = replica.seen, self._awake(now_ms)
         if log_offset >= self.log_end:
-            replica.caught_up_ms = now_ms
+            replica.caught_up_ms, replica.caught_up_awake_ms = now_ms, awake_ms
         elif log_offset >= end:
             replica.caught_up_ms = max(replica.caught_up_ms, at_ms)
-        replica.seen = (self.log_end, now_ms)
-        if broker_id not in self.members and not self._may_join(replica):
-            self._wait_for(replica, now_ms)
+            replica.caught_up_awake_ms = max(replica.caught_up_awake_ms, at_awake_ms)
+        replica.seen = (self.log_end, now_ms, awake_ms)
+        if broker_id not in self.members and not self._may_join(broker_id, now_ms):
+            self._wait_for(broker_id, replica, now_ms)
         self._confirm()
         return self._propose(now_ms)
 
     def on_tick(self, now_ms: int) -> Proposal | None:
         """Time passes; to be called several times a second."""
+        self._awake_ms, self._looked_ms = self._awake(now_ms), now_ms
         for replica in self._replicas.values():
             if replica.acked is not None and replica.acked >= self.log_end:
-                replica.caught_up_ms = now_ms
+                replica.caught_up_ms, replica.caught_up_awake_ms = now_ms, self._awake_ms
             if replica.join_until_ms is not None and now_ms > replica.join_until_ms:
                 replica.join_until_ms = None
                 replica.join_again_ms = now_ms + JOIN_AGAIN_MS
+        for broker_id, slow in self._slow.items():
+            if self._holds_up_ms(broker_id, now_ms) > self._wait_max_ms * KEPT_UP_PART:
+                slow.kept_up_ms = now_ms
         self._confirm()
         return self._propose(now_ms)
 
@@ -211,6 +258,9 @@ class SyncState:
             return False
         self.members, self.set_epoch = members | {self.options.own_id}, set_epoch
         self.proposed, self._lost = None, frozenset()
+        for broker_id in self._too_slow - self.members:
+            self._note_slow(broker_id, now_ms)
+        self._too_slow = frozenset()
         for broker_id in self.members - {self.options.own_id}:
             if broker_id not in self._replicas:
                 self._missing_since.setdefault(broker_id, now_ms)
@@ -235,11 +285,52 @@ class SyncState:
 
     # --- how it is reckoned
 
-    def _may_join(self, replica: _Replica) -> bool:
-        acked = -1 if replica.acked is None else replica.acked
-        return not replica.learner and acked >= max(self.confirm_offset, self.epoch_start)
+    @property
+    def _wait_max_ms(self) -> int:
+        """So long sends may wait for one member."""
+        options = self.options
+        # Without allAckInSyncStateSet no send waits for who is slowest.
+        asked_ms = options.max_time_sends_wait_ms if options.all_ack else 0
+        return asked_ms or options.max_time_not_caught_up_ms
 
-    def _wait_for(self, replica: _Replica, now_ms: int) -> None:
+    @property
+    def _leave_ms(self) -> int:
+        """Behind so long a member for which they wait is proposed to leave."""
+        has_own_time = self.options.all_ack and self.options.max_time_sends_wait_ms > 0
+        return int(self._wait_max_ms * LEAVE_PART) if has_own_time else self._wait_max_ms
+
+    def _holds_up_ms(self, broker_id: int, now_ms: int) -> int:
+        """For how long a send has waited for it, or would have; of who is away for ever."""
+        replica = self._replicas.get(broker_id)
+        if replica is None:
+            return self._wait_max_ms
+        if replica.acked is not None and replica.acked >= self.log_end:
+            return 0
+        return self._awake(now_ms) - replica.caught_up_awake_ms
+
+    def _awake(self, now_ms: int) -> int:
+        return self._awake_ms + min(now_ms - self._looked_ms, LOOK_MAX_MS)
+
+    def _note_slow(self, broker_id: int, now_ms: int) -> None:
+        old = self._slow.get(broker_id)
+        wait_ms = self._wait_max_ms
+        if old is not None and now_ms - old.left_ms < KEPT_UP_FORGET * old.wait_ms:
+            wait_ms = max(wait_ms, min(2 * old.wait_ms, KEPT_UP_MAX_MS))
+        self._slow[broker_id] = _Slow(now_ms, now_ms, wait_ms)
+
+    def _has_kept_up(self, broker_id: int, now_ms: int) -> bool:
+        slow = self._slow.get(broker_id)
+        return slow is None or now_ms - slow.kept_up_ms >= slow.wait_ms
+
+    def _may_join(self, broker_id: int, now_ms: int) -> bool:
+        replica = self._replicas[broker_id]
+        acked = -1 if replica.acked is None else replica.acked
+        has_all = acked >= max(self.confirm_offset, self.epoch_start)
+        return not replica.learner and has_all and self._has_kept_up(broker_id, now_ms)
+
+    def _wait_for(self, broker_id: int, replica: _Replica, now_ms: int) -> None:
+        if not self._has_kept_up(broker_id, now_ms):
+            return
         close = replica.acked is not None and self.log_end - replica.acked <= JOIN_GAP_MAX
         known = not replica.learner and (replica.acked or 0) >= self.epoch_start
         if close and known and replica.join_until_ms is None and now_ms >= replica.join_again_ms:
@@ -256,11 +347,16 @@ class SyncState:
         if self.options.fixed or self.proposed is not None or now_ms < self._not_before_ms:
             return None
         own = self.options.own_id
-        wanted = {m for m in self.members if m == own or self._stays(m, now_ms)}
+        wanted = set(self.members)
+        if now_ms - self._leaving_asked_ms >= self.options.check_period_ms:
+            self._leaving_asked_ms = now_ms
+            wanted = {m for m in self.members if m == own or self._stays(m, now_ms)}
+            self._too_slow = self._slow_ones(wanted, now_ms)
+            wanted -= self._too_slow
         wanted |= {
             number
-            for number, replica in self._replicas.items()
-            if number not in self.members and self._may_join(replica)
+            for number in self._replicas
+            if number not in self.members and self._may_join(number, now_ms)
         }
         fence = wanted == self.members
         if fence and self._lost <= self.members:
@@ -268,6 +364,17 @@ class SyncState:
         self._numbers += 1
         self.proposed = Proposal(self._numbers, frozenset(wanted), self.set_epoch, fence)
         return self.proposed
+
+    def _slow_ones(self, staying: set[int], now_ms: int) -> frozenset[int]:
+        """Those of them for which sends have waited too long: the slowest ones, where as many must
+        stay."""
+        held_up = {
+            one: self._holds_up_ms(one, now_ms)
+            for one in staying & self._replicas.keys()
+        }
+        slow = [one for one, held_ms in held_up.items() if held_ms > self._leave_ms]
+        slow.sort(key=lambda one: (-held_up[one], one))
+        return frozenset(slow[: max(0, len(staying) - self.options.min_in_sync_replicas)])
 
     def _confirm(self) -> bool:
         before = self.confirm_offset

@@ -33,7 +33,7 @@ class Calls:
         return later
 
     async def stop(self) -> None:
-        """What is under way ends without an answer: whoever asked has stopped before."""
+        """What is under way ends without an answer: the callers have stopped before."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -6,6 +6,7 @@ Called by producers, consumers, admin, and brokers that talk to name servers.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from turbopump.net.transport.connection import Connection
@@ -20,12 +21,16 @@ from turbopump.net.transport.errors import (
 from turbopump.net.transport.hub import Hub, Swept
 from turbopump.net.transport.options import ClientOptions
 from turbopump.net.transport.tls import TlsError, TlsSession, client_context
+from turbopump.net.transport.tls_context import TlsContext
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, WireError
 from turbopump.net.wire.hosts import split
 
 DOUBTED_MAX: Final = 2
 """Connections to an address that led nowhere, kept until another one is answered."""
+PERHAPS_TLS: Final = "; perhaps it takes TLS connections only"
+PERHAPS_PLAIN: Final = "; perhaps it does not serve TLS"
+"""For a server of which nothing was ever heard: it closes on who speaks the other way."""
 SELF_CONNECTS_MAX: Final = 3
 """Connections to oneself in a row, each a matter of one in ten thousand."""
 
@@ -45,10 +50,14 @@ class Client:
         self._now_ms = now_ms
         self._handlers = handlers or Dispatcher()
         self._options = options or ClientOptions()
+        tls = self._options.tls
+        self._context = None if tls is None else TlsContext(tls, partial(client_context, tls))
         self._hub: _ClientHub | None = None
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._doubted: dict[str, list[Connection]] = {}
+        self._heard: set[str] = set()
+        self._watchers: dict[str, list[Callable[[], None]]] = {}
         self._closed = False
 
     async def call(self, address: str, command: Command, timeout_ms: int) -> Command:
@@ -74,6 +83,18 @@ class Client:
             connection.peer.notify(command)
         except WireError as error:
             raise RemotingError(str(error)) from None
+
+    async def connect(self, address: str, timeout_ms: int) -> None:
+        """Open the connection to `host:port`, unless there is one. Raises a RemotingError."""
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_ready:
+            deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+            await self._connect(address, deadline)
+
+    def on_lost(self, address: str, callback: Callable[[], None]) -> None:
+        """Run `callback` whenever the connection to `host:port` that calls use is gone, but for one
+        that this client has given up itself (closed, renewed, told to go away)."""
+        self._watchers.setdefault(address, []).append(callback)
 
     def renew(self, address: str) -> None:
         """The next call opens another connection: this one may lead nowhere. Behind a network that
@@ -117,12 +138,15 @@ class Client:
         answer.then(lambda value: None if future.done() else future.set_result(value))
         result = await future
         if result is not None:
+            self._heard.add(address)
             if self._connections.get(address) is connection:
                 for doubted in self._doubted.pop(address, ()):
                     doubted.close()
             return result
         if peer.closed:
-            raise ConnectionClosed(f"{address} closed the connection before it answered")
+            unheard = address not in self._heard and self._options.tls is None
+            hint = PERHAPS_TLS if unheard and not self._closed else ""
+            raise ConnectionClosed(f"{address} closed the connection before it answered{hint}")
         raise CallTimeout(f"{address} did not answer request {command.code} in time")
 
     async def _writable(self, address: str, deadline: float) -> Connection:
@@ -163,8 +187,17 @@ class Client:
         del self._connecting[address]
         if not task.cancelled() and task.exception() is None:
             known = self._connections.items()
-            self._connections = {where: one for where, one in known if one.is_ready}
-            self._connections[address] = task.result()
+            kept = {at: one for at, one in known if one.is_ready or at in self._watchers}
+            self._connections = kept
+            connection = self._connections[address] = task.result()
+            if address in self._watchers:
+                connection.peer.on_close(partial(self._lost, address, connection))
+
+    def _lost(self, address: str, connection: Connection) -> None:
+        if not self._closed and self._connections.get(address) is connection:
+            del self._connections[address]
+            for callback in self._watchers[address]:
+                callback()
 
     async def _open(self, address: str) -> Connection:
         loop = asyncio.get_running_loop()
@@ -172,10 +205,9 @@ class Client:
             self._hub = _ClientHub(self._handlers, self._options, self._now_ms, loop)
             self._hub.start_sweeping()
         hub = self._hub
-        settings = self._options.tls
         try:
             host, port = split(address)
-            context = None if settings is None else client_context(settings)
+            context = None if self._context is None else await self._context.newest()
             session = None if context is None else TlsSession(context, server_side=False)
             async with asyncio.timeout(self._options.connect_timeout_ms / 1000):
                 connection = await _connected(loop, lambda: Connection(hub, session), host, port)
@@ -193,9 +225,9 @@ class Client:
 async def _connected(
     loop: asyncio.AbstractEventLoop, make: Callable[[], Connection], host: str, port: int
 ) -> Connection:
-    """A connection to somebody else; raises OSError.
+    """A connection to another process; raises OSError.
 
-    Where nobody listens at a port of the ephemeral range, the system may choose that very port for
+    Where nothing listens at a port of the ephemeral range, the system may choose that very port for
     our end: the connection then succeeds, with itself, and would answer our own requests.
     """
     for _ in range(SELF_CONNECTS_MAX):
@@ -204,11 +236,11 @@ async def _connected(
         if ends[0] is None or ends[0] != ends[1]:
             return connection
         connection.abort()
-    raise OSError("nobody listens there, the port is our own")
+    raise OSError("nothing listens there, the port is our own")
 
 
 class _ClientHub(Hub):
-    """A hub that knows who waits for a TLS handshake."""
+    """A hub that knows what waits for a TLS handshake."""
 
     def __init__(
         self,
@@ -219,6 +251,7 @@ class _ClientHub(Hub):
     ) -> None:
         super().__init__(dispatcher, options, now_ms, loop)
         self._waiting: dict[Swept, asyncio.Future[None]] = {}
+        self._complaint = ""
 
     async def established(self, connection: Connection) -> None:
         """Return once requests can be sent; raises OSError if the handshake fails."""
@@ -235,7 +268,20 @@ class _ClientHub(Hub):
                 del self._waiting[connection]
         if not connection.is_ready:
             connection.abort()
-            raise OSError("the TLS handshake failed")
+            raise OSError(f"the TLS handshake failed{self._why(connection)}")
+
+    def complain(self, text: str) -> None:
+        """Note why a handshake failed, beside the log."""
+        self._complaint = text
+        super().complain(text)
+
+    def _why(self, connection: Connection) -> str:
+        """The reason, if we refused the server; if it hung up that is all there is."""
+        said, _, reason = self._complaint.partition(" closed: ")
+        if said != connection.peer.address or not reason:
+            return PERHAPS_PLAIN
+        # `[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)`: an answer that is no TLS
+        return f": {reason}{PERHAPS_PLAIN if 'WRONG_VERSION_NUMBER' in reason else ''}"
 
     def ready(self, connection: Swept) -> None:
         """The TLS handshake of a connection is done."""

@@ -7,19 +7,21 @@ Called by the loop; made by Server and Client, whose Hub it shares.
 
 import asyncio
 import logging
-import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Final, cast
 
 from turbopump.engine.later import Later
-from turbopump.engine.types import Buffer
 from turbopump.net.transport.dispatcher import Answer, Dispatcher, one_line
-from turbopump.net.transport.hub import UNSENT_NOTED_OVER, Gate, Hub
+from turbopump.net.transport.gone import Gone
+from turbopump.net.transport.hub import Gate, Hub
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.transport.receiving import Receiver
 from turbopump.net.transport.tls import HANDSHAKE_BYTE, TlsError, TlsSession
+from turbopump.net.transport.turn_taker import READ
+from turbopump.net.transport.turns import Steps
+from turbopump.net.transport.writing import WritingSide
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import (
     LANGUAGES,
@@ -31,7 +33,7 @@ from turbopump.net.wire.command import (
     response,
 )
 from turbopump.net.wire.hosts import join, pack_ip
-from turbopump.pyx.fast import FastConnection
+from turbopump.pyx.fast import READ_COUNTED_OVER, TURN_REQUESTS
 from turbopump.pyx.frame import find_frames
 
 _log = logging.getLogger(__name__)
@@ -39,43 +41,24 @@ _log = logging.getLogger(__name__)
 GO_AWAY_SINCE_VERSION: Final = 476
 """MQVersion from which a client understands GO_AWAY (after V5_3_1)."""
 
-JOIN_MAX: Final = 64 << 10
-"""Answers of one read up to this are joined: one write is cheaper than a vector of small ones."""
-
-FLUSH_OVER: Final = 256 << 10
-"""Bytes to be written that do not wait for the end of the read or of the callback: back pressure
-shows only in what the transport has."""
-
-LAST_READS_MAX: Final = 64
-"""Reads from a connection whose peer is gone: the kernel keeps a few megabytes at most."""
-
 _WRITING: Final = 1
 _IN_FLIGHT: Final = 2
 
 
-class Connection(FastConnection, asyncio.BufferedProtocol):
+class Connection(WritingSide, asyncio.BufferedProtocol):
     """A connection of a Hub. `refused` ones are answered SYSTEM_BUSY and closed.
 
-    Where the hub has a lane, a connection without TLS is read natively from its first byte on.
+    Where the hub has a lane, a connection is read natively from its first byte on, with TLS from
+    the end of the handshake on.
     """
 
     __slots__ = (
-        "_answered",
-        "_closing",
         "_dispatcher",
-        "_flushing",
         "_gate",
-        "_hub",
         "_in_flight",
-        "_out",
-        "_out_size",
         "_paused",
         "_receiver",
-        "_room_waiters",
         "_started",
-        "_tls",
-        "_transport",
-        "closing_at",
         "peer",
     )
 
@@ -88,23 +71,13 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
         dispatcher: Dispatcher | None = None,
         gate: Gate | None = None,
     ) -> None:
-        super().__init__()
-        self._hub = hub
+        super().__init__(hub, tls)
         self._gate = gate
-        self._tls = tls
         self._dispatcher = dispatcher
-        self._receiver = Receiver(hub.area, hub.options.max_frame)
-        self._transport: asyncio.Transport | None = None
+        self._receiver = Receiver(hub.area, hub.options.max_frame, self)
         self._started = tls is not None
-        self._out: list[Buffer] = []
-        self._out_size = 0
-        self._answered: list[Callable[[], None]] = []
-        self._room_waiters: list[Callable[[], None]] = []
-        self._flushing = False
-        self._closing = False
         self._paused = 0
         self._in_flight = 0
-        self.closing_at = 0.0
 
     # What the loop calls.
 
@@ -123,66 +96,73 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
             self._go_on_with_tls()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Leave the hub, where writing failed once all that the peer had sent is handled."""
+        descriptor = -1
+        if self._transport is not None and self.is_ready and isinstance(exc, OSError):
+            descriptor = self._transport.get_extra_info("socket").fileno()
+        self._transport = None
+        self._forget_unsent()
+        if descriptor < 0 or not self.hear_last_words(descriptor):
+            self._end()
+
+    def _end(self) -> None:
         """Leave the hub; calls that wait fail."""
-        if isinstance(exc, OSError) and self._tls is None and not self._closing:
-            self._read_last_words()
+        if self.peer.closed:
+            return
         self._closing = True
         self.end_fast()
-        self._transport = None
+        self.give_up_work()
+        self.hold_sealed(0)
+        self.end_last_words()
         self._tls = None
-        self._out.clear()
-        self._receiver.release()
+        self._receiver.end()
         self._hub.settled(self._in_flight)
         self._hub.leave(self)
         self.peer.lost()
         self._wake_writers()
-
-    def _read_last_words(self) -> None:
-        """Handle what lies unread when writing failed; the answers go nowhere.
-
-        A client that leaves closes without waiting for answers, and the loop stops reading at the
-        first write that fails: the Go client's last commits, not marked one-way, would be lost.
-        """
-        assert self._transport is not None
-        descriptor = self._transport.get_extra_info("socket").fileno()
-        self.in_read = not self.is_fast
-        try:
-            for _ in range(LAST_READS_MAX):
-                size = os.readv(descriptor, [self.get_buffer(-1)])
-                if not size:
-                    break
-                if self.is_fast:
-                    self.buffer_updated(size)
-                else:
-                    self._receiver.received(size, self._on_frame)
-        except (OSError, WireError):
-            pass  # the end of what had arrived
-        finally:
-            self.in_read = False
-            self._flush()
+        self.peer.leave(Gone(self._hub.loop))
 
     # What FastConnection calls: reads while a connection is none, and what it leaves to us.
 
     def slow_room(self) -> memoryview:
         """Where the next read goes."""
         if self._tls is not None:
-            return self._hub.area.scratch
+            return self._hub.area.room
         return self._receiver.room()
 
     def slow_read(self, nbytes: int) -> None:
         """Handle what was read to the end, then write all answers at once."""
         self.active_at = self._hub.clock()
+        self._guarded(lambda: self._slow_read(nbytes))
+        if nbytes > READ_COUNTED_OVER and not self.is_fast:
+            self.took(nbytes)
+
+    def _slow_read(self, nbytes: int) -> None:
+        if not self._started:
+            self._start(self._hub.area.scratch[0])
+            if self._tls is None and self._begin_fast():
+                self.buffer_updated(nbytes)
+                return
+        if self._tls is not None:
+            self._tls.feed(self._hub.area.scratch[:nbytes])
+            self._go_on_with_tls()
+        elif not self._closing:
+            self._receiver.received(nbytes, self._handle)
+
+    def go_on_slowly(self) -> None:
+        """Handle what the receiver keeps, then what was not decrypted yet."""
+        self._guarded(self._go_on_slowly)
+
+    def _go_on_slowly(self) -> None:
+        self._receiver.go_on(self._handle)
+        if self._tls is not None and not self._closing:
+            self._go_on_with_tls()
+
+    def _guarded(self, read: Callable[[], None]) -> None:
         self.in_read = True
+        self.turn_left = TURN_REQUESTS
         try:
-            if not self._started:
-                self._start(self._hub.area.scratch[0])
-                if self._begin_fast(nbytes):
-                    return
-            if self._tls is not None:
-                self._tls.feed(self._hub.area.scratch[:nbytes])
-                self._go_on_with_tls()
-            elif not self._closing:
-                self._receiver.received(nbytes, self._on_frame)
+            read()
         except (WireError, ssl.SSLError) as error:
             self._refuse(one_line(error))
         except Exception:
@@ -192,6 +172,9 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
             self.in_read = False
             self._note_progress()
             self._flush()
+
+    def _handle(self, frame: memoryview) -> bool | None:
+        return self._on_frame(frame) if self.begins() else None
 
     def frame(self, frame: memoryview) -> bool:
         """Handle a frame that is not plain; False if the connection was closed."""
@@ -203,7 +186,7 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
 
     def failed(self, error: Exception) -> None:
         """A read could not be handled."""
-        if isinstance(error, WireError | ValueError):
+        if isinstance(error, WireError | ValueError | ssl.SSLError):
             self._refuse(one_line(error))
         else:
             _log.error("a read from %s failed", self.peer.address, exc_info=error)
@@ -217,36 +200,31 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
         """The peer of a plain request says who it is."""
         self.peer.version, self.peer.language = version, LANGUAGES[language]
 
-    def is_drained(self) -> bool:
-        """Whether the transport has nothing to write."""
-        return self._transport is not None and not self._transport.get_write_buffer_size()
-
-    def write_rest(self, buffers: list[Buffer]) -> None:
-        """Write behind what the transport has."""
-        if self._transport is not None and not self._transport.is_closing():
-            _write(self._transport, buffers)
-            self._check_unread()
-
     def hold(self, count: int) -> None:
         """So many answers to what was just read come later."""
         self._in_flight += count
         self._hub.in_flight += count
         if self._in_flight >= self._hub.options.max_in_flight:
-            self._pause(_IN_FLIGHT)
+            self.pause(_IN_FLIGHT)
 
     def settled(self, count: int) -> bool:
         """So many answers come now; whether they may be written."""
-        if self._transport is None:
+        if self.peer.closed:
             return False
         self._in_flight -= count
         if self._in_flight <= self._hub.options.max_in_flight // 2:
-            self._resume(_IN_FLIGHT)
+            self.resume(_IN_FLIGHT)
         self._hub.settled(count)
-        return not self._closing and not self._transport.is_closing()
+        transport = self._transport
+        return not self._closing and transport is not None and not transport.is_closing()
 
     def clock(self) -> float:
         """The loop's time."""
         return self._hub.clock()
+
+    def later(self, callback: Callable[[], None]) -> None:
+        """Run `callback` in the next turn of the loop."""
+        self._hub.loop.call_soon(callback)
 
     # What the loop calls.
 
@@ -260,16 +238,19 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
         A client goes on reading, or both sides could wait for each other; its calls wait.
         """
         self.blocked = True
+        self.blocked_since = self._hub.clock()
         if self._hub.is_server:
-            self._pause(_WRITING)
+            self.pause(_WRITING)
 
     def resume_writing(self) -> None:
         """The peer took enough."""
         self.blocked = False
-        self.go_on()
+        self.blocked_since = 0.0
+        self._seal()
+        self.go_on_if_free()
         if self.blocked:
             return
-        self._resume(_WRITING)
+        self.resume(_WRITING)
         self._wake_writers()
 
     # What Peer calls (it is its Link).
@@ -282,23 +263,19 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
         """Run `callback` after `delay_ms`."""
         return self._hub.loop.call_later(delay_ms / 1000, callback)
 
-    def after_answers(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once what is to be written now is on its way."""
-        self._answered.append(callback)
-        self._flush_soon()
-
     def close(self) -> None:
         """Write out what is waiting, then close; the sweep aborts if the peer does not take it."""
-        if self._closing or self._transport is None:
+        if self._closing:
+            return
+        if self._transport is None:
+            self.abort()
             return
         self._flush()
         self._closing = True
         self.end_fast()
         self.closing_at = self._hub.clock()
-        if self._tls is not None and self._tls.established:
-            self._tls.end()
-            self._transport.write(self._tls.outgoing())
-        self._transport.close()
+        if not self.sealing:
+            self._say_goodbye()
 
     # What Hub and Client call.
 
@@ -306,28 +283,29 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
         """Close without writing anything more."""
         self._closing = True
         self.end_fast()
-        self._out.clear()
+        self._forget_unsent()
         if self._transport is not None:
             self._transport.abort()
+        elif not self.peer.closed:
+            # Not at once: a read may be handled.
+            self._hub.loop.call_soon(self._end)
 
     @property
-    def unsent(self) -> int:
-        """Bytes written that the peer has not taken."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+    def is_over(self) -> bool:
+        """Whether nothing is handled any more."""
+        return self._closing
+
+    @property
+    def is_full(self) -> bool:
+        """Whether too many answers are waited for."""
+        return self._paused & _IN_FLIGHT != 0
 
     @property
     def is_ready(self) -> bool:
         """Whether requests can be sent: connected, and TLS established if there is TLS."""
-        return not self._closing and (self._tls is None or self._tls.established)
-
-    @property
-    def writable(self) -> bool:
-        """Whether the unsent bytes are below the high-water mark."""
-        return not self.blocked
-
-    def when_writable(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once unsent bytes fall below the low-water mark, or the peer is lost."""
-        self._room_waiters.append(callback)
+        if self._closing or self._transport is None:
+            return False
+        return self._tls is None or self._tls.established
 
     # Reading.
 
@@ -342,47 +320,62 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
             self._tls = TlsSession(context, server_side=True)
             self.slow_since = self.active_at
 
-    def _begin_fast(self, nbytes: int) -> bool:
-        """Hand the first read of a plain connection over to the lane, if there is one."""
+    def _begin_fast(self) -> bool:
+        """Hand over to the lane, if there is one."""
         gate = self._gate
-        if gate is None or self._tls is not None or self._closing or not self._hub.is_free(self):
+        transport = self._transport
+        if gate is None or transport is None or self._closing or not self._hub.is_free(self):
             return False
-        assert self._transport is not None
         self.go_fast(
             gate.lane,
             gate.pulls,
-            self._transport.get_extra_info("socket").fileno(),
+            transport.get_extra_info("socket").fileno(),
             self.peer.host,
             self._hub.area,
             self._hub.options.max_frame,
             gate.turn,
+            self._tls,
         )
         self.in_read = False
-        self.buffer_updated(nbytes)
+        self.slow_since = 0.0
         return True
 
     def _go_on_with_tls(self) -> None:
-        assert self._tls is not None and self._transport is not None
+        tls = self._tls
+        assert tls is not None
+        if not tls.established and self._hub.is_server and not self._hub.turns.begin_handshake():
+            self.give_way()
+            return
         try:
-            was_established = self._tls.established
-            if self._tls.handshake():
-                if not was_established:
-                    self._hub.ready(self)
-                self._read_decrypted(self._tls)
+            begins = not tls.established and tls.handshake()
+            if begins:
+                self._hub.ready(self)
+                self._say(tls)
+            if begins and self._begin_fast():
+                self.go_on()
+            elif tls.established:
+                self._read_decrypted(tls)
         finally:
             # An alert of a failed handshake goes out too.
-            outgoing = self._tls.outgoing()
-            if outgoing and not self._closing:
-                self._transport.write(outgoing)
+            self._say(tls)
+
+    def _say(self, tls: TlsSession) -> None:
+        """Write what the session has to say of itself."""
+        outgoing = tls.outgoing()
+        if outgoing and not self._closing and self._transport is not None:
+            self._transport.write(outgoing)
+            self.queued = True
 
     def _read_decrypted(self, tls: TlsSession) -> None:
-        while not self._closing:
+        while not self._closing and not self._receiver.rests:
             size = tls.read_into(self._receiver.room())
             if size < 0:
                 self.close()
             if size <= 0:
-                return
-            self._receiver.received(size, self._on_frame)
+                break
+            self._receiver.received(size, self._handle)
+        if not self._closing:
+            self.hold_sealed(tls.pending)
 
     def _on_frame(self, frame: memoryview) -> bool:
         command = decode(frame)
@@ -399,9 +392,16 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
         peer = self.peer
         peer.version, peer.language = request.version, request.language
         self.met_version = -1
-        answer: Answer = self._hub.refusal(self, request)
+        answer: Answer | Steps[Answer] = self._hub.refusal(self, request)
         if answer is None:
             answer = self._hub.dispatch(request, peer, self._dispatcher)
+        if isinstance(answer, Generator):
+            self.begin_work(request, answer)
+        else:
+            self.take(request, answer)
+
+    def take(self, request: Command, answer: Answer) -> None:
+        """Answer a request, now or later."""
         if request.is_oneway or answer is None:
             return
         if isinstance(answer, Later):
@@ -416,7 +416,7 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
             self._in_flight += 1
             self._hub.in_flight += 1
             if self._in_flight >= self._hub.options.max_in_flight:
-                self._pause(_IN_FLIGHT)
+                self.pause(_IN_FLIGHT)
             # A handler keeps the request for its opaque and code: what else came with it could be
             # megabytes for each of thousands that wait.
             request.body, request.fields, request.remark = b"", {}, None
@@ -425,11 +425,11 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
             self._answer(request.opaque, answer.value)
 
     def _on_late_answer(self, opaque: int, answer: Command | None) -> None:
-        if self._transport is None:
+        if self.peer.closed:
             return
         self._in_flight -= 1
         if self._in_flight <= self._hub.options.max_in_flight // 2:
-            self._resume(_IN_FLIGHT)
+            self.resume(_IN_FLIGHT)
         if answer is not None:
             self._answer(opaque, answer)
         self._hub.settled(1)
@@ -443,7 +443,7 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
         if self.is_fast:
             return
         waiting = self._receiver.partial or (self._tls is not None and not self._tls.established)
-        if not waiting or self._paused:
+        if not waiting or self._paused & ~READ:
             # A peer that is not read cannot be slow.
             self.slow_since = 0.0
         elif not self.slow_since:
@@ -464,81 +464,21 @@ class Connection(FastConnection, asyncio.BufferedProtocol):
             buffers = encode(failure)
         self._put(buffers)
 
-    def _put(self, buffers: list[Buffer]) -> None:
-        if not self._closing:
-            self._out += buffers
-            self._out_size += sum(map(len, buffers))
-            if self._out_size > FLUSH_OVER:
-                self._write_out()
-            else:
-                self._flush_soon()
-
-    def _flush_soon(self) -> None:
-        if not self.in_read and not self._flushing:
-            self._flushing = True
-            self._hub.loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flushing = False
-        self._write_out()
-        if self._answered:
-            callbacks, self._answered = self._answered, []
-            for callback in callbacks:
-                self._run(callback)
-
-    def _write_out(self) -> None:
-        if not self._out or self._transport is None or self._transport.is_closing():
-            return
-        if self._tls is not None and not self._tls.established:
-            return
-        out, self._out, self._out_size = self._out, [], 0
-        if self._tls is None:
-            _write(self._transport, out)
-        else:
-            self._tls.encrypt(out)
-            self._transport.write(self._tls.outgoing())
-        self.active_at = self._hub.clock()
-        self._check_unread()
-
-    def _check_unread(self) -> None:
-        assert self._transport is not None
-        self.queued = True
-        unsent = self._transport.get_write_buffer_size()
-        if unsent > self._hub.options.write_max:
-            self._hub.complain(f"{self.peer.address} closed: it does not read its answers")
-            self.abort()
-        elif unsent > UNSENT_NOTED_OVER:
-            self._hub.note_unsent(self, unsent)
-
-    def _run(self, callback: Callable[[], None]) -> None:
-        try:
-            callback()
-        except Exception:
-            _log.exception("what followed an answer to %s failed", self.peer.address)
-
-    def _wake_writers(self) -> None:
-        waiters, self._room_waiters = self._room_waiters, []
-        for waiter in waiters:
-            self._run(waiter)
-
-    def _pause(self, reason: int) -> None:
-        if not self._paused and self._transport is not None:
-            self._transport.pause_reading()
-            self.slow_since = 0.0
+    def pause(self, reason: int) -> None:
+        """Read no more until each reason is gone."""
+        if self._transport is not None:
+            if not self._paused:
+                self._transport.pause_reading()
+            if reason != READ:
+                self.slow_since = 0.0
         self._paused |= reason
 
-    def _resume(self, reason: int) -> None:
+    def resume(self, reason: int) -> None:
+        """A reason not to read is gone."""
         if self._paused & reason:
             self._paused &= ~reason
             if not self._paused and not self._closing and self._transport is not None:
                 self._transport.resume_reading()
                 self._note_progress()
-
-
-def _write(transport: asyncio.Transport, out: list[Buffer]) -> None:
-    if len(out) == 1:
-        transport.write(out[0])
-    elif sum(map(len, out)) <= JOIN_MAX:
-        transport.write(b"".join(out))
-    else:
-        transport.writelines(out)
+            elif reason == _IN_FLIGHT:
+                self.hear_on()

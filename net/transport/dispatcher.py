@@ -5,11 +5,12 @@ business. Called by every connection, on the loop thread.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
 from turbopump.engine.later import Later
 from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, response
@@ -24,9 +25,14 @@ QUIET_MS: Final = 10_000
 """Between two lines of the log about requests that a disk made fail."""
 
 Answer = Command | Later[Command] | Later[Command | None] | None
-Handler = Callable[[Command, Peer, int], Answer]
+Handler = Callable[[Command, Peer, int], Answer | Steps[Answer]]
 """(request, peer, now_ms) -> the answer, now, later, or never. While a later answer is waited for,
-the request has no body and no fields any more."""
+the request has no body and no fields any more.
+
+One that may take long is a generator: it yields after each step of some milliseconds and returns
+the answer. What it looked at may have changed after a step, and the peer may be gone."""
+Review = Callable[[Command, Answer, bool], Answer]
+"""(request, answer, whether others were served since the request began) -> what is answered."""
 
 
 class Dispatcher:
@@ -35,7 +41,7 @@ class Dispatcher:
     With `review` every answer of a handler is what that makes of (request, answer).
     """
 
-    def __init__(self, review: Callable[[Command, Answer], Answer] | None = None) -> None:
+    def __init__(self, review: Review | None = None) -> None:
         self._review = review
         self._handlers: dict[int, Handler] = {}
         self._default: Handler | None = None
@@ -64,8 +70,8 @@ class Dispatcher:
         fewer._default = self._default
         return fewer
 
-    def dispatch(self, request: Command, peer: Peer, now_ms: int) -> Answer:
-        """The answer to a request; never raises.
+    def dispatch(self, request: Command, peer: Peer, now_ms: int) -> Answer | Steps[Answer]:
+        """The answer to a request, or the steps that are left to it; never raises.
 
         Unknown code: 3. A header or body that its class refuses, or any failure of the handler: 1
         with one line of text.
@@ -75,18 +81,41 @@ class Dispatcher:
             return _unsupported(request)
         try:
             answer = handler(request, peer, now_ms)
-            return answer if self._review is None else self._review(request, answer)
-        except (BadHeader, BadBody) as error:
-            return response(request, ResponseCode.SYSTEM_ERROR, one_line(error))
-        except OSError as error:
+            if isinstance(answer, Generator):
+                next(answer)
+                return self._go_on(answer, request, peer, now_ms)
+            return self._reviewed(request, answer, False)
+        except StopIteration as done:
+            return self._reviewed(request, done.value, False)
+        except Exception as error:
+            return self._failure(request, peer, now_ms, error)
+
+    def _go_on(
+        self, steps: Steps[Answer], request: Command, peer: Peer, now_ms: int
+    ) -> Steps[Answer]:
+        yield
+        try:
+            answer = yield from steps
+            return self._reviewed(request, answer, True)
+        except Exception as error:
+            return self._failure(request, peer, now_ms, error)
+
+    def _reviewed(self, request: Command, answer: Answer, stepped: bool) -> Answer:
+        return answer if self._review is None else self._review(request, answer, stepped)
+
+    def _failure(self, request: Command, peer: Peer, now_ms: int, error: Exception) -> Command:
+        if isinstance(error, BadHeader | BadBody):
+            pass
+        elif isinstance(error, OSError):
             # A disk, not the program: one line, and the same for every request until it is mended.
             if not 0 < self._quiet_until_ms - now_ms <= QUIET_MS:
                 self._quiet_until_ms = now_ms + QUIET_MS
                 _log.error("request %d of %s failed: %s", request.code, peer.address, error)
-            return response(request, ResponseCode.SYSTEM_ERROR, one_line(error))
-        except Exception as error:
-            _log.exception("request %d of %s failed", request.code, peer.address)
-            return response(request, ResponseCode.SYSTEM_ERROR, one_line(error))
+        else:
+            _log.error(
+                "request %d of %s failed", request.code, peer.address, exc_info=error
+            )
+        return response(request, ResponseCode.SYSTEM_ERROR, one_line(error))
 
 
 def one_line(error: BaseException) -> str:

@@ -14,7 +14,8 @@ from typing import Final, Protocol
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.options import ConnectionOptions
 from turbopump.net.transport.peer import Peer
-from turbopump.net.transport.receiving import Area
+from turbopump.net.transport.receiving import Area, Owner
+from turbopump.net.transport.turns import Steps, Turns
 from turbopump.net.wire.command import Command
 from turbopump.pyx.fast import Turn
 from turbopump.pyx.lane import Lane
@@ -61,6 +62,7 @@ class Swept(Protocol):
     touched: bool
     active_at: float
     slow_since: float
+    blocked_since: float
     closing_at: float
 
     @property
@@ -89,7 +91,8 @@ class Hub:
         self.options = options
         self.loop = loop
         self.clock = loop.time
-        self.area = Area(options.receive_max)
+        self.area = Area(options.receive_max, options.receive_max_of_address, self._cut_incomplete)
+        self.turns = Turns(loop.call_soon, self.area)
         self.connections: set[Swept] = set()
         self.in_flight = 0
         self._dispatcher = dispatcher
@@ -100,7 +103,9 @@ class Hub:
         self._sweeper: asyncio.TimerHandle | None = None
         self._watchers: dict[asyncio.Future[None], Callable[[], bool]] = {}
 
-    def dispatch(self, request: Command, peer: Peer, dispatcher: Dispatcher | None) -> Answer:
+    def dispatch(
+        self, request: Command, peer: Peer, dispatcher: Dispatcher | None
+    ) -> Answer | Steps[Answer]:
         """The answer of the dispatcher, or of the one that the connection's port has of its own."""
         return (dispatcher or self._dispatcher).dispatch(request, peer, self._now_ms())
 
@@ -165,13 +170,22 @@ class Hub:
         if self._unsent_total > self.options.unsent_max:
             self._cut_the_slowest()
 
+    def _cut_incomplete(self, owner: Owner) -> None:
+        self.complain(f"{owner.peer.address} closed: its frame is the oldest of too many")
+        # Not at once: it may be this one's read that is being handled.
+        self.loop.call_soon(owner.abort)
+
     def _cut_the_slowest(self) -> None:
         # What was noted is what was unsent then: most peers have read on.
         sizes = {one: one.unsent for one in self._unsent}
         left = {one: size for one, size in sizes.items() if size > UNSENT_NOTED_OVER}
         total = sum(left.values())
         if total > self.options.unsent_max:
-            for one in sorted(left, key=left.__getitem__, reverse=True):
+            # Not those with the most: a large answer that was written just now would be cut, and
+            # who asked for it may read it. Not the first: one that reads a little may be slow.
+            now = self.clock()
+            worth = {one: (self._waited(one, now) * size, size) for one, size in left.items()}
+            for one in sorted(left, key=worth.__getitem__, reverse=True):
                 if total <= self.options.unsent_max * UNSENT_KEPT:
                     break
                 size = left.pop(one)
@@ -179,6 +193,11 @@ class Hub:
                 self.complain(f"{one.peer.address} closed: {size} of too many bytes are unsent")
                 one.abort()
         self._unsent, self._unsent_total = left, total
+
+    @staticmethod
+    def _waited(connection: Swept, now: float) -> float:
+        """For how long a connection has not taken what is written to it."""
+        return now - connection.blocked_since if connection.blocked_since else 0.0
 
     def start_sweeping(self) -> None:
         """Begin the sweeps; `stop_sweeping` ends them."""

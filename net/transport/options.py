@@ -100,10 +100,12 @@ class ConnectionOptions:
     write_high_water, write_low_water: unsent bytes above which a server does not read from the
         peer and calls of a client wait, and below which they go on; a pull answer is up to 256 KiB.
     write_max: unsent bytes at which the peer is cut: answers to held pulls come although reading
-        has paused.
-    receive_max: bytes of incomplete frames of all connections together.
+        has paused. Above the largest frame behind a high-water mark.
+    receive_max: bytes of incomplete frames of all connections together; beyond it the oldest frame
+        is cut. Eight of the largest frames at once are rare, and a process stays small.
+    receive_max_of_address: the same for the connections of one address.
     unsent_max: unsent bytes of all connections together: thousands below write_max would be
-        thousands of times that. Beyond it those with the most are cut.
+        thousands of times that. Beyond it those are cut that keep the most for the longest.
     """
 
     idle_timeout_ms: int = 120_000
@@ -114,7 +116,8 @@ class ConnectionOptions:
     write_high_water: int = 4 * MIB
     write_low_water: int = MIB
     write_max: int = 64 * MIB
-    receive_max: int = 512 * MIB
+    receive_max: int = 160 * MIB
+    receive_max_of_address: int = 128 * MIB
     unsent_max: int = 512 * MIB
 
 
@@ -122,12 +125,19 @@ class ConnectionOptions:
 class ServerOptions(ConnectionOptions):
     """Limits of a server.
 
+    The marks of unsent bytes are low: what thousands of peers do not read is the server's memory,
+    and the kernel keeps megabytes of each besides.
+
     max_connections: also bounded by the process's limit of open files at start. Beyond it a peer's
         first request is answered SYSTEM_BUSY and the connection closed.
     backlog: RocketMQ's so_backlog.
     stop_grace_ms: for requests in flight when the server stops.
     """
 
+    write_high_water: int = MIB
+    write_low_water: int = MIB // 4
+    write_max: int = 32 * MIB
+    unsent_max: int = 128 * MIB
     max_connections: int = 16_384
     backlog: int = 1024
     stop_grace_ms: int = 300

@@ -136,14 +136,20 @@ class Peer:
         return self._link.call_later(delay_ms, callback)
 
     def answered(self, response: Command) -> None:
-        """The connection got a response; one that nobody waits for is dropped."""
+        """The connection got a response; one without a pending call is dropped."""
         waiting = self._pending.pop(response.opaque, None) if self._pending else None
         if waiting is None:
-            _log.debug("%s answered %d, which nobody waits for", self.address, response.opaque)
+            _log.debug("%s answered %d, which no call waits for", self.address, response.opaque)
             return
         answer, timer = waiting
         timer.cancel()
         answer.resolve(response)
+
+    def leave(self, link: Link) -> None:
+        """The connection has ended, and `link` stands for it from now on: without each other both
+        are freed at once, however long a handler keeps one of them."""
+        assert self.closed, "a connection ends before its peer is lost"
+        self._link = link
 
     def lost(self) -> None:
         """The connection is gone: calls that wait get None, then the on_close callbacks run."""

@@ -1,47 +1,138 @@
 """Bytes of one connection into whole frames, with no more memory than the frame in progress needs.
 
 Owns the receive buffers: one scratch area of all connections of a server or client, and for a
-connection with an incomplete frame an area of its own that grows with what has arrived. It must
-never decode. Called by the connection; reads are handled to the end before the next one begins, so
-the scratch area is free again whenever the loop asks for it.
+connection with an incomplete frame memory of its own, of which only what has arrived is taken. It
+must never decode. Called by the connection; reads are handled to the end before the next one
+begins, so the scratch area is free again whenever the loop asks for it.
 """
 
 from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Protocol
 
+from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import WireError
 from turbopump.pyx.frame import find_frames
+from turbopump.pyx.frame_memory import FrameMemory, wanted
 
 SCRATCH_SIZE: Final = 256 << 10
 """Bytes of one read: a whole pull answer, or a thousand small requests."""
 
-OWN_SIZE_MIN: Final = 4096
-"""The least area of an incomplete frame."""
+SHORT_SIZE: Final = 32 << 10
+"""Bytes of one read while the loop has read enough in this turn: what stays in the kernel is its
+sender's to keep. A small request is read as ever; more than CARRY_MAX."""
 
-GROWTH: Final = 4
-"""An area grows to this many times what has arrived: a peer that only announces a large frame does
-not get the memory for it, and a large frame is copied at most 4 times."""
+
+Handle = Callable[[memoryview], bool | None]
+
+
+class Owner(Protocol):
+    """A connection, as the holder of an incomplete frame."""
+
+    peer: Peer
+
+    def abort(self) -> None:
+        """Close at once."""
 
 
 class Area:
-    """What the connections of one server or client share: the scratch area and the byte budget."""
+    """What the connections of one server or client share: the scratch area and the byte budget.
 
-    __slots__ = ("_budget", "in_use", "scratch")
+    Where the budget is spent the connection whose frame has been incomplete for longest is cut,
+    not the one that asks: a peer that wants to keep others out has to keep sending. An address has
+    `quota` bytes of the budget, and where that is spent the oldest one of that address is cut.
+    """
 
-    def __init__(self, budget: int) -> None:
-        self.scratch = memoryview(bytearray(SCRATCH_SIZE))
+    __slots__ = (
+        "_budget",
+        "_cut",
+        "_hosts",
+        "_quota",
+        "_sizes",
+        "_used",
+        "in_use",
+        "room",
+        "scratch",
+    )
+
+    def __init__(
+        self,
+        budget: int,
+        quota: int | None = None,
+        cut: Callable[[Owner], None] = lambda owner: owner.abort(),
+    ) -> None:
+        """`cut` closes a connection, not before the caller of `hold` has returned."""
+        self.scratch = self.room = memoryview(bytearray(SCRATCH_SIZE))
         self._budget = budget
+        self._quota = budget if quota is None else min(quota, budget)
+        self._cut = cut
+        self._sizes: dict[Owner, int] = {}
+        self._hosts: dict[bytes, dict[Owner, int]] = {}
+        self._used: dict[bytes, int] = {}
         self.in_use = 0
 
-    def take(self, size: int) -> None:
-        """Reserve bytes; raises WireError when the budget of all connections is spent."""
-        if self.in_use + size > self._budget:
-            raise WireError(f"incomplete frames of all peers hold {self.in_use} bytes already")
-        self.in_use += size
+    def shorten(self) -> None:
+        """Let the next reads be short ones."""
+        self.room = self.scratch[:SHORT_SIZE]
 
-    def give(self, size: int) -> None:
-        """Give bytes back."""
-        self.in_use -= size
+    def lengthen(self) -> None:
+        """Let the next reads fill the scratch area."""
+        self.room = self.scratch
+
+    def hold(self, owner: Owner, size: int, fresh: bool = False) -> None:
+        """The bytes that `owner` holds from now on; 0: none. Raises WireError for more than its
+        address may have.
+
+        `fresh`: its frame began with the newest read, so it is the youngest of all.
+        """
+        host = owner.peer.host[:-4]
+        before = self._sizes.get(owner, 0)
+        if size > before:
+            self._make_room(owner, host, size - before)
+        if fresh or not size:
+            self._forget(owner, host)
+            before = 0
+        if size:
+            self.in_use += size - before
+            self._sizes[owner] = size
+            self._used[host] = self._used.get(host, 0) + size - before
+            self._hosts.setdefault(host, {})[owner] = size
+
+    def _make_room(self, owner: Owner, host: bytes, more: int) -> None:
+        while host in self._hosts and self._used[host] + more > self._quota:
+            self._cut_oldest(owner, self._hosts[host])
+        while self.in_use + more > self._budget:
+            self._cut_oldest(owner, self._sizes)
+
+    def _cut_oldest(self, owner: Owner, held: dict[Owner, int]) -> None:
+        oldest = next((one for one in held if one is not owner), None)
+        if oldest is None:
+            raise WireError(f"incomplete frames of all peers hold {self.in_use} bytes already")
+        self._forget(oldest, oldest.peer.host[:-4])
+        self._cut(oldest)
+
+    def _forget(self, owner: Owner, host: bytes) -> None:
+        size = self._sizes.pop(owner, 0)
+        if size:
+            self.in_use -= size
+            self._used[host] -= size
+            del self._hosts[host][owner]
+            if not self._hosts[host]:
+                del self._hosts[host], self._used[host]
+
+
+@dataclass(slots=True)
+class _Found:
+    """The frames of a read, `at` the next one to hand over; places count from `dropped` bytes
+    before the area's first one."""
+
+    frames: list[tuple[int, int]]
+    consumed: int
+    needed: int
+    end: int
+    bad: str
+    at: int = 0
+    dropped: int = 0
 
 
 class Receiver:
@@ -50,13 +141,16 @@ class Receiver:
     `partial` tells whether a frame has begun and not ended.
     """
 
-    __slots__ = ("_area", "_have", "_max_frame", "_own")
+    __slots__ = ("_area", "_cost", "_found", "_have", "_max_frame", "_memory", "_own", "_owner")
 
-    def __init__(self, area: Area, max_frame: int) -> None:
+    def __init__(self, area: Area, max_frame: int, owner: Owner) -> None:
         self._area = area
+        self._owner: Owner | None = owner
         self._max_frame = max_frame
+        self._memory: FrameMemory | None = None
         self._own: memoryview | None = None
-        self._have = 0
+        self._have = self._cost = 0
+        self._found: _Found | None = None
 
     @property
     def partial(self) -> bool:
@@ -65,61 +159,97 @@ class Receiver:
 
     def room(self) -> memoryview:
         """Where the next bytes go; never empty."""
-        return self._area.scratch if self._own is None else self._own[self._have :]
+        room = self._area.room
+        return room if self._own is None else self._own[self._have : self._have + len(room)]
 
-    def received(self, size: int, handle: Callable[[memoryview], bool]) -> None:
+    def received(self, size: int, handle: Handle) -> None:
         """`size` bytes are in `room()`: hand each whole frame to `handle`, keep the rest.
 
         The frame is valid during the call only. `handle` returns False to stop, which drops what
-        follows. Raises WireError for a length that no frame has.
+        follows, and None to have this frame and what follows again with `go_on`. Raises WireError
+        for a length that no frame has.
         """
+        if self._found is not None:
+            assert self._own is not None
+            at = self._found.frames[self._found.at][0] - self._found.dropped
+            self._keep(self._own, at, self._have + size, 0)
+            size = 0
         data = self._area.scratch if self._own is None else self._own
         end = self._have + size
+        bad = ""
         try:
             frames, consumed, needed = find_frames(data, end, self._max_frame)
         except ValueError as error:
             # The frames before the bad length count, however the bytes were split into reads.
-            frames = _frames_before(data, self._max_frame)
-            self._hand_over(data, frames, handle)
-            raise WireError(str(error)) from None
-        if self._hand_over(data, frames, handle):
-            self._keep(data, consumed, end, needed)
+            frames, consumed, needed = _frames_before(data, self._max_frame), end, 0
+            bad = str(error)
+        self._hand_over(data, _Found(frames, consumed, needed, end, bad), handle)
 
-    def _hand_over(
-        self,
-        data: memoryview,
-        frames: list[tuple[int, int]],
-        handle: Callable[[memoryview], bool],
-    ) -> bool:
-        for position, length in frames:
-            if not handle(data[position : position + length]):
+    def go_on(self, handle: Handle) -> None:
+        """Hand over what `handle` did not want yet."""
+        if self._own is not None and self._found is not None:
+            self._hand_over(self._own, self._found, handle)
+
+    def _hand_over(self, data: memoryview, found: _Found, handle: Handle) -> None:
+        self._found = None
+        while found.at < len(found.frames):
+            position, length = found.frames[found.at]
+            position -= found.dropped
+            wanted = handle(data[position : position + length])
+            if wanted is None:
+                if data is not self._own:
+                    self._keep(data, position, found.end, found.end - position + 1)
+                    found.dropped += position
+                self._have = found.end - found.dropped
+                self._found = found
+                return
+            if not wanted:
                 self.release()
-                return False
-        return True
+                break
+            found.at += 1
+        else:
+            if not found.bad:
+                dropped = found.dropped
+                self._keep(data, found.consumed - dropped, found.end - dropped, found.needed)
+        if found.bad:
+            raise WireError(found.bad)
+
+    @property
+    def rests(self) -> bool:
+        """Whether whole frames wait for `go_on`."""
+        return self._found is not None
+
+    def end(self) -> None:
+        """As `release`, and nothing is received any more: the connection is let go of."""
+        self.release()
+        self._owner = None
 
     def release(self) -> None:
         """Give the own area back; what was in it is lost."""
         if self._own is not None:
-            self._area.give(len(self._own))
-            self._own = None
-        self._have = 0
+            assert self._owner is not None, "it has ended"
+            self._area.hold(self._owner, 0)
+            self._own = self._memory = None
+        self._have = self._cost = 0
+        self._found = None
 
     def _keep(self, data: memoryview, begin: int, end: int, needed: int) -> None:
         left = end - begin
         if left == 0:
             self.release()
             return
-        capacity = max(OWN_SIZE_MIN, GROWTH * left)
-        if needed:
-            capacity = min(capacity, max(needed, left + 1))
-        own = self._own
-        if own is None or begin or end == len(own):
-            self._area.take(capacity)
-            fresh = memoryview(bytearray(capacity))
-            fresh[:left] = data[begin:end]
-            if own is not None:
-                self._area.give(len(own))
-            self._own = fresh
+        memory = self._memory
+        if memory is None or begin or end == memory.size:
+            memory = FrameMemory(wanted(left, max(needed, left + 1)))
+        cost = memory.cost(left)
+        if cost != self._cost or begin:
+            assert self._owner is not None, "it has ended"
+            self._area.hold(self._owner, cost, fresh=begin > 0)
+            self._cost = cost
+        if memory is not self._memory:
+            own = memory.view()
+            own[:left] = data[begin:end]
+            self._memory, self._own = memory, own
         self._have = left
 
 

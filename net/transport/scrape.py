@@ -42,7 +42,7 @@ class ScrapeServer:
         return int(self._listener.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Close the port and whoever is being answered."""
+        """Close the port and the connections being answered."""
         if self._listener is not None:
             self._listener.close()
             for exchange in self._exchanges:
@@ -89,7 +89,7 @@ class ScrapeServer:
         try:
             body, content_type = await self._render(headers.get("accept", ""))
         except Exception:
-            _log.exception("the metrics cannot be told")
+            _log.exception("the metrics cannot be rendered")
             return _response(HTTPStatus.INTERNAL_SERVER_ERROR)
         answer = _response(HTTPStatus.OK, body, content_type)
         return answer.removesuffix(body) if method == "HEAD" else answer

@@ -9,6 +9,7 @@ import logging
 import resource
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from turbopump.net.transport.connection import GO_AWAY_SINCE_VERSION, Connection
@@ -17,6 +18,7 @@ from turbopump.net.transport.hub import Gate, Hub, Swept
 from turbopump.net.transport.options import ServerOptions, TlsMode, TlsSettings
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.tls import server_context
+from turbopump.net.transport.tls_context import LOOK_S, TlsContext
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, WireError, response
 
@@ -85,7 +87,7 @@ class Server:
     async def stop(self) -> None:
         """Take no new connections, tell requests to go away, finish those in flight, close.
 
-        Clients after V5_3_1 resend what was told to go away elsewhere. Bounded by stop_grace_ms
+        Clients after V5_3_1 resend elsewhere what was answered GO_AWAY. Bounded by stop_grace_ms
         and close_timeout_ms.
         """
         for listener in self._listeners:
@@ -123,12 +125,27 @@ class _ServerHub(Hub):
         self._limit = _connection_limit(options.max_connections)
         self._refused: set[Swept] = set()
         self._tls = options.tls or TlsSettings(mode=TlsMode.DISABLED)
-        self._context: ssl.SSLContext | None = None
+        self._context = TlsContext(self._tls, partial(server_context, self._tls))
+        self._looking: asyncio.Task[None] | None = None
         mode, files = self._tls.mode, self._tls.cert_path or self._tls.key_path
         # Without files a certificate is made when the first peer wants one; where every peer must
         # want one it is better known now that there will be none.
         if mode is TlsMode.ENFORCING or (mode is TlsMode.PERMISSIVE and files):
-            self._context = server_context(self._tls)
+            self._context.load()
+
+    def start_sweeping(self) -> None:
+        """Begin the sweeps, and the looks at certificates that may be renewed."""
+        super().start_sweeping()
+        used = self._tls.mode is not TlsMode.DISABLED
+        if self._looking is None and used and self._context.has_files:
+            self._looking = self.loop.create_task(self._look_at_files())
+
+    def stop_sweeping(self) -> None:
+        """End them."""
+        super().stop_sweeping()
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
 
     def admit(self, connection: Swept) -> bool:
         """Up to the limit; the next few get to hear why not."""
@@ -168,9 +185,15 @@ class _ServerHub(Hub):
             return None
         if mode is TlsMode.DISABLED:
             raise WireError("a TLS peer where tls.server.mode is disabled")
-        if self._context is None:
-            self._context = server_context(self._tls)
-        return self._context
+        return self._context.load()
+
+    async def _look_at_files(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self._context.look()
+            except Exception:
+                _log.exception("the TLS files cannot be looked at for now")
 
 
 def _connection_limit(configured: int) -> int:

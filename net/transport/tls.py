@@ -7,13 +7,12 @@ connection, which decides by the first byte whether a peer speaks TLS. Needs the
 
 import ssl
 import tempfile
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from turbopump.engine.types import Buffer
 from turbopump.net.transport.options import ClientAuth, ClientTlsSettings, TlsSettings
+from turbopump.pyx.tls import TlsRecords
 
 HANDSHAKE_BYTE: Final = 0x16
 """First byte of a TLS record that holds a ClientHello; no frame under the limit starts with it."""
@@ -39,6 +38,8 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A handshake costs a thousand times what it costs to ask for one.
+    context.options |= ssl.OP_NO_RENEGOTIATION
     if settings.cert_path or settings.key_path:
         _load_pair(context, settings.cert_path, settings.key_path, settings.key_password)
     elif settings.test_mode:
@@ -66,20 +67,16 @@ def client_context(settings: ClientTlsSettings) -> ssl.SSLContext:
     return context
 
 
-class TlsSession:
+class TlsSession(TlsRecords):
     """One TLS connection between two memory buffers. Every method may raise ssl.SSLError."""
 
-    __slots__ = ("_incoming", "_object", "_outgoing", "established")
+    __slots__ = ("_object", "established")
 
     def __init__(self, context: ssl.SSLContext, server_side: bool) -> None:
-        self._incoming = ssl.MemoryBIO()
-        self._outgoing = ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(incoming, outgoing, server_side=server_side)
+        super().__init__(self._object, incoming, outgoing)
         self.established = False
-
-    def feed(self, data: Buffer) -> None:
-        """Bytes from the peer; they are copied."""
-        self._incoming.write(data)
 
     def handshake(self) -> bool:
         """Go on with the handshake; True once it is done."""
@@ -91,27 +88,17 @@ class TlsSession:
                 pass
         return self.established
 
-    def read_into(self, room: memoryview) -> int:
-        """Decrypted bytes into `room`; 0 when more must come first, -1 at the peer's end."""
-        try:
-            size = int(self._object.read(len(room), room))
-        except ssl.SSLWantReadError:
-            return 0
-        except ssl.SSLZeroReturnError:
-            return -1
-        return size or -1
-
-    def encrypt(self, buffers: Iterable[Buffer]) -> None:
-        """Encrypt what is to be sent; take it with `outgoing`."""
-        for buffer in buffers:
-            view = memoryview(buffer)
-            at = 0
-            while at < len(view):
-                at += self._object.write(view[at:])
-
-    def outgoing(self) -> bytes:
-        """Bytes for the peer."""
-        return self._outgoing.read()
+    def is_end(self, error: Exception, have: int) -> bool:
+        """Whether nothing follows the read that gave this error: the peer said goodbye, or what
+        came is broken. That is raised, behind the `have` bytes that were decrypted before it."""
+        if isinstance(error, ssl.SSLWantReadError):
+            return False
+        if isinstance(error, ssl.SSLZeroReturnError):
+            return True
+        if not have or not isinstance(error, ssl.SSLError):
+            raise error
+        self.failure = error
+        return True
 
     def end(self) -> None:
         """Say goodbye to the peer without waiting for its goodbye."""

@@ -26,6 +26,10 @@ VERSION: Final = 513
 FRAME_MAX: Final = 16 << 20
 """Bytes of a frame with its 4 length bytes (com.rocketmq.remoting.frameMaxLength)."""
 
+HEADER_MAX: Final = 128 << 10
+"""Bytes of a header: 32,767 bytes of properties with each separator as an escape of six bytes, and
+as much again; 11 ms if it is all brackets."""
+
 RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
 
@@ -158,6 +162,8 @@ def decode(frame: Buffer) -> Command:
     header_size = int.from_bytes(view[5:8], "big")
     if 8 + header_size > size:
         raise WireError(f"header of {header_size} bytes in a frame of {size}")
+    if header_size > HEADER_MAX:
+        raise WireError(f"a header of {header_size} bytes is over {HEADER_MAX}")
     header = view[8 : 8 + header_size]
     if view[4] == Codec.JSON:
         command = _decode_json(header)
@@ -231,7 +237,9 @@ def _int32(value: Any) -> int:
 
 
 def _language(value: Any) -> str:
-    return value if isinstance(value, str) else LANGUAGES[_OTHER]
+    # One of ours, not the peer's text: it is kept for as long as its connection.
+    number = _LANGUAGE_BYTES.get(value, _OTHER) if isinstance(value, str) else _OTHER
+    return LANGUAGES[number]
 
 
 def _text(value: Any) -> str | None:

@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from turbopump.engine.json_steps import Bounds
 from turbopump.engine.types import Buffer
 from turbopump.net.wire.bodies import (
+    LONG,
     BadBody,
     as_int,
     as_object,
@@ -28,6 +30,9 @@ from turbopump.net.wire.bodies import (
     table,
     text,
 )
+
+NAMES = Bounds(LONG.size, 8, 20_000)
+"""Of a list of broker names: as many as there are groups, and they are read at once."""
 
 Body = Buffer | list[memoryview]
 
@@ -188,8 +193,8 @@ def encode_names(names: Iterable[str]) -> bytes:
 
 
 def decode_names(body: Body) -> list[str]:
-    """The broker names of a request 1006; raises BadBody."""
-    return items({"names": load(body)}, "names", as_text)
+    """The broker names of a request 1006; raises BadBody, also beyond NAMES."""
+    return items({"names": load(body, NAMES)}, "names", as_text)
 
 
 def encode_peers(peers: dict[str, str]) -> str:

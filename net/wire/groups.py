@@ -7,6 +7,7 @@ whether a group may exist. Called by the broker's group table, its admin handler
 from dataclasses import dataclass, field
 from typing import Any
 
+from turbopump.engine import fastjson
 from turbopump.engine.types import Buffer
 from turbopump.net.wire.bodies import (
     as_object,
@@ -53,6 +54,7 @@ class SubscriptionGroupConfig:
     consume_timeout_minute: int = 15
     attributes: dict[str, str] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+    _row: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @classmethod
     def from_json(cls, value: Any) -> "SubscriptionGroupConfig":
@@ -103,6 +105,12 @@ class SubscriptionGroupConfig:
             "retryQueueNums": self.retry_queue_nums,
             "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
         }
+
+    def row(self) -> bytes:
+        """The line of a table of groups, as subscriptionGroup.json has it; see TopicConfig.row."""
+        if not self._row:
+            self._row = fastjson.row(self.group_name, self.to_json(), 2)
+        return self._row
 
     def encode(self) -> bytes:
         """The bean as a body."""

@@ -56,6 +56,13 @@ def read_header(cls: type[H], fields: dict[str, str]) -> H:
     return cls(**values)
 
 
+def read_header_if_any(cls: type[H], fields: dict[str, str]) -> H | None:
+    """As `read_header`; None for a request without any field. RocketMQ leaves every member of such
+    a header null and checks none (RemotingCommand.decodeCommandCustomHeader). Raises BadHeader.
+    """
+    return read_header(cls, fields) if fields else None
+
+
 def write_header(header: Any) -> dict[str, str]:
     """extFields of a header dataclass, in the order of its members; None members are left out."""
     fields: dict[str, str] = {}

@@ -8,8 +8,25 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from turbopump.engine.types import Buffer
-from turbopump.net.wire.bodies import as_object, dump, flag, int32, items, load_object, text
+from turbopump.net.wire.bodies import (
+    READ,
+    BadBody,
+    Steps,
+    as_object,
+    dump,
+    flag,
+    int32,
+    items,
+    items_in_steps,
+    load_object,
+    object_in_steps,
+    text,
+)
+from turbopump.net.wire.names import name_member
 from turbopump.net.wire.subscription import SubscriptionData
+
+SUBSCRIPTIONS_MAX: Final = 4_096
+"""Topics of one group of a client."""
 
 CLUSTERING: Final = "CLUSTERING"
 BROADCASTING: Final = "BROADCASTING"
@@ -53,9 +70,9 @@ class ConsumerData:
         members = as_object(value)
         return cls(
             group_name=text(members, "groupName"),
-            consume_type=text(members, "consumeType", CONSUME_PASSIVELY),
-            message_model=text(members, "messageModel", CLUSTERING),
-            consume_from_where=text(members, "consumeFromWhere", CONSUME_FROM_LAST_OFFSET),
+            consume_type=name_member(members, "consumeType", CONSUME_PASSIVELY),
+            message_model=name_member(members, "messageModel", CLUSTERING),
+            consume_from_where=name_member(members, "consumeFromWhere", CONSUME_FROM_LAST_OFFSET),
             subscription_data_set=items(members, "subscriptionDataSet", SubscriptionData.from_json),
             unit_mode=flag(members, "unitMode"),
         )
@@ -86,6 +103,27 @@ class HeartbeatData:
     def decode(cls, body: Buffer) -> "HeartbeatData":
         """From the body of HEART_BEAT; raises BadBody."""
         return cls.from_json(load_object(body))
+
+    @classmethod
+    def decode_in_steps(cls, body: Buffer | list[memoryview]) -> Steps["HeartbeatData"]:
+        """As `decode`, in steps; raises BadBody, also for over SUBSCRIPTIONS_MAX of a group."""
+        members = yield from object_in_steps(body)
+        consumers: list[ConsumerData] = []
+        weight = 0
+        for one in items(members, "consumerDataSet", as_object):
+            subscriptions = one.get("subscriptionDataSet")
+            count = len(subscriptions) if isinstance(subscriptions, list) else 0
+            if count > SUBSCRIPTIONS_MAX:
+                raise BadBody(f"a group has {count} subscriptions, over {SUBSCRIPTIONS_MAX}")
+            consumers.append(ConsumerData.from_json(one))
+            weight += 1 + count
+            if weight > READ:
+                weight = 0
+                yield
+        producers = yield from items_in_steps(members, "producerDataSet", ProducerData.from_json)
+        found = cls.from_json({**members, "consumerDataSet": None, "producerDataSet": None})
+        found.consumer_data_set, found.producer_data_set = consumers, producers
+        return found
 
     @classmethod
     def from_json(cls, value: Any) -> "HeartbeatData":

@@ -1,7 +1,7 @@
 """Socket addresses: `ip:port` text and the packed form of records (ip, then int32 port).
 
 Owns both directions for IPv4 and IPv6. It must never resolve a name. Called by the transport, by
-message ids and by whoever shows a host.
+message ids and by what shows a host.
 """
 
 import ipaddress

@@ -44,7 +44,7 @@ def parse_properties(text: str) -> list[Property]:
     if len(text) > MAX_TEXT:
         raise PropertiesError(f"the properties text is longer than {MAX_TEXT} characters")
     found: list[Property] = []
-    for line, logical in _logical_lines(text):
+    for line, _, logical in _logical_lines(_natural_lines(text)):
         key, value = _split(logical)
         found.append(Property(_unescape(key, line), _unescape(value, line).rstrip(), line))
     return found
@@ -56,17 +56,38 @@ def format_properties(values: Mapping[str, str]) -> str:
 
 
 def updated_properties(text: str, values: Mapping[str, str]) -> str:
-    """A properties text with these values, and with what it says of other keys: another node may
-    have its keys in the same file. Raises PropertiesError."""
-    return format_properties({**{one.key: one.value for one in parse_properties(text)}, **values})
+    """A properties text with these values; all its other lines stay: they are of the operator, or
+    of another node that has its keys in the same file. Raises PropertiesError."""
+    naturals = _natural_lines(text)
+    kept: list[str] = []
+    end = 0
+    for first, last, logical in _logical_lines(naturals):
+        kept += naturals[end : first - 1]
+        end = last
+        if _unescape(_split(logical)[0], first) not in values:
+            kept += naturals[first - 1 : last]
+    kept += naturals[end:]
+    while kept and not kept[-1].strip(" \t\f"):
+        kept.pop()
+    if kept and kept[-1].endswith("\\"):
+        kept.append("")  # what it would continue with is not ours
+    before = "".join(f"{line}\n" for line in kept)
+    if len(before) > MAX_TEXT:
+        raise PropertiesError(f"the properties text is longer than {MAX_TEXT} characters")
+    return before + format_properties(values)
 
 
-def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Lines with continuations joined, without comments and blanks, with their first number."""
-    lines: list[tuple[int, str]] = []
+def _natural_lines(text: str) -> list[str]:
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def _logical_lines(naturals: list[str]) -> list[tuple[int, int, str]]:
+    """Lines with continuations joined, without comments and blanks, with the numbers of their first
+    and last one."""
+    lines: list[tuple[int, int, str]] = []
     pending: str | None = None
     first = 0
-    for number, natural in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
+    for number, natural in enumerate(naturals, 1):
         stripped = natural.lstrip(" \t\f")
         if pending is None:
             if not stripped or stripped[0] in "#!":
@@ -76,10 +97,10 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
         if backslashes % 2:
             pending += stripped[:-1]
             continue
-        lines.append((first, pending + stripped))
+        lines.append((first, number, pending + stripped))
         pending = None
     if pending is not None:
-        lines.append((first, pending))
+        lines.append((first, len(naturals), pending))
     return lines
 
 

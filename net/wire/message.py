@@ -134,10 +134,11 @@ def encode_batch(elements: Iterable[tuple[int, Buffer, bytes]]) -> bytes:
     return b"".join(pieces)
 
 
-def decode_batch(body: Buffer) -> Iterator[tuple[int, bytes, bytes]]:
+def decode_batch(body: Buffer, strict: bool = False) -> Iterator[tuple[int, bytes, bytes]]:
     """(flag, body, encoded properties) of each element of a batch body; raises BadBody.
 
-    Bounded by the body: an element's own size is ignored, as RocketMQ does.
+    Bounded by the body: an element's own size is ignored, as RocketMQ does, which stored any. What
+    is sent is read strictly: it must be the element's.
     """
     view = memoryview(body)
     at, end = 0, len(view)
@@ -145,7 +146,7 @@ def decode_batch(body: Buffer) -> Iterator[tuple[int, bytes, bytes]]:
         at += _ELEMENT_HEAD.size
         if at > end:
             raise BadBody(f"a batch ends inside an element at byte {end}")
-        _, _, _, flag, size = _ELEMENT_HEAD.unpack_from(view, at - _ELEMENT_HEAD.size)
+        claimed, _, _, flag, size = _ELEMENT_HEAD.unpack_from(view, at - _ELEMENT_HEAD.size)
         properties_at = at + size + 2
         if size < 0 or properties_at > end:
             raise BadBody(f"a batch has an element of {size} bytes, {end - at} left")
@@ -153,6 +154,8 @@ def decode_batch(body: Buffer) -> Iterator[tuple[int, bytes, bytes]]:
         if not 0 <= properties_size <= end - properties_at:
             raise BadBody(f"a batch has properties of {properties_size} bytes")
         element_end = properties_at + properties_size
+        if strict and claimed != element_end - at + _ELEMENT_HEAD.size:
+            raise BadBody(f"a batch has an element that says {claimed} bytes")
         yield flag, bytes(view[at : at + size]), bytes(view[properties_at:element_end])
         at = element_end
 

@@ -1,11 +1,11 @@
 """The two ids of a message: the broker's (where it lies) and the client's (who made it when).
 
 Owns their text forms. It must never read a clock of its own. Called by the broker's send and query
-handlers, by producers and by the admin client. Both have 32 or 56 digits: they cannot be told
-apart by length.
+handlers, by producers and by the admin client. Both have 32 or 56 digits: length does not
+distinguish them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from turbopump.engine.types import LogOffset
@@ -16,6 +16,13 @@ def encode_message_id(store_host: bytes, log_offset: LogOffset) -> str:
     """Upper-case hex of packed host and log offset (RocketMQ: MessageDecoder.createMessageId)."""
     assert len(store_host) in (PACKED_V4_SIZE, PACKED_V6_SIZE), "not a packed host"
     return (store_host + log_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+
+def encode_message_ids(store_host: bytes, log_offsets: Sequence[LogOffset]) -> str:
+    """The ids of several messages, with a comma between them: a batch has up to 32,768."""
+    assert len(store_host) in (PACKED_V4_SIZE, PACKED_V6_SIZE), "not a packed host"
+    host = store_host.hex().upper()
+    return ",".join([f"{host}{log_offset:016X}" for log_offset in log_offsets])
 
 
 def decode_message_id(text: str) -> tuple[bytes, LogOffset]:

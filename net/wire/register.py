@@ -8,8 +8,22 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from turbopump.engine.json_steps import Bounds
 from turbopump.engine.types import Buffer
-from turbopump.net.wire.bodies import BadBody, as_text, dump, items, load, load_object
+from turbopump.net.wire.bodies import (
+    READ,
+    BadBody,
+    Steps,
+    as_text,
+    dump,
+    finish,
+    items,
+    items_in_steps,
+    object_in_steps,
+    small,
+    small_object,
+)
+from turbopump.net.wire.command import FRAME_MAX
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 from turbopump.pyx.crc32 import masked_crc32
 
@@ -20,7 +34,14 @@ MAPPING_SINCE_VERSION: Final = 413
 """MQVersion from which the compressed body ends with topic queue mappings (V5_0_0)."""
 
 INFLATED_MAX: Final = 32 << 20
-"""Bytes of an inflated body: some 400,000 topics; a few KB of zeros must not become gigabytes."""
+INFLATED_STEP: Final = 1 << 20
+"""Bytes of an inflated body, and of a step; a few KB of zeros must not become gigabytes."""
+
+TOPICS_MAX: Final = 200_000
+"""Topics of a registration: twice what a broker here has, and four times RocketMQ's advice."""
+
+BOUNDS: Final = Bounds(FRAME_MAX, 3 * TOPICS_MAX, 12 * TOPICS_MAX)
+"""Of a registration's JSON: a topic has two objects and nine members."""
 
 
 def body_crc32(body: Buffer) -> int:
@@ -44,29 +65,34 @@ class RegisterBrokerBody:
         RocketMQ: RegisterBrokerBody.decode, and the bare wrapper of brokers before V3_0_11. An
         empty body is a registration without topics.
         """
+        return finish(cls.decode_in_steps(body, compressed=compressed, version=version))
+
+    @classmethod
+    def decode_in_steps(
+        cls, body: Buffer, *, compressed: bool = False, version: int = MAPPING_SINCE_VERSION
+    ) -> Steps["RegisterBrokerBody"]:
+        """As `decode`, in steps; raises BadBody, also for more than TOPICS_MAX topics."""
         if not len(body):
             return cls()
         if compressed:
-            return _decode_compressed(body, version)
-        members = load_object(body)
+            return (yield from _decode_compressed(body, version))
+        members = yield from object_in_steps(body, BOUNDS)
         if version < WRAPPED_SINCE_VERSION:
-            return cls(TopicConfigs.from_json(members))
+            return cls((yield from TopicConfigs.from_json_in_steps(members)))
         topics = members.get("topicConfigSerializeWrapper")
-        return cls(
-            TopicConfigs() if topics is None else TopicConfigs.from_json(topics),
-            items(members, "filterServerList", as_text),
-        )
+        configs = TopicConfigs()
+        if topics is not None:
+            configs = yield from TopicConfigs.from_json_in_steps(topics)
+        return cls(configs, (yield from items_in_steps(members, "filterServerList", as_text)))
 
     def encode(self, *, compressed: bool = False) -> bytes:
         """The body; what a compressed one cannot carry (order, topicSysFlag) is lost there."""
         if compressed:
             return _encode_compressed(self)
-        return dump(
-            {
-                "filterServerList": self.filter_server_list,
-                "topicConfigSerializeWrapper": self.topics.to_json(),
-            }
-        )
+        servers = dump(self.filter_server_list)
+        return b'{"filterServerList":%s,"topicConfigSerializeWrapper":%s}' % (
+            servers, self.topics.encode(),
+        )  # fmt: skip
 
 
 def _encode_compressed(body: RegisterBrokerBody) -> bytes:
@@ -85,19 +111,23 @@ def _sized(data: bytes) -> bytes:
     return len(data).to_bytes(4, "big") + data
 
 
-def _decode_compressed(body: Buffer, version: int) -> RegisterBrokerBody:
-    reader = _Reader(_inflate(body))
+def _decode_compressed(body: Buffer, version: int) -> Steps[RegisterBrokerBody]:
+    reader = _Reader((yield from _inflate(body)))
     version_text = reader.piece("data version")
-    topics = TopicConfigs(DataVersion.from_json(load(version_text)))
-    for _ in range(reader.count("topics")):
+    topics = TopicConfigs(DataVersion.from_json(small(version_text)))
+    for number in range(reader.count("topics")):
         config = TopicConfig.from_text(str(reader.piece("topic"), "utf-8", "replace"))
         topics.topic_config_table[config.topic_name] = config
-    servers = items({"filterServerList": load(reader.piece("filter servers"))},
+        if number % READ == READ - 1:
+            yield
+    servers = items({"filterServerList": small(reader.piece("filter servers"))},
                     "filterServerList", as_text)  # fmt: skip
     if version >= MAPPING_SINCE_VERSION and reader.remaining:
-        for _ in range(reader.count("mappings")):
-            info = load_object(reader.piece("mapping"))
+        for number in range(reader.count("mappings")):
+            info = small_object(reader.piece("mapping"))
             topics.topic_queue_mapping_info_map[_topic_of(info)] = info
+            if number % READ == READ - 1:
+                yield
     return RegisterBrokerBody(topics, servers)
 
 
@@ -108,14 +138,25 @@ def _topic_of(info: dict[str, Any]) -> str:
     return topic
 
 
-def _inflate(body: Buffer) -> bytes:
+def _inflate(body: Buffer) -> Steps[bytes]:
     inflater = zlib.decompressobj()
+    pieces: list[bytes] = []
+    size = at = 0
+    tail = b""
     try:
-        inflated = inflater.decompress(body, INFLATED_MAX)
+        while not inflater.eof and size < INFLATED_MAX and (tail or at < len(body)):
+            if not tail:
+                tail, at = bytes(body[at : at + INFLATED_STEP]), at + INFLATED_STEP
+            elif at:
+                yield
+            pieces.append(inflater.decompress(tail, INFLATED_STEP))
+            size += len(pieces[-1])
+            tail = inflater.unconsumed_tail
     except zlib.error as error:
         raise BadBody(f"the registration is not compressed by zlib: {error}") from None
+    inflated = b"".join(pieces)
     if not inflater.eof:
-        limit = len(inflated) >= INFLATED_MAX
+        limit = size >= INFLATED_MAX
         reason = f"is over {INFLATED_MAX} bytes inflated" if limit else "ends in its zlib stream"
         raise BadBody(f"the registration {reason}")
     return inflated
@@ -137,7 +178,7 @@ class _Reader:
     def count(self, what: str) -> int:
         number = self._int32(what)
         # Each element has 4 length bytes, so a count can be checked before anything is made.
-        if not 0 <= number <= self.remaining // 4:
+        if not 0 <= number <= min(self.remaining // 4, TOPICS_MAX):
             raise BadBody(f"the registration claims {number} {what}")
         return number
 

@@ -8,6 +8,7 @@ broker ids quoted: every client reads that, and some read nothing else.
 from dataclasses import dataclass, field
 from typing import Any
 
+from turbopump.engine.json_steps import Lazy, LazyItems
 from turbopump.engine.types import Buffer
 from turbopump.net.wire.bodies import (
     as_int,
@@ -133,6 +134,16 @@ class TopicRouteData:
         """The bean as a body, without any blank: Go scans the text by hand."""
         return dump(self.to_json())
 
+    def to_steps(self) -> dict[str, Any]:
+        """The bean, whose parts are made when it is written in steps."""
+        return {
+            "brokerDatas": LazyItems(self.broker_datas, BrokerData.to_json),
+            "filterServerTable": self.filter_server_table,
+            "orderTopicConf": self.order_topic_conf,
+            "queueDatas": LazyItems(self.queue_datas, QueueData.to_json),
+            "topicQueueMappingByBroker": self.topic_queue_mapping_by_broker,
+        }
+
 
 @dataclass(slots=True)
 class ClusterInfo:
@@ -168,6 +179,13 @@ class ClusterInfo:
     def encode(self) -> bytes:
         """The bean as a body."""
         return dump(self.to_json())
+
+    def to_steps(self) -> dict[str, Any]:
+        """The bean, whose parts are made when it is written in steps."""
+        return {
+            "brokerAddrTable": Lazy(self.broker_addr_table, BrokerData.to_json),
+            "clusterAddrTable": Lazy(self.cluster_addr_table, sorted),
+        }
 
 
 def _texts(value: Any) -> list[str]:

@@ -17,6 +17,7 @@ from turbopump.net.wire.bodies import (
     number,
     text,
 )
+from turbopump.net.wire.names import MAX_NAME_LENGTH, kept_size, name_member
 from turbopump.pyx.index import java_hash
 
 ALL: Final = "*"
@@ -44,6 +45,12 @@ class SubscriptionData:
     class_filter_mode: bool = False
 
     @property
+    def size(self) -> int:
+        """Bytes that it takes where it is kept: its texts, and what its objects cost."""
+        texts = kept_size(self.topic, self.sub_string, self.expression_type, *self.tags_set)
+        return texts + 600 + 100 * (len(self.tags_set) + len(self.code_set))
+
+    @property
     def is_tag_type(self) -> bool:
         """Whether messages are chosen by tags (or not at all), not by an expression."""
         return self.expression_type == TAG
@@ -66,15 +73,16 @@ class SubscriptionData:
         sub_string = text(members, "subString")
         tags = frozenset(items(members, "tagsSet", as_text))
         codes = frozenset(items(members, "codeSet", _code))
-        if len(sub_string) > EXPRESSION_MAX or max(len(tags), len(codes)) > TAGS_MAX:
+        characters = max(len(sub_string), sum(map(len, tags)))
+        if characters > EXPRESSION_MAX or max(len(tags), len(codes)) > TAGS_MAX:
             raise BadBody(f"a subscription is over {EXPRESSION_MAX} characters, {TAGS_MAX} tags")
         return cls(
-            topic=text(members, "topic"),
+            topic=name_member(members, "topic"),
             sub_string=sub_string,
             tags_set=tags,
             code_set=codes,
             sub_version=number(members, "subVersion"),
-            expression_type=text(members, "expressionType", TAG) or TAG,
+            expression_type=name_member(members, "expressionType", TAG) or TAG,
             class_filter_mode=flag(members, "classFilterMode"),
         )
 
@@ -102,6 +110,8 @@ def parse_subscription(
     if expression and len(expression) > EXPRESSION_MAX:
         raise ValueError(f"an expression of {len(expression)} characters")
     if kind and kind != TAG:
+        if len(kind) > MAX_NAME_LENGTH:
+            raise ValueError(f"a kind of expression of {len(kind)} characters")
         if not expression:
             raise ValueError(f"Expression can't be null! {kind}")
         return SubscriptionData(topic, expression, sub_version=sub_version, expression_type=kind)

@@ -73,7 +73,7 @@ class CreateTopicRequest:
 class DeleteTopicRequest:
     """DeleteTopicRequestHeader."""
 
-    topic: str
+    topic: str = ""
 
 
 @dataclass(slots=True)
@@ -158,7 +158,7 @@ class UpdateGroupForbiddenRequest:
 class QueryTopicsByConsumerRequest:
     """QueryTopicsByConsumerRequestHeader."""
 
-    group: str
+    group: str = ""
 
 
 @dataclass(slots=True)
@@ -190,8 +190,8 @@ class QueryConsumeTimeSpanRequest:
 class QueryCorrectionOffsetRequest:
     """QueryCorrectionOffsetHeader; `filter_groups` is separated by commas."""
 
-    topic: str
-    compare_group: str
+    topic: str = ""
+    compare_group: str = ""
     filter_groups: str | None = None
 
 
@@ -199,8 +199,8 @@ class QueryCorrectionOffsetRequest:
 class CloneGroupOffsetRequest:
     """CloneGroupOffsetRequestHeader."""
 
-    src_group: str
-    dest_group: str
+    src_group: str = ""
+    dest_group: str = ""
     topic: str | None = None
     offline: bool = False
 
@@ -209,7 +209,7 @@ class CloneGroupOffsetRequest:
 class GetBrokerConsumeStatsRequest:
     """GetConsumeStatsInBrokerHeader; `is_order` asks for topics with the order flag only."""
 
-    is_order: bool
+    is_order: bool = False
 
 
 @dataclass(slots=True)

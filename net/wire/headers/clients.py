@@ -13,7 +13,7 @@ from turbopump.net.wire.header import Int32, Int64
 class UnregisterClientRequest:
     """UnregisterClientRequestHeader; a Java client sends one request for each group."""
 
-    client_id: str = field(metadata={"key": "clientID"})
+    client_id: str = field(default="", metadata={"key": "clientID"})
     producer_group: str | None = None
     consumer_group: str | None = None
 

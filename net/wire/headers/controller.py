@@ -63,8 +63,9 @@ class ElectMasterResponse:
 class RegisterBrokerToControllerRequest:
     """1003, RegisterBrokerToControllerRequestHeader.
 
-    `unclean` and `damaged` are ours: the broker's last stop may have cost it bytes that it had
-    acknowledged; its store is damaged. A Java controller ignores them.
+    Three are ours, which a Java controller ignores. `unclean`, `damaged`: the broker's last stop
+    may have cost it bytes that it had acknowledged; its store is damaged. `registerCheckCode` is
+    that with which it got its id (1013): the id may be another broker's by now.
     """
 
     cluster_name: str
@@ -74,6 +75,7 @@ class RegisterBrokerToControllerRequest:
     invoke_time: Int64 | None = None
     unclean: bool | None = None
     damaged: bool | None = None
+    register_check_code: str | None = None
 
 
 @dataclass(slots=True)
@@ -179,10 +181,12 @@ class BrokerHeartbeatResponse:
 
     `lease_ms`: so long after it SENT the heartbeat the broker may serve as master; only the leading
     controller grants it, and only while no other one can lead. The others are how its group stands,
-    so that a broker whose role changed need not wait for its next poll.
+    so that a broker whose role changed need not wait for its next poll. `unknown`: the leading
+    controller has no broker of that name and id.
     """
 
     lease_ms: Int64 | None = None
     master_broker_id: Int64 | None = None
     master_epoch: Int32 | None = None
     sync_state_set_epoch: Int32 | None = None
+    unknown: bool | None = None

@@ -75,8 +75,11 @@ class QueryDataVersionResponse:
 class BrokerHeartbeatRequest:
     """904. Only the first three matter to a name server; a controller reads the rest.
 
-    `leased` is ours: as master it serves only under leases granted in its reign. A Java controller
-    ignores it.
+    Four are ours, which a Java controller ignores. `leased`: as master it serves only under leases
+    granted in its reign. `standing`: 2 of the master of `epoch`, 1 of a member of its SyncStateSet,
+    0 of a replica outside of it, as far as the broker learnt in this life. `unfit`: it takes no
+    messages now, "full" until there is room or "failed", when it cannot be led either
+    (engine.types.Fitness). `syncStateSetEpoch`: of the newest set that it knows.
     """
 
     cluster_name: str
@@ -89,6 +92,9 @@ class BrokerHeartbeatRequest:
     heartbeat_timeout_mills: Int64 | None = None
     election_priority: Int32 | None = None
     leased: bool | None = None
+    unfit: str | None = None
+    standing: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
 
 
 @dataclass(slots=True)

@@ -1,0 +1,131 @@
+"""The TLS context of a server or a client, made anew when its files change.
+
+Owns which files a context was made of, and the last one that could be made: certificates are
+renewed while nodes run, and a broken new one must not end what works. It must never read a file on
+the loop once there is a context. Called by the server's hub, once a second, and by the client,
+before each connection. RocketMQ watches the same files (FileWatchService, twice a second).
+"""
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
+from turbopump.net.transport.tls import TlsError
+
+_log = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+"""Between two looks of a server at its files."""
+
+_Signature = tuple[tuple[int, int, int, int] | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a look at the files found: a context, or why none can be made of them."""
+
+    signature: _Signature
+    context: ssl.SSLContext | None = None
+    error: str = ""
+
+
+class TlsContext:
+    """The newest context that `make` could make of the files that the settings name.
+
+    Loop thread only; `make` runs on another thread when files have changed.
+    """
+
+    def __init__(
+        self, settings: TlsSettings | ClientTlsSettings, make: Callable[[], ssl.SSLContext]
+    ) -> None:
+        """`make` raises TlsError."""
+        paths = (settings.cert_path, settings.key_path, settings.trust_cert_path)
+        self._paths = tuple(path for path in paths if path)
+        self._make = make
+        self._context: ssl.SSLContext | None = None
+        self._signature: _Signature = ()
+        self._doubted: _Signature | None = None
+        self._refused: _Signature | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def has_files(self) -> bool:
+        """Whether there is anything that can change."""
+        return bool(self._paths)
+
+    def load(self) -> ssl.SSLContext:
+        """The context, made now if there is none yet; raises TlsError."""
+        if self._context is None:
+            # Before they are read: what changes meanwhile is read again.
+            self._signature = _signature(self._paths)
+            self._context = self._make()
+        return self._context
+
+    async def newest(self) -> ssl.SSLContext:
+        """Look at the files, and give what can be made of them; raises TlsError if there never was
+        a context. A disk that does not answer is not waited for longer than LOOK_S."""
+        if self._context is None or not self._paths:
+            return self.load()
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self.look())
+            self._looking.add_done_callback(self._looked)
+        await asyncio.wait([self._looking], timeout=LOOK_S)
+        return self._context
+
+    async def look(self) -> None:
+        """Make a new context if files have changed. While none can be made of them the old one
+        stays; that is logged when they are found so twice: they may be about to be replaced."""
+        if self._context is None:
+            return
+        loop = asyncio.get_running_loop()
+        known = (self._signature, self._refused)
+        found = await loop.run_in_executor(None, _look, self._paths, self._make, known)
+        if found is None:
+            self._doubted = None
+        elif found.context is not None:
+            self._context, self._signature = found.context, found.signature
+            self._doubted = self._refused = None
+            _log.info("new TLS files are in use: %s", ", ".join(self._paths))
+        elif found.signature == self._doubted:
+            self._refused, self._doubted = found.signature, None
+            _log.warning("new TLS files are not used, the old ones stay: %s", found.error)
+        else:
+            self._doubted = found.signature
+
+    def _looked(self, task: asyncio.Task[None]) -> None:
+        self._looking = None
+        if not task.cancelled() and task.exception() is not None:
+            _log.warning("TLS files cannot be looked at: %s", task.exception())
+
+
+def _look(
+    paths: tuple[str, ...],
+    make: Callable[[], ssl.SSLContext],
+    known: tuple[_Signature | None, ...],
+) -> _Look | None:
+    """On any thread: None if the files are those of a look before."""
+    signature = _signature(paths)
+    if signature in known:
+        return None
+    try:
+        return _Look(signature, make())
+    except TlsError as error:
+        return _Look(signature, error=str(error))
+
+
+def _signature(paths: tuple[str, ...]) -> _Signature:
+    """What changes when a file is replaced, written or touched; None for one that is missing."""
+    found: list[tuple[int, int, int, int] | None] = []
+    for path in paths:
+        try:
+            info = os.stat(path)
+        except OSError:
+            found.append(None)
+        else:
+            found.append((info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns))
+    return tuple(found)

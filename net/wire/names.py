@@ -1,0 +1,93 @@
+"""Which texts may name something: topics, groups, and whatever else a peer calls by a name.
+
+Owns RocketMQ's rules (common/topic/TopicValidator, client/Validators) and the lengths of names that
+it does not check itself. It must never know a table. Called by brokers, name servers and
+controllers before a name is kept or looked for on a disk. What may name a folder of a store is in
+engine/store_paths.py: the store does not rely on its callers.
+"""
+
+import re
+from typing import Any, Final
+
+from turbopump.net.wire.bodies import BadBody, text
+
+MAX_TOPIC_LENGTH: Final = 127  # fits the one length byte of a V1 record
+MAX_RETRY_TOPIC_LENGTH: Final = 255  # %RETRY% and %DLQ% topics; V2 records
+MAX_GROUP_LENGTH: Final = 120  # %RETRY%group must fit a topic of 127 characters
+MAX_NAME_LENGTH: Final = 255
+"""Characters of a broker's, a cluster's or a client's name, an address, a key: RocketMQ's longest
+for any name (Validators.CHARACTER_MAX_LENGTH). It does not check these, and no client of it
+sends so many."""
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+
+_LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def validate_topic_name(name: str) -> str | None:
+    """What is wrong with a topic's name, in RocketMQ's words (TopicValidator); None if nothing."""
+    if not name.strip():
+        return "The specified topic is blank."
+    if _LEGAL.fullmatch(name) is None:
+        return (
+            f"The specified topic: {shown(name)}, contains illegal characters,"
+            " allowing only ^[%|a-zA-Z0-9_-]+$"
+        )
+    if name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        if len(name) > MAX_RETRY_TOPIC_LENGTH:
+            return (
+                f"The specified topic is DLQ or Retry topic: {shown(name)}, and it's longer than"
+                f" topic max length: {MAX_RETRY_TOPIC_LENGTH}"
+            )
+    elif len(name) > MAX_TOPIC_LENGTH:
+        return (
+            f"The specified topic: {shown(name)}, is longer than"
+            f" topic max length: {MAX_TOPIC_LENGTH}"
+        )
+    return None
+
+
+def validate_group_name(name: str) -> str | None:
+    """What is wrong with a group's name, in RocketMQ's words (TopicValidator); None if nothing."""
+    if not name.strip():
+        return "The specified group is blank."
+    if _LEGAL.fullmatch(name) is None:
+        return (
+            f"The specified group: {shown(name)}, contains illegal characters,"
+            " allowing only ^[%|a-zA-Z0-9_-]+$"
+        )
+    if len(name) > MAX_GROUP_LENGTH:
+        return (
+            f"The specified group: {shown(name)}, is longer than"
+            f" group max length: {MAX_GROUP_LENGTH}"
+        )
+    return None
+
+
+def check_lengths(**texts: str | None) -> str | None:
+    """What is wrong with names that RocketMQ takes at any length; None if nothing. The keywords are
+    what the answer calls them."""
+    for name, value in texts.items():
+        if value is not None and len(value) > MAX_NAME_LENGTH:
+            return f"{name} has {len(value)} characters, it may have {MAX_NAME_LENGTH}"
+    return None
+
+
+def name_member(members: dict[str, Any], name: str, default: str = "") -> str:
+    """A text member of a bean that names something. Raises BadBody where it is too long."""
+    value = text(members, name, default)
+    wrong = check_lengths(**{name: value})
+    if wrong is not None:
+        raise BadBody(wrong)
+    return value
+
+
+def kept_size(*texts: str) -> int:
+    """Bytes that texts of a peer take where they are kept, for tables that count theirs."""
+    return sum(60 + len(one) if one.isascii() else 80 + 4 * len(one) for one in texts)
+
+
+def shown(name: str) -> str:
+    """A name for a remark or the log: as it is, the longest ones cut."""
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[:MAX_NAME_LENGTH]}..."

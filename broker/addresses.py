@@ -1,4 +1,4 @@
-"""Addresses of this machine: what records and name servers are told, and why a port is not had.
+"""Addresses of this machine: what records and name servers get, and why a port is not had.
 
 Owns the look-ups of names and of the own address. It must never listen. Called by node.py.
 """

@@ -1,6 +1,6 @@
 """The broker's configuration: RocketMQ's properties keys, typed and checked.
 
-Owns which keys there are, what they mean here and what a bad one is told. It must never read a
+Owns which keys there are, what they mean here and what is said of a bad one. It must never read a
 file or a socket. Called by node.py, the CLI and the handlers of UPDATE/GET_BROKER_CONFIG.
 """
 
@@ -9,12 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 
-from turbopump.broker.known_keys import (
-    NO_EFFECT_KEYS,
-    REFUSED_KEYS,
-    TLS_KEYS,
-    WEAKER_PROMISE_KEYS,
-)
+from turbopump.broker.known_keys import IDLE_KEYS
 from turbopump.broker.replication_config import NO_ID_YET, RANGES, BrokerRole, ReplicationConfig
 from turbopump.broker.replication_config import PROPERTY_FIELDS as REPLICATION_FIELDS
 from turbopump.engine.config import PROPERTY_FIELDS, StoreConfig
@@ -26,11 +21,25 @@ from turbopump.net.wire.java_properties import (
     parse_properties,
     printable,
 )
+from turbopump.net.wire.property_values import (
+    CLIENT_TLS_KEYS,
+    SERVER_TLS_KEYS,
+    idle_values,
+    place,
+    shown,
+    without_effect,
+)
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
+TLS_KEYS = SERVER_TLS_KEYS | CLIENT_TLS_KEYS
+"""Keys of TlsSettings for peers and of ClientTlsSettings for name servers; RocketMQ takes them from
+system properties or tls.config.file."""
+TLS_ALIASES = {"useTLS": "tls.enable"}
+"""NettyClientConfig has it under this name."""
 MAX_QUEUES_OF_TOPIC = 65_536  # per topic: bounds the offset tables and what a route carries
 DEFAULT_ROOT = "turbopump-data/store"  # RocketMQ: $HOME/store; ours never leaves the folder
 _INT32_MAX = 2**31 - 1
+MAX_KEY_SHOWN = 100  # characters of a foreign key repeated in a message
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DELAY = re.compile(r"(\d{1,9})([smhd])")
 _DELAY_TEXT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -38,7 +47,7 @@ _MAX_DELAY_LEVELS = 64  # one queue of SCHEDULE_TOPIC_XXXX each; RocketMQ's defa
 
 
 class MetricsExporterType(Enum):
-    """Where metrics go; RocketMQ's names and numbers, of which PROM does something here."""
+    """Where metrics go; RocketMQ's names and numbers. OTLP_GRPC and LOG are refused."""
 
     DISABLE = 0
     OTLP_GRPC = 1
@@ -52,7 +61,8 @@ class ConfigError(PropertiesError):
 
 @dataclass(slots=True)
 class BrokerConfig:
-    """Everything a broker is told from outside. Defaults are RocketMQ's unless said.
+    """Everything a broker is given from outside. Defaults are RocketMQ's unless said; `others` are
+    keys that do nothing here.
 
     `listen_port` 0 lets the system choose (for tests and embedding; no VIP port then).
     """
@@ -83,7 +93,6 @@ class BrokerConfig:
     enable_single_topic_register: bool = True
     region_id: str = "DefaultRegion"
     trace_on: bool = True
-    reject_transaction_message: bool = False
     start_accept_send_request_timestamp_ms: int = 0
     message_delay_level: str = _DELAY_TEXT
     register_name_server_period_ms: int = 30_000
@@ -95,7 +104,6 @@ class BrokerConfig:
     channel_expired_timeout_ms: int = 120_000
     subscription_expired_timeout_ms: int = 600_000
     server_channel_max_idle_seconds: int = 120
-    broker_fast_failure_enable: bool = True
     metrics_exporter_type: MetricsExporterType = MetricsExporterType.DISABLE
     metrics_prom_exporter_port: int = 5557
     metrics_prom_exporter_host: str = ""
@@ -104,6 +112,7 @@ class BrokerConfig:
     replication: ReplicationConfig = field(default_factory=ReplicationConfig)
     tls_properties: dict[str, str] = field(default_factory=dict)
     store: StoreConfig = field(default_factory=lambda: StoreConfig(root=DEFAULT_ROOT))
+    config_black_list: str = "configBlackList;brokerConfigPath"
     path: str = ""
     others: dict[str, str] = field(default_factory=dict)
 
@@ -133,11 +142,11 @@ class BrokerConfig:
         return ClientTlsSettings.from_properties(self.tls_properties)
 
     def values(self) -> dict[str, str]:
-        """Every key and its value as text, keys of RocketMQ that do nothing here included.
+        """Every key and its value in force as text, keys of RocketMQ that do nothing here included.
 
-        TLS settings stay out, a password is among them (RocketMQ keeps them elsewhere).
+        Credentials stay out, and TLS settings (RocketMQ keeps them elsewhere).
         """
-        shown = dict(self.others)
+        shown = idle_values(IDLE_KEYS, self.others)
         for key, known in _KEYS.items():
             shown[key] = _show(getattr(self, known.attribute))
         for key, attribute in PROPERTY_FIELDS.items():
@@ -149,9 +158,12 @@ class BrokerConfig:
         if not self.replication.ha_master_address:
             del shown["haMasterAddress"]  # null in RocketMQ
         if not self.replication.ha_group_file:
-            del shown["haGroupFile"]  # nobody looks for it in RocketMQ
+            del shown["haGroupFile"]  # RocketMQ has no such key
         if not self.replication.store_path_broker_identity:
             del shown["storePathBrokerIdentity"]  # RocketMQ does not show the default either
+        shown["useTLS"] = _show(self.client_tls is not None)
+        shown["storePathCommitLog"] = self.store.log_folder
+        shown["storePathEpochFile"] = self.store.epoch_path
         return shown
 
     def update(self, properties: Iterable[Property]) -> list[str]:
@@ -163,6 +175,7 @@ class BrokerConfig:
         parsed: list[tuple[str, object]] = []
         others: dict[str, str] = {}
         warnings: list[str] = []
+        in_vain: list[Property] = []
         store, replication = self.store, self.replication
         tls = dict(self.tls_properties)
         for item in properties:
@@ -173,15 +186,18 @@ class BrokerConfig:
                 store = _parse_store(store, item)
             elif item.key in REPLICATION_FIELDS:
                 replication = _parse_replication(replication, item)
-            elif item.key in TLS_KEYS:
-                tls[item.key] = item.value
+            elif (key := TLS_ALIASES.get(item.key, item.key)) in TLS_KEYS:
+                tls[key] = item.value
                 _check_tls(tls, item)
-            elif item.key in REFUSED_KEYS:
-                others[item.key] = _check_refused(item)
+            elif (idle := IDLE_KEYS.get(item.key)) is not None:
+                if refusal := idle.refusal(item):
+                    raise ConfigError(refusal)
+                others[item.key] = item.value
+                if not idle.is_quiet(item.value):
+                    in_vain.append(item)
             else:
-                if item.key in NO_EFFECT_KEYS or item.key in WEAKER_PROMISE_KEYS:
-                    others[item.key] = item.value
-                warnings.extend(map(printable, _remark_on(item)))
+                warnings.append(printable(f"unknown key {item.key[:MAX_KEY_SHOWN]}{place(item)}"))
+        warnings += without_effect(in_vain)
         contradiction = replication.contradiction(_broker_id_of(parsed, self.broker_id))
         if contradiction is not None:
             raise ConfigError(contradiction)
@@ -191,6 +207,12 @@ class BrokerConfig:
         self.store, self.replication, self.tls_properties = store, replication, tls
         self.others.update(others)
         return warnings
+
+
+def is_known(key: str) -> bool:
+    """Whether a broker has this key, or RocketMQ's would."""
+    keys = (_KEYS, PROPERTY_FIELDS, REPLICATION_FIELDS, TLS_ALIASES, TLS_KEYS, IDLE_KEYS)
+    return any(key in each for each in keys)
 
 
 def load_config(text: str, path: str = "") -> tuple[BrokerConfig, list[str]]:
@@ -273,10 +295,10 @@ def _role(value: str) -> BrokerRole:
 
 
 def _metrics_exporter(value: str) -> MetricsExporterType:
-    for kind in MetricsExporterType:
+    for kind in (MetricsExporterType.DISABLE, MetricsExporterType.PROM):
         if value in (kind.name, str(kind.value)):
             return kind
-    raise ValueError(" or ".join(MetricsExporterType.__members__))
+    raise ValueError("DISABLE or PROM (metrics are not sent anywhere yet)")
 
 
 def _delay_levels(value: str) -> str:
@@ -316,7 +338,6 @@ _KEYS: dict[str, _Key] = {
     "enableSingleTopicRegister": _Key("enable_single_topic_register", _boolean),
     "regionId": _Key("region_id", _name),
     "traceOn": _Key("trace_on", _boolean),
-    "rejectTransactionMessage": _Key("reject_transaction_message", _boolean),
     "startAcceptSendRequestTimeStamp": _Key("start_accept_send_request_timestamp_ms", _NATURAL),
     "messageDelayLevel": _Key("message_delay_level", _delay_levels),
     "registerNameServerPeriod": _Key("register_name_server_period_ms", _MS),
@@ -328,10 +349,10 @@ _KEYS: dict[str, _Key] = {
     "channelExpiredTimeout": _Key("channel_expired_timeout_ms", _COUNT),
     "subscriptionExpiredTimeout": _Key("subscription_expired_timeout_ms", _COUNT),
     "serverChannelMaxIdleTimeSeconds": _Key("server_channel_max_idle_seconds", _COUNT),
-    "brokerFastFailureEnable": _Key("broker_fast_failure_enable", _boolean),
     "metricsExporterType": _Key("metrics_exporter_type", _metrics_exporter),
     "metricsPromExporterPort": _Key("metrics_prom_exporter_port", _PORT),
     "metricsPromExporterHost": _Key("metrics_prom_exporter_host", _text),
+    "configBlackList": _Key("config_black_list", _text),
     "slaveReadEnable": _Key("slave_read_enable", _boolean),
     "offsetCheckInSlave": _Key("offset_check_in_slave", _boolean),
 }
@@ -358,7 +379,7 @@ def _parse(known: _Key, item: Property) -> object:
     try:
         return known.parse(item.value.strip())
     except ValueError as error:
-        raise ConfigError(f"{item.key}={item.value}: expected {error}{_where(item)}") from None
+        raise ConfigError(f"{shown(item)}: expected {error}{place(item)}") from None
 
 
 def _parse_store(store: StoreConfig, item: Property) -> StoreConfig:
@@ -367,7 +388,7 @@ def _parse_store(store: StoreConfig, item: Property) -> StoreConfig:
         one = StoreConfig.from_properties(store.root, {item.key: item.value})
         return replace(store, **{attribute: getattr(one, attribute)})
     except StoreError as error:
-        raise ConfigError(f"{item.key}={item.value}: {error}{_where(item)}") from None
+        raise ConfigError(f"{shown(item)}: {error}{place(item)}") from None
 
 
 def _parse_replication(config: ReplicationConfig, item: Property) -> ReplicationConfig:
@@ -387,29 +408,7 @@ def _check_tls(properties: dict[str, str], item: Property) -> None:
         ClientTlsSettings.from_properties({**properties, "tls.enable": "true"})
         ClientTlsSettings.from_properties(properties)
     except ValueError as error:
-        raise ConfigError(f"{item.key}={item.value}: {error}{_where(item)}") from None
-
-
-def _check_refused(item: Property) -> str:
-    harmless = REFUSED_KEYS[item.key]
-    if item.value.strip() in harmless:
-        return item.value
-    raise ConfigError(
-        f"{item.key}={item.value}: not supported yet, only {' or '.join(harmless)}{_where(item)}"
-    )
-
-
-def _remark_on(item: Property) -> list[str]:
-    harmless = WEAKER_PROMISE_KEYS.get(item.key)
-    if harmless is not None:
-        if item.value.strip() in harmless:
-            return []
-        return [f"{item.key}={item.value}: known, but not supported yet and ignored{_where(item)}"]
-    return [] if item.key in NO_EFFECT_KEYS else [f"unknown key {item.key}{_where(item)}"]
-
-
-def _where(item: Property) -> str:
-    return f" (line {item.line})" if item.line else ""
+        raise ConfigError(f"{shown(item)}: {error}{place(item)}") from None
 
 
 def _show(value: object) -> str:

@@ -1,25 +1,30 @@
-"""The configuration file, written back after a change by an operator.
+"""The configuration file, kept up with the changes of an operator.
 
 Owns how it is replaced: there is always a whole one, and the one before as .bak (as in RocketMQ).
-It must never decide what is in it. Called by node.py.
+It must never decide what is in it. Called by node.py, on a disk thread.
 """
 
-import os
+import errno
+from collections.abc import Sequence
 
-from turbopump.broker.config import BrokerConfig
+from turbopump.engine import replacing
 from turbopump.engine.files import Files
-from turbopump.net.wire.java_properties import format_properties
+from turbopump.net.wire.java_properties import PropertiesError, Property, updated_properties
 
 
-def write_back(files: Files, config: BrokerConfig) -> None:
-    """Write the configuration to the file it came from, if it came from one. Raises OSError."""
-    path = config.path
-    if not path:
-        return
-    text = format_properties({**config.values(), **config.tls_properties})
-    files.write(f"{path}.tmp", text.encode())
-    files.sync(f"{path}.tmp")
+def write_back(files: Files, path: str, changed: Sequence[Property]) -> None:
+    """Put changed values into a file, which may be a new one; the other lines stay. Raises OSError.
+
+    RocketMQ writes all keys, and what it had found out about the machine with them.
+    """
+    before = files.read(path) if files.exists(path) else b""
+    values = {item.key: item.value for item in changed}
+    try:
+        text = updated_properties(before.decode("utf-8", "replace"), values)
+    except PropertiesError as error:
+        raise OSError(errno.EINVAL, str(error)) from None
+    replacing.write_beside(files, path, text.encode())
     if files.exists(path):
-        files.rename(path, f"{path}.bak")
-    files.rename(f"{path}.tmp", path)
-    files.sync_folder(os.path.dirname(path) or ".")
+        replacing.set_aside(files, path, f"{path}.bak")
+    replacing.take(files, path)
+    replacing.sync_names(files, path)

@@ -12,6 +12,7 @@ from typing import Final
 
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.heartbeat import BROADCASTING, ConsumerData
+from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.subscription import SubscriptionData
 
 MAX_GROUPS_OF_PEER: Final = 1_000
@@ -21,17 +22,20 @@ on disk, so one connection must not be able to make them without end."""
 MAX_SUBSCRIPTIONS: Final = 10_000
 """Topics of one group, live or compensated: an answer to 203 stays below a few megabytes."""
 
-MAX_COMPENSATED: Final = 100_000
-"""Subscriptions known from pulls only, of all groups; with MAX_COMPENSATED_SIZE some 200 MB."""
+MAX_COMPENSATED: Final = 32 << 20
+"""Bytes of the subscriptions known from pulls only, of all groups: some 30,000."""
 
 MAX_COMPENSATED_SIZE: Final = 1_024
 """Characters of the expression of one; they are only informative."""
 
-MAX_MEMBERS: Final = 200_000
-"""Connections of all groups together: 16,000 connections with a dozen groups each."""
+MAX_MEMBERS: Final = 96 << 20
+"""Bytes of the connections of all groups: 16,000 connections with a dozen groups each."""
 
-MAX_SUBSCRIBED: Final = 128 << 20
-"""Characters of all groups' subscriptions: a heartbeat of one connection may bring megabytes."""
+MAX_SUBSCRIBED: Final = 96 << 20
+"""Bytes of all groups' subscriptions: a heartbeat of one connection may bring megabytes."""
+
+_MEMBER_SIZE: Final = 400
+"""Bytes of a member besides its client id; a group's besides its name are twice that."""
 
 
 class TooManyGroups(Exception):
@@ -47,6 +51,11 @@ class Member:
     version: int
     last_update_ms: int
 
+    @property
+    def size(self) -> int:
+        """Bytes it takes in the table."""
+        return _MEMBER_SIZE + kept_size(self.client_id)
+
 
 @dataclass(slots=True)
 class ConsumerGroup:
@@ -54,7 +63,7 @@ class ConsumerGroup:
 
     `notifies` is the group's own switch for change notices; `fingerprint` that of its newest
     heartbeat of the second version, None before the first one that carried subscriptions; `size`
-    the characters of its subscriptions.
+    the bytes of its subscriptions.
     """
 
     name: str
@@ -89,7 +98,9 @@ class ConsumerTable:
         self._changed: dict[str, None] = {}
         self.on_change: Callable[[str], None] = lambda group: None
         """Told of groups whose members or subscriptions may have changed."""
-        self._members = 0
+        self.members_size = 0
+        """Bytes of groups and their members."""
+        self.compensated_size = 0
         self._size = 0
 
     def register(
@@ -109,9 +120,11 @@ class ConsumerTable:
         topic is replaced by a higher subVersion only (RocketMQ: ConsumerGroupInfo). A heartbeat
         without subscriptions only refreshes the connection. Raises TooManyGroups.
         """
-        self._check_bounds(peer, data)
+        member = Member(client_id, peer.language, peer.version, now_ms)
+        self._check_bounds(peer, member, data)
         group = self._groups.get(data.group_name)
         if group is None:
+            self.members_size += _group_size(data.group_name)
             group = self._groups[data.group_name] = ConsumerGroup(
                 data.group_name, data.consume_type, data.message_model, data.consume_from_where
             )
@@ -120,16 +133,16 @@ class ConsumerTable:
         group.consume_from_where = data.consume_from_where
         group.notifies = notifies
         changed = peer not in group.members
-        self._members += changed
         # Popped first so that the newest connection of a client comes last.
-        group.members.pop(peer, None)
-        group.members[peer] = Member(client_id, peer.language, peer.version, now_ms)
+        former = group.members.pop(peer, None)
+        self.members_size += member.size - (0 if former is None else former.size)
+        group.members[peer] = member
         self._groups_of.setdefault(peer, set()).add(group.name)
         if with_subscriptions:
             changed |= _replace_subscriptions(group, data.subscription_data_set)
             group.fingerprint = fingerprint
             self._size -= group.size
-            group.size = sum(map(_size_of, group.subscriptions.values()))
+            group.size = sum(one.size for one in group.subscriptions.values())
             self._size += group.size
         if changed:
             self._changed[group.name] = None
@@ -167,7 +180,7 @@ class ConsumerTable:
         """Drop the compensating subscriptions that no pull renewed (RocketMQ: 10 minutes)."""
         for pair, known in list(self._compensated.items()):
             if now_ms - known.updated_ms > expired_after_ms:
-                del self._compensated[pair]
+                self._drop_compensated(pair)
 
     def compensate(
         self, group_name: str, topic: str, subscription: SubscriptionData, now_ms: int
@@ -177,10 +190,18 @@ class ConsumerTable:
         A table at its bound takes no new ones: they are only informative.
         """
         pair = group_name, topic
-        if len(subscription.sub_string) > MAX_COMPENSATED_SIZE:
-            self._compensated.pop(pair, None)
-        elif pair in self._compensated or len(self._compensated) < MAX_COMPENSATED:
+        known = self._compensated.get(pair)
+        if known is not None and known.subscription == subscription:
+            known.updated_ms = now_ms
+            return
+        self._drop_compensated(pair)
+        size = _compensated_size(pair, subscription)
+        if (
+            len(subscription.sub_string) <= MAX_COMPENSATED_SIZE
+            and self.compensated_size + size <= MAX_COMPENSATED
+        ):
             self._compensated[pair] = _Compensated(subscription, now_ms)
+            self.compensated_size += size
 
     def connections(self) -> dict[tuple[str, str], int]:
         """How many connections each group has, by (group, client language)."""
@@ -228,9 +249,13 @@ class ConsumerTable:
             for peer in group.members
         ]
 
+    def _drop_compensated(self, pair: tuple[str, str]) -> None:
+        known = self._compensated.pop(pair, None)
+        if known is not None:
+            self.compensated_size -= _compensated_size(pair, known.subscription)
+
     def _leave(self, group: ConsumerGroup, peer: Peer) -> None:
-        del group.members[peer]
-        self._members -= 1
+        self.members_size -= group.members.pop(peer).size
         groups_of_peer = self._groups_of.get(peer)
         if groups_of_peer is not None:
             groups_of_peer.discard(group.name)
@@ -240,29 +265,33 @@ class ConsumerTable:
             self._changed[group.name] = None
         else:
             del self._groups[group.name]
+            self.members_size -= _group_size(group.name)
             self._size -= group.size
             self._changed.pop(group.name, None)
         self.on_change(group.name)
 
-    def _check_bounds(self, peer: Peer, data: ConsumerData) -> None:
+    def _check_bounds(self, peer: Peer, member: Member, data: ConsumerData) -> None:
         known = self._groups_of.get(peer, ())
         if data.group_name not in known and len(known) >= MAX_GROUPS_OF_PEER:
             raise TooManyGroups(f"one connection consumes for over {MAX_GROUPS_OF_PEER} groups")
         if len(data.subscription_data_set) > MAX_SUBSCRIPTIONS:
             raise TooManyGroups(f"a group subscribes over {MAX_SUBSCRIPTIONS} topics")
-        if data.group_name not in known and self._members >= MAX_MEMBERS:
-            raise TooManyGroups(f"{MAX_MEMBERS} consumers are connected")
         held = self._groups.get(data.group_name)
+        joins = data.group_name not in known
+        size = member.size + (_group_size(data.group_name) if held is None else 0)
+        if joins and self.members_size + size > MAX_MEMBERS:
+            raise TooManyGroups(f"all connected consumers take over {MAX_MEMBERS} bytes")
         others = self._size - (held.size if held is not None else 0)
-        if others + sum(map(_size_of, data.subscription_data_set)) > MAX_SUBSCRIBED:
-            raise TooManyGroups(f"all subscriptions are over {MAX_SUBSCRIBED} characters")
+        if others + sum(one.size for one in data.subscription_data_set) > MAX_SUBSCRIBED:
+            raise TooManyGroups(f"all subscriptions are over {MAX_SUBSCRIBED} bytes")
 
 
-def _size_of(subscription: SubscriptionData) -> int:
-    tags = subscription.tags_set
-    text = len(subscription.topic) + len(subscription.sub_string) + sum(map(len, tags))
-    # What an object costs besides its characters.
-    return text + 64 * (4 + len(tags) + len(subscription.code_set))
+def _group_size(name: str) -> int:
+    return 2 * _MEMBER_SIZE + kept_size(name)
+
+
+def _compensated_size(pair: tuple[str, str], subscription: SubscriptionData) -> int:
+    return subscription.size + kept_size(*pair) + 250
 
 
 def _replace_subscriptions(group: ConsumerGroup, wanted: list[SubscriptionData]) -> bool:

@@ -6,7 +6,7 @@ tests), given to every handler family's `register(table, broker)`.
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.consumers import ConsumerTable
@@ -15,6 +15,7 @@ from turbopump.broker.fast_lane import FastLane
 from turbopump.broker.groups import GroupTable
 from turbopump.broker.ha.membership import Membership
 from turbopump.broker.ha.status import Replication
+from turbopump.broker.lag.lags import ConsumerLags
 from turbopump.broker.locks import QueueLocks
 from turbopump.broker.offsets import OffsetTable
 from turbopump.broker.producers import ProducerTable
@@ -26,6 +27,7 @@ from turbopump.broker.statistics import BrokerStatistics
 from turbopump.broker.topics import TopicTable
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
+from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
 
 
@@ -35,8 +37,9 @@ class BrokerContext:
 
     `store_host` is the packed brokerIP1:listenPort every record is stamped with, `address` the same
     as text. `register_topics` resolves when every reachable name server knows the topics (or was
-    given up on); `save_config` writes a changed configuration to its file, if it came from one.
-    `steady_ms` is a clock that nobody sets, for leases, waits and signs of life: a wall clock put
+    given up on); `save_config` lets changed properties hold and writes them to the configuration's
+    file, if it has one; it resolves when they are durable.
+    `steady_ms` is the monotonic clock, for leases, waits and signs of life: a wall clock put
     forward an hour must not close every client, nor one put back hold a lock for an hour. `ha` is
     None in a group of one, `membership` where no controllers elect; `ha_address` is where replicas
     find this broker.
@@ -62,10 +65,14 @@ class BrokerContext:
     address: str
     store_host: bytes
     register_topics: Callable[[Sequence[str]], Later[None]]
-    save_config: Callable[[], None]
+    save_config: Callable[[Sequence[Property]], Later[OSError | None]]
     steady_ms: Callable[[], int]
     shutting_down: bool = False
     fast: FastLane | None = None
     ha: Replication | None = None
     ha_address: str = ""
     membership: Membership | None = None
+    lags: ConsumerLags = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lags = ConsumerLags(self.store, self.topics, self.groups, self.offsets, self.consumers)

@@ -104,7 +104,7 @@ class DelayedMessages:
 
     def lead(self) -> None:
         """This broker delivers from here on, from the progress whose deliveries its log has, which
-        nobody will cut any more."""
+        can no longer be cut."""
         self._take_coming(self._store.max_log_offset)
         self._coming = None
 

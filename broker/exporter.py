@@ -20,16 +20,19 @@ _log = logging.getLogger(__name__)
 
 
 class MetricsExporter:
-    """`elsewhere` runs work on a thread beside the loop, and raises OSError for its failure."""
+    """`elsewhere` runs work on a thread beside the loop, and raises OSError for its failure;
+    `pause` lets others have the loop for a turn."""
 
     def __init__(
         self,
         broker: BrokerContext,
         elsewhere: Callable[[Callable[[], Any]], Awaitable[Any]],
+        pause: Callable[[], Awaitable[None]],
         now_ms: Callable[[], int],
     ) -> None:
         self._broker = broker
         self._elsewhere = elsewhere
+        self._pause = pause
         self._now_ms = now_ms
         self._server = ScrapeServer(self._render)
         self.address = ""
@@ -38,10 +41,7 @@ class MetricsExporter:
     async def start(self) -> None:
         """Listen, if metrics are wanted. Raises OSError, its text a sentence for the operator."""
         config = self._broker.config
-        kind = config.metrics_exporter_type
-        if kind is not MetricsExporterType.PROM:
-            if kind is not MetricsExporterType.DISABLE:
-                _log.warning("metricsExporterType=%s: only PROM is supported, none", kind.name)
+        if config.metrics_exporter_type is not MetricsExporterType.PROM:
             return
         host = config.metrics_prom_exporter_host or config.broker_ip1
         port = config.metrics_prom_exporter_port
@@ -57,6 +57,8 @@ class MetricsExporter:
         await self._server.stop()
 
     async def _render(self, accept: str) -> tuple[bytes, str]:
+        for _ in self._broker.lags.steps():
+            await self._pause()
         snapshot = Snapshot.take(self._broker, self._now_ms())
         body, content_type = await self._elsewhere(partial(render, snapshot, accept))
         return body, content_type

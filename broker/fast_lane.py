@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from turbopump.broker.replies import why_not
 from turbopump.broker.role import ALONE, MASTER_ID
-from turbopump.broker.topics import MAX_TOPIC_LENGTH, RETRY_PREFIX
+from turbopump.broker.topic_attributes import CLEANUP_POLICY, COMPACTION
 from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
+from turbopump.net.wire.names import MAX_TOPIC_LENGTH, RETRY_PREFIX
 from turbopump.net.wire.properties import encode_properties
 from turbopump.net.wire.topics import MULTI_TAG, TopicConfig
 from turbopump.pyx.lane import Lane
@@ -31,7 +32,7 @@ CARRIED_MS: Final = 60_000
 subscriptions forgets after 10 minutes."""
 
 MAX_WAITING: Final = 10_000
-"""Sends that wait for a group commit (RocketMQ: sendThreadPoolQueueCapacity); one more is told to
+"""Sends that wait for a group commit (RocketMQ: sendThreadPoolQueueCapacity); one more has to
 come back later. Their bodies are in the log already: what waits is an answer of some 500 bytes."""
 
 _FOREVER_MS: Final = 1 << 62
@@ -58,7 +59,6 @@ class FastLane:
         """Let plain sends be served from now on; records carry this packed host."""
         self._store_host = store_host
         self.reconfigure()
-        self._lane.held.replica_wait_ms = self._config.replication.slave_timeout_ms
         self.wait(0)
         self._role_changed()
         # A record with a CRC of its own is encoded by the store.
@@ -79,6 +79,8 @@ class FastLane:
         }
         self._lane.forget_all()
         self._pulls.forget_all()
+        self._replicas_moved()
+        self._lane.held.replica_wait_ms = config.replication.slave_timeout_ms
         self._lane.held.configure(config.region_id.encode(), config.trace_on, _told())
         self._lane.configure(
             encode_properties(own),
@@ -111,7 +113,7 @@ class FastLane:
         self._replicas_moved()
 
     def _lapsed(self) -> None:
-        """The lease is over: handlers say so, and who waits is told that nobody can say more."""
+        """The lease is over: handlers say so, and pending sends fail: their outcome is unknown."""
         self._role_changed()
         self._lane.held.fail(PutStatus.SERVICE_NOT_AVAILABLE)
 
@@ -184,6 +186,11 @@ class FastLane:
         """The group's members or subscriptions have changed."""
         self._pulls.forget(group.encode())
 
+    def forget_groups(self, changed: Iterable[str]) -> None:
+        """These groups are others than before, or may read something else."""
+        for name in changed:
+            self.forget_group(name)
+
     def forget_readers(self) -> None:
         """Something has changed that any pull may depend on."""
         self._pulls.forget_all()
@@ -207,7 +214,7 @@ class FastLane:
             and len(name) <= MAX_TOPIC_LENGTH
             and not name.startswith(RETRY_PREFIX)
             and topic.topic_filter_type != MULTI_TAG
-            and topic.attributes.get("cleanup.policy") != "COMPACTION"
+            and topic.attributes.get(CLEANUP_POLICY) != COMPACTION
             and not self._topics.is_batch(name)
         )
 

@@ -16,14 +16,18 @@ What a crash leaves, and what the next start makes of it:
 
 RocketMQ deletes and writes each file anew, without a sync: a crash between the two loses the id,
 and an empty file is taken for none. Ours are replaced whole and are durable before the next word to
-a controller; the second goes when the first is durable. It also gives up its temporary id after any
-failure, which leaks one whenever an answer is lost; here the id stays until a controller says that
-it is somebody else's.
+a controller. It also gives up its temporary id after any failure, which leaks one whenever an
+answer is lost; here the id stays until a controller says that it is another broker's.
+
+The second file stays: its code proves later, too, whose the id is. Controllers that lost all they
+had give ids anew, and two brokers with one id would both lead. (RocketMQ reads it only where the
+first one is missing.)
 """
 
 import logging
 from dataclasses import dataclass
 
+from turbopump.engine import replacing
 from turbopump.engine.files import Files, sync_above
 
 logger = logging.getLogger(__name__)
@@ -36,7 +40,7 @@ ID_MAX = 2**63 - 1
 
 
 class IdentityError(Exception):
-    """A file that says somebody else, or nothing that can be believed; one clear sentence."""
+    """A file of another broker, or without anything credible; one clear sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class IdentityFiles:
         return None if found is None else self._id(found[2], self._path)
 
     def load_applied(self) -> Applied | None:
-        """The id that was asked for last, if nobody knows whether it was given. Raises
+        """The id that was asked for last, and its code, whether it was given or not. Raises
         IdentityError."""
         path = self._path + TEMPORARY
         found = self._read(path, 4)
@@ -74,20 +78,20 @@ class IdentityFiles:
         self._replace(self._path + TEMPORARY, f"{applied.broker_id}#{applied.check_code}")
 
     def drop_applied(self) -> None:
-        """The id is somebody else's."""
+        """The id is another broker's."""
         self._remove(self._path + TEMPORARY)
 
     def save(self, broker_id: int) -> None:
         """The controller gave it."""
         self._replace(self._path, str(broker_id))
-        self._remove(self._path + TEMPORARY)
 
     def forget(self) -> None:
         """The controllers know of no such broker any more: the next id is another one. What the
         file said is kept beside it, should they have been the wrong controllers."""
         self._remove(self._path + TEMPORARY)
         if self._files.exists(self._path):
-            self._files.rename(self._path, self._path + FORGOTTEN)
+            replacing.set_aside(self._files, self._path, self._path + FORGOTTEN)
+            self._remove(self._path)
             self._files.sync_folder(self._folder)
 
     def _read(self, path: str, count: int) -> list[str] | None:
@@ -120,13 +124,10 @@ class IdentityFiles:
         files, folder = self._files, self._folder
         files.make_folders(folder)
         content = _SEPARATOR.join((self._cluster_name, self._broker_name, rest))
-        files.write(path + _UNFINISHED, content.encode())
-        files.sync(path + _UNFINISHED)
-        files.rename(path + _UNFINISHED, path)
-        files.sync_folder(folder)
+        replacing.replace(files, path, content.encode(), _UNFINISHED)
         sync_above(files, folder)
 
     def _remove(self, path: str) -> None:
         if self._files.exists(path):
-            self._files.remove(path)
-            self._files.sync_folder(self._folder)
+            self._files.remove(self._files.resolve(path))
+            replacing.sync_names(self._files, path)

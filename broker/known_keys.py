@@ -1,181 +1,434 @@
-"""RocketMQ's configuration keys that this broker knows by name only.
+"""RocketMQ's configuration keys that do nothing in this broker.
 
-Owns the lists by which a configuration file of RocketMQ is accepted as it is, a misspelt key is
-told from a known one, and a key whose promise we cannot keep yet is never ignored in silence. It
-must never hold behaviour. Called by config.py.
+Owns the table by which a configuration file of RocketMQ is accepted as it is, a misspelt key is
+told from a known one, and a value whose promise cannot be kept is refused. It must never hold
+behaviour. Called by config.py, which has the keys that do something.
 """
 
-REFUSED_KEYS: dict[str, tuple[str, ...]] = {
-    "aclEnable": ("false",),
-    "authenticationEnabled": ("false",),
-    "authorizationEnabled": ("false",),
-    "enableDLegerCommitLog": ("false",),
-    "enableSlaveActingMaster": ("false",),
-    "fetchControllerAddrByDnsLookup": ("false",),
-    "storeType": ("default",),
-}
-"""Keys whose promise would be broken in silence (access checks, another store), with
-the values that promise nothing: any other is an error."""
+from typing import Final
 
-WEAKER_PROMISE_KEYS: dict[str, tuple[str, ...]] = {
-    "coldDataFlowControlEnable": ("false",),
-    "duplicationEnable": ("false",),
-    "enableLmq": ("false",),
-    "enableMixedMessageType": ("false",),
-    "enableMultiDispatch": ("false",),
-    "enablePropertyFilter": ("false",),
-    "lockInStrictMode": ("false",),
-    "recallMessageEnable": ("false",),
-    "transientStorePoolEnable": ("false",),
-}
-"""Keys of features that are not there yet, with the values that ask for none: any other is warned
-of."""
-
-TLS_KEYS = frozenset(
-    {
-        "tls.server.mode",
-        "tls.server.certPath",
-        "tls.server.keyPath",
-        "tls.server.keyPassword",
-        "tls.server.need.client.auth",
-        "tls.server.authClient",
-        "tls.server.trustCertPath",
-        "tls.test.mode.enable",
-        "tls.enable",
-        "tls.client.authServer",
-        "tls.client.certPath",
-        "tls.client.keyPassword",
-        "tls.client.keyPath",
-        "tls.client.trustCertPath",
-    }
+from turbopump.net.wire.property_values import (
+    NETTY_CLIENT_KEYS,
+    NETTY_SERVER_KEYS,
+    IdleKey,
+    idle_keys,
 )
-"""Keys of TlsSettings for peers and of ClientTlsSettings for name servers; RocketMQ takes them from
-system properties or tls.config.file."""
 
-_NO_EFFECT = """
-    abortFile accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues
-    ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclCacheMaxNum adminBrokerThreadPoolNums
-    adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable appendAckAsync
-    appendCkAsync appendTopicForTimerDeleteKey asyncSendEnable authConfigPath
-    authenticationMetadataProvider authenticationProvider authenticationStrategy
-    authenticationWhitelist authorizationMetadataProvider authorizationProvider
-    authorizationStrategy authorizationWhitelist autoDeleteUnusedStats autoMessageVersionOnTopicLen
-    batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt
-    bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond
-    broadcastOffsetExpireSecond brokerConfigPath brokerNotActiveTimeoutMillis cgColdReadThreshold
-    channelNotActiveInterval checkCRCOnRecover checkCommitLogOffsetOnRecover checkSyncStateSetPeriod
-    checkTransactionMessageEnable cleanOfflineBrokerInterval cleanRocksDBDirtyCQIntervalMin
-    cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
-    clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
-    clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue
-    clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
-    clientWorkerThreads coldCtrStrategyEnable coldDataScanEnable combineAssignOffsetCQType
-    combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles
-    combineCQPreferCQType combineCQUseRocksdbForLmq commercialBaseCount commercialSizePerMsg
-    commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
-    commitLogForceSwapMapInterval commitLogOffsetWaitTime commitLogRecoverMaxNum
-    commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize
-    compactionMappedFileSize compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv
-    compressedRegister configBlackList configManagerVersion connectTimeoutMillis
-    consumerFallbehindThreshold consumerManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
-    controllerDeployedStandAlone correctLogicMinOffsetForceInterval
-    correctLogicMinOffsetSleepInterval dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable
-    debugLockEnable defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum
-    defaultReadDiskFlushRatio deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
-    destroyMapedFileIntervalForcibly disableCallbackExecutor disableConsumeIfConsumerReadSlowly
-    disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded dispatchCqCacheNum
-    dispatchCqThreads dispatchFromSenderThread enableAcceleratedRecovery enableAsyncReput
-    enableBatchPush enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently
-    enableCalcFilterBitMap enableCleanExpiredOffset enableCompaction enableConnectionMetrics
-    enableControllerInNamesrv enableCreateSysGroup enableDetailStat enableFastChannelEventProcess
-    enableLagAndDlqMetrics enableLiteEventMode enableLitePopLog enableLmqQuota enableLmqStats
-    enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics
-    enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag
-    enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold enablePopMetrics
-    enableReconnectForGoAway enableRegisterProducer enableRemoteEscape enableRemotingMetrics
-    enableRequestMetrics enableRetryTopicV2 enableRocksDBLog enableRunningFlagsInFlush
-    enableScheduleAsyncDeliver enableScheduleMessageStats enableShutdownGracefully
-    enableSkipLongAwaitingAck enableSplitMetadata enableSplitRegistration enableStatsMetrics
-    enableTransactionMetrics endTransactionPoolQueueCapacity endTransactionThreadPoolNums
-    estimateAccumulation expectConsumerNumUseFilter fastFailIfNoBufferInStorePool
-    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval
-    filterDataCleanTimeSpan filterSupportRetry flushCommitLogTimed flushConsumeQueueLeastPages
-    flushConsumerOffsetHistoryInterval flushLeastPagesWhenWarmMapedFile forceRegister
-    forceVerifyPropCRC forwardTimeout globalColdReadThreshold haSlaveFallbehindMax
-    heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode indexFileReadEnable
-    indexFileWriteEnable indexRocksDBEnable initAuthenticationUser initPopOffsetByCheckMsgInMem
-    innerClientAuthenticationCredentials isBrokerContainer isInBrokerContainer
-    isScanAvailableNameSrv isolateLogEnable iteratorWhenUseRocksdbConsumeQueue
-    liteEventCheckInterval liteEventFullDispatchDelayTime
-    liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable
-    liteLagLatencyCollectEnable liteLagLatencyMetricsEnable liteLagLatencyTopK
-    litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity liteSubscriptionCheckInterval
-    liteSubscriptionCheckTimeoutMills liteTtlCheckInterval loadBalancePollNameServerInterval
-    loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity
-    logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
-    logicalDiskSpaceCleanForciblyThreshold mappedFileSizeTimerLog mappedFileSwapEnable
-    maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange maxClientEventCount
-    maxConsumeQueueScan maxErrorRateOfBloomFilter maxFilterMessageSize maxLiteSubscriptionCount
-    maxLmqConsumeQueueNum maxMessageFilterNumForNotification maxOffsetMapSize maxPopPollingSize
-    maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles maxRocksDBIndexQueryDays
-    maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength memTableFlushIntervalMs
-    messageIndexSafe messageRequestModeStorePath messageStorePlugIn
-    metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
-    metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints metricsGrpcExporterHeader
-    metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
-    migrateAuthFromV1Enabled minLiteTTl osPageCacheBusyTimeOutMills
-    persistConsumerOffsetIncrementally popCkMaxBufferSize popCkOffsetMaxQueueSize
-    popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
-    popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
-    popFromRetryProbabilityForPriority popInflightMessageThreshold popLongPollingForceNotifyInterval
-    popPollingMapExpireTimeSeconds popPollingMapSize popPollingSize
-    popResponseReturnActualRetryTopic popReviveConcurrency popReviveMaxAttemptTimes
-    popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent preferredLeader printChannelGroups
-    printChannelGroupsMinNum priorityOrderAsc processReplyMessageThreadPoolNums
-    pullBatchMaxMessageCount pullMessageThreadPoolNums pullThreadPoolQueueCapacity
-    putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums putMessageTimeout
-    putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
-    queryThreadPoolQueueCapacity readOnlyCommitLogStorePaths readUnCommitted
-    realTimeNotifyConsumerChange realTimePersistRocksDBConfig recheckReputOffsetFromCq
-    recoverConcurrently recoverThreadPoolNums redeleteHangedFileInterval rejectPullConsumerEnable
-    replicasPerDiskPartition replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1
-    reviveAckWaitMs reviveInterval reviveMaxSlow reviveScanTime rocketmq.serialize.type rocketmqHome
-    rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency
-    rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps
-    scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
-    searchBcqByCacheEnable sendHeartbeatTimeoutMillis sendMessageThreadPoolNums
-    sendThreadPoolQueueCapacity serverAsyncSemaphoreValue serverCallbackExecutorThreads
-    serverLoadBalancerEnable serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
-    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
-    serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads sharedByteBufferNum
-    shutdownWaitTimeSeconds skipPreOnline skipWhenCKRePutReachMaxTimes socksProxyConfig
-    spinLockCollisionRetreatOptimalDegree splitMetadataSize splitRegistrationSize
-    statRocksDBCQIntervalSec storeCheckpoint storePathConsumeQueue storePathDLedgerCommitLog
-    storePathEpochFile storePathIndex storeReplyMessageEnable syncBrokerMemberGroupPeriod
-    syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerColdDataCheckIntervalMs
-    timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor
-    timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum
-    timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs
-    timerProgressLogIntervalMs timerPutMessageThreadNum timerRecallToTimeWheelEnable
-    timerRecallToTimelineEnable timerReputServiceCorePoolSize timerReputServiceMaxPoolSize
-    timerReputServiceQueueCapacity timerRocksDBEnable timerRocksDBPrecisionMs
-    timerRocksDBRollIntervalHours timerRocksDBRollMaxTps timerRocksDBRollRangeHours
-    timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps timerRollWindowSlot timerSkipUnknownError
-    timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelEnable timerWheelSnapshotFlush
-    timerWheelSnapshotIntervalMs tls.config.file topicQueueLockNum totalReplicas transRocksDBEnable
-    transWriteOriginTransHalfEnable transactionCheckInterval transactionCheckMax
-    transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
-    transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval transactionOpBatchInterval
-    transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap transientStorePoolSize
-    travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock useEpollNativeSelector
-    useMessageFilterForNotification usePIDColdCtrStrategy useReentrantLockWhenPutMessage
-    useSeparateRetryQueue useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs
-    useStaticSubscription useTLS userCacheMaxNum waitTimeMillsInAckQueue
-    waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
-    waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue
-    wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable writeBufferHighWaterMark
-    writeBufferLowWaterMark writeWithoutMmap
+_OF_RELEASE: Final = """
+    accessMessageInMemoryHotRatio int 26
+    accountStatsEnable boolean true
+    accountStatsPrintZeroValues boolean true
+    ackMessageThreadPoolNums int 16
+    ackThreadPoolQueueCapacity int 100000
+    aclCacheExpiredSecond int 600
+    aclCacheMaxNum int 1000
+    aclCacheRefreshSecond int 60
+    aclEnable boolean false refused rights are not checked here
+    adminBrokerThreadPoolNums int 16
+    adminBrokerThreadPoolQueueCapacity int 10000
+    allowRecallWhenBrokerNotWriteable boolean true
+    appendAckAsync boolean false
+    appendCkAsync boolean false
+    appendTopicForTimerDeleteKey boolean false
+    asyncSendEnable boolean true
+    authConfigPath String -
+    authenticationEnabled boolean false refused clients are not authenticated here
+    authenticationMetadataProvider String -
+    authenticationProvider String -
+    authenticationStrategy String -
+    authenticationWhitelist String -
+    authorizationEnabled boolean false refused rights are not checked here
+    authorizationMetadataProvider String -
+    authorizationProvider String -
+    authorizationStrategy String -
+    authorizationWhitelist String -
+    autoDeleteUnusedStats boolean true
+    autoMessageVersionOnTopicLen boolean true
+    batchDispatchRequestThreadPoolNums int 16
+    bitMapLengthConsumeQueueExt int 64
+    bottomMostCompressionTypeForConsumeQueueStore String zstd
+    broadcastOffsetExpireMaxSecond long 300
+    broadcastOffsetExpireSecond long 120
+    brokerConfigPath String -
+    brokerFastFailureEnable boolean true here false
+    brokerNotActiveTimeoutMillis long 10000
+    cgColdReadThreshold long 3145728
+    checkCRCOnRecover boolean true
+    checkCommitLogOffsetOnRecover boolean false
+    cleanOfflineBrokerInterval int 30000
+    cleanRocksDBDirtyCQIntervalMin long 60
+    cleanSwapedMapInterval long 300000
+    clearRetryTopicWhenDeleteTopic boolean true
+    clientManageThreadPoolNums int 32
+    clientManagerThreadPoolQueueCapacity int 1000000
+    clusterName String -
+    coldCtrStrategyEnable boolean false
+    coldDataFlowControlEnable boolean false
+    coldDataScanEnable boolean false
+    combineAssignOffsetCQType String default
+    combineCQEnableCheckSelf boolean false
+    combineCQLoadingCQTypes String default;defaultRocksDB
+    combineCQMaxExtraSearchCommitLogFiles int 3
+    combineCQPreferCQType String default
+    combineCQUseRocksdbForLmq boolean false
+    commercialBaseCount int 1
+    commercialSizePerMsg int 4096
+    commitCommitLogLeastPages int 4
+    commitCommitLogThoroughInterval int 200
+    commitIntervalCommitLog int 200
+    commitLogForceSwapMapInterval long 43200000
+    commitLogRecoverMaxNum int 10
+    commitLogSwapMapInterval long 3600000
+    commitLogSwapMapReserveFileNum int 100
+    compactionCqMappedFileSize int 10485760
+    compactionMappedFileSize int 104857600
+    compactionScheduleInternal int 900000
+    compactionThreadNum int 6
+    compatibleWithOldNameSrv boolean true
+    compressedRegister boolean false
+    configManagerVersion String v1 refused tables are in JSON files here
+    configName String -
+    consumerFallbehindThreshold long 17179869184
+    consumerManageThreadPoolNums int 32
+    consumerManagerThreadPoolQueueCapacity int 1000000
+    correctLogicMinOffsetForceInterval int 300000
+    correctLogicMinOffsetSleepInterval int 1
+    dLegerGroup String -
+    dLegerPeers String -
+    dLegerSelfId String -
+    dataReadAheadEnable boolean true
+    debugLockEnable boolean false
+    defaultMessageRequestMode String PULL
+    defaultPopShareQueueNum int -1
+    defaultQueryMaxNum int 32
+    deleteCommitLogFilesInterval int 100
+    deleteConsumeQueueFilesInterval int 100
+    destroyMapedFileIntervalForcibly int 120000
+    disableConsumeIfConsumerReadSlowly boolean false
+    disappearTimeAfterStart int -1
+    diskFallRecorded boolean true
+    dispatchCqCacheNum int 4096
+    dispatchCqThreads int 10
+    dispatchFromSenderThread boolean false
+    duplicationEnable boolean false refused readers would see what is not confirmed
+    enableAcceleratedRecovery boolean false
+    enableAsyncReput boolean true
+    enableBatchPush boolean false
+    enableBroadcastOffsetStore boolean true
+    enableBuildConsumeQueueConcurrently boolean false
+    enableCalcFilterBitMap boolean false
+    enableCleanExpiredOffset boolean false
+    enableCompaction boolean true here false
+    enableConnectionMetrics boolean true
+    enableCreateSysGroup boolean true
+    enableDLegerCommitLog boolean false refused DLedger does not replicate the log here
+    enableDetailStat boolean true
+    enableFastChannelEventProcess boolean false
+    enableLagAndDlqMetrics boolean true
+    enableLiteEventMode boolean true
+    enableLitePopLog boolean false
+    enableLmq boolean false refused messages would be missing in the light queues
+    enableLmqQuota boolean false
+    enableLmqStats boolean false
+    enableLogConsumeQueueRepeatedlyBuildWhenRecover boolean false
+    enableMessageStoreMetrics boolean true
+    enableMixedMessageType boolean false
+    enableMultiDispatch boolean false refused messages would be missing in the light queues
+    enableNetWorkFlowControl boolean false
+    enableNotifyAfterPopOrderLockRelease boolean true
+    enableNotifyBeforePopCalculateLag boolean true
+    enablePopBatchAck boolean false
+    enablePopBufferMerge boolean false
+    enablePopLog boolean false
+    enablePopMessageThreshold boolean false
+    enablePopMetrics boolean true
+    enablePropertyFilter boolean false
+    enableRegisterProducer boolean true
+    enableRemoteEscape boolean false
+    enableRemotingMetrics boolean true
+    enableRequestMetrics boolean true
+    enableRetryTopicV2 boolean false
+    enableRocksDBLog boolean false
+    enableRunningFlagsInFlush boolean false
+    enableScheduleAsyncDeliver boolean false
+    enableScheduleMessageStats boolean true
+    enableSkipLongAwaitingAck boolean false
+    enableSlaveActingMaster boolean false refused no replica acts for a master that is gone here
+    enableSplitMetadata boolean true
+    enableSplitRegistration boolean false
+    enableStatsMetrics boolean true
+    enableTransactionMetrics boolean true
+    endTransactionPoolQueueCapacity int 100000
+    endTransactionThreadPoolNums int 12
+    estimateAccumulation boolean true
+    expectConsumerNumUseFilter int 32
+    fastFailIfNoBufferInStorePool boolean false
+    fetchControllerAddrByDnsLookup boolean false refused controllerAddr takes the addresses
+    fetchNameSrvAddrByDnsLookup boolean false refused namesrvAddr takes the addresses
+    fetchNamesrvAddrByAddressServer boolean false refused namesrvAddr takes the addresses
+    fetchNamesrvAddrInterval long 10000
+    filterDataCleanTimeSpan long 86400000
+    filterSupportRetry boolean false
+    flushCommitLogTimed boolean true
+    flushConsumeQueueLeastPages int 2
+    flushConsumerOffsetHistoryInterval int 60000
+    flushLeastPagesWhenWarmMapedFile int 4096
+    forceRegister boolean true
+    forceVerifyPropCRC boolean false refused no CRC of properties is asked for here
+    forwardTimeout long 3000
+    globalColdReadThreshold long 104857600
+    heartbeatThreadPoolNums int 2
+    heartbeatThreadPoolQueueCapacity int 50000
+    highSpeedMode boolean false
+    inBrokerContainer boolean false
+    indexFileReadEnable boolean true
+    indexFileWriteEnable boolean true
+    indexRocksDBEnable boolean false refused there is no RocksDB here
+    initAuthenticationUser String -
+    initPopOffsetByCheckMsgInMem boolean true
+    innerClientAuthenticationCredentials String -
+    isBrokerContainer boolean false
+    isInBrokerContainer boolean false
+    isolateLogEnable boolean false
+    iteratorWhenUseRocksdbConsumeQueue boolean true
+    liteEventCheckInterval long 10000
+    liteEventFullDispatchDelayTime long 10000
+    liteEventFullDispatchDelayTimeForWildcardGroup long 10000
+    liteLagCountMetricsEnable boolean false
+    liteLagLatencyCollectEnable boolean false
+    liteLagLatencyMetricsEnable boolean false
+    liteLagLatencyTopK int 50
+    litePullMessageThreadPoolNums int 20
+    litePullThreadPoolQueueCapacity int 100000
+    liteSubscriptionCheckInterval long 120000
+    liteSubscriptionCheckTimeoutMills long 180000
+    liteTtlCheckInterval long 120000
+    loadBalancePollNameServerInterval long 30000
+    loadBalanceProcessorThreadPoolNums int 32
+    loadBalanceThreadPoolQueueCapacity int 100000
+    lockInStrictMode boolean false refused a queue is locked by its master alone here
+    logicQueueForceSwapMapInterval long 43200000
+    logicQueueSwapMapInterval long 3600000
+    logicQueueSwapMapReserveFileNum int 20
+    logicalDiskSpaceCleanForciblyThreshold double 0.8
+    mappedFileSizeTimerLog int 104857600
+    mappedFileSwapEnable boolean true
+    maxAsyncPutMessageRequests int 5000
+    maxBatchDeleteFilesNum int 50
+    maxChecksumRange long 1073741824
+    maxClientEventCount int 100
+    maxConsumeQueueScan int 20000
+    maxErrorRateOfBloomFilter int 20
+    maxFilterMessageSize int 16000
+    maxLiteSubscriptionCount long 100000
+    maxLmqConsumeQueueNum int 20000
+    maxMessageFilterNumForNotification int 64
+    maxOffsetMapSize int 104857600
+    maxPopPollingSize long 100000
+    maxRecoveryCommitlogFiles int 30
+    maxRocksDBIndexQueryDays int 7
+    maxSlaveResendLength long 268435456
+    maxStatsIdleTimeInMinutes int -1
+    maxTopicLength int 127
+    memTableFlushIntervalMs long 3600000
+    messageIndexSafe boolean false
+    messageStorePlugIn String '' refused messages would be missing in the other store
+    metricGrpcExporterIntervalInMills long 60000
+    metricGrpcExporterTimeOutInMills long 3000
+    metricLoggingExporterIntervalInMills long 10000
+    metricsExportBatchMaxDataPoints int 1000
+    metricsGrpcExporterHeader String ''
+    metricsGrpcExporterTarget String ''
+    metricsInDelta boolean false
+    metricsLabel String ''
+    metricsOtelCardinalityLimit int 50000
+    migrateAuthFromV1Enabled boolean false
+    minLiteTTl long 900000
+    osPageCacheBusyTimeOutMills long 1000
+    persistConsumerOffsetIncrementally boolean false
+    popCkMaxBufferSize int 200000
+    popCkOffsetMaxQueueSize int 20000
+    popCkStayBufferTime int 10000
+    popCkStayBufferTimeOut int 3000
+    popConsumerFSServiceInit boolean true
+    popConsumerKVServiceEnable boolean false
+    popConsumerKVServiceInit boolean false
+    popConsumerKVServiceLog boolean false
+    popFromRetryProbability int 20
+    popFromRetryProbabilityForPriority int 0
+    popInflightMessageThreshold long 10000
+    popLongPollingForceNotifyInterval long 800
+    popPollingMapExpireTimeSeconds int 600
+    popPollingMapSize int 100000
+    popPollingSize int 1024
+    popResponseReturnActualRetryTopic boolean false
+    popReviveConcurrency int 32
+    popReviveMaxAttemptTimes int 16
+    popReviveMaxReturnSizePerRead int 16384
+    popReviveSkipIfGroupAbsent boolean true
+    preferredLeaderId String -
+    printChannelGroups boolean false
+    printChannelGroupsMinNum int 5
+    priorityOrderAsc boolean true
+    processReplyMessageThreadPoolNums int 20
+    pullBatchMaxMessageCount int 160
+    pullMessageThreadPoolNums int 20
+    pullThreadPoolQueueCapacity int 100000
+    putConsumeQueueDataByFileChannel boolean true
+    putMessageFutureThreadPoolNums int 2
+    putMessageTimeout int 8000
+    putMsgIndexHightWater int 600000
+    putThreadPoolQueueCapacity int 10000
+    queryMessageThreadPoolNums int 10
+    queryThreadPoolQueueCapacity int 20000
+    readOnlyCommitLogStorePaths String - refused the log files there would be missing
+    readUnCommitted boolean false
+    realTimeNotifyConsumerChange boolean true
+    realTimePersistRocksDBConfig boolean true
+    recallMessageEnable boolean false
+    recheckReputOffsetFromCq boolean false
+    recoverConcurrently boolean false
+    recoverThreadPoolNums int 32
+    redeleteHangedFileInterval int 120000
+    rejectPullConsumerEnable boolean false refused pulls of any consumer are served here
+    rejectTransactionMessage boolean false here true
+    replicasPerDiskPartition int 1
+    replyThreadPoolQueueCapacity int 10000
+    retrieveMessageFromPopRetryTopicV1 boolean true
+    reviveAckWaitMs long 180000
+    reviveInterval long 1000
+    reviveMaxSlow long 3
+    reviveScanTime long 10000
+    rocketmqHome String -
+    rocksdbCQDoubleWriteEnable boolean false refused there is no RocksDB here
+    rocksdbCompressionType String lz4
+    rocksdbFlushWalFrequency int 1024
+    rocksdbWalFileRollingThreshold long 1073741824
+    sampleCountThreshold int 5000
+    sampleSteps int 32
+    scheduleAsyncDeliverMaxPendingLimit int 2000
+    scheduleAsyncDeliverMaxResendNum2Blocked int 3
+    searchBcqByCacheEnable boolean true
+    sendHeartbeatTimeoutMillis int 1000
+    sendMessageThreadPoolNums int 2
+    sendThreadPoolQueueCapacity int 10000
+    serverLoadBalancerEnable boolean true
+    sharedByteBufferNum int 16
+    skipPreOnline boolean false
+    skipWhenCKRePutReachMaxTimes boolean false
+    spinLockCollisionRetreatOptimalDegree int 1000
+    splitMetadataSize int 2000
+    splitRegistrationSize int 800
+    statRocksDBCQIntervalSec long 10
+    statefulAuthenticationCacheExpiredSecond int 60
+    statefulAuthenticationCacheMaxNum int 10000
+    statefulAuthorizationCacheExpiredSecond int 60
+    statefulAuthorizationCacheMaxNum int 10000
+    storePathDLedgerCommitLog String -
+    storeReplyMessageEnable boolean true
+    storeType String default refused consume queues are files here
+    syncBrokerMemberGroupPeriod int 1000
+    syncMasterFlushOffsetWhenStartup boolean false
+    timerCheckMetricsWhen String 05
+    timerColdDataCheckIntervalMs int 60000
+    timerCongestNumEachSlot int 2147483647
+    timerEnableCheckMetrics boolean true
+    timerEnableDisruptor boolean false
+    timerEnableRetryUntilSuccess boolean false
+    timerFlushIntervalMs int 1000
+    timerGetMessageThreadNum int 3
+    timerInterceptDelayLevel boolean false
+    timerMaxDelaySec int 259200
+    timerMetricSmallThreshold int 1000000
+    timerPrecisionMs int 1000
+    timerProgressLogIntervalMs int 10000
+    timerPutMessageThreadNum int 3
+    timerRecallToTimeWheelEnable boolean true
+    timerRecallToTimelineEnable boolean true
+    timerReputServiceCorePoolSize int 6
+    timerReputServiceMaxPoolSize int 6
+    timerReputServiceQueueCapacity int 10000
+    timerRocksDBEnable boolean false refused there is no RocksDB here
+    timerRocksDBPrecisionMs long 1000
+    timerRocksDBRollIntervalHours int 1
+    timerRocksDBRollMaxTps double 8000.0
+    timerRocksDBRollRangeHours int 2
+    timerRocksDBStopScan boolean false
+    timerRocksDBTimeExpiredMaxTps double 200000.0
+    timerRollWindowSlot int 172800
+    timerSkipUnknownError boolean false
+    timerStopDequeue boolean false
+    timerStopEnqueue boolean false
+    timerWarmEnable boolean false
+    timerWheelEnable boolean true here false
+    timerWheelSnapshotFlush boolean false
+    timerWheelSnapshotIntervalMs int 10000
+    topicQueueLockNum int 32
+    totalReplicas int 1
+    transRocksDBEnable boolean false refused there is no RocksDB here
+    transWriteOriginTransHalfEnable boolean true
+    transactionCheckInterval long 30000
+    transactionCheckMax int 15
+    transactionCheckRocksdbCoreThreads int 2
+    transactionCheckRocksdbMaxThreads int 5
+    transactionCheckRocksdbQueueCapacity int 2000
+    transactionMetricFlushInterval long 10000
+    transactionOpBatchInterval int 3000
+    transactionOpMsgMaxSize int 4096
+    transactionTimeOut long 6000
+    transferMsgByHeap boolean true
+    transientStorePoolEnable boolean false
+    transientStorePoolSize int 5
+    travelCqFileNumWhenGetMessage int 1
+    updateNameServerAddrPeriod int 120000
+    useABSLock boolean false
+    useMessageFilterForNotification boolean true
+    usePIDColdCtrStrategy boolean true
+    useReentrantLockWhenPutMessage boolean true
+    useSeparateRetryQueue boolean false
+    useSeparateStorePathForRocksdbCQ boolean false
+    useSingleRocksDBForAllConfigs boolean false refused tables are in JSON files here
+    useStaticSubscription boolean false
+    userCacheExpiredSecond int 600
+    userCacheMaxNum int 1000
+    userCacheRefreshSecond int 60
+    waitTimeMillsInAckQueue long 3000
+    waitTimeMillsInAdminBrokerQueue long 5000
+    waitTimeMillsInHeartbeatQueue long 31000
+    waitTimeMillsInLitePullQueue long 5000
+    waitTimeMillsInPullQueue long 5000
+    waitTimeMillsInSendQueue long 200
+    waitTimeMillsInTransactionQueue long 3000
+    wakeCommitWhenPutMessage boolean true
+    wakeFlushWhenPutMessage boolean false
+    warmMapedFileEnable boolean false
+    writeWithoutMmap boolean false
 """
+"""BrokerConfig, MessageStoreConfig and AuthConfig of 5.5.0, without the keys that are honoured.
+Lines as `idle_keys` reads them."""
 
-NO_EFFECT_KEYS = frozenset(_NO_EFFECT.split())
-"""Keys of RocketMQ 4.9 and 5.x that tune parts which do not exist here (pools, RocksDB, ...)."""
+_OF_OTHERS: Final = """
+    abortFile String -
+    checkTransactionMessageEnable boolean -
+    commitLogOffsetWaitTime int -
+    controllerDeployedStandAlone boolean -
+    defaultReadDiskFlushRatio int -
+    enableControllerInNamesrv boolean -
+    haSlaveFallbehindMax int -
+    messageRequestModeStorePath String -
+    preferredLeader String -
+    rocketmq.serialize.type String -
+    storeCheckpoint String -
+    storePathConsumeQueue String -
+    storePathIndex String -
+    tls.ciphers String - refused the ciphers are OpenSSL's defaults here
+    tls.config.file String - refused write its keys into this file
+    tls.protocols String - refused the protocols are OpenSSL's defaults here
+"""
+"""Keys of earlier releases and of RocketMQ's samples, and its system properties."""
+
+IDLE_KEYS: Final[dict[str, IdleKey]] = {
+    **NETTY_SERVER_KEYS,
+    **NETTY_CLIENT_KEYS,
+    **idle_keys(_OF_RELEASE + _OF_OTHERS),
+}

@@ -9,14 +9,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.queues import MessageQueue
 
 LEASE_MS: Final = 60_000
 """RocketMQ's rocketmq.broker.rebalance.lockMaxLiveTime; clients renew every 20 s."""
 
-MAX_LOCKS: Final = 1_000_000
-"""Live locks of one broker: some 200 MB, and far above queues times ordered groups of any cluster.
-Beyond it nothing more is granted, so that made-up group and queue names cannot fill the memory."""
+MAX_SIZE: Final = 128 << 20
+"""Bytes of all locks, some 300,000: far above queues times ordered groups of a broker. Beyond it
+nothing more is granted, so that made-up group and queue names cannot fill the memory."""
+
+_LOCK_SIZE: Final = 250
+"""Bytes of a lock besides its texts: two objects and an entry of a dict."""
+_GROUP_SIZE: Final = 300
 
 
 @dataclass(slots=True)
@@ -24,16 +29,26 @@ class _Lock:
     client_id: str
     renewed_ms: int
 
+    def size(self, queue: MessageQueue) -> int:
+        """Bytes of this lock of that queue."""
+        return _LOCK_SIZE + kept_size(self.client_id, queue.topic, queue.broker_name)
+
     def expired(self, now_ms: int) -> bool:
         return now_ms - self.renewed_ms > LEASE_MS
 
 
 class QueueLocks:
-    """Each (group, queue) has at most one holder, for LEASE_MS after it last asked."""
+    """Each (group, queue) has at most one holder, for LEASE_MS after it last asked.
+
+    The locks of a group are in the order of their renewal: a group may have hundreds of thousands,
+    and each send to its retry topic asks whether any of them holds.
+    """
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         self._count = 0
+        self.size = 0
+        """Bytes of all locks."""
 
     def __len__(self) -> int:
         return self._count
@@ -48,43 +63,61 @@ class QueueLocks:
         """
         granted: list[MessageQueue] = []
         for queue in dict.fromkeys(queues):
-            held = self._groups.get(group, {}).get(queue)
+            locks = self._groups.get(group, {})
+            held = locks.get(queue)
             if held is None:
-                if self._count >= MAX_LOCKS:
+                if not self._add(group, queue, _Lock(client_id, now_ms)):
                     continue
-                self._groups.setdefault(group, {})[queue] = _Lock(client_id, now_ms)
-                self._count += 1
             elif held.client_id == client_id or held.expired(now_ms):
+                self.size += kept_size(client_id) - kept_size(held.client_id)
                 held.client_id = client_id
                 held.renewed_ms = now_ms
+                # Whichever was renewed last comes last.
+                locks[queue] = locks.pop(queue)
             else:
                 continue
             granted.append(queue)
         return granted
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Give queues back; those that another client holds, or nobody, are left alone."""
+        """Give queues back; those that another client holds, or none, are left alone."""
         locks = self._groups.get(group, {})
         for queue in queues:
             held = locks.get(queue)
             if held is not None and held.client_id == client_id:
-                del locks[queue]
-                self._count -= 1
-        if not locks:
-            self._groups.pop(group, None)
+                self._remove(locks, queue)
+        self._drop_if_empty(group)
 
     def is_group_locked(self, group: str, now_ms: int) -> bool:
         """Whether the group consumes in order: it holds any queue whose lease has not run out.
 
         A send to its retry topic then goes to its dead letter topic (RocketMQ: isLockAllExpired).
         """
-        return any(not held.expired(now_ms) for held in self._groups.get(group, {}).values())
+        locks = self._groups.get(group)
+        return locks is not None and not next(reversed(locks.values())).expired(now_ms)
 
     def sweep(self, now_ms: int) -> None:
         """Forget every lock whose lease ran out (housekeeping: so that a full table empties)."""
         for group, locks in list(self._groups.items()):
             for queue in [queue for queue, held in locks.items() if held.expired(now_ms)]:
-                del locks[queue]
-                self._count -= 1
-            if not locks:
-                del self._groups[group]
+                self._remove(locks, queue)
+            self._drop_if_empty(group)
+
+    def _add(self, group: str, queue: MessageQueue, lock: _Lock) -> bool:
+        known = group in self._groups
+        size = lock.size(queue) + (0 if known else _GROUP_SIZE + kept_size(group))
+        if self.size + size > MAX_SIZE:
+            return False
+        self._groups.setdefault(group, {})[queue] = lock
+        self._count += 1
+        self.size += size
+        return True
+
+    def _remove(self, locks: dict[MessageQueue, _Lock], queue: MessageQueue) -> None:
+        self.size -= locks.pop(queue).size(queue)
+        self._count -= 1
+
+    def _drop_if_empty(self, group: str) -> None:
+        if self._groups.get(group) == {}:
+            del self._groups[group]
+            self.size -= _GROUP_SIZE + kept_size(group)

@@ -10,13 +10,15 @@ prometheus_client is imported by the first scrape: most brokers never see one.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.status import HaStatus, ReplicaStatus
 from turbopump.broker.handlers.ha import ha_status
+from turbopump.broker.lag.lags import Lag, behind_ms
 from turbopump.broker.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE
-from turbopump.engine.types import LogOffset
+from turbopump.engine.types import Fitness
 from turbopump.net.ha.replica import State
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 RETRY_PREFIX: Final = "%RETRY%"
+MAX_LAGS: Final = 10_000
+"""Pairs of group and topic in a scrape: some 70,000 lines. Of more, the most messages count."""
 
 Samples = Sequence[tuple[tuple[str, ...], float]]
 """(values of the labels, value)."""
@@ -48,13 +52,21 @@ class Snapshot:
     consumers: Mapping[tuple[str, str], int]
     """Connections by group and language."""
     ha: HaStatus
+    lags: Sequence[Lag]
+    """Of all groups; at most MAX_LAGS, those furthest behind."""
+    system_groups: frozenset[str]
+    now_ms: int
 
     @classmethod
     def take(cls, broker: BrokerContext, now_ms: int) -> "Snapshot":
         """What the broker counts now."""
         config, store, statistics = broker.config, broker.store, broker.statistics
-        statistics.puts(store.statistics.put_count_by_topic)
-        first = store.record(LogOffset(store.min_log_offset))
+        statistics.puts(
+            store.statistics.put_count_by_topic, store.statistics.put_size_by_topic
+        )
+        lags = broker.lags.current()
+        if len(lags) > MAX_LAGS:
+            lags = nlargest(MAX_LAGS, lags, key=lambda lag: lag.messages)
         connections = {
             peer: producer.language
             for group in broker.producers.all().values()
@@ -68,8 +80,8 @@ class Snapshot:
             },
             gauges={
                 "rocketmq_broker_permission": config.broker_permission,
-                "rocketmq_topic_number": len(broker.topics.all()),
-                "rocketmq_consumer_group_number": len(broker.groups.all()),
+                "rocketmq_topic_number": len(broker.topics),
+                "rocketmq_consumer_group_number": len(broker.groups),
                 "rocketmq_storage_size": store.max_log_offset - store.min_log_offset,
                 "rocketmq_storage_flush_behind_bytes": (
                     store.max_log_offset - store.flushed_log_offset
@@ -78,8 +90,9 @@ class Snapshot:
                     store.max_log_offset - store.dispatched_log_offset
                 ),
                 "rocketmq_storage_message_reserve_time": (
-                    max(now_ms - first.store_timestamp_ms, 0) if first else 0
+                    max(now_ms - store.first_stored_ms, 0) if store.first_stored_ms >= 0 else 0
                 ),
+                "turbopump_store_unfit": store.fitness is not Fitness.FIT,
             },
             puts=dict(store.statistics.put_count_by_topic),
             put_size=store.statistics.total.put_size,
@@ -89,6 +102,11 @@ class Snapshot:
             producers=Counter(connections.values()),
             consumers=broker.consumers.connections(),
             ha=ha_status(broker),
+            lags=lags,
+            system_groups=frozenset(
+                lag.group for lag in lags if broker.groups.is_system(lag.group)
+            ),
+            now_ms=now_ms,
         )
 
 
@@ -100,6 +118,7 @@ _HELP: Final = {
     "rocketmq_storage_flush_behind_bytes": "Bytes of the commit log that are not durable yet",
     "rocketmq_storage_dispatch_behind_bytes": "Bytes of the commit log that no queue shows yet",
     "rocketmq_storage_message_reserve_time": "Age of the oldest message in ms",
+    "turbopump_store_unfit": "1 while the store takes no messages: a failed sync, damage, no room",
 }
 
 
@@ -133,6 +152,7 @@ class _Collector:
             yield self._gauge(name, _HELP[name], [((), value)])
         yield from self._traffic()
         yield from self._clients()
+        yield from self._lags()
         yield from self._replication()
         if self._snapshot.ha.leader is not None:
             yield from self._replicas()
@@ -173,6 +193,39 @@ class _Collector:
             list(shot.consumers.items()),
             ("consumer_group", "language"),
         )
+
+    def _lags(self) -> Iterator["Metric"]:
+        shot, now_ms = self._snapshot, self._snapshot.now_ms
+        labels = ("consumer_group", "topic", "is_retry", "is_system")
+        of: Callable[[Lag], float]
+        for name, text, of in (
+            ("rocketmq_consumer_lag_messages", "Messages a group has not acknowledged",
+             lambda lag: lag.messages),
+            ("rocketmq_consumer_lag_latency_milliseconds",
+             "For how long the oldest message not acknowledged has been there",
+             lambda lag: behind_ms(lag.since, now_ms)),
+            ("rocketmq_consumer_inflight_messages", "Messages pulled and not acknowledged",
+             lambda lag: lag.inflight),
+            ("rocketmq_consumer_ready_messages", "Messages not pulled yet", lambda lag: lag.ready),
+            ("rocketmq_consumer_queueing_latency_milliseconds",
+             "For how long the oldest message not pulled has been there",
+             lambda lag: behind_ms(lag.ready_since, now_ms)),
+            ("turbopump_consumer_lag_latency_known",
+             "1: the latency is as told; 0: it is at least that", lambda lag: lag.since[1]),
+            ("turbopump_consumer_members", "Connections of the group; 0: it is away",
+             lambda lag: lag.members),
+        ):  # fmt: skip
+            # What is unknown is left out: no latency is not a latency of 0.
+            samples = [
+                (self._labels_of(lag), value) for lag in shot.lags if (value := of(lag)) >= 0
+            ]
+            yield self._gauge(name, text, samples, labels)
+
+    def _labels_of(self, lag: Lag) -> tuple[str, ...]:
+        is_retry = _java(lag.topic.startswith(RETRY_PREFIX))
+        system = lag.group in self._snapshot.system_groups
+        is_system = "true" if system else self._is_system(lag.topic)
+        return lag.group, lag.topic, is_retry, is_system
 
     def _replication(self) -> Iterator["Metric"]:
         ha = self._snapshot.ha

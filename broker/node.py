@@ -9,7 +9,6 @@ import logging
 import os
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
@@ -52,15 +51,20 @@ from turbopump.broker.opening import Opening
 from turbopump.broker.producers import ProducerTable
 from turbopump.broker.pull_holds import PullHolds
 from turbopump.broker.registration import Registration
+from turbopump.broker.reopening import Reopening
 from turbopump.broker.replicating import Replicating, options_of
+from turbopump.broker.reports import Reports
 from turbopump.broker.request_modes import RequestModes
 from turbopump.broker.role import Role
 from turbopump.broker.saving import Saver
+from turbopump.broker.small import awaited, guarded, settle
 from turbopump.broker.statistics import SAMPLE_INTERVAL_MS, BrokerStatistics
+from turbopump.broker.stopping import patience_ms, write_down
 from turbopump.broker.topics import TopicTable
-from turbopump.engine.config_files import ConfigFiles
+from turbopump.engine.config_files import ConfigFiles, pieces_of
 from turbopump.engine.files import Files, RealFiles
 from turbopump.engine.flush import DiskThreads
+from turbopump.engine.kept_table import Content
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
 from turbopump.engine.types import Progress, QueueOffset
@@ -72,6 +76,7 @@ from turbopump.net.transport.server import Server
 from turbopump.net.transport.tls import TlsError, client_context
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.hosts import join, pack_ip
+from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
 from turbopump.pyx.fast import Turn
 from turbopump.pyx.lane import Lane
@@ -85,8 +90,9 @@ TICK_MS = 100
 """Pace of the store's policy, the deadlines of long polls and the delay levels."""
 DELAY_PAUSE_MS = 2
 """Between two steps of a backlog of delayed messages: sends and pulls come in between."""
-SAVE_AGAIN_MS = 1_000
-"""After a failure (a full disk); whoever asked for the change was told at once."""
+SAVER_TICK_MS = 1_000
+"""So soon a table is saved again after a failure (a full disk), of which the request for the
+change learnt at once."""
 _NOT_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 """What the VIP port does not serve (RocketMQ: BrokerController.registerProcessor): it is there so
 that sends and heartbeats do not wait behind pulls."""
@@ -99,8 +105,8 @@ _FAMILIES = (
 class BrokerNode:
     """A broker on the running loop.
 
-    `seed` makes its random choices repeatable, `now_ms` is its wall clock. `on_progress` is told,
-    several times a second, how far `start` is with a store whose recovery takes long.
+    `seed` makes its random choices repeatable, `now_ms` is its wall clock. `on_progress` is called,
+    several times a second, with how far `start` is with a store whose recovery takes long.
     """
 
     def __init__(
@@ -119,15 +125,17 @@ class BrokerNode:
         self._clock = now_ms
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
         self._config_files = ConfigFiles(self._files, f"{config.store.root}/config")
-        self._client = Client(self._now_ms, options=ClientOptions(tls=config.client_tls))
-        self._saving: set[str] = set()
-        self._unsaved: set[str] = set()
-        self._opening = False
-        self._committing = False
-        self._reports: deque[Callable[[], None]] = deque()
-        self._due_ms: dict[str, int] = {}
+        self._reopening = Reopening(self._begin, self._end)
+        self._runs = False
+        self._client: Client
+        self._saving: set[str]
+        self._unsaved: set[str]
+        self._committing: bool
+        self._reports: Reports
+        self._due_ms: dict[str, int]
         self._timer: asyncio.TimerHandle | None = None
         self._address = ""
+        self._port = 0
         self._ip = ""
         self._loop: asyncio.AbstractEventLoop
         self._disk: DiskThreads
@@ -140,6 +148,7 @@ class BrokerNode:
         self._name_servers: NameServers
         self._replicating: Replicating | None = None
         self._life = LastLife()
+        self._confirmed = last_life.NOTHING
         self._server: Server
         self._metrics: MetricsExporter
         self.context: BrokerContext
@@ -161,20 +170,26 @@ class BrokerNode:
         or StoreError; then nothing runs and nothing was lost. May be cancelled: a long recovery
         ends within a second or so, and the next start goes on from there.
         """
+        await self._begin()
+
+    async def _begin(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._saving, self._unsaved, self._due_ms, self._committing = set(), set(), {}, False
+        self._client = Client(self._now_ms, options=ClientOptions(tls=self._config.client_tls))
         if not self._config.broker_ip1:
             self._config.broker_ip1 = local_ip()
         self._ip = await ip_of(self._config.broker_ip1)
         if self._config.client_tls is not None:
             client_context(self._config.client_tls)  # files that cannot be used are known now
-        self._disk = DiskThreads(self._post, loop=self._loop)
+        self._reports = Reports(self._loop)
+        self._disk = DiskThreads(self._reports.post, loop=self._loop)
         # Of its own: a large table must not hold up the syncs that sends wait for.
-        self._config_disk = DiskThreads(self._post, threads=1)
+        self._config_disk = DiskThreads(self._reports.post, threads=1)
         self._saver = Saver(self._config_files, self._config_disk)
         self._topics = TopicTable(self._config, self._saver)
         try:
             if self._config.replication.is_elected:
-                self._life = last_life.look(self._files, self._config.store)
+                self._life = last_life.look(self._files, self._config.store, self._confirmed)
             await self._open_store()
             try:
                 self._build()
@@ -190,19 +205,29 @@ class BrokerNode:
             self._config_disk.close()
             raise
         _log.info("broker %s serves at %s", self._config.broker_name, self._address)
+        self._runs = True
         self._tick()
         try:
             await self._name_servers.first()
         except BaseException:
-            await self.stop()
+            await self._end()
             raise
 
     async def stop(self) -> None:
-        """Leave the name servers, answer who waits, write everything down.
-
-        The last is done even where this is cancelled, or something before it fails.
+        """Let another broker of the group lead, leave the name servers, answer what waits, write
+        everything down. The last is done even where this is cancelled, or something before fails.
         """
-        self.context.shutting_down = True
+        await self._reopening.stop()
+        try:
+            if self._runs and self._replicating is not None:
+                await awaited(self._replicating.hand_over())
+        finally:
+            if self._runs:
+                await self._end()
+
+    async def _end(self) -> None:
+        self._runs, self.context.shutting_down = False, True
+        self._confirmed = self._store.confirm_log_offset
         if self.context.fast is not None:
             self.context.fast.stop()
         try:
@@ -218,8 +243,15 @@ class BrokerNode:
             finally:
                 if self._timer is not None:
                     self._timer.cancel()
-                self._write_down()
+                await self._stop_store()
         _log.info("broker %s stopped", self._config.broker_name)
+
+    async def _stop_store(self) -> None:
+        store, disks = self._store, (self._disk, self._config_disk)
+        unflushed = store.max_log_offset - store.flushed_log_offset
+        limit_ms = patience_ms(self._config.store.sync_timeout_ms, unflushed)
+        self._reports.lend()
+        await write_down(self._write_down, self._files, disks, limit_ms)
 
     def _write_down(self) -> None:
         try:
@@ -227,9 +259,9 @@ class BrokerNode:
             # After the store: a progress must not be ahead of the deliveries behind it.
             self.context.delay.save()
         finally:
-            self._disk.close()
-            self._saver.retry()  # what could not be saved may be by now
-            self._config_disk.close()  # waits for what is being saved
+            self._disk.finish()
+            self._saver.finish()  # what could not be saved may be by now
+            self._config_disk.finish()  # waits for what is being saved
             self.context.offsets.save()
 
     async def _open_store(self) -> None:
@@ -237,7 +269,7 @@ class BrokerNode:
         self._topics.load()  # recovery asks which topics hold batches
         # In a thread: recovery of a big store takes minutes, and signals must be heard meanwhile.
         watch = Opening(self._loop.call_soon_threadsafe, self._on_progress, self._steady_ms)
-        self._opening = True
+        self._reports.lend()
         opening = asyncio.ensure_future(
             asyncio.to_thread(
                 Store.open,
@@ -253,46 +285,31 @@ class BrokerNode:
         )
         try:
             self._store = await asyncio.shield(opening)
+            self._config.store = self._store.config
         except asyncio.CancelledError:
             watch.give_up()
             await asyncio.wait([opening])
-            self._reports_may_come()
+            self._reports.take_back()
             if opening.exception() is None:
                 opening.result().close(self._now_ms())
             raise
         finally:
-            self._reports_may_come()
-
-    def _reports_may_come(self) -> None:
-        self._opening = False
-        self._take_reports()
+            self._reports.take_back()
 
     async def _saved(self) -> None:
         """What the start changed in the tables is on disk; raises StartError."""
-        saved: asyncio.Future[OSError | None] = self._loop.create_future()
-        self._saver.saved().then(partial(_settle, saved))
-        error = await saved
+        error = await awaited(self._saver.saved())
         if error is not None:
             raise StartError(f"the tables of {self._config.store.root} cannot be saved: {error}")
 
     async def _elsewhere(self, work: Callable[[], T]) -> T:
         """What `work` gives on a disk thread; raises OSError."""
         done: asyncio.Future[T | OSError] = self._loop.create_future()
-        self._config_disk.submit(work, partial(_settle, done))
+        self._config_disk.submit(work, partial(settle, done))
         result = await done
         if isinstance(result, OSError):
             raise result
         return result
-
-    def _post(self, report: Callable[[], None]) -> None:
-        """Called on disk threads: what they did is reported on the loop."""
-        self._reports.append(report)
-        self._loop.call_soon_threadsafe(self._take_reports)
-
-    def _take_reports(self) -> None:
-        # The store has one user at a time: while it is being opened that is not the loop.
-        while self._reports and not self._opening:
-            self._reports.popleft()()
 
     def _build(self) -> None:
         """Load the tables and tie the parts together."""
@@ -346,7 +363,7 @@ class BrokerNode:
         context.offsets.collect = context.fast.collect_offsets
         context.statistics.collect = context.fast.collect_got
         context.consumers.on_change = context.fast.forget_group
-        context.groups.on_change = context.fast.forget_readers
+        context.groups.on_change = context.fast.forget_groups
         context.holds.watch = self._watch
 
     async def _replicate(self) -> None:
@@ -386,7 +403,8 @@ class BrokerNode:
         try:
             turn = Turn(self._lane, self._loop.call_soon)
             gate = Gate(self._lane, self._pulls, turn)
-            port = await self._server.start(host, config.listen_port, gate=gate)
+            port = await self._server.start(host, config.listen_port or self._port, gate=gate)
+            self._port = port  # also of a broker that begins again
             # Nothing is read before control returns to the loop: no handler sees the empty host.
             self._address = self.context.address = join(config.broker_ip1, port)
             self.context.store_host = pack_ip(self._ip, port)
@@ -412,9 +430,13 @@ class BrokerNode:
             config.register_broker_timeout_ms,
             lambda: self.context.role.is_known,
         )
+        assert self.context.fast is not None
+        self._topics.on_replace = self.context.fast.forget
         self._topics.on_change = self._announce
         self.context.role.on_change.append(self._role_changed)
-        self._metrics = MetricsExporter(self.context, self._elsewhere, self._now_ms)
+        self._metrics = MetricsExporter(
+            self.context, self._elsewhere, partial(asyncio.sleep, 0), self._now_ms
+        )
         try:
             if self._replicating is not None:
                 self._replicating.register(registration)
@@ -451,33 +473,38 @@ class BrokerNode:
 
     def _commit(self) -> None:
         self._committing = False
-        self._store.commit()
+        if not self._reports.lent:
+            self._store.commit()
 
     def _wake_arrivals(self) -> None:
-        self._loop.call_soon(self._store.tell_arrivals)
+        if not self._reports.lent:
+            self._loop.call_soon(self._store.tell_arrivals)
 
     def _wake_holds(self) -> None:
-        self._loop.call_soon(self.context.holds.sweep)
+        if not self._reports.lent:
+            self._loop.call_soon(self.context.holds.sweep)
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
         context, config = self.context, self._config
         context.role.tick()
-        _guarded(lambda: self._store.tick(self._now_ms(), self._steady_ms()), "the store's tick")
+        guarded(lambda: self._store.tick(self._now_ms(), self._steady_ms()), "the store's tick")
+        self._reopening.tick(self._store, (self._disk, self._config_disk), self._steady_ms())
         if self._replicating is not None:
-            _guarded(self._replicating.tick, "replication's tick")
+            guarded(self._replicating.tick, "replication's tick")
             look_ms = self._replicating.look_ms
             if look_ms is not None:
                 self._every("master", look_ms, lambda: self._register_topics([]))
-        _guarded(lambda: context.holds.tick(self._steady_ms()), "the long polls' tick")
-        _guarded(self._deliver_delayed, "the delivery of delayed messages")
-        _guarded(self._name_servers.tick, "the registration")
+        guarded(lambda: context.holds.tick(self._steady_ms()), "the long polls' tick")
+        guarded(self._deliver_delayed, "the delivery of delayed messages")
+        guarded(self._name_servers.tick, "the registration")
         self._every("housekeeping", clients.HOUSEKEEPING_INTERVAL_MS, self._housekeep)
         self._every("statistics", SAMPLE_INTERVAL_MS, self._sample)
         self._every("offsets", config.flush_consumer_offset_interval_ms, self._save_offsets)
         self._every("delay", config.flush_delay_offset_interval_ms, context.delay.begin_save)
-        _guarded(self._save_delay, "the saving of the delay levels")
-        self._every("saves", SAVE_AGAIN_MS, self._saver.retry)
+        guarded(self._save_delay, "the saving of the delay levels")
+        guarded(context.lags.tick, "the walk over the consumer groups")
+        self._every("saves", SAVER_TICK_MS, self._saver.tick)
 
     def _every(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:
         """Run `work` once an interval; the first time one interval after the start."""
@@ -486,14 +513,15 @@ class BrokerNode:
         due_ms = min(self._due_ms.setdefault(name, now_ms + interval_ms), now_ms + interval_ms)
         if now_ms >= due_ms:
             due_ms = now_ms + interval_ms
-            _guarded(work, name)
+            guarded(work, name)
         self._due_ms[name] = due_ms
 
     def _housekeep(self) -> None:
         clients.housekeeping(self.context)
 
     def _sample(self) -> None:
-        self.context.statistics.puts(self._store.statistics.put_count_by_topic)
+        stored = self._store.statistics
+        self.context.statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
         self.context.statistics.sample(self._now_ms())
 
     def _deliver_delayed(self) -> None:
@@ -502,7 +530,7 @@ class BrokerNode:
 
     def _deliver_more(self) -> None:
         if not self.context.shutting_down:
-            _guarded(self._deliver_delayed, "the delivery of delayed messages")
+            guarded(self._deliver_delayed, "the delivery of delayed messages")
 
     def _save_offsets(self) -> None:
         if OFFSETS_FILE not in self._saving:
@@ -511,7 +539,7 @@ class BrokerNode:
                 self._saving.add(OFFSETS_FILE)
                 self._gather_offsets(steps)
 
-    def _gather_offsets(self, steps: Iterator[Callable[[], object] | None]) -> None:
+    def _gather_offsets(self, steps: Iterator[Content | None]) -> None:
         """A step of what may be many offsets; others have the loop between two."""
         if self.context.shutting_down:
             return  # all of them are saved at the end
@@ -525,11 +553,10 @@ class BrokerNode:
         if DELAY_FILE not in self._saving:
             progress = self.context.delay.take_save()
             if progress is not None:
-                self._save(DELAY_FILE, lambda: progress, self.context.delay.save_failed)
+                content = partial(pieces_of, progress)
+                self._save(DELAY_FILE, content, self.context.delay.save_failed)
 
-    def _save(
-        self, name: str, content: Callable[[], object], failed: Callable[[], None]
-    ) -> None:
+    def _save(self, name: str, content: Content, failed: Callable[[], None]) -> None:
         """Write a config file on a disk thread; the same file is never written twice at once."""
         self._saving.add(name)
 
@@ -544,31 +571,27 @@ class BrokerNode:
                 self._unsaved.discard(name)
                 _log.info("%s is saved again", name)
 
-        self._config_disk.submit(lambda: self._config_files.save(name, content()), done)
+        self._config_disk.submit(partial(self._config_files.replace, name, content), done)
 
-    def _save_config(self) -> None:
-        """The configuration has changed: it holds at once, and is written back to its file."""
-        assert self.context.fast is not None
-        self.context.fast.reconfigure()
-        write_back(self._files, self._config)
+    def _save_config(self, changed: Sequence[Property]) -> Later[OSError | None]:
+        """The configuration has changed: it holds at once, and goes into its file."""
+        config, context, saved = self._config, self.context, Later[OSError | None]()
+        self._store.config.follow(config.store)
+        context.role.reconfigure(config.replication)
+        if self._replicating is not None:
+            self._replicating.service.reconfigure(options_of(config))
+        self._name_servers.reconfigure(config.register_broker_timeout_ms)
+        assert context.fast is not None
+        context.fast.reconfigure()
+        if config.path:
+            work = partial(write_back, self._files, config.path, changed)
+            self._config_disk.submit(work, saved.resolve)
+        else:
+            saved.resolve(None)
+        return saved
 
     def _register_topics(self, names: Sequence[str]) -> Later[None]:
         return self._name_servers.changed(names)
 
     def _announce(self, names: list[str]) -> None:
-        assert self.context.fast is not None
-        self.context.fast.forget(names)
-        self._register_topics(names)  # nobody waits: a send that made a topic is answered at once
-
-
-def _settle(future: asyncio.Future[T], value: T) -> None:
-    if not future.done():  # nobody waits any more
-        future.set_result(value)
-
-
-def _guarded(work: Callable[[], object], name: str) -> None:
-    """One timer's failure must not stop the others: the store has to be flushed."""
-    try:
-        work()
-    except Exception:
-        _log.exception("%s failed", name)
+        self._register_topics(names)  # nothing waits: a send that made a topic is answered at once

@@ -11,16 +11,25 @@ and in the answer to 43, which RocketMQ passes over): of two tables the one with
 is right, whatever the offsets; at equal numbers the higher offset is.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from turbopump.broker.config import ConfigError
+from turbopump.broker.offset_lines import GroupLines, OffsetLines, Pair
 from turbopump.broker.versions import Versions, is_older
 from turbopump.engine.config_files import ConfigFiles
+from turbopump.engine.kept_table import Content, text_of
 from turbopump.engine.types import QueueOffset
-from turbopump.net.wire.bodies import BadBody, as_int, as_object, table
+from turbopump.net.wire.bodies import (
+    BadBody,
+    Steps,
+    as_int,
+    as_object,
+    sort_in_steps,
+    table,
+)
 from turbopump.net.wire.topics import DataVersion
 
 FILE_NAME = "consumerOffset.json"
@@ -37,9 +46,12 @@ MAX_NAMES = 8_000_000
 """Characters of all pairs' names; each is written up to three times."""
 
 
-STEP = 4_000
-"""Pairs and queues copied at once for a save: a fraction of a ms of the loop. What the table holds
-at its bounds would take it a second as a whole."""
+STEP = 1_000
+"""Pairs and queues whose lines are written at once: a ms of the loop. What the table holds at its
+bounds would take it a second as a whole."""
+
+PAIRS_OF_STEP = 10_000
+"""Pairs that are looked through at once, in a ms."""
 
 MAX_NAME = 1_000
 """Characters of a topic's and a group's name together, of offsets that come from a master: a retry
@@ -47,9 +59,6 @@ topic has 255, a group 120, and RocketMQ's light topics are longer."""
 _INT32_MAX = 2**31 - 1
 _EPOCH_SHIFT = 32
 
-Content = Callable[[], dict[str, Any]]
-Pair = tuple[str, str]
-"""Topic and group."""
 _Copy = dict[Pair, dict[int, QueueOffset]]
 
 
@@ -75,7 +84,8 @@ class Offsets:
 
 
 class _Table(dict[Pair, dict[int, QueueOffset]]):
-    """(topic, group) to queue id to queue offset, within the bounds above."""
+    """(topic, group) to queue id to queue offset, within the bounds above. A pair has at least one
+    queue."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,8 +109,10 @@ class _Table(dict[Pair, dict[int, QueueOffset]]):
         if queues is None:
             queues = self[pair] = {}
             self._names += len(pair[0]) + len(pair[1])
+            self.added(pair)
         self.queues += queue_id not in queues
         queues[queue_id] = queue_offset
+        self.touched(pair)
 
     def take(self, pair: Pair, queue_id: int) -> QueueOffset | None:
         """Remove an entry and return it; None if it is not there."""
@@ -108,6 +120,7 @@ class _Table(dict[Pair, dict[int, QueueOffset]]):
         found = queues.pop(queue_id, None)
         if found is not None:
             self.queues -= 1
+            self.touched(pair)
             if not queues:
                 self.remove(pair)
         return found
@@ -116,12 +129,56 @@ class _Table(dict[Pair, dict[int, QueueOffset]]):
         """Remove every entry of a pair, which must be there."""
         self.queues -= len(self.pop(pair))
         self._names -= len(pair[0]) + len(pair[1])
+        self.touched(pair)
+        self.removed(pair)
+
+    def remove_all(self) -> None:
+        """Remove every entry."""
+        for pair in list(self):
+            self.remove(pair)
+
+    def added(self, pair: Pair) -> None:
+        """A pair is new."""
+
+    def removed(self, pair: Pair) -> None:
+        """A pair is gone."""
+
+    def touched(self, pair: Pair) -> None:
+        """A queue of a pair has changed, or the pair is gone."""
+
+
+class _Saved(_Table):
+    """With its lines in the file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines = OffsetLines()
+
+    def touched(self, pair: Pair) -> None:
+        """Its line is of before."""
+        self.lines.touch(pair)
+
+
+class _Committed(_Saved):
+    """With the topics of each group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups = GroupLines()
+
+    def added(self, pair: Pair) -> None:
+        """A group has begun to read a topic."""
+        self.groups.add(pair)
+
+    def removed(self, pair: Pair) -> None:
+        """A group reads a topic no more."""
+        self.groups.remove(pair)
 
 
 class OffsetTable:
     """(topic, group) to queue id to the next queue offset to consume. Loop thread only.
 
-    `on_reset` is told of the topic and queue of a new reset, so that a waiting pull learns it.
+    `on_reset` is called with topic and queue of a new reset, so that a waiting pull learns it.
     """
 
     def __init__(self, files: ConfigFiles, version_step: int = 500) -> None:
@@ -130,12 +187,17 @@ class OffsetTable:
         """Asks for the pull offsets that were noted elsewhere meanwhile."""
         self._files = files
         self._version_step = version_step
-        self._committed = _Table()
-        self._pulled = _Table()
+        self._committed = _Committed()
+        self._pulled = _Saved()
         self._resets = _Table()
-        self._lowered: dict[Pair, dict[int, int]] = {}
-        self._own: dict[Pair, dict[int, QueueOffset]] = {}
+        self._lowered = _Saved()
+        self._own = _Saved()
         """What a replica has otherwise than its master said last, or has alone."""
+        self._tables: dict[str, _Saved] = {
+            "loweredTable": self._lowered, OWN: self._own,
+            "offsetTable": self._committed, "pullOffsetTable": self._pulled,
+        }  # fmt: skip
+        """By their names in the file, in the order in which they are gathered."""
         self._commits = 0
         self._changes = 0
         self._saved_changes = 0
@@ -150,15 +212,13 @@ class OffsetTable:
         try:
             members = as_object(saved)
             self.data_version = DataVersion.from_json(members.get("dataVersion"))
-            for mine, name in ((self._committed, "offsetTable"), (self._pulled, "pullOffsetTable")):
+            for name, mine in self._tables.items():
                 for pair, queues in _read_all(members, name):
                     for queue_id, queue_offset in queues.items():
                         mine.restore(pair, queue_id, queue_offset)
-            for pair, numbers in _read_all(members, "loweredTable"):
-                self._lowered[pair] = dict(numbers)
-            self._own = dict(_read_all(members, OWN))
         except BadBody as error:
             raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
+        self.take()  # all lines are written: from here on those that change
 
     def commit(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
@@ -170,7 +230,7 @@ class OffsetTable:
             self._count_lowered(pair, queue_id)
         if self._committed.put(pair, queue_id, queue_offset):
             if self.versions.following:
-                self._own.setdefault(pair, {})[queue_id] = queue_offset
+                self._own.restore(pair, queue_id, queue_offset)
             self._changes += 1
             self._commits += 1
             if self._commits % self._version_step == 0:
@@ -196,8 +256,8 @@ class OffsetTable:
                 self._pulled.put(pair, queue_id, queue_offset)
         if before is not None:
             gone = before.committed.keys() - theirs.committed.keys()
-            self._remove(gone.__contains__)
-        self._own = self._otherwise(theirs.committed)
+            self._remove(lambda pairs: [pair for pair in pairs if pair in gone])
+        self._note_own(theirs.committed)
         if not is_older(theirs.version, self.data_version):
             self.data_version = theirs.version
 
@@ -239,13 +299,13 @@ class OffsetTable:
                         self.commit(group, topic, queue_id, QueueOffset(end), now_ms)
                         found += 1
                     else:
-                        queues[queue_id] = QueueOffset(end)
+                        entries.restore(pair, queue_id, QueueOffset(end))
         return found
 
     def bump_version(self, now_ms: int) -> None:
         """A new version of the same offsets: from here on they are of another reign."""
         if not self.versions.following:
-            self._own = {}  # the master has what there is
+            self._own.remove_all()  # the master has what there is
         self._changes += 1
         self.data_version = self.versions.next(self.data_version, now_ms)
 
@@ -273,7 +333,7 @@ class OffsetTable:
     def set_reset(
         self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
     ) -> None:
-        """Record a reset that the next pull of the queue is told, and commit it."""
+        """Record a reset that the next pull of the queue gets, and commit it."""
         self.commit(group, topic, queue_id, queue_offset, now_ms)
         self._resets.put((topic, group), queue_id, queue_offset)
         self.on_reset(topic, queue_id)
@@ -292,77 +352,119 @@ class OffsetTable:
 
     def topics_of(self, group: str) -> list[str]:
         """Topics the group has committed offsets of, sorted."""
-        return sorted(topic for topic, other in self._committed if other == group)
+        return self._committed.groups.of(group)
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have committed offsets of the topic, sorted."""
         return sorted(group for other, group in self._committed if other == topic)
 
+    def topics_in_steps(self, group: str) -> Steps[list[str]]:
+        """As `topics_of`, in steps."""
+        found: list[str] = []
+        for pairs in self._pieces():
+            if pairs is None:
+                yield
+            else:
+                found += [topic for topic, other in pairs if other == group]
+        return (yield from sort_in_steps(found))
+
+    def groups_in_steps(self, topic: str) -> Steps[list[str]]:
+        """As `groups_of`, in steps."""
+        found: list[str] = []
+        for pairs in self._pieces():
+            if pairs is None:
+                yield
+            else:
+                found += [group for other, group in pairs if other == topic]
+        return (yield from sort_in_steps(found))
+
+    def topics_by_group(self) -> Steps[dict[str, list[str]]]:
+        """What `topics_of` says of every group that has offsets, in steps and not sorted."""
+        found: dict[str, list[str]] = {}
+        for pairs in self._pieces():
+            if pairs is None:
+                yield
+                continue
+            for topic, group in pairs:
+                found.setdefault(group, []).append(topic)
+        return found
+
+    def _pieces(self) -> Iterator[list[Pair] | None]:
+        """All pairs, some at a time; None where a step ends."""
+        pairs = list(self._committed)
+        for at in range(0, len(pairs), PAIRS_OF_STEP):
+            if at:
+                yield None
+            yield pairs[at : at + PAIRS_OF_STEP]
+
     def remove_topic(self, topic: str) -> None:
         """Forget everything about a deleted topic."""
         self.collect()
-        self._remove(lambda pair: pair[0] == topic)
+        self._remove(lambda pairs: [pair for pair in pairs if pair[0] == topic])
 
     def remove_group(self, group: str) -> None:
         """Forget everything about a deleted group."""
         self.collect()
-        self._remove(lambda pair: pair[1] == group)
+        self._remove(lambda pairs: [pair for pair in pairs if pair[1] == group])
 
-    def clone(self, source_group: str, target_group: str, topic: str, now_ms: int) -> None:
-        """Give a group the committed offsets another group has for a topic."""
-        for queue_id, queue_offset in self.queues_of(source_group, topic).items():
+    def clone(
+        self, source_group: str, target_group: str, topic: str, now_ms: int
+    ) -> Iterator[None]:
+        """Give a group the committed offsets another group has for a topic, in steps."""
+        queues = self.queues_of(source_group, topic)
+        for number, (queue_id, queue_offset) in enumerate(queues.items(), 1):
             self.commit(target_group, topic, queue_id, queue_offset, now_ms)
-
-    def to_json(self) -> dict[str, Any]:
-        """The content of consumerOffset.json."""
-        self.collect()
-        return _to_json(self.data_version, self._committed, self._pulled, self._lowered, self._own)
+            if number % STEP == 0:
+                yield
 
     @property
     def queue_count(self) -> int:
         """Queues with an offset; so many the file has."""
         return self._committed.queues + self._pulled.queues
 
-    def content(self) -> Content:
-        """What the file has to hold now, for another thread."""
-        self.collect()
-        lowered = {pair: dict(numbers) for pair, numbers in self._lowered.items()}
-        committed = {pair: dict(queues) for pair, queues in self._committed.items()}
-        pulled = {pair: dict(queues) for pair, queues in self._pulled.items()}
-        own = {pair: dict(queues) for pair, queues in self._own.items()}
-        return partial(_to_json, self.data_version, committed, pulled, lowered, own)
+    def take(self) -> Content:
+        """The text of the file as it has to be now, for another thread."""
+        *_, content = self.gather()
+        assert content is not None
+        return content
+
+    def take_in_steps(self) -> Steps[Content]:
+        """As `take`, in steps."""
+        for content in self.gather():
+            if content is not None:
+                return content
+            yield
+        raise AssertionError("the last step gives the content")
 
     def take_changes(self) -> Iterator[Content | None] | None:
         """What is to be saved, gathered in steps; None if nothing changed since the last call.
 
-        Each step but the last gives None; the last one gives the content, for another thread.
+        Each step but the last gives None; the last one gives the text, for another thread.
         """
         self.collect()
         if self._changes == self._saved_changes:
             return None
         self._saved_changes = self._changes
-        return self._gather()
+        return self.gather()
 
-    def _gather(self) -> Iterator[Content | None]:
-        version = self.data_version
-        copies: list[_Copy] = []
-        step = 0
-        for entries in (self._committed, self._pulled):
-            copy: _Copy = {}
-            for pair in list(entries):
-                queues = entries.get(pair)
-                if queues is None:
-                    continue  # removed since the step before
-                copy[pair] = dict(queues)
-                step += 1 + len(queues)
-                if step >= STEP:
-                    step = 0
-                    yield None
-            copies.append(copy)
-        lowered = {pair: dict(numbers) for pair, numbers in self._lowered.items()}
-        committed, pulled = copies
-        own = {pair: dict(queues) for pair, queues in self._own.items()}
-        yield partial(_to_json, version, committed, pulled, lowered, own)
+    def gather(self) -> Iterator[Content | None]:
+        """As `take`, in steps: each but the last gives None.
+
+        What is set back meanwhile may be sent with the number of before, never with a number of
+        later: it is sent again with its own, and until then the higher offset counts.
+        """
+        self.collect()
+        members: dict[str, Any] = {"dataVersion": self.data_version.to_json()}
+        for name, entries in self._tables.items():
+            for _ in entries.lines.write(entries, STEP):
+                yield None
+            members[name] = entries.lines.taken()
+        for _ in self._committed.groups.write(STEP):
+            yield None
+        members["groupTopicMap"] = self._committed.groups.taken()
+        for name in ("offsetTable", "pullOffsetTable"):
+            members[name] = members[name] or {}
+        yield partial(text_of, members)
 
     def save_failed(self) -> None:
         """What `take_changes` gave is not on disk: give it again."""
@@ -371,7 +473,7 @@ class OffsetTable:
     def save(self) -> None:
         """Write consumerOffset.json now."""
         self._saved_changes = self._changes
-        self._files.save(FILE_NAME, self.to_json())
+        self._files.replace(FILE_NAME, self.take())
 
     def _adopt_queues(
         self,
@@ -389,34 +491,34 @@ class OffsetTable:
             if not set_back and queue_offset <= mine.get(queue_id, NONE):
                 continue
             if self._committed.put(pair, queue_id, queue_offset) and newer:
-                self._lowered.setdefault(pair, {})[queue_id] = number
+                self._lowered.restore(pair, queue_id, QueueOffset(number))
 
-    def _otherwise(self, theirs: _Copy) -> dict[Pair, dict[int, QueueOffset]]:
+    def _note_own(self, theirs: _Copy) -> None:
         """What is here and not the same there."""
-        mine = self._committed
-        own = {pair: dict(mine[pair]) for pair in mine.keys() - theirs.keys()}
-        for pair, queues in theirs.items():
-            here = mine.get(pair)
-            if here is not None and here != queues:
-                other = {key: at for key, at in here.items() if queues.get(key) != at}
-                if other:
-                    own[pair] = other
-        return own
+        mine, own = self._committed, self._own
+        own.remove_all()
+        for pair, queues in mine.items():
+            there = theirs.get(pair)
+            if there != queues:
+                for queue_id, at in queues.items():
+                    if there is None or there.get(queue_id) != at:
+                        own.restore(pair, queue_id, at)
 
     def _count_lowered(self, pair: Pair, queue_id: int) -> None:
         """A later reign's number is higher than all of an earlier one."""
         if self.versions.following:
             return
         epoch = max(self.versions.epoch, self.data_version.state_version)
-        numbers = self._lowered.setdefault(pair, {})
-        numbers[queue_id] = max(numbers.get(queue_id, 0), epoch << _EPOCH_SHIFT) + 1
+        number = self._lowered.get(pair, {}).get(queue_id, NONE)
+        number = QueueOffset(max(number, epoch << _EPOCH_SHIFT, 0) + 1)
+        self._lowered.restore(pair, queue_id, number)
 
-    def _remove(self, chosen: Callable[[Pair], bool]) -> None:
-        for entries in (self._committed, self._pulled, self._resets):
-            for pair in [pair for pair in entries if chosen(pair)]:
+    def _remove(self, chosen: Callable[[Iterable[Pair]], list[Pair]]) -> None:
+        """A call for each table, not for each of up to MAX_PAIRS pairs, which takes three times as
+        long."""
+        for entries in (self._committed, self._pulled, self._resets, self._lowered):
+            for pair in chosen(entries):
                 entries.remove(pair)
-        for pair in [pair for pair in self._lowered if chosen(pair)]:
-            del self._lowered[pair]
         self._changes += 1
 
 
@@ -431,7 +533,7 @@ def _read_all(members: dict[str, Any], name: str) -> Iterator[tuple[Pair, dict[i
 
 
 def _read_table(members: dict[str, Any], name: str) -> _Copy:
-    """A table somebody else wrote, without what no queue can have."""
+    """A table of another program, without what no queue can have."""
     return {
         (topic, group): {
             queue_id: at
@@ -440,32 +542,4 @@ def _read_table(members: dict[str, Any], name: str) -> _Copy:
         }
         for (topic, group), queues in _read_all(members, name)
         if topic and group and len(topic) + len(group) <= MAX_NAME
-    }
-
-
-def _to_json(
-    version: DataVersion, committed: _Copy, pulled: _Copy, lowered: dict[Pair, dict[int, int]],
-    own: _Copy,
-) -> dict[str, Any]:  # fmt: skip
-    """The content of consumerOffset.json.
-
-    Integer keys are quoted, unlike a Java peer's: all read both, and strict JSON is read faster.
-    """
-    groups: dict[str, list[str]] = {}
-    for topic, group in sorted(committed):
-        groups.setdefault(group, []).append(topic)
-    return {
-        "dataVersion": version.to_json(),
-        "groupTopicMap": groups,
-        "loweredTable": _write_table(lowered) or None,
-        "offsetTable": _write_table(committed),
-        **({OWN: _write_table(own)} if own else {}),
-        "pullOffsetTable": _write_table(pulled),
-    }
-
-
-def _write_table(table: Mapping[Pair, Mapping[int, int]]) -> dict[str, Any]:
-    return {
-        f"{topic}@{group}": {str(queue_id): at for queue_id, at in sorted(queues.items())}
-        for (topic, group), queues in table.items()
     }

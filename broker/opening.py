@@ -16,7 +16,7 @@ LOG_INTERVAL_MS = 5_000
 
 
 class Opening:
-    """One opening. `post` has work done on the loop; `tell` is told there how far it is."""
+    """One opening. `post` has work done on the loop; `tell` is called there with how far it is."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Opening:
         self._given_up = False
 
     def reached(self, progress: Progress) -> None:
-        """On the thread. Raises OpeningStopped once nobody waits any more."""
+        """On the thread. Raises OpeningStopped once it was given up."""
         if self._given_up:
             raise OpeningStopped("the opening of the store was given up")
         self._post(lambda: self._show(progress))

@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.names import kept_size
 
 MAX_GROUPS_OF_PEER: Final = 1_000
 """Producer groups of one connection; a client has a handful."""
 
 
-MAX_MEMBERS: Final = 200_000
-"""Connections of all groups together: 16,000 connections with a dozen groups each."""
+MAX_SIZE: Final = 96 << 20
+"""Bytes of the connections of all groups: 16,000 connections with a dozen groups each."""
+
+_MEMBER_SIZE: Final = 400
+"""Bytes of a member besides its client id; a group's besides its name are as many."""
 
 
 class TooManyProducerGroups(Exception):
@@ -31,6 +35,11 @@ class Producer:
     version: int
     last_update_ms: int
 
+    @property
+    def size(self) -> int:
+        """Bytes it takes in the table."""
+        return _MEMBER_SIZE + kept_size(self.client_id)
+
 
 class ProducerTable:
     """Group name to its connections, as long as it has one."""
@@ -40,24 +49,28 @@ class ProducerTable:
         self._groups_of: dict[Peer, set[str]] = {}
         self._clients: dict[str, Peer] = {}
         self._client_of: dict[Peer, str] = {}
-        self._members = 0
+        self.size = 0
+        """Bytes of groups and their members."""
 
     def register(self, peer: Peer, client_id: str, group: str, now_ms: int) -> None:
         """Take over one entry of a heartbeat. Raises TooManyProducerGroups."""
         mine = self._groups_of.get(peer, set())
+        producer = Producer(client_id, peer.language, peer.version, now_ms)
+        members = self._groups.get(group, {})
+        size = producer.size + (0 if members else _group_size(group))
         if group not in mine:
             if len(mine) >= MAX_GROUPS_OF_PEER:
                 raise TooManyProducerGroups(
                     f"one connection produces for over {MAX_GROUPS_OF_PEER} groups"
                 )
-            if self._members >= MAX_MEMBERS:
-                raise TooManyProducerGroups(f"{MAX_MEMBERS} producers are connected")
-            self._members += 1
+            if self.size + size > MAX_SIZE:
+                raise TooManyProducerGroups(f"all connected producers take over {MAX_SIZE} bytes")
             mine.add(group)
             self._groups_of[peer] = mine
-        self._groups.setdefault(group, {})[peer] = Producer(
-            client_id, peer.language, peer.version, now_ms
-        )
+        former = members.get(peer)
+        self.size += size - (0 if former is None else former.size)
+        members[peer] = producer
+        self._groups[group] = members
         if self._client_of.get(peer) != client_id:
             self._forget_client(peer)
             self._client_of[peer] = client_id
@@ -102,9 +115,12 @@ class ProducerTable:
 
     def _leave(self, group: str, peer: Peer) -> None:
         members = self._groups.get(group, {})
-        self._members -= members.pop(peer, None) is not None
-        if not members:
-            self._groups.pop(group, None)
+        left = members.pop(peer, None)
+        if left is not None:
+            self.size -= left.size
+            if not members:
+                del self._groups[group]
+                self.size -= _group_size(group)
 
     def _forget(self, peer: Peer) -> None:
         self._groups_of.pop(peer, None)
@@ -114,3 +130,7 @@ class ProducerTable:
         client_id = self._client_of.pop(peer, None)
         if client_id is not None and self._clients.get(client_id) is peer:
             del self._clients[client_id]
+
+
+def _group_size(name: str) -> int:
+    return _MEMBER_SIZE + kept_size(name)

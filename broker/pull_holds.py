@@ -13,7 +13,11 @@ from dataclasses import dataclass, field
 from turbopump.engine.types import QueueOffset
 
 MAX_HOLDS = 200_000
-"""All waiting pulls; one more is answered at once. About 100 MB at the worst."""
+"""All waiting pulls; one more is answered at once."""
+MAX_SIZE = 192 << 20
+"""Bytes of all waiting pulls; one more is answered at once."""
+HOLD_SIZE = 900
+"""Bytes of one besides its texts: the pull, its request and header, and where they are held."""
 SWEEP_MAX = 1_000
 """Attempts of one sweep, some 20 ms; the rest follow when other requests have had their turn. Pulls
 whose filters refuse everything are attempted at every arrival, and a peer may hold thousands."""
@@ -39,6 +43,8 @@ class Hold:
     deadline_ms: int
     owner: Hashable
     attempt: Callable[["Hold", bool], bool]
+    size: int = 0
+    """Bytes of the texts that the pull keeps."""
     waiting: bool = field(default=False, init=False)
 
 
@@ -65,15 +71,18 @@ class PullHolds:
         self._arrived: dict[_Key, QueueOffset] = {}
         self._behind: deque[tuple[Hold, QueueOffset]] = deque()
         self.count = 0
+        self.size = 0
+        """Bytes of all waiting pulls."""
         self.watch: Callable[[bool], None] = lambda watched: None
         """Told when the first pull begins to wait, and when none does any more."""
 
     def add(self, hold: Hold) -> bool:
         """Let a pull wait; False if there are too many already."""
-        if self.count >= self._max_holds:
+        if self.count >= self._max_holds or self.size + HOLD_SIZE + hold.size > MAX_SIZE:
             return False
         hold.waiting = True
         self.count += 1
+        self.size += HOLD_SIZE + hold.size
         if self.count == 1:
             self.watch(True)
         self._by_queue.setdefault((hold.topic, hold.queue_id), {})[hold] = None
@@ -148,6 +157,7 @@ class PullHolds:
             return  # the attempt closed its own connection, which dropped it
         hold.waiting = False
         self.count -= 1
+        self.size -= HOLD_SIZE + hold.size
         if self.count == 0:
             self.watch(False)
         key = (hold.topic, hold.queue_id)

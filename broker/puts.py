@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.topics import MAX_RETRY_TOPIC_LENGTH, RETRY_PREFIX, SCHEDULE_TOPIC
+from turbopump.broker.topics import SCHEDULE_TOPIC
 from turbopump.engine.types import Appended, Buffer, Message, PutStatus
 from turbopump.net.wire import properties as names
+from turbopump.net.wire.names import DLQ_PREFIX, MAX_RETRY_TOPIC_LENGTH, RETRY_PREFIX
 from turbopump.net.wire.properties import encode_properties
 
 INNER_BATCH_FLAGS = 0x40 | 0x80  # NEED_UNWRAP and INNER_BATCH of MessageSysFlag
@@ -25,6 +26,7 @@ class Refusal(Enum):
     """Why a message was not given to the store, where PutStatus has no word for it."""
 
     TIMER_NOT_ENABLED = "WHEEL_TIMER_NOT_ENABLE"
+    LIGHT_QUEUES_NOT_ENABLED = "LMQ_NOT_ENABLE"
 
 
 @dataclass(slots=True)
@@ -61,6 +63,8 @@ def put(
         topic, queue_id = SCHEDULE_TOPIC, min(level, len(broker.config.delay_levels_ms)) - 1
     elif is_timer(draft.properties):
         return Refusal.TIMER_NOT_ENABLED
+    if wants_light_queues(draft.topic, draft.properties):
+        return Refusal.LIGHT_QUEUES_NOT_ENABLED
     message = Message(
         topic=topic,
         queue_id=queue_id,
@@ -73,7 +77,7 @@ def put(
         store_host=broker.store_host,
         reconsume_times=draft.reconsume_times,
     )
-    # A sender that does not wait is told nothing of replicas, and not kept from writing by them.
+    # A sender that does not wait learns nothing of replicas, and not kept from writing by them.
     return append(broker, message, now_ms, waits=must_wait or waits_for_store(draft.properties))
 
 
@@ -104,6 +108,14 @@ def delay_level(properties: dict[str, str]) -> int | None:
         return None
     level = int(text)
     return level if -(2**31) <= level < 2**31 else None
+
+
+def wants_light_queues(topic: str, properties: dict[str, str]) -> bool:
+    """Whether a message is to be found in other queues than its own, too, where it would be missing
+    (RocketMQ without enableLmq and enableMultiDispatch forgets about them). Copies of what was
+    stored before, for another delivery, are not."""
+    asked = properties.get(names.INNER_MULTI_DISPATCH, "").strip()
+    return bool(asked) and not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
 def is_timer(properties: dict[str, str]) -> bool:

@@ -1,12 +1,13 @@
-"""What the name servers have to be told of this broker, and when.
+"""What the name servers have to know of this broker, and when.
 
 Owns the schedule of REGISTER_BROKER for each name server, and the bodies. It must never send: the
 shell in node.py does, one request at a time for each name server, so that a dead one holds up
-nobody. Called by node.py.
+no other. Called by node.py.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from functools import partial
 from itertools import islice
 
@@ -14,6 +15,7 @@ from turbopump.broker.config import BrokerConfig
 from turbopump.broker.role import MASTER_ID
 from turbopump.broker.topics import TopicTable
 from turbopump.engine.later import Later
+from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request
@@ -34,9 +36,12 @@ from turbopump.net.wire.topics import (
 )
 
 MIN_PERIOD_MS, MAX_PERIOD_MS = 10_000, 60_000  # RocketMQ bounds registerNameServerPeriod so
-FIRST_RETRY_MS = 500
-"""After a failed registration; doubled up to the period. A name server that starts beside us is
-found within a second."""
+RETRY_MS = 1_000
+"""Between two attempts to reach a name server, and between a registration and the next full one if
+the connection was lost meanwhile. One that returns has no routes until we have registered."""
+FIRST_REFUSED_MS = 500
+"""After a registration that was refused; doubled up to the period. It costs the name server and us
+as much as one that is taken, and seldom is taken a second later."""
 MAX_WAIT_MS = 3_000
 """A request that changed a topic waits no longer than this for name servers that do not answer."""
 MAX_SINGLE_TOPICS = 500
@@ -54,6 +59,15 @@ class Work:
     topics: list[str]
 
 
+class Outcome(Enum):
+    """How a registration ended: taken, refused (also by a closed connection), or nothing was heard
+    of the name server."""
+
+    TAKEN = auto()
+    REFUSED = auto()
+    UNREACHED = auto()
+
+
 @dataclass(slots=True)
 class _Waiter:
     later: Later[None]
@@ -62,19 +76,24 @@ class _Waiter:
 
 @dataclass(slots=True)
 class NameServerState:
-    """The registration at one name server: periodic, at changes, again after failures.
+    """The registration at one name server: periodic, at changes, again after failures, and as soon
+    as its connection is lost.
 
-    A name server refuses a single topic of a broker it does not know: changes are sent alone only
-    after a full registration has succeeded. Times are of a clock that nobody sets: one set back an
-    hour must not keep the broker unregistered for that long.
+    A name server refuses a single topic of a broker it does not know, or (RocketMQ 4) takes it for
+    all of the broker's topics: changes are sent alone only after a full registration has succeeded
+    on the same connection. Times are of the monotonic clock: one set back an hour must not
+    keep the broker unregistered for that long.
     """
 
     address: str
     period_ms: int
     single: bool
     _next_full_ms: int = 0
+    _last_full_ms: int = LONG_AGO_MS
     _registered: bool = False
+    _lost: bool = False
     _failures: int = 0
+    _refusals: int = 0
     _busy: bool = False
     _changed: dict[str, None] = field(default_factory=dict)
     _waiting: list[_Waiter] = field(default_factory=list)
@@ -104,6 +123,8 @@ class NameServerState:
         if not full and (not self._changed or self._failures):
             return None
         self._busy = True
+        if full:
+            self._last_full_ms = now_ms
         work = Work(full, list(islice(self._changed, None if full else MAX_SINGLE_TOPICS)))
         for topic in work.topics:
             del self._changed[topic]
@@ -111,20 +132,20 @@ class NameServerState:
             self._sent, self._waiting = self._waiting, []
         return work
 
-    def answered(self, work: Work, ok: bool, now_ms: int) -> None:
-        """The name server took the registration, or it refused or did not answer."""
+    def answered(self, work: Work, outcome: Outcome, now_ms: int) -> None:
+        """How a registration that `take` gave has ended."""
         self._busy = False
-        if ok:
-            self._failures = 0
+        if outcome is Outcome.TAKEN:
+            self._failures = self._refusals = 0
             self._registered = True
             if work.full:
-                self._next_full_ms = now_ms + self.period_ms
+                self._next_full_ms = now_ms + (RETRY_MS if self._lost else self.period_ms)
+                self._lost = False
             self._resolve_sent()
         elif work.full:
             self._registered = False
-            delay_ms = min(FIRST_RETRY_MS << min(self._failures, 10), self.period_ms)
             self._failures += 1
-            self._next_full_ms = now_ms + delay_ms
+            self._next_full_ms = now_ms + self._retry_ms(outcome)
             self._waiting, self._sent = [], self._sent + self._waiting
             self._resolve_sent()
         else:
@@ -132,6 +153,26 @@ class NameServerState:
             self._registered = False
             self._next_full_ms = now_ms
             self._waiting, self._sent = self._sent + self._waiting, []
+
+    def lost(self, now_ms: int) -> None:
+        """The connection to it was lost: it was restarted and knows nothing, or it forgets us.
+
+        RocketMQ's forgets a broker whose connection it sees closed, in its own time and perhaps
+        behind the new registration (BatchUnregistrationService): one more follows RETRY_MS later.
+        A name server that closes each connection is not registered at more often than that.
+        """
+        self._registered = False
+        self._lost = True
+        again_ms = max(now_ms, self._last_full_ms + RETRY_MS)
+        self._next_full_ms = min(self._next_full_ms, again_ms)
+
+    def _retry_ms(self, outcome: Outcome) -> int:
+        if outcome is Outcome.UNREACHED:
+            self._refusals = 0
+            return RETRY_MS
+        delay_ms = min(FIRST_REFUSED_MS << min(self._refusals, 10), self.period_ms)
+        self._refusals += 1
+        return delay_ms
 
     def _resolve_sent(self) -> None:
         sent, self._sent = self._sent, []
@@ -173,11 +214,19 @@ class Registration:
         self._topics = topics
         self._address = address
         self._broker_id = broker_id
-        period_ms = min(max(config.register_name_server_period_ms, MIN_PERIOD_MS), MAX_PERIOD_MS)
         self.servers = [
-            NameServerState(server, period_ms, config.enable_single_topic_register)
+            NameServerState(server, self._period_ms, config.enable_single_topic_register)
             for server in config.namesrv_addr
         ]
+
+    def reconfigure(self) -> None:
+        """registerNameServerPeriod may have changed; it counts from the next registration on."""
+        for server in self.servers:
+            server.period_ms = self._period_ms
+
+    @property
+    def _period_ms(self) -> int:
+        return min(max(self._config.register_name_server_period_ms, MIN_PERIOD_MS), MAX_PERIOD_MS)
 
     def changed(self, topics: Sequence[str], now_ms: int) -> Later[None]:
         """Topics have changed (none named: all of them, by brokerPermission); resolves when every
@@ -202,10 +251,10 @@ class Registration:
 
         How many topics it tells, and what makes the request: any thread may call that.
         """
-        table = self._topics.all()
-        gone = any(name not in table for name in work.topics)
-        if not work.full and not gone:
-            table = {name: table[name] for name in work.topics}
+        found = {name: self._topics.peek(name) for name in work.topics}
+        table = {name: one for name, one in found.items() if one is not None}
+        if work.full or len(table) < len(found):
+            table = self._topics.all()
         return len(table), partial(self._request, self._topics.data_version, table)
 
     def _request(self, version: DataVersion, table: dict[str, TopicConfig]) -> Command:
@@ -248,7 +297,7 @@ class Registration:
         if not answer.body:
             return True
         try:
-            ordered = bodies.table(bodies.load_object(answer.body), "table", bodies.as_text)
+            ordered = bodies.table(bodies.small_object(answer.body), "table", bodies.as_text)
         except bodies.BadBody:
             return True
         known = [config for name in ordered if (config := self._topics.get(name)) is not None]

@@ -25,7 +25,8 @@ from turbopump.broker.registration import Registration
 from turbopump.broker.role import MASTER_ID
 from turbopump.engine.files import Files
 from turbopump.engine.flush import Disk
-from turbopump.engine.types import FlushMode
+from turbopump.engine.later import Later
+from turbopump.engine.types import LONG_AGO_MS, FlushMode
 from turbopump.net.ha.replica import State
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
@@ -37,6 +38,9 @@ LOOK_MS = 1_000
 """Between two registrations of a replica that no name server told yet where its master is."""
 LOOK_AGAIN_MS = 5_000
 """Of one that knew it and lost it: it may come back at another address."""
+HAND_OVER_MS = 3_000
+"""So long a stop waits for another master: for an entry of the controllers, also of slow ones. This
+broker takes messages meanwhile."""
 
 
 class Replicating:
@@ -73,6 +77,8 @@ class Replicating:
         self.metadata = MetadataFollower(context, calls, log=log)
         log.on_cut.append(lambda: self.metadata.truncated(now_ms()))
         self._told: tuple[str, str] = ("", "")
+        self._handing_over: Later[None] | None = None
+        self._hand_over_until_ms = LONG_AGO_MS
         context.ha = self.service
         context.role.has_master = self._has_master
 
@@ -88,9 +94,34 @@ class Replicating:
             self.membership.tick()
         self._follow_tables()
         self.metadata.tick(self._now_ms(), self._context.steady_ms())
+        self._look_at_heir()
+
+    def hand_over(self) -> Later[None]:
+        """Before a stop: have another broker lead while this one still serves, so that senders miss
+        a master for as long as an election takes, not a stop. Resolves when there is another one,
+        none could be it, or after HAND_OVER_MS."""
+        done: Later[None] = Later()
+        membership = self.membership
+        if membership is None or not membership.has_heir:
+            done.resolve(None)
+            return done
+        self._handing_over = done
+        self._hand_over_until_ms = self._context.steady_ms() + HAND_OVER_MS
+        membership.retire()
+        return done
+
+    def _look_at_heir(self) -> None:
+        done, membership = self._handing_over, self.membership
+        if done is None:
+            return
+        is_late = self._context.steady_ms() >= self._hand_over_until_ms
+        if is_late or membership is None or not membership.has_heir:
+            self._handing_over = None
+            _log.info("the lead is %s", "kept" if self.service.is_master else "handed over")
+            done.resolve(None)
 
     async def stop(self) -> None:
-        """Leave the group; sends that wait for replicas are told so."""
+        """Leave the group; pending sends are answered."""
         self.metadata.stop()
         if self.membership is not None:
             self.membership.stop()
@@ -98,7 +129,7 @@ class Replicating:
         await self.service.stop()
 
     def register(self, registration: Registration) -> None:
-        """Name servers are told where replicas find this broker, and say where its master is; the
+        """Name servers learn where replicas find this broker, and say where its master is; the
         controllers are asked from now on. Raises IdentityError, OSError."""
         host, _ = split(registration.ha_address)
         registration.ha_address = self._context.ha_address = join(host, self.service.port)
@@ -110,7 +141,7 @@ class Replicating:
     @property
     def look_ms(self) -> int | None:
         """How often name servers are to be asked for the master, by a registration; None: not at
-        all, as it is known or somebody else's to say."""
+        all, as it is known or another's to say."""
         of, service = self._context.config.replication, self.service
         if service.is_master or of.switches or of.ha_master_address or self._has_master():
             return None
@@ -149,9 +180,10 @@ class Replicating:
         else:
             context.role.end(max(self.service.options.own_id, MASTER_ID + 1))
             self._follow_tables()
+            self._look_at_heir()
 
     def _elected(self, membership: Membership) -> None:
-        """Whoever is elected asks his controllers what he may do."""
+        """An elected broker asks its controllers what it may do."""
         role, service = self._context.role, self.service
         service.alterations = membership.alterations
         service.lease = role.holds = membership.holds
@@ -179,6 +211,7 @@ def options_of(config: BrokerConfig) -> HaOptions:
         ha_flow_control_enable=of.ha_flow_control_enable,
         max_ha_transfer_byte_in_second=of.max_ha_transfer_byte_in_second,
         ha_max_time_slave_not_catchup_ms=of.ha_max_time_slave_not_catchup_ms,
+        ha_max_time_sends_wait_ms=of.ha_max_time_sends_wait_ms,
         slave_timeout_ms=of.slave_timeout_ms,
         in_sync_replicas=of.in_sync_replicas,
         min_in_sync_replicas=of.min_in_sync_replicas,
@@ -186,6 +219,7 @@ def options_of(config: BrokerConfig) -> HaOptions:
         enable_auto_in_sync_replicas=of.enable_auto_in_sync_replicas,
         sync_from_last_file=of.sync_from_last_file,
         async_learner=of.async_learner,
+        check_sync_state_set_period_ms=of.check_sync_state_set_period_ms,
     )
 
 

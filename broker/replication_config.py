@@ -28,12 +28,14 @@ class BrokerRole(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicationConfig:
-    """All that shapes replication. Defaults are RocketMQ's, but for haTransferBatchSize and
-    controllerHeartBeatTimeoutMills.
+    """All that shapes replication. Defaults are RocketMQ's, but for haTransferBatchSize,
+    controllerHeartBeatTimeoutMills and checkSyncStateSetPeriod (0: as often as the broker looks).
 
     `ha_listen_port` 0 is the port behind listenPort; `ha_master_address` "" is what the name server
-    says. `all_ack_in_sync_state_set` None: where there is a SyncStateSet everybody of it must have
-    a message (RocketMQ: need not). `ha_group_file` is ours: a group that switches by a file.
+    says. `all_ack_in_sync_state_set` None: where there is a SyncStateSet all of it must have
+    a message (RocketMQ: need not). `ha_group_file` is ours: a group that switches by a file; so is
+    `ha_max_time_sends_wait_ms`: so long sends may wait for one member of the SyncStateSet, 0: no
+    time of its own.
     """
 
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
@@ -45,6 +47,7 @@ class ReplicationConfig:
     ha_transfer_batch_size: int = TRANSFER_BATCH_SIZE
     ha_max_gap_not_in_sync: int = 268_435_456
     ha_max_time_slave_not_catchup_ms: int = 15_000
+    ha_max_time_sends_wait_ms: int = 3_000
     slave_timeout_ms: int = 3_000
     in_sync_replicas: int = 1
     min_in_sync_replicas: int = 1
@@ -63,6 +66,7 @@ class ReplicationConfig:
     sync_broker_metadata_period_ms: int = 5_000
     sync_controller_metadata_period_ms: int = 10_000
     broker_election_priority: int = 2**31 - 1
+    check_sync_state_set_period_ms: int = 0
 
     @property
     def is_elected(self) -> bool:
@@ -81,7 +85,7 @@ class ReplicationConfig:
 
     @property
     def all_ack(self) -> bool:
-        """Whether everybody of the SyncStateSet must have a message."""
+        """Whether every member of the SyncStateSet must have a message."""
         asked = self.all_ack_in_sync_state_set
         return self.switches if asked is None else asked
 
@@ -121,7 +125,7 @@ class ReplicationConfig:
             )
         if not self.is_slave and self.min_in_sync_replicas > 1:
             return (
-                f"minInSyncReplicas={self.min_in_sync_replicas}: without a SyncStateSet nobody"
+                f"minInSyncReplicas={self.min_in_sync_replicas}: without a SyncStateSet nothing"
                 " counts it, inSyncReplicas says how many copies a plain master waits for"
             )
         return None
@@ -158,6 +162,7 @@ PROPERTY_FIELDS: Mapping[str, str] = {
     "haTransferBatchSize": "ha_transfer_batch_size",
     "haMaxGapNotInSync": "ha_max_gap_not_in_sync",
     "haMaxTimeSlaveNotCatchup": "ha_max_time_slave_not_catchup_ms",
+    "haMaxTimeSendsWait": "ha_max_time_sends_wait_ms",
     "slaveTimeout": "slave_timeout_ms",
     "inSyncReplicas": "in_sync_replicas",
     "minInSyncReplicas": "min_in_sync_replicas",
@@ -176,8 +181,19 @@ PROPERTY_FIELDS: Mapping[str, str] = {
     "syncBrokerMetadataPeriod": "sync_broker_metadata_period_ms",
     "syncControllerMetadataPeriod": "sync_controller_metadata_period_ms",
     "brokerElectionPriority": "broker_election_priority",
+    "checkSyncStateSetPeriod": "check_sync_state_set_period_ms",
 }
-"""RocketMQ key -> field of ReplicationConfig; haGroupFile is ours."""
+"""RocketMQ key -> field of ReplicationConfig; haGroupFile and haMaxTimeSendsWait are ours."""
+
+LIVE_KEYS: Final = frozenset(
+    {
+        "checkSyncStateSetPeriod", "haFlowControlEnable", "haHousekeepingInterval",
+        "haMaxGapNotInSync", "haMaxTimeSendsWait", "haMaxTimeSlaveNotCatchup",
+        "haSendHeartbeatInterval", "haTransferBatchSize", "inSyncReplicas",
+        "maxHaTransferByteInSecond", "minInSyncReplicas", "slaveTimeout",
+    }
+)  # fmt: skip
+"""Keys that may change while a broker runs."""
 
 REPLICAS_MAX: Final = 32
 """Copies a message may be asked to have; a group has three or five."""
@@ -189,6 +205,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "ha_transfer_batch_size": (1, BODY_MAX),
     "ha_max_gap_not_in_sync": (1, _INT32_MAX),
     "ha_max_time_slave_not_catchup_ms": (1, _INT32_MAX),
+    "ha_max_time_sends_wait_ms": (0, _INT32_MAX),
     "slave_timeout_ms": (1, _INT32_MAX),
     "max_ha_transfer_byte_in_second": (1, 2**62),
     "in_sync_replicas": (1, REPLICAS_MAX),
@@ -198,5 +215,6 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "sync_broker_metadata_period_ms": (10, _INT32_MAX),
     "sync_controller_metadata_period_ms": (10, _INT32_MAX),
     "broker_election_priority": (0, _INT32_MAX),
+    "check_sync_state_set_period_ms": (0, _INT32_MAX),
 }
 """What a number may be, both ends included."""

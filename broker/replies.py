@@ -17,8 +17,8 @@ SHUT_DOWN_OR_FULL = (
 
 
 def why_not(status: PutStatus, reason: str = "") -> tuple[ResponseCode, str]:
-    """Code and remark for a message that was not stored, or of which nobody can say whether it
-    stays; of an illegal one the sender is told more."""
+    """Code and remark for a message that was not stored, or of which it is unknown whether it
+    stays; the remark for an illegal one says more."""
     if status is PutStatus.SERVICE_NOT_AVAILABLE:
         return ResponseCode.SERVICE_NOT_AVAILABLE, f"{SHUT_DOWN_OR_FULL} {reason}".rstrip()
     if status is PutStatus.OS_PAGE_CACHE_BUSY:

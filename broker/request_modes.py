@@ -1,8 +1,8 @@
 """Which groups of which topics pop instead of pulling: messageRequestMode.json.
 
 Owns RocketMQ's table of them, unread: groups of this broker pull. It is there so that what a
-RocketMQ master was told is not lost while this broker is its replica, or the master. It must never
-decide how anybody consumes. Called by the handler of 402 and broker/ha/metadata.py.
+RocketMQ master was given is not lost while this broker is its replica, or the master. It must never
+decide how a group consumes. Called by the handler of 402 and broker/ha/metadata.py.
 """
 
 from functools import partial
@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from turbopump.broker.config import ConfigError
 from turbopump.broker.saving import Saver
+from turbopump.engine.config_files import pieces_of
+from turbopump.engine.kept_table import Content
 from turbopump.net.wire.bodies import BadBody, as_object, dump, table
 
 FILE_NAME: Final = "messageRequestMode.json"
@@ -27,7 +29,7 @@ class RequestModes:
 
     def load(self) -> None:
         """Read the file, RocketMQ's or ours; raises ConfigError."""
-        saved = self._saver.load(FILE_NAME)
+        saved = self._saver.load(FILE_NAME, self._take)
         if saved is not None:
             try:
                 self._modes = table(as_object(saved), MAP, as_object)
@@ -42,12 +44,11 @@ class RequestModes:
         if len(dump(modes)) > MAX_SIZE:
             raise BadBody(f"{MAP} has over {MAX_SIZE} bytes")
         self._modes = modes
-        self._saver.changed(FILE_NAME, partial(_to_json, modes))
+        self._saver.changed(FILE_NAME, self._take)
+
+    def _take(self) -> Content:
+        return partial(pieces_of, self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """The content of the file, which is also the answer to 402."""
-        return _to_json(self._modes)
-
-
-def _to_json(modes: dict[str, Any]) -> dict[str, Any]:
-    return {MAP: modes}
+        return {MAP: self._modes}

@@ -1,7 +1,7 @@
 """What this broker is to its group now, and what that means for a message that is to be written.
 
 Owns the role in force and the question each send asks twice: may it be written, and may its sender
-be told. It must never lead replicas or follow a master: `broker/ha` does, and says here whose reign
+be answered. It must never lead or follow: `broker/ha` does, and says here whose reign
 it is. Called by everything that appends (puts.py, delay.py, the native lane through fast_lane.py),
 by the registration and by the pulls.
 
@@ -21,14 +21,14 @@ from turbopump.engine.store import Store
 from turbopump.engine.types import Appended, LogOffset, PutStatus
 
 MASTER_ID: Final = 0
-"""The broker id of whoever is master (MixAll.MASTER_ID)."""
+"""The broker id of a master (MixAll.MASTER_ID)."""
 ALONE: Final = 1
-"""Copies of a message where nobody waits for a replica: the master's own."""
+"""Copies of a message where no send waits for a replica: the master's own."""
 
 
 class Reign(Protocol):
-    """A master's reign as its sends see it (broker/ha/leader.py). Deadlines are of a clock that
-    nobody sets."""
+    """A master's reign as its sends see it (broker/ha/leader.py). Deadlines are of the monotonic
+    clock."""
 
     on_moved: Callable[[], None]
     """Called when `need` or `safe_end` may have another answer: after acknowledgements, changes of
@@ -38,7 +38,7 @@ class Reign(Protocol):
 
     def need(self) -> int | None:
         """How many copies a message needs that is about to be written, the master's included, or
-        net.ha.acks.ALL; 0 and 1: nobody waits. None: not enough replicas are in sync."""
+        net.ha.acks.ALL; 0 and 1: no wait. None: not enough replicas are in sync."""
 
     def safe_end(self, need: int) -> LogOffset:
         """Up to where so many copies have the log; -1 if there are not as many."""
@@ -60,14 +60,14 @@ class Role:
         steady_ms: Callable[[], int],
     ) -> None:
         self.broker_id = broker_id
-        """What name servers are told: 0 while this is the master."""
+        """What name servers show: 0 while this is the master."""
         self.reign: Reign | None = None
         self.on_change: list[Callable[[], None]] = []
         """Called after the role has changed: registration, native path, delayed messages."""
         self.on_moved: Callable[[], None] = lambda: None
         """Called when sends may be answered, or refused, that were not before."""
         self.on_lapse: Callable[[], None] = lambda: None
-        """Called when the lease is over: nobody who waits may be answered."""
+        """Called when the lease is over: no pending send may succeed."""
         self.holds: Callable[[], bool] = lambda: True
         """Whether a master's lease does; without a controller there is none to lose."""
         self.has_master: Callable[[], bool] = lambda: False
@@ -90,7 +90,7 @@ class Role:
     @property
     def need(self) -> int | None:
         """Copies that a message needs which is written now; see `Reign.need`. Sends of an
-        ASYNC_MASTER wait for nobody; between two reigns there is no number that is enough."""
+        ASYNC_MASTER do not wait; between two reigns there is no number that is enough."""
         reign, config = self.reign, self._config
         if reign is None:
             return None if config.replicates else ALONE
@@ -99,6 +99,10 @@ class Role:
         if not config.waits:
             return ALONE
         return reign.need()
+
+    def reconfigure(self, config: ReplicationConfig) -> None:
+        """What may change while a broker runs: neither its role nor whether it replicates."""
+        self._config = config
 
     def tick(self) -> None:
         """Every 100 ms: sends wait from the last one on, as those that are held natively."""
@@ -115,7 +119,7 @@ class Role:
         self._changed()
 
     def end(self, broker_id: int) -> None:
-        """This broker is a replica under that id: nothing is written, nobody waits in vain."""
+        """This broker is a replica under that id: nothing is written, pending sends fail."""
         self._is_slave, self.broker_id = True, broker_id
         self.is_known = True
         self._changed()
@@ -150,7 +154,7 @@ class Role:
         if appended.status is not PutStatus.PUT_OK:
             return durable
         if reign is None and self._config.replicates:
-            # It ended within the append: nobody can say what becomes of the message.
+            # It ended within the append: the outcome of the message is unknown.
             told: Later[PutStatus] = Later()
             told.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
             return told

@@ -13,11 +13,14 @@ from typing import Final
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.membership import Membership
 from turbopump.broker.ha.status import HaStatus
+from turbopump.broker.lag.lags import behind_ms
 from turbopump.broker.topics import SCHEDULE_TOPIC
-from turbopump.engine.types import LogOffset
 
 VERSION_TEXT: Final = "V5_5_0"
 """The name of command.VERSION; tools show it, clients do not parse it."""
+
+GROUPS_TOLD: Final = 20
+"""Pairs of group and topic: what fits a screen."""
 
 _RATE_SECONDS = (10, 60, 600)
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -61,7 +64,8 @@ _IDLE: Mapping[str, str] = {
 
 def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     """Every key with its value as text; times are epoch ms."""
-    broker.statistics.puts(broker.store.statistics.put_count_by_topic)
+    stored = broker.store.statistics
+    broker.statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
     table = dict(_IDLE)
     table.update(_of_broker(broker, now_ms))
     table.update(_of_store(broker, now_ms))
@@ -70,9 +74,21 @@ def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
         table.update(_of_replication(broker.ha.status()))
     if broker.membership is not None:
         table.update(membership_table(broker.membership))
+    table.update(_of_groups(broker, now_ms))
     for level, queue_offset in broker.delay.progress().items():
         end = broker.store.max_queue_offset(SCHEDULE_TOPIC, level - 1)
         table[f"scheduleMessageOffset_{level}"] = f"{queue_offset},{end}"
+    return table
+
+
+def _of_groups(broker: BrokerContext, now_ms: int) -> dict[str, str]:
+    """Ours: the consumer groups that are furthest behind; `top` reads them."""
+    table = {}
+    for lag in broker.lags.worst(GROUPS_TOLD):
+        behind = behind_ms(lag.since, now_ms)
+        waited = "?" if behind < 0 else f"{'' if lag.since[1] else '>='}{behind}"
+        told = f"{lag.messages} messages, {waited} ms, {lag.members} members"
+        table[f"consumerLag_{lag.topic}@{lag.group}"] = told
     return table
 
 
@@ -92,12 +108,12 @@ def _of_store(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     store = broker.store
     total = store.statistics.total
     # An empty log reaches back to now: tools show the distance in hours.
-    first = store.record(LogOffset(store.min_log_offset))
-    earliest_ms = first.store_timestamp_ms if first else now_ms
+    earliest_ms = store.first_stored_ms if store.first_stored_ms >= 0 else now_ms
     ratio = f"{store.disk_used_ratio():.2f}"
     space, free = store.disk_space()
     damage = {"commitLogDamage": str(store.damage)} if store.damage is not None else {}
-    return damage | {
+    unfit = {"storeUnfit": store.why_unfit} if store.why_unfit else {}
+    return damage | unfit | {
         "commitLogDirCapacity": f"Total : {size_text(space)}, Free : {size_text(free)}.",
         "commitLogDiskRatio": ratio,
         f"commitLogDiskRatio_{store.config.log_folder}": ratio,

@@ -29,6 +29,8 @@ IDLE_LIMIT_MS: Final = 25 * 3_600_000
 """A group's meter that nothing moved for longer than the longest window is forgotten."""
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
+SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
 GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
 GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
 BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
@@ -37,7 +39,7 @@ BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 ALL: Final = ""
 """The key of the two meters of the whole broker (RocketMQ: the cluster's name)."""
 
-_OF_GROUPS = frozenset({GROUP_GET_NUMS, GROUP_GET_SIZE})
+_OF_GROUPS = frozenset({GROUP_GET_NUMS, GROUP_GET_SIZE, SNDBCK_PUT_NUMS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,13 @@ class Meter:
                 window.append(now)
 
     def windows(self) -> tuple[Window, Window, Window]:
-        """The last minute, hour and day."""
-        return _window(self.minute), _window(self.hour), _window(self.day)
+        """The last minute, hour and day, each up to the newest sample of all.
+
+        An hour and a day do not end with their own last step: a meter whose first sample fell in
+        the middle of a burst would show a part of it until the next hour.
+        """
+        newest = self.minute
+        return _window(self.minute, newest), _window(self.hour, newest), _window(self.day, newest)
 
 
 class BrokerStatistics:
@@ -110,8 +117,13 @@ class BrokerStatistics:
         self._day = 0
         self._mornings = [(0, 0), (0, 0)]
 
-    def puts(self, counts: Mapping[str, int]) -> None:
-        """Take over how many messages each topic was sent since the store was opened."""
+    def puts(self, counts: Mapping[str, int], sizes: Mapping[str, int] | None = None) -> None:
+        """Take over how many messages each topic was sent since the store was opened, and the bytes
+        of their records."""
+        for topic, size in (sizes or {}).items():
+            meter = self._meter(TOPIC_PUT_SIZE, topic)
+            if meter is not None:
+                meter.value, meter.times = size, counts[topic]
         for topic, count in counts.items():
             meter = self._meter(TOPIC_PUT_NUMS, topic)
             if meter is not None and count != meter.value:
@@ -127,6 +139,10 @@ class BrokerStatistics:
         key = f"{topic}@{group}"
         self._add(GROUP_GET_NUMS, key, messages, pulls)
         self._add(GROUP_GET_SIZE, key, size, pulls)
+
+    def sent_back(self, group: str, topic: str) -> None:
+        """A group gave a message of a topic back, to have it again."""
+        self._add(SNDBCK_PUT_NUMS, f"{topic}@{group}", 1, 1)
 
     def forget_topic(self, topic: str) -> None:
         """Drop the meters of a deleted topic."""
@@ -193,7 +209,7 @@ class BrokerStatistics:
     def _tps(self, name: str, key: str) -> float:
         self.collect()
         meter = self._meters.get((name, key))
-        return _window(meter.minute).tps if meter else 0.0
+        return meter.windows()[0].tps if meter else 0.0
 
     def _add(self, name: str, key: str, value: int, times: int) -> None:
         meter = self._meter(name, key)
@@ -212,10 +228,11 @@ class BrokerStatistics:
             del self._meters[one]
 
 
-def _window(samples: deque[_Sample]) -> Window:
-    if len(samples) < 2:
+def _window(samples: deque[_Sample], newest: deque[_Sample]) -> Window:
+    """The window that the samples begin and the newest of all ends."""
+    if not samples:
         return Window()
-    first, last = samples[0], samples[-1]
+    first, last = samples[0], newest[-1]
     total, times = last.value - first.value, last.times - first.times
     passed_ms = last.at_ms - first.at_ms
     tps = total * 1000 / passed_ms if passed_ms > 0 else 0.0

@@ -1,15 +1,19 @@
-"""Attributes of topics: reading `+key=value,-key`, and what may become what.
+"""Attributes of topics and groups: reading `+key=value,-key`, and what may become what.
 
-Owns RocketMQ's attribute names and rules (TopicAttributes, AttributeParser, AttributeUtil). It must
-never touch the topic table. Called by handlers/admin_topics.py.
+Owns RocketMQ's attribute names and rules (TopicAttributes, SubscriptionGroupAttributes,
+AttributeParser, AttributeUtil). It must never touch a table. Called by handlers/admin_topics.py and
+handlers/admin_groups.py.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 MESSAGE_TYPE: Final = "message.type"
 MIXED: Final = "MIXED"
+CLEANUP_POLICY: Final = "cleanup.policy"
+COMPACTION: Final = "COMPACTION"
 
 MAX_ATTRIBUTES_TEXT: Final = 4_096
 """Characters of an attributes text: four attributes are known, none takes more than 100."""
@@ -29,21 +33,45 @@ def _one_of(*values: str) -> Callable[[str], bool]:
     return frozenset(values).__contains__
 
 
-def _int64_from_minus_one(value: str) -> bool:
-    try:
-        return -1 <= int(value) < 1 << 63
-    except ValueError:
-        return False
+def _int64(low: int, high: int = (1 << 63) - 1) -> Callable[[str], bool]:
+    def check(value: str) -> bool:
+        return bool(re.fullmatch(r"[+-]?[0-9]{1,19}", value)) and low <= int(value) <= high
+
+    return check
+
+
+def _boolean(value: str) -> bool:
+    return value.lower() in ("true", "false")
+
+
+def _text(value: str) -> bool:
+    return value.isprintable()
 
 
 _KNOWN: Mapping[str, _Attribute] = {
     "queue.type": _Attribute(_one_of("BatchCQ", "SimpleCQ"), changeable=False),
-    "cleanup.policy": _Attribute(_one_of("DELETE", "COMPACTION"), changeable=False),
+    CLEANUP_POLICY: _Attribute(_one_of("DELETE", COMPACTION), changeable=False),
     MESSAGE_TYPE: _Attribute(
-        _one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", MIXED), changeable=True
+        _one_of(
+            "UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", MIXED
+        ),
+        changeable=True,
     ),
-    "reserve.time": _Attribute(_int64_from_minus_one, changeable=True),
+    "reserve.time": _Attribute(_int64(-1), changeable=True),
+    "lite.topic.expiration": _Attribute(_int64(-1, 30 * 24 * 60), changeable=True),
 }
+
+_OF_GROUPS: Mapping[str, _Attribute] = {
+    "priority.factor": _Attribute(_int64(0, 100), changeable=True),
+    "lite.bind.topic": _Attribute(_text, changeable=True),
+    "lite.sub.model": _Attribute(_one_of("Shared", "Exclusive"), changeable=True),
+    "lite.sub.reset.offset.exclusive": _Attribute(_boolean, changeable=True),
+    "lite.sub.reset.offset.unsubscribe": _Attribute(_boolean, changeable=True),
+    "lite.sub.client.quota": _Attribute(_int64(-1), changeable=True),
+    "lite.sub.client.max.event.cnt": _Attribute(_int64(10), changeable=True),
+    "lite.sub.wildcard": _Attribute(_text, changeable=True),
+}
+"""Kept as RocketMQ keeps them; priority and light topics themselves are not here yet."""
 
 
 def parse_attributes(text: str | None) -> dict[str, str]:
@@ -71,8 +99,22 @@ def parse_attributes(text: str | None) -> dict[str, str]:
     return changes
 
 
-def apply_attributes(
+def apply_group_attributes(
     current: Mapping[str, str] | None, changes: Mapping[str, str]
+) -> dict[str, str]:
+    """As `apply_attributes`, for a consumer group. What is there may be sent back as it is, by who
+    asked for the group and changed something else of it."""
+    if sum(len(key) + len(value) for key, value in changes.items()) > MAX_ATTRIBUTES_TEXT:
+        raise BadAttributes(f"attributes are over {MAX_ATTRIBUTES_TEXT} characters")
+    if current is not None and changes == current:
+        return dict(current)
+    return apply_attributes(current, changes, _OF_GROUPS)
+
+
+def apply_attributes(
+    current: Mapping[str, str] | None,
+    changes: Mapping[str, str],
+    attributes: Mapping[str, _Attribute] = _KNOWN,
 ) -> dict[str, str]:
     """The attributes after `changes`; `current` is None for a new topic. Raises BadAttributes.
 
@@ -86,7 +128,7 @@ def apply_attributes(
         sign, key = signed[:1], signed[1:]
         if sign not in ("+", "-"):
             raise BadAttributes(f"an attribute needs + or - before its name: {signed}")
-        known = _KNOWN.get(key)
+        known = attributes.get(key)
         if known is None:
             raise BadAttributes(f"unsupported key: {key}")
         if sign == "-":

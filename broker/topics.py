@@ -6,10 +6,9 @@ changed topics to `on_change`. Called by the handlers and node.py.
 """
 
 import logging
-import re
-from collections.abc import Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from turbopump.broker.config import (
@@ -18,7 +17,9 @@ from turbopump.broker.config import (
     ConfigError,
 )
 from turbopump.broker.saving import Saver
-from turbopump.broker.versions import Versions, read_only_here, write_only_here
+from turbopump.broker.versions import ONLY_HERE, Versions, read_only_here, write_only_here
+from turbopump.engine import config_changes, fastjson, json_steps
+from turbopump.engine.kept_table import Content, KeptTable
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.topics import (
     PERM_INHERIT,
@@ -32,20 +33,19 @@ from turbopump.net.wire.topics import (
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "topics.json"
+TABLE = "topicConfigTable"
+MAX_APPENDED = 1_000
+"""Topics of one change that are appended beside the file; of more it is written anew."""
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 AUTO_CREATE_TOPIC = "TBW102"
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
 LIGHT_PREFIX = "%LMQ%"
 _SYSTEM_PREFIX = "rmq_sys_"
 _HALF_TOPIC, _OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 _PERM_RW = PERM_READ | PERM_WRITE
 
-MAX_TOPIC_LENGTH = 127  # fits the one length byte of a V1 record
-MAX_RETRY_TOPIC_LENGTH = 255  # %RETRY% and %DLQ% topics; V2 records
 MAX_TOPICS = 80_000
-"""Creation stops here: creations rewrite topics.json and are sent to name servers, and with the
-longest names it stays below the 64 MiB that are read at the next start."""
+"""Creation stops here: with the longest names topics.json stays below the 64 MiB that are read at
+the next start."""
 
 SYSTEM_TOPICS = frozenset(
     {
@@ -85,25 +85,25 @@ MAX_DELETED_TOPICS = 10_000
 QUEUE_COUNTS = "queueCounts"
 """With this field our answer to 21 has this member: topic to queue id to the next queue offset, of
 queues without a message in the log. A copy that began behind the log's first byte asks for it
-until it was told (engine/queue_counts.py)."""
-
-_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+until it has the answer (engine/queue_counts.py)."""
 
 
 class TopicTable:
     """Topic name to configuration, kept in topics.json. Loop thread only.
 
-    `on_change` is told the names of changed topics. A configuration in the table is never changed,
-    only replaced, and so is the table: the saver writes on another thread.
+    `on_change` gets the names of changed topics, `on_replace` before it those of them that were
+    there before. A configuration in the table is never changed, only replaced: the saver writes on
+    another thread.
     """
 
     def __init__(self, config: BrokerConfig, saver: Saver) -> None:
         self.on_change: Callable[[list[str]], None] = lambda names: None
+        self.on_replace: Callable[[list[str]], None] = lambda names: None
         self._config = config
         self._saver = saver
-        self._topics: dict[str, TopicConfig] = {}
-        self._unsaved: dict[str, int] = {}
-        """Topics made by changes that may not be durable: those the saver numbered so."""
+        self._topics: KeptTable[TopicConfig] = KeptTable()
+        self._unsaved: OrderedDict[str, int] = OrderedDict()
+        """Topics made by changes that may not be durable: those the saver numbered so, in order."""
         self._made_at_start: set[str] = set()
         self.only_here: frozenset[str] = frozenset()
         """Topics of a replica that no master is known to have had: where one lacks them it has not
@@ -116,28 +116,30 @@ class TopicTable:
 
         Raises ConfigError.
         """
-        saved = self._saver.load(FILE_NAME)
+        saved = self._saver.load(FILE_NAME, self._take)
         if saved is not None:
             try:
                 configs = TopicConfigs.from_json(saved)
             except BadBody as error:
                 raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
-            self._topics, self.data_version = configs.topic_config_table, configs.data_version
+            self._topics.replace(configs.topic_config_table)
+            self.data_version = configs.data_version
             self.only_here = read_only_here(saved)
 
     def add_boot_topics(self, now_ms: int) -> None:
         """Make the topics a broker has at start (store.md 22), where they are missing."""
-        topics = dict(self._topics)
-        self._add_boot_topics(topics)
-        if topics != self._topics:
+        before = self._topics.changes
+        self._add_boot_topics()
+        if self._topics.changes != before:
             # Not counted, as in RocketMQ: a new broker's table is older than one that was used.
-            self._replace(topics, replace(self.data_version, timestamp=now_ms))
+            self.data_version = replace(self.data_version, timestamp=now_ms)
+            self._saver.changed(FILE_NAME, self._take)
 
     def add_stored(
         self, stored: Callable[[], dict[str, int]], now_ms: int, *, always: bool = False
     ) -> None:
         """Where topics.json is gone, or was restored from an older copy: make the topics that the
-        store has queues of (`stored`: so many) but the table lacks. Nobody could read them.
+        store has queues of (`stored`: so many) but the table lacks. No client could read them.
 
         `always`: whatever became of the file. A replica's log may know of a topic that its master
         had made since it was last asked for all (R20).
@@ -156,11 +158,18 @@ class TopicTable:
             )  # fmt: skip
         self.put_all(lacking[:MAX_TOPICS], now_ms)
 
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def peek(self, name: str) -> TopicConfig | None:
+        """As `get`, for what is not answered."""
+        return self._topics.get(name)
+
     def get(self, name: str) -> TopicConfig | None:
         """The configuration, or None.
 
-        An answer that relies on a topic waits until that is durable, whoever made it: a message
-        must not be safe in a topic that a crash takes away.
+        An answer that relies on a topic waits until that is durable, even by another request: a
+        message must not be safe in a topic that a crash takes away.
         """
         if self._unsaved and name in self._unsaved:
             if self._unsaved[name] > self._saver.durable:
@@ -175,7 +184,20 @@ class TopicTable:
 
     def all(self) -> dict[str, TopicConfig]:
         """Every topic; a copy of the table, not of the configurations."""
-        return dict(self._topics)
+        return self._topics.rows()
+
+    def names(self) -> list[str]:
+        """Every topic's name, sorted."""
+        return self._topics.names()
+
+    def body(self, names: list[str]) -> json_steps.Rows:
+        """The table of these topics as it is now, as the body of 21 has it."""
+        return self._topics.body(names)
+
+    @property
+    def state(self) -> object:
+        """Another one whenever a topic or the version has changed."""
+        return self._topics.changes, self.data_version
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
         """Create or replace one topic: version bumped, saved, announced."""
@@ -188,9 +210,12 @@ class TopicTable:
         }
         if changed:
             version = self.versions.next(self.data_version, now_ms)
-            if self.versions.following:
-                self.only_here |= changed.keys() - self._topics.keys()
-            self._put({**self._topics, **changed}, version, list(changed))
+            said: dict[str, Any] = {}
+            made = {name for name in changed if name not in self._topics}
+            if self.versions.following and made:
+                self.only_here |= made
+                said = write_only_here(self.only_here)
+            self._change(changed, [], version, said)
 
     def adopt(
         self,
@@ -200,23 +225,54 @@ class TopicTable:
     ) -> None:
         """Have exactly these topics, of this version: those of the master that is followed, and
         those it was never known to have."""
-        before = self._topics
-        changed = [name for name, one in topics.items() if before.get(name) != one]
-        changed += before.keys() - topics.keys()
-        if changed or version != self.data_version or only_here != self.only_here:
+        changed = {name: one for name, one in topics.items() if self._topics.get(name) != one}
+        gone = [name for name in self._topics.rows() if name not in topics]
+        if changed or gone or version != self.data_version or only_here != self.only_here:
+            said = {} if only_here == self.only_here else {ONLY_HERE: sorted(only_here) or None}
             self.only_here = only_here
-            self._put(topics, version, changed)
+            self._change(changed, gone, version, said)
 
-    def _put(
-        self, topics: dict[str, TopicConfig], version: DataVersion, changed: list[str]
+    def _change(
+        self,
+        put: dict[str, TopicConfig],
+        gone: list[str],
+        version: DataVersion,
+        said: dict[str, Any],
     ) -> None:
-        made = topics.keys() - self._topics.keys()
-        change = self._replace(topics, version)
-        durable = self._saver.durable
-        unsaved = {name: one for name, one in self._unsaved.items() if one > durable}
-        self._unsaved = unsaved if change <= durable else {**unsaved, **dict.fromkeys(made, change)}
-        if changed:
-            self.on_change(changed)
+        """Put topics, forget others; `said` is what else of the file changes."""
+        topics = self._topics
+        made = [name for name in put if name not in topics]
+        replaced = [name for name in put if name in topics] + gone
+        topics.put_all(put)
+        for name in gone:
+            topics.remove(name)
+        self.data_version = version
+        number = self._save(put.values(), gone, said)
+        self._note_unsaved(made, number)
+        if replaced:
+            self.on_replace(replaced)
+        if put or gone:
+            self.on_change([*put, *gone])
+
+    def _save(
+        self, put: Collection[TopicConfig], gone: list[str], said: dict[str, Any]
+    ) -> int:
+        if len(put) > MAX_APPENDED:
+            return self._saver.changed(FILE_NAME, self._take)
+        members = {"dataVersion": self.data_version.to_json(), **said}
+        rows = [fastjson.compact(one.row()) for one in put]
+        return self._saver.changed(
+            FILE_NAME, self._take, config_changes.change(members, {TABLE: rows}, {TABLE: gone})
+        )
+
+    def _note_unsaved(self, made: list[str], number: int) -> None:
+        durable, unsaved = self._saver.durable, self._unsaved
+        while unsaved and next(iter(unsaved.values())) <= durable:
+            unsaved.popitem(last=False)
+        if number > durable:
+            for name in made:
+                unsaved.pop(name, None)
+                unsaved[name] = number
 
     def create_from_default(
         self, topic: str, default_topic: str, queue_nums: int, sys_flag: int, now_ms: int
@@ -277,9 +333,7 @@ class TopicTable:
         """Forget a topic; False if it was not there."""
         if name not in self._topics:
             return False
-        left = {key: one for key, one in self._topics.items() if key != name}
-        self._replace(left, self.versions.next(self.data_version, now_ms))
-        self.on_change([name])
+        self._change({}, [name], self.versions.next(self.data_version, now_ms), {})
         return True
 
     def bump_version(self, now_ms: int) -> None:
@@ -287,9 +341,10 @@ class TopicTable:
 
         Name servers read the topics of a registration only if its version is another one.
         """
-        if not self.versions.following:
-            self.only_here = frozenset()  # the master has what there is
-        self._replace(self._topics, self.versions.next(self.data_version, now_ms))
+        said: dict[str, Any] = {}
+        if not self.versions.following and self.only_here:
+            self.only_here, said = frozenset(), {ONLY_HERE: None}  # the master has what there is
+        self._change({}, [], self.versions.next(self.data_version, now_ms), said)
 
     def is_batch(self, name: str) -> bool:
         """Whether the topic's queues hold inner batches (attribute queue.type=BatchCQ)."""
@@ -304,28 +359,20 @@ class TopicTable:
 
     def system_topics(self) -> list[str]:
         """Every system topic that exists here or is reserved, sorted."""
-        mine = {name for name in self._topics if self.is_system(name)}
+        mine = {name for name in self._topics.rows() if self.is_system(name)}
         return sorted(SYSTEM_TOPICS | self._made_at_start | mine)
 
-    def to_json(self) -> dict[str, Any]:
+    def _take(self) -> Content:
         """The content of topics.json."""
-        return _to_json(self._topics, self.data_version, self.only_here)
+        members = {**write_only_here(self.only_here), "dataVersion": self.data_version.to_json()}
+        return self._topics.snapshot(TABLE, members)
 
-    def _replace(self, topics: dict[str, TopicConfig], version: DataVersion) -> int:
-        self._topics, self.data_version = topics, version
-        content = partial(_to_json, topics, version, self.only_here)
-        return self._saver.changed(FILE_NAME, content)
-
-    def _add_boot_topics(self, topics: dict[str, TopicConfig]) -> None:
+    def _add_boot_topics(self) -> None:
         def add(name: str, queues: int, perm: int = _PERM_RW) -> None:
             # What topics.json says of it wins, as in RocketMQ.
             self._made_at_start.add(name)
-            topics.setdefault(
-                name,
-                TopicConfig(
-                    topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm
-                ),
-            )
+            if name not in self._topics:
+                self._topics.put(name, TopicConfig(name, queues, queues, perm))
 
         config = self._config
         cluster, name = config.broker_cluster_name, config.broker_name
@@ -345,33 +392,3 @@ class TopicTable:
         add(f"rmq_sys_SYNC_BROKER_MEMBER_{name}", 1, PERM_INHERIT)
         add(_HALF_TOPIC, 1)
         add(_OP_TOPIC, 1)
-
-
-def _to_json(
-    topics: dict[str, TopicConfig], version: DataVersion, only_here: frozenset[str]
-) -> dict[str, Any]:
-    return {
-        **write_only_here(only_here),
-        "dataVersion": version.to_json(),
-        "topicConfigTable": {name: one.to_json() for name, one in topics.items()},
-    }
-
-
-def validate_topic_name(name: str) -> str | None:
-    """What is wrong with a topic's name, in RocketMQ's words (TopicValidator); None if nothing."""
-    if not name.strip():
-        return "The specified topic is blank."
-    if _LEGAL.fullmatch(name) is None:
-        return (
-            f"The specified topic: {name}, contains illegal characters,"
-            " allowing only ^[%|a-zA-Z0-9_-]+$"
-        )
-    if name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-        if len(name) > MAX_RETRY_TOPIC_LENGTH:
-            return (
-                f"The specified topic is DLQ or Retry topic: {name}, and it's longer than"
-                f" topic max length: {MAX_RETRY_TOPIC_LENGTH}"
-            )
-    elif len(name) > MAX_TOPIC_LENGTH:
-        return f"The specified topic: {name}, is longer than topic max length: {MAX_TOPIC_LENGTH}"
-    return None

@@ -4,7 +4,7 @@ Owns the fate of a proposal as `ports.Alterations` has it: agreed, refused or lo
 propose anything: net/ha/sync_state.py does. Made by membership.py, asked by the leader.
 
 An answer counts as a refusal only where the controller looked at this very proposal and said no.
-Whoever does not lead any more may have written it down before (R01): not an answer, like none.
+A controller that leads no more may have written it down before (R01): not an answer, like none.
 """
 
 from collections.abc import Callable

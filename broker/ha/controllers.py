@@ -1,11 +1,11 @@
 """The controllers of a group, as one of its brokers finds them.
 
 Owns the list, and which of them is taken for the leader. It must never know what is asked. Called
-by membership.py and its parts; times are of a clock that nobody sets.
+by membership.py and its parts; times are of the monotonic clock.
 
-Who leads is asked of all of them at once (1005); the first that names somebody is believed. That
+Who leads is asked of all of them at once (1005); the first that names one is believed. That
 may be wrong for a while: who is asked and does not lead says so, and who does not answer is asked
-no more before somebody names him again. RocketMQ asks one after the other, each three seconds.
+no more before another names it again. RocketMQ asks one after the other, each three seconds.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from turbopump.net.wire.header import BadHeader, read_header
 from turbopump.net.wire.headers.controller import GetMetaDataResponse
 
 LOOK_AGAIN_MS = 200
-"""While nobody leads: a controller that has just been elected is found before clients notice."""
+"""While none leads: a controller that was just elected is found before clients notice."""
 LOOK_TIMEOUT_MS = 1_000
 """One that does not say for so long who leads may be asked again; another answers meanwhile."""
 CALL_TIMEOUT_MS = 3_000

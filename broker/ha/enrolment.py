@@ -66,7 +66,7 @@ class Enrolment:
             words.checked(answer)
         except BadAnswer as error:
             if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:
-                files.drop_applied()  # somebody else was first
+                files.drop_applied()  # another broker was first
             raise
         files.save(applied.broker_id)
         logger.info("this broker has the id %d", applied.broker_id)
@@ -76,9 +76,11 @@ class Enrolment:
         self, broker_id: int, address: str, *, unclean: bool, damaged: bool
     ) -> Steps[Word | None]:
         """Who is master. Raises BadAnswer, OSError."""
+        applied = self._files.load_applied()
         request = words.register(
-            self._name, broker_id, address, self._wall_ms(), unclean=unclean, damaged=damaged
-        )
+            self._name, broker_id, address, self._wall_ms(), unclean=unclean, damaged=damaged,
+            check_code=applied.check_code if applied and applied.broker_id == broker_id else None,
+        )  # fmt: skip
         answer = yield self._controllers.ask(request)
         try:
             return words.read_registered(answer)

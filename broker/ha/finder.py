@@ -30,7 +30,7 @@ TIMEOUT_MS = 1_000
 
 
 class Finder:
-    """Looks for one master at a time. Times are of a clock that nobody sets."""
+    """Looks for one master at a time. Times are of the monotonic clock."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Finder:
         found: Callable[[str, bool], None],
         steady_ms: Callable[[], int],
     ) -> None:
-        """`found(ha_address, fenced)` is told where it is."""
+        """`found(ha_address, fenced)` is called with where it is."""
         self.address = ""
         """The master's address for clients, "" while there is none to follow."""
         self._call = call
@@ -50,7 +50,7 @@ class Finder:
         self._due_ms = LONG_AGO_MS
 
     def look_for(self, address: str) -> None:
-        """That one is the master now; "" nobody."""
+        """That one is the master now; "" none."""
         self.address = address
         self._search += 1
         self._asked = 0

@@ -2,8 +2,14 @@
 
 Owns the order: actions one after the other, none behind one that failed, so that what must be
 durable before a word is said is. It must never know a socket, nor a clock. Driven by `service` and
-by the simulator: times are of a clock that nobody sets; what is written down has its time from
+by the simulator: times are of the monotonic clock; what is written down has its time from
 `wall_ms`.
+
+A store that failed follows no master: it would wait for this one, as a member of the SyncStateSet.
+
+What is written down beside the log is synced by a disk's thread: epochs before the bytes that they
+label, the log's marks before the handshake. Meanwhile the loop goes on: what the machine asks for
+is kept, in order, and the connection is not read.
 
 Under SYNC_FLUSH (`waits_for_disk`) nothing is acknowledged that a power cut could take: the
 handshake waits until all that is there is durable, an acknowledgement until its bytes are.
@@ -11,7 +17,8 @@ handshake waits until all that is there is durable, an acknowledgement until its
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from turbopump.broker.ha.ports import ReplicatedLog, Transport
 from turbopump.broker.ha.status import ByteRate
@@ -31,6 +38,8 @@ from turbopump.net.ha.plain import PlainReplica
 from turbopump.net.ha.replica import LogState, Replica, State
 
 logger = logging.getLogger(__name__)
+
+FAILED = "the store takes no changes"
 
 
 class Follower:
@@ -55,13 +64,16 @@ class Follower:
         self._transport = transport
         self._wall_ms = wall_ms
         self._waits_for_disk = machine.options.ack_durable
-        self._waiting = self._paused = False
+        self._waiting = self._syncing = self._paused = False
+        self._recording = self._blocked = self._grew = False
+        self._kept: deque[Action] = deque()
+        """What is to be done once the epochs are recorded, or the bytes before it have a file."""
         self._now_ms = 0
         if self._waits_for_disk:
             log.on_flushed.append(self._on_flushed)
 
     def follow(self, address: str, epoch: int, now_ms: int) -> None:
-        """Follow the master at that address, of that epoch (default HA knows none); "" nobody."""
+        """Follow the master at that address, of that epoch (default HA knows none); "" none."""
         machine = self.machine
         is_new = address != machine.address
         if isinstance(machine, Replica):
@@ -72,6 +84,8 @@ class Follower:
 
     def shutdown(self, now_ms: int) -> None:
         """The last word: the log is left alone from now on."""
+        self._recording = False
+        self._kept.clear()
         self._do(self.machine.shutdown(), now_ms)
         if self._on_flushed in self._log.on_flushed:
             self._log.on_flushed.remove(self._on_flushed)
@@ -86,11 +100,8 @@ class Follower:
         self._now_ms = now_ms
         self.reconnects += self._lost
         self._lost = False
-        if self._waits_for_disk and self._log.flushed < self._log.end:
-            self._waiting = True
-            self._log.sync(self._wall_ms())
-        else:
-            self._attach(now_ms)
+        self._waiting = True
+        self._log.get_ready().then(lambda error: self._ready(connection, error))
 
     def on_bytes(self, connection: int, data: Buffer, now_ms: int) -> None:
         """Bytes of the master. They may be of a buffer that is used again afterwards."""
@@ -101,10 +112,7 @@ class Follower:
             self._do(self.machine.on_closed("the master spoke first", now_ms), now_ms)
             return
         self.rate.add(len(data), now_ms)
-        end = self._log.end
         self._do(self.machine.on_bytes(data, now_ms), now_ms)
-        if self._log.end > end:
-            self._appended(now_ms)
 
     def on_closed(self, connection: int, reason: str, now_ms: int) -> None:
         """The connection is gone, or could not be made."""
@@ -114,15 +122,34 @@ class Follower:
 
     def on_tick(self, now_ms: int) -> None:
         """Time passes; to be called several times a second."""
-        if self._paused and self.connection is not None and not self._log.is_slow:
-            self._paused = False
-            self._transport.pause(self.connection, False)
+        if self.connection is not None and self._log.failed is not None:
+            logger.error("the master is left: %s", self._log.failed)
+            self._cut()
+            self._do(self.machine.on_closed(FAILED, now_ms), now_ms)
+        self._now_ms = now_ms
+        if self._blocked:
+            self._unblock()
+        self._read_on()
         self._do(self.machine.on_tick(now_ms), now_ms)
 
     # Inside
 
+    def _ready(self, connection: int, error: OSError | None) -> None:
+        """What a handshake relies on is durable but, under SYNC_FLUSH, the log itself."""
+        if connection != self.connection or self.machine.state is State.SHUTDOWN:
+            return
+        if error is not None:
+            logger.error("no master can be followed, the log is not ready: %s", error)
+            self._cut()
+            self._do(self.machine.on_closed(str(error), self._now_ms), self._now_ms)
+        elif self._waits_for_disk and self._log.flushed < self._log.end:
+            self._syncing = True
+            self._log.sync(self._wall_ms())
+        else:
+            self._attach(self._now_ms)
+
     def _attach(self, now_ms: int) -> None:
-        self._waiting = False
+        self._waiting = self._syncing = False
         machine = self.machine
         if isinstance(machine, Replica):
             self._do(machine.on_connected(self._state(), now_ms), now_ms)
@@ -135,39 +162,108 @@ class Follower:
         if isinstance(self.machine, PlainReplica):
             # Default HA knows no confirmOffset: what is here may be read.
             self._log.confirm_to(self._log.end, self._wall_ms())
-        if self.connection is not None and not self._paused and self._log.is_slow:
+        if self._log.is_slow:
             # More would only have the kernel stop the one thread at a page fault.
+            self._pause()
+
+    def _pause(self) -> None:
+        if self.connection is not None and not self._paused:
             self._paused = True
             self._transport.pause(self.connection, True)
+
+    def _read_on(self) -> None:
+        if self._recording or self._log.is_slow:
+            return
+        if self._paused and self.connection is not None:
+            self._paused = False
+            self._transport.pause(self.connection, False)
 
     def _on_flushed(self, log_end: LogOffset) -> None:
         now_ms = self._now_ms
         if self.machine.state is State.SHUTDOWN:
             return
-        if self._waiting:
+        if self._syncing:
             if log_end >= self._log.end:
                 self._attach(now_ms)
             else:
                 self._log.sync(self._wall_ms())
-        else:
+        elif not self._waiting:
             self._do(self.machine.on_durable(log_end, now_ms), now_ms)
 
     def _do(self, actions: list[Action], now_ms: int) -> None:
         self._now_ms = now_ms
-        waiting = deque(_told_once(actions))
+        if self._blocked and any(isinstance(one, Close | Connect) for one in actions):
+            self._blocked, self._kept = False, deque()  # that was of a connection that is left
+        if self._recording or self._blocked:
+            self._kept.extend(_copied(_told_once(actions)))
+            return
+        self._go_on(deque(_told_once(actions)))
+
+    def _go_on(self, waiting: deque[Action]) -> None:
+        """Do what waits, up to what a disk has to do first."""
+        now_ms = self._now_ms
         while waiting:
             action = waiting.popleft()
             try:
                 if isinstance(action, Append):
                     self._append(action, waiting)
+                    if self._log.is_blocked:
+                        self._blocked = True
+                        self._kept = deque(_copied(waiting))
+                        self._pause()
+                        break
+                    continue
+                if isinstance(action, RecordEpochs):
+                    recorded = self._log.record(action.epochs)
+                    if not recorded.done:
+                        self._recording = True
+                        self._kept = deque(_copied(waiting))
+                        self._pause()
+                        recorded.then(self._recorded)
+                        break
+                    if recorded.value is not None:
+                        raise recorded.value
                     continue
                 more = self._one(action, now_ms)
             except (StoreError, OSError) as error:
-                logger.error("replication stops, %s failed: %s", type(action).__name__, error)
-                self._cut()
-                waiting = deque(self.machine.on_failed(str(error), now_ms))
+                waiting = self._failed(type(action).__name__, error)
                 continue
             waiting.extendleft(reversed(more))
+        if self._grew:
+            self._grew = False
+            self._appended(now_ms)
+
+    def _recorded(self, error: OSError | None) -> None:
+        if not self._recording:
+            return  # that was another role
+        self._recording = False
+        waiting, self._kept = self._kept, deque()
+        if error is not None:
+            waiting = self._failed("RecordEpochs", error)
+        self._go_on(waiting)
+        self._read_on()
+
+    def _unblock(self) -> None:
+        """Go on with what was to be done, if there is a log file for the bytes before it."""
+        before = self._log.end
+        try:
+            self._log.go_on(self._wall_ms())
+        except (StoreError, OSError) as error:
+            self._go_on(self._failed("Append", error))
+            return
+        self._grew = self._grew or self._log.end > before
+        waiting: deque[Action] = deque()
+        if not self._log.is_blocked:
+            waiting, self._kept, self._blocked = self._kept, waiting, False
+        self._go_on(waiting)
+
+    def _failed(self, what: str, error: StoreError | OSError) -> deque[Action]:
+        """What is to be done instead of all that was to follow."""
+        logger.error("replication stops, %s failed: %s", what, error)
+        self._cut()
+        machine, now_ms = self.machine, self._now_ms
+        # A connection that was to be made meanwhile is none.
+        return deque(machine.on_failed(str(error), now_ms) or machine.on_closed(str(error), now_ms))
 
     def _append(self, action: Append, waiting: deque[Action]) -> None:
         """With those that follow on: all that a read brought at once."""
@@ -176,7 +272,9 @@ class Follower:
             waiting.popleft()
             end += len(after.data)
             more.append(after.data)
+        before = self._log.end
         self._log.append(action.log_offset, action.data, self._wall_ms(), more)
+        self._grew = self._grew or self._log.end > before
 
     def _one(self, action: Action, now_ms: int) -> list[Action]:
         """Do it; returns what is to be done before the rest."""
@@ -187,8 +285,6 @@ class Follower:
                     self._transport.send(self.connection, [data])
             case Confirm(log_offset):
                 log.confirm_to(log_offset, self._wall_ms())
-            case RecordEpochs(epochs):
-                log.record_epochs(epochs)
             case Truncate(log_end):
                 logger.warning("the log is cut from %d to %d", log.end, log_end)
                 log.truncate(log_end, self._wall_ms())
@@ -199,6 +295,8 @@ class Follower:
                 return self._truncated(now_ms)
             case Connect(address):
                 self._cut()
+                if log.failed is not None:
+                    return self.machine.on_closed(FAILED, now_ms)
                 self.connection = self._transport.connect(address)
             case Close(reason):
                 if self.connection is not None:
@@ -219,7 +317,9 @@ class Follower:
 
     def _gone(self) -> int | None:
         connection, self.connection = self.connection, None
-        self._waiting = self._paused = False
+        self._waiting = self._syncing = self._paused = False
+        if self._blocked:
+            self._blocked, self._kept = False, deque()
         self._lost = self._lost or connection is not None
         return connection
 
@@ -229,9 +329,16 @@ class Follower:
 
 
 def _told_once(actions: list[Action]) -> list[Action]:
-    """Readers are told once of all that a read brought, with the last word on it."""
+    """Readers are woken once for all that a read brought, with the last word on it."""
     places = [place for place, action in enumerate(actions) if isinstance(action, Confirm)]
     if len(places) < 2:
         return actions
     early = set(places[:-1])
     return [action for place, action in enumerate(actions) if place not in early]
+
+
+def _copied(actions: Iterable[Action]) -> list[Action]:
+    """As they can be kept: what was read is of a buffer that is used again."""
+    return [
+        replace(one, data=bytes(one.data)) if isinstance(one, Append) else one for one in actions
+    ]

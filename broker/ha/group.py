@@ -1,7 +1,7 @@
 """A group that switches without a controller: its master and members are written in a file.
 
 Owns the file's form. It must never read it: `service` does. All brokers of the group have the same
-one (haGroupFile), and look at it each second; whoever changes it raises the epoch:
+one (haGroupFile), and look at it each second; each change of it raises the epoch:
 
     {"epoch": 2, "master": 1, "brokers": {"1": "10.0.0.1:10912", "2": "10.0.0.2:10912"}}
 

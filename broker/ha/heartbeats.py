@@ -1,11 +1,11 @@
 """Heartbeats of a broker to all controllers, and the lease that their answers are.
 
 Owns when they are due and until when the lease holds. It must never know the role: membership.py
-says what follows when the lease is over. Times are of a clock that nobody sets.
+says what follows when the lease is over. Times are of the monotonic clock.
 
 A leading controller lets a broker serve as the master for a part of the time after which it would
 elect another (`leaseMs` of its answer), counted from when the heartbeat was SENT: the controller
-counts from when it came, which is later. So who hears nothing any more stops before anybody else
+counts from when it came, which is later. So a broker that hears nothing stops before another
 can be the master. A controller that is not sure that it leads grants nothing. RocketMQ's grants
 nothing at all (its brokers send heartbeats one-way); there a success of the leader is taken for the
 same, which is as good as that leader's knowledge of itself: a deposed one may say yes until it
@@ -62,6 +62,9 @@ class Heartbeats:
         self.lease_until_ms = LONG_AGO_MS
         self.on_answer: Callable[[BrokerHeartbeatResponse], None] = lambda answer: None
         """Told what a controller of ours says of the group's state beside the lease."""
+        self.leader_is_java = False
+        """Whether RocketMQ's own controller leads, as far as its last answer says: it passes over
+        what a heartbeat says beyond RocketMQ's fields."""
         self._controllers = controllers
         self._call = call
         self._make = make
@@ -130,6 +133,8 @@ class Heartbeats:
         if isinstance(answer, str):
             self._controllers.doubt(address)
             return
+        if address == self._controllers.leader:
+            self.leader_is_java = answer.language == JAVA
         if answer.code != ResponseCode.SUCCESS:
             return
         try:

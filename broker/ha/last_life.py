@@ -1,7 +1,7 @@
 """How this broker's last life ended, as far as its store may have lost what it acknowledged.
 
-Owns BOOT_FILE, and the verdict that a controller is told at registration. It must never repair
-anything, nor forget a doubt that no controller was told of. `look` before the store is opened,
+Owns BOOT_FILE, and the verdict that a controller gets at registration. It must never repair
+anything, nor forget a doubt that no controller knows of. `look` before the store is opened,
 `record` after; called by replicating.py and node.py.
 
 Without SYNC_FLUSH what was acknowledged may be in the page cache only. The end of the process does
@@ -53,8 +53,9 @@ class LastLife:
         return ""
 
 
-def look(files: Files, config: StoreConfig) -> LastLife:
-    """Before the store is opened. A boot that nobody recorded is another one."""
+def look(files: Files, config: StoreConfig, confirmed: LogOffset = NOTHING) -> LastLife:
+    """Before the store is opened. An unrecorded boot is another one. `confirmed` is what a
+    life before in this very process had confirmed: the checkpoint may be a second older."""
     root = config.root
     path = f"{root}/{BOOT_FILE}"
     try:
@@ -67,14 +68,14 @@ def look(files: Files, config: StoreConfig) -> LastLife:
         crashed=files.exists(f"{root}/{ABORT_FILE}"),
         same_boot=recorded != b"" and recorded == files.boot_id().encode(),
         is_sync=config.flush_disk_type is FlushMode.SYNC_FLUSH,
-        confirmed=LogOffset(checkpoints.load(files, root).confirm_offset),
+        confirmed=LogOffset(max(checkpoints.load(files, root).confirm_offset, confirmed)),
         doubt=doubt.decode(errors="replace"),
     )
 
 
 def record(files: Files, config: StoreConfig, doubt: str) -> None:
-    """After the store was opened, before anything is acknowledged; with `doubt` "" when it was told
-    of. Raises StoreError."""
+    """After the store was opened, before anything is acknowledged; with `doubt` "" when it was
+    reported. Raises StoreError."""
     path = f"{config.root}/{BOOT_FILE}"
     try:
         files.write(path, f"{files.boot_id()}\n{doubt}".encode())

@@ -3,8 +3,8 @@
 Owns the machines of the connections and the order in which an acknowledgement takes effect: the
 SyncStateSet, confirmOffset, readers, senders. It must never know a socket, nor a clock, and never
 live longer than its reign: the next one has a new `Leader`, so no acknowledgement of a connection
-of before counts in it. Driven by `service` and by the simulator: times are of a clock that nobody
-sets; what is written down has its time from `wall_ms`.
+of before counts in it. Driven by `service` and by the simulator: times are of the monotonic
+clock; what is written down has its time from `wall_ms`.
 
 Under SYNC_FLUSH a byte of the master's counts once it is durable, as a replica's does.
 """
@@ -31,7 +31,8 @@ logger = logging.getLogger(__name__)
 QUOTA_MS = 1000
 """The time a replica's quota of bytes is for (RocketMQ: FlowMonitor)."""
 CONNECTIONS_MAX = 64
-"""Replicas of one master and their connections that were not yet found dead; more are refused."""
+"""Replicas of one master and their connections that were not yet found dead. For one more the
+oldest goes that has not said what it has; where all have, the new one is refused."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -109,17 +110,25 @@ class Reign(ABC):
         return LogOffset(-1) if self.over else self._waiting.safe_end(need)
 
     def lease(self, holds: Callable[[], bool]) -> None:
-        """Nobody is answered while that says no."""
+        """No send is answered while that says no."""
         self._waiting.may_release = holds
 
     def fail_waiting(self) -> None:
-        """Who waits is answered SERVICE_NOT_AVAILABLE; the reign goes on."""
+        """Pending sends are answered SERVICE_NOT_AVAILABLE; the reign goes on."""
         self._waiting.fail(PutStatus.SERVICE_NOT_AVAILABLE)
 
     @property
     def waiting_count(self) -> int:
         """Sends that wait."""
         return len(self._waiting)
+
+    def reconfigure(self, rules: AckRules, options: LeaderOptions) -> None:
+        """Other rules and limits from now on; sends that wait keep their number of copies."""
+        self.rules, self.options = rules, options
+        self._waiting.min_in_sync_replicas = rules.min_in_sync_replicas
+        for link in self.links.values():
+            link.machine.options = options.primary
+        self.on_moved()
 
     def pump(self, now_ms: int) -> None:
         """The log grew: once for all that was appended in one turn of the loop."""
@@ -132,10 +141,17 @@ class Reign(ABC):
 
     def on_connected(self, connection: int, now_ms: int) -> None:
         """A replica connected."""
-        if self.over or self._log.damage is not None or len(self.links) >= CONNECTIONS_MAX:
-            # Nobody may copy from a damaged log.
+        if self.over or self._log.damage is not None:
+            # No replica may copy from a damaged log.
             self._transport.close(connection)
             return
+        if len(self.links) >= CONNECTIONS_MAX:
+            # To keep replicas out a peer has to keep connecting.
+            oldest = next((one for one in self.links.values() if one.machine.acked < 0), None)
+            if oldest is None:
+                self._transport.close(connection)
+                return
+            self._do(oldest, oldest.machine.close("its place is needed"), now_ms)
         link = Link(connection, self._machine(connection, now_ms))
         link.machine.quota = self.options.max_ha_transfer_byte_in_second
         self.links[connection] = link
@@ -146,7 +162,7 @@ class Reign(ABC):
         if link is not None:
             self._do(link, link.machine.on_bytes(data, now_ms), now_ms)
             if self._settle():
-                self._pump_all(now_ms)  # readers of replicas are told, too
+                self._pump_all(now_ms)  # readers of replicas are woken, too
 
     def on_writable(self, connection: int, now_ms: int) -> None:
         """The connection takes more again."""

@@ -3,7 +3,7 @@ seconds, and what becomes of them when the role changes.
 
 Owns the rhythm, what is asked in which order (RocketMQ: SlaveSynchronize), and which answers still
 count. It must never open a connection: it is given a function that asks. Called by node.py, which
-wires it to the role, ticks it, and by whoever learns that the master has news.
+wires it to the role, ticks it, and by what learns that the master has news.
 
     follow(address, epoch)   a master is known: asked at once, then every few seconds
     tick(...)                whatever is due
@@ -95,7 +95,7 @@ class Following:
 
 
 class MetadataFollower:
-    """See the module. Loop thread only; times are of a clock that nobody sets, but `now_ms`."""
+    """See the module. Loop thread only; times are of the monotonic clock, but `now_ms`."""
 
     def __init__(
         self,
@@ -105,8 +105,8 @@ class MetadataFollower:
         log: CountedLog | None = None,
     ) -> None:
         """`queue_end`: the offset behind the last message of a queue, of all records of the log; by
-        default the store's. `log`: engine.replicated.Replicated, which may want to be told of
-        queues that it has nothing of."""
+        default the store's. `log`: engine.replicated.Replicated, which may want to know
+        the queues that it has nothing of."""
         self.error = ""
         """Why the last round was not whole; "" if it was."""
         self.synced_ms = LONG_AGO_MS
@@ -126,7 +126,7 @@ class MetadataFollower:
 
     @property
     def master(self) -> str:
-        """Who is asked, "" if nobody."""
+        """The broker that is asked, "" if none."""
         return self._following.address if self._following is not None else ""
 
     def follow(self, address: str, epoch: int, steady_ms: int) -> None:
@@ -145,7 +145,7 @@ class MetadataFollower:
             self._following = Following(address, epoch, due_ms=steady_ms)
 
     def stop(self) -> None:
-        """Nobody is asked any more, and no answer counts."""
+        """No broker is asked any more, and no answer counts."""
         self._following = None
 
     def lead(self, epoch: int, now_ms: int) -> Later[OSError | None]:
@@ -174,7 +174,7 @@ class MetadataFollower:
             if table.data_version.state_version < epoch:
                 table.bump_version(now_ms)
         if set_back or epoch > 0:
-            broker.saver.changed(OFFSETS_FILE, broker.offsets.content())
+            broker.saver.changed(OFFSETS_FILE, broker.offsets.take)
         return broker.saver.saved()
 
     def truncated(self, now_ms: int) -> int:
@@ -327,7 +327,7 @@ class MetadataFollower:
         theirs = answers.topics_of(table)
         if not theirs:
             raise BadBody("a broker without any topic: its table is lost")
-        former = self._broker.store.deleted_topics()
+        former = self._broker.store.deletions.ends()
         new = {name: end for name, end in deleted.items() if former.get(name, 0) < end}
         gone |= {
             name for name in new if name not in table.entries and not topics.is_system(name)

@@ -14,19 +14,12 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from turbopump.broker.config import MAX_QUEUES_OF_TOPIC
-from turbopump.broker.groups import MAX_GROUPS, read_bans
+from turbopump.broker.groups import MAX_BEAN, MAX_GROUPS, read_bans
 from turbopump.broker.topic_attributes import MAX_ATTRIBUTES_TEXT
-from turbopump.broker.topics import (
-    DELETED_TOPICS,
-    MAX_DELETED_TOPICS,
-    MAX_RETRY_TOPIC_LENGTH,
-    MAX_TOPICS,
-    QUEUE_COUNTS,
-    validate_topic_name,
-)
+from turbopump.broker.topics import DELETED_TOPICS, MAX_DELETED_TOPICS, MAX_TOPICS, QUEUE_COUNTS
 from turbopump.broker.versions import is_older
-from turbopump.engine.dispatcher import is_folder_name
 from turbopump.engine.queue_counts import Counts, read_counts
+from turbopump.engine.store_paths import is_folder_name
 from turbopump.engine.types import LogOffset
 from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import BadBody, as_int, as_object
@@ -37,6 +30,7 @@ from turbopump.net.wire.headers.admin import (
     GetAllSubscriptionGroupRequest,
     GetAllTopicConfigRequest,
 )
+from turbopump.net.wire.names import MAX_RETRY_TOPIC_LENGTH, validate_topic_name
 from turbopump.net.wire.topics import (
     MULTI_TAG,
     PERM_INHERIT,
@@ -67,8 +61,6 @@ MAX_TABLE: Final = 48 << 20
 """Bytes of all pages of a table: as a file it has to be read again, of which 64 MiB are."""
 MAX_STARTS: Final = 3
 """A table that changes between two pages is begun again so often, then at the next round."""
-MAX_GROUP: Final = 4_096
-"""Characters of one group's bean; RocketMQ's has some 400."""
 MAX_NAMED: Final = 5
 """Refused entries that are named in the log."""
 MAX_GROUP_NAME: Final = 255
@@ -247,7 +239,7 @@ def _group(name: str, value: Any) -> SubscriptionGroupConfig:
     group = SubscriptionGroupConfig.from_json(value)
     if group.group_name != name or not name.strip() or len(name) > MAX_GROUP_NAME:
         raise BadBody("no name of a group")
-    if len(group.encode()) > MAX_GROUP:
+    if len(group.encode()) > MAX_BEAN:
         raise BadBody("it is too long")
     return group
 

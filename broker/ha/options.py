@@ -47,6 +47,7 @@ class HaOptions:
     ha_flow_control_enable: bool = False
     max_ha_transfer_byte_in_second: int = 100 << 20
     ha_max_time_slave_not_catchup_ms: int = 15_000
+    ha_max_time_sends_wait_ms: int = 3_000
     slave_timeout_ms: int = 3000
     in_sync_replicas: int = 1
     min_in_sync_replicas: int = 1
@@ -55,6 +56,7 @@ class HaOptions:
     enable_slave_acting_master: bool = False
     sync_from_last_file: bool = False
     async_learner: bool = False
+    check_sync_state_set_period_ms: int = 0
 
     @property
     def rules(self) -> AckRules:
@@ -87,11 +89,14 @@ class HaOptions:
             self.ha_max_time_slave_not_catchup_ms,
             self.all_ack_in_sync_state_set,
             fixed=bool(self.group_file),
+            check_period_ms=self.check_sync_state_set_period_ms,
+            max_time_sends_wait_ms=self.ha_max_time_sends_wait_ms,
+            min_in_sync_replicas=self.min_in_sync_replicas,
         )
 
     @property
     def replica(self) -> ReplicaOptions:
-        """Of a replica that switches. Where not everybody has what is acknowledged confirmOffset
+        """Of a replica that switches. Where not every member has what is acknowledged confirmOffset
         promises nothing, and a new master may lack some of it."""
         return ReplicaOptions(
             self.own_id,

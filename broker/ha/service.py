@@ -8,6 +8,11 @@ A change of role goes like this: connections of the old role are cut, so that no
 counts any more and no view of the log is on its way when it is cut; sends that wait fail; the log
 changes its side; only then the new role begins. Whatever fails leaves the broker without a role: it
 takes no writes, and the next change, or the next look at the group file, tries again.
+
+A master's epoch is made durable by a disk's thread: the loop goes on, with heartbeats and reads,
+and there is no role until that is done. A change that comes meanwhile takes its place: the reign
+before does not begin, also if its epoch is recorded by then. (An epoch without a byte is nothing
+that others would miss.) The log does one such step after the other, so the later one sees it.
 """
 
 import logging
@@ -36,12 +41,18 @@ LOOK_MS = 1000
 NO_EPOCH = -1
 
 
+class Overtaken(StoreError):
+    """A reign did not begin, as another role was named while its epoch was written down."""
+
+
 class SwitchingLog(ReplicatedLog, Protocol):
     """A log that changes sides."""
 
     @property
     def is_master(self) -> bool: ...
     def to_master(self, epoch: int, now_ms: int) -> LogOffset: ...
+    def record_reign(self, epoch: int, now_ms: int) -> Later[LogOffset | StoreError]: ...
+    def reign(self, start: LogOffset, now_ms: int) -> None: ...
     def to_replica(self, now_ms: int) -> None: ...
 
 
@@ -91,6 +102,10 @@ class HaService:
         """Who agrees to a new SyncStateSet."""
         self._make_shell = shell
         self._shell: Shell
+        self.coming_epoch = NO_EPOCH
+        """Of the reign that is being written down; NO_EPOCH while none is."""
+        self._change = 0
+        """Counts the changes of role: what a disk did for an earlier one is of no interest."""
         self._pumping = False
         self._looking = False
         self._look_ms = LONG_AGO_MS
@@ -152,12 +167,39 @@ class HaService:
         """The HA address that is followed, "" of a master or while none is known."""
         return self.follower.machine.address if self.follower is not None else ""
 
-    def to_master(self, epoch: int, members: frozenset[int], set_epoch: int) -> None:
+    def to_master(
+        self, epoch: int, members: frozenset[int], set_epoch: int
+    ) -> Later[OSError | StoreError | None]:
         """Reign: with AutoSwitch HA in that epoch, over that SyncStateSet. A master, too, may be
-        told so, of a newer epoch. Raises OSError, StoreError; there is no role then."""
+        told so, of a newer epoch. Resolves when the reign has begun, or with why it has not: there
+        is no role then, or the one that was named meanwhile. Raises OSError, StoreError."""
         self._leave()
+        told: Later[OSError | StoreError | None] = Later()
+        change, self.coming_epoch = self._change, epoch
+
+        def recorded(start: LogOffset | StoreError) -> None:
+            if change != self._change:
+                told.resolve(Overtaken(f"another role was named before epoch {epoch} began"))
+                return
+            self.coming_epoch = NO_EPOCH
+            if not isinstance(start, StoreError):
+                try:
+                    self._log.reign(start, self._wall_ms())
+                    self._reign(start, epoch, members, set_epoch)
+                except (OSError, StoreError) as error:
+                    told.resolve(error)
+                    return
+            told.resolve(start if isinstance(start, StoreError) else None)
+
+        try:
+            self._log.record_reign(epoch, self._wall_ms()).then(recorded)
+        except (OSError, StoreError):
+            self.coming_epoch = NO_EPOCH
+            raise
+        return told
+
+    def _reign(self, start: LogOffset, epoch: int, members: frozenset[int], set_epoch: int) -> None:
         wall_ms, now_ms, options = self._wall_ms, self._steady_ms(), self.options
-        start = self._log.to_master(epoch, wall_ms())
         if options.auto_switch:
             self.reign = Leader(
                 self._log, options.rules, options.sync, options.leader, self._shell,
@@ -176,15 +218,18 @@ class HaService:
         self.grew()
 
     def _lead_plainly(self) -> None:
+        """Default HA, at the start: nothing else runs yet."""
+        self._leave()
         try:
-            self.to_master(NO_EPOCH, frozenset(), 0)
+            start = self._log.to_master(NO_EPOCH, self._wall_ms())
+            self._reign(start, NO_EPOCH, frozenset(), 0)
         except StoreError as error:
             if self._log.damage is None:
                 raise
-            logger.error("nobody may copy from this broker: %s", error)  # what is whole is read
+            logger.error("replicas cannot copy from here: %s", error)  # what is whole is read
 
     def to_replica(self, master_address: str, epoch: int, *, fenced: bool = True) -> None:
-        """Follow the master at that HA address, of that epoch; "" nobody, for now. `fenced`: see
+        """Follow the master at that HA address, of that epoch; "" none, for now. `fenced`: see
         ReplicaOptions. Raises OSError, StoreError; there is no role then."""
         now_ms, was = self._steady_ms(), self.follower
         if was is None:
@@ -199,7 +244,7 @@ class HaService:
             self.follower.machine.fence(fenced)
         self.follower.follow(master_address, epoch, now_ms)
         if was is None:
-            logger.info("this broker is a replica of %s", master_address or "nobody yet")
+            logger.info("this broker is a replica of %s", master_address or "no master yet")
             self._tell_role()
 
     def set_master_address(self, address: str) -> None:
@@ -208,6 +253,21 @@ class HaService:
         is_told = self.options.auto_switch or self.options.ha_master_address
         if not is_told and address and self.follower is not None:
             self.follower.follow(address, NO_EPOCH, self._steady_ms())
+
+    def reconfigure(self, options: HaOptions) -> None:
+        """What may change while a broker runs: times, limits, and how many copies are enough."""
+        self.options = options = replace(options, own_id=self.options.own_id)
+        if self.reign is not None:
+            self.reign.reconfigure(options.rules, options.leader)
+        if isinstance(self.reign, Leader):
+            self.reign.sync.options = options.sync
+        elif isinstance(self.reign, PlainLeader):
+            self.reign.group.gap_max = options.ha_max_gap_not_in_sync
+        machine = None if self.follower is None else self.follower.machine
+        if isinstance(machine, Replica):
+            machine.options = replace(options.replica, fenced=machine.options.fenced)
+        elif machine is not None:
+            machine.options = options.plain
 
     def identify(self, own_id: int) -> None:
         """The id in the group, which a controller gives; to be called without a role."""
@@ -219,7 +279,7 @@ class HaService:
         self._leave()
 
     def lapse(self) -> None:
-        """The lease is over: who waits is told that nobody can say what becomes of his message."""
+        """The lease is over: pending sends fail, because their outcome is unknown."""
         if self.reign is not None:
             self.reign.fail_waiting()
 
@@ -229,6 +289,8 @@ class HaService:
 
     def _leave(self) -> None:
         now_ms = self._steady_ms()
+        self._change += 1
+        self.coming_epoch = NO_EPOCH
         follower, self.follower = self.follower, None
         if follower is not None:
             follower.shutdown(now_ms)
@@ -270,10 +332,19 @@ class HaService:
             if isinstance(content, OSError):
                 raise content
             group = parse_group(content)
-            if group.epoch > self.epoch or (self.reign is None and self.follower is None):
+            is_without = self.reign is None and self.follower is None
+            known = max(self.epoch, self.coming_epoch)
+            if group.epoch > known or (is_without and self.coming_epoch == NO_EPOCH):
                 self._take_role(group)
         except (GroupError, OSError, StoreError, ValueError) as error:
             reason = f"{self.options.group_file}: {error}"
+        self._group_says(reason)
+
+    def _group_taken(self, error: OSError | StoreError | None) -> None:
+        if error is not None and self.reign is None and self.follower is None:
+            self._group_says(f"{self.options.group_file}: {error}")
+
+    def _group_says(self, reason: str) -> None:
         if reason and reason != self._group_reason:
             logger.error("the group file says nothing: %s", reason)
         self._group_reason = reason
@@ -286,7 +357,7 @@ class HaService:
         if group.master != self.options.own_id:
             self.to_replica(group.master_address, group.epoch)
         elif self._log.epochs.last_epoch < group.epoch:
-            self.to_master(group.epoch, group.members, group.epoch)
+            self.to_master(group.epoch, group.members, group.epoch).then(self._group_taken)
         else:
             raise GroupError(f"epoch {group.epoch} was this broker's; a reign needs a newer one")
 
@@ -324,7 +395,7 @@ class HaService:
     # What connections tell
 
     def on_accepted(self, connection: int) -> None:
-        """A replica connected; nobody is served by a replica."""
+        """A replica connected; a replica serves none."""
         if self.reign is None or self._stopped:
             self._shell.close(connection)
         else:
@@ -378,7 +449,10 @@ class HaService:
             if isinstance(self.follower.machine, Replica):
                 counters.truncated_bytes += self.follower.machine.truncated_bytes
         else:
-            follower = FollowerStatus(reason="this broker has no role yet")
+            reason = "this broker has no role yet"
+            if self.coming_epoch != NO_EPOCH:
+                reason = f"epoch {self.coming_epoch} is being written down"
+            follower = FollowerStatus(reason=reason)
         epochs = log.epochs if self.options.auto_switch else None
         return HaStatus(log.end, log.confirm, leader, follower, epochs, counters)
 

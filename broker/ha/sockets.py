@@ -1,11 +1,11 @@
 """The connections of replication on the loop: the port replicas connect to, and ours to a master.
 
-Owns sockets and the numbers they are told apart by. It must never know a frame: bytes come in,
+Owns sockets and their numbers. It must never know a frame: bytes come in,
 views go out. Called by `service` and by the loop.
 
 What is written are views of the log's mapping: no copy in user space. A connection takes no more
 while more than WRITE_HIGH_WATER bytes wait for it, so a slow replica costs its own socket and
-nobody's time. Cutting a connection forgets what waits: the log may then be changed.
+no other's time. Cutting a connection forgets what waits: the log may then be changed.
 
 Sending by `sendfile` was measured beside it (docs/ARCHITECTURE.md, section 13).
 """
@@ -22,6 +22,17 @@ _log = logging.getLogger(__name__)
 
 READ_SIZE: Final = 1 << 20
 """Read at once: what a fast network delivers while a batch is appended."""
+ACKS_READ_SIZE: Final = 16 << 10
+"""Read at once of a replica: 2,000 acknowledgements, which take some 5 ms. It sends one for each
+frame; a peer that sends a megabyte of them would hold the loop for 200 ms."""
+ADDRESS_MAX: Final = 32
+"""Replicas' connections of one address, half of what a master takes (leader.py): beyond it the
+oldest of the address that has not said a word is cut, or the new one where all have."""
+FIRST_WORD: Final = 8
+"""Bytes of the shortest frame of a replica: one that has sent fewer has not said a word."""
+UNSENT_MAX_OF_ALL: Final = 256 << 20
+"""Bytes that wait for all replicas together; beyond it those are cut that have taken nothing for
+the longest. They are views of log files, which stay mapped until they are sent."""
 WRITE_HIGH_WATER: Final = 4 << 20
 WRITE_LOW_WATER: Final = 1 << 20
 """Beyond the socket's own buffer: enough that the disk's and the loop's pauses do not show."""
@@ -34,7 +45,7 @@ CLOSE_TIMEOUT_S: Final = 3.0
 
 
 class Events(Protocol):
-    """Who is told what happens to connections."""
+    """The callbacks for what happens to connections."""
 
     def on_accepted(self, connection: int) -> None: ...
     def on_connected(self, connection: int) -> None: ...
@@ -126,7 +137,12 @@ class Sockets:
     def made(self, one: "_Connection", own: bool) -> None:
         """A connection stands."""
         if own and one.number not in self._connecting:
-            one.transport.abort()  # nobody wants it any more
+            one.transport.abort()  # it is wanted no more
+            return
+        if not own and not self._has_place(one):
+            _log.warning("replication with %s: %d connections of one address, closed",
+                         one.address, ADDRESS_MAX)  # fmt: skip
+            one.transport.abort()
             return
         self._connecting.pop(one.number, None)
         self._open[one.number] = one
@@ -146,6 +162,35 @@ class Sockets:
         """It is gone."""
         if self._open.pop(one.number, None) is not None:
             self._events.on_closed(one.number, reason)
+
+    def _has_place(self, new: "_Connection") -> bool:
+        """Whether the address may have one more connection; the oldest that is silent makes room.
+        """
+        same = [one for one in self._open.values() if not one.own and one.host == new.host]
+        if len(same) < ADDRESS_MAX:
+            return True
+        silent = next((one for one in same if one.heard < FIRST_WORD), None)
+        if silent is not None:
+            self._cut(silent, "it has not said a word")
+        return silent is not None
+
+    def now(self) -> float:
+        """The loop's time."""
+        return self._loop.time()
+
+    def wrote(self) -> None:
+        """A connection that takes no more was given something."""
+        waits = {one: one.unsent for one in self._open.values() if one.blocked_since}
+        total = sum(waits.values())
+        for one in sorted(waits, key=lambda one: one.blocked_since):
+            if total <= UNSENT_MAX_OF_ALL:
+                return
+            total -= waits[one]
+            self._cut(one, "it takes nothing")
+
+    def _cut(self, one: "_Connection", reason: str) -> None:
+        _log.warning("replication with %s: %s, closed", one.address, reason)
+        one.transport.abort()
 
     async def _connect(self, number: int, address: str) -> None:
         reason = "it hung up"
@@ -171,47 +216,60 @@ class _Connection(asyncio.BufferedProtocol):
         self.address = ""
         self.transport: asyncio.Transport
         self._sockets = sockets
-        self._own = own
-        self._blocked = False
+        self.own = own
+        self.host = ""
+        self.heard = 0
+        """Bytes that came."""
+        self.blocked_since = 0.0
+        """When it took no more, by the loop's clock; 0: it does."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(WRITE_HIGH_WATER, WRITE_LOW_WATER)
         ends = [transport.get_extra_info(end) for end in ("sockname", "peername")]
-        if self._own and ends[0] == ends[1]:
-            # Nobody listens there: the system chose that very port for our end.
+        if self.own and ends[0] == ends[1]:
+            # Nothing listens there: the system chose that very port for our end.
             self.transport.abort()
             return
         name = ends[1] or ("0.0.0.0", 0)
-        self.address = join(name[0], name[1])
-        self._sockets.made(self, self._own)
+        self.host, self.address = name[0], join(name[0], name[1])
+        self._sockets.made(self, self.own)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._sockets.lost(self, str(exc) if exc else "the other side closed it")
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait for the other side."""
+        return self.transport.get_write_buffer_size()
+
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._sockets.area
+        area = self._sockets.area
+        return area if self.own else area[:ACKS_READ_SIZE]
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.heard += nbytes
         self._sockets.read(self, nbytes)
 
     def eof_received(self) -> bool:
         return False
 
     def pause_writing(self) -> None:
-        self._blocked = True
+        self.blocked_since = self._sockets.now()
 
     def resume_writing(self) -> None:
-        self._blocked = False
+        self.blocked_since = 0.0
         self._sockets.writable(self)
 
     def send(self, buffers: list[Buffer]) -> bool:
         """Whether more may be written."""
-        if self.transport.get_write_buffer_size() > UNSENT_MAX:
+        if self.unsent > UNSENT_MAX:
             _log.warning("replication with %s: it takes nothing, closed", self.address)
             self.transport.abort()
         elif len(buffers) == 1:
             self.transport.write(buffers[0])
         else:
             self.transport.writelines(buffers)
-        return not self._blocked
+        if self.blocked_since:
+            self._sockets.wrote()
+        return not self.blocked_since

@@ -29,7 +29,7 @@ from turbopump.net.wire.headers.controller import (
 )
 
 JAVA = "JAVA"
-"""The language by which a RocketMQ peer's answers are told from ours."""
+"""The language by which a RocketMQ peer's answers differ from ours."""
 
 _Header = (
     ElectMasterResponse
@@ -62,7 +62,7 @@ class Word:
 
     epoch: int
     master: int | None = None
-    """None: nobody is, in that epoch."""
+    """None: there is none in that epoch."""
     address: str = ""
     members: frozenset[int] = frozenset()
     set_epoch: int = 0
@@ -84,12 +84,20 @@ def apply_id(name: Name, broker_id: int, check_code: str) -> Command:
 
 
 def register(
-    name: Name, broker_id: int, address: str, now_ms: int, *, unclean: bool, damaged: bool
+    name: Name,
+    broker_id: int,
+    address: str,
+    now_ms: int,
+    *,
+    unclean: bool,
+    damaged: bool,
+    check_code: str | None = None,
 ) -> Command:
     """1003."""
     header = RegisterBrokerToControllerRequest(
-        name.cluster, name.broker, broker_id, address, now_ms, unclean or None, damaged or None
-    )
+        name.cluster, name.broker, broker_id, address, now_ms, unclean or None, damaged or None,
+        check_code,
+    )  # fmt: skip
     return new_request(RequestCode.CONTROLLER_REGISTER_BROKER, header)
 
 
@@ -152,7 +160,7 @@ def read_elected(answer: Command | str) -> Word:
         raise BadAnswer(str(error)) from None
     word = _made(header, SyncStateSet(members, header.sync_state_set_epoch or 0))
     if word.master is None:
-        raise BadAnswer("nobody was elected")
+        raise BadAnswer("no master was elected")
     return word
 
 
@@ -187,7 +195,7 @@ def _word(kind: type[_Header], command: Command) -> Word:
 
 
 def _made(header: _Header, members: SyncStateSet) -> Word:
-    """A master without an address is none: nobody could follow it."""
+    """A master without an address is none: no replica could follow it."""
     epoch = header.master_epoch or 0
     master = header.master_broker_id
     if master is None or master <= 0 or not header.master_address:

@@ -8,13 +8,16 @@ would not notice. Called by the dispatcher.
 from functools import partial
 from typing import Final
 
+from turbopump.broker import replication_config
+from turbopump.broker.config import MAX_KEY_SHOWN, is_known
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.shapes import answer_json
-from turbopump.broker.known_keys import NO_EFFECT_KEYS, REFUSED_KEYS, WEAKER_PROMISE_KEYS
+from turbopump.broker.known_keys import IDLE_KEYS
 from turbopump.broker.runtime_info import runtime_table
 from turbopump.broker.statistics import ALL, BROKER_GET_NUMS, BROKER_PUT_NUMS
 from turbopump.broker.topics import AUTO_CREATE_TOPIC
-from turbopump.engine.config import PROPERTY_FIELDS
+from turbopump.engine import config as store_config
+from turbopump.engine.later import Later
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
@@ -26,17 +29,20 @@ from turbopump.net.wire.java_properties import (
     PropertiesError,
     Property,
     format_properties,
-    parse_properties,
+    printable,
 )
+from turbopump.net.wire.property_update import parse_update
 from turbopump.net.wire.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion
 
-ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "brokerConfigPath"})
+MAX_TOLD: Final = 20
+"""Refused keys that one answer names."""
+
+ALWAYS_BLACK_LISTED: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 
 LIVE_KEYS: Final = frozenset(
     {
         "autoCreateSubscriptionGroup",
         "autoCreateTopicEnable",
-        "brokerFastFailureEnable",
         "brokerPermission",
         "channelExpiredTimeout",
         "flushConsumerOffsetInterval",
@@ -48,7 +54,6 @@ LIVE_KEYS: Final = frozenset(
         "regionId",
         "registerBrokerTimeoutMills",
         "registerNameServerPeriod",
-        "rejectTransactionMessage",
         "shortPollingTimeMills",
         "slaveReadEnable",
         "startAcceptSendRequestTimeStamp",
@@ -57,6 +62,8 @@ LIVE_KEYS: Final = frozenset(
         "useServerSideResetOffset",
         "validateSystemTopicWhenUpdateTopic",
     }
+    | store_config.LIVE_KEYS
+    | replication_config.LIVE_KEYS
 )
 """Keys whose value is read each time it is used, so that a change is whole at once."""
 
@@ -75,69 +82,62 @@ class ConfigRequests:
         return response(request, ResponseCode.SUCCESS, header=header, body=body)
 
     def update(self, request: Command, _peer: Peer, now_ms: int) -> Answer:
-        """25: all keys are taken over and saved, or none is and the answer names the bad one.
-
-        What is taken over but does nothing yet is said in the remark.
+        """25: all keys hold from now on and are saved, or none does and the answer names the bad
+        ones. What is taken over but does nothing is said in the remark. RocketMQ answers 0 to a
+        request without a body.
         """
         broker = self._broker
         assert not isinstance(request.body, list), "a decoded body is bytes"
+        if not request.body:
+            return response(request, ResponseCode.SUCCESS)
         try:
-            properties = parse_properties(str(request.body, "utf-8", "replace"))
+            properties = parse_update(request.body)
         except PropertiesError as error:
             return response(request, ResponseCode.SYSTEM_ERROR, str(error))
-        black_list = ALWAYS_BLACK_LISTED | self._configured_black_list()
-        if any(item.key in black_list for item in properties):
+        if any(item.key in self._black_list for item in properties):
             remark = "Can not update config in black list."
             return response(request, ResponseCode.NO_PERMISSION, remark)
         if not properties:
             return response(request, ResponseCode.SYSTEM_ERROR, "no key=value was sent")
-        notes: list[str] = []
-        for item in properties:
-            refused, note = self._judge(item)
-            if refused:
-                return response(request, ResponseCode.SYSTEM_ERROR, refused)
-            if note:
-                notes.append(note)
+        shown = broker.config.values()
+        # What is in force anyway changes nothing: tools may send all that 26 gave them.
+        properties = [
+            item for item in properties if _can_change(item) or item.value != shown.get(item.key)
+        ]
+        refused = [why for item in properties if (why := _why_not(item))]
+        if refused:
+            return response(request, ResponseCode.SYSTEM_ERROR, "; ".join(refused[:MAX_TOLD]))
         permission = broker.config.broker_permission
         try:
-            broker.config.update(properties)
+            notes = broker.config.update(properties)
         except PropertiesError as error:
             return response(request, ResponseCode.SYSTEM_ERROR, str(error))
         self._version = self._version.next(now_ms)
-        try:
-            broker.save_config()
-        except OSError as error:
-            notes.append(f"taken over, but lost at a restart: {error}")
-        self._add_default_topic(now_ms)
-        answer = response(request, ResponseCode.SUCCESS, "; ".join(notes) or None)
+        if not broker.config.path:
+            notes.append("it holds until this broker stops, which has no file to keep it in")
+        registered = Later[None]()
         if broker.config.broker_permission == permission:
-            return answer
-        # Every topic's permission is told to the name servers through the broker's own.
-        broker.topics.bump_version(now_ms)
-        return broker.register_topics([]).map(lambda _nothing: answer)
+            registered.resolve(None)
+        else:
+            # The broker registers this permission for each of its topics with the name servers.
+            broker.topics.bump_version(now_ms)
+            registered = broker.register_topics([])
+        self._add_default_topic(now_ms)
+        answered = Later[Command]()
 
-    def _configured_black_list(self) -> frozenset[str]:
-        listed = self._broker.config.others.get("configBlackList", "")
-        return frozenset(key.strip() for key in listed.split(";") if key.strip())
+        def saved(error: OSError | None) -> None:
+            lost = [] if error is None else [f"it holds, but is lost at a restart: {error}"]
+            remark = "; ".join(notes + lost) or None
+            answer = response(request, ResponseCode.SUCCESS, remark)
+            registered.then(lambda _nothing: answered.resolve(answer))
 
-    def _judge(self, item: Property) -> tuple[str, str]:
-        """(why the key cannot be set, "") or ("", what to tell of one that can)."""
-        key = item.key
-        if key in LIVE_KEYS:
-            return "", ""
-        if key in PROPERTY_FIELDS and not key.startswith("storePath"):
-            if self._broker.config.path:
-                return "", f"{key} is taken over at the next start"
-            return f"{key} needs a restart, and this broker has no file to keep it in", ""
-        promise = REFUSED_KEYS.get(key) or WEAKER_PROMISE_KEYS.get(key)
-        if promise is not None:
-            harmless = item.value.strip() in promise
-            return ("", "") if harmless else (f"{key}={item.value} is not supported", "")
-        if key in NO_EFFECT_KEYS:
-            return "", f"{key} has no effect in this broker"
-        if key in self._broker.config.values() or key.startswith("tls."):
-            return f"{key} cannot change while the broker runs: set it in its file and restart", ""
-        return f"unknown key {key}", ""
+        broker.save_config(properties).then(saved)
+        return answered
+
+    @property
+    def _black_list(self) -> frozenset[str]:
+        listed = self._broker.config.config_black_list.split(";")
+        return ALWAYS_BLACK_LISTED | {key.strip() for key in listed if key.strip()}
 
     def _add_default_topic(self, now_ms: int) -> None:
         """Automatic creation that was off at start lacks the topic others are made from."""
@@ -147,6 +147,20 @@ class ConfigRequests:
             self._broker.topics.create_internal(
                 AUTO_CREATE_TOPIC, config.default_topic_queue_nums, perm, now_ms
             )
+
+
+def _can_change(item: Property) -> bool:
+    return item.key in LIVE_KEYS or item.key in IDLE_KEYS
+
+
+def _why_not(item: Property) -> str:
+    """Why a key cannot change now; empty if it can, or does nothing anyway."""
+    key = item.key
+    if _can_change(item):
+        return IDLE_KEYS[key].refusal(item) if key in IDLE_KEYS else ""
+    if is_known(key):
+        return f"{key} cannot change while the broker runs: set it in its file and restart"
+    return f"unknown key {printable(key[:MAX_KEY_SHOWN])}"
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:

@@ -6,15 +6,18 @@ connections. It must never keep state: that is consumers.py and producers.py. Ca
 dispatcher, and by node.py every 10 s.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.consumers import Member, TooManyGroups
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.shapes import answer_in_steps
 from turbopump.broker.producers import Producer, TooManyProducerGroups
-from turbopump.broker.topics import RETRY_PREFIX
+from turbopump.engine.json_steps import Lazy, LazyItems
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
@@ -27,6 +30,7 @@ from turbopump.net.wire.headers.clients import (
     UnregisterClientRequest,
 )
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData
+from turbopump.net.wire.names import RETRY_PREFIX
 from turbopump.net.wire.subscription import SubscriptionData
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 
@@ -35,6 +39,9 @@ HOUSEKEEPING_INTERVAL_MS: Final = 10_000
 
 MAX_NAME: Final = 255
 """Characters of a client id or a producer group; real ones stay below 130."""
+
+CONSUMER_WEIGHT: Final = 20
+"""Of a group beside a subscription: its retry topic may have to be made."""
 
 _UNIT_SUBSCRIPTION = 2  # TopicSysFlag.FLAG_UNIT_SUB, on the retry topic of a unit-mode consumer
 _V2 = {"IS_SUPPORT_HEART_BEAT_V2": "true"}
@@ -80,30 +87,41 @@ def _notify(peer: Peer, group: str) -> None:
     peer.notify(new_request(code, NotifyConsumerIdsChangedRequest(group), oneway=True))
 
 
-def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Command:
-    heartbeat = HeartbeatData.from_json(bodies.load(request.body))
+def _heartbeat(
+    broker: BrokerContext, request: Command, peer: Peer, now_ms: int
+) -> Steps[Command]:
+    heartbeat = yield from HeartbeatData.decode_in_steps(request.body)
     if not heartbeat.client_id or len(heartbeat.client_id) > MAX_NAME:
         remark = f"clientID must have 1 to {MAX_NAME} characters"
         return response(request, ResponseCode.INVALID_PARAMETER, remark)
     _watch(broker, peer)
     subscriptions_wanted = heartbeat.heartbeat_fingerprint == 0
+    fields = {**_V2, "IS_SUB_CHANGE": "true"}
+    answer = response(request, ResponseCode.SUCCESS, fields=fields)
     try:
+        weight = 0
         for data in heartbeat.consumer_data_set:
             subscriptions_wanted |= _take_consumer(broker, heartbeat, data, peer, now_ms)
-        for producer in heartbeat.producer_data_set:
+            weight += CONSUMER_WEIGHT + len(data.subscription_data_set)
+            if weight > bodies.READ:
+                weight = 0
+                yield
+        for number, producer in enumerate(heartbeat.producer_data_set, 1):
             if 0 < len(producer.group_name) <= MAX_NAME:
                 broker.producers.register(
                     peer, heartbeat.client_id, producer.group_name, broker.steady_ms()
                 )
+            if number % bodies.READ == 0:
+                yield
     except (TooManyGroups, TooManyProducerGroups) as error:
-        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
-    finally:
-        # A group that is lost comes again with the next heartbeat; a client that waits 3 s for a
-        # slow disk closes its connection instead. RocketMQ, too, answers first.
-        broker.saver.promise_nothing()
-        peer.after_answers(partial(send_notices, broker))
-    fields = {**_V2, "IS_SUB_CHANGE": "true" if subscriptions_wanted else "false"}
-    return response(request, ResponseCode.SUCCESS, fields=fields)
+        answer = response(request, ResponseCode.SYSTEM_ERROR, str(error))
+    if answer.code == ResponseCode.SUCCESS and not subscriptions_wanted:
+        answer.fields["IS_SUB_CHANGE"] = "false"
+    # A group that is lost comes again with the next heartbeat; a client that waits 3 s for a
+    # slow disk closes its connection instead. RocketMQ, too, answers first.
+    broker.saver.promise_nothing()
+    peer.after_answers(partial(send_notices, broker))
+    return answer
 
 
 def _take_consumer(
@@ -169,21 +187,24 @@ def _unregister(broker: BrokerContext, request: Command, peer: Peer, _now_ms: in
     return response(request, ResponseCode.SUCCESS)
 
 
-def _consumer_list(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+def _consumer_list(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Steps[Command]:
     name = read_header(GetConsumerListByGroupRequest, request.fields).consumer_group
     group = broker.consumers.group(name)
     if group is None:
         remark = f"no consumer for this group, {name}"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
     members = [member.client_id for member in group.members.values()]
-    body = bodies.dump({"consumerIdList": members})
-    return response(request, ResponseCode.SUCCESS, body=body)
+    return (yield from answer_in_steps(request, {"consumerIdList": members}))
 
 
 def _check_client_config(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Command:
-    members = bodies.load_object(request.body)
+    if not request.body:
+        return response(request, ResponseCode.SUCCESS)
+    members = bodies.small_object(request.body)
     if members.get("subscriptionData") is None:
         return response(request, ResponseCode.SYSTEM_ERROR, "subscriptionData is missing")
     if SubscriptionData.from_json(members["subscriptionData"]).is_tag_type:
@@ -194,38 +215,40 @@ def _check_client_config(
 
 def _consumer_connections(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
-) -> Command:
+) -> Steps[Command]:
     name = read_header(GetConsumerConnectionListRequest, request.fields).consumer_group
     group = broker.consumers.group(name)
     if group is None:
         remark = f"the consumer group[{name}] not online"
         return response(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
     body = {
-        "connectionSet": [_connection(peer, member) for peer, member in group.members.items()],
+        "connectionSet": _connections(group.members),
         "consumeFromWhere": group.consume_from_where,
         "consumeType": group.consume_type,
         "messageModel": group.message_model,
-        "subscriptionTable": {
-            topic: subscription.to_json() for topic, subscription in group.subscriptions.items()
-        },
+        "subscriptionTable": Lazy(group.subscriptions, SubscriptionData.to_json),
     }
-    return response(request, ResponseCode.SUCCESS, body=bodies.dump(body))
+    return (yield from answer_in_steps(request, body))
 
 
 def _producer_connections(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
-) -> Command:
+) -> Steps[Command]:
     name = read_header(GetProducerConnectionListRequest, request.fields).producer_group
     members = broker.producers.group(name)
     if not members:
         remark = f"the producer group[{name}] not exist"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
-    body = {"connectionSet": [_connection(peer, member) for peer, member in members.items()]}
-    return response(request, ResponseCode.SUCCESS, body=bodies.dump(body))
+    return (yield from answer_in_steps(request, {"connectionSet": _connections(members)}))
 
 
-def _connection(peer: Peer, member: Member | Producer) -> dict[str, Any]:
+def _connections(members: Mapping[Peer, Member | Producer]) -> LazyItems:
+    return LazyItems(members.items(), _connection)
+
+
+def _connection(one: tuple[Peer, Member | Producer]) -> dict[str, Any]:
     """The bean of RocketMQ's Connection."""
+    peer, member = one
     return {
         "clientAddr": peer.address,
         "clientId": member.client_id,
@@ -234,27 +257,28 @@ def _connection(peer: Peer, member: Member | Producer) -> dict[str, Any]:
     }
 
 
-def _all_producers(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
+def _all_producers(
+    broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
+) -> Steps[Command]:
     ahead_ms = now_ms - broker.steady_ms()
-    table = {
-        group: [
-            {
-                "clientId": member.client_id,
-                "language": member.language,
-                "lastUpdateTimestamp": member.last_update_ms + ahead_ms,
-                "remoteIP": f"/{peer.address}",
-                "version": member.version,
-            }
-            for peer, member in members.items()
-        ]
-        for group, members in broker.producers.all().items()
-    }
-    return response(request, ResponseCode.SUCCESS, body=bodies.dump({"data": table}))
+
+    def bean(one: tuple[Peer, Producer]) -> dict[str, Any]:
+        peer, member = one
+        return {
+            "clientId": member.client_id,
+            "language": member.language,
+            "lastUpdateTimestamp": member.last_update_ms + ahead_ms,
+            "remoteIP": f"/{peer.address}",
+            "version": member.version,
+        }
+
+    table = Lazy(broker.producers.all(), lambda members: LazyItems(members.items(), bean))
+    return (yield from answer_in_steps(request, {"data": table}))
 
 
 def _set_request_mode(request: Command, _peer: Peer, _now_ms: int) -> Command:
     """401: every group pulls, so PULL changes nothing and POP cannot be promised."""
-    members = bodies.load_object(request.body)
+    members = bodies.small_object(request.body)
     if bodies.text(members, "topic").startswith(RETRY_PREFIX):
         remark = "retry topic is not allowed to set mode"
         return response(request, ResponseCode.NO_PERMISSION, remark)
@@ -268,6 +292,6 @@ def _set_request_mode(request: Command, _peer: Peer, _now_ms: int) -> Command:
 def _all_request_modes(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Command:
-    """402: what a RocketMQ master of this broker's group was told, for its next replica."""
+    """402: what was set at a RocketMQ master of this broker's group, for its next replica."""
     body = bodies.dump(broker.request_modes.to_json())
     return response(request, ResponseCode.SUCCESS, body=body)

@@ -2,7 +2,7 @@
 
 Owns GET_BROKER_HA_STATUS (907), RESET_MASTER_FLUSH_OFFSET (908), GET_BROKER_EPOCH_CACHE (1007),
 EXCHANGE_BROKER_HA_INFO (906) and NOTIFY_BROKER_ROLE_CHANGED (1008). It must never decide who
-replicates what: the last two are told to the membership. Called by the dispatcher.
+replicates what: the last two go to the membership. Called by the dispatcher.
 """
 
 from functools import partial
@@ -36,8 +36,8 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 def ha_status(broker: BrokerContext) -> HaStatus:
-    """How replication stands; a broker without any is a master whom nobody follows, or a replica
-    that follows nobody."""
+    """Replication status; without replication: a master without replicas, or a replica
+    without a master."""
     if broker.ha is not None:
         return broker.ha.status()
     end = LogOffset(broker.store.max_log_offset)
@@ -125,9 +125,9 @@ def _epoch_cache(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: 
 def _exchange_ha_info(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Command:
-    """906: a master says where its log is copied from; a replica is told so, by its master alone
-    (RocketMQ believes anybody). RocketMQ's masterFlushOffset is where a master's log ended when it
-    started, and is told here as where it ends: who is about to copy it has less."""
+    """906: a master says where its log is copied from; a replica believes its own master alone
+    (RocketMQ believes any peer). RocketMQ's masterFlushOffset is where a master's log ended when it
+    started, and is answered here as where it ends: a replica to be has less."""
     header = read_header(ExchangeHaInfo, request.fields)
     told = ExchangeHaInfo()
     if header.master_ha_address is not None:
@@ -144,7 +144,9 @@ def _exchange_ha_info(
 def _notify_role_changed(
     broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
 ) -> Command:
-    """1008: of a controller; RocketMQ's sends it one-way."""
+    """1008: of a controller; RocketMQ's sends it one-way. One that says nothing changes nothing."""
+    if not request.fields and not request.body:
+        return response(request, ResponseCode.SUCCESS)
     if broker.membership is None:
         return response(request, ResponseCode.SYSTEM_ERROR, NO_EPOCHS)
     try:

@@ -29,6 +29,7 @@ from turbopump.net.wire.headers.pull import (
     PullMessageResponse,
 )
 from turbopump.net.wire.heartbeat import BROADCASTING
+from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.subscription import SubscriptionData, parse_subscription
 
 _log = logging.getLogger(__name__)
@@ -128,11 +129,24 @@ class _Pull:
             deadline_ms=self._broker.steady_ms() + wait_ms,
             owner=self._peer,
             attempt=self._attempt,
+            size=self._shrink(),
         )
         if not self._broker.holds.add(hold):
             return answer
         _watch(self._broker, self._peer)
         return self._answer
+
+    def _shrink(self) -> int:
+        """Keep no more of the request than the next attempts need; gives the bytes of its texts."""
+        broker, header = self._broker, self._header
+        header.broker_name = None
+        topic, group = broker.topics.get(header.topic), broker.groups.get(header.consumer_group)
+        assert topic is not None and group is not None, "a held pull has passed its checks"
+        # The tables' own texts instead of the peer's.
+        header.topic, header.consumer_group = topic.topic_name, group.group_name
+        if not header.sys_flag & SUBSCRIPTION_FLAG:
+            header.subscription = header.expression_type = None
+        return kept_size(header.subscription or "", header.expression_type or "")
 
     def _wait_ms(self) -> int:
         if not self._header.sys_flag & SUSPEND_FLAG or self._broker.shutting_down:
@@ -226,7 +240,8 @@ class _Pull:
         )  # fmt: skip
         if not self._broker.config.slave_read_enable:
             header.suggest_which_broker_id = MASTER_ID
-        if not self._broker.role.is_master:
+        # Without a lease another may be the master, and have what the reader has read.
+        if not (self._broker.role.is_master and self._broker.role.holds()):
             code = self._for_a_replica(code, header, queue_offset, is_far)
         if status is ReadStatus.NO_MATCHED_LOGIC_QUEUE:
             status = ReadStatus.NO_MESSAGE_IN_QUEUE  # RocketMQ makes a queue that is asked for
@@ -363,9 +378,10 @@ class _Pull:
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                 "parse the consumer's subscription failed",
             ) from None
-        self._broker.consumers.compensate(
-            header.consumer_group, header.topic, subscription, self._broker.steady_ms()
-        )
+        if subscription.is_tag_type:  # another one is refused, and nothing of it is kept
+            self._broker.consumers.compensate(
+                header.consumer_group, header.topic, subscription, self._broker.steady_ms()
+            )
         return subscription
 
     def _known_subscription(self, broadcast_enabled: bool) -> SubscriptionData:

@@ -24,7 +24,7 @@ from turbopump.net.wire.headers.admin import (
 from turbopump.net.wire.subscription import SubscriptionData
 
 MAX_FOUND: Final = 64
-"""Messages of one query; mqadmin asks for 64 (queryMsgByKey). RocketMQ takes what it is told."""
+"""Messages of one query; mqadmin asks for 64 (queryMsgByKey). RocketMQ takes any number."""
 
 UNIQUE_FOUND: Final = 32
 """Messages of a query by unique key, whatever maxNum says (defaultQueryMaxNum)."""
@@ -107,7 +107,8 @@ def _query_consume_queue(
         "minQueueIndex": first,
         "queueData": [
             {
-                "eval": _wants(subscription, unit.tags_code),
+                # RocketMQ asks the filter only where a unit has an extension.
+                "eval": unit.is_extended and _wants(subscription, unit.tags_code),
                 "physicOffset": unit.log_offset,
                 "physicSize": unit.size,
                 "tagsCode": unit.tags_code,
@@ -120,5 +121,7 @@ def _query_consume_queue(
 
 
 def _wants(subscription: SubscriptionData | None, tags_code: int) -> bool:
-    codes = subscription.filter_codes if subscription else None
+    if subscription is None:
+        return False
+    codes = subscription.filter_codes
     return codes is None or tags_code in codes

@@ -11,11 +11,13 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.shapes import MAX_BODY
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.later import Later
 from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
@@ -33,6 +35,12 @@ RELAY_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 5_000
 """RocketMQ's Broker2Client waits as long for 307 and 309, and for 221."""
 
+MAX_STATUS: Final = 128 << 10
+"""Bytes of a client's answer to 221: over 1,000 queues."""
+
+MEMBERS_OF_STEP: Final = 10
+"""Connections that are notified of a reset in one step; each is sent up to 16 MB."""
+
 _V3_1_8 = 62  # first client version that answers 307 and 309
 _V3_0_7 = 28  # first client version that understands 220 and 221
 
@@ -49,7 +57,7 @@ def push_reset(
     request: Command,
     header: ResetOffsetRequest,
     targets: Mapping[MessageQueue, QueueOffset],
-) -> Command:
+) -> Steps[Command]:
     """Tell every online client of the group its new offsets (220); the answer to the tool.
 
     Only for useServerSideResetOffset=false (RocketMQ: Broker2Client.resetOffset).
@@ -65,14 +73,21 @@ def push_reset(
     if old:
         remark = f"the client does not support this feature. version={old[0]}"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
-    as_map = bodies.dump(
-        {"offsetTable": RawKeys((queue.bean_key(), at) for queue, at in targets.items())}
-    )
-    as_list = bodies.dump(
-        {"offsetTable": [{**queue.to_json(), "offset": at} for queue, at in targets.items()]}
-    )
+    table, beans = RawKeys(), list[dict[str, Any]]()
+    for queue, at in targets.items():
+        table[queue.bean_key()] = at
+        beans.append({**queue.to_json(), "offset": at})
+        if len(beans) % bodies.READ == 0:
+            yield
+    as_map = yield from bodies.dump_in_steps({"offsetTable": table}, MAX_BODY)
+    as_list = yield from bodies.dump_in_steps({"offsetTable": beans}, MAX_BODY)
+    if as_map is None or as_list is None:
+        remark = f"the offsets of {len(targets)} queues do not fit into one frame"
+        return response(request, ResponseCode.SYSTEM_ERROR, remark)
     pushed = ResetOffsetRequest(header.topic, header.group, header.timestamp, header.is_force)
-    for peer, member in group.members.items():
+    for number, (peer, member) in enumerate(list(group.members.items()), 1):
+        if number % MEMBERS_OF_STEP == 0:
+            yield
         # The C++ client cannot read a map with bean keys.
         body = as_list if member.language == "CPP" else as_map
         code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
@@ -192,6 +207,8 @@ def _read_status(answer: Command | None) -> RawKeys | None:
     if answer is None or answer.code != ResponseCode.SUCCESS:
         return None
     try:
+        if len(answer.body) > MAX_STATUS:
+            return None
         members = bodies.load_object(answer.body)
         queues = bodies.table(members, "messageQueueTable", partial(bodies.as_int, name="offset"))
         return RawKeys((MessageQueue.from_key(key).bean_key(), at) for key, at in queues.items())

@@ -4,7 +4,9 @@ Owns the order of checks and the answers of RocketMQ's SendMessageProcessor. It 
 file or know what makes a message safe: it waits for `Role.when_safe`. Called by the dispatch table.
 """
 
+from collections.abc import Generator
 from datetime import datetime
+from typing import Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.fast_lane import MAX_WAITING
@@ -18,27 +20,26 @@ from turbopump.broker.puts import (
     delay_level,
     put,
     waits_for_store,
+    wants_light_queues,
 )
 from turbopump.broker.replies import REJECTED, SEE_FAQ, why_not
-from turbopump.broker.topics import (
-    DLQ_PREFIX,
-    MAX_TOPIC_LENGTH,
-    NOT_ALLOWED_SEND_TOPICS,
-    RETRY_PREFIX,
-    validate_topic_name,
-)
+from turbopump.broker.topic_attributes import CLEANUP_POLICY, COMPACTION
+from turbopump.broker.topics import NOT_ALLOWED_SEND_TOPICS
 from turbopump.engine.later import Later
 from turbopump.engine.types import Appended, Buffer, Message, PutStatus
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.headers.send import SendMessageRequest, SendMessageResponse, read_send
 from turbopump.net.wire.message import decode_batch
-from turbopump.net.wire.message_id import encode_message_id
+from turbopump.net.wire.message_id import encode_message_ids
+from turbopump.net.wire.names import DLQ_PREFIX, MAX_TOPIC_LENGTH, RETRY_PREFIX, validate_topic_name
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.net.wire.topics import MULTI_TAG, PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
+from turbopump.pyx.record import count_batch
 
 _MAX_RECONSUME_SINCE = 121  # MQVersion V3_4_9: from here the header's maxReconsumeTimes counts
 _UNIT, _UNIT_SUB = 1, 2  # bits of topicSysFlag (TopicSysFlag)
@@ -47,6 +48,18 @@ _STORED = {
     PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
     PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+}
+
+
+ELEMENTS_OF_STEP: Final = 2_000
+"""Elements of a batch whose properties are read in one step: each takes some 2 us."""
+
+_LIGHT_QUEUES = names.INNER_MULTI_DISPATCH.encode()
+_Sent = Command | Later[Command | None]
+
+_NOT_ENABLED = {
+    Refusal.TIMER_NOT_ENABLED: "accurate timer message is not enabled, timerWheelEnable is false",
+    Refusal.LIGHT_QUEUES_NOT_ENABLED: "light message queues are not enabled, enableLmq is false",
 }
 
 
@@ -79,9 +92,12 @@ class SendHandler:
         self._waiting = 0
 
     def __call__(
-        self, request: Command, peer: Peer, now_ms: int
-    ) -> Command | Later[Command | None]:
-        """Answer a send: at once, or when its record is as safe as flushDiskType asks."""
+        self, request: Command, peer: Peer, now_ms: int, *, elements_checked: bool = False
+    ) -> _Sent | Steps[_Sent]:
+        """Answer a send: at once, or when its record is as safe as flushDiskType asks.
+
+        `elements_checked`: no element of a batch asks for light queues.
+        """
         role = self._broker.role
         if not role.is_master:
             return self._reply(request, ResponseCode.SYSTEM_BUSY, REJECTED)
@@ -93,6 +109,9 @@ class SendHandler:
             topic = check_topic(self._broker, header, peer, now_ms)
             if self._broker.fast is not None:
                 self._broker.fast.learn(topic)
+            if header.batch and not elements_checked and _LIGHT_QUEUES in bytes(_flat(request)):
+                _count_elements(self._broker, request)
+                return self._check_elements(request, header.topic, peer, now_ms)
             if header.batch:
                 return self._send_batch(request, header, topic, peer, now_ms)
             return self._send(request, header, topic, peer, now_ms)
@@ -147,10 +166,7 @@ class SendHandler:
         properties[names.UNIQ_KEY] = unique_key
         outcome = put(broker, draft, now_ms)
         if isinstance(outcome, Refusal):
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                "accurate timer message is not enabled, timerWheelEnable is false",
-            )
+            raise Refused(ResponseCode.SYSTEM_ERROR, _NOT_ENABLED[outcome])
         waits = waits_for_store(properties)
         return self._answer(request, outcome, queue_id, unique_key, now_ms, waits=waits)
 
@@ -174,6 +190,9 @@ class SendHandler:
             )
         if header.sys_flag & (TRANSACTION_BITS | INNER_BATCH_FLAGS) or delay_level(properties) != 0:
             raise _illegal(self._broker)
+        if wants_light_queues(header.topic, properties):
+            raise _no_light_queues()
+        count = _count_elements(self._broker, request)
         multi_tags = MULTI_TAGS_FLAG if topic.topic_filter_type == MULTI_TAG else 0
         message = Message(
             topic=header.topic,
@@ -191,22 +210,35 @@ class SendHandler:
         if batch_key is None:
             appended = append(self._broker, message, now_ms, batch=True)
         else:
-            self._fill_inner_batch(message, properties)
+            self._fill_inner_batch(message, properties, count)
             appended = append(self._broker, message, now_ms)
         return self._answer(
             request, appended, message.queue_id, unique_key, now_ms, batch_key=batch_key
         )
 
-    def _fill_inner_batch(self, message: Message, properties: dict[str, str]) -> None:
+    def _fill_inner_batch(
+        self, message: Message, properties: dict[str, str], count: int
+    ) -> None:
         """The whole batch as one record, for a topic with queue.type=BatchCQ (messages.md 8.2)."""
-        try:
-            count = sum(1 for _ in decode_batch(message.body))
-        except ValueError:
-            raise _illegal(self._broker) from None
         self._add_own_properties(properties)
         properties[names.INNER_NUM] = str(count)
         message.properties = encode_properties(properties)
         message.sys_flag |= INNER_BATCH_FLAGS
+
+    def _check_elements(
+        self, request: Command, topic: str, peer: Peer, now_ms: int
+    ) -> Steps[_Sent]:
+        """A batch that has the name of light queues somewhere: no element may ask for them."""
+        for number, (_flag, _body, encoded) in enumerate(decode_batch(_flat(request)), 1):
+            if wants_light_queues(topic, decode_properties(encoded)):
+                refused = _no_light_queues()
+                return self._reply(request, refused.code, refused.remark)
+            if number % ELEMENTS_OF_STEP == 0:
+                yield
+        # Others were served meanwhile: the role, the lease or the topic may be another.
+        sent = self(request, peer, now_ms, elements_checked=True)
+        assert not isinstance(sent, Generator), "nothing is left to be checked"
+        return sent
 
     def _add_own_properties(self, properties: dict[str, str]) -> None:
         config = self._broker.config
@@ -252,9 +284,6 @@ class SendHandler:
 
     def _check_properties(self, draft: Draft, topic: TopicConfig) -> None:
         properties = draft.properties
-        compacts = topic.attributes.get("cleanup.policy") == "COMPACTION"
-        if compacts and not properties.get(names.KEYS, "").strip():
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         half = properties.get(names.TRAN_MSG, "").lower() == "true"
         # A retry of a client before 4.6.1 still carries TRAN_MSG of the message it repeats.
         repeated = draft.reconsume_times > 0 and (delay_level(properties) or 0) > 0
@@ -278,8 +307,7 @@ class SendHandler:
     ) -> Command | Later[Command | None]:
         if appended.status is not PutStatus.PUT_OK:
             return self._reply_failure(request, appended)
-        host = self._broker.store_host
-        ids = ",".join([encode_message_id(host, each) for each in appended.log_offsets])
+        ids = encode_message_ids(self._broker.store_host, appended.log_offsets)
         header = SendMessageResponse(ids, queue_id, appended.queue_offset, unique_key, batch_key)
         if not waits:
             return self._reply(request, ResponseCode.SUCCESS, header=header)
@@ -343,6 +371,10 @@ def check_topic(
         raise Refused(ResponseCode.INVALID_PARAMETER, problem)
     if name in NOT_ALLOWED_SEND_TOPICS:
         raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+    if known is not None and known.attributes.get(CLEANUP_POLICY) == COMPACTION:
+        # A topic of another broker's time: its values would go with their log files.
+        remark = f"{CLEANUP_POLICY}={COMPACTION} of topic[{name}] is not supported"
+        raise Refused(ResponseCode.NO_PERMISSION, f"{remark}, enableCompaction is false")
     topic = known or _create(broker, header, now_ms)
     if topic is None:
         raise Refused(
@@ -391,6 +423,19 @@ def _illegal(broker: BrokerContext) -> Refused:
         "the message is illegal, maybe msg body or properties length not matched."
         f" msg body length limit {limit}B, msg properties length limit 32KB.",
     )
+
+
+def _count_elements(broker: BrokerContext, request: Command) -> int:
+    """Before an object is made of any of them; raises Refused for what is no batch, or for more
+    than a batch may have."""
+    try:
+        return count_batch(_flat(request))[0]
+    except ValueError:
+        raise _illegal(broker) from None
+
+
+def _no_light_queues() -> Refused:
+    return Refused(ResponseCode.SYSTEM_ERROR, _NOT_ENABLED[Refusal.LIGHT_QUEUES_NOT_ENABLED])
 
 
 def _flat(request: Command) -> Buffer:

@@ -7,7 +7,6 @@ itself for the delay: delay.py delivers. Called by the dispatch table.
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.puts import Draft, Refusal, put
 from turbopump.broker.replies import REJECTED, SEE_FAQ
-from turbopump.broker.topics import DLQ_PREFIX, RETRY_PREFIX
 from turbopump.engine.later import Later
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -19,6 +18,7 @@ from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.send import ConsumerSendMsgBackRequest
 from turbopump.net.wire.message_id import encode_message_id
+from turbopump.net.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from turbopump.net.wire.properties import decode_properties
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
 from turbopump.pyx.record import Record
@@ -123,6 +123,7 @@ def _store_retry(
         return _reply(request, outcome.value)
     if outcome.status is not PutStatus.PUT_OK:
         return _reply(request, outcome.status.value)
+    broker.statistics.sent_back(header.group, properties[names.RETRY_TOPIC])
     # The consumer commits its offset after this answer, so the copy must be as safe as the original
     # was (RocketMQ does not wait here).
     safe = broker.role.when_safe(outcome)

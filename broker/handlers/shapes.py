@@ -21,6 +21,12 @@ that says so instead of a closed connection."""
 MAX_PAGE: Final = 2_000
 """Entries of one page (RocketMQ: splitMetadataSize); some 300 KB of topics."""
 
+QUEUES_OF_STEP: Final = 64
+"""Queues that are looked at in one step, some 30 us each."""
+
+MAX_LISTED: Final = 10_000
+"""Topics or groups that one request creates: what is done with all of them at once takes 20 ms."""
+
 
 def answer_json(request: Command, value: Any, header: Any = None) -> Command:
     """Success with a JSON body; error 1 where the body does not fit into a frame."""
@@ -31,12 +37,65 @@ def answer_json(request: Command, value: Any, header: Any = None) -> Command:
     return response(request, ResponseCode.SUCCESS, header=header, body=body)
 
 
-def by_queue(topic: str, broker_name: str, values: Mapping[int, Any]) -> RawKeys:
+def answer_in_steps(
+    request: Command,
+    value: Any,
+    header: Any = None,
+    *,
+    kept: bodies.KeptBody | None = None,
+    key: object = None,
+) -> bodies.Steps[Command]:
+    """As `answer_json`, in steps; with `kept` the body is made once for each `key`."""
+    body = yield from (kept or bodies.KeptBody()).dump_in_steps(key, value, MAX_BODY)
+    if body is None:
+        return too_long(request)
+    return response(request, ResponseCode.SUCCESS, header=header, body=body)
+
+
+def too_long(request: Command) -> Command:
+    """Error 1: the body does not fit into a frame."""
+    remark = f"the answer of over {MAX_BODY} bytes does not fit into one frame"
+    return response(request, ResponseCode.SYSTEM_ERROR, remark)
+
+
+class Pace:
+    """Says when a step has looked at QUEUES_OF_STEP queues, or groups, and when an answer that is
+    gathered before it is written has become too long: a peer may ask for gigabytes."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._size = 0
+
+    def writes(self, size: int) -> None:
+        """The body has so many bytes more, at least."""
+        self._size += size
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the body cannot fit into a frame."""
+        return self._size > MAX_BODY
+
+    def is_over(self) -> bool:
+        """One more is looked at; whether the step ends with it."""
+        self._count += 1
+        return self._count % QUEUES_OF_STEP == 0
+
+
+def queue_key(topic: str, broker_name: str, queue_id: int) -> str:
+    """The key of a queue in such a map."""
+    return MessageQueue(topic, broker_name, queue_id).bean_key()
+
+
+def by_queue_in_steps(
+    topic: str, broker_name: str, values: Mapping[int, Any]
+) -> bodies.Steps[RawKeys]:
     """A map MessageQueue -> value of one topic on this broker, from one by queue id."""
-    return RawKeys(
-        (MessageQueue(topic, broker_name, queue_id).bean_key(), value)
-        for queue_id, value in values.items()
-    )
+    found = RawKeys()
+    for queue_id, value in values.items():
+        found[queue_key(topic, broker_name, queue_id)] = value
+        if len(found) % bodies.READ == 0:
+            yield
+    return found
 
 
 def topic_list(topics: Iterable[str], broker_address: str | None = None) -> dict[str, Any]:

@@ -1,0 +1,73 @@
+"""The last writes of a broker, by a thread of their own, waited for as long as the disk answers.
+
+Owns for how long that is. It must never write itself, nor touch the store. Called by node.py.
+
+A sync that does not return must not keep the process: an operator would kill it, or wait for
+ever. So where no sync returned for as long as one may take, the broker is left as a killed process
+leaves it, with its abort mark: what was acknowledged is in the log, and the next start recovers.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from turbopump.engine.files import Files
+from turbopump.engine.flush import DiskThreads, LastThread
+from turbopump.engine.sync_watch import SYNC_BYTES_MS
+
+_log = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.1
+TIMES: Final = 2
+"""Of syncTimeoutMs: until then a disk that hangs may be reported already, by the store."""
+
+
+def patience_ms(sync_timeout_ms: int, unflushed: int) -> int:
+    """How long no sync may return, with so many bytes of the log to write."""
+    return TIMES * sync_timeout_ms + unflushed // SYNC_BYTES_MS
+
+
+async def write_down(
+    work: Callable[[], None], files: Files, disks: tuple[DiskThreads, ...], limit_ms: int
+) -> bool:
+    """Do the work, which leaves the disks idle, and close these; False if it was given up, and is
+    still under way. Raises what it raises. A cancellation waits."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    for disk in disks:
+        disk.hand_over()
+    thread = LastThread(work, lambda: _tell(loop, ended))
+    cancelled = False
+    returned, since_s = files.syncs_returned(), loop.time()
+    while not ended.done():
+        try:
+            await asyncio.wait([ended], timeout=LOOK_S)
+        except asyncio.CancelledError:
+            cancelled = True
+        if files.syncs_returned() != returned:
+            returned, since_s = files.syncs_returned(), loop.time()
+        elif (loop.time() - since_s) * 1_000 > limit_ms and not ended.done():
+            _log.error("no sync returned for %d ms: the store is left as after a kill", limit_ms)
+            for disk in disks:
+                disk.abandon()
+            return False
+    for disk in disks:
+        disk.close()
+    if cancelled:
+        raise asyncio.CancelledError
+    thread.result()
+    return True
+
+
+def _settle(ended: "asyncio.Future[None]") -> None:
+    if not ended.done():
+        ended.set_result(None)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, ended: "asyncio.Future[None]") -> None:
+    """On the thread. The loop may be closed by then, of a store that was given up."""
+    try:
+        loop.call_soon_threadsafe(_settle, ended)
+    except RuntimeError:
+        pass

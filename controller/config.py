@@ -1,6 +1,6 @@
 """A controller's configuration: RocketMQ's properties keys, typed and checked.
 
-Owns which keys there are, what they mean here, what a bad one is told, and who the members of the
+Owns which keys there are, what they mean, what is said of a bad one, and who the members of the
 quorum are. It must never read a file or a socket. Called by node.py, the CLI, cluster.py and the
 handlers of 1009/1010.
 """
@@ -17,51 +17,58 @@ from turbopump.net.wire.property_update import KeyTable
 from turbopump.net.wire.property_values import (
     CLIENT_TLS_KEYS,
     INT32_MAX,
+    NETTY_CLIENT_KEYS,
+    NETTY_SERVER_KEYS,
     SERVER_TLS_KEYS,
     Parse,
     between,
     boolean,
+    idle_keys,
     text,
 )
+
+ALL: Final = "0.0.0.0"
+LOOPBACK: Final = "127.0.0.1"
 
 MEMBERS_MAX: Final = 15
 """Of a quorum: each entry is sent to all by one leader; groups have 1, 3 or 5."""
 
-NO_EFFECT: Final = {
-    "controllerRequestThreadPoolQueueCapacity": "50000",
-    "controllerThreadPoolNums": "16",
-    "electMasterMaxRetryCount": "3",
-    "enableShutdownGracefully": "false",
-    "mappedFileSize": "1073741824",
-    "metricGrpcExporterIntervalInMills": "60000",
-    "metricGrpcExporterTimeOutInMills": "3000",
-    "metricLoggingExporterIntervalInMills": "10000",
-    "metricsExporterType": "DISABLE",
-    "metricsGrpcExporterHeader": "",
-    "metricsGrpcExporterTarget": "",
-    "metricsInDelta": "false",
-    "metricsLabel": "",
-    "metricsPromExporterHost": "",
-    "metricsPromExporterPort": "5557",
-    "rocketmqHome": "",
-    "serverAsyncSemaphoreValue": "64",
-    "serverCallbackExecutorThreads": "0",
-    "serverNettyWorkerGroupEnable": "true",
-    "serverOnewaySemaphoreValue": "256",
-    "serverPooledByteBufAllocatorEnable": "true",
-    "serverSelectorThreads": "3",
-    "serverSocketBacklog": "1024",
-    "serverSocketRcvBufSize": "0",
-    "serverSocketSndBufSize": "0",
-    "serverWorkerThreads": "8",
-    "shutdownWaitTimeSeconds": "30",
-    "useEpollNativeSelector": "false",
-    "writeBufferHighWaterMark": "0",
-    "writeBufferLowWaterMark": "0",
+IDLE_KEYS: Final = {
+    **NETTY_SERVER_KEYS,
+    **NETTY_CLIENT_KEYS,
+    **idle_keys(
+        """
+        controllerRequestThreadPoolQueueCapacity int 50000
+        controllerThreadPoolNums int 16
+        electMasterMaxRetryCount int 3
+        jRaftControllerRPCAddr String -
+        jRaftElectionTimeoutMs int -
+        jRaftGroupId String -
+        jRaftInitConf String -
+        jRaftScanWaitTimeoutMs int -
+        jRaftServerId String -
+        jRaftSnapshotIntervalSecs int -
+        jraftConfig String -
+        mappedFileSize int 1073741824
+        metricGrpcExporterIntervalInMills long 60000
+        metricGrpcExporterTimeOutInMills long 3000
+        metricLoggingExporterIntervalInMills long 10000
+        metricsExporterType String DISABLE refused controllers have no metrics here
+        metricsGrpcExporterHeader String ''
+        metricsGrpcExporterTarget String ''
+        metricsInDelta boolean false
+        metricsLabel String ''
+        metricsPromExporterHost String ''
+        metricsPromExporterPort int 5557
+        rocketmqHome String -
+        """
+    ),
 }
-"""RocketMQ's defaults for keys that steer its threads, its Netty, the size of its log's files and
-how often it tries an election (ours tries until there is a master): accepted and shown, so that
-its files and tools work unchanged."""
+"""ControllerConfig of 5.5.0, without the keys that are honoured: accepted and shown, so that its
+files and tools work unchanged. An election is tried until there is a master."""
+
+
+ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
 
 
 class ConfigError(PropertiesError):
@@ -70,16 +77,17 @@ class ConfigError(PropertiesError):
 
 @dataclass(slots=True)
 class ControllerConfig:
-    """Everything a controller is told from outside (RocketMQ: common/ControllerConfig).
+    """Everything a controller is given from outside (RocketMQ: common/ControllerConfig).
 
     Without `peers` the controller is alone, at `listen_port`; with them its port is that of its own
-    entry, as in RocketMQ, and `listen_port` says nothing. The timers of the quorum have the names
+    entry, as in RocketMQ, and `listen_port` says nothing; it listens at that entry's host unless
+    `bind_address` is given. The timers of the quorum have the names
     of DLedgerConfig, which RocketMQ's controller does not let one set: ours are shorter, so that a
     leader that is cut off is replaced in two seconds (DLedger: 6 and more). The two scans are a
     comparison of some numbers here, so they are made more often than RocketMQ's 5,000 ms.
     """
 
-    bind_address: str = "0.0.0.0"
+    bind_address: str = ""
     listen_port: int = 19876
     controller_type: str = "DLedger"
     group: str = "DLedgerController"
@@ -107,7 +115,7 @@ class ControllerConfig:
     def black_list(self) -> frozenset[str]:
         """Keys that UPDATE_CONTROLLER_CONFIG may not touch."""
         configured = (part.strip() for part in self.config_black_list.split(";"))
-        return frozenset(part for part in configured if part) | {"rocketmqHome"}
+        return frozenset(part for part in configured if part) | ALWAYS_BLACK_LISTED
 
     @property
     def members(self) -> dict[str, str]:
@@ -116,7 +124,9 @@ class ControllerConfig:
         Raises ConfigError where this controller is not one of them.
         """
         if not self.peers:
-            host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.bind_address, self.bind_address)
+            host = {"::": "::1", "": LOOPBACK, ALL: LOOPBACK}.get(
+                self.bind_address, self.bind_address
+            )
             return {self.self_id: join(host, self.listen_port)}
         members = parse_peers(self.peers)
         if self.self_id not in members:
@@ -125,6 +135,14 @@ class ControllerConfig:
                 f"{self.peers}"
             )
         return members
+
+    @property
+    def listen_at(self) -> tuple[str, int]:
+        """Host and port to listen at. Raises ConfigError where it is none of its peers."""
+        if not self.peers:
+            return self.bind_address or ALL, self.listen_port
+        host, port = split(self.members[self.self_id])
+        return self.bind_address or host, port
 
     @property
     def client_tls(self) -> ClientTlsSettings | None:
@@ -148,6 +166,11 @@ class ControllerConfig:
         Passwords only with `secrets`: for the configuration file, never for an answer.
         """
         return _TABLE.shown(self, self.others, self.tls, secrets=secrets)
+
+    def changing(self, properties: Iterable[Property]) -> list[Property]:
+        """What of a request a running controller takes over and keeps. Raises PropertiesError for
+        what needs a restart."""
+        return _TABLE.changing(properties, self)
 
     def update(self, properties: Iterable[Property]) -> list[str]:
         """Take over values; returns warnings. Raises ConfigError and then changes nothing."""
@@ -226,7 +249,7 @@ def _group(value: str) -> str:
 
 _MS = between(10, INT32_MAX)
 
-_ALIASES: Final = {"processReadEvent": "isProcessReadEvent"}
+_ALIASES: Final = {"processReadEvent": "isProcessReadEvent", "useTLS": "tls.enable"}
 """RocketMQ sets isProcessReadEvent by the name of its setter."""
 
 _KEYS: Final[dict[str, tuple[str, Parse]]] = {
@@ -263,4 +286,14 @@ def _check_tls(tls: dict[str, str]) -> None:
     ClientTlsSettings.from_properties(tls)
 
 
-_TABLE: Final = KeyTable(_KEYS, SERVER_TLS_KEYS | CLIENT_TLS_KEYS, _check_tls, NO_EFFECT, _ALIASES)
+_LIVE: Final = frozenset(
+    {
+        "enableElectUncleanMaster", "isProcessReadEvent", "notifyBrokerRoleChanged",
+        "scanInactiveMasterInterval", "scanNotActiveBrokerInterval",
+    }
+)  # fmt: skip
+"""What the state machine goes by; the others are the quorum's, the port's or the disk's."""
+
+_TABLE: Final = KeyTable(
+    _KEYS, SERVER_TLS_KEYS | CLIENT_TLS_KEYS, _check_tls, IDLE_KEYS, _ALIASES, _LIVE
+)

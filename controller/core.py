@@ -7,18 +7,19 @@ simulation with the same calls.
 
     on_request   answers at once (heartbeats, reads) or when the proposal is applied
     on_tick      who is silent for too long; groups without a master; what waits for too long
-    on_closed    brokers that used that connection are dead
+    on_closed    brokers that used that connection may be dead: their hosts are asked
     on_applied   each committed entry, on every controller, in order
     on_leader    the lead is won or lost
 
-How soon a master is replaced. Its connection closes (kill -9): at once. Its lease may still run
-then, and that is safe: what it acknowledges needs every member of the SyncStateSet, the new master
-is one of them, and it cuts every connection of before when it begins. It is silent: after its whole
-heartbeat timeout, counted from when its last heartbeat ARRIVED here or from when this lead began;
-its lease is 0.8 of that, counted from when it was SENT, and nobody grants one who may have been
-deposed. So it has stopped by itself before another can be elected (R27). A reign's first lease is
-granted behind an entry that says so (`BeginReign`): until then nothing is acknowledged in it, and
-the members of before are candidates.
+How soon a master is replaced. Its connection closes and its port refuses another one (kill -9): at
+once; suspects.py knows the other cases. Its lease may still run then, and that is safe: what it
+acknowledges needs every member of the SyncStateSet, the new master is one of them, and it cuts
+every connection of before when it begins. It is silent: after its whole heartbeat timeout, counted
+from when its last heartbeat ARRIVED here or from when this lead began; its lease is 0.8 of that,
+counted from when it was SENT, and a leader that may be deposed grants none. So it has stopped by
+itself before another can be elected (R27). A reign's first lease is granted behind an entry that
+says so (`BeginReign`): until then nothing is acknowledged in it, and the members of before are
+candidates.
 """
 
 import logging
@@ -30,19 +31,16 @@ from typing import Final
 from turbopump.controller import elections, events, foreign, registration
 from turbopump.controller.elections import Decision
 from turbopump.controller.events import BadEvent, ElectMaster, Event
-from turbopump.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heard, Heartbeats, Key
+from turbopump.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heartbeats, Key, Live, key_of
 from turbopump.controller.quorum import Committed, Entry, Failed, Quorum
 from turbopump.controller.state import Group, GroupTables
+from turbopump.controller.suspects import Probed, Suspects, refused
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, new_request, response
-from turbopump.net.wire.controller import (
-    SyncStateSet,
-    decode_names,
-    encode_peers,
-)
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.controller import SyncStateSet, decode_names, encode_peers
 from turbopump.net.wire.header import BadHeader, read_header
 from turbopump.net.wire.headers import controller as headers
 from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
@@ -71,12 +69,13 @@ CODES: Final = frozenset(
     }
 )
 """The requests that are answered here."""
+NO_TERM: Final = -2
 NOT_LEADER: Final = "The controller is not in leader state"
 
 
 @dataclass(slots=True)
 class CoreOptions:
-    """What the state machine is told by the configuration; may be changed while it runs."""
+    """What the configuration says to the state machine; may be changed while it runs."""
 
     group: str = ""
     elect_unclean: bool = False
@@ -103,7 +102,7 @@ class _Job:
     deadline_ms: int
     must_commit: bool = False
     body: bytes | None = None
-    """Of an entry that somebody else made."""
+    """Of an entry that another program made."""
     index: int = -1
     """Of the entry, once it is committed."""
 
@@ -118,20 +117,22 @@ class _Flight:
 
 
 class ControllerCore:
-    """See the module. Loop thread only; all times are of a clock that nobody sets."""
+    """See the module. Loop thread only; all times are of the monotonic clock."""
 
     def __init__(
         self,
         options: CoreOptions,
         quorum: Quorum,
         notices: Callable[[str, Command], None] = lambda address, command: None,
+        probe: Callable[[str], Later[Probed]] = refused,
     ) -> None:
-        """`notices` sends a one-way request to a broker's address."""
+        """`notices` sends a one-way request to a broker's address, `probe` connects to it."""
         self.options = options
         self.quorum = quorum
         self.notices = notices
         self.tables = GroupTables()
-        self.heartbeats = Heartbeats(options.heartbeat_timeout_ms)
+        self.heartbeats = Heartbeats(options.heartbeat_timeout_ms, lambda k: self.tables.has(*k))
+        self.suspects = Suspects(probe, self.heartbeats.is_apart, self._process_ended)
         self.leading = False
         """Whether this node decides: it leads, and all of before its lead is applied."""
         self.applied = -1
@@ -145,6 +146,8 @@ class ControllerCore:
         self._looked_ms = LONG_AGO_MS
         self._scanned_ms = LONG_AGO_MS
         self._lead_is_new = False
+        self._led_term = NO_TERM
+        """The last one in which this controller led."""
         self._unsure = False
         self._pumping = False
         self._requests: dict[int, Callable[[int, Command], Later[Command]]] = {
@@ -176,20 +179,32 @@ class ControllerCore:
             return _now(response(request, ResponseCode.SYSTEM_ERROR, remark))
 
     def on_closed(self, connection: int, now_ms: int) -> None:
-        """A connection is gone, and with it the brokers that sent their heartbeats over it."""
+        """A connection is gone, and maybe the brokers that sent their heartbeats over it: their
+        hosts are asked. What never registered has no address, and nothing depends on it."""
         self._clock(now_ms)
-        self._died(self.heartbeats.on_closed(connection, now_ms), "closed its connection")
-        self._pump()
+        for key in self.heartbeats.on_closed(connection):
+            if self.tables.has(*key):
+                address = self.tables.groups[key[1]].replicas[key[2]].address
+                self.suspects.add(key, address, now_ms)
+            else:
+                self.heartbeats.ended(key, now_ms)
+
+    def _process_ended(self, key: Key) -> None:
+        if self.heartbeats.ended(key, self._now_ms):
+            self._died([key], "ended: its connection closed, and its port takes no other")
+            self._pump()
 
     def on_tick(self, now_ms: int) -> None:
         """Every 100 ms or so, whether this node leads or not."""
         self.heartbeats.on_tick(now_ms)
         self._clock(now_ms)
-        if now_ms - self._looked_ms >= self.options.scan_brokers_ms:
-            self._looked_ms = now_ms
+        self.suspects.on_tick(now_ms)
+        judged_ms = self.heartbeats.judged_ms
+        if judged_ms - self._looked_ms >= self.options.scan_brokers_ms:
+            self._looked_ms = judged_ms
             self._died(self.heartbeats.expire(now_ms), "was silent for too long")
-        if self.leading and now_ms - self._scanned_ms >= self.options.scan_groups_ms:
-            self._scanned_ms = now_ms
+        if self.leading and judged_ms - self._scanned_ms >= self.options.scan_groups_ms:
+            self._scanned_ms = judged_ms
             self._attention.update(dict.fromkeys(self.tables.groups))
         while self._waiting and self._waiting[0].deadline_ms <= now_ms:
             waited = f"no decision within {WAIT_MS} ms"
@@ -198,10 +213,10 @@ class ControllerCore:
 
     def on_leader(self, leads: bool) -> None:
         """The lead is lost, or won and all of before it applied. It counts from the next moment
-        that this is told of."""
+        that this hears of."""
         refused = list(self._waiting)
         if self._flight is not None and self._flight.job is not None:
-            # It may commit all the same; whoever asked asks again and gets told how it stands.
+            # It may commit all the same; the broker that asked asks again and learns how it stands.
             refused.append(self._flight.job)
         self.leading = self._lead_is_new = leads
         self._flight, self._unsure = None, False
@@ -234,7 +249,7 @@ class ControllerCore:
         self.tables = GroupTables.restore(data)
 
     def append(self, body: bytes, now_ms: int) -> Later[int | str]:
-        """An entry that somebody else made (APPEND of DLedger's clients), in its turn: its index,
+        """An entry that another program made (APPEND of DLedger's clients), in its turn: its index,
         or why there is none."""
         self._clock(now_ms)
         told: Later[int | str] = Later()
@@ -254,12 +269,21 @@ class ControllerCore:
         if header.broker_id is None:
             remark = "The broker id of a heartbeat to a controller is missing"
             return _now(response(request, ResponseCode.CONTROLLER_INVALID_REQUEST, remark))
+        name, group = header.broker_name, self.tables.groups.get(header.broker_name)
+        key = header.cluster_name, name, header.broker_id
+        if header.leased and not self.tables.has(*key, header.broker_addr):
+            self.heartbeats.on_stranger(header, self._now_ms)
+            if self.tables.has(*key):
+                return _now(self._alive(request, header))  # its old id is another's by now
         is_news = self.heartbeats.on_heartbeat(header, connection, self._now_ms)
         if is_news is None:
             remark = "too many brokers send heartbeats"
             return _now(response(request, ResponseCode.SYSTEM_BUSY, remark))
-        name = header.broker_name
-        if is_news and self.leading:
+        is_behind = group is not None and elections.is_behind(group, self._live())
+        if (is_news or is_behind) and self.leading:
+            if header.unfit and is_news:
+                log.warning("broker %d of %s is not to lead: %s",
+                            header.broker_id, name, header.unfit)  # fmt: skip
             self._attention[name] = None
             self._pump()
         group = self.tables.groups.get(name)
@@ -270,24 +294,27 @@ class ControllerCore:
         return begun.map(lambda _: self._alive(request, header))
 
     def _alive(self, request: Command, header: BrokerHeartbeatRequest) -> Command:
-        """The lease is for a master in its own epoch, whose group is not being given to somebody
-        else."""
+        """The lease is for a master in its own epoch, whose group is not being given to another
+        broker."""
         name, reply = header.broker_name, headers.BrokerHeartbeatResponse()
-        group = self.tables.groups.get(name)
-        if self._sure and group is not None and group.cluster_name == header.cluster_name:
+        group, live = self.tables.groups.get(name), self._live()
+        address = header.broker_addr if header.leased else None
+        is_here = self.tables.has(header.cluster_name, name, header.broker_id or 0, address)
+        reply.unknown = (self._sure and not is_here) or None
+        if self._sure and group is not None and is_here:
             reply.master_broker_id, reply.master_epoch = group.master_id, group.master_epoch
             reply.sync_state_set_epoch = group.set_epoch
             reigns = group.reigns(header.broker_id, header.epoch) and not group.eligible
-            if reigns and not self._is_moving(name):
-                timeout_ms = self.heartbeats.timeout_of(_key(group, header.broker_id or 0))
+            if reigns and not elections.may_lack(group, live) and not self._is_moving(name):
+                timeout_ms = self.heartbeats.timeout_of(key_of(group, header.broker_id or 0))
                 reply.lease_ms = int(timeout_ms * LEASE_SHARE)
         return response(request, ResponseCode.SUCCESS, header=reply)
 
     def _metadata(self, connection: int, request: Command) -> Later[Command]:
-        """1005."""
+        """1005. Who may have been deposed does not say that it leads."""
         peers, leader = dict(self.quorum.peers), self.quorum.leader_id
         reply = headers.GetMetaDataResponse(
-            self.options.group, self.leading, encode_peers(peers),
+            self.options.group, self._sure, encode_peers(peers),
             leader, None if leader is None else peers.get(leader), self.quorum.term,
         )  # fmt: skip
         return _now(response(request, ResponseCode.SUCCESS, header=reply))
@@ -318,10 +345,10 @@ class ControllerCore:
         """1003."""
         header = read_header(headers.RegisterBrokerToControllerRequest, request.fields)
         name, broker_id = header.broker_name, header.broker_id
-        self.heartbeats.on_life((header.cluster_name, name, broker_id))
+        self.heartbeats.on_life((header.cluster_name, name, broker_id), header.broker_address)
         if header.unclean or header.damaged:
             # Until that is committed it must not be elected for what its last life told.
-            log.warning("broker %d of %s is back, and its log may lack what it had or is damaged",
+            log.warning("broker %d of %r is back, and its log may lack what it had or is damaged",
                         broker_id, name)  # fmt: skip
             self.heartbeats.bury((header.cluster_name, name, broker_id), self._now_ms)
 
@@ -357,7 +384,7 @@ class ControllerCore:
 
     def _sync_state_data(self, connection: int, request: Command) -> Later[Command]:
         """1006."""
-        names = decode_names(_body(request))
+        names = sorted(self.tables.groups.keys() & decode_names(_body(request)))
         return self._read(
             request, lambda: registration.sync_state_data(self.tables, names, self._live())
         )
@@ -473,11 +500,13 @@ class ControllerCore:
         self._now_ms = now_ms
         if self._lead_is_new:
             self._lead_is_new = False
-            self.heartbeats.lead(now_ms)
+            if not self.quorum.is_leader or self.quorum.term != self._led_term + 1:
+                self.heartbeats.lead(now_ms)  # else no other led in between, nor granted a lease
+            self._led_term = self.quorum.term if self.quorum.is_leader else NO_TERM
             self._lead()
 
     def _lead(self) -> None:
-        """All of before is applied. Whom the leader before elected may not have been told."""
+        """All of before is applied. The last leader may not have notified a master it elected."""
         log.info("this controller leads; %d broker groups", len(self.tables.groups))
         for name, group in self.tables.groups.items():
             self._attention[name] = None
@@ -486,21 +515,21 @@ class ControllerCore:
 
     # Brokers
 
-    def _live(self) -> "_Live":
-        return _Live(self.heartbeats, self._now_ms)
+    def _live(self) -> Live:
+        return Live(self.heartbeats, self._now_ms)
 
     def _touch(self, broker_name: str, broker_id: int, connection: int) -> None:
         group = self.tables.groups.get(broker_name)
         if group is None or broker_id not in group.replicas:
             return
-        if self.heartbeats.touch(_key(group, broker_id), connection, self._now_ms):
+        if self.heartbeats.touch(key_of(group, broker_id), connection, self._now_ms):
             self._attention[broker_name] = None
 
     def _died(self, dead: list[Key], how: str) -> None:
-        for _, broker_name, broker_id in dead:
+        for _, broker_name, broker_id in dead[:50]:  # names may be made up, 50,000 at once
             log.warning("broker %d of %s %s", broker_id, broker_name, how)
-            if self.leading:
-                self._attention[broker_name] = None
+        if self.leading:
+            self._attention.update((key[1], None) for key in dead)
 
     def _is_moving(self, broker_name: str) -> bool:
         """Whether that group may be about to have another master. Who is only to be looked at, as
@@ -519,7 +548,7 @@ class ControllerCore:
 
     def _tell(self, happened: tuple[Event, ...]) -> None:
         """1008 to who lives of a group that has a new master or lost a member: so soon that
-        nobody has to poll. A Java broker takes only what has a later masterEpoch."""
+        none has to poll. A Java broker takes only what has a later masterEpoch."""
         for event in happened:
             if not isinstance(event, ElectMaster | events.MarkUnfit):
                 continue
@@ -547,38 +576,9 @@ class ControllerCore:
         if not self.options.notify_role_changed:
             return
         live = self._live()
-        header = headers.NotifyBrokerRoleChangedRequest(
-            group.master_address, group.master_epoch, group.set_epoch, group.master_id
-        )
-        body = SyncStateSet(group.members, group.set_epoch).encode()
         for broker_id, replica in group.replicas.items():
             if live.heard(group, broker_id):
-                code = RequestCode.NOTIFY_BROKER_ROLE_CHANGED
-                self.notices(replica.address, new_request(code, header, body, oneway=True))
-
-
-@dataclass(slots=True)
-class _Live:
-    """elections.Liveness over the table of heartbeats, now."""
-
-    heartbeats: Heartbeats
-    now_ms: int
-
-    def fresh(self, group: Group, broker_id: int) -> bool:
-        return self.heartbeats.fresh(_key(group, broker_id), self.now_ms)
-
-    def heard(self, group: Group, broker_id: int) -> bool:
-        return self.heartbeats.heard(_key(group, broker_id), self.now_ms)
-
-    def alive(self, group: Group, broker_id: int) -> bool:
-        return self.heartbeats.alive(_key(group, broker_id), self.now_ms)
-
-    def newest(self, group: Group, broker_id: int) -> Heard | None:
-        return self.heartbeats.newest(_key(group, broker_id))
-
-
-def _key(group: Group, broker_id: int) -> Key:
-    return (group.cluster_name, group.broker_name, broker_id)
+                self.notices(replica.address, registration.notice(group))
 
 
 def _answer(request: Command, decision: Decision) -> Command:

@@ -1,18 +1,17 @@
 """Does what Raft decides, in its order: what must be durable first, then what is said.
 
-Owns the queue of actions, the one write that is under way and DLedger's frames. It must never know
+Owns the one write that is under way, what it takes, and DLedger's frames. It must never know
 a loop, a socket or a clock (`now_ms` is given), nor what an entry means: the machine does. Called
 by node.py, and by the simulator, which replaces sockets, clock and disk.
 
-Persist, then speak: what is said stands in a queue behind the durable actions before it. When the
-disk is free all durable ones of the queue are written together, also those behind a message: to
-write early what is said later is safe, and one sync serves many. A disk that fails ends the driver:
+Persist, then speak (raft/order.py). When the disk is free all durable actions of the queue are
+written together. How long a sync takes, also while it is under way, goes to Raft: what waits for
+others' disks must not give up before they can have answered. A disk that fails ends the driver:
 what there is of term, vote and log is unknown from then on, so nothing more is said, and the other
 members go on without this one.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,6 @@ from typing import Final, Protocol
 from turbopump.controller.raft.actions import (
     Action,
     Answer,
-    AppendEntries,
     Apply,
     BecameLeader,
     Call,
@@ -36,18 +34,24 @@ from turbopump.controller.raft.log import Entry
 from turbopump.controller.raft.messages import (
     REQUESTS,
     RESPONSES,
+    SMALL_MAX,
     AppendEntryRequest,
     AppendEntryResponse,
+    InstallSnapshotRequest,
     Message,
     MessageError,
     decode,
+    decode_in_steps,
     encode,
     request_code,
 )
 from turbopump.controller.raft.messages import ResponseCode as LedgerCode
+from turbopump.controller.raft.order import Order
 from turbopump.controller.raft.storage import Durable, RaftStorage
 from turbopump.engine.flush import Disk
 from turbopump.engine.later import Later
+from turbopump.net.transport.dispatcher import Answer as Reply
+from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
 
@@ -58,6 +62,9 @@ LEDGER_CODES: Final = frozenset(REQUESTS)
 
 CALL_TIMEOUT_MS: Final = 3_000
 """Of a request to a peer (DLedgerRpcNettyService)."""
+
+CLIENT_BODY_MAX: Final = 64 << 10
+"""Bytes of an entry that a client appends: what it says of one group. It may wait for its turn."""
 
 QUEUE_MAX: Final = 10_000
 """Actions that wait for a disk that hangs: beyond, requests are refused and time stands still."""
@@ -106,7 +113,7 @@ class Driver:
     """One member of the quorum, as the machine and the node see it. Loop thread only.
 
     `refuses` tells whether a host refuses connections to an address: then no process is there.
-    `failed` is told once that the disk failed.
+    `failed` is called once when the disk failed.
     """
 
     def __init__(
@@ -127,11 +134,12 @@ class Driver:
         self._now_ms = now_ms
         self._failed = failed
         self._machine: Machine
-        self._queue: deque[Action] = deque()
+        self._order = Order()
         self._connections: dict[int, str] = {}
         self._suspects: dict[str, Suspect] = {}
-        self._written = 0
         self._writing = False
+        self._write_began_ms = self._sync_began_ms = 0
+        self._syncs_before = self._syncs_seen = 0
         self._running = False
         self._ended = False
         self._leads = False
@@ -157,7 +165,7 @@ class Driver:
         return self._raft.peers
 
     def has_quorum(self, now_ms: int) -> bool:
-        """Whether this member leads and nobody else can lead yet."""
+        """True while this member leads and its quorum's promise excludes any other leader."""
         return self._leads and self._raft.has_quorum(now_ms)
 
     def append(self, body: bytes) -> Later[Outcome]:
@@ -166,6 +174,17 @@ class Driver:
         self._run()
         return later
 
+    def hand_over(self, now_ms: int) -> str | None:
+        """Ask the member that lacks least to lead; its id, None if there is none or no lead."""
+        leading = self._raft.leading
+        if leading is None or not self.is_leader:
+            return None
+        taker = min(leading.live_peers(), key=leading.lag, default=None)
+        if taker is None or self._raft.transfer_to(taker, now_ms) is not LedgerCode.SUCCESS:
+            return None
+        self._run()
+        return taker
+
     def begin(self, machine: Machine, now_ms: int) -> None:
         """Give the machine what it was at the last snapshot, then take part."""
         self._machine = machine
@@ -173,7 +192,10 @@ class Driver:
 
     def on_tick(self, now_ms: int) -> None:
         """Time has passed."""
-        if self._ended or len(self._queue) >= QUEUE_MAX:
+        if self._ended:
+            return
+        self._watch_disk(now_ms)
+        if len(self._order) >= QUEUE_MAX:
             return
         self._raft.on_tick(now_ms)
         self._run()
@@ -191,21 +213,39 @@ class Driver:
 
     def on_request(
         self, connection: int, request: Command, now_ms: int
-    ) -> Command | Later[Command | None]:
-        """A request of a peer or of a DLedger client. What cannot be read is answered with 1."""
+    ) -> Reply | Steps[Reply]:
+        """A request of a peer or of a DLedger client; a long snapshot is read in steps. What cannot
+        be read is answered with 1."""
+        kind, body = REQUESTS[request.code], bytes_of(request)
+        if kind is InstallSnapshotRequest and len(body) > SMALL_MAX:
+            return self._read_in_steps(connection, request)
         try:
-            message = decode(REQUESTS[request.code], bytes_of(request))
+            message = decode(kind, body)
         except MessageError as error:
             return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+        return self._on_message(connection, request, message, now_ms)
+
+    def _read_in_steps(self, connection: int, request: Command) -> Steps[Reply]:
+        try:
+            message = yield from decode_in_steps(InstallSnapshotRequest, bytes_of(request))
+        except MessageError as error:
+            return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+        return self._on_message(connection, request, message, self._now_ms())
+
+    def _on_message(
+        self, connection: int, request: Command, message: Message, now_ms: int
+    ) -> Command | Later[Command | None]:
         if self._ended:
             return response(request, ResponseCode.SYSTEM_ERROR, "the controller's disk failed")
         peer_id = message.local_id
         if peer_id is not None and peer_id in self.peers:
             self._connections[connection] = peer_id
-        if len(self._queue) >= QUEUE_MAX:
+        if len(self._order) >= QUEUE_MAX:
             return response(request, ResponseCode.SYSTEM_BUSY, "the controller's disk hangs")
         answer: Later[Command | None] = Later()
         if isinstance(message, AppendEntryRequest) and self._is_to_leader(message):
+            if len(message.body or b"") > CLIENT_BODY_MAX:
+                return self._appended(request, message, f"an entry over {CLIENT_BODY_MAX} bytes")
             self._machine.append(message.body or b"", now_ms).then(
                 lambda outcome: answer.resolve(self._appended(request, message, outcome))
             )
@@ -217,7 +257,7 @@ class Driver:
     def end(self) -> None:
         """Nothing is done or said from here on. A write that is under way is finished."""
         self._ended = True
-        self._queue.clear()
+        self._order.clear()
 
     def _run(self) -> None:
         """Do what can be done now. What the doing leads to is done by the same run."""
@@ -227,46 +267,48 @@ class Driver:
         try:
             while not self._ended:
                 found = self._raft.take()
-                self._queue.extend(found)
-                if not self._advance() and not found:
+                has_done = bool(found)
+                self._order.add(found)
+                while (next_one := self._order.next()) is not None:
+                    self._do(next_one)
+                    has_done = True
+                if not has_done and not self._write():
                     return
         finally:
             self._running = False
 
-    def _advance(self) -> bool:
-        """Up to the first action that waits for the disk; whether there was anything to do."""
-        done = 0
-        while self._queue:
-            action = self._queue[0]
-            if isinstance(action, Durable):
-                if not self._written:
-                    self._write()
-                if not self._written:
-                    break  # until the disk reports; or it failed
-                self._written -= 1
-                self._queue.popleft()
-            else:
-                self._queue.popleft()
-                self._do(action)
-            done += 1
-        return done > 0
-
-    def _write(self) -> None:
-        if self._writing:
-            return
-        batch = [action for action in self._queue if isinstance(action, Durable)]
+    def _write(self) -> bool:
+        """Hand what is durable to the disk; whether it is done already."""
+        batch = self._order.batch()
+        if self._writing or not batch:
+            return False
         self._writing = True
-        self._disk.submit(partial(_persist, self._storage, batch), self._persisted)
+        self._write_began_ms = self._sync_began_ms = self._now_ms()
+        self._syncs_before = self._syncs_seen = self._storage.syncs
+        self._disk.submit(
+            partial(self._storage.do, batch), lambda error: self._persisted(batch, error)
+        )
+        return not self._writing
 
-    def _persisted(self, result: int | OSError) -> None:
+    def _persisted(self, batch: Sequence[Durable], error: OSError | None) -> None:
         self._writing = False
         if self._ended:
             return
-        if isinstance(result, OSError):
-            self._fail(result)
+        if error is not None:
+            self._fail(error)
             return
-        self._written = result
+        syncs = max(1, self._storage.syncs - self._syncs_before)
+        self._raft.on_synced((self._now_ms() - self._write_began_ms) // syncs)
+        self._order.wrote(batch)
         self._run()
+
+    def _watch_disk(self, now_ms: int) -> None:
+        """A write is several syncs at times: the one under way counts from the end of the last."""
+        if not self._writing:
+            return
+        if self._storage.syncs != self._syncs_seen:
+            self._syncs_seen, self._sync_began_ms = self._storage.syncs, now_ms
+        self._raft.on_sync_waits(now_ms - self._sync_began_ms, now_ms)
 
     def _fail(self, error: OSError) -> None:
         _log.error("the controller's files fail, it stops taking part: %s", error)
@@ -372,22 +414,6 @@ def bytes_of(command: Command) -> bytes:
     """The body of a decoded command."""
     assert isinstance(command.body, bytes), "a decoded body is bytes"
     return command.body
-
-
-def _persist(storage: RaftStorage, batch: Sequence[Durable]) -> int:
-    """On a disk thread: all of a batch, in order; how many that were. Raises OSError."""
-    entries: list[Entry] = []
-    for action in batch:
-        if isinstance(action, AppendEntries):
-            entries += action.entries  # those of several actions cost one sync
-            continue
-        if entries:
-            storage.append(tuple(entries))
-            entries = []
-        storage.do(action)
-    if entries:
-        storage.append(tuple(entries))
-    return len(batch)
 
 
 def _token(token: object) -> tuple[Command, Later[Command | None]]:

@@ -16,16 +16,40 @@ Beyond RocketMQ, too, a member that is unfit (see events.MarkUnfit) is passed ov
     all members are unfit                      the one with the longest log, once all of them live;
                                                one whose log is damaged never, it takes no writes
 
-An administrator who names a member gets it, fit or not. An epoch is raised when there is a new
-master or the old one is given up, and never for an outage that goes on.
+A broker also says with each heartbeat whether its store takes messages (`Fitness`): that holds
+while it says so, and is in no log.
+
+    a master that takes none                   is replaced at once by one that does
+    a master that is about to stop             likewise, while it still serves; it stays where there
+                                               is no other
+    none does, and the disks are full          the master stays, or one that has all is made it
+    none does, and a master's store failed     it cannot lead: the group has no master until
+                                               one can; one that was elected declines this way
+
+Controllers may know less than their brokers: they were restored from an older copy, or told to
+forget brokers that live. Brokers say of which epoch their logs are, and what they were in it.
+
+    a log is of a later epoch than the group   no known member of the set may have it all: the
+                                               master of that epoch is the next one, else the one
+                                               with most, once all are here; in an epoch behind it
+    all members are forgotten                  likewise
+    a group that is forgotten, and is here     the longest log of those that are here, but of none
+    again                                      that was outside of the set, nor before one that runs
+                                               and knows more is registered again
+    a broker was not heard since this          waited for in the first part of a lead: it may be the
+    controller started                         one that knows of a later epoch
+
+An administrator who names a member gets it, fit or not, unless its store failed. An epoch is raised
+when there is a new master or the old one is given up, and never for an outage that goes on.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from turbopump.controller.events import AlterSyncStateSet, BeginReign, ElectMaster, Event
-from turbopump.controller.liveness import PRIORITY_LAST, Heard
+from turbopump.controller.liveness import OUTSIDE, PRIORITY_LAST, REIGNS, Epochs, Heard
 from turbopump.controller.state import DAMAGED, Group, GroupTables
+from turbopump.engine.types import Fitness
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.controller import ElectMasterBody, MemberGroup, SyncStateSet
 from turbopump.net.wire.headers import controller as headers
@@ -43,6 +67,11 @@ class Liveness(Protocol):
     def fresh(self, group: Group, broker_id: int) -> bool: ...
     def alive(self, group: Group, broker_id: int) -> bool: ...
     def newest(self, group: Group, broker_id: int) -> Heard | None: ...
+    def last_epochs(self, group: Group, broker_id: int) -> Epochs: ...
+    def may_tell(self, group: Group, broker_id: int) -> bool: ...
+    def strangers(self, group: Group) -> list[Heard]: ...
+    def is_young(self) -> bool: ...
+    def fitness(self, group: Group, broker_id: int) -> Fitness: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +167,7 @@ def elect(
     *,
     unclean: bool = False,
 ) -> Decision:
-    """1002, asked by a broker, by an administrator, or by the controller itself (id NOBODY).
+    """1002, asked by a broker, by an administrator, or by the controller itself (without an id).
 
     With `unclean` (enableElectUncleanMaster) a replica outside of the SyncStateSet may become
     master where no member can: messages that were acknowledged may be lost then.
@@ -147,16 +176,21 @@ def elect(
     asked = header.broker_id
     if group is None or (header.cluster_name and header.cluster_name != group.cluster_name):
         return _need_register(header.broker_name)
+    if asked != NOBODY and asked not in group.replicas and header.designate_elect:
+        return _nobody(group, asked)  # an administrator's slip is no broker that has to enrol
     if asked != NOBODY and asked not in group.replicas:
         return _need_register(header.broker_name, asked)
-    if not group.reigned and asked != NOBODY:
+    if not group.reigned and asked != NOBODY and not header.designate_elect:
         winner: int | None = _first(group, asked, live)
     else:
         wanted = asked if header.designate_elect and asked != NOBODY else None
         winner = choose(group, live, unclean=unclean, wanted=wanted)
+        is_new = winner != group.master_id or is_behind(group, live)
+        if wanted is None and is_new and is_unsure(group, live):
+            return _nobody(group, asked)
     if winner is None:
         return _nobody(group, asked)
-    if winner == group.master_id:
+    if winner == group.master_id and not is_behind(group, live):
         return Decision(
             ResponseCode.CONTROLLER_MASTER_STILL_EXIST,
             f"The old master {group.master_address} has still alive, "
@@ -174,48 +208,139 @@ def elect(
     )
 
 
-def _first(group: Group, asked: int, live: Liveness) -> int:
-    """The first master: whoever asks, as nothing was ever written. But where a group was forgotten
-    and is here again it is the broker with the longest log, which the others would cut off."""
-    newest = {one: live.newest(group, one) for one in group.replicas if live.fresh(group, one)}
+def _first(group: Group, asked: int, live: Liveness) -> int | None:
+    """The first master: any that asks, as nothing was ever written. But where a group was forgotten
+    and is here again it is the broker with the longest log, which the others would cut off, and
+    none that was outside of the set: that one may lack what was acknowledged. Where all controllers
+    forgot, those that know more may not have registered again yet."""
+    fresh = [one for one in group.replicas if live.fresh(group, one)]
+    failed = _failed(group, fresh, live)
+    newest = {one: live.newest(group, one) for one in fresh if one not in failed}
     logs = [one for one, told in newest.items() if told is not None and told.max_offset > 0]
-    return _best(group, [asked, *logs], live) if logs else asked
+    if not logs and live.may_tell(group, asked):
+        return None
+    may_lead = [one for one in {asked, *logs} if not _is_outside(newest.get(one))]
+    winner = (_best(group, may_lead, live) if may_lead else None) if logs else asked
+    told = None if winner is None else newest.get(winner)
+    if told is not None and told.epoch > 0 and live.is_young():
+        return None
+    knows = (-1, False) if told is None else told.knows
+    return None if any(one.knows > knows for one in live.strangers(group)) else winner
+
+
+def is_behind(group: Group, live: Liveness) -> bool:
+    """Whether a broker's log is of a later epoch than this group had, or it knows a later set of
+    this one: the controllers forgot something. What a broker told counts when it is dead, too. (A
+    Java broker's word is not taken for that, nor a made-up epoch.)"""
+    for broker_id in group.replicas:
+        epoch, set_epoch = live.last_epochs(group, broker_id)
+        ahead = set_epoch - group.set_epoch if epoch == group.master_epoch else (
+            epoch - group.master_epoch
+        )  # fmt: skip
+        if 0 < ahead <= EPOCH_JUMP_MAX:
+            return True
+    return False
+
+
+def is_unsure(group: Group, live: Liveness, but: int = NOBODY) -> bool:
+    """Whether a broker, other than `but`, may be about to tell of a later epoch than this group
+    had: this controller leads since a moment ago, and did not hear from it since it started."""
+    return any(live.may_tell(group, one) for one in group.replicas if one != but)
+
+
+def may_lack(group: Group, live: Liveness) -> bool:
+    """Whether these controllers forgot something of the group, or may have."""
+    return is_behind(group, live) or is_unsure(group, live)
+
+
+def _forgotten(group: Group, live: Liveness) -> int | None:
+    """The broker to be master where the set is not known: the last one that reigned, as it has all;
+    else the one with most of those that were in its set, or do not say, once all are here.
+
+    The last one is of the latest epoch that any broker told of, also one that is silent now, or
+    dead: an older master must not overtake it.
+    """
+    told = {one: live.newest(group, one) for one in group.replicas if live.fresh(group, one)}
+    able = {
+        one: heard
+        for one, heard in told.items()
+        if heard is not None
+        and group.replicas[one].unfit != DAMAGED
+        and live.fitness(group, one) is not Fitness.FAILED
+    }
+    latest = _latest_epoch(group, live)
+    last = [o for o, heard in able.items() if (heard.epoch, heard.standing) == (latest, REIGNS)]
+    if last:
+        return _best(group, last, live)
+    if len(told) < len(group.replicas) or None in told.values():
+        return None
+    whole = [one for one, heard in able.items() if not _is_outside(heard)]
+    return _best(group, whole, live) if whole else None
+
+
+def _latest_epoch(group: Group, live: Liveness) -> int:
+    heard = [live.newest(group, one) for one in group.replicas]
+    told = [one.epoch for one in heard if one is not None]
+    return max([*told, *(live.last_epochs(group, one)[0] for one in group.replicas)], default=-1)
+
+
+def _is_outside(told: Heard | None) -> bool:
+    return told is not None and told.standing == OUTSIDE
 
 
 def choose(
     group: Group, live: Liveness, *, unclean: bool = False, wanted: int | None = None
 ) -> int | None:
-    """Who is to be master now; None if nobody can be. `wanted`: the administrator's choice.
+    """Who is to be master now; None if none can be. `wanted`: the administrator's choice.
 
     Only who was heard just now: where a replica is cut off together with its master, the master may
     count as dead some moments earlier, and that replica would be waited for in vain.
     """
     if wanted is not None:
         return wanted if _may_be_designated(group, wanted, live, unclean) else None
-    master = group.master_id
-    if master is not None and not group.is_unfit(master) and live.alive(group, master):
+    if is_behind(group, live) or (group.reigned and not group.candidates):
+        return _forgotten(group, live)
+    master = group.master_id if _is_there(group, live) else None
+    if master is not None and live.fitness(group, master) is Fitness.FIT:
         return master
     fresh = [one for one in sorted(group.candidates) if live.fresh(group, one)]
     fit = [member for member in fresh if not group.is_unfit(member)]
-    if fit:
-        return _best(group, fit, live)
+    for able in (Fitness.FIT, Fitness.STOPPING, Fitness.FULL):
+        if master is not None and live.fitness(group, master) is able:
+            return master
+        able_ones = [one for one in fit if live.fitness(group, one) is able]
+        if able_ones:
+            return _best(group, able_ones, live)
     told = [live.newest(group, one) for one in fresh]
     all_told = len(fresh) == len(group.candidates) and None not in told
     whole = [one for one in fresh if group.replicas[one].unfit != DAMAGED]
     if whole and all(map(group.is_unfit, group.candidates)) and all_told:
-        # Nobody has all that was acknowledged for sure; who was not here yet could have had more.
-        return _best(group, whole, live)
+        # None has all that was acknowledged for sure; a replica that is away could have more,
+        # and so could one whose store is about to be opened again.
+        return None if _failed(group, whole, live) else _best(group, whole, live)
     if unclean:
         everybody = [one for one in sorted(group.replicas) if live.fresh(group, one)]
-        return _best(group, everybody, live) if everybody else None
+        able_ones = [one for one in everybody if one not in _failed(group, everybody, live)]
+        return _best(group, able_ones, live) if able_ones else None
     return None
+
+
+def _is_there(group: Group, live: Liveness) -> bool:
+    """Whether there is a master that lives, and has all that was acknowledged."""
+    master = group.master_id
+    return master is not None and not group.is_unfit(master) and live.alive(group, master)
+
+
+def _failed(group: Group, brokers: list[int], live: Liveness) -> list[int]:
+    """Those whose store cannot be led."""
+    return [one for one in brokers if live.fitness(group, one) is Fitness.FAILED]
 
 
 def _may_be_designated(group: Group, wanted: int, live: Liveness, unclean: bool) -> bool:
     """The members all forgotten, an administrator's word is the only one there is."""
-    allowed = wanted in group.candidates or unclean or not group.members
+    allowed = wanted in group.candidates or unclean or not group.members or is_behind(group, live)
     present = live.heard(group, wanted) or (wanted == group.master_id and live.alive(group, wanted))
-    return allowed and present
+    return allowed and present and not _failed(group, [wanted], live)
 
 
 def new_reign(group: Group, winner: int, live: Liveness) -> ElectMaster:
@@ -226,10 +351,10 @@ def new_reign(group: Group, winner: int, live: Liveness) -> ElectMaster:
     be found. A Java broker begins without asking, so behind it only the set counts.
     """
     told = live.newest(group, winner)
-    may_do_without = winner in group.candidates and not group.is_unfit(winner)
+    knows_all = winner in group.candidates and not is_behind(group, live)
+    may_do_without = knows_all and not group.is_unfit(winner)
     on_lease = may_do_without and told is not None and told.leased
-    heard = [live.newest(group, broker_id) for broker_id in group.replicas]
-    latest = max((one.epoch for one in heard if one is not None), default=-1)
+    latest = _latest_epoch(group, live)
     is_passed = group.master_epoch < latest <= group.master_epoch + EPOCH_JUMP_MAX
     return ElectMaster(group.broker_name, winner, latest + 1 if is_passed else 0, on_lease)
 
@@ -250,10 +375,15 @@ def look_after(
     Called when a broker died or came back, became unfit, and from time to time.
     """
     group = tables.groups.get(broker_name)
-    if group is None or not group.reigned:
+    if group is None or not group.reigned or is_unsure(group, live):
         return None
-    master = group.master_id
-    if master is not None and not group.is_unfit(master) and live.alive(group, master):
+    if is_behind(group, live) and choose(group, live) is None:
+        return None  # no past is given up: a broker that knows more is waited for
+    if (
+        _is_there(group, live)
+        and not is_behind(group, live)
+        and choose(group, live) == group.master_id
+    ):
         unfit = group.unfit_members
         if not unfit:
             return None
@@ -265,14 +395,14 @@ def look_after(
 
 
 def _may_come(group: Group, live: Liveness) -> bool:
-    """Whether a member that was not heard of late may still be alive: nobody is given up before."""
+    """Whether a member that was not heard of late may still be alive: none is given up before."""
     return any(
         live.alive(group, member) and not live.fresh(group, member) for member in group.candidates
     )
 
 
 def _nobody(group: Group, asked: int) -> Decision:
-    """Nobody can be master. That the old one is none any more is said once: RocketMQ raises the
+    """No broker can be master. That the old one is none any more is said once: RocketMQ raises the
     epoch again with every try."""
     if asked != NOBODY:
         remark = "Failed to elect a new master: no broker that may be master is alive"
@@ -282,7 +412,7 @@ def _nobody(group: Group, asked: int) -> Decision:
     given_up = (ElectMaster(group.broker_name, None),) if group.master_id is not None else ()
     return Decision(
         ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE,
-        "The master is dead and no broker that may be master is alive",
+        "The master is dead, or cannot lead, and no broker that may be master is alive",
         headers.ElectMasterResponse(),
         events=given_up,
     )

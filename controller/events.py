@@ -58,7 +58,7 @@ class ElectMaster:
 
     `master_epoch` is ours: what the epoch is from now on, where the next one would not do because
     a broker of the group knows a later one. 0: the next one. `on_lease`, too: the master serves
-    nothing before `BeginReign`, so whoever could have been elected now may be until then.
+    nothing before `BeginReign`, so who could have been elected now may be until then.
     """
 
     broker_name: str
@@ -132,7 +132,7 @@ def encode(events: Sequence[Event]) -> bytes:
 
 
 def decode(body: Buffer) -> tuple[Event, ...] | BadEvent:
-    """The events of an entry. Never raises: what is in the log must not stop whoever reads it."""
+    """The events of an entry. Never raises: what is in the log must not stop its reader."""
     if not len(body):
         return ()
     if len(body) < 2:

@@ -10,26 +10,40 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.core import CODES, ControllerCore
 from turbopump.controller.driver import LEDGER_CODES, Driver, bytes_of
+from turbopump.controller.stalls import Stalls
+from turbopump.controller.state import NAME_MAX, REPLICAS_MAX
 from turbopump.engine.later import Later
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
+from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
-from turbopump.net.wire.java_properties import (
-    PropertiesError,
-    Property,
-    format_properties,
-    parse_properties,
-)
+from turbopump.net.wire.java_properties import PropertiesError, Property, format_properties
+from turbopump.net.wire.property_update import MAX_TOLD, parse_update
 
 log = logging.getLogger(__name__)
 
 NUMBER = "controller"
 """Under which a connection's number is kept with its peer."""
+
+TEXTS_MAX: Final = {
+    "brokerAddr": NAME_MAX,
+    "brokerAddress": NAME_MAX,
+    "brokerControllerIdsToClean": 20 * REPLICAS_MAX,
+    "brokerName": NAME_MAX,
+    "clusterName": NAME_MAX,
+    "registerCheckCode": NAME_MAX,
+}
+"""Characters of every text that a header has: a request may wait for its turn with all of them."""
+
+BODIES_MAX: Final[dict[int, int]] = {RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: bodies.LONG.size}
+"""Bytes of a body; of those that are not here bodies.SMALL_MAX: the set of one group."""
 
 Save = Callable[[list[Property]], Later[OSError | None]]
 
@@ -38,7 +52,7 @@ Save = Callable[[list[Property]], Later[OSError | None]]
 class Controller:
     """One controller: its cores, none while it is starting.
 
-    `now_ms` is their clock. `save` writes changed properties down, `configured` is told when they
+    `now_ms` is their clock. `save` writes changed properties down, `configured` is called when they
     are in force.
     """
 
@@ -49,9 +63,10 @@ class Controller:
     driver: Driver | None = None
     core: ControllerCore | None = None
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    stalls: Stalls = field(default_factory=Stalls)
 
     def number_of(self, peer: Peer) -> int:
-        """The number of a connection; its end is told to the cores."""
+        """The number of a connection; its end is reported to the cores."""
         found: int | None = peer.context.get(NUMBER)
         if found is not None:
             return found
@@ -74,12 +89,27 @@ class Controller:
             self.driver.on_tick(now_ms)
         if self.core is not None:
             self.core.on_tick(now_ms)
+        self.stalls.on_tick(now_ms)
+        if self.stalls.is_unfit(now_ms):
+            self._hand_over(now_ms)
+
+    def _hand_over(self, now_ms: int) -> None:
+        """Not while a broker's silence is waited for: under the next lead it would begin anew."""
+        if self.core is None or self.driver is None:
+            return
+        if not self.core.heartbeats.all_heard_now(now_ms):
+            return
+        taker = self.driver.hand_over(now_ms)
+        if taker is not None:
+            self.stalls.handed_over(now_ms)
+            log.warning("this controller stood still for %d ms of the last ten seconds: %s is asked"
+                        " to lead", self.stalls.stood_ms, taker)  # fmt: skip
 
 
 def register(dispatcher: Dispatcher, controller: Controller) -> None:
     """Add every handler of a controller to a dispatcher."""
 
-    def ledger(request: Command, peer: Peer, now_ms: int) -> Answer:
+    def ledger(request: Command, peer: Peer, now_ms: int) -> Answer | Steps[Answer]:
         if controller.driver is None:
             return _starting(request, ResponseCode.SYSTEM_ERROR)
         return controller.driver.on_request(controller.number_of(peer), request, now_ms)
@@ -87,6 +117,9 @@ def register(dispatcher: Dispatcher, controller: Controller) -> None:
     def control(request: Command, peer: Peer, now_ms: int) -> Answer:
         if controller.core is None:
             return _starting(request, ResponseCode.CONTROLLER_NOT_LEADER)
+        wrong = _too_long(request)
+        if wrong is not None:
+            return response(request, ResponseCode.CONTROLLER_INVALID_REQUEST, wrong)
         return controller.core.on_request(controller.number_of(peer), request, now_ms)
 
     for code in LEDGER_CODES:
@@ -103,6 +136,16 @@ def register(dispatcher: Dispatcher, controller: Controller) -> None:
     )
 
 
+def _too_long(request: Command) -> str | None:
+    """What of a request is longer than any broker sends, before any of it is kept."""
+    for name, most in TEXTS_MAX.items():
+        length = len(request.fields.get(name, ""))
+        if length > most:
+            return f"{name} has {length} characters, it may have {most}"
+    size, most = len(bytes_of(request)), BODIES_MAX.get(request.code, bodies.SMALL_MAX)
+    return f"a body of {size} bytes is over {most}" if size > most else None
+
+
 def _starting(request: Command, code: ResponseCode) -> Command:
     return response(request, code, "the controller is starting")
 
@@ -111,17 +154,15 @@ def _update_config(controller: Controller, request: Command, peer: Peer) -> Answ
     """1009: checked on a copy and saved first, so that a refused change changes nothing."""
     config = controller.config
     try:
-        properties = parse_properties(bytes_of(request).decode("utf-8", "replace"))
+        properties = parse_update(bytes_of(request))
         if any(item.key in config.black_list for item in properties):
             remark = "Can not update config in black list."
             return response(request, ResponseCode.NO_PERMISSION, remark)
-        changed = copy.deepcopy(config)
-        for warning in changed.update(properties):
+        for warning in copy.deepcopy(config).update(properties)[:MAX_TOLD]:
             log.warning("configuration from %s: %s", peer.address, warning)
-        _ = changed.members  # who would be none of them could not start again
+        known = config.changing(properties)
     except PropertiesError as error:
         return response(request, ResponseCode.SYSTEM_ERROR, str(error))
-    known = [item for item in properties if config.knows(item.key)]
 
     def saved(error: OSError | None) -> Command:
         if error is not None:

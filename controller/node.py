@@ -5,6 +5,7 @@ know what an entry or a message of the quorum means. Called by the CLI, cluster.
 """
 
 import asyncio
+import errno
 import logging
 import os
 import random
@@ -20,6 +21,7 @@ from turbopump.controller.handlers import Controller
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.options import RaftOptions
 from turbopump.controller.raft.storage import RaftStorage
+from turbopump.controller.suspects import Probed
 from turbopump.engine.config_files import replace_file
 from turbopump.engine.files import Files, RealFiles
 from turbopump.engine.flush import DiskThreads
@@ -42,12 +44,14 @@ TICK_MS = 20
 NOTICE_TIMEOUT_MS = 3_000  # RocketMQ's (ControllerManager.notifyBrokerRoleChanged)
 CONNECT_TIMEOUT_MS = 1_000
 """A peer whose machine is gone answers no connection: the next try may find it back."""
+STOP_S = 10.0
+"""So long a stop waits for the disk."""
 AGAIN_MS = 1_000
 """After a disk failed, before the files are opened anew, as by a new process."""
 
 
 def steady_ms() -> int:
-    """Milliseconds of a clock that nobody sets. A controller measures signs of life and leases: a
+    """Milliseconds of the monotonic clock. A controller measures signs of life and leases: a
     wall clock put forward would make every broker silent, one put back would make leases longer."""
     return time.monotonic_ns() // 1_000_000
 
@@ -108,15 +112,16 @@ class ControllerNode:
             tls=TlsSettings.from_properties(self._config.tls),
         )
         server = Server(dispatcher, options, self._now_ms)
-        host, port = self._config.bind_address, self._config.listen_port
-        if self._config.peers:
-            port = split(self._config.members[self._config.self_id])[1]
+        host, port = self._config.listen_at
+        self._config.bind_address = host
         try:
             self._port = await server.start(host, port)
         except OSError as error:
             known = error.errno is not None and error.errno > 0  # a resolver's numbers are not
             what = os.strerror(error.errno or 0) if known else error.strerror or str(error)
             reason = f"the controller cannot listen on {join(host, port)}: {what}"
+            if error.errno == errno.EADDRNOTAVAIL:
+                reason += " (bindAddress says where, if its peers know it by another address)"
             raise ConfigError(reason) from None
         self._server = server
         return self._port
@@ -153,9 +158,10 @@ class ControllerNode:
             for task in list(self._tasks):
                 task.cancel()
             await self._client.close()
-            if self._disk is not None:
-                self._disk.close()
-            self._close_storage()
+            if self._disk is None or await self._disk.close_within(STOP_S):
+                self._close_storage()
+            else:
+                log.error("controller %s: a sync does not return", self._config.self_id)
         self._server = self._disk = None
 
     def _members(self) -> dict[str, str]:
@@ -178,7 +184,7 @@ class ControllerNode:
         driver = Driver(
             raft, storage, self._disk, self._calls, self._refuses, self._now_ms, self._disk_failed
         )
-        core = ControllerCore(core_options(self._config), driver, notices=self._notify)
+        core = ControllerCore(core_options(self._config), driver, self._notify, self._probe)
         self._parts.driver, self._parts.core = driver, core
         driver.begin(core, now_ms)
 
@@ -188,7 +194,7 @@ class ControllerNode:
             storage.close()
 
     def _configured(self) -> None:
-        """The keys of the state machine are in force; those of the quorum from the next start."""
+        """The keys of the state machine have changed."""
         if self._parts.core is not None:
             self._parts.core.options = core_options(self._config)
 
@@ -217,22 +223,27 @@ class ControllerNode:
 
     def _refuses(self, address: str) -> Later[bool]:
         """Whether the host refuses connections there."""
-        later: Later[bool] = Later()
+        return self._probe(address).map(lambda found: found is Probed.REFUSED)
+
+    def _probe(self, address: str) -> Later[Probed]:
+        """What becomes of a connection to that address."""
+        later: Later[Probed] = Later()
         self._keep(self._ask_host(address, later))
         return later
 
-    async def _ask_host(self, address: str, later: Later[bool]) -> None:
-        host, port = split(address)
-        refused = False
+    async def _ask_host(self, address: str, later: Later[Probed]) -> None:
+        found = Probed.NO_ANSWER
         try:
+            host, port = split(address)
             async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
                 transport, _ = await self._loop.create_connection(asyncio.Protocol, host, port)
             transport.close()
+            found = Probed.ACCEPTED
         except ConnectionRefusedError:
-            refused = True
-        except OSError:  # no answer is no refusal; TimeoutError is one of these
+            found = Probed.REFUSED
+        except (OSError, ValueError):  # TimeoutError, too; or what was registered is no address
             pass
-        later.resolve(refused)
+        later.resolve(found)
 
     def _keep(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)

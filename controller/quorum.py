@@ -31,7 +31,7 @@ class Committed(Protocol):
 
 
 class Failed(Protocol):
-    """How else: it was not taken, or nobody knows and it may still commit; `reason` is one line."""
+    """How else: it was not taken, or it may still commit; `reason` is one line."""
 
     @property
     def reason(self) -> str: ...
@@ -51,16 +51,16 @@ class Quorum(Protocol):
     @property
     def term(self) -> int:
         """The one this node is in: for people, who watch elections. It may not be durable yet, so
-        nobody may act on it."""
+        no caller may act on it."""
 
     @property
     def peers(self) -> Mapping[str, str]:
         """Addresses of all nodes by id, this one included."""
 
     def has_quorum(self, now_ms: int) -> bool:
-        """Whether this node leads and heard from a majority recently enough that nobody else can
+        """Whether this node leads and heard from a majority recently enough that no other can
         lead now."""
 
     def append(self, body: bytes) -> Later[Any]:
-        """Propose an entry; a Committed, which may be told before or after the entry is applied, or
+        """Propose an entry; a Committed, which may come before or after the entry is applied, or
         a Failed."""

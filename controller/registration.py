@@ -13,6 +13,8 @@ from turbopump.controller.elections import (
     Decision,
     Liveness,
     choose,
+    is_behind,
+    is_unsure,
     new_reign,
     unregistered,
 )
@@ -29,11 +31,13 @@ from turbopump.controller.state import (
     GROUPS_MAX,
     NAME_MAX,
     REPLICAS_MAX,
+    SIZE_MAX,
     UNCLEAN,
     Group,
     GroupTables,
 )
-from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.controller import (
     BrokerReplicasInfo,
     ReplicaIdentity,
@@ -61,11 +65,13 @@ def apply_id(tables: GroupTables, header: headers.ApplyBrokerIdRequest) -> Decis
     reply = headers.ApplyBrokerIdResponse(cluster, name)
     code = header.register_check_code
     refusal = _name_refusal(tables, cluster, name)
-    if refusal is None and not 0 < len(code) <= NAME_MAX:
+    if refusal is None and not _is_name(code):
         refusal = "the register check code is empty or too long"
     group = tables.groups.get(name)
     if refusal is None and group is None and len(tables.groups) >= GROUPS_MAX:
         refusal = f"{GROUPS_MAX} broker-sets are registered"
+    if refusal is None and tables.size > SIZE_MAX:
+        refusal = f"what is registered takes over {SIZE_MAX} bytes"
     if refusal is not None:
         return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, refusal, reply)
     known = None if group is None else group.replicas.get(broker_id)
@@ -88,7 +94,7 @@ def register(
 ) -> Decision:
     """1003: a broker that has an id begins a life here, at that address.
 
-    A master's reign ended with the life before, whether anybody noticed or not: it gets another one
+    A master's reign ended with the life before, noticed or not: it gets another one
     with an epoch of its own, as two of them must not share one, or another broker does if this one
     is no candidate any more. (RocketMQ's goes on in the old epoch.)
     """
@@ -101,9 +107,16 @@ def register(
     if broker_id not in group.replicas:
         remark = unregistered(name, broker_id)
         return Decision(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark, reply)
-    if not 0 < len(header.broker_address) <= NAME_MAX:
+    if not _is_name(header.broker_address):
         remark = "the broker's address is empty or too long"
         return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, remark, reply)
+    if header.register_check_code not in (None, group.replicas[broker_id].check_code):
+        # All controllers lost what they had: the id was given again, to another broker.
+        remark = unregistered(name, broker_id)
+        return Decision(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark, reply)
+    if group.master_id == broker_id and is_unsure(group, live, but=broker_id):
+        remark = "the controllers wait a moment for brokers that may know of a later reign"
+        return Decision(ResponseCode.SYSTEM_BUSY, remark, reply)
     happened: list[Event] = []
     if group.replicas[broker_id].address != header.broker_address:
         happened.append(
@@ -114,10 +127,10 @@ def register(
     elif group.replicas[broker_id].unfit == DAMAGED:
         # Repaired: what it has may be the best there is, but not all that it acknowledged.
         happened.append(MarkUnfit(name, broker_id, UNCLEAN))
-    elif group.master_id == broker_id:
+    elif group.master_id == broker_id and not is_behind(group, live):
         happened.append(new_reign(group, broker_id, live))
     after = group.after(*happened)
-    master = after.master_id
+    master = None if is_behind(after, live) else after.master_id
     if master is not None and (master == broker_id or live.alive(after, master)):
         reply.master_broker_id, reply.master_address = after.master_id, after.master_address
         reply.master_epoch, reply.sync_state_set_epoch = after.master_epoch, after.set_epoch
@@ -127,7 +140,7 @@ def register(
 
 def _unfit(group: Group, broker_id: int, reason: str, live: Liveness) -> list[Event]:
     """A broker that may lack what it acknowledged. A master among them is replaced in the same
-    entry: nobody must see it as unfit and master."""
+    entry: no reader must see it as unfit and master."""
     mark = MarkUnfit(group.broker_name, broker_id, reason)
     if group.master_id != broker_id:
         return [mark]
@@ -136,6 +149,15 @@ def _unfit(group: Group, broker_id: int, reason: str, live: Liveness) -> list[Ev
     if winner is None:
         return [mark, ElectMaster(group.broker_name, None)]
     return [mark, new_reign(after, winner, live)]
+
+
+def notice(group: Group) -> Command:
+    """1008: the master of a broker's group, and the set."""
+    header = headers.NotifyBrokerRoleChangedRequest(
+        group.master_address, group.master_epoch, group.set_epoch, group.master_id
+    )
+    body = SyncStateSet(group.members, group.set_epoch).encode()
+    return new_request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, header, body, oneway=True)
 
 
 def replica_info(tables: GroupTables, header: headers.GetReplicaInfoRequest) -> Decision:
@@ -152,7 +174,7 @@ def replica_info(tables: GroupTables, header: headers.GetReplicaInfoRequest) -> 
 
 
 def sync_state_data(tables: GroupTables, names: list[str], live: Liveness) -> Decision:
-    """1006: how groups stand; names that nobody has are left out."""
+    """1006: how groups stand; names that no group has are left out."""
     groups = {name: tables.groups[name] for name in names if name in tables.groups}
     info = {name: _replicas_info(group, live) for name, group in groups.items()}
     return Decision(body=BrokerReplicasInfo(info).encode())
@@ -206,11 +228,16 @@ def _next_id(tables: GroupTables, name: str) -> int:
     return tables.numbers(name).next_id if group is None else group.next_id
 
 
+def _is_name(text: str) -> bool:
+    """Not too long for the tables, and written in a snapshot as it is."""
+    return 0 < len(text) <= NAME_MAX and text.isprintable()
+
+
 def _name_refusal(tables: GroupTables, cluster: str, name: str) -> str | None:
     for text in (cluster, name):
-        if not text or len(text) > NAME_MAX or "#" in text:
+        if not _is_name(text) or "#" in text:
             # RocketMQ's brokers keep both and the id in one line, parted by that sign.
-            return f"{text[:NAME_MAX]!r} is no name: empty, too long, or with a #"
+            return f"{text[:NAME_MAX]!r} is no name: empty, too long, unprintable, or with a #"
     group = tables.groups.get(name)
     if group is not None and group.cluster_name != cluster:
         return f"broker-set {name} belongs to cluster {group.cluster_name}"

@@ -10,7 +10,7 @@ registration.py, which decide on the leader what the next events are.
     next_id           never goes back: an id names one broker for ever (K4)
 
 A group whose brokers were all forgotten leaves its numbers behind. Were they to start again,
-brokers would refuse the lower epochs, and an old broker would come back as somebody else's id
+brokers would refuse the lower epochs, and an old broker would come back under another's id
 (RocketMQ starts again: both happen).
 """
 
@@ -28,7 +28,12 @@ REPLICAS_MAX: Final = 100
 RETIRED_MAX: Final = 1_000
 """Forgotten groups whose numbers are kept, the oldest dropped first."""
 NAME_MAX: Final = 255
-"""Characters of a name or an address, so that a snapshot has a known size at most."""
+"""Characters of a name or an address."""
+SIZE_MAX: Final = 9 << 20
+"""Bytes of all groups as a snapshot: with the forgotten ones it stays below what members send
+(raft/options.py, SNAPSHOT_MAX)."""
+WRITTEN_AT_ONCE: Final = 16
+"""Groups whose text is made with an event: all of them before the next snapshot."""
 SNAPSHOT_VERSION: Final = 1
 UNCLEAN: Final = "unclean"
 DAMAGED: Final = "damaged"
@@ -66,11 +71,20 @@ class Group:
     members: frozenset[int] = frozenset()
     set_epoch: int = 0
     reigned: bool = False
-    """Whether there ever was a master of these brokers: before, anybody may be the first."""
+    """Whether there ever was a master of these brokers: before, any may be the first."""
     eligible: frozenset[int] = frozenset()
     """Who has, beside the members, all that was acknowledged (KIP-966: Eligible Leader Replicas):
     who was a member, or one of these, when the master was elected, while its reign did not begin.
     """
+
+    @property
+    def size(self) -> int:
+        """Bytes of this group as part of a snapshot, at most."""
+        texts = [self.cluster_name, self.broker_name]
+        for replica in self.replicas.values():
+            texts += (replica.address, replica.check_code)
+        written = sum(len(one) if one.isascii() else 4 * len(one) for one in texts)
+        return 200 + 64 * len(self.replicas) + written
 
     @property
     def candidates(self) -> frozenset[int]:
@@ -179,6 +193,10 @@ class GroupTables:
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
         self.retired: dict[str, Numbers] = {}
+        self._texts: dict[str, bytes] = {}
+        """Groups as a snapshot has them, so that it is not written in one piece on the loop."""
+        self._changed: dict[str, None] = {}
+        """Groups whose text is missing, the oldest change first."""
 
     def apply(self, event: Event) -> None:
         """What a committed event does. Never raises, whatever the log has."""
@@ -190,25 +208,44 @@ class GroupTables:
         if group is None:
             return
         group.apply(event)
+        self._changed[group.broker_name] = None
         everything = isinstance(event, events.CleanBrokerData) and event.broker_ids is None
         if everything or not group.replicas:
             self._retire(group)
+        for _ in range(min(WRITTEN_AT_ONCE, len(self._changed))):
+            self._write(next(iter(self._changed)))
+
+    def has(
+        self, cluster_name: str, broker_name: str, broker_id: int, address: str | None = None
+    ) -> bool:
+        """Whether that broker is registered, at that address if one is given."""
+        group = self.groups.get(broker_name)
+        if group is None or group.cluster_name != cluster_name:
+            return False
+        replica = group.replicas.get(broker_id)
+        return replica is not None and address in (None, replica.address)
 
     def numbers(self, broker_name: str) -> Numbers:
         """Where the numbers of a group begin that is not there."""
         return self.retired.get(broker_name) or Numbers()
 
+    @property
+    def size(self) -> int:
+        """Bytes of all groups as a snapshot, at most."""
+        return sum(group.size for group in self.groups.values())
+
     def snapshot(self) -> bytes:
         """All of it as bytes: the same tables give the same ones."""
-        groups = [_group_members(self.groups[name]) for name in sorted(self.groups)]
+        for name in list(self._changed):
+            self._write(name)
         retired = [
             [name, one.next_id, one.master_epoch, one.set_epoch]
             for name, one in self.retired.items()
         ]
-        whole = {"groups": groups, "retired": retired, "version": SNAPSHOT_VERSION}
-        return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode(
-            "utf-8", "replace"
-        )
+        groups = b",".join(map(self._texts.__getitem__, sorted(self._texts)))
+        return b'{"groups":[%b],"retired":%b,"version":%d}' % (
+            groups, _json(retired), SNAPSHOT_VERSION
+        )  # fmt: skip
 
     @classmethod
     def restore(cls, snapshot: bytes) -> "GroupTables":
@@ -221,11 +258,21 @@ class GroupTables:
             for members in whole["groups"]:
                 group = _group_of(members)
                 tables.groups[group.broker_name] = group
+                tables._changed[group.broker_name] = None
             for name, next_id, master_epoch, set_epoch in whole["retired"]:
                 tables.retired[str(name)] = Numbers(int(next_id), int(master_epoch), int(set_epoch))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"the snapshot of the groups is not readable: {error!r}") from None
         return tables
+
+    def _write(self, name: str) -> None:
+        """The text of a group, or that it has none any more."""
+        del self._changed[name]
+        group = self.groups.get(name)
+        if group is None:
+            self._texts.pop(name, None)
+        else:
+            self._texts[name] = _json(_group_members(group))
 
     def _created(self, cluster_name: str, broker_name: str) -> Group:
         numbers = self.retired.pop(broker_name, None) or Numbers()
@@ -243,6 +290,11 @@ class GroupTables:
         )
         if len(self.retired) > RETIRED_MAX:
             del self.retired[next(iter(self.retired))]
+
+
+def _json(value: Any) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")
 
 
 def _group_members(group: Group) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The name server's configuration: RocketMQ's properties keys, typed and checked.
 
-Owns which keys there are, what they mean here and what a bad one is told. It must never read a
+Owns which keys there are, what they mean here and what is said of a bad one. It must never read a
 file or a socket. Called by node.py, the CLI and the handlers of 318/319.
 """
 
@@ -13,40 +13,43 @@ from turbopump.net.wire.java_properties import PropertiesError, Property
 from turbopump.net.wire.property_update import KeyTable
 from turbopump.net.wire.property_values import (
     INT32_MAX,
+    NETTY_CLIENT_KEYS,
+    NETTY_SERVER_KEYS,
     SERVER_TLS_KEYS,
     Parse,
     between,
     boolean,
+    idle_keys,
     text,
 )
 
-# RocketMQ's defaults for keys that steer its thread pools and Netty: accepted and shown, so that
-# its files and tools work unchanged, but one loop thread has nothing to do with them.
-NO_EFFECT = {
-    "clientRequestThreadPoolNums": "8",
-    "clientRequestThreadPoolQueueCapacity": "50000",
-    "clusterTest": "false",
-    "defaultThreadPoolNums": "16",
-    "defaultThreadPoolQueueCapacity": "10000",
-    "enableShutdownGracefully": "false",
-    "productEnvName": "center",
-    "rocketmqHome": "",
-    "serverAsyncSemaphoreValue": "64",
-    "serverCallbackExecutorThreads": "0",
-    "serverNettyWorkerGroupEnable": "true",
-    "serverOnewaySemaphoreValue": "256",
-    "serverPooledByteBufAllocatorEnable": "true",
-    "serverSelectorThreads": "3",
-    "serverSocketBacklog": "1024",
-    "serverSocketRcvBufSize": "0",
-    "serverSocketSndBufSize": "0",
-    "serverWorkerThreads": "8",
-    "shutdownWaitTimeSeconds": "30",
-    "unRegisterBrokerQueueCapacity": "3000",
-    "useEpollNativeSelector": "false",
-    "writeBufferHighWaterMark": "0",
-    "writeBufferLowWaterMark": "0",
+IDLE_KEYS = {
+    **NETTY_SERVER_KEYS,
+    **NETTY_CLIENT_KEYS,
+    **idle_keys(
+        """
+        clientRequestThreadPoolNums int 8
+        clientRequestThreadPoolQueueCapacity int 50000
+        clusterTest boolean false refused no other name server is asked here
+        defaultThreadPoolNums int 16
+        defaultThreadPoolQueueCapacity int 10000
+        productEnvName String center
+        rocketmqHome String ''
+        unRegisterBrokerQueueCapacity int 3000
+        useTLS boolean false refused brokers are notified of changes without TLS here
+        """
+    ),
 }
+"""NamesrvConfig of 5.5.0, without the keys that are honoured: accepted and shown, so that its files
+and tools work unchanged."""
+
+
+NOT_SHOWN = (NETTY_CLIENT_KEYS.keys() - NETTY_SERVER_KEYS.keys()) | {"useTLS"}
+"""Keys of the client inside 5.5.0's name server: its file may have them, its answer has not."""
+
+ALWAYS_BLACK_LISTED = frozenset(
+    {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
+)
 
 
 class ConfigError(PropertiesError):
@@ -55,10 +58,10 @@ class ConfigError(PropertiesError):
 
 @dataclass(slots=True)
 class NamesrvConfig:
-    """Everything a name server is told from outside (RocketMQ: common/namesrv/NamesrvConfig).
+    """Everything a name server is given from outside (RocketMQ: common/namesrv/NamesrvConfig).
 
     `listen_port` 0 lets the system choose. An empty `config_store_path` means that changes by
-    UPDATE_NAMESRV_CONFIG last until the process ends. `enable_controller_in_namesrv` is for whoever
+    UPDATE_NAMESRV_CONFIG last until the process ends. `enable_controller_in_namesrv` is for what
     makes the nodes of a process: it is read at their start.
     """
 
@@ -86,7 +89,7 @@ class NamesrvConfig:
     def black_list(self) -> frozenset[str]:
         """Keys that UPDATE_NAMESRV_CONFIG may not touch."""
         configured = (part.strip() for part in self.config_black_list.split(";"))
-        return frozenset(part for part in configured if part)
+        return frozenset(part for part in configured if part) | ALWAYS_BLACK_LISTED
 
     @staticmethod
     def knows(key: str) -> bool:
@@ -98,7 +101,13 @@ class NamesrvConfig:
 
         Passwords only with `secrets`: for the configuration file, never for an answer.
         """
-        return _TABLE.shown(self, self.others, self.tls, secrets=secrets)
+        found = _TABLE.shown(self, self.others, self.tls, secrets=secrets)
+        return {key: value for key, value in found.items() if secrets or key not in NOT_SHOWN}
+
+    def changing(self, properties: Iterable[Property]) -> list[Property]:
+        """What of a request a running name server takes over and keeps. Raises PropertiesError for
+        what needs a restart."""
+        return _TABLE.changing(properties, self)
 
     def update(self, properties: Iterable[Property]) -> list[str]:
         """Take over values; returns warnings. Raises ConfigError and then changes nothing."""
@@ -137,4 +146,18 @@ _KEYS: dict[str, tuple[str, Parse]] = {
 }
 
 
-_TABLE = KeyTable(_KEYS, SERVER_TLS_KEYS, TlsSettings.from_properties, NO_EFFECT)
+_FIXED = frozenset(
+    {
+        "bindAddress", "configBlackList", "configStorePath", "enableControllerInNamesrv",
+        "kvConfigPath", "listenPort", "serverChannelMaxIdleTimeSeconds",
+    }
+)  # fmt: skip
+"""What a name server is started with."""
+
+_TABLE = KeyTable(
+    _KEYS,
+    SERVER_TLS_KEYS,
+    TlsSettings.from_properties,
+    IDLE_KEYS,
+    live=frozenset(_KEYS) - _FIXED,
+)

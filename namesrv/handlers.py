@@ -2,6 +2,9 @@
 
 Owns codes, remarks and bodies. It must never keep state: routes, key values and configuration are
 the parts of `NameServer`. Built by node.py, called through the transport's dispatcher.
+
+Where RocketMQ goes on with a request that has no field at all, its null names are those of nothing:
+they are found nowhere, and no table is asked for them.
 """
 
 import copy
@@ -10,30 +13,34 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from turbopump.engine.later import Later
+from turbopump.namesrv import claims
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.key_values import ORDER_TOPIC_CONFIG, KeyValues
-from turbopump.namesrv.routes import (
-    MAX_QUEUE_DATAS,
+from turbopump.namesrv.route_rows import (
     Notice,
-    Registration,
-    RouteTable,
     has_unit_subscription,
     has_unit_subscription_only,
     is_unit,
 )
+from turbopump.namesrv.routes import (
+    MAX_QUEUE_DATAS,
+    MAX_SIZE,
+    Registration,
+    RouteTable,
+)
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
 from turbopump.net.wire import bodies
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.command import Command, response
-from turbopump.net.wire.header import read_header
+from turbopump.net.wire.command import FRAME_MAX, Command, response
+from turbopump.net.wire.header import read_header, read_header_if_any
 from turbopump.net.wire.headers import routes as headers
-from turbopump.net.wire.java_properties import (
-    PropertiesError,
-    format_properties,
-    parse_properties,
-)
+from turbopump.net.wire.java_properties import PropertiesError, Property, format_properties
+from turbopump.net.wire.names import check_lengths
+from turbopump.net.wire.property_update import MAX_TOLD, parse_update
 from turbopump.net.wire.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import DataVersion
@@ -43,6 +50,7 @@ log = logging.getLogger(__name__)
 ZONE_MODE = "__ZONE_MODE"
 ZONE_NAME = "__ZONE_NAME"
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+NULL = "null"  # what a remark shows for a name that was not sent, as Java does
 SEEN = "namesrv.registered"  # key of a peer's context: its close is being watched
 
 
@@ -50,8 +58,9 @@ SEEN = "namesrv.registered"  # key of a peer's context: its close is being watch
 class NameServer:
     """The parts that the handlers work on.
 
-    `notify` sends a notice to the brokers it names; `save_config` persists a configuration's values
-    and raises OSError.
+    `notify` sends a notice to the brokers it names; `save_config` persists changed properties, and
+    resolves when they are durable or with why they are not. `work` does what is left of long work,
+    step by step, and serves others between.
     """
 
     config: NamesrvConfig
@@ -59,16 +68,29 @@ class NameServer:
     key_values: KeyValues
     started_ms: int
     notify: Callable[[Notice], None]
-    save_config: Callable[[NamesrvConfig], None]
+    save_config: Callable[[list[Property]], Later[OSError | None]]
+    probe: Callable[[str, Callable[[int], None]], None] = lambda address, refused: None
+    """Connects to an address, and calls back with the time if the connection is refused."""
+
+    work: Callable[[Steps[None]], None] = bodies.finish
 
     def tell(self, notices: list[Notice]) -> None:
-        """Send notices, where the operator wants them sent."""
+        """Brokers have come or gone: send notices, where the operator wants them sent."""
+        if self.routes.has_dropped:
+            self.work(self.routes.sweep())
         if self.config.notify_min_broker_id_changed:
             for notice in notices:
                 self.notify(notice)
 
 
-Answer = Callable[[NameServer, Command, Peer, int], Command]
+MAX_BODY = FRAME_MAX - (64 << 10)
+"""Bytes of an answer's body: a frame less a header."""
+WIDE = 64
+"""Groups of a topic whose route is written in steps: a narrow one is asked for often."""
+
+Answer = Callable[
+    [NameServer, Command, Peer, int], Command | Later[Command] | Steps[Command]
+]
 
 
 def register(table: Dispatcher, server: NameServer) -> None:
@@ -77,34 +99,53 @@ def register(table: Dispatcher, server: NameServer) -> None:
         table.add(code, functools.partial(answer, server))
 
 
-def _route(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
+def _route(
+    server: NameServer, request: Command, peer: Peer, now_ms: int
+) -> Command | Steps[Command]:
     """105. The body is strict JSON for every version: all clients read it, some nothing else."""
-    header = read_header(headers.GetRouteInfoRequest, request.fields)
+    header = read_header_if_any(headers.GetRouteInfoRequest, request.fields)
     config = server.config
     ready_ms = server.started_ms + config.wait_seconds_for_service * 1_000
     if config.need_wait_for_service and now_ms < ready_ms:
         return response(request, ResponseCode.SYSTEM_ERROR, "name server not ready")
     zone_wanted = request.fields.get(ZONE_MODE, "").lower() == "true"
     zone = request.fields.get(ZONE_NAME, "").strip() if zone_wanted else ""
-    route = server.routes.route(
-        header.topic, acting_master=config.support_acting_master, zone=zone or None
+    acting_master = config.support_acting_master
+    route = (
+        server.routes.route(header.topic, acting_master=acting_master, zone=zone or None)
+        if header
+        else None
     )
-    if route is None:
-        remark = f"No topic route info in name server for the topic: {header.topic}{FAQ}"
+    if header is None or route is None:
+        topic = header.topic if header else NULL
+        remark = f"No topic route info in name server for the topic: {topic}{FAQ}"
         return response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
     if config.order_message_enable:
         route.order_topic_conf = server.key_values.get(ORDER_TOPIC_CONFIG, header.topic)
+    if len(route.queue_datas) > WIDE or route.topic_queue_mapping_by_broker:
+        return _in_steps(request, route.to_steps())
     return response(request, ResponseCode.SUCCESS, body=route.encode())
 
 
-def _register_broker(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
+def _in_steps(request: Command, value: object) -> Steps[Command]:
+    """Success with a JSON body; error 1 where the body does not fit into a frame."""
+    body = yield from bodies.dump_in_steps(value, MAX_BODY)
+    if body is None:
+        remark = f"the answer of over {MAX_BODY} bytes does not fit into one frame"
+        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    return response(request, ResponseCode.SUCCESS, body=body)
+
+
+def _register_broker(
+    server: NameServer, request: Command, peer: Peer, now_ms: int
+) -> Steps[Command]:
     """103. The CRC covers the body as sent; 0 means that the broker did not compute it."""
     header = read_header(headers.RegisterBrokerRequest, request.fields)
     data = _body(request)
     if header.body_crc32 and body_crc32(data) != header.body_crc32:
         return response(request, ResponseCode.SYSTEM_ERROR, "crc32 not match")
     try:
-        body = RegisterBrokerBody.decode(
+        body = yield from RegisterBrokerBody.decode_in_steps(
             data, compressed=header.compressed, version=request.version
         )
     except BadBody as error:
@@ -122,14 +163,44 @@ def _register_broker(server: NameServer, request: Command, peer: Peer, now_ms: i
         header.enable_acting_master,
         body.filter_server_list,
     )
+    refused = claims.refusal(broker)
+    if refused is not None:
+        return response(request, ResponseCode.SYSTEM_ERROR, refused)
+    yield from claims.leave_out_long_ones(broker)
     delete_missing = server.config.delete_topic_with_broker_registration
-    done = server.routes.register(broker, peer, now_ms, delete_missing_topics=delete_missing)
+    request.body = data = b""
+    _watch(server, peer)
+    done = yield from server.routes.register_in_steps(
+        broker, peer, now_ms, delete_missing_topics=delete_missing
+    )
     if done.refusal is not None:
         return response(request, ResponseCode.SYSTEM_ERROR, done.refusal)
-    _watch(server, peer)
+    if done.holder is not None:
+        server.probe(done.holder, functools.partial(_take_over, server, broker, peer, done.holder))
     server.tell(done.notices)
     reply = headers.RegisterBrokerResponse(done.master_ha_address, done.master_address)
-    return response(request, ResponseCode.SUCCESS, header=reply, body=_order_topics(server))
+    order_topics = (yield from _order_topics(server)) or b""
+    return response(request, ResponseCode.SUCCESS, header=reply, body=order_topics)
+
+
+def _take_over(
+    server: NameServer, broker: Registration, peer: Peer, holder: str, now_ms: int
+) -> None:
+    """Nothing listens where the holder of a place says it is: the living broker that claimed it
+    has it from now on."""
+    if peer.closed or server.routes.member_group(broker.name).get(broker.broker_id) != holder:
+        return
+    log.warning("%s of %s refuses connections: %s takes its place",
+                holder, broker.name, broker.address)  # fmt: skip
+    server.tell(server.routes.unregister(broker.cluster, broker.name, holder))
+
+    def steps() -> Steps[None]:
+        done = yield from server.routes.register_in_steps(broker, peer, now_ms)
+        if done.refusal is None:
+            _watch(server, peer)
+            server.tell(done.notices)
+
+    server.work(steps())
 
 
 def _watch(server: NameServer, peer: Peer) -> None:
@@ -139,19 +210,22 @@ def _watch(server: NameServer, peer: Peer) -> None:
         peer.on_close(lambda: server.tell(server.routes.connection_closed(peer)))
 
 
-def _order_topics(server: NameServer) -> bytes:
+def _order_topics(server: NameServer) -> Steps[bytes | None]:
     if not server.config.return_order_topic_config_to_broker:
-        return b""
+        return None
     table = server.key_values.namespace(ORDER_TOPIC_CONFIG)
-    return b"" if table is None else bodies.dump({"table": table})
+    if table is None:
+        return None
+    return (yield from bodies.dump_in_steps({"table": dict(table)}, MAX_BODY))
 
 
 def _unregister_broker(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
     """104."""
-    header = read_header(headers.UnRegisterBrokerRequest, request.fields)
-    server.tell(
-        server.routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
-    )
+    header = read_header_if_any(headers.UnRegisterBrokerRequest, request.fields)
+    if header is not None:
+        server.tell(
+            server.routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
+        )
     return response(request, ResponseCode.SUCCESS)
 
 
@@ -165,7 +239,7 @@ def _heartbeat(server: NameServer, request: Command, peer: Peer, now_ms: int) ->
 def _data_version(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
     """322: a sign of life too."""
     header = read_header(headers.QueryDataVersionRequest, request.fields)
-    asked = DataVersion.decode(_body(request))
+    asked = DataVersion.from_json(bodies.small(_body(request)))
     server.routes.touch(header.cluster_name, header.broker_addr, now_ms)
     known = server.routes.data_version(header.cluster_name, header.broker_addr)
     reply = headers.QueryDataVersionResponse(known != asked)
@@ -173,24 +247,30 @@ def _data_version(server: NameServer, request: Command, peer: Peer, now_ms: int)
     return response(request, ResponseCode.SUCCESS, header=reply, body=body)
 
 
-def _member_group(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
+def _member_group(
+    server: NameServer, request: Command, peer: Peer, now_ms: int
+) -> Steps[Command]:
     """901."""
-    header = read_header(headers.GetBrokerMemberGroupRequest, request.fields)
-    members = server.routes.member_group(header.broker_name)
+    header = read_header_if_any(headers.GetBrokerMemberGroupRequest, request.fields)
+    members = server.routes.member_group(header.broker_name) if header else {}
     group = {
         "brokerAddrs": {str(key): address for key, address in members.items()},
-        "brokerName": header.broker_name,
-        "cluster": header.cluster_name,
+        "brokerName": header.broker_name if header else None,
+        "cluster": header.cluster_name if header else None,
     }
-    return response(request, ResponseCode.SUCCESS, body=bodies.dump({"brokerMemberGroup": group}))
+    return _in_steps(request, {"brokerMemberGroup": group})
 
 
-def _cluster_info(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
+def _cluster_info(
+    server: NameServer, request: Command, peer: Peer, now_ms: int
+) -> Steps[Command]:
     """106."""
-    return response(request, ResponseCode.SUCCESS, body=server.routes.cluster_info().encode())
+    return _in_steps(request, server.routes.cluster_info().to_steps())
 
 
-def _put_key_value(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
+def _put_key_value(
+    server: NameServer, request: Command, peer: Peer, now_ms: int
+) -> Command | Later[Command]:
     """100."""
     header = read_header(headers.PutKVConfigRequest, request.fields)
     if header.namespace is None or header.key is None:
@@ -198,28 +278,39 @@ def _put_key_value(server: NameServer, request: Command, peer: Peer, now_ms: int
     if header.value is None:
         return response(request, ResponseCode.SYSTEM_ERROR, "value is null")
     try:
-        server.key_values.put(header.namespace, header.key, header.value)
-    except (OSError, ValueError) as error:
+        saved = server.key_values.put(header.namespace, header.key, header.value)
+    except ValueError as error:
         return _not_saved(request, error)
-    return response(request, ResponseCode.SUCCESS)
+    return saved.map(functools.partial(_saved, request))
 
 
 def _get_key_value(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
     """101."""
-    header = read_header(headers.GetKVConfigRequest, request.fields)
-    value = server.key_values.get(header.namespace, header.key)
+    header = read_header_if_any(headers.GetKVConfigRequest, request.fields)
+    value = server.key_values.get(header.namespace, header.key) if header else None
     if value is None:
-        remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+        namespace, key = (header.namespace, header.key) if header else (NULL, NULL)
+        remark = f"No config item, Namespace: {namespace} Key: {key}"
         return response(request, ResponseCode.QUERY_NOT_FOUND, remark)
     return response(request, ResponseCode.SUCCESS, header=headers.GetKVConfigResponse(value))
 
 
-def _delete_key_value(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
+def _delete_key_value(
+    server: NameServer, request: Command, peer: Peer, now_ms: int
+) -> Command | Later[Command]:
     """102: success also where nothing was."""
-    header = read_header(headers.DeleteKVConfigRequest, request.fields)
+    header = read_header_if_any(headers.DeleteKVConfigRequest, request.fields)
+    if header is None:
+        return response(request, ResponseCode.SUCCESS)
     try:
-        server.key_values.delete(header.namespace, header.key)
-    except OSError as error:
+        saved = server.key_values.delete(header.namespace, header.key)
+    except ValueError as error:
+        return _not_saved(request, error)
+    return saved.map(functools.partial(_saved, request))
+
+
+def _saved(request: Command, error: OSError | None) -> Command:
+    if error is not None:
         return _not_saved(request, error)
     return response(request, ResponseCode.SUCCESS)
 
@@ -229,114 +320,141 @@ def _not_saved(request: Command, error: Exception) -> Command:
     return response(request, ResponseCode.SYSTEM_ERROR, f"not saved: {error}")
 
 
-def _list_key_values(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
+def _list_key_values(
+    server: NameServer, request: Command, peer: Peer, now_ms: int
+) -> Command | Steps[Command]:
     """219."""
-    header = read_header(headers.GetKVListByNamespaceRequest, request.fields)
-    table = server.key_values.namespace(header.namespace)
+    header = read_header_if_any(headers.GetKVListByNamespaceRequest, request.fields)
+    table = server.key_values.namespace(header.namespace) if header else None
     if table is None:
-        remark = f"No config item, Namespace: {header.namespace}"
+        remark = f"No config item, Namespace: {header.namespace if header else NULL}"
         return response(request, ResponseCode.QUERY_NOT_FOUND, remark)
-    return response(request, ResponseCode.SUCCESS, body=bodies.dump({"table": table}))
+    return _in_steps(request, {"table": dict(table)})
 
 
-def _wipe_write(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
+def _wipe_write(
+    server: NameServer, request: Command, peer: Peer, now_ms: int
+) -> Steps[Command]:
     """205."""
-    header = read_header(headers.WipeWritePermOfBrokerRequest, request.fields)
-    count = server.routes.wipe_write_permission(header.broker_name)
+    header = read_header_if_any(headers.WipeWritePermOfBrokerRequest, request.fields)
+    count = 0
+    if header is not None:
+        count = yield from server.routes.wipe_write_permission(header.broker_name)
     log.info("%s wipes the write permission of %d topics of %s",
-             peer.address, count, header.broker_name)  # fmt: skip
+             peer.address, count, header.broker_name if header else NULL)  # fmt: skip
     reply = headers.WipeWritePermOfBrokerResponse(count)
     return response(request, ResponseCode.SUCCESS, header=reply)
 
 
-def _add_write(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
+def _add_write(
+    server: NameServer, request: Command, peer: Peer, now_ms: int
+) -> Steps[Command]:
     """327."""
-    header = read_header(headers.AddWritePermOfBrokerRequest, request.fields)
-    count = server.routes.add_write_permission(header.broker_name)
+    header = read_header_if_any(headers.AddWritePermOfBrokerRequest, request.fields)
+    count = 0
+    if header is not None:
+        count = yield from server.routes.add_write_permission(header.broker_name)
     log.info("%s gives write permission to %d topics of %s",
-             peer.address, count, header.broker_name)  # fmt: skip
+             peer.address, count, header.broker_name if header else NULL)  # fmt: skip
     reply = headers.AddWritePermOfBrokerResponse(count)
     return response(request, ResponseCode.SUCCESS, header=reply)
 
 
-def _all_topics(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
+def _all_topics(
+    server: NameServer, request: Command, peer: Peer, now_ms: int
+) -> Command | Steps[Command]:
     """206."""
-    return _topics(request, server.config.enable_all_topic_list, server.routes.topics)
+    if not server.config.enable_all_topic_list:
+        return response(request, ResponseCode.SYSTEM_ERROR, "disable")
+    return _in_steps(request, {"topicList": server.routes.topics()})
 
 
-def _cluster_topics(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
+def _cluster_topics(
+    server: NameServer, request: Command, peer: Peer, now_ms: int
+) -> Command | Steps[Command]:
     """224."""
-    header = read_header(headers.GetTopicsByClusterRequest, request.fields)
-    return _topics(
-        request,
-        server.config.enable_topic_list,
-        lambda: server.routes.topics_of_cluster(header.cluster),
-    )
+    header = read_header_if_any(headers.GetTopicsByClusterRequest, request.fields)
+    if not server.config.enable_topic_list:
+        return response(request, ResponseCode.SYSTEM_ERROR, "disable")
+    if header is None:
+        return _in_steps(request, {"topicList": []})
+    return _topics(request, server.routes.topics_of_cluster(header.cluster))
 
 
 def _flagged(wanted: Callable[[int], bool]) -> Answer:
     """311, 312, 313: topics by their topicSysFlag."""
 
-    def answer(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
-        return _topics(
-            request,
-            server.config.enable_topic_list,
-            lambda: server.routes.topics_with_flag(wanted),
-        )
+    def answer(
+        server: NameServer, request: Command, peer: Peer, now_ms: int
+    ) -> Command | Steps[Command]:
+        if not server.config.enable_topic_list:
+            return response(request, ResponseCode.SYSTEM_ERROR, "disable")
+        return _topics(request, server.routes.topics_with_flag(wanted))
 
     return answer
 
 
-def _topics(request: Command, enabled: bool, topics: Callable[[], list[str]]) -> Command:
-    if not enabled:
-        return response(request, ResponseCode.SYSTEM_ERROR, "disable")
-    return response(request, ResponseCode.SUCCESS, body=bodies.dump({"topicList": topics()}))
+def _topics(request: Command, topics: Steps[list[str]]) -> Steps[Command]:
+    names = yield from topics
+    return (yield from _in_steps(request, {"topicList": names}))
 
 
-def _system_topics(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
+def _system_topics(
+    server: NameServer, request: Command, peer: Peer, now_ms: int
+) -> Steps[Command]:
     """304: mqadmin asks the broker named here for the rest."""
     names, address = server.routes.system_topics()
-    body = bodies.dump({"brokerAddr": address, "topicList": names})
-    return response(request, ResponseCode.SUCCESS, body=body)
+    return _in_steps(request, {"brokerAddr": address, "topicList": names})
 
 
 def _delete_topic(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
     """216."""
-    header = read_header(headers.DeleteTopicFromNamesrvRequest, request.fields)
-    server.routes.delete_topic(header.topic, header.cluster_name or None)
+    header = read_header_if_any(headers.DeleteTopicFromNamesrvRequest, request.fields)
+    if header is not None:
+        server.routes.delete_topic(header.topic, header.cluster_name or None)
     return response(request, ResponseCode.SUCCESS)
 
 
 def _register_topic(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
     """217."""
-    header = read_header(headers.RegisterTopicRequest, request.fields)
+    header = read_header_if_any(headers.RegisterTopicRequest, request.fields)
+    if header is None:
+        return response(request, ResponseCode.SUCCESS)
+    wrong = check_lengths(topic=header.topic)
+    if wrong is not None:
+        return response(request, ResponseCode.SYSTEM_ERROR, wrong)
     data = _body(request)
     if data and not server.routes.add_topic(
-        header.topic, TopicRouteData.decode(data).queue_datas
+        header.topic, TopicRouteData.from_json(bodies.small(data)).queue_datas
     ):
-        remark = f"{MAX_QUEUE_DATAS} topics are registered"
+        remark = f"{MAX_QUEUE_DATAS} topics, or {MAX_SIZE} bytes of them, are registered"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
     return response(request, ResponseCode.SUCCESS)
 
 
-def _update_config(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:
+def _update_config(
+    server: NameServer, request: Command, peer: Peer, now_ms: int
+) -> Command | Later[Command]:
     """318: checked and saved on a copy first, so that a refused change changes nothing."""
     try:
-        properties = parse_properties(_body(request).decode("utf-8", "replace"))
+        properties = parse_update(_body(request))
         if any(item.key in server.config.black_list for item in properties):
             remark = "Can not update config in black list."
             return response(request, ResponseCode.NO_PERMISSION, remark)
-        changed = copy.deepcopy(server.config)
-        for warning in changed.update(properties):
+        for warning in copy.deepcopy(server.config).update(properties)[:MAX_TOLD]:
             log.warning("configuration from %s: %s", peer.address, warning)
-        server.save_config(changed)
+        changed = server.config.changing(properties)
     except PropertiesError as error:
         return response(request, ResponseCode.SYSTEM_ERROR, str(error))
-    except OSError as error:
-        return _not_saved(request, error)
-    server.config.update(properties)
-    log.info("configuration changed by %s", peer.address)
-    return response(request, ResponseCode.SUCCESS)
+
+    def saved(error: OSError | None) -> Command:
+        if error is not None:
+            return _not_saved(request, error)
+        server.config.update(changed)
+        log.info("configuration changed by %s", peer.address)
+        return response(request, ResponseCode.SUCCESS)
+
+    return server.save_config(changed).map(saved)
 
 
 def _get_config(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Command:

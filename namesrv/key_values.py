@@ -1,77 +1,165 @@
 """The key-value configuration: small texts by namespace and key, kept over restarts.
 
 Owns the table and its order of events: saved first, answered then. It must never know where it is
-saved. Called by the handlers (100, 101, 102, 219, the order configuration in 103 and 105) and by
-node.py, which loads it.
+saved, nor wait for it. Called by the handlers (100, 101, 102, 219, the order configuration in 103
+and 105) and by node.py, which loads it.
+
+The table is written whole, by another thread; changes that come meanwhile are written together
+after that. Until a change is durable, the table is as it was before.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
+from turbopump.engine import fastjson
+from turbopump.engine.later import Later
 from turbopump.net.wire import bodies
+from turbopump.net.wire.names import check_lengths, kept_size
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 """The namespace whose keys are topics, its values `broker:queues;broker2:queues`."""
 
 MAX_ITEMS = 100_000  # of all namespaces: an ordered topic is one item, and a table is saved whole
-MAX_TOTAL_SIZE = 32 << 20  # characters of all items: each change writes them all
+MAX_TOTAL_SIZE = 32 << 20  # bytes of all items: each change writes them all
 MAX_ITEM_SIZE = 64 << 10  # characters of namespace, key and value: the order of 2,000 brokers
+MAX_WAITING: Final = 200
+"""Changes that wait for the disk."""
+PIECE_ITEMS: Final = 64
+"""Items of one piece of the file's text: others may run before the next."""
+
+Table = dict[str, dict[str, str]]
+Pieces = Callable[[], Iterable[bytes]]
+Save = Callable[[Pieces], Later[OSError | None]]
+"""Writes a text to the file, durably, on another thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    namespace: str
+    key: str
+    value: str | None
+    """None: it goes."""
+    told: Later[OSError | None]
 
 
 class KeyValues:
-    """The table in memory, and `save` which persists the whole of it or raises OSError."""
+    """The table in memory, and `save` which persists the whole of it. Loop thread only."""
 
-    def __init__(
-        self,
-        save: Callable[[dict[str, dict[str, str]]], None],
-        table: dict[str, dict[str, str]] | None = None,
-    ) -> None:
+    def __init__(self, save: Save, table: Table | None = None) -> None:
         self._save = save
-        self._table = table or {}
+        self._table: Table = table or {}
+        self._waiting: list[_Change] = []
+        self._written: list[_Change] = []
+        self._count = sum(map(len, self._table.values()))
+        self._size = sum(
+            kept_size(namespace) + sum(kept_size(key, value) for key, value in items.items())
+            for namespace, items in self._table.items()
+        )
 
     def get(self, namespace: str, key: str) -> str | None:
         """The value, or None."""
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """All keys and values of a namespace, None if there never was one."""
-        found = self._table.get(namespace)
-        return None if found is None else dict(found)
+        """All keys and values of a namespace, None if there never was one. It must not be
+        changed, and does not change."""
+        return self._table.get(namespace)
 
-    def put(self, namespace: str, key: str, value: str) -> None:
-        """Set and save. Raises ValueError beyond the limits and OSError; then nothing changed."""
+    def put(self, namespace: str, key: str, value: str) -> Later[OSError | None]:
+        """Set and save; resolves when it is durable, or with why it is not. Raises ValueError
+        beyond the limits; then nothing changed."""
+        wrong = check_lengths(namespace=namespace, key=key)
+        if wrong is not None:
+            raise ValueError(wrong)
         if len(namespace) + len(key) + len(value) > MAX_ITEM_SIZE:
             raise ValueError(f"namespace, key and value are longer than {MAX_ITEM_SIZE}")
-        items = self._table.get(namespace, {})
+        # What waits counts as if it were new: it may be.
+        waiting = [*self._waiting, *self._written]
         # A namespace stays when its last key is deleted, so it counts, too.
-        if key not in items and self.count + len(self._table) >= MAX_ITEMS:
+        count = self._count + len(self._table) + 2 * len(waiting)
+        if self.get(namespace, key) is None and count >= MAX_ITEMS:
             raise ValueError(f"there are {MAX_ITEMS} items already")
-        if self._size + len(namespace) + len(key) + len(value) > MAX_TOTAL_SIZE:
-            raise ValueError(f"all items together are longer than {MAX_TOTAL_SIZE}")
-        self._replace({**self._table, namespace: {**items, key: value}})
+        size = sum(kept_size(one.namespace, one.key, one.value or "") for one in waiting)
+        if self._size + size + kept_size(namespace, key, value) > MAX_TOTAL_SIZE:
+            raise ValueError(f"all items together are over {MAX_TOTAL_SIZE} bytes")
+        return self._change(namespace, key, value)
 
-    def delete(self, namespace: str, key: str) -> None:
-        """Remove, if there, and save. Raises OSError; then nothing changed."""
-        items = self._table.get(namespace, {})
-        if key in items:
-            rest = {name: value for name, value in items.items() if name != key}
-            self._replace({**self._table, namespace: rest})
+    def delete(self, namespace: str, key: str) -> Later[OSError | None]:
+        """Remove, if there, and save; resolves as `put`. Raises ValueError where too many wait."""
+        names = {(one.namespace, one.key) for one in (*self._waiting, *self._written)}
+        if self.get(namespace, key) is None and (namespace, key) not in names:
+            nothing: Later[OSError | None] = Later()
+            nothing.resolve(None)
+            return nothing
+        return self._change(namespace, key, None)
 
     @property
     def count(self) -> int:
         """Items of all namespaces."""
-        return sum(len(items) for items in self._table.values())
+        return self._count
 
-    @property
-    def _size(self) -> int:
-        return sum(
-            len(namespace) + sum(len(key) + len(value) for key, value in items.items())
-            for namespace, items in self._table.items()
-        )
+    def _change(self, namespace: str, key: str, value: str | None) -> Later[OSError | None]:
+        if len(self._waiting) >= MAX_WAITING:
+            raise ValueError(f"{MAX_WAITING} changes wait for the disk")
+        told: Later[OSError | None] = Later()
+        self._waiting.append(_Change(namespace, key, value, told))
+        if not self._written:
+            self._write()
+        return told
 
-    def _replace(self, table: dict[str, dict[str, str]]) -> None:
-        self._save(table)
-        self._table = table
+    def _write(self) -> None:
+        self._written, self._waiting = self._waiting, []
+        table = dict(self._table)
+        copied: set[str] = set()
+        count, size = self._count, self._size
+        for one in self._written:
+            if one.namespace not in copied:
+                size += 0 if one.namespace in table else kept_size(one.namespace)
+                table[one.namespace] = dict(table.get(one.namespace, {}))
+                copied.add(one.namespace)
+            items = table[one.namespace]
+            former = items.pop(one.key, None)
+            if former is not None:
+                count, size = count - 1, size - kept_size(one.key, former)
+            if one.value is not None:
+                items[one.key] = one.value
+                count, size = count + 1, size + kept_size(one.key, one.value)
+        saved = self._save(partial(pieces_of, table))
+        saved.then(partial(self._saved, table, count, size))
+
+    def _saved(self, table: Table, count: int, size: int, error: OSError | None) -> None:
+        done, self._written = self._written, []
+        if error is None:
+            self._table, self._count, self._size = table, count, size
+        for one in done:
+            one.told.resolve(error)
+        if self._waiting and not self._written:
+            self._write()
+
+
+def pieces_of(table: Table) -> Iterator[bytes]:
+    """The text of kvConfig.json (RocketMQ: KVConfigSerializeWrapper), in pieces."""
+    yield b'{\n\t"configTable":{'
+    for number, namespace in enumerate(sorted(table)):
+        yield _lead(number, 2) + _text(namespace) + b":{"
+        items = sorted(table[namespace].items())
+        for at in range(0, len(items), PIECE_ITEMS):
+            yield b"".join(
+                _lead(at + index, 3) + _text(key) + b":" + _text(value)
+                for index, (key, value) in enumerate(items[at : at + PIECE_ITEMS])
+            )
+        yield b"\n\t\t}" if items else b"}"
+    yield b"\n\t}\n}" if table else b"}\n}"
+
+
+def _lead(number: int, depth: int) -> bytes:
+    return (b",\n" if number else b"\n") + b"\t" * depth
+
+
+def _text(value: str) -> bytes:
+    return fastjson.dumps(value).encode("utf-8", "replace")
 
 
 def table_from_json(value: Any) -> dict[str, dict[str, str]]:
@@ -84,8 +172,3 @@ def table_from_json(value: Any) -> dict[str, dict[str, str]]:
         "configTable",
         lambda items: {key: bodies.as_text(item) for key, item in bodies.as_object(items).items()},
     )
-
-
-def table_to_json(table: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """What kvConfig.json holds."""
-    return {"configTable": table}

@@ -9,36 +9,45 @@ import logging
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from turbopump.engine.config_files import ConfigFiles, replace_file
 from turbopump.engine.files import Files, RealFiles
+from turbopump.engine.flush import DiskThreads
+from turbopump.engine.later import Later
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import ConfigError, NamesrvConfig
 from turbopump.namesrv.handlers import NameServer
-from turbopump.namesrv.key_values import KeyValues, table_from_json, table_to_json
-from turbopump.namesrv.routes import Notice, RouteTable
+from turbopump.namesrv.key_values import KeyValues, table_from_json
+from turbopump.namesrv.route_rows import Notice
+from turbopump.namesrv.routes import (
+    RouteTable,
+)
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.transport.options import ServerOptions, TlsSettings
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.server import Server
-from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.bodies import BadBody, Steps
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.headers.routes import NotifyMinBrokerIdChangeRequest
-from turbopump.net.wire.hosts import join
-from turbopump.net.wire.java_properties import updated_properties
+from turbopump.net.wire.hosts import join, split
+from turbopump.net.wire.java_properties import Property, updated_properties
 
 log = logging.getLogger(__name__)
 
 NOTICE_TIMEOUT_MS = 300  # RocketMQ's: a group's members also poll each other
+STOP_S = 10.0  # so long a stop waits for the disk
+PROBE_TIMEOUT_S = 3.0
+PROBES_MAX = 16  # connections to brokers whose place another one claims, at once
 NOTICES_WAITING_MAX = 16  # for one broker: only the newest lead counts in the end
 
 
 def steady_ms() -> int:
-    """Milliseconds of a clock that nobody sets. A name server measures only signs of life: a wall
+    """Milliseconds of the monotonic clock. A name server measures only signs of life: a wall
     clock put forward an hour would make every broker silent at once."""
     return time.monotonic_ns() // 1_000_000
 
@@ -57,6 +66,8 @@ class NameServerNode:
         self._scanning: asyncio.TimerHandle | None = None
         self._sending: set[asyncio.Task[None]] = set()
         self._notices: dict[str, deque[Notice]] = {}
+        self._probed: set[str] = set()
+        self._disk: DiskThreads | None = None
         self._routes = RouteTable()
         self._port = config.listen_port
 
@@ -80,13 +91,18 @@ class NameServerNode:
         Raises ConfigError: one sentence on what of the configuration cannot be used.
         """
         dispatcher = Dispatcher()
+        key_values = self._load_key_values()
+        loop = asyncio.get_running_loop()
+        self._disk = DiskThreads(loop.call_soon_threadsafe, threads=1)
         self._state = NameServer(
             self._config,
             self._routes,
-            self._load_key_values(),
+            key_values,
             steady_ms(),
             self._notify,
             self._save_config,
+            self._probe,
+            self._work,
         )
         handlers.register(dispatcher, self._state)
         options = ServerOptions(
@@ -101,6 +117,7 @@ class NameServerNode:
             known = error.errno is not None and error.errno > 0  # a resolver's numbers are not
             what = os.strerror(error.errno or 0) if known else error.strerror or str(error)
             reason = f"the name server cannot listen on {join(host, port)}: {what}"
+            await self.stop()
             raise ConfigError(reason) from None
         self._server = server
         self._scan()
@@ -115,6 +132,10 @@ class NameServerNode:
         for task in list(self._sending):
             task.cancel()
         await self._client.close()
+        if self._disk is not None:
+            disk, self._disk = self._disk, None
+            if not await disk.close_within(STOP_S):
+                log.error("a sync of the key values does not return")
 
     def _scan(self) -> None:
         # Asked for first: whatever fails below, the scans go on.
@@ -160,6 +181,27 @@ class NameServerNode:
         except RemotingError as error:
             log.warning("broker %s is not told of its group's new lead: %s", address, error)
 
+    def _probe(self, address: str, refused: Callable[[int], None]) -> None:
+        if address not in self._probed and len(self._probed) < PROBES_MAX:
+            self._probed.add(address)
+            task = asyncio.get_running_loop().create_task(self._connect(address, refused))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _connect(self, address: str, refused: Callable[[int], None]) -> None:
+        """Who does not answer may be behind a wall that only this name server does not pass."""
+        try:
+            host, port = split(address)
+            opening = asyncio.open_connection(host, port)
+            _reader, writer = await asyncio.wait_for(opening, PROBE_TIMEOUT_S)
+            writer.close()
+        except TimeoutError:
+            pass
+        except (OSError, ValueError):
+            refused(steady_ms())
+        finally:
+            self._probed.discard(address)
+
     def _load_key_values(self) -> KeyValues:
         path = Path(self._config.kv_config_path).expanduser()
         store = ConfigFiles(self._files, str(path.parent))
@@ -169,14 +211,40 @@ class NameServerNode:
             table = {} if value is None else table_from_json(value)
         except (OSError, BadBody) as error:
             raise ConfigError(f"kvConfigPath={path} cannot be used: {error}") from None
-        return KeyValues(lambda changed: store.save(path.name, table_to_json(changed)), table)
+        return KeyValues(
+            lambda pieces: self._elsewhere(lambda: store.replace(path.name, pieces)), table
+        )
 
-    def _save_config(self, config: NamesrvConfig) -> None:
-        """RocketMQ's way: the whole file is written anew, every key with its value. What it says of
-        other keys stays: a controller of this process has its keys there."""
-        if not config.config_store_path:
+    def _elsewhere(self, work: Callable[[], None]) -> Later[OSError | None]:
+        """Write something on the disk's thread."""
+        later: Later[OSError | None] = Later()
+        assert self._disk is not None, "it is asked while it runs"
+        self._disk.submit(work, later.resolve)
+        return later
+
+    def _work(self, steps: Steps[None]) -> None:
+        """A step now and then, until all is done."""
+
+        def step() -> None:
+            try:
+                next(steps)
+            except StopIteration:
+                return
+            loop.call_soon(step)
+
+        loop = asyncio.get_running_loop()
+        step()
+
+    def _save_config(self, properties: list[Property]) -> Later[OSError | None]:
+        return self._elsewhere(lambda: self._write_config(properties))
+
+    def _write_config(self, properties: list[Property]) -> None:
+        """On the disk's thread. Only what was changed: the other lines are the operator's, or a
+        controller's of this process. RocketMQ writes every key."""
+        if not self._config.config_store_path:
             return
-        path = str(Path(config.config_store_path).expanduser())
+        path = str(Path(self._config.config_store_path).expanduser())
         before = self._files.read(path) if self._files.exists(path) else b""
-        changed = updated_properties(before.decode("utf-8", "replace"), config.values(secrets=True))
+        values = {item.key: item.value for item in properties}
+        changed = updated_properties(before.decode("utf-8", "replace"), values)
         replace_file(self._files, path, changed.encode())

@@ -2,30 +2,49 @@
 
 Owns all of a name server's routing state (RocketMQ: RouteInfoManager). It must never read a clock,
 a socket or a configuration: time, connections and switches are arguments, connections opaque. What
-has to be told to brokers is returned as notices. Called by the handlers and by node.py.
+brokers have to know is returned as notices. Called by the handlers and by node.py.
 """
 
 import logging
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from turbopump.namesrv.route_rows import (
+    MASTER_ID,
+    Notice,
+    copy,
+    copy_queue,
+    keep_zone,
+    lost_lead,
+    mapping_size,
+    new_lead,
+    queue_data,
+    show_acting_masters,
+)
+from turbopump.net.wire.bodies import Steps, finish, sort_in_steps
+from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
-from turbopump.net.wire.topics import PERM_READ, PERM_WRITE, DataVersion, TopicConfig, TopicConfigs
+from turbopump.net.wire.topics import PERM_READ, PERM_WRITE, DataVersion, TopicConfigs
 
 log = logging.getLogger(__name__)
 
-MASTER_ID = 0
 DEFAULT_TIMEOUT_MS = 120_000
 """How long a broker that names no heartbeat timeout lives after its last sign of life."""
 
 SYNC_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Topics of a broker group's own coordination; their routes always show the true ids."""
 
-UNIT_FLAG = 1
-UNIT_SUB_FLAG = 2
 
 MAX_BROKERS = 10_000  # addresses: a registration of 1,000 topics costs some 300 KB here
-MAX_QUEUE_DATAS = 2_000_000  # (topic, broker) pairs: some 500 MB, ten times RocketMQ's advice
+MAX_QUEUE_DATAS = 2_000_000  # (topic, broker) pairs: ten times RocketMQ's advice
+MAX_SIZE = 192 << 20  # bytes of topics and what belongs to them: some 300,000 of one broker each
+_QUEUE_SIZE, _TOPIC_SIZE = 200, 400
+
+TOPICS_OF_STEP = 2_000
+"""Topics of a registration that are taken over in one step, in some 4 ms."""
+
+MAPPINGS_OF_STEP = 100
+"""Mappings of static topics that are taken over in one step: each is measured as a text."""
 
 BrokerKey = tuple[str, str]
 """Cluster and address: what a live broker is known by."""
@@ -48,28 +67,18 @@ class Registration:
 
 
 @dataclass(slots=True)
-class Notice:
-    """The smallest broker id of a group changed; `targets` are the addresses to tell (905)."""
-
-    targets: list[str]
-    broker_name: str
-    min_broker_id: int
-    min_address: str
-    offline_address: str | None = None
-    ha_address: str | None = None
-
-
-@dataclass(slots=True)
 class Registered:
     """The outcome of a registration; with `refusal` nothing was changed.
 
-    A replica is told the address and the replication address of its live master.
+    A replica gets the address and the replication address of its live master.
     """
 
     refusal: str | None = None
     master_address: str | None = None
     master_ha_address: str | None = None
     notices: list[Notice] = field(default_factory=list)
+    holder: str | None = None
+    """The address that keeps the claimed id by a higher state version, if it is another one."""
 
 
 @dataclass(slots=True)
@@ -105,9 +114,13 @@ class RouteTable:
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[BrokerKey, _Live] = {}
         self._filter_servers: dict[BrokerKey, list[str]] = {}
-        self._mappings: dict[str, dict[str, object]] = {}
+        self._mappings: dict[str, dict[str, dict[str, object]]] = {}
         self._connections: dict[Hashable, set[BrokerKey]] = {}
+        self._dropped: dict[str, set[str]] = {}
+        """Topics of groups that are gone, whose queues of them are still to be removed."""
         self._queue_count = 0
+        self.size = 0
+        """Bytes of topics, their queues and mappings."""
 
     def register(
         self,
@@ -117,22 +130,43 @@ class RouteTable:
         *,
         delete_missing_topics: bool = False,
     ) -> Registered:
+        """As `register_in_steps`, all at once."""
+        return finish(
+            self.register_in_steps(
+                broker, connection, now_ms, delete_missing_topics=delete_missing_topics
+            )
+        )
+
+    def register_in_steps(
+        self,
+        broker: Registration,
+        connection: Hashable,
+        now_ms: int,
+        *,
+        delete_missing_topics: bool = False,
+    ) -> Steps[Registered]:
         """Take over a broker and its topics (RocketMQ: RouteInfoManager.registerBroker).
 
-        A claim to an id whose live holder has a higher state version is answered like a success
-        and not taken over, whatever the order of arrival. Decided before anything is changed. One
-        of the holder itself is of an earlier reign and came late: were it taken, others' late ones
-        would pass for newer.
+        Its topics follow in steps, unless it is gone before. A claim to an id whose live holder has
+        a higher state version is answered like a success and not taken over, whatever the order of
+        arrival. Decided before anything is changed. One of the holder itself is of an earlier reign
+        and came late: were it taken, others' late ones would pass for newer.
         """
+        while True:
+            refusal = yield from self._refusal(broker)
+            if broker.name not in self._dropped:
+                break
+            self._sweep_one(broker.name)
+            yield
         if self._conflicts(broker, now_ms):
             if self._groups[broker.name].broker_addrs[broker.broker_id] == broker.address:
                 return Registered()
             log.warning("%s claims id %d of %s with an older state version: ignored",
                         broker.address, broker.broker_id, broker.name)  # fmt: skip
-            # Whoever claims another place no longer serves in its old one.
+            # A broker that claims another place no longer serves in its old one.
+            holder = self._groups[broker.name].broker_addrs[broker.broker_id]
             left = self.unregister(broker.cluster, broker.name, broker.address)
-            return Registered(notices=left)
-        refusal = self._refusal(broker)
+            return Registered(notices=left, holder=holder)
         if refusal is not None:
             return Registered(refusal)
         result = Registered()
@@ -155,12 +189,14 @@ class RouteTable:
                 del ids[other]
         first = first or broker.broker_id not in ids
         ids[broker.broker_id] = broker.address
-        self._take_topics(broker, group, first, delete_missing_topics)
+        known = self.data_version(broker.cluster, broker.address)
         self._take_live(broker, connection, now_ms)
+        changed = first or known != broker.topics.data_version
+        yield from self._take_topics(broker, group, changed, delete_missing_topics)
         if broker.broker_id != MASTER_ID:
             self._tell_master(result, broker.cluster, ids)
         if takes_lead:
-            result.notices.append(_new_lead(group, broker.ha_address))
+            result.notices.append(new_lead(group, broker.ha_address))
         return result
 
     def unregister(self, cluster: str, name: str, address: str) -> list[Notice]:
@@ -187,7 +223,7 @@ class RouteTable:
         if MASTER_ID not in ids:
             for topic in self._topics_of.get(name, ()):
                 self._queues[topic][name].perm &= ~PERM_WRITE
-        return [_lost_lead(group, address)] if lead in gone else []
+        return [lost_lead(group, address)] if lead in gone else []
 
     def connection_closed(self, connection: Hashable) -> list[Notice]:
         """Forget every broker that registered last through this connection."""
@@ -224,27 +260,30 @@ class RouteTable:
         permission is shown as its master. With `zone` groups whose master is elsewhere are left
         out.
         """
-        queues = self._queues.get(topic)
+        queues = self._there(self._queues.get(topic, {}))
         if not queues:
             return None
-        groups = [_copy(self._groups[name]) for name in queues]
-        route = TopicRouteData([replace(queue) for queue in queues.values()], groups)
+        groups = [copy(self._groups[name]) for name in queues]
+        route = TopicRouteData([*map(copy_queue, queues.values())], groups)
         if self._filter_servers:
             for group in groups:
                 for address in group.broker_addrs.values():
                     servers = self._filter_servers.get((group.cluster, address))
                     if servers:
                         route.filter_server_table[address] = servers
-        route.topic_queue_mapping_by_broker = self._mappings.get(topic)
+        mappings = self._mappings.get(topic, {})
+        route.topic_queue_mapping_by_broker = {
+            name: info for name, info in mappings.items() if name not in self._dropped
+        } or None
         if acting_master and not topic.startswith(SYNC_MEMBER_GROUP_PREFIX):
-            _show_acting_masters(route)
+            show_acting_masters(route)
         if zone is not None:
-            _keep_zone(route, zone)
+            keep_zone(route, zone)
         return route
 
     def cluster_info(self) -> ClusterInfo:
         """All groups and clusters."""
-        groups = {name: _copy(group) for name, group in self._groups.items()}
+        groups = {name: copy(group) for name, group in self._groups.items()}
         return ClusterInfo(groups, {name: sorted(names) for name, names in self._clusters.items()})
 
     def member_group(self, name: str) -> dict[int, str]:
@@ -254,37 +293,45 @@ class RouteTable:
 
     def topics(self) -> list[str]:
         """Every topic."""
-        return list(self._queues)
+        if not self._dropped:
+            return list(self._queues)
+        return [topic for topic, queues in self._queues.items() if self._there(queues)]
 
-    def topics_of_cluster(self, cluster: str) -> list[str]:
-        """The topics of a cluster's groups, each once."""
+    def topics_of_cluster(self, cluster: str) -> Steps[list[str]]:
+        """The topics of a cluster's groups, each once, in steps."""
         topics: set[str] = set()
-        for name in self._clusters.get(cluster, ()):
+        for name in list(self._clusters.get(cluster, ())):
+            before = len(topics)
             topics |= self._topics_of.get(name, set())
-        return sorted(topics)
+            if len(topics) - before > TOPICS_OF_STEP:
+                yield
+        return (yield from sort_in_steps(topics))
 
     def system_topics(self) -> tuple[list[str], str | None]:
         """Names of clusters and groups, which brokers create as topics, and some broker's address
-        for whoever wants the other system topics too."""
+        for callers that want the other system topics too."""
         names: dict[str, None] = {}
         for cluster, groups in self._clusters.items():
             names |= dict.fromkeys((cluster, *sorted(groups)))
         address = next((next(iter(g.broker_addrs.values())) for g in self._groups.values()), None)
         return list(names), address
 
-    def topics_with_flag(self, wanted: Callable[[int], bool]) -> list[str]:
-        """Topics whose topicSysFlag (of its first broker) is wanted."""
-        return [
-            topic
-            for topic, queues in self._queues.items()
-            if wanted(next(iter(queues.values())).topic_sys_flag)
-        ]
+    def topics_with_flag(self, wanted: Callable[[int], bool]) -> Steps[list[str]]:
+        """Topics whose topicSysFlag (of its first broker) is wanted, in steps."""
+        found: list[str] = []
+        for number, topic in enumerate(self.topics(), 1):
+            queues = self._there(self._queues.get(topic, {}))
+            if queues and wanted(next(iter(queues.values())).topic_sys_flag):
+                found.append(topic)
+            if number % TOPICS_OF_STEP == 0:
+                yield
+        return found
 
-    def wipe_write_permission(self, name: str) -> int:
+    def wipe_write_permission(self, name: str) -> Steps[int]:
         """Take the write permission of a group's topics; how many topics there are."""
         return self._set_permission(name, lambda perm: perm & ~PERM_WRITE)
 
-    def add_write_permission(self, name: str) -> int:
+    def add_write_permission(self, name: str) -> Steps[int]:
         """Make a group's topics readable and writable; how many topics there are."""
         return self._set_permission(name, lambda _: PERM_READ | PERM_WRITE)
 
@@ -295,7 +342,8 @@ class RouteTable:
             queue.broker_name: queue for queue in queues if queue.broker_name in self._groups
         }
         new = len(known.keys() - self._queues.get(topic, {}).keys())
-        if self._queue_count + new > MAX_QUEUE_DATAS:
+        size = sum(self._size_of(topic) for _ in range(new))
+        if self._queue_count + new > MAX_QUEUE_DATAS or self.size + size > MAX_SIZE:
             return False
         for queue in known.values():
             self._put_queue(topic, queue)
@@ -307,7 +355,8 @@ class RouteTable:
         if cluster is not None:
             holders &= self._clusters.get(cluster, set())
         for name in holders:
-            self._drop_queue(topic, name)
+            if name not in self._dropped:
+                self._drop_queue(topic, name)
 
     def _conflicts(self, broker: Registration, now_ms: int) -> bool:
         group = self._groups.get(broker.name)
@@ -319,7 +368,9 @@ class RouteTable:
             return False
         return live.data_version.state_version > broker.topics.data_version.state_version
 
-    def _refusal(self, broker: Registration) -> str | None:
+    def _refusal(self, broker: Registration) -> Steps[str | None]:
+        if broker.name in self._dropped:
+            return None  # it is asked again, once nothing is left of the former one
         group = self._groups.get(broker.name)
         known = group is not None and broker.broker_id in group.broker_addrs
         if not known and len(broker.topics.topic_config_table) == 1:
@@ -330,14 +381,41 @@ class RouteTable:
         if not is_live and len(self._live) >= MAX_BROKERS:
             return f"register broker failed, {MAX_BROKERS} brokers are registered"
         held = self._topics_of.get(broker.name, set())
-        named = (config.topic_name for config in broker.topics.topic_config_table.values())
-        if self._queue_count + sum(name not in held for name in named) > MAX_QUEUE_DATAS:
+        count = size = 0
+        for number, config in enumerate(broker.topics.topic_config_table.values(), 1):
+            if config.topic_name not in held:
+                count += 1
+                size += self._size_of(config.topic_name)
+            if number % TOPICS_OF_STEP == 0:
+                yield
+        if self._queue_count + count > MAX_QUEUE_DATAS:
             return f"register broker failed, {MAX_QUEUE_DATAS} topics are registered"
+        if self.size + size > MAX_SIZE:
+            return f"register broker failed, all topics take over {MAX_SIZE} bytes"
         return None
 
+    def _size_of(self, topic: str) -> int:
+        """Bytes of one more broker's queues of a topic."""
+        return _QUEUE_SIZE + (0 if topic in self._queues else _TOPIC_SIZE + kept_size(topic))
+
+    def _put_mapping(self, topic: str, name: str, info: dict[str, object]) -> None:
+        size = mapping_size(info)
+        if self.size + size <= MAX_SIZE:
+            self._drop_mapping(topic, name)
+            self._mappings.setdefault(topic, {})[name] = info
+            self.size += size
+
+    def _drop_mapping(self, topic: str, name: str) -> None:
+        mappings = self._mappings.get(topic, {})
+        info = mappings.pop(name, None)
+        if info is not None:
+            self.size -= mapping_size(info)
+            if not mappings:
+                del self._mappings[topic]
+
     def _take_topics(
-        self, broker: Registration, group: BrokerData, first: bool, delete_missing: bool
-    ) -> None:
+        self, broker: Registration, group: BrokerData, changed: bool, delete_missing: bool
+    ) -> Steps[None]:
         """Queues come from the master, or from the lowest replica of a group of 5.x brokers."""
         is_master = broker.broker_id == MASTER_ID
         is_prime = (
@@ -350,21 +428,36 @@ class RouteTable:
         table = broker.topics.topic_config_table
         if delete_missing and not broker.topics.topic_queue_mapping_info_map:
             named = {config.topic_name for config in table.values()}
-            for topic in self._topics_of.get(broker.name, set()) - named:
+            for number, topic in enumerate(self._topics_of.get(broker.name, set()) - named, 1):
                 self._drop_queue(topic, broker.name)
-        known = self.data_version(broker.cluster, broker.address)
-        changed = first or known != broker.topics.data_version
-        held = self._topics_of.get(broker.name, set())
-        for config in table.values():
-            if changed or config.topic_name not in held:
+                if number % TOPICS_OF_STEP == 0:
+                    yield
+                    if not self._is_held(broker, group):
+                        return
+        for number, config in enumerate(table.values(), 1):
+            if changed or config.topic_name not in self._topics_of.get(broker.name, ()):
                 wipe = is_prime and group.enable_acting_master
-                self._put_queue(config.topic_name, _queue_data(broker.name, config, wipe))
+                self._put_queue(config.topic_name, queue_data(broker.name, config, wipe))
+            if number % TOPICS_OF_STEP == 0:
+                yield
+                if not self._is_held(broker, group):
+                    return
         if changed:
             held = self._topics_of.get(broker.name, set())
-            for topic, info in broker.topics.topic_queue_mapping_info_map.items():
+            mappings = broker.topics.topic_queue_mapping_info_map
+            for number, (topic, info) in enumerate(mappings.items(), 1):
                 # It goes with the topic's queues; what a broker says of others would stay for ever.
                 if topic in held and info.get("bname", broker.name) == broker.name:
-                    self._mappings.setdefault(topic, {})[broker.name] = info
+                    self._put_mapping(topic, broker.name, info)
+                if number % MAPPINGS_OF_STEP == 0:
+                    yield
+                    if not self._is_held(broker, group):
+                        return
+
+    def _is_held(self, broker: Registration, group: BrokerData) -> bool:
+        """Whether the broker has still the place it registered for."""
+        is_there = self._groups.get(broker.name) is group
+        return is_there and group.broker_addrs.get(broker.broker_id) == broker.address
 
     def _take_live(self, broker: Registration, connection: Hashable, now_ms: int) -> None:
         key = (broker.cluster, broker.address)
@@ -408,98 +501,65 @@ class RouteTable:
             self._clusters[cluster].discard(name)
             if not self._clusters[cluster]:
                 del self._clusters[cluster]
-        for topic in list(self._topics_of.get(name, ())):
-            self._drop_queue(topic, name)
+        topics = self._topics_of.pop(name, None)
+        if topics:
+            self._dropped[name] = topics
 
-    def _set_permission(self, name: str, change: Callable[[int], int]) -> int:
-        topics = self._topics_of.get(name, set())
-        for topic in topics:
-            queue = self._queues[topic][name]
-            queue.perm = change(queue.perm)
+    @property
+    def has_dropped(self) -> bool:
+        """Whether queues of groups that are gone are still to be removed: see `sweep`."""
+        return bool(self._dropped)
+
+    def sweep(self) -> Steps[None]:
+        """Remove the queues of groups that are gone, in steps. They are shown to no asker."""
+        while self._dropped:
+            self._sweep_one(next(iter(self._dropped)))
+            yield
+
+    def _sweep_one(self, name: str) -> None:
+        topics = self._dropped[name]
+        for _ in range(min(TOPICS_OF_STEP, len(topics))):
+            self._remove_queue(topics.pop(), name)
+        if not topics:
+            del self._dropped[name]
+
+    def _there(self, queues: dict[str, QueueData]) -> dict[str, QueueData]:
+        """Those of groups that are not gone."""
+        if self._dropped.keys().isdisjoint(queues):
+            return queues
+        return {name: queue for name, queue in queues.items() if name not in self._dropped}
+
+    def _set_permission(self, name: str, change: Callable[[int], int]) -> Steps[int]:
+        topics = list(self._topics_of.get(name, ()))
+        for number, topic in enumerate(topics, 1):
+            queue = self._queues.get(topic, {}).get(name)
+            if queue is not None and name not in self._dropped:
+                queue.perm = change(queue.perm)
+            if number % TOPICS_OF_STEP == 0:
+                yield
         return len(topics)
 
     def _put_queue(self, topic: str, queue: QueueData) -> None:
+        size = self._size_of(topic)
         queues = self._queues.setdefault(topic, {})
         if queue.broker_name not in queues:
             self._queue_count += 1
+            self.size += size
             self._topics_of.setdefault(queue.broker_name, set()).add(topic)
         queues[queue.broker_name] = queue
 
-    def _drop_queue(self, topic: str, name: str) -> None:
+    def _remove_queue(self, topic: str, name: str) -> None:
         queues = self._queues[topic]
         del queues[name]
         self._queue_count -= 1
         if not queues:
             del self._queues[topic]
-        mappings = self._mappings.get(topic, {})
-        mappings.pop(name, None)
-        if not mappings:
-            self._mappings.pop(topic, None)
+        self.size -= self._size_of(topic)
+        self._drop_mapping(topic, name)
+
+    def _drop_queue(self, topic: str, name: str) -> None:
+        self._remove_queue(topic, name)
         topics = self._topics_of[name]
         topics.discard(topic)
         if not topics:
             del self._topics_of[name]
-
-
-def is_unit(flags: int) -> bool:
-    """311: topics of one unit."""
-    return bool(flags & UNIT_FLAG)
-
-
-def has_unit_subscription(flags: int) -> bool:
-    """312: topics subscribed by units."""
-    return bool(flags & UNIT_SUB_FLAG)
-
-
-def has_unit_subscription_only(flags: int) -> bool:
-    """313: topics subscribed by units that are not of one unit themselves."""
-    return has_unit_subscription(flags) and not is_unit(flags)
-
-
-def _queue_data(name: str, config: TopicConfig, wipe_write: bool) -> QueueData:
-    perm = config.perm & ~PERM_WRITE if wipe_write else config.perm
-    return QueueData(
-        name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag
-    )
-
-
-def _copy(group: BrokerData) -> BrokerData:
-    return replace(group, broker_addrs=dict(group.broker_addrs))
-
-
-def _new_lead(group: BrokerData, ha_address: str) -> Notice:
-    """A lower id came: the others are told, or the only one itself."""
-    ids = group.broker_addrs
-    lead = min(ids)
-    targets = [address for key, address in ids.items() if key != lead or len(ids) == 1]
-    return Notice(targets, group.broker_name, lead, ids[lead], None, ha_address)
-
-
-def _lost_lead(group: BrokerData, offline: str) -> Notice:
-    ids = group.broker_addrs
-    lead = min(ids)
-    return Notice(list(ids.values()), group.broker_name, lead, ids[lead], offline)
-
-
-def _show_acting_masters(route: TopicRouteData) -> None:
-    writable = {q.broker_name for q in route.queue_datas if q.perm & PERM_WRITE}
-    for group in route.broker_datas:
-        ids = group.broker_addrs
-        headless = MASTER_ID not in ids and group.enable_acting_master
-        if headless and group.broker_name not in writable:
-            ids[MASTER_ID] = ids.pop(min(ids))
-
-
-def _keep_zone(route: TopicRouteData, zone: str) -> None:
-    """RocketMQ: ZoneRouteRPCHook. A group without master is kept: reading from a replica anywhere
-    is better than not reading."""
-    gone = {
-        group.broker_name: group
-        for group in route.broker_datas
-        if MASTER_ID in group.broker_addrs and (group.zone_name or "").lower() != zone.lower()
-    }
-    route.broker_datas = [g for g in route.broker_datas if g.broker_name not in gone]
-    route.queue_datas = [q for q in route.queue_datas if q.broker_name not in gone]
-    for group in gone.values():
-        for address in group.broker_addrs.values():
-            route.filter_server_table.pop(address, None)

@@ -2,7 +2,7 @@
 
 Owns nothing but the data. The driver does the actions of `Raft.take` in order and waits for each
 durable one (SaveTerm, AppendEntries, TruncateFrom, SaveSnapshot) before it goes on, so that a vote,
-a term or an entry is on the disk before anybody hears of it. If one of these fails the member is
+a term or an entry is on the disk before a peer hears of it. If one of these fails the member is
 over: nothing behind it may be done.
 """
 
@@ -24,7 +24,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An append was refused, or (TERM_CHANGED, WAIT_QUORUM_ACK_TIMEOUT) nobody knows: the entry may
+    """An append was refused, or (TERM_CHANGED, WAIT_QUORUM_ACK_TIMEOUT) unknown: the entry may
     still be committed."""
 
     code: ResponseCode

@@ -6,20 +6,20 @@ never know what an entry says. Called by the driver of the controller's node, an
 
 Where this is safe and DLedger is not:
 
-* Term, vote and entries are on the disk before anybody hears of them; DLedger syncs neither.
+* Term, vote and entries are on the disk before a peer hears of them; DLedger syncs neither.
 * Entries of older terms are committed by one of the leader's own term only (replication.py); who
   leads says so (`is_leader`, BecameLeader) once that has been applied.
 * A push of an old term or another leader does nothing, and nothing committed is cut (following.py).
 * A follower that heard its leader within the promise, and a leader that its followers heard, elect
-  nobody else; a member that starts again elects nobody for as long as it may have promised before.
+  no other; a member that starts again elects none for as long as it may have promised before.
   So `has_quorum` says that no other member can lead. It ends with a transfer of leadership, which
-  asks to be elected in spite of promises; a transfer that nobody heard of ends the leader's term.
+  asks to be elected in spite of promises; a transfer that none heard of ends the leader's term.
 * `on_peer_gone` voids a promise: only for a process that is known to be dead.
 """
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from turbopump.controller.raft import clients, votes
@@ -31,6 +31,7 @@ from turbopump.controller.raft.actions import (
     LostLead,
     Outcome,
 )
+from turbopump.controller.raft.campaign import Campaign
 from turbopump.controller.raft.following import on_install, on_push
 from turbopump.controller.raft.log import Entry
 from turbopump.controller.raft.member import Member, Restored, Role
@@ -53,7 +54,7 @@ from turbopump.controller.raft.messages import (
 )
 from turbopump.controller.raft.options import BODY_MAX, RaftOptions
 from turbopump.controller.raft.replication import Leading
-from turbopump.controller.raft.votes import ParseResult, Pause
+from turbopump.controller.raft.votes import ParseResult
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS
 
@@ -61,17 +62,9 @@ NO_CAMPAIGN = {
     ResponseCode.UNKNOWN_GROUP, ResponseCode.UNKNOWN_MEMBER, ResponseCode.UNEXPECTED_ARGUMENT,
     ResponseCode.INCONSISTENT_TERM, ResponseCode.INCONSISTENT_LEADER,
 }  # fmt: skip
-"""Answers to a request to take over after which nobody campaigns."""
-
-
-@dataclass(slots=True)
-class Round:
-    """Votes that are being asked for."""
-
-    term: int
-    deadline_ms: int
-    known_max_term: int
-    results: dict[str, VoteResult] = field(default_factory=dict)
+"""Answers to a request to take over after which no member campaigns."""
+SYNC_HANGS_MS = 5000
+"""A sync that takes longer hangs: such a member does not lead, and lets others run."""
 
 
 @dataclass(slots=True)
@@ -96,12 +89,7 @@ class Raft:
         self.member = Member(options, restored, rng)
         self.leading: Leading | None = None
         self.now_ms = now_ms
-        self._round: Round | None = None
-        self._last_parse = ParseResult.WAIT_TO_REVOTE
-        self._next_vote_ms = LONG_AGO_MS
-        self._hurry_until_ms = LONG_AGO_MS
-        """The leader is dead: others learn of it a little later."""
-        self._known_max_term = -1
+        self._disk_hangs = False
         self._announced = False
         self._taking: Taking | None = None
         self._transfer_token: object | None = None
@@ -110,7 +98,8 @@ class Raft:
         self._next_sweep_ms = now_ms
         is_new = restored.is_new and self.member.term == 0 and self.member.log.end < 0
         is_alone = len(options.peers) == 1
-        self._abstains_until_ms = LONG_AGO_MS if is_new or is_alone else now_ms + options.promise_ms
+        abstains_until_ms = LONG_AGO_MS if is_new or is_alone else now_ms + options.promise_ms
+        self.campaign = Campaign(self.member, abstains_until_ms, self._is_taking)
         self._handlers: dict[type[Message], Callable[[Any, object], Message | None]] = {
             VoteRequest: self._on_vote,
             HeartBeatRequest: self._on_heart_beat,
@@ -193,7 +182,7 @@ class Raft:
                 self._become_candidate(member.term)
         elif self.leading is not None:
             self._tick_leader(self.leading)
-        if member.role is Role.CANDIDATE:
+        if member.role is Role.CANDIDATE and not self._disk_hangs:
             self._tick_candidate()
 
     def on_request(self, message: Message, token: object, now_ms: int) -> None:
@@ -222,7 +211,9 @@ class Raft:
             message = None
         if isinstance(request, VoteRequest):
             assert message is None or isinstance(message, VoteResponse)
-            self._on_voted(waiting.peer_id, request, message)
+            if self.campaign.on_voted(waiting.peer_id, request, message, now_ms):
+                self._become_leader()
+            self._tell_taker()
             return
         if isinstance(request, LeadershipTransferRequest):
             self._on_transferred(request, message)
@@ -245,11 +236,23 @@ class Raft:
         member = self.member
         if peer_id == member.leader_id and member.role is Role.FOLLOWER:
             self._become_candidate(member.term)
-            self._last_parse = ParseResult.WAIT_TO_VOTE_NEXT
-            self._next_vote_ms = now_ms + self._between(
-                0, self.options.max_take_leadership_vote_interval_ms
-            )
-            self._hurry_until_ms = now_ms + self.options.promise_ms
+            self.campaign.hurry(now_ms)
+
+    def on_synced(self, took_ms: int) -> None:
+        """A sync took so long. A slow one counts at once, quick ones little by little."""
+        member = self.member
+        member.sync_ms = min(SYNC_HANGS_MS, max(took_ms, member.sync_ms - member.sync_ms // 8))
+        self._disk_hangs = False
+
+    def on_sync_waits(self, for_ms: int, now_ms: int) -> None:
+        """A sync is under way for so long already. Beyond a limit the disk hangs: heartbeats would
+        keep a lead in which nothing can be written, so another member shall have it."""
+        self.now_ms = now_ms
+        self.member.sync_ms = max(self.member.sync_ms, min(for_ms, SYNC_HANGS_MS))
+        if for_ms >= SYNC_HANGS_MS:
+            self._disk_hangs = True
+            if self.leading is not None:
+                self._become_candidate(self.term)
 
     def on_snapshot(self, index: int, data: bytes, now_ms: int) -> None:
         """What a TakeSnapshot asked for."""
@@ -295,31 +298,27 @@ class Raft:
         member = self.member
         member.role, member.leader_id = Role.CANDIDATE, None
         member.matched, member.aligned = -1, False
-        self._round = None
+        self.campaign.round = None
         if term > self.term:
-            self._known_max_term = max(self._known_max_term, term)
-            self._raise_term()
-            self._next_vote_ms = self.now_ms + self._vote_interval()
-
-    def _raise_term(self) -> None:
-        """MemberState.nextTerm."""
-        self.member.save_term(max(self._known_max_term, self.term + 1), None)
-        self._last_parse = ParseResult.WAIT_TO_REVOTE
-        self._tell_taker()
+            member.save_term(term, None)
+            self.campaign.last = ParseResult.WAIT_TO_REVOTE
+            self._tell_taker()
+            self.campaign.next_ms = self.now_ms + self.campaign.interval_ms()
 
     def _become_follower(self, leader_id: str) -> None:
         self._end_leadership()
         member = self.member
         member.role, member.leader_id = Role.FOLLOWER, leader_id
+        member.led_by = leader_id
         member.matched, member.aligned = -1, False
         member.heard_ms = self.now_ms
-        self._round = None
+        self.campaign.round = None
         self._tell_taker()
 
     def _become_leader(self) -> None:
         member = self.member
         member.role, member.leader_id = Role.LEADER, self.self_id
-        self._round = None
+        self.campaign.round = None
         self.leading = Leading(member, self.now_ms)
         self._next_preferred_ms = self.now_ms + self.options.check_preferred_leader_interval_ms
         self._tell_taker()
@@ -342,84 +341,22 @@ class Raft:
 
     # Candidates
 
-    def _between(self, low: int, high: int) -> int:
-        return low + int(self.member.rng.random() * (high - low))
-
-    def _vote_interval(self) -> int:
-        options = self.options
-        if self._is_taking():
-            return self._between(
-                options.min_take_leadership_vote_interval_ms,
-                options.max_take_leadership_vote_interval_ms,
-            )
-        return self._between(options.min_vote_interval_ms, options.max_vote_interval_ms)
-
     def _is_taking(self) -> bool:
         taking = self._taking
         return taking is not None and taking.term == self.term
 
     def _tick_candidate(self) -> None:
-        if self._round is not None:
-            if self.now_ms >= self._round.deadline_ms:
-                self._close_round(self._round)
-            return
-        if self.now_ms < max(self._next_vote_ms, self._abstains_until_ms):
-            return
-        if self._last_parse is ParseResult.WAIT_TO_VOTE_NEXT:
-            self._raise_term()
-        self._ask_for_votes()
-
-    def _ask_for_votes(self) -> None:
-        member, options = self.member, self.options
-        wait_ms = self._between(options.vote_wait_ms, options.vote_wait_ms * 3 // 2)
-        self._round = Round(self.term, self.now_ms + wait_ms, self.term)
-        request = VoteRequest(
-            group=options.group, local_id=self.self_id, remote_id=self.self_id,
-            leader_id=self.self_id, term=self.term, ledger_end_index=member.log.end,
-            ledger_end_term=member.log.end_term, transfer=True if self._is_taking() else None,
-        )  # fmt: skip
-        own = self._vote(request, is_self=True)
-        self._count_vote(self._round, self.self_id, own)
-        for peer in options.others:
-            member.call(peer, replace(request, remote_id=peer), self.now_ms)
-        self._check_round(self._round)
-
-    def _on_voted(self, peer: str, request: VoteRequest, response: VoteResponse | None) -> None:
-        found = self._round
-        if found is None or request.term != found.term or peer in found.results:
-            return
-        self._count_vote(found, peer, response)
-        self._check_round(found)
-
-    def _count_vote(self, found: Round, peer: str, response: VoteResponse | None) -> None:
-        result = response.vote_result if response is not None else VoteResult.UNKNOWN
-        found.results[peer] = result
-        if response is not None and result in (
-            VoteResult.REJECT_EXPIRED_VOTE_TERM, VoteResult.REJECT_TERM_SMALL_THAN_LEDGER,
-        ):  # fmt: skip
-            found.known_max_term = max(found.known_max_term, response.term)
-
-    def _check_round(self, found: Round) -> None:
-        missing = len(self.options.peers) - len(found.results)
-        if votes.is_decided(found.results.values(), missing, self.options.majority):
-            self._close_round(found)
-
-    def _close_round(self, found: Round) -> None:
-        self._round = None
-        self._last_parse, pause = votes.parse(
-            found.results.values(), found.known_max_term, found.term, self.options.majority
-        )
-        if self._last_parse is ParseResult.PASSED:
+        taking, campaign = self._taking, self.campaign
+        if taking is not None and taking.term > self.term:
+            # It is wanted: no peer has to be asked before. Its vote makes the term.
+            if self.now_ms < campaign.abstains_until_ms:
+                return
+            is_won = campaign.run(taking.term, self.now_ms)
+        else:
+            is_won = campaign.on_tick(self.now_ms)
+        self._tell_taker()
+        if is_won:
             self._become_leader()
-        elif pause is not Pause.NONE:
-            wait_ms = self._vote_interval()
-            if pause is Pause.LONG_VOTE:
-                wait_ms += self.options.max_vote_interval_ms
-            elif pause is Pause.LEADER and self.now_ms >= self._hurry_until_ms:
-                wait_ms += self.options.promise_ms
-            self._next_vote_ms = self.now_ms + wait_ms
-            if found.known_max_term > self.term:
-                self._become_candidate(found.known_max_term)
 
     # Requests of peers
 
@@ -438,26 +375,41 @@ class Raft:
         return member.role is Role.FOLLOWER and heard_ago <= self.options.promise_ms
 
     def _on_vote(self, request: VoteRequest, token: object) -> VoteResponse:
-        return self._vote(request)
-
-    def _vote(self, request: VoteRequest, is_self: bool = False) -> VoteResponse:
-        member = self.member
+        member, campaign = self.member, self.campaign
         voter = votes.Voter(
-            self.self_id, frozenset(self.peers), member.term, member.vote, member.leader_id,
+            self.self_id, frozenset(self.peers), member.term, member.given, member.leader_id,
             member.log.end, member.log.end_term, self._is_promised(),
-            self.now_ms < self._abstains_until_ms, self._is_taking(),
+            self.now_ms < campaign.abstains_until_ms, self._is_taking(),
         )  # fmt: skip
-        verdict = votes.judge(voter, request, is_self)
-        if verdict.raises:
-            self._become_candidate(request.term)
-        elif verdict.result is VoteResult.ACCEPT:
-            member.save_term(member.term, request.leader_id)
-            if request.leader_id != self.self_id:
-                self._next_vote_ms = max(self._next_vote_ms, self.now_ms + self._vote_interval())
-        return VoteResponse(
+        answer = VoteResponse(
             group=request.group, local_id=request.local_id, remote_id=request.remote_id,
-            leader_id=request.leader_id, term=verdict.term, vote_result=verdict.result,
+            leader_id=request.leader_id, term=member.term,
         )  # fmt: skip
+        if request.pre_vote is not None:
+            return self._foresee(voter, request, answer)
+        verdict = votes.judge(voter, request)
+        if verdict.result is VoteResult.ACCEPT:
+            assert request.leader_id is not None
+            if verdict.raises:
+                self._become_candidate(request.term)
+            member.save_term(request.term, request.leader_id)
+            campaign.favour(request.leader_id, self.now_ms)
+        return replace(answer, term=verdict.term, vote_result=verdict.result)
+
+    def _foresee(
+        self, voter: votes.Voter, request: VoteRequest, answer: VoteResponse
+    ) -> VoteResponse:
+        """What a vote would be. Who leads and may not know yet that it is followed lets none
+        run."""
+        campaign = self.campaign
+        voter = replace(
+            voter, promised=voter.promised or self.leading is not None,
+            favours_another=self._disk_hangs or campaign.favours_another(request, self.now_ms),
+        )  # fmt: skip
+        result, free_term = votes.foresee(voter, request)
+        if result is VoteResult.ACCEPT:
+            campaign.give_way(self.now_ms)
+        return replace(answer, vote_result=result, pre_vote=free_term)
 
     def _on_heart_beat(self, request: HeartBeatRequest, token: object) -> HeartBeatResponse:
         member, leader_id = self.member, request.leader_id
@@ -539,21 +491,22 @@ class Raft:
             self._drop_taking(ResponseCode.EXPIRED_TERM)
         elif member.log.end >= request.take_leadership_ledger_index:
             taking.term = self.term + 1
-            self._become_candidate(taking.term)
+            self._become_candidate(self.term)
+            self._tick_candidate()
         elif self.now_ms >= taking.deadline_ms:
             self._drop_taking(ResponseCode.TAKE_LEADERSHIP_FAILED)
 
     def _tell_taker(self) -> None:
-        """Whoever asked for a transfer hears what came of it."""
+        """The member that asked for a transfer hears what came of it."""
         taking, role = self._taking, self.member.role
-        if taking is None or taking.term < 0 or self.term < taking.term:
+        if taking is None or taking.term < 0:
             return
         if self.term > taking.term:
             self._drop_taking(ResponseCode.EXPIRED_TERM)
-        elif role is Role.LEADER:
-            self._drop_taking(ResponseCode.SUCCESS)
         elif role is Role.FOLLOWER:
             self._drop_taking(ResponseCode.TAKE_LEADERSHIP_FAILED)
+        elif role is Role.LEADER:
+            self._drop_taking(ResponseCode.SUCCESS)
 
     def _drop_taking(self, code: ResponseCode) -> None:
         taking, self._taking = self._taking, None

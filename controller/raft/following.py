@@ -1,6 +1,6 @@
 """A follower's part: what it does with the entries and snapshots of its leader.
 
-Owns the answers to pushes (DLedgerEntryPusher.EntryHandler). It must never act for anybody but the
+Owns the answers to pushes (DLedgerEntryPusher.EntryHandler). It must never act for any but the
 leader of its own term. Called by the core.
 
 DLedger checks neither term nor leader of COMPARE, TRUNCATE and COMMIT, cuts whatever a TRUNCATE

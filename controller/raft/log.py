@@ -159,7 +159,7 @@ class Log:
 
 
 def fits(entries: Sequence[Entry], first: int, term: int) -> bool:
-    """Whether entries of somebody else follow each other from `first` on, none above `term`."""
+    """Whether entries of another member follow each other from `first` on, none above `term`."""
     last_term = -1
     for number, entry in enumerate(entries):
         if entry.index != first + number or not last_term <= entry.term <= term:

@@ -64,17 +64,21 @@ class Member:
         self.term = restored.term
         self.vote = restored.vote
         self.leader_id: str | None = None
+        self.led_by: str | None = None
+        """Whom it followed in this term, dead or not."""
         self.log = restored.log if restored.log is not None else Log()
         self.snapshot = restored.snapshot
         self.committed = -1
         """Index of the last entry that is committed and, as soon as the actions are done, applied.
         It is not kept: a leader finds it again."""
         self.matched = -1
-        """A follower's log is its leader's up to here, as far as it was told in this term."""
+        """A follower's log is its leader's up to here, as far as this term has shown."""
         self.aligned = False
         """Whether that leader has cut what it has not."""
         self.heard_ms = LONG_AGO_MS
         """When a follower heard from its leader."""
+        self.sync_ms = 0
+        """What a sync takes here, as far as the driver told."""
         self.actions: list[Action] = []
         self._calls: dict[int, Waiting] = {}
         self._next_call = 0
@@ -88,11 +92,27 @@ class Member:
         """Its own."""
         return self.options.self_id
 
+    @property
+    def given(self) -> str | None:
+        """Whose its vote is. A term that had a leader has no vote left: who voted for that one may
+        have lost its disk since."""
+        return self.led_by if self.vote is None else self.vote
+
+    @property
+    def patience_ms(self) -> int:
+        """So much longer all takes than on a disk that costs nothing: what is sent stands behind
+        what is written here, and its answer behind the same there."""
+        return 4 * self.sync_ms
+
     def save_term(self, term: int, vote: str | None) -> None:
         """A new term, or a vote in it; the old term's votes are void."""
         assert term > self.term or (term == self.term and self.vote in (None, vote)), "a term back"
+        if term > self.term:
+            self.led_by = None
         if (term, vote) != (self.term, self.vote):
             self.term, self.vote = term, vote
+            if self.actions and isinstance(self.actions[-1], SaveTerm):
+                self.actions.pop()  # no peer heard of that one
             self.actions.append(SaveTerm(term, vote))
 
     def append(self, entries: tuple[Entry, ...]) -> None:
@@ -121,7 +141,7 @@ class Member:
         self.actions.append(Apply(entries))
 
     def ask_for_snapshot(self) -> None:
-        """If it is time for one. Called when all that was applied has been told."""
+        """If it is time for one. Called when all that was applied has been reported."""
         if self.committed - self._snapshot_asked >= self.options.snapshot_threshold:
             self._snapshot_asked = self.committed
             self.actions.append(TakeSnapshot(self.committed))
@@ -164,7 +184,7 @@ class Member:
         return call
 
     def answered(self, peer_id: str, call: int) -> Waiting | None:
-        """What was asked; None if nobody waits for it any more."""
+        """What was asked; None if the caller has given up."""
         waiting = self._calls.get(call)
         if waiting is None or waiting.peer_id != peer_id:
             return None
@@ -177,6 +197,6 @@ class Member:
 
     def forget_old(self, now_ms: int) -> None:
         """A driver that loses an answer must not cost memory."""
-        limit = now_ms - 2 * self.options.rpc_timeout_ms
+        limit = now_ms - 2 * self.options.rpc_timeout_ms - self.patience_ms
         for call in [call for call, one in self._calls.items() if one.sent_ms < limit]:
             del self._calls[call]

@@ -11,9 +11,12 @@ request, `preLogIndex`, `preLogTerm` and `nextTerm` of a push, `xTerm` and `xInd
 
 import base64
 import binascii
-from dataclasses import MISSING, dataclass, fields
+import json
+import re
+from collections.abc import Generator
+from dataclasses import MISSING, dataclass, fields, replace
 from enum import IntEnum, StrEnum
-from typing import Any, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args
 
 from turbopump.controller.raft.log import ENTRY_OVERHEAD, Entry
 from turbopump.engine import fastjson
@@ -21,6 +24,13 @@ from turbopump.engine import fastjson
 INT64_MAX = (1 << 63) - 1
 LIST_MAX = 10_000
 """Entries, members or indexes in one message."""
+
+VALUES_MAX = 200_000
+"""Commas and brackets of a message, counted before an object is made: LIST_MAX entries have half of
+them, and so many are read in some 20 ms."""
+SMALL_MAX = 64 << 10
+"""Bytes of a body whose values are not counted, and that is read as tolerantly as fastjson. A
+longer one is JSON as both DLedgers write it: what is none costs nothing."""
 
 
 class MessageError(ValueError):
@@ -126,6 +136,9 @@ class VoteRequest(Message):
     ledger_end_term: int = -1
     transfer: bool | None = None
     """The leader itself asked for this election (ours)."""
+    pre_vote: int | None = None
+    """Not a vote is asked for, but whether there would be one in this term (ours); `term` is -1
+    then, so that DLedger refuses it as it stands and changes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +146,8 @@ class VoteResponse(Message):
     """The answer, `leader_id` being the candidate again."""
 
     vote_result: VoteResult = VoteResult.UNKNOWN
+    pre_vote: int | None = None
+    """The answer to such a question: the least term from the asked one on whose vote is free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +291,20 @@ RESPONSES: dict[type[Message], type[Message]] = {
 }
 """The answer's kind by the request's."""
 
+SIZES_MAX: dict[type[Message], int] = {
+    AppendEntryRequest: 128 << 10,
+    PushEntryRequest: 6 << 20,  # an entry of 4 MiB, as text
+    InstallSnapshotRequest: 1 << 62,
+    GetEntriesRequest: 256 << 10,
+    GetEntriesResponse: 1 << 62,
+    MetadataResponse: 1 << 62,
+}
+"""Bytes of a body; of a kind that is not here SMALL_MAX. What a frame takes bounds the others."""
+
+DATA_OF_STEP: Final = 1 << 20
+"""Bytes of base64 that are read in one step, in 2 ms; a multiple of 4."""
+
+_DATA: Final = re.compile(rb'"data"\s*:\s*"')
 _CODES = {kind: code for code, kind in REQUESTS.items()}
 M = TypeVar("M", bound=Message)
 
@@ -304,9 +333,14 @@ def encode(message: Message) -> bytes:
 
 def decode(kind: type[M], body: bytes) -> M:
     """A message out of a frame's body; raises MessageError."""
+    limit = SIZES_MAX.get(kind, SMALL_MAX)
+    if len(body) > limit:
+        raise MessageError(f"{kind.__name__}: {len(body)} bytes are over {limit}")
+    if len(body) > SMALL_MAX and sum(map(body.count, (b",", b"[", b"{"))) > VALUES_MAX:
+        raise MessageError(f"{kind.__name__}: over {VALUES_MAX} values")
     try:
-        found = fastjson.loads(body)
-    except ValueError as error:
+        found = fastjson.loads(body) if len(body) <= SMALL_MAX else json.loads(body)
+    except (ValueError, RecursionError) as error:
         raise MessageError(f"{kind.__name__}: {error}") from None
     if not isinstance(found, dict):
         raise MessageError(f"{kind.__name__}: no object")
@@ -324,6 +358,31 @@ def decode(kind: type[M], body: bytes) -> M:
         except (ValueError, TypeError, KeyError) as error:
             raise MessageError(f"{kind.__name__}: {key}: {error}") from None
     return kind(**values)
+
+
+def decode_in_steps(kind: type[M], body: bytes) -> Generator[None, None, M]:
+    """As `decode`, in steps: of a message whose `data` has megabytes. Raises MessageError."""
+    found = _DATA.search(body)
+    if found is None:
+        raise MessageError(f"{kind.__name__}: {len(body)} bytes without data are over {SMALL_MAX}")
+    begin = found.end()
+    end = body.find(b'"', begin)
+    if end < 0:
+        raise MessageError(f"{kind.__name__}: its data has no end")
+    rest = body[:begin] + body[end:]
+    if len(rest) > SMALL_MAX:
+        raise MessageError(f"{kind.__name__}: {len(rest)} bytes beside its data, over {SMALL_MAX}")
+    message = decode(kind, rest)
+    pieces: list[bytes] = []
+    try:
+        for at in range(begin, end, DATA_OF_STEP):
+            yield
+            piece = body[at : min(at + DATA_OF_STEP, end)]
+            pieces.append(base64.b64decode(piece, validate=True))
+    except binascii.Error as error:
+        raise MessageError(f"{kind.__name__}: data: no base64: {error}") from None
+    yield
+    return replace(message, data=b"".join(pieces))  # type: ignore[call-arg]
 
 
 def _members_of(kind: type[Message]) -> list[tuple[str, str, Any, Any]]:

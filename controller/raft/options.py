@@ -1,4 +1,4 @@
-"""What a member of the quorum is told at its start.
+"""What a member of the quorum is given at its start.
 
 Owns the options and DLedger's defaults (DLedgerConfig). It must never read a file or a text: the
 node's configuration does. Called by everyone of the quorum.
@@ -70,7 +70,7 @@ class RaftOptions:
 
     @property
     def promise_ms(self) -> int:
-        """So long after a leader's word a follower elects nobody else; then it becomes a candidate
+        """So long after a leader's word a follower elects no other; then it becomes a candidate
         (DLedgerLeaderElector.maintainAsFollower)."""
         return self.heart_beat_time_interval_ms * self.max_heart_beat_leak
 

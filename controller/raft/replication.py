@@ -1,4 +1,4 @@
-"""A leader's part: what it knows of its followers in one term, and who waits for a commit.
+"""A leader's part: what it knows of its followers in one term, and the pending appends.
 
 Owns the dispatcher of each follower (DLedgerEntryPusher.EntryDispatcher), the commit rule and the
 heartbeats. It must never change the term or the role: it says which term asks for that. Called by
@@ -104,7 +104,7 @@ class Leading:
         else:
             entry = member.log.next_entry(self.term, body)
             member.append((entry,))
-            deadline_ms = now_ms + member.options.max_wait_ack_time_ms
+            deadline_ms = now_ms + member.options.max_wait_ack_time_ms + member.patience_ms
             self._pending[entry.index] = Pending(later, deadline_ms)
             self._count()
         return later
@@ -165,7 +165,7 @@ class Leading:
 
     def has_quorum(self, now_ms: int) -> bool:
         """No other member can lead now: a majority, this one included, answered heartbeats that
-        were sent so recently that it still keeps its promise not to elect anybody else."""
+        were sent so recently that it still keeps its promise not to elect any other."""
         if self.transferee is not None:
             return False
         return now_ms - self._quorum_heard_ms(now_ms) < self.member.options.lease_ms
@@ -196,9 +196,10 @@ class Leading:
 
     def push(self, now_ms: int) -> None:
         """Send each follower what it needs next, if nothing is under way to it."""
+        limit_ms = self.member.options.max_push_time_out_ms + self.member.patience_ms
         for progress in self.peers.values():
             if progress.call is not None:
-                if now_ms - progress.sent_ms <= self.member.options.max_push_time_out_ms:
+                if now_ms - progress.sent_ms <= limit_ms:
                     continue
                 self.member.forget(progress.call)
                 progress.call = None

@@ -5,9 +5,10 @@ given will survive a power cut. It must never decide anything, nor guess: a file
 named and refused, as a member that forgot a vote or an entry could let a second leader be elected.
 Called by the node's driver, on a disk thread; a method that raises OSError ends the member.
 
-`currterm`   text, replaced as a whole: currTerm, voteLeader (DLedger's names) and a checksum
+`currterm`   term and vote, in two slots that are written in turn, in place
 `snapshot`   header, then the state machine's bytes; replaced as a whole
-`entries`    header, then records and zeros; appended to in place, else replaced as a whole
+`entries`    header, then records and zeros; appended to in place, replaced as a whole when it is
+             full, cut, or other than the leader's
 
     snapshot and entries begin alike (big-endian):
     0  8 bytes  magic            8  uint32  CRC-32 of all that follows (entries: of the header)
@@ -21,17 +22,29 @@ Called by the node's driver, on a disk thread; a method that raises OSError ends
     40 int64    where durable records of this file ended when this one was written
     48          body
 
-A record that is not whole ends the log if it can have been torn: nothing durable lay behind it. A
-whole record behind it that was written later than it became durable tells that it is damaged. The
-records of the last append are the one place where damage cannot be told from a torn write.
+    slot of currterm, 4096 bytes, the record at 0 and again at 2048:
+    0  8 bytes  magic            8  uint32  CRC-32 of all that follows
+    12 uint32   length of vote   16 int64   number of the write: even ones in the first slot
+    24 int64    term             32         vote: the id of a member, or nothing
 
-Crash windows. A replaced file: the old or the new one. Snapshot saved, entries not yet rewritten:
+The whole record with the highest number counts. A vote costs one sync: the file grows by nothing,
+and a torn write leaves the other slot, which was durable before it. A record is there twice so that
+one sector that goes bad later does not look like a torn write: that would forget a vote.
+
+A record of entries that is not whole ends the log if it can have been torn: nothing durable lay
+behind it. A whole record behind it that was written later than it became durable tells that it is
+damaged. The records of the last append are the one place where damage looks like a torn
+write.
+
+Crash windows. A replaced file: the old or the new one. Term and vote: the last or the one before,
+which was not answered. Snapshot saved, entries not yet rewritten:
 the log is longer than it need be, or ends before the snapshot or contradicts it, and then begins
 anew behind it. Whatever a killed process left in memory only is synced before it is believed.
 """
 
 import struct
 import zlib
+from collections.abc import Sequence
 
 from turbopump.controller.raft.actions import (
     AppendEntries,
@@ -41,6 +54,7 @@ from turbopump.controller.raft.actions import (
 )
 from turbopump.controller.raft.log import Base, Entry, Log, Snapshot
 from turbopump.controller.raft.member import Restored
+from turbopump.engine import replacing
 from turbopump.engine.files import FileLock, Files, MappedFile, sync_above
 from turbopump.engine.types import StoreError
 
@@ -51,12 +65,19 @@ LOCK = "lock"
 TEMPORARY = ".tmp"
 SIZE_MIN = 1 << 20
 """Bytes of the file of entries: some thousand events, more than lie between two snapshots."""
+SLOT_SIZE = 4096
+"""A page: a torn write of one slot leaves the other alone."""
+COPY_SIZE = 2048
+VOTE_MAX = COPY_SIZE - 32
+"""Bytes of the id of who got the vote."""
 
 _ENTRIES_MAGIC = b"TPRaftE1"
 _SNAPSHOT_MAGIC = b"TPRaftS1"
+_VOTE_MAGIC = b"TPRaftV1"
 _RECORD_MAGIC = b"\xd1RE1"
 _HEADER = struct.Struct(">8sIIqqqq")
 _RECORD = struct.Struct(">4sIIIqqqq")
+_VOTE = struct.Struct(">8sIIqq")
 _AFTER_CRC = 12
 _RECORD_AFTER_CRC = 8
 
@@ -77,7 +98,12 @@ class RaftStorage:
         self._end = 0
         """Where the next record goes."""
         self._mapped: MappedFile | None = None
+        self._votes: MappedFile | None = None
+        self._vote_number = -1
+        """Of the last write of term and vote."""
         self._lock: FileLock | None = None
+        self.syncs = 0
+        """Made by this object, so that a driver sees what one takes."""
 
     def open(self) -> Restored:
         """What the last life left, durable. Raises StoreError for damage or a folder in use, and
@@ -95,6 +121,7 @@ class RaftStorage:
             raise
 
     def _open(self) -> Restored:
+        files = self._files
         term, vote, has_term = self._load_term()
         snapshot = self._load_snapshot()
         log, is_clean = self._load_entries(snapshot)
@@ -112,29 +139,47 @@ class RaftStorage:
         self._base, self._entries = log.base, list(log.entries())
         if not is_clean:
             self._rewrite()
-        if not has_term:
-            self.save_term(0, None)
+        if not has_term or self._vote_number < 0:
+            self._make_votes(term, vote)
         if self._mapped is None:
             self._map()
+        if self._votes is None:
+            self._votes = files.open(self._path(CURRENT_TERM))
         self._keep()
         return Restored(term, vote, log, snapshot, is_new=not has_term)
 
-    def do(self, action: Durable) -> None:
-        """Do a durable action. Raises OSError."""
-        if isinstance(action, SaveTerm):
-            self.save_term(action.term, action.vote)
-        elif isinstance(action, AppendEntries):
-            self.append(action.entries)
-        elif isinstance(action, TruncateFrom):
-            self.truncate_from(action.index)
-        else:
-            self.save_snapshot(action.snapshot, action.base, action.entries)
+    def do(self, actions: Sequence[Durable]) -> None:
+        """Do durable actions in order, with as few syncs as that takes: term and vote once, as the
+        last of them has it and before the entries of that term; entries that follow each other
+        together; nothing that the last snapshot replaces. Raises OSError."""
+        terms = [action for action in actions if isinstance(action, SaveTerm)]
+        if terms:
+            self.save_term(terms[-1].term, terms[-1].vote)
+        snapshots = [at for at, one in enumerate(actions) if isinstance(one, SaveSnapshot)]
+        entries: list[Entry] = []
+        for action in actions[snapshots[-1] if snapshots else 0 :]:
+            if isinstance(action, AppendEntries):
+                entries += action.entries
+                continue
+            if entries and not isinstance(action, SaveTerm):
+                self.append(tuple(entries))
+                entries = []
+            if isinstance(action, TruncateFrom):
+                self.truncate_from(action.index)
+            elif isinstance(action, SaveSnapshot):
+                self.save_snapshot(action.snapshot, action.base, action.entries)
+        if entries:
+            self.append(tuple(entries))
 
     def save_term(self, term: int, vote: str | None) -> None:
-        """Replace term and vote."""
-        text = f"currTerm={term}\nvoteLeader={vote or ''}\n"
-        text += f"checksum={zlib.crc32(text.encode()):08x}\n"
-        self._replace(CURRENT_TERM, text.encode())
+        """Write term and vote into the slot that does not hold the last ones, with one sync."""
+        assert self._votes is not None, "not open"
+        number = self._vote_number + 1
+        at = _slot(number)
+        self._votes.region.write(at, _vote_record(number, term, vote))
+        self._votes.sync(at, at + SLOT_SIZE)
+        self.syncs += 1
+        self._vote_number = number
 
     def append(self, entries: tuple[Entry, ...]) -> None:
         """Entries behind the end; all at once with one sync."""
@@ -149,6 +194,7 @@ class RaftStorage:
             return
         self._mapped.region.write(start, data)
         self._mapped.sync(start, end)
+        self.syncs += 1
         self._end = end
 
     def truncate_from(self, index: int) -> None:
@@ -159,7 +205,9 @@ class RaftStorage:
         self._rewrite()
 
     def save_snapshot(self, snapshot: Snapshot, base: Base, entries: tuple[Entry, ...]) -> None:
-        """Replace the snapshot, then let the log be what is left of it."""
+        """Replace the snapshot, then let the log be what is left of it. Where its file ends with
+        these entries, or with the first of them, it is not replaced: what it has before them does
+        no harm, and goes when it is full. So a snapshot costs two syncs, seldom more."""
         at = snapshot.base
         head = struct.pack(">Iqqqq", 0, at.index, at.term, at.pos, len(snapshot.data))
         checksum = zlib.crc32(snapshot.data, zlib.crc32(head))
@@ -167,17 +215,32 @@ class RaftStorage:
             SNAPSHOT,
             _SNAPSHOT_MAGIC + checksum.to_bytes(4, "big") + head + snapshot.data,
         )
-        self._base, self._entries = base, list(entries)
-        self._rewrite()
+        kept = self._behind(base)
+        if kept is None or tuple(kept) != entries[: len(kept)]:
+            self._base, self._entries = base, list(entries)
+            self._rewrite()
+            return
+        self._base, self._entries = base, kept
+        if len(kept) < len(entries):
+            self.append(entries[len(kept) :])
 
     def close(self) -> None:
-        """Give mapping and lock back."""
-        if self._mapped is not None:
-            self._mapped.close()
-            self._mapped = None
+        """Give mappings and lock back."""
+        for mapped in (self._mapped, self._votes):
+            if mapped is not None:
+                mapped.close()
+        self._mapped = self._votes = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def _behind(self, base: Base) -> list[Entry] | None:
+        """What the file has behind that; None if that is not in it."""
+        at = base.index - self._base.index
+        if not 0 <= at <= len(self._entries):
+            return None
+        term = self._entries[at - 1].term if at else self._base.term
+        return self._entries[at:] if term == base.term else None
 
     # Files as wholes
 
@@ -186,10 +249,8 @@ class RaftStorage:
 
     def _replace(self, name: str, data: bytes) -> None:
         files, path = self._files, self._path(name)
-        files.write(path + TEMPORARY, data)
-        files.sync(path + TEMPORARY)
-        files.rename(path + TEMPORARY, path)
-        files.sync_folder(self._folder)
+        replacing.replace(files, path, data, TEMPORARY)
+        self.syncs += 2
 
     def _read(self, name: str) -> bytes | None:
         path = self._path(name)
@@ -198,21 +259,40 @@ class RaftStorage:
     def _keep(self) -> None:
         """A process that was killed may have left all this in memory only, or names of it; a sync
         that failed may have left pages that look written."""
-        assert self._mapped is not None
-        self._mapped.touch(0, self._mapped.size)
-        self._mapped.sync(0, self._mapped.size)
-        for name in (CURRENT_TERM, SNAPSHOT):
-            if self._files.exists(self._path(name)):
-                self._files.sync(self._path(name))
+        assert self._mapped is not None and self._votes is not None
+        for mapped in (self._mapped, self._votes):
+            mapped.touch(0, mapped.size)
+            mapped.sync(0, mapped.size)
+        if self._files.exists(self._path(SNAPSHOT)):
+            self._files.sync(self._path(SNAPSHOT))
         self._files.sync_folder(self._folder)
         sync_above(self._files, self._folder)
 
     # Term and vote
 
+    def _make_votes(self, term: int, vote: str | None) -> None:
+        """The file as a whole: of a new member, or out of the text of an earlier version."""
+        self._replace(CURRENT_TERM, _vote_record(0, term, vote).ljust(2 * SLOT_SIZE, b"\0"))
+        self._vote_number = 0
+
     def _load_term(self) -> tuple[int, str | None, bool]:
         data = self._read(CURRENT_TERM)
         if data is None:
             return 0, None, False
+        if data.startswith(b"currTerm="):
+            return self._load_text(data)
+        found = [
+            record
+            for at in range(0, 2 * SLOT_SIZE, COPY_SIZE)
+            if (record := _vote_at(data, at)) is not None
+        ]
+        if len(data) != 2 * SLOT_SIZE or not found:
+            raise StoreError(f"{self._path(CURRENT_TERM)} is damaged: it has no whole record")
+        self._vote_number, term, vote = max(found)
+        return term, vote or None, True
+
+    def _load_text(self, data: bytes) -> tuple[int, str | None, bool]:
+        """DLedger's names and a checksum, as earlier versions wrote them."""
         path = self._path(CURRENT_TERM)
         try:
             first, second, third = data.decode().splitlines()
@@ -292,6 +372,36 @@ class RaftStorage:
             raise StoreError(f"{path} is damaged: entry {log.end + 1} at byte {at}")
         self._end = at
         return log, not data[at:].strip(b"\0")
+
+
+def _slot(number: int) -> int:
+    """Where the slot of a write begins."""
+    return number % 2 * SLOT_SIZE
+
+
+def _vote_record(number: int, term: int, vote: str | None) -> bytes:
+    """What a slot holds."""
+    voted = (vote or "").encode()
+    assert len(voted) <= VOTE_MAX, "the id of a member is too long"
+    head = struct.pack(">Iqq", len(voted), number, term)
+    checksum = zlib.crc32(head + voted)
+    record = _VOTE_MAGIC + checksum.to_bytes(4, "big") + head + voted
+    return 2 * record.ljust(COPY_SIZE, b"\0")
+
+
+def _vote_at(data: bytes, at: int) -> tuple[int, int, str] | None:
+    """Number, term and vote of a whole record, or None."""
+    if at + _VOTE.size > len(data):
+        return None
+    magic, checksum, size, number, term = _VOTE.unpack_from(data, at)
+    end = at + _VOTE.size + size
+    if magic != _VOTE_MAGIC or size > VOTE_MAX or end > len(data):
+        return None
+    if checksum != zlib.crc32(memoryview(data)[at + _AFTER_CRC : end]):
+        return None
+    if _slot(number) != at // SLOT_SIZE * SLOT_SIZE:
+        return None
+    return number, term, data[at + _VOTE.size : end].decode()
 
 
 def _record(entry: Entry, durable_end: int) -> bytes:

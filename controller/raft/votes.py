@@ -4,9 +4,11 @@ Owns who gets a vote and what a round of votes comes to (DLedgerLeaderElector.ha
 maintainAsCandidate, VoteResponse.ParseResult). It must never change anything. Called by the
 elector.
 
-Beyond DLedger: who follows a leader that was heard within the promise votes for nobody else, and a
+Beyond DLedger: who follows a leader that was heard within the promise votes for no other, and a
 leader whose followers keep that promise does not give way, both but for a transfer of leadership.
 That makes a leader's `has_quorum` mean what it says, and a member that comes back does not depose.
+A vote in a later term is given at once (DLedger raises its term first, and votes when it is asked
+again): term and vote cost one sync. `foresee` says what a vote would be, and changes nothing.
 """
 
 from collections.abc import Iterable
@@ -57,6 +59,8 @@ class Voter:
     """It may have promised before its restart (ours)."""
     taking: bool = False
     """It was asked to take the leadership over."""
+    favours_another: bool = False
+    """It runs itself, or would vote for another (asked before an election only)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +72,29 @@ class Verdict:
     raises: bool = False
 
 
-def judge(voter: Voter, request: VoteRequest, is_self: bool = False) -> Verdict:
+def _unfit(voter: Voter, request: VoteRequest) -> VoteResult | None:
+    """Why this candidate, with its log, is none."""
+    candidate = request.leader_id
+    ends = (request.ledger_end_term, request.ledger_end_index)
+    if candidate not in voter.peers:
+        return VoteResult.REJECT_UNKNOWN_LEADER
+    if candidate == voter.self_id:
+        return VoteResult.REJECT_UNEXPECTED_LEADER
+    if ends[0] < voter.ledger_end_term:
+        return VoteResult.REJECT_EXPIRED_LEDGER_TERM
+    if ends < (voter.ledger_end_term, voter.ledger_end_index):
+        return VoteResult.REJECT_SMALL_LEDGER_END_INDEX
+    return None
+
+
+def judge(voter: Voter, request: VoteRequest) -> Verdict:
     """What is said to a candidate. ACCEPT is to be durable before it is said."""
     candidate = request.leader_id
     ends = (request.ledger_end_term, request.ledger_end_index)
     result, term, raises = VoteResult.ACCEPT, voter.term, False
-    if candidate not in voter.peers:
-        result = VoteResult.REJECT_UNKNOWN_LEADER
-    elif not is_self and candidate == voter.self_id:
-        result = VoteResult.REJECT_UNEXPECTED_LEADER
-    elif ends[0] < voter.ledger_end_term:
-        result = VoteResult.REJECT_EXPIRED_LEDGER_TERM
-    elif ends < (voter.ledger_end_term, voter.ledger_end_index):
-        result = VoteResult.REJECT_SMALL_LEDGER_END_INDEX
+    unfit = _unfit(voter, request)
+    if unfit is not None:
+        result = unfit
     elif request.term < voter.term:
         result = VoteResult.REJECT_EXPIRED_VOTE_TERM
     elif request.term == voter.term and voter.vote not in (None, candidate):
@@ -93,12 +107,28 @@ def judge(voter: Voter, request: VoteRequest, is_self: bool = False) -> Verdict:
     elif voter.abstains:
         result = VoteResult.UNKNOWN
     elif request.term > voter.term:
-        result, raises = VoteResult.REJECT_TERM_NOT_READY, True
+        term, raises = request.term, True
     elif request.term < voter.ledger_end_term:
         result, term = VoteResult.REJECT_TERM_SMALL_THAN_LEDGER, voter.ledger_end_term
-    elif not is_self and voter.taking and ends == (voter.ledger_end_term, voter.ledger_end_index):
+    elif voter.taking and ends == (voter.ledger_end_term, voter.ledger_end_index):
         result = VoteResult.REJECT_TAKING_LEADERSHIP
     return Verdict(result, term, raises)
+
+
+def foresee(voter: Voter, request: VoteRequest) -> tuple[VoteResult, int]:
+    """What a vote in the term `pre_vote` would be, and the least term from that on whose vote is
+    free. UNKNOWN: not now."""
+    candidate, wanted = request.leader_id, request.pre_vote
+    assert wanted is not None, "a vote is asked for"
+    free = max(wanted, voter.term + (voter.vote not in (None, candidate)))
+    unfit = _unfit(voter, request)
+    if unfit is not None:
+        return unfit, free
+    if voter.promised and candidate != voter.leader_id:
+        return VoteResult.REJECT_ALREADY_HAS_LEADER, free
+    if voter.abstains or voter.favours_another:
+        return VoteResult.UNKNOWN, free
+    return VoteResult.ACCEPT if wanted == free else VoteResult.REJECT_EXPIRED_VOTE_TERM, free
 
 
 _BIGGER = {VoteResult.REJECT_EXPIRED_LEDGER_TERM, VoteResult.REJECT_SMALL_LEDGER_END_INDEX}

@@ -1,0 +1,68 @@
+"""Brokers that run and are not registered: the controllers forgot them.
+
+Owns what these tell in heartbeats: which brokers of a group are about to come back, and what they
+know. It must never be replicated nor read a clock. Owned by liveness.py, on every controller.
+
+A broker is known here by its address: an id that it had before may be another's by now. Made-up
+names cannot fill the memory: what is over the bounds is not kept, and what was silent is dropped.
+"""
+
+from typing import Generic, Protocol, TypeVar
+
+from turbopump.net.wire.names import kept_size
+
+
+class Timed(Protocol):
+    """What is kept of one."""
+
+    heard_ms: int
+
+
+T = TypeVar("T", bound=Timed)
+Name = tuple[str, str]
+"""Cluster and broker name."""
+
+
+class Strangers(Generic[T]):
+    """See the module. At most `count_max` of them, with names of `size_max` bytes."""
+
+    def __init__(self, count_max: int, size_max: int) -> None:
+        self._count_max, self._size_max = count_max, size_max
+        self._groups: dict[Name, dict[str, T]] = {}
+        self._count = self._size = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, name: Name, address: str, heard: T) -> None:
+        """The broker at that address told this."""
+        if address in self._groups.get(name, ()):
+            self._groups[name][address] = heard
+            return
+        size = kept_size(*name, address)
+        if self._count < self._count_max and self._size + size <= self._size_max:
+            self._groups.setdefault(name, {})[address] = heard
+            self._count, self._size = self._count + 1, self._size + size
+
+    def discard(self, name: Name, address: str) -> None:
+        """It is registered, or was silent for too long."""
+        group = self._groups.get(name, {})
+        if group.pop(address, None) is not None:
+            self._count, self._size = self._count - 1, self._size - kept_size(*name, address)
+            if not group:
+                del self._groups[name]
+
+    def of(self, name: Name, since_ms: int) -> list[T]:
+        """Those of a group that were heard since then."""
+        return [one for one in self._groups.get(name, {}).values() if one.heard_ms >= since_ms]
+
+    def expire(self, before_ms: int) -> None:
+        """Forget those that were heard last before that."""
+        old = [
+            (name, address)
+            for name, group in self._groups.items()
+            for address, one in group.items()
+            if one.heard_ms < before_ms
+        ]
+        for name, address in old:
+            self.discard(name, address)

@@ -5,24 +5,41 @@
     read_arrow("/data/store", columns=["topic", "size"]).read_all()         # without a JVM
 
     register(spark)
-    spark.read.format("turbopump").load("/data/store")                      # with Spark 4
+    spark.read.format("turbopump").load("/data/store")                      # with Spark 4.2
 
-Needs the extra `turbopump[spark]`. Importing this needs no pyspark; `register` does.
+`read_arrow` needs the extra `turbopump[arrow]`, which is pyarrow alone; `register` and the jobs
+need `turbopump[spark]`. Importing this package needs neither.
 """
 
-from typing import TYPE_CHECKING
-
-from turbopump.spark.arrow import read_arrow
-from turbopump.spark.schema import ARROW_SCHEMA, COLUMNS
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from turbopump.spark.arrow import read_arrow
+    from turbopump.spark.schema import ARROW_SCHEMA, COLUMNS
+
 __all__ = ["ARROW_SCHEMA", "COLUMNS", "read_arrow", "register"]
+
+_NEED_PYARROW = {"ARROW_SCHEMA": "schema", "COLUMNS": "schema", "read_arrow": "arrow"}
+"""Module of each name; imported when it is asked for, so that help needs none of them."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEED_PYARROW:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_NEED_PYARROW[name]}"), name)
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `spark.read.format("turbopump")` and `spark.readStream.format("turbopump")` known."""
+    """Make `spark.read.format("turbopump")` and `spark.readStream.format("turbopump")` known.
+
+    A local session's workers run the Python of this process from now on, unless a setting says
+    which: Spark's default is whatever `python3` is on the PATH, which may lack this package.
+    """
+    from turbopump.spark.session import use_this_python
     from turbopump.spark.source import register as register_source
 
+    use_this_python(spark)
     register_source(spark)

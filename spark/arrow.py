@@ -1,7 +1,7 @@
 """The log as Arrow batches, with neither Spark nor a JVM.
 
 Owns the way from a store's location and a wish to batches of the table. It must never need pyspark,
-nor copy what the decoder wrote. Called by `source`, `stream` and whoever imports turbopump.spark.
+nor copy what the decoder wrote. Called by `source`, `stream` and importers of turbopump.spark.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -31,12 +31,16 @@ OnDamage = Callable[[Damage], None]
 
 
 def open_table(
-    location: str, opener: LogOpener | None = None, *, damaged: OnDamage | None = None
+    location: str,
+    opener: LogOpener | None = None,
+    *,
+    damaged: OnDamage | None = None,
+    verify_crc: bool = False,
 ) -> LogTable:
     """The table of the store at a path or URI. Raises StoreError, with a sentence."""
     try:
         path, found = locate(location) if opener is None else (location, opener)
-        return LogTable.open(path, found, damaged=damaged)
+        return LogTable.open(path, found, damaged=damaged, check_body=verify_crc)
     except (OSError, ValueError) as error:
         raise StoreError(f"{location} cannot be read: {error}") from error
 
@@ -51,6 +55,7 @@ def read_arrow(
     max_store_ms: int | None = None,
     min_log_offset: int | None = None,
     max_log_offset: int | None = None,
+    prune_by_time: bool = False,
     confirmed: bool = True,
     batch_rows: int = BATCH_ROWS,
     verify_crc: bool = False,
@@ -60,10 +65,12 @@ def read_arrow(
     """The records of a store, in the order of its log, as a stream of Arrow batches.
 
     `path` is a folder of this machine or a URI of pyarrow's file systems, or with `filesystem` a
-    path in that. Limits are inclusive; log offsets are those of records' first bytes. `confirmed`
-    ends at the confirmed end of a store that is one of several copies, else at the last whole
-    record. A body that has not its CRC is damage with `verify_crc`. Damage ends the stream with an
-    exception that names file and position, unless `damaged` takes it: then it goes on behind.
+    path in that. Limits are inclusive; log offsets are those of records' first bytes. Limits by
+    time look at each record, for clocks may be set back; with `prune_by_time` files and ranges are
+    not read whose first and last records lie more than ten minutes outside. `confirmed` ends at the
+    confirmed end of a store that is one of several copies, else at the last whole record. A body
+    that has not its CRC is damage with `verify_crc`. Damage ends the stream with an exception that
+    names file and position, unless `damaged` takes it: then it goes on behind.
     Raises StoreError, UnknownColumn.
     """
     schema = arrow_schema(columns)
@@ -75,11 +82,12 @@ def read_arrow(
         max_store_ms=max_store_ms,
         min_log_offset=min_log_offset,
         max_log_offset=max_log_offset,
+        prune_by_time=prune_by_time,
         verify_crc=verify_crc,
         batch_rows=batch_rows,
     )
     opener = None if filesystem is None else Folder(filesystem)
-    table = open_table(path, opener, damaged=damaged)
+    table = open_table(path, opener, damaged=damaged, verify_crc=verify_crc)
     parts = table.split(RANGE_BYTES, wish, confirmed=confirmed)
     batches = (
         batch
@@ -98,6 +106,7 @@ def make_wish(
     max_store_ms: int | None = None,
     min_log_offset: int | None = None,
     max_log_offset: int | None = None,
+    prune_by_time: bool = False,
     verify_crc: bool = False,
     batch_rows: int = BATCH_ROWS,
 ) -> Wish:
@@ -106,6 +115,7 @@ def make_wish(
         columns=decoded(columns),
         topics=None if topics is None else frozenset(map(_bytes, topics)),
         queue_ids=None if queue_ids is None else frozenset(queue_ids),
+        prune_by_time=prune_by_time,
         check_body=verify_crc,
         batch_rows=batch_rows,
     )

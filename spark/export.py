@@ -21,12 +21,13 @@ import pyarrow.compute as pc
 
 from turbopump.engine.types import StoreError
 from turbopump.spark.bodies import BadBody, plain, plain_frame
+from turbopump.spark.commands import parsers
 from turbopump.spark.ninja import Numbers, Ragged, Strings
 from turbopump.spark.places import is_remote, placed
 from turbopump.spark.progress import following
 from turbopump.spark.schema import COLUMNS, UnknownColumn, parse_columns
-from turbopump.spark.selection import Selection, add_selection, selection_of
-from turbopump.spark.session import BAD_INPUT, JobError, add_arguments, session
+from turbopump.spark.selection import Selection, selection_of
+from turbopump.spark.session import BAD_INPUT, JobError, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -210,26 +211,9 @@ def options_of(given: argparse.Namespace) -> ExportOptions:
     )  # fmt: skip
 
 
-def parser() -> argparse.ArgumentParser:
-    """The arguments of this job."""
-    made = argparse.ArgumentParser("turbopump analyze export", description="Export messages.")
-    add_selection(made)
-    add = made.add_argument
-    add("-o", "--output", required=True, metavar="TARGET", help="The folder to be made, or a URI.")
-    add("--format", choices=("parquet", "ninja"), default="parquet",
-        help="Parquet, or an mmap-ninja dataset (needs no Java).")  # fmt: skip
-    add("--all-topics", action="store_true", help="All topics, the system's too.")
-    add("--columns", metavar="NAMES", help="Columns of Parquet, separated by commas; all.")
-    add("--plain-bodies", action="store_true", help="Decompress compressed bodies.")
-    add("--overwrite", action="store_true", help="Replace an export that is there.")
-    add("--json", action="store_true", help="Print the result as JSON.")
-    add_arguments(made)
-    return made
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run it as a program; the exit code."""
-    made = parser()
+    made = parsers.export()
     given = made.parse_args(argv)
     try:
         options = options_of(given)

@@ -8,6 +8,7 @@ report.py; needs no Spark and no display.
 import io
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +25,11 @@ COLOURS = (
     "#9aa5ae",
 )  # fmt: skip
 BINS = 60
-"""Bars of a histogram."""
+"""Bars of a histogram, at most."""
+
+Bucket = tuple[int, int, int]
+"""(least value, least value above it, count): what was measured, no finer."""
+
 _SIZE_INCHES = (9.2, 2.6)
 _YEAR_10000_S = 253_402_300_800
 _STYLE: Any = {
@@ -74,16 +79,15 @@ def over_time(number: int, lines: Sequence[Line], label: str, *, log: bool = Fal
 
 
 def histogram(
-    number: int, metrics: Sequence[tuple[Iterable[tuple[int, int, int]], str]], label: str
+    number: int, metrics: Sequence[tuple[Iterable[Bucket], str]], label: str
 ) -> str:
-    """Bars over a logarithmic axis; each metric is (low, high, count) of its buckets, and a
-    colour."""
+    """Bars over a logarithmic axis; each metric is its buckets, and a colour."""
     with _figure(number) as (figure, axes, done):
         buckets = [list(rows) for rows, _ in metrics]
         edges = _edges([bucket for rows in buckets for bucket in rows])
         for rows, (_, colour) in zip(buckets, metrics, strict=True):
-            axes.stairs(_spread(rows, edges), edges, fill=True, color=colour, alpha=0.45)
-            axes.stairs(_spread(rows, edges), edges, color=colour, linewidth=1.1)
+            axes.stairs(_in_bins(rows, edges), edges, fill=True, color=colour, alpha=0.45)
+            axes.stairs(_in_bins(rows, edges), edges, color=colour, linewidth=1.1)
         axes.set_xscale("symlog", linthresh=1)
         axes.set_xlim(edges[0], edges[-1])
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -152,22 +156,31 @@ def _moment(time_s: float) -> datetime:
     return datetime.fromtimestamp(time_s, UTC)
 
 
-def _edges(buckets: Sequence[tuple[int, int, int]]) -> list[float]:
-    """BINS + 1 edges, evenly apart on the logarithm, around all buckets."""
+def _edges(buckets: Sequence[Bucket]) -> list[float]:
+    """At most BINS + 1 edges, about evenly apart on the logarithm, around all buckets.
+
+    No edge lies inside of a bucket: what was measured in it could lie on either side, and a bar
+    would show a figure that nothing measured.
+    """
     low = min((bucket[0] for bucket in buckets), default=0)
     high = max((bucket[1] for bucket in buckets), default=1)
     start, end = math.log1p(low), math.log1p(high)
     step = (end - start) / BINS or 1 / BINS
-    inner = [math.expm1(start + step * at) for at in range(1, BINS)]
-    return [float(low), *inner, float(high)]
+    edges = [float(low)]
+    ordered = sorted({bucket[:2] for bucket in buckets})
+    for at in range(1, BINS):
+        edge = math.expm1(start + step * at)
+        around = bisect_left(ordered, (edge,)) - 1
+        if around >= 0 and edge < ordered[around][1]:
+            edge = float(ordered[around][1])
+        if edges[-1] < edge < high:
+            edges.append(edge)
+    return [*edges, float(high)]
 
 
-def _spread(buckets: Sequence[tuple[int, int, int]], edges: Sequence[float]) -> list[float]:
-    """Counts of bins: a bucket that lies in several is shared out by its width in each."""
-    counts = [0.0] * (len(edges) - 1)
-    for low, high, count in buckets:
-        for at in range(len(counts)):
-            shared = min(high, edges[at + 1]) - max(low, edges[at])
-            if shared > 0:
-                counts[at] += count * shared / (high - low)
+def _in_bins(buckets: Iterable[Bucket], edges: Sequence[float]) -> list[int]:
+    """The counts of the bins: each bucket lies in one of them."""
+    counts = [0] * (len(edges) - 1)
+    for low, _high, count in buckets:
+        counts[bisect_right(edges, low) - 1] += count
     return counts

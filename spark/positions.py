@@ -11,7 +11,7 @@ that where two logs part is searched as replicas search it (engine.epochs.consis
 
 A store without an epoch list can only be seen to be too short, or to have no record where one
 began: a stand-alone broker that loses its last bytes in a power cut, and writes as many again
-before the next look, cannot be told from one that did not.
+before the next look, looks like one that did not.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from turbopump.engine.log_table import LogTable
 from turbopump.engine.types import LogOffset, StoreError
 
 ENTRIES_MAX = 64
-"""Of an epoch list, in a position: a stream that missed more elections than that is told that the
+"""Of an epoch list, in a position: a stream that missed more elections than that learns that the
 log was cut, and asked where to go on."""
 
 
@@ -88,7 +88,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a stream may go on, and from where if it is told to."""
+    """Whether a stream may go on, and from where."""
 
     fate: Fate
     resume: LogOffset

@@ -18,7 +18,7 @@ Look = Callable[[], tuple[int, int | None, str]]
 """How far it is: done, all there is (None: unknown), and of what."""
 
 LOOK_S = 0.5  # between two looks for a bar
-LINE_S = 10.0  # between two lines where nobody can rewrite one; short jobs print none
+LINE_S = 10.0  # between two lines where none can be rewritten; short jobs print none
 
 
 class Stages:

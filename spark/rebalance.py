@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from turbopump.spark.commands import parsers
 from turbopump.spark.places import placed, write_text
 from turbopump.spark.rebalance_measures import (
     BadHistory,
@@ -35,9 +36,10 @@ KEY = ("group", "topic", "allocator")
 
 ROW_DDL = (
     "file STRING, error STRING, time TIMESTAMP, `group` STRING, topic STRING, allocator STRING, "
-    "trigger STRING, members BIGINT, queues BIGINT, balance_score BIGINT, balance DOUBLE, "
-    "spread BIGINT, revoked BIGINT, assigned BIGINT, stayed BIGINT, moved BIGINT, "
-    "moved_min BIGINT, stickiness DOUBLE, compute_ms DOUBLE, converge_ms DOUBLE, "
+    "trigger STRING, members BIGINT, queues BIGINT, balance_degree DOUBLE, balance_score BIGINT, "
+    "evenness DOUBLE, spread BIGINT, revoked BIGINT, assigned BIGINT, stayed BIGINT, "
+    "moved BIGINT, moved_min BIGINT, retention DOUBLE, owned BIGINT, stickiness DOUBLE, "
+    "compute_ms DOUBLE, time_consumed_ms BIGINT, "
     "faults ARRAY<STRING>, before_id STRING, after_id STRING"
 )
 
@@ -49,9 +51,11 @@ class RebalanceOptions:
     histories: tuple[str, ...]
     output: str | None = None
     window_minutes: int = 60
-    min_balance: float | None = None
+    max_balance_degree: float | None = None
     min_stickiness: float | None = None
-    max_converge_ms: float | None = None
+    max_time_ms: float | None = None
+    min_evenness: float | None = None
+    min_retention: float | None = None
     overwrite: bool = False
 
 
@@ -63,11 +67,15 @@ class GroupSummary:
     topic: str
     allocator: str
     rebalances: int
-    balance_mean: float
-    balance_min: float
+    balance_degree_mean: float
+    balance_degree_max: float
+    stickiness: float | None
+    """Of all queues, those that the same member kept; None if there is a first assignment only."""
+    evenness_mean: float
+    evenness_min: float
     balance_score_max: int
     spread_max: int
-    stickiness: float
+    retention: float
     """Of all queues that could have stayed, the share that did."""
     moved: int
     moved_min: int
@@ -78,7 +86,7 @@ class GroupSummary:
     """Rebalances that did not begin with what the one before had left: lines are missing."""
     compute_ms: tuple[float, ...] | None
     """At 50, 90, 99 and 100 %; None if no line says."""
-    converge_ms: tuple[float, ...] | None
+    time_consumed_ms: tuple[float, ...] | None
 
 
 @dataclass(frozen=True)
@@ -110,18 +118,24 @@ class RebalanceResult:
         for one in self.groups:
             made += [
                 f"{one.group} {one.topic} ({one.allocator}): {one.rebalances} rebalances",
-                f"  balance     {one.balance_mean:.3f}, at worst {one.balance_min:.3f} "
-                f"(score {one.balance_score_max}, spread {one.spread_max})",
-                f"  stickiness  {one.stickiness:.3f}: {one.moved} queues moved, "
-                f"{one.moved_min} had to",
-                f"  took        {_durations('computing', one.compute_ms)}; "
-                f"{_durations('convergence', one.converge_ms)}",
+                f"  balance degree  {one.balance_degree_mean:.3f}, at worst "
+                f"{one.balance_degree_max:.3f} (0 is best)",
+                f"  stickiness      {_share(one.stickiness)} (1 is best)",
+                f"  time            {_durations('from start to end', one.time_consumed_ms)}; "
+                f"{_durations('computing', one.compute_ms)}",
+                f"  beside the best possible: evenness {one.evenness_mean:.3f}, at worst "
+                f"{one.evenness_min:.3f} (score {one.balance_score_max}, spread {one.spread_max}); "
+                f"retention {one.retention:.3f}: {one.moved} queues moved, {one.moved_min} had to",
             ]
             if one.breaks:
                 made.append(f"  {one.breaks} did not begin with what the one before had left")
         made += [f"violated: {text}" for text in self.violations]
         made.append("verdict: " + ("ok" if self.ok else "violated"))
         return made
+
+
+def _share(found: float | None) -> str:
+    return "unknown: there are first assignments only" if found is None else f"{found:.3f}"
 
 
 def _durations(name: str, found: tuple[float, ...] | None) -> str:
@@ -171,7 +185,8 @@ def _row(line: str, file: str) -> dict[str, Any]:
         "file": file, "time": datetime.fromtimestamp(one.time_ms / 1000, UTC),
         "group": one.group, "topic": one.topic, "allocator": one.allocator,
         "trigger": one.trigger, **asdict(measure(one)),
-        "compute_ms": one.compute_ms, "converge_ms": one.converge_ms, "faults": list(one.faults),
+        "compute_ms": one.compute_ms, "time_consumed_ms": one.time_consumed_ms,
+        "faults": list(one.faults),
         **_ids(one),
     }  # fmt: skip
 
@@ -200,17 +215,21 @@ def _aggregates() -> "list[Column]":
     could = f.sum("stayed") + f.sum("moved") - f.sum("moved_min")
     made = [
         f.count("*").alias("rebalances"),
-        f.avg("balance").alias("balance_mean"),
-        f.min("balance").alias("balance_min"),
+        f.avg("balance_degree").alias("balance_degree_mean"),
+        f.max("balance_degree").alias("balance_degree_max"),
+        f.try_divide(f.sum(f.when(f.col("owned") > 0, f.col("stayed")).otherwise(0)),
+                     f.sum("owned")).alias("stickiness"),
+        f.avg("evenness").alias("evenness_mean"),
+        f.min("evenness").alias("evenness_min"),
         f.max("balance_score").alias("balance_score_max"),
         f.max("spread").alias("spread_max"),
         f.when(could == 0, 1.0).otherwise(f.least(f.lit(1.0), f.sum("stayed") / could))
-        .alias("stickiness"),
+        .alias("retention"),
         *(f.sum(name).alias(name) for name in ("moved", "moved_min", "revoked", "assigned")),
         f.sum((f.size("faults") > 0).cast("bigint")).alias("faulty"),
         f.sum(f.col("is_break").cast("bigint")).alias("breaks"),
     ]  # fmt: skip
-    for name in ("compute_ms", "converge_ms"):
+    for name in ("compute_ms", "time_consumed_ms"):
         shares = [f.lit(share) for share in (*SHARES, 1.0)]
         made.append(f.percentile(name, f.array(*shares)).alias(name))
     return made
@@ -218,7 +237,7 @@ def _aggregates() -> "list[Column]":
 
 def _summary_of(row: dict[str, Any]) -> GroupSummary:
     known = {one.name: row[one.name] for one in fields(GroupSummary)}
-    for name in ("compute_ms", "converge_ms"):
+    for name in ("compute_ms", "time_consumed_ms"):
         known[name] = tuple(known[name]) if known[name] else None
     return GroupSummary(**known)
 
@@ -237,13 +256,29 @@ def _violations(
         )
     for one in groups:
         name = f"{one.group} {one.topic} ({one.allocator})"
-        if options.min_balance is not None and one.balance_min < options.min_balance:
-            yield f"{name}: a balance of {one.balance_min:.3f} is below {options.min_balance}"
-        if options.min_stickiness is not None and one.stickiness < options.min_stickiness:
-            yield f"{name}: a stickiness of {one.stickiness:.3f} is below {options.min_stickiness}"
-        slow = one.converge_ms[2] if one.converge_ms else 0.0
-        if options.max_converge_ms is not None and slow > options.max_converge_ms:
-            yield f"{name}: p99 of convergence is {slow:.1f} ms, over {options.max_converge_ms}"
+        for what, found, limit, is_broken in _limits(one, options):
+            if is_broken:
+                yield f"{name}: {what} {found:.3f} breaks the limit, {limit}"
+
+
+def _limits(
+    one: GroupSummary, options: RebalanceOptions
+) -> Iterator[tuple[str, float, float, bool]]:
+    """(what, found, limit, whether it is broken) of each limit that was given."""
+    p99_ms = one.time_consumed_ms[2] if one.time_consumed_ms else None
+    for what, found, most in (
+        ("the balance degree", one.balance_degree_max, options.max_balance_degree),
+        ("p99 of the time in ms", p99_ms, options.max_time_ms),
+    ):
+        if most is not None and found is not None:
+            yield what, found, most, found > most
+    for what, found, least in (
+        ("the stickiness", one.stickiness, options.min_stickiness),
+        ("the evenness", one.evenness_min, options.min_evenness),
+        ("the retention", one.retention, options.min_retention),
+    ):
+        if least is not None and found is not None:
+            yield what, found, least, found < least
 
 
 def _write(
@@ -265,21 +300,6 @@ def _write(
         write_text(folder, VERDICT, json.dumps(result.to_json(), indent=1) + "\n")
 
 
-def parser() -> argparse.ArgumentParser:
-    """The arguments of this job."""
-    made = argparse.ArgumentParser("turbopump analyze rebalance", description="Judge rebalances.")
-    add = made.add_argument
-    add("histories", nargs="+", metavar="HISTORY", help="Files or folders of JSON lines, or URIs.")
-    add("-o", "--output", metavar="FOLDER", help="Write Parquet and the verdict there.")
-    add("--window", type=int, default=60, metavar="MINUTES", help="Of the figures over time; 60.")
-    add("--min-balance", type=float, metavar="SHARE", help="No rebalance may be below.")
-    add("--min-stickiness", type=float, metavar="SHARE", help="No group may be below.")
-    add("--max-converge-ms", type=float, metavar="MS", help="No group's p99 may be over.")
-    add("--overwrite", action="store_true", help="Replace a report that is there.")
-    add("--json", action="store_true", help="Print the verdict as JSON.")
-    return made
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run it as a program; the exit code, 1 where the histories are violated."""
 
@@ -289,14 +309,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = run(
             spark,
             RebalanceOptions(
-                tuple(given.histories), given.output, given.window, given.min_balance,
-                given.min_stickiness, given.max_converge_ms, given.overwrite,
+                tuple(given.histories), given.output, given.window, given.max_balance_degree,
+                given.min_stickiness, given.max_time_ms, given.min_evenness,
+                given.min_retention, given.overwrite,
             ),
         )  # fmt: skip
         print(json.dumps(result.to_json()) if given.json else "\n".join(result.lines()))
         return 0 if result.ok else VIOLATED
 
-    return job_main(parser(), argv, work)
+    return job_main(parsers.rebalance(), argv, work)
 
 
 if __name__ == "__main__":

@@ -3,18 +3,26 @@
 Owns the format of a history's line (docs/FORMATS.md) and the measures. It must never know Spark,
 nor more than one line. Called by rebalance.py on Spark's workers.
 
-The measures, of q queues and n members with s1..sn queues each:
+The measures of the proposal for rebalancing by the broker, of q queues and n members that have
+s1..sn queues each:
+
+balance_degree  the population standard deviation of s1..sn; 0 if all have the same.
+stickiness      queues that the same member kept, over all q queues; 1 is best. Of a first
+                assignment, before which no queue had an owner, there is none.
+time_ms         from the start of a rebalance to its end.
+
+Beside them stand ours, which ask how far the best possible was missed:
 
 balance_score   sum of |si - sj| over all pairs of members: Kafka's (AbstractStickyAssignor,
                 getBalanceScore); 0 if all have the same.
-balance         1 when the score is the least that q and n allow (some have one more if n does not
+evenness        1 when the score is the least that q and n allow (some have one more if n does not
                 divide q), 0 when one member has everything, linear between.
 spread          largest si less the smallest.
 stayed, moved   of the queues whose owner is still a member: those it kept, and those it lost.
 moved_min       how many have to move for a balanced assignment: each member may keep up to
                 floor(q / n), and q mod n members one more, those first that have it. It is a true
                 bound: no balanced assignment moves fewer.
-stickiness      stayed / (stayed + moved - moved_min), at most 1: of what could have stayed, the
+retention       stayed / (stayed + moved - moved_min), at most 1: of what could have stayed, the
                 share that did. 1 where nothing could.
 """
 
@@ -22,6 +30,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import pstdev
 from typing import Any
 
 Queue = tuple[str, int]
@@ -53,7 +62,7 @@ class Rebalance:
     faults: tuple[str, ...]
     """What makes the assignment wrong; see _faults."""
     compute_ms: float | None = None
-    converge_ms: float | None = None
+    time_consumed_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,8 +71,9 @@ class Measures:
 
     members: int
     queues: int
+    balance_degree: float
     balance_score: int
-    balance: float
+    evenness: float
     spread: int
     revoked: int
     """Queues that a client had and has no more, over all clients."""
@@ -71,7 +81,10 @@ class Measures:
     stayed: int
     moved: int
     moved_min: int
-    stickiness: float
+    retention: float
+    owned: int
+    """The queues over which stickiness is taken: all, or none of a first assignment."""
+    stickiness: float | None
 
 
 def parse(line: str) -> Rebalance:
@@ -98,7 +111,7 @@ def parse(line: str) -> Rebalance:
         after={client: frozenset(owned) for client, owned in after.items()},
         faults=tuple(_faults(members, found, after)),
         compute_ms=_duration(value, "compute_ms"),
-        converge_ms=_duration(value, "converge_ms"),
+        time_consumed_ms=_span(value),
     )
 
 
@@ -109,18 +122,22 @@ def measure(one: Rebalance) -> Measures:
     score = pairwise(sizes)
     stayed, moved, moved_min = _movement(one)
     could = stayed + moved - moved_min
+    owned = len(one.queues) if any(one.before.values()) else 0
     return Measures(
         members=len(members),
         queues=len(one.queues),
+        balance_degree=pstdev(sizes) if sizes else 0.0,
         balance_score=score,
-        balance=_balance(score, len(one.queues), len(members)),
+        evenness=_evenness(score, len(one.queues), len(members)),
         spread=max(sizes) - min(sizes) if sizes else 0,
         revoked=_lost(one.before, one.after),
         assigned=_lost(one.after, one.before),
         stayed=stayed,
         moved=moved,
         moved_min=moved_min,
-        stickiness=min(1.0, stayed / could) if could else 1.0,
+        retention=min(1.0, stayed / could) if could else 1.0,
+        owned=owned,
+        stickiness=stayed / owned if owned else None,
     )
 
 
@@ -137,7 +154,7 @@ def assignment_id(assignment: Assignment) -> str:
     return json.dumps(owned, separators=(",", ":"))
 
 
-def _balance(score: int, queues: int, members: int) -> float:
+def _evenness(score: int, queues: int, members: int) -> float:
     if not members:
         return 1.0
     more = queues % members
@@ -167,7 +184,7 @@ def _lost(first: Assignment, second: Assignment) -> int:
 def _faults(
     members: tuple[str, ...], queues: frozenset[Queue], after: Mapping[str, list[Queue]]
 ) -> Iterable[str]:
-    """What makes an assignment wrong: a queue nobody has, two have, or that does not exist; a
+    """What makes an assignment wrong: a queue without an owner, with two, or that does not exist; a
     client that is no member. A group without members has none to assign to."""
     owners = Counter(queue for owned in after.values() for queue in owned)
     for queue, count in sorted(owners.items()):
@@ -207,6 +224,16 @@ def _duration(value: dict[str, Any], name: str) -> float | None:
     if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < 1e15:
         raise BadHistory(f"{name} is {found!r}: milliseconds are expected")
     return float(found)
+
+
+def _span(value: dict[str, Any]) -> int | None:
+    """From `start_ms` to `end_ms`; None where they are not told."""
+    if value.get("start_ms") is None and value.get("end_ms") is None:
+        return None
+    start_ms, end_ms = _time(value, "start_ms"), _time(value, "end_ms")
+    if end_ms < start_ms:
+        raise BadHistory(f"end_ms is {end_ms}, before start_ms, {start_ms}")
+    return end_ms - start_ms
 
 
 def _list(value: dict[str, Any], name: str) -> list[Any]:

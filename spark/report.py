@@ -15,6 +15,8 @@ from turbopump.spark.throughput_buckets import ERROR_MAX, EXACT_BELOW, bounds
 from turbopump.spark.throughput_result import Copies, ReplicaLag, Row, Shown, Throughput
 
 OTHERS = "all others"
+SILENCES_TOLD = 3
+"""On the terminal, of stores."""
 STALLS_DRAWN = 40
 """Bars one can still tell apart."""
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
@@ -85,6 +87,10 @@ def summary(result: Throughput) -> list[str]:
         f"stalls of {result.stall_seconds} s or more: {count(t['queue_stalls'])} of queues,"
         f" {count(t['topic_stalls'])} of topics, {count(t['store_stalls'])} of stores",
     ]
+    longest = [row for row in result.silences if row["level"] == "store"][:SILENCES_TOLD]
+    if longest:
+        told = (f"{ms(row['silent_ms'])} from {text(row['from_time'])}" for row in longest)
+        lines.append(f"longest silences of a store: {', '.join(told)}")
     lines += [_lag_line(lag) for lag in result.replicas]
     if result.copies is not None:
         c: Mapping[str, Any] = result.copies.totals
@@ -321,6 +327,11 @@ def _tables(result: Throughput) -> Iterable[str]:
             for row in result.stalls.rows[:STALLS_DRAWN]
         ]
         yield _figure(plots.spans(6, bars, "row of the table"), [])
+    yield _table(
+        "Longest silences", Shown(result.silences, len(result.silences)),
+        (("level", "of a", text), *_PLACE, ("from_time", "from", text),
+         ("until_time", "until", text), ("silent_ms", "silent", ms)),
+    )  # fmt: skip
     yield _table(
         "Store time that went back", result.clock_steps,
         (_PLACE[0], ("later_time", "first", text), ("later_log_offset", "at log offset", count),

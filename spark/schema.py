@@ -1,7 +1,7 @@
 """The table that a store is: its columns, their order and their types.
 
 Owns the one definition that readers, jobs, exports and tests share. It must never read a store,
-nor need Spark: the same types are told to pyarrow here and, as DDL, to Spark. Called by everyone in
+nor need Spark: the same types go to pyarrow here and, as DDL, to Spark. Called by everyone in
 this room.
 
 One row is one record of the commit log. Bytes of names and properties that are not UTF-8 come as

@@ -17,12 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from turbopump.spark.commands.parsers import LOCAL
 from turbopump.spark.progress import watching
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOCAL = "local[*]"
 LOOPBACK = "127.0.0.1"
 BAD_INPUT = 2
 """Exit code of a job that could not begin; 1 is a job's own `no` (a violation), 0 its `yes`."""
@@ -69,21 +69,6 @@ def java() -> str | None:
     """The Java that Spark would start; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(str(Path(home, "bin", "java")) if home else "java")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that all jobs have."""
-    parser.add_argument(
-        "--master", metavar="URL",
-        help=f"Where Spark runs; {LOCAL}, or what spark-submit was given.",
-    )  # fmt: skip
-    parser.add_argument(
-        "--conf", metavar="KEY=VALUE", action="append", default=[],
-        help="A setting of Spark; may be repeated.",
-    )  # fmt: skip
-    parser.add_argument(
-        "--verbose", action="store_true", help="Show what Spark says, too."
-    )
 
 
 def start(
@@ -159,6 +144,15 @@ def sentence_of(report: str) -> str:
     return lines[0] if lines else "Spark failed and does not say why"
 
 
+def use_this_python(spark: "SparkSession") -> None:
+    """Let a local session's workers run this process's Python, unless the environment or a setting
+    names another one. Workers of a cluster are other machines', which have their own."""
+    context = spark.sparkContext
+    chosen = os.environ.get("PYSPARK_PYTHON") or spark.conf.get("spark.pyspark.python", "")
+    if not chosen and (context.master or "").startswith("local"):
+        context.pythonExec = sys.executable
+
+
 def _is_running() -> bool:
     """Whether this process has a Spark already: a notebook's, or a test run's."""
     if "pyspark" not in sys.modules:
@@ -175,9 +169,8 @@ def job_main(
 ) -> int:
     """The `main` of a job: parse, start, work, stop; `work` returns the exit code.
 
-    The parser gets the options of all jobs; JobError becomes a sentence and exit code 2.
+    JobError becomes a sentence and exit code 2.
     """
-    add_arguments(parser)
     given = parser.parse_args(argv)
     try:
         with session(parser.prog, given.master, given.conf, verbose=given.verbose) as spark:

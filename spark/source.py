@@ -1,39 +1,42 @@
 """The log as a data source of Spark: `spark.read.format("turbopump")`.
 
-Owns what Spark asks of a data source written in Python: schema, filters, partitions, batches. It
+Owns what Spark asks of a data source written in Python: schema, partitions, batches; `sink` has
+the way back. It
 must never hold what cannot be pickled: the class goes into Python workers, where turbopump must be
 importable, each partition into another one. Called by Spark.
 
-What Spark 4.3 hands to such a source, and what not: filters are pushed (with the setting that
-`register` makes), but not which columns a query uses. So columns are chosen by the option
-`columns`, or by a schema of the reader; without either all are decoded, bodies too.
+Spark (4.1 to 4.3) says too little to such a source. It does not say which columns a query uses:
+they are chosen by the option `columns`, or by a schema of the reader. It pushes filters, but keeps
+them with the DataFrame and applies them to every later query on it, whatever that one asks for:
+rows are missing, silently. So this source takes none (it has no `pushFilters`); filters for the
+decoder are options, which belong to the DataFrame. How queries on one DataFrame are otherwise kept
+apart is said in `partitions`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from turbopump.spark.options import Options, parse
-from turbopump.spark.partitions import LogPartition, make_wish, open_store, read_part
-from turbopump.spark.pushdown import EVERYTHING, push
+from turbopump.spark.partitions import LogPartition, make_wish, plan_scan, read_scan
 from turbopump.spark.schema import ARROW_SCHEMA, arrow_schema, ordered
 from turbopump.spark.stream import LogStreamReader
 
 FORMAT = "turbopump"
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to a session, and let Spark push filters to it.
-
-    Spark refuses to read from a source that takes filters while the setting is off, as it is by
-    default; it concerns Python data sources alone.
-    """
-    spark.conf.set(PUSHDOWN, "true")
+    """Make the format known to a session."""
     spark.dataSource.register(LogSource)
 
 
@@ -48,11 +51,26 @@ class LogSource(DataSource):
         return from_arrow_schema(arrow_schema(parse(self.options).columns))
 
     def reader(self, schema: StructType) -> "LogReader":
-        return LogReader(parse(self.options), schema)
+        return LogReader(parse(self._given(schema)), schema)
 
     def streamReader(self, schema: StructType) -> LogStreamReader:
-        options, columns = parse(self.options), wanted(schema)
-        return LogStreamReader(options, columns, make_wish(options, columns, EVERYTHING))
+        options, columns = parse(self._given(schema)), wanted(schema)
+        return LogStreamReader(options, columns, make_wish(options, columns))
+
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from turbopump.spark.sink.writer import TopicWriter, target_of  # readers need no client
+
+        return TopicWriter(target_of(self.options, schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from turbopump.spark.sink.writer import TopicStreamWriter, target_of
+
+        return TopicStreamWriter(target_of(self.options, schema, overwrite))
+
+    def _given(self, schema: StructType) -> dict[str, str]:
+        """The options, with the columns that are read whether an option or a schema named them."""
+        return {**self.options, "columns": ",".join(schema.fieldNames())}
 
 
 class WrongSchema(ValueError):
@@ -82,26 +100,14 @@ class LogReader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._schema = wanted(schema)
-        self._selection = EVERYTHING
-
-    def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:
-        self._selection, left = push(filters)
-        return left
+        self._wish = make_wish(options, self._schema)
 
     def partitions(self) -> list[LogPartition]:
-        options, selection = self._options, self._selection
-        wish = make_wish(options, self._schema, selection)
+        options = self._options
         return [
-            LogPartition(location, part)
-            for location in options.paths
-            if not selection.is_empty and (selection.stores is None or location in selection.stores)
-            for part in open_store(options, location).split(
-                options.partition_bytes, wish, confirmed=options.confirmed or selection.confirmed
-            )
+            part for location in options.paths for part in plan_scan(options, self._wish, location)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, LogPartition):
-            return iter(())  # Spark makes a partition of its own where there is none
-        wish = make_wish(self._options, self._schema, self._selection)
-        return read_part(self._options, self._schema, wish, partition)
+        assert isinstance(partition, LogPartition)
+        return read_scan(self._options, self._schema, self._wish, partition)

@@ -24,10 +24,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from turbopump.engine.log_table import LogTable, SegmentGone, Wish
+from turbopump.engine.log_table import LogRange, LogTable, SegmentGone, Wish
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.spark.options import EARLIEST, LATEST, BadOption, Options
-from turbopump.spark.partitions import LogPartition, open_store, read_part
+from turbopump.spark.partitions import open_store, read_part
 from turbopump.spark.positions import (
     BadPosition,
     Fate,
@@ -46,9 +46,11 @@ Offsets = dict[str, list[object]]
 
 
 @dataclass(frozen=True)
-class StreamPartition(LogPartition):
+class StreamPartition(InputPartition):
     """A range of one store's log, and the position of who has read it."""
 
+    location: str
+    part: LogRange
     position: Position
 
 
@@ -143,7 +145,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, StreamPartition)
         failed: StoreError | None = None
         try:
-            yield from read_part(self._options, self._schema, self._wish, partition)
+            yield from read_part(
+                self._options, self._schema, self._wish, partition.location, partition.part
+            )
         except StoreError as error:
             failed = error
         verdict = judge(open_store(self._options, partition.location), partition.position)

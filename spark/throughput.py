@@ -12,32 +12,34 @@ hosts, stores, gaps, stalls, clock_steps, and copies. report.html lies beside th
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from turbopump.engine.types import StoreError
 from turbopump.spark import throughput_cells as cell
 from turbopump.spark import throughput_events as events
 from turbopump.spark import throughput_replicas as replicas
+from turbopump.spark.commands.parsers import STALL_S, throughput
 from turbopump.spark.report import render, summary
-from turbopump.spark.selection import Selection, add_selection, selection_of
-from turbopump.spark.session import JobError, job_main
+from turbopump.spark.selection import Selection, selection_of
+from turbopump.spark.session import BAD_INPUT, JobError, job_main
 from turbopump.spark.throughput_result import (
     TOPICS_DRAWN,
     Copies,
     ReplicaLag,
     Row,
     Throughput,
+    readable,
     step_seconds,
 )
-from turbopump.spark.throughput_tables import Tables, is_one_of, one, readable, rows, shown, stamped
+from turbopump.spark.throughput_tables import Tables, is_one_of, one, rows, shown, stamped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-STALL_S = 5
-"""Silence below this is how many producers work: it would hide the others."""
 REPORT = "report.html"
 
 
@@ -77,6 +79,26 @@ def run(spark: "SparkSession", options: ThroughputOptions) -> Throughput:
         copy = replace(chosen, stores=(options.copy,)).frame(spark, replicas.NEEDED)
         copies, written = _copies(spark, origin, copy, options)
         result = replace(result, copies=copies, written=result.written + written)
+    return _with_report(result, options)
+
+
+def run_local(options: ThroughputOptions) -> Throughput:
+    """The same for small stores, in this process and without a JVM; writes the report only. Raises
+    JobError, also for what only Spark does, and StoreError."""
+    from turbopump.spark.local import job
+
+    _check(options)
+    for name, given in (
+        ("output", options.output), ("replica", options.replicas), ("copy", options.copy)
+    ):  # fmt: skip
+        if given:
+            raise JobError(f"--{name} is Spark's work: leave --local out")
+    ports = options.with_ports
+    result = job.analyse(options.selection, options.stall_seconds, with_ports=ports)
+    return _with_report(result, options)
+
+
+def _with_report(result: Throughput, options: ThroughputOptions) -> Throughput:
     place = _report_place(options)
     if place is not None:
         result = replace(result, written=(*result.written, str(place)))
@@ -108,6 +130,7 @@ def _told(tables: Tables, cells: "DataFrame", options: ThroughputOptions) -> Thr
     base = cell.added(measured, cell.KEYS).persist()
     gaps = tables.keep("gaps", stamped(events.gaps(cells)))
     stalls = tables.keep("stalls", stamped(events.stalls(cells, options.stall_seconds)))
+    silences = stamped(events.longest_silences(cells))
     steps = tables.keep("clock_steps", stamped(events.clock_steps(cells)))
     queues = tables.keep("queues", _queues(cells, base))
     topics = tables.keep("topics", _level(cells, base, ("store", "topic")))
@@ -124,6 +147,7 @@ def _told(tables: Tables, cells: "DataFrame", options: ThroughputOptions) -> Thr
         hosts=shown(hosts, "messages desc", "store", "born_host"),
         gaps=shown(gaps, "missing desc", *events.QUEUE, "first_missing"),
         stalls=shown(stalls, "silent_ms desc", "level", *events.QUEUE),
+        silences=rows(silences.orderBy("level", "silent_ms", ascending=[True, False])),
         clock_steps=shown(steps, "back_ms desc", "store"),
         stall_seconds=options.stall_seconds, step_seconds=step_s,
         over_time=_over_time(measured, step_s),
@@ -262,47 +286,32 @@ def _report_place(options: ThroughputOptions) -> Path | None:
     return Path(options.output) / REPORT
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(
-        prog="turbopump analyze throughput",
-        description="Traffic, sizes, latencies, gaps, stalls and replication delay of stores.",
-    )
-    add_selection(made)
-    made.add_argument("--output", metavar="DIR", help="Where Parquet tables and report.html go.")
-    made.add_argument("--html", metavar="FILE", help="Where the report goes, on this machine.")
-    made.add_argument("--overwrite", action="store_true", help="Replace the tables in --output.")
-    made.add_argument(
-        "--stall-seconds", type=int, default=STALL_S, metavar="N",
-        help=f"Whole seconds without a record that are a stall; {STALL_S}.",
-    )  # fmt: skip
-    made.add_argument(
-        "--with-ports", action="store_true", help="Tell producers apart by port, too."
-    )
-    made.add_argument(
-        "--replica", action="append", default=[], metavar="STORE",
-        help="Another store of the first one's group: how far is it behind? Repeatable.",
-    )  # fmt: skip
-    made.add_argument(
-        "--copy",
-        metavar="STORE",
-        help="A store of another group with copies of the messages: delays by unique key.",
-    )
-    made.add_argument("--json", action="store_true", help="Print everything as JSON.")
-    return made
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; 0: it ran, 2: it could not."""
-    return job_main(parser(), argv, _work)
+    parser = throughput()
+    given = parser.parse_args(argv)
+    if not given.local:
+        return job_main(parser, argv, _work)
+    try:
+        return _print(run_local(_options(given)), given)
+    except (JobError, StoreError, OSError) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return BAD_INPUT
 
 
 def _work(spark: "SparkSession", given: argparse.Namespace) -> int:
-    result = run(spark, ThroughputOptions(
+    return _print(run(spark, _options(given)), given)
+
+
+def _options(given: argparse.Namespace) -> ThroughputOptions:
+    return ThroughputOptions(
         selection_of(given), output=given.output, html=given.html,
         stall_seconds=given.stall_seconds, with_ports=given.with_ports,
         replicas=tuple(given.replica), copy=given.copy, overwrite=given.overwrite,
-    ))  # fmt: skip
+    )  # fmt: skip
+
+
+def _print(result: Throughput, given: argparse.Namespace) -> int:
     print(result.to_json() if given.json else "\n".join(summary(result)))
     return 0
 

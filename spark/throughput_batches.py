@@ -28,7 +28,7 @@ NEEDED = (
 """The columns of the table that are read."""
 OFFSETS_A_CELL = 64
 LATE_MS_MAX = 100 * 366 * 86_400_000
-"""A born time further away is no time: a number that somebody sent. It also keeps sums in 64 bits:
+"""A born time further away is no time: a number that a client sent. It also keeps sums in 64 bits:
 three million of them in one cell."""
 SIZE, BODY, LATENCY, SKEWED, UNBORN, OFFSET, UNQUEUED, BATCH, CLOCK = METRICS = (
     "size", "body", "latency", "skewed", "unborn", "offset", "unqueued", "batch", "clock",

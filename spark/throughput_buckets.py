@@ -1,4 +1,4 @@
-"""Buckets of a histogram that can be added up: how percentiles of any size are told from counts.
+"""Buckets of a histogram that can be added up: how percentiles of any size come from counts.
 
 Owns the one mapping value -> bucket, in Python, for numpy and as Spark SQL. It must never need
 Spark. Called by the throughput job (which counts per bucket) and by the report (which draws bucket

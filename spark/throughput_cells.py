@@ -1,6 +1,6 @@
 """Cells, which everything in the throughput job is added up from: what they are, what they tell.
 
-Owns what a cell is and how figures are told from cells; throughput_batches.py counts them. It must
+Owns what a cell is and how figures come from cells; throughput_batches.py counts them. It must
 never look at a record, nor bring more than asked for to the driver. Called by throughput.py.
 
 A record is counted in one cell of each metric:

@@ -8,6 +8,8 @@ gap: queue offsets of a queue, between its least and its greatest one, that no r
     Queues with batch records (one record, several queue offsets) are not judged.
 stall: at least so many whole seconds of store time without a record in a queue, in a topic or in a
     whole store, between seconds with records. `silent_ms` is the time between the two records.
+    The longest silences of each level are listed however short they are: whether three seconds are
+    an outage or a quiet night only the reader knows.
 clock step: a record was stored at an earlier time than one before it in the log. Steps that came
     down from the same greatest time are one row.
 """
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 QUEUE = ("store", "topic", "queue_id")
+SILENCES_SHOWN = 5
+"""Of each level: a reader looks at the first few, whatever they are."""
 LEVELS = {"queue": QUEUE, "topic": ("store", "topic"), "store": ("store",)}
 
 
@@ -82,28 +86,45 @@ def gaps(cells: "DataFrame") -> "DataFrame":
 
 def stalls(cells: "DataFrame", stall_s: int) -> "DataFrame":
     """Silences of at least `stall_s` whole seconds, of queues, topics and stores."""
+    found = [
+        _silences(cells, level).where(f"silent_seconds >= {stall_s}") for level in LEVELS
+    ]
+    return reduce(lambda one, other: one.union(other), found)
+
+
+def longest_silences(cells: "DataFrame") -> "DataFrame":
+    """The SILENCES_SHOWN longest ones of each level, between two seconds with records."""
+    from pyspark.sql import functions as f
+
+    order = (f.desc("silent_ms"), *QUEUE, "from_ms")
+    found = [
+        _silences(cells, level).orderBy(*order).limit(SILENCES_SHOWN) for level in LEVELS
+    ]
+    return reduce(lambda one, other: one.union(other), found)
+
+
+def _silences(cells: "DataFrame", level: str) -> "DataFrame":
+    """Between each two seconds with records that follow each other."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    found = []
-    for level, keys in LEVELS.items():
-        order = Window.partitionBy(*keys).orderBy("second")
-        seconds = (
-            cells.where("metric = 'size'")
-            .groupBy(*keys, "second")
-            .agg(f.min("first_ms").alias("first_ms"), f.max("last_ms").alias("last_ms"))
-            .withColumn("second_before", f.lag("second").over(order))
-            .withColumn("ms_before", f.lag("last_ms").over(order))
-            .where(f"second - second_before - 1 >= {stall_s}")
-        )
-        found.append(seconds.selectExpr(
+    keys = LEVELS[level]
+    order = Window.partitionBy(*keys).orderBy("second")
+    return (
+        cells.where("metric = 'size'")
+        .groupBy(*keys, "second")
+        .agg(f.min("first_ms").alias("first_ms"), f.max("last_ms").alias("last_ms"))
+        .withColumn("second_before", f.lag("second").over(order))
+        .withColumn("ms_before", f.lag("last_ms").over(order))
+        .where("second_before is not null")
+        .selectExpr(
             f"'{level}' as level", "store",
             "topic" if "topic" in keys else "cast(null as string) as topic",
             "queue_id" if "queue_id" in keys else "cast(null as int) as queue_id",
             "ms_before as from_ms", "first_ms as until_ms",
             "second - second_before - 1 as silent_seconds", "first_ms - ms_before as silent_ms",
-        ))  # fmt: skip
-    return reduce(lambda one, other: one.union(other), found)
+        )
+    )  # fmt: skip
 
 
 def clock_steps(cells: "DataFrame") -> "DataFrame":

@@ -4,7 +4,7 @@ Owns two comparisons. It must never claim a delay of single records of one group
 is byte for byte its master's, store time included (that is what makes it a replica), so nothing in
 the log tells when the replica got it. Called by throughput.py.
 
-Stores of one group (`lag`): what can be told is how far the replica was behind when both were read.
+Stores of one group (`lag`): what can be said is how far the replica was behind when both were read.
 Both logs are compared up to the shorter one's end by digests of blocks; where they differ, the
 records of one block are compared. Behind the common end, the leader has what the replica lacks:
 bytes, records, and for how long at least the oldest of them had been waiting (`waiting_ms`): the

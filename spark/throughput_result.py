@@ -14,6 +14,12 @@ from datetime import UTC, datetime
 
 Row = Mapping[str, object]
 
+TIMES: Mapping[str, str] = {
+    "first_ms": "first_time", "last_ms": "last_time", "from_ms": "from_time",
+    "until_ms": "until_time", "seen_ms": "seen_time", "later_ms": "later_time",
+    "earlier_ms": "earlier_time",
+}  # fmt: skip
+"""Points in time as cells have them, in ms, and the names of these columns in tables."""
 ROWS_SHOWN = 100
 """Rows of a table that come to the driver: what a person reads; the Parquet tables have all."""
 STEPS_SHOWN = 400
@@ -101,6 +107,8 @@ class Throughput:
     """The TOPICS_DRAWN topics with most bytes."""
     histograms: tuple[Row, ...]
     """metric, bucket, messages."""
+    silences: tuple[Row, ...] = ()
+    """The longest ones of queues, topics and stores, also those that are too short for a stall."""
     replicas: tuple[ReplicaLag, ...] = ()
     copies: Copies | None = None
     written: tuple[str, ...] = field(default=())
@@ -109,6 +117,14 @@ class Throughput:
     def to_json(self) -> str:
         """Everything, as one JSON object."""
         return json.dumps(asdict(self), indent=2, ensure_ascii=False)
+
+
+def readable(row: Row) -> Row:
+    """A row with its points in time as text, under the names that they have in the tables."""
+    return {
+        TIMES.get(name, name): iso(value) if name in TIMES and isinstance(value, int) else value
+        for name, value in row.items()
+    }
 
 
 def iso(time_ms: int) -> str:

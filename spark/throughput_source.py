@@ -14,9 +14,7 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from turbopump.engine.log_ranges import INT64_MAX
 from turbopump.spark.options import Options
-from turbopump.spark.pushdown import Pushed
 from turbopump.spark.schema import arrow_schema, ordered
 from turbopump.spark.selection import Selection
 from turbopump.spark.source import LogReader, register
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 FORMAT = "turbopump_cells"
 BATCH_ROWS = 1 << 15
-"""Nobody reads these batches row by row."""
+"""These batches are not read row by row."""
 
 
 def counted_frame(
@@ -62,22 +60,15 @@ class CellReader(LogReader):
         columns = ordered(NEEDED)
         chosen = Selection(**asked)  # type: ignore[arg-type]
         options = Options(
-            tuple(chosen.stores), columns, confirmed=chosen.confirmed, batch_rows=BATCH_ROWS
-        )
+            tuple(chosen.stores), columns, confirmed=chosen.confirmed, batch_rows=BATCH_ROWS,
+            topics=frozenset(chosen.topics) or None, queue_ids=frozenset(chosen.queue_ids) or None,
+            min_store_ms=chosen.from_ms,
+            max_store_ms=None if chosen.until_ms is None else chosen.until_ms - 1,
+            min_log_offset=chosen.min_log_offset, max_log_offset=chosen.max_log_offset,
+            prune_by_time=chosen.prune_by_time,
+        )  # fmt: skip
         super().__init__(options, from_arrow_schema(arrow_schema(columns)))
-        self._selection = pushed(chosen)
         self._with_ports = with_ports
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return counted(super().read(partition), with_ports=self._with_ports)
-
-
-def pushed(chosen: Selection) -> Pushed:
-    """The same for the decoder."""
-    return Pushed(
-        topics=frozenset(chosen.topics) or None, queue_ids=frozenset(chosen.queue_ids) or None,
-        min_log_offset=chosen.min_log_offset or 0, confirmed=chosen.confirmed,
-        min_store_ms=-INT64_MAX - 1 if chosen.from_ms is None else chosen.from_ms,
-        max_store_ms=INT64_MAX if chosen.until_ms is None else chosen.until_ms - 1,
-        end_log_offset=INT64_MAX if chosen.max_log_offset is None else chosen.max_log_offset + 1,
-    )  # fmt: skip

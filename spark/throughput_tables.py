@@ -7,16 +7,10 @@ throughput.py.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from turbopump.spark.throughput_result import ROWS_SHOWN, Row, Shown, iso
+from turbopump.spark.throughput_result import ROWS_SHOWN, TIMES, Row, Shown, iso
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_TIMES = {
-    "first_ms": "first_time", "last_ms": "last_time", "from_ms": "from_time",
-    "until_ms": "until_time", "seen_ms": "seen_time", "later_ms": "later_time",
-    "earlier_ms": "earlier_time",
-}  # fmt: skip
 
 
 class Tables:
@@ -32,7 +26,7 @@ class Tables:
     def keep(
         self, name: str, frame: "DataFrame", *partitioned_by: str, is_large: bool = False
     ) -> "DataFrame":
-        """The table as it is computed now; whoever reads it does not compute it again. Files have
+        """The table as it is computed now; readers do not compute it again. Files have
         a sensible size; those of a large table have it without being shuffled for it."""
         if self._output is None:
             kept = frame.persist()
@@ -53,17 +47,9 @@ class Tables:
 def stamped(frame: "DataFrame") -> "DataFrame":
     """Points in time as timestamps; the cells have them as numbers."""
     return frame.selectExpr(*(
-        f"timestamp_millis({name}) as {_TIMES[name]}" if name in _TIMES else f"`{name}`"
+        f"timestamp_millis({name}) as {TIMES[name]}" if name in TIMES else f"`{name}`"
         for name in frame.columns
     ))  # fmt: skip
-
-
-def readable(row: Row) -> Row:
-    """The same for a row that is here already, as text."""
-    return {
-        _TIMES.get(name, name): iso(value) if name in _TIMES and isinstance(value, int) else value
-        for name, value in row.items()
-    }
 
 
 def shown(frame: "DataFrame", *order: str) -> Shown:
@@ -80,7 +66,7 @@ def shown(frame: "DataFrame", *order: str) -> Shown:
 
 
 def rows(frame: "DataFrame") -> tuple[Row, ...]:
-    """All rows; whoever calls has bounded them. Points in time come as ISO 8601 text."""
+    """All rows; the caller has bounded them. Points in time come as ISO 8601 text."""
     from pyspark.sql.types import TimestampType
 
     times = {part.name for part in frame.schema.fields if isinstance(part.dataType, TimestampType)}

@@ -1,4 +1,4 @@
-"""What clients were told, held against what lies at the places they were told of.
+"""What clients received, held against what lies at the places that were named.
 
 Owns the judgement of one claim, and what has to be known for it. It must never read a file: what
 lies at a place comes from `facts`, with Spark or without. Called by `facts` and the job.
@@ -62,10 +62,10 @@ class Judged:
     consumed: Tally = field(default_factory=lambda: Tally(CONSUMED))
     writers: Tally = field(default_factory=lambda: Tally(WRITERS))
     missing: list[tuple[int, Claim]] = field(default_factory=list)
-    """The first few that are not at their place, by the log offset of what is told of them."""
+    """The first few that are not at their place, by the log offset that the ledger gives."""
 
     def add(self, other: "Judged") -> None:
-        """What somebody else judged."""
+        """What another worker judged."""
         for mine, theirs in (
             (self.acked, other.acked), (self.consumed, other.consumed),
             (self.writers, other.writers),
@@ -79,7 +79,7 @@ class Judged:
 
 
 def first_of(claims: list[tuple[int, Claim]]) -> list[tuple[int, Claim]]:
-    """The first few, whoever found them, in the order of findings."""
+    """The first few, of all workers, in the order of findings."""
     claims.sort(key=lambda one: (one[0], one[1].place, one[1].digest, one[1].read))
     return claims[:SOUGHT_MAX]
 

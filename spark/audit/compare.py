@@ -129,10 +129,27 @@ def check_bytes(
                 else:
                     runs.append(Difference(replicas[one], replicas[other], start, end))
     equal.count("bytes compared", compared)
+    _name_idle(logs, leader, equal)
     for (_one, _other, is_sure), runs in different.items():
         for number, run in enumerate(runs):
             tally = equal if is_sure else truncation
             tally.found(_narrowed(run, points, is_sure, narrow=number < FINDINGS_MAX))
+
+
+def _name_idle(logs: Sequence[Log], leader: Log, equal: Tally) -> None:
+    """Stores of which nothing was compared: equality with the others holds of the others alone."""
+    for log in logs:
+        replica = log.replica
+        if not log.count:
+            equal.cannot_tell(f"{replica.name} has no message: nothing of it was compared")
+            continue
+        spans = [(one.replica.min, one.replica.confirmed_end) for one in logs if one is not log]
+        own = replica.min, replica.confirmed_end
+        if log is not leader and all(max(own[0], a) >= min(own[1], b) for a, b in spans):
+            equal.cannot_tell(
+                f"{replica.name} has confirmed {own[0]} to {own[1]}, of which no other store has "
+                "confirmed anything: nothing of it was compared"
+            )
 
 
 def _reference(held: dict[str, bytes], sure: Sequence[str], leader: str) -> str:

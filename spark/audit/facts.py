@@ -33,7 +33,7 @@ WRITERS_MAX = 100_000
 """Of (epoch, broker): what is written down of brokers' own words is small, or is no ledger."""
 
 ELSEWHERE_MAX = 2
-"""Places at which one message is found that are told of."""
+"""Places at which one message is found that a finding names."""
 
 Place = tuple[str, int, int]
 

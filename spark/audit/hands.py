@@ -1,6 +1,6 @@
 """Who does the work of an audit: this process, a few of them, or a Spark cluster.
 
-Owns how tasks are given out and how claims meet facts. Whoever does it, the verdicts are the same.
+Owns how tasks are given out and how claims meet facts. The verdicts are the same for all of them.
 It must never decide anything, nor import Spark unless it is given a session. Called by the job.
 """
 

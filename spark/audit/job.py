@@ -8,7 +8,6 @@ the verdicts are the same. It must never change a store. Called by people, CI an
 analyze truncation`.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -41,13 +40,15 @@ from turbopump.spark.audit.queue_files import EndTask, check_ends
 from turbopump.spark.audit.replicas import Replica, Unusable, open_replica
 from turbopump.spark.audit.scan import scan_file
 from turbopump.spark.audit.verdicts import Finding, Outcome, Tally, Verdict
+from turbopump.spark.commands import parsers
+from turbopump.spark.commands.stores import named_stores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOUND = "its body or key is found"
 FOUND_NOWHERE = f"{FOUND} nowhere else"
-NO_LEDGER = "no ledger says what clients were told"
+NO_LEDGER = "no ledger says what clients received"
 USABLE, BROKEN, UNUSABLE = 0, 1, 2
 """Exit codes."""
 
@@ -65,6 +66,9 @@ class Options:
     workers: int = 1
     """Processes, without Spark."""
     block_bytes: int = BLOCK_BYTES
+    epoch_files: tuple[str, ...] = ()
+    """Epoch lists that are not in their stores, each `name=file`; a file alone for a single
+    store."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -153,7 +157,8 @@ def run(spark: "SparkSession | None", options: Options) -> Audit:
 
 
 def _opened(options: Options, summary: Summary) -> list[Replica]:
-    replicas = [open_replica(text) for text in options.stores]
+    moved = _epoch_files(options)
+    replicas = [open_replica(text, moved.get(_name_of(text), "")) for text in options.stores]
     if len({one.name for one in replicas}) < len(replicas):
         raise Unusable("two stores have one name")
     return [
@@ -163,6 +168,25 @@ def _opened(options: Options, summary: Summary) -> list[Replica]:
         })
         for one in replicas
     ]  # fmt: skip
+
+
+def _name_of(store: str) -> str:
+    name, _, path = store.rpartition("=")
+    return name or path
+
+
+def _epoch_files(options: Options) -> dict[str, str]:
+    """Where the lists of stores are, by the stores' names."""
+    names = [_name_of(text) for text in options.stores]
+    found: dict[str, str] = {}
+    for text in options.epoch_files:
+        name, _, path = text.rpartition("=")
+        if not name and len(names) == 1:
+            name = names[0]
+        if name not in names:
+            raise Unusable(f"{text}: an epoch file is named STORE=FILE, of {', '.join(names)}")
+        found[name] = path
+    return found
 
 
 def _scanned(hands: Hands, replicas: Sequence[Replica], tallies: Tallies) -> list[Log]:
@@ -291,23 +315,13 @@ def _verdicts(
 
 def main(argv: list[str] | None = None) -> int:
     """The command."""
-    parser = argparse.ArgumentParser(
-        prog="turbopump analyze truncation",
-        description="Prove or refute that a group of brokers kept its promises.",
-        epilog="Exit code 1 if a promise was broken, 2 if what was given cannot be used.",
-    )
-    parser.add_argument("stores", nargs="+", metavar="[NAME=]STORE", help="a broker's store")
-    parser.add_argument("--ledger", nargs="+", action="extend", default=[], metavar="FILE",
-                        help="what clients were told: JSON lines, or a folder of them")  # fmt: skip
-    parser.add_argument("--leader", default="", metavar="NAME", help="the store that leads")
-    parser.add_argument("--local", action="store_true", help="without Spark")
-    parser.add_argument("--workers", type=int, default=1, help="processes, with --local")
-    parser.add_argument("--json", action="store_true", help="the verdicts as JSON")
-    session.add_arguments(parser)
+    parser = parsers.truncation()
     given = parser.parse_args(argv)
+    stores = tuple(one for text in given.stores for one in named_stores(text))
     options = Options(
-        tuple(given.stores), tuple(given.ledger), given.leader, max(given.workers, 1)
-    )
+        stores, tuple(given.ledger), given.leader, max(given.workers, 1),
+        epoch_files=tuple(given.epoch_file),
+    )  # fmt: skip
     try:
         if given.local:
             audit = run(None, options)

@@ -1,7 +1,7 @@
 """What the clients and brokers of a run wrote down while it went on: one JSON object a line.
 
 Owns the format (docs/FORMATS.md) and its reading in parts, so that a large ledger is read by many
-at once. It must never look into a store. Called by whoever writes a ledger, and by the job.
+at once. It must never look into a store. Called by writers of ledgers, and by the job.
 
 A writer adds a line when something is certain: when an acknowledgement has arrived, when a reader
 has got a message. A process that is killed while it writes leaves half a line, which is no line.
@@ -22,7 +22,7 @@ LINE_MAX = 1 << 20
 """A list of 10,000 epochs fits; more is no line."""
 DIGEST_MIN, DIGEST_MAX = 16, 64
 DIGEST_SIZE = 32
-"""Hex digits of a SHA-256 that we write: nobody looks for two messages with the same 16 bytes."""
+"""Hex digits of a SHA-256 that we write: no run has two messages with the same 16 bytes."""
 ID_SIZES = (32, 56)
 """Hex digits of an offset message id: host of IPv4 or IPv6, port, log offset."""
 NUMBER_MAX = (1 << 63) - 1
@@ -38,10 +38,10 @@ class LedgerError(ValueError):
 
 @dataclass(slots=True, frozen=True)
 class Claim:
-    """A client was told that a message lies at a place, or got it from there."""
+    """A client received word that a message lies at a place, or got it from there."""
 
     read: bool
-    """By a reader; else the sender was told."""
+    """By a reader; else by its sender."""
     topic: str
     queue_id: int
     queue_offset: int

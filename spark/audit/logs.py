@@ -18,6 +18,7 @@ from turbopump.spark.audit.ledger import Cut
 from turbopump.spark.audit.queue_files import Queue
 from turbopump.spark.audit.replicas import LogFile, Replica
 from turbopump.spark.audit.scan import FileReport, FileTask, QueueRun, goes_on
+from turbopump.spark.audit.units import NotCompared
 from turbopump.spark.audit.verdicts import Finding, Tally
 
 
@@ -65,6 +66,7 @@ def put_together(
     behind: list[Behind] = []
     loose: list[int] = []
     count, is_damaged = 0, False
+    not_compared = NotCompared()
     for report in reports:
         file = report.task.file
         sure = replica.confirm is None or file.base < replica.confirm
@@ -82,6 +84,7 @@ def put_together(
             behind.clear()
         records.add(report.records)
         places.add(report.places)
+        not_compared.add(report.not_compared)
         is_damaged = is_damaged or bool(report.records.total)
         _join(queues, first, report, places, is_damaged)
         loose += report.loose_starts
@@ -97,6 +100,7 @@ def put_together(
     records.count("records", count)
     records.count("stores")
     places.count("queues", len(queues))
+    not_compared.tell(replica.name, places)
     ends = {queue: run.next for queue, run in queues.items()}
     return Log(replica.scanned(end, confirm), first, ends, behind, tuple(loose), count)
 

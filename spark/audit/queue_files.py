@@ -11,9 +11,10 @@ from typing import NamedTuple, Self
 
 from turbopump.engine.consume_queue import BLANK_SIZE
 from turbopump.engine.files import MappedFile, RealFiles
+from turbopump.engine.queue_ext import is_address, position_of, unit_in
 from turbopump.engine.segments import is_file_name
 from turbopump.pyx.queue import UNIT_SIZE, get_unit
-from turbopump.spark.audit.replicas import queue_folder
+from turbopump.spark.audit.replicas import extension_folder, queue_folder
 from turbopump.spark.audit.verdicts import Finding, Tally
 
 MAPPED_MAX = 256
@@ -30,6 +31,7 @@ class Unit(NamedTuple):
 
     log_offset: int
     size: int
+    tags_code: int
     file: str
     position: int
 
@@ -38,6 +40,7 @@ class QueueFiles:
     """All queues of one store."""
 
     def __init__(self, root: str) -> None:
+        self._root = root
         self._folder = queue_folder(root)
         self._files = RealFiles()
         self._lists: dict[tuple[str, int], list[tuple[int, int, str]]] = {}
@@ -62,10 +65,32 @@ class QueueFiles:
         at = queue_offset * UNIT_SIZE
         for base, size, path in self._list(topic, queue_id):
             if base <= at <= base + size - UNIT_SIZE:
-                log_offset, length, _code = get_unit(self._map(path).region, at - base)
+                log_offset, length, code = get_unit(self._map(path).region, at - base)
                 if length == BLANK_SIZE and log_offset == 0:
                     length = 0
-                return Unit(log_offset, length, path, at - base)
+                return Unit(log_offset, length, code, path, at - base)
+        return None
+
+    def reaches(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether the queue has a file that begins at a message or before it."""
+        files = self._list(topic, queue_id)
+        return bool(files) and files[0][0] <= queue_offset * UNIT_SIZE
+
+    def folder(self, topic: str, queue_id: int) -> str:
+        """Where the files of a queue lie."""
+        return f"{self._folder}/{topic}/{queue_id}"
+
+    def tags_code(self, topic: str, queue_id: int, unit: Unit) -> int | None:
+        """What a unit says of the tags; of one that names an extension what is said there, None
+        where that is no unit. Raises OSError."""
+        if not is_address(unit.tags_code):
+            return unit.tags_code
+        at = position_of(unit.tags_code)
+        folder = f"{extension_folder(self._root)}/{topic}/{queue_id}"
+        for name, size in self._files.list_files(folder):
+            if is_file_name(name) and int(name) <= at < int(name) + size:
+                found = unit_in(self._map(f"{folder}/{name}").region, at - int(name), size)
+                return None if found is None else found.tags_code
         return None
 
     def _list(self, topic: str, queue_id: int) -> list[tuple[int, int, str]]:
@@ -73,7 +98,7 @@ class QueueFiles:
         if found is None:
             if len(self._lists) >= FOLDERS_MAX:
                 self._lists.clear()
-            folder = f"{self._folder}/{topic}/{queue_id}"
+            folder = self.folder(topic, queue_id)
             found = self._lists[topic, queue_id] = [
                 (int(name), size, f"{folder}/{name}")
                 for name, size in self._files.list_files(folder)

@@ -14,13 +14,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from turbopump.engine import checkpoint, deleted_topics, epochs, fastjson
+from turbopump.engine import checkpoint, deleted_topics, epoch_lines, epochs, fastjson
 from turbopump.engine.batch_queue import FOLDER as BATCH_FOLDER
 from turbopump.engine.boundary import was_replicated
+from turbopump.engine.config import StoreConfig
 from turbopump.engine.consume_queue import FOLDER as QUEUE_FOLDER
-from turbopump.engine.epoch_file import BACKUP, EPOCH_FILE
+from turbopump.engine.epoch_file import BACKUP, MARK_FILE
 from turbopump.engine.epochs import Epochs, EpochsDamaged
 from turbopump.engine.files import MappedFile, RealFiles
+from turbopump.engine.queue_ext import FOLDER as EXTENSION_FOLDER
 from turbopump.engine.recovery import ABORT_FILE
 from turbopump.engine.segments import is_file_name
 from turbopump.engine.types import LogOffset
@@ -106,17 +108,24 @@ class Replica:
         return None
 
 
-def open_replica(text: str) -> Replica:
-    """A store by its path, or by `name=path`. Raises Unusable."""
+def open_replica(text: str, epoch_file: str = "") -> Replica:
+    """A store by its path, or by `name=path`. Raises Unusable.
+
+    `epoch_file` is where its epoch list is, if the broker's storePathEpochFile moved it.
+    """
     name, _, path = text.rpartition("=")
     root = path.rstrip("/") or "/"
-    files = RealFiles()
+    files, config = RealFiles(), StoreConfig(root, epoch_file=epoch_file)
     try:
         log = _log_files(files, root)
-        replicated = was_replicated(files, root)
+        replicated = was_replicated(files, config)
         saved = checkpoint.load(files, root)
+        if epoch_file and not files.exists(epoch_file):
+            raise Unusable(f"{epoch_file}: no epoch file is there")
+        is_marked = files.exists(f"{root}/{MARK_FILE}")
+        labels = _labels(files, config.epoch_path, name or root, is_marked=is_marked)
         return Replica(
-            name or root, root, log, _labels(files, root, name or root), replicated,
+            name or root, root, log, labels, replicated,
             confirm=saved.confirm_offset if replicated else None,
             is_stopped=not files.exists(f"{root}/{ABORT_FILE}"),
             deleted=_deleted(files, root),
@@ -170,36 +179,36 @@ def queue_folder(root: str) -> str:
     return f"{root}/{QUEUE_FOLDER}"
 
 
+def extension_folder(root: str) -> str:
+    """Where a store has what does not fit into the units of its consume queues."""
+    return f"{root}/{EXTENSION_FOLDER}"
+
+
 # Epoch files
 
 
-def _labels(files: RealFiles, root: str, name: str) -> Labels:
-    path = f"{root}/{EPOCH_FILE}"
+def _labels(files: RealFiles, path: str, name: str, *, is_marked: bool) -> Labels:
+    paths = (path + BACKUP, path, path + epoch_lines.SUFFIX)
+    backup, main, lines = (files.read(one) if files.exists(one) else None for one in paths)
+    found, _reasons = epoch_lines.told(backup, main, lines, is_marked=is_marked)
     findings: list[Finding] = []
-    main: Epochs | None = None
-    if files.exists(path):
-        text = files.read(path)
-        try:
-            main, _others = epochs.decode(text)
-        except EpochsDamaged as error:
-            findings = list(_faults(text, str(error), name, path))
     if main is not None:
-        return Labels(main, True)
-    backup = path + BACKUP
-    if files.exists(backup):
         try:
-            second, others = epochs.decode(files.read(backup))
+            epochs.decode(main)
+            return Labels(found or Epochs(), True)
         except EpochsDamaged as error:
-            findings.append(Finding(f"the epoch file is damaged: {error}", name, backup, 0))
-        else:
-            # Without that word it is RocketMQ's: the list before the last change (S4).
-            current = b"current" in others
-            return Labels(second if current else Epochs(), current, tuple(findings))
-    return Labels(findings=tuple(findings))
+            findings = list(_faults(main, str(error), name, path))
+    if backup is not None:
+        try:
+            epochs.decode(backup)
+        except EpochsDamaged as error:
+            findings.append(Finding(f"the epoch file is damaged: {error}", name, path + BACKUP, 0))
+    # A second copy without its word is RocketMQ's: the list before the last change (S4).
+    return Labels(found or Epochs(), found is not None, tuple(findings))
 
 
 def _faults(text: bytes, reason: str, store: str, path: str) -> Iterator[Finding]:
-    """What is wrong with a list that does not decode, line by line where that can be told."""
+    """What is wrong with a list that does not decode, line by line where that can be said."""
     lines = text.split(b"\n")
     body = b"".join(line + b"\n" for line in lines[2:-1])
     crc_is_right = len(lines) > 2 and lines[1] == b"%d" % masked_crc32(body)

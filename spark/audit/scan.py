@@ -20,6 +20,7 @@ from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
 from turbopump.spark.audit.queue_files import Queue, QueueFiles
 from turbopump.spark.audit.replicas import LogFile, mapped
+from turbopump.spark.audit.units import NotCompared, UnitCheck
 from turbopump.spark.audit.verdicts import Finding, Tally
 
 ROWS = 4096
@@ -75,6 +76,8 @@ class FileReport:
     queues: dict[Queue, QueueRun] = field(default_factory=dict)
     records: Tally = field(default_factory=lambda: Tally("records"))
     places: Tally = field(default_factory=lambda: Tally("queue-offsets"))
+    not_compared: NotCompared = field(default_factory=NotCompared)
+    """Records of whose queue units nothing can be said."""
     loose_starts: tuple[int, ...] = ()
     """Starts of epochs at which no record begins."""
     behind: tuple[int, int] | None = None
@@ -186,7 +189,7 @@ def width_of(row: Row, region: Region, is_batch: bool) -> int:
 
 
 def scan_file(task: FileTask) -> FileReport:
-    """All that is told of a file. Raises OSError."""
+    """All that is reported of a file. Raises OSError."""
     report = FileReport(task, end=task.file.base, confirmed=task.file.base)
     with mapped(task.file.path) as opened, QueueFiles(task.root) as queues:
         walk = Walk(opened.region, task.file, task.confirm)
@@ -207,6 +210,10 @@ def scan_file(task: FileTask) -> FileReport:
 
 def _take(report: FileReport, walk: Walk, queues: QueueFiles) -> None:
     task, region, base = report.task, walk.region, walk.file.base
+    units = UnitCheck(
+        task.store, base, task.confirm, task.is_stopped, region, queues, report.places,
+        report.not_compared,
+    )  # fmt: skip
     topics: dict[bytes, tuple[str, bool]] = {}
     starts = [start - base for start in task.starts]
     loose: list[int] = []
@@ -230,8 +237,11 @@ def _take(report: FileReport, walk: Walk, queues: QueueFiles) -> None:
         width = width_of(row, region, is_batch)
         if width:
             _count(report, row, topic, width)
-            if not is_batch and base + at >= task.deleted.get(topic, 0):
-                _compare_unit(report, row, topic, queues)
+            if base + at >= task.deleted.get(topic, 0):
+                if is_batch:
+                    report.not_compared.batches += 1
+                else:
+                    units.compare(row, topic)
     end = walk.position
     # The next epoch may begin where the filler lies; of what is behind the log's end `logs` tells.
     loose += [base + start for start in starts if start < end or (walk.is_full and start > end)]
@@ -285,30 +295,6 @@ def goes_on(
         queue_id, found,
     ))  # fmt: skip
     return True
-
-
-def _compare_unit(report: FileReport, row: Row, topic: str, queues: QueueFiles) -> None:
-    """The queue has the message where the log has it."""
-    task = report.task
-    at, size = row[kernel.POSITION], row[kernel.SIZE]
-    queue_id, number = row[kernel.QUEUE_ID], row[kernel.QUEUE_OFFSET]
-    log_offset = task.file.base + at
-    unit = queues.unit(topic, queue_id, number)
-    if unit is None:
-        return
-    report.places.count("queue units compared")
-    if unit.size == 0:
-        sure = task.confirm is None or log_offset + size <= task.confirm
-        if not (sure and task.is_stopped):
-            return  # recovery makes what is missing from the log
-        what = "the consume queue has no unit of it"
-    elif (unit.log_offset, unit.size) != (log_offset, size):
-        what = f"its consume queue unit points to {unit.log_offset}, size {unit.size}"
-    else:
-        return
-    report.places.found(Finding(
-        what, task.store, unit.file, unit.position, log_offset, topic, queue_id, number
-    ))  # fmt: skip
 
 
 def _look_behind(report: FileReport, opened: MappedFile, position: int) -> None:

@@ -70,7 +70,7 @@ class _Table(DataSource):
 
 
 class Claims(_Table):
-    """What clients were told; a task is a part of a ledger."""
+    """What clients received; a task is a part of a ledger."""
 
     DDL = CLAIMS_DDL
 

@@ -41,7 +41,7 @@ class Finding:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """The first findings are the same ones whoever looked, and in whatever order."""
+        """The first findings are the same ones, in whatever order workers looked."""
         numbers = (self.log_offset, self.queue_id, self.queue_offset, self.epoch, self.position)
         known = tuple(-1 if number is None else number for number in numbers)
         return (known[0], self.topic or "", *known[1:], self.store, self.file, self.what)
@@ -135,7 +135,7 @@ class Tally:
         self.counts[what] = self.counts.get(what, 0) + number
 
     def add(self, other: "Tally") -> None:
-        """What somebody else found of the same promise."""
+        """What another worker found of the same promise."""
         self.total += other.total
         self.findings += other.findings
         self._shorten()

@@ -1,0 +1,167 @@
+"""The command line of each job, for `turbopump analyze`, `python -m` and spark-submit alike.
+
+Owns names, defaults and help of all options. It must never import what a job needs to run. Called
+by the `main` of each job, and by the command line for its help.
+"""
+
+import argparse
+from collections.abc import Callable
+
+from turbopump.spark.commands.times import time_ms
+
+LOCAL = "local[*]"
+"""Where Spark runs if nothing else is said."""
+STALL_S = 5
+"""Whole seconds without a record that are a stall. Silence below this is how many producers work:
+it would hide the others."""
+
+
+def _parser(job: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        f"turbopump analyze {job}", description=description, epilog=epilog
+    )
+
+
+def throughput() -> argparse.ArgumentParser:
+    """`turbopump analyze throughput`."""
+    made = _parser(
+        "throughput", "Traffic, sizes, latencies, gaps, stalls and replication delay of stores."
+    )
+    add_selection(made)
+    made.add_argument("--output", metavar="DIR", help="Where Parquet tables and report.html go.")
+    made.add_argument("--html", metavar="FILE", help="Where the report goes, on this machine.")
+    made.add_argument("--overwrite", action="store_true", help="Replace the tables in --output.")
+    made.add_argument(
+        "--stall-seconds", type=int, default=STALL_S, metavar="N",
+        help=f"Whole seconds without a record that are a stall; {STALL_S}.",
+    )  # fmt: skip
+    made.add_argument(
+        "--with-ports", action="store_true", help="Tell producers apart by port, too."
+    )
+    made.add_argument(
+        "--replica", action="append", default=[], metavar="STORE",
+        help="Another store of the first one's group: how far is it behind? Repeatable.",
+    )  # fmt: skip
+    made.add_argument(
+        "--copy",
+        metavar="STORE",
+        help="A store of another group with copies of the messages: delays by unique key.",
+    )
+    made.add_argument(
+        "--local", action="store_true",
+        help="Without Spark and Java, for small stores: no tables, no --replica, no --copy.",
+    )  # fmt: skip
+    made.add_argument("--json", action="store_true", help="Print everything as JSON.")
+    add_spark(made)
+    return made
+
+
+def truncation() -> argparse.ArgumentParser:
+    """`turbopump analyze truncation`."""
+    made = _parser(
+        "truncation",
+        "Prove or refute that a group of brokers kept its promises.",
+        "Exit code 1 if a promise was broken, 2 if what was given cannot be used.",
+    )
+    add = made.add_argument
+    add("stores", nargs="+", metavar="[NAME=]STORE",
+        help="The stores of a group, or the data folder of `turbopump up`.")  # fmt: skip
+    add("--ledger", nargs="+", action="extend", default=[], metavar="FILE",
+        help="What clients received: JSON lines, or a folder of them.")  # fmt: skip
+    add("--leader", default="", metavar="NAME", help="The store that leads.")
+    add("--epoch-file", action="append", default=[], metavar="[NAME=]FILE",
+        help="A store's epoch list where storePathEpochFile moved it.")  # fmt: skip
+    add("--local", action="store_true", help="Without Spark.")
+    add("--workers", type=int, default=1, metavar="N", help="Processes, with --local.")
+    add("--json", action="store_true", help="Print the verdicts as JSON.")
+    add_spark(made)
+    return made
+
+
+def rebalance() -> argparse.ArgumentParser:
+    """`turbopump analyze rebalance`."""
+    made = _parser(
+        "rebalance", "How even, sticky and slow the rebalances of consumer groups were."
+    )
+    add = made.add_argument
+    add("histories", nargs="+", metavar="HISTORY", help="Files or folders of JSON lines, or URIs.")
+    add("-o", "--output", metavar="FOLDER", help="Write Parquet and the verdict there.")
+    add("--window", type=int, default=60, metavar="MINUTES", help="Of the figures over time; 60.")
+    add("--max-balance-degree", type=float, metavar="QUEUES", help="No rebalance may be over.")
+    add("--min-stickiness", type=float, metavar="SHARE", help="No group may be below.")
+    add("--max-time-ms", type=float, metavar="MS", help="No group's p99 may be over.")
+    add("--min-evenness", type=float, metavar="SHARE", help="No rebalance may be below.")
+    add("--min-retention", type=float, metavar="SHARE", help="No group may be below.")
+    add("--overwrite", action="store_true", help="Replace a report that is there.")
+    add("--json", action="store_true", help="Print the verdict as JSON.")
+    add_spark(made)
+    return made
+
+
+def export() -> argparse.ArgumentParser:
+    """`turbopump analyze export`."""
+    made = _parser("export", "Export topics as Parquet, or as an mmap-ninja dataset.")
+    add_selection(made)
+    add = made.add_argument
+    add("-o", "--output", required=True, metavar="TARGET", help="The folder to be made, or a URI.")
+    add("--format", choices=("parquet", "ninja"), default="parquet",
+        help="Parquet, or an mmap-ninja dataset (needs no Java).")  # fmt: skip
+    add("--all-topics", action="store_true", help="All topics, the system's too.")
+    add("--columns", metavar="NAMES", help="Columns of Parquet, separated by commas; all.")
+    add("--plain-bodies", action="store_true", help="Decompress compressed bodies.")
+    add("--overwrite", action="store_true", help="Replace an export that is there.")
+    add("--json", action="store_true", help="Print the result as JSON.")
+    add_spark(made)
+    return made
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """The arguments of a selection."""
+    add = parser.add_argument
+    add("stores", nargs="+", metavar="STORE",
+        help="Stores, URIs of them, or the data folder of `turbopump up`.")  # fmt: skip
+    add("-t", "--topic", action="append", default=[], dest="topics", metavar="TOPIC",
+        help="Only this topic; may be repeated.")  # fmt: skip
+    add("--queue", action="append", default=[], type=int, dest="queue_ids", metavar="ID",
+        help="Only this queue; may be repeated.")  # fmt: skip
+    add("--since", dest="from_ms", type=time_of, metavar="TIME",
+        help="Stored at or after: ISO 8601 (else UTC), or epoch ms.")  # fmt: skip
+    add("--until", dest="until_ms", type=time_of, metavar="TIME", help="Stored before.")
+    add("--prune-by-time", action="store_true",
+        help="Do not read files whose first and last record lie more than ten minutes outside of"
+        " --since and --until: what a clock that was set back stored there is missed.")  # fmt: skip
+    add("--min-log-offset", type=int, metavar="OFFSET", help="At or behind this log offset.")
+    add("--max-log-offset", type=int, metavar="OFFSET", help="At or before this log offset.")
+    add("--unconfirmed", action="store_true", help="Beyond the confirmed end of a store, too.")
+
+
+def add_spark(parser: argparse.ArgumentParser) -> None:
+    """The options of all jobs."""
+    parser.add_argument(
+        "--master", metavar="URL",
+        help=f"Where Spark runs; {LOCAL}, or what spark-submit was given.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--conf", metavar="KEY=VALUE", action="append", default=[],
+        help="A setting of Spark; may be repeated.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--verbose", action="store_true", help="Show what Spark says, too."
+    )
+
+
+def time_of(text: str) -> int:
+    """Epoch milliseconds of what the user wrote; an argparse type."""
+    try:
+        return time_ms(text)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither ISO 8601 nor epoch ms") from None
+
+
+PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
+    "throughput": throughput,
+    "truncation": truncation,
+    "rebalance": rebalance,
+    "export": export,
+}
+"""By the job's name."""

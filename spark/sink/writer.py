@@ -1,0 +1,133 @@
+"""What Spark asks of a sink written in Python, in batches and in streams.
+
+Owns the sink's options and columns. It must never send by itself (`sending` does), nor take back
+what was sent: a topic has no transactions for Spark to commit. Called by `source`.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from turbopump.spark.options import BadOption
+from turbopump.spark.sink.sending import Target, send_rows
+
+logger = logging.getLogger(__name__)
+
+NAMES = ("namesrv", "topic", "group", "tls", "timeoutMs", "inFlight")
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "body": ("binary", "string"), "topic": ("string",), "tags": ("string",),
+    "keys": ("string", "array<string>"), "properties": ("map<string,string>",),
+    "sharding_key": ("string",), "delay_level": ("int", "bigint"), "flag": ("int",),
+}  # fmt: skip
+"""What a row may have, and of which types; `body` it must."""
+SPARKS = frozenset({"checkpointlocation"})
+"""Options of a streaming query that come along."""
+GROUP = "turbopump-spark"
+TIMEOUT_MS = 30_000
+IN_FLIGHT = 64
+
+
+class WrongRows(ValueError):
+    """Rows of these columns are no messages."""
+
+
+@dataclass
+class Sent(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    rows: int
+
+
+def target_of(given: Mapping[str, str], schema: StructType, overwrite: bool) -> Target:
+    """The options, checked together with the columns. Raises BadOption, WrongRows."""
+    known = {name.lower(): name for name in NAMES}
+    texts: dict[str, str] = {}
+    for name, text in given.items():
+        if name.lower() in known:
+            texts[known[name.lower()]] = text.strip()
+        elif name.lower() not in SPARKS:
+            raise BadOption(f"a sink has no option {name!r}; there are {', '.join(NAMES)}")
+    if overwrite:
+        raise BadOption("a topic cannot be overwritten, only appended to: mode('append')")
+    if not texts.get("namesrv"):
+        raise BadOption("no name server was named: the option namesrv is 'host:port', ';' between")
+    check_columns(schema, named="topic" in texts)
+    tls = texts.get("tls", "false")
+    return Target(
+        texts["namesrv"],
+        texts.get("topic"),
+        texts.get("group", GROUP),
+        tls.lower() == "true" if tls.lower() in ("true", "false") else tls,
+        _number(texts, "timeoutMs", TIMEOUT_MS),
+        _number(texts, "inFlight", IN_FLIGHT),
+    )
+
+
+def check_columns(schema: StructType, *, named: bool) -> None:
+    """Raises WrongRows for columns that no message has; `named`: the topic is an option."""
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        if field.name not in COLUMNS:
+            raise WrongRows(f"a message has no column {field.name!r}; it has {', '.join(COLUMNS)}")
+        if kind not in COLUMNS[field.name]:
+            wanted = " or ".join(COLUMNS[field.name])
+            raise WrongRows(f"column {field.name!r} must be {wanted}, not {kind}")
+    names = schema.fieldNames()
+    if "body" not in names:
+        raise WrongRows("a message needs a column 'body'")
+    if named and "topic" in names:
+        raise WrongRows("the topic is named twice, by the option and by a column: leave one out")
+    if not named and "topic" not in names:
+        raise WrongRows("no topic was named: by the option topic, or by a column")
+
+
+def _number(texts: Mapping[str, str], name: str, default: int) -> int:
+    text = texts.get(name, str(default))
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise BadOption(f"{name} is {text!r}, but must be a number of at least 1")
+    return int(text)
+
+
+class TopicWriter(DataSourceArrowWriter):
+    """Rows of a frame."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        return Sent(send_rows(self._target, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        logger.info("%d messages were sent", _rows(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        logger.warning("%d messages were sent before the write failed", _rows(messages))
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """Rows of a stream, micro-batch by micro-batch."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        return Sent(send_rows(self._target, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        logger.info("%d messages of batch %d were sent", _rows(messages), batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        sent = _rows(messages)
+        logger.warning("%d messages of batch %d were sent before it failed", sent, batchId)
+
+
+def _rows(messages: list[WriterCommitMessage | None]) -> int:
+    return sum(one.rows for one in messages if isinstance(one, Sent))

@@ -7,10 +7,20 @@ programs pay only for the part they use.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from turbopump.cluster import Cluster
+    from turbopump.broker.addresses import StartError
+    from turbopump.cluster import Cluster, ClusterError
+    from turbopump.engine.compression import CompressionMissing
+    from turbopump.engine.types import StoreError
     from turbopump.net.client.admin import Admin
     from turbopump.net.client.consumer import Consumer
-    from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
+    from turbopump.net.client.errors import (
+        BrokerError,
+        ClientClosed,
+        ClientError,
+        InvalidArgument,
+        NoWritableQueue,
+        RouteNotFound,
+    )
     from turbopump.net.client.messages import Message, ReceivedMessage, SendResult, SendStatus
     from turbopump.net.client.options import (
         ClientOptions,
@@ -19,9 +29,18 @@ if TYPE_CHECKING:
         MessageModel,
         Outcome,
     )
+    from turbopump.net.client.process_queue import FlowLimits
     from turbopump.net.client.producer import Producer, ProducerOptions
     from turbopump.net.client.pull_consumer import PullConsumer, PullOptions
-    from turbopump.net.transport.errors import RemotingError
+    from turbopump.net.transport.errors import (
+        CallTimeout,
+        ConnectError,
+        ConnectionClosed,
+        RemotingError,
+        TooManyCalls,
+    )
+    from turbopump.net.transport.options import ClientTlsSettings
+    from turbopump.net.transport.tls import TlsError
     from turbopump.net.wire.queues import MessageQueue
 
     __version__: str
@@ -29,16 +48,25 @@ if TYPE_CHECKING:
 __all__ = [
     "Admin",
     "BrokerError",
+    "CallTimeout",
+    "ClientClosed",
     "ClientError",
     "ClientOptions",
+    "ClientTlsSettings",
     "Cluster",
+    "ClusterError",
+    "CompressionMissing",
+    "ConnectError",
+    "ConnectionClosed",
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
+    "FlowLimits",
     "InvalidArgument",
     "Message",
     "MessageModel",
     "MessageQueue",
+    "NoWritableQueue",
     "Outcome",
     "Producer",
     "ProducerOptions",
@@ -46,24 +74,38 @@ __all__ = [
     "PullOptions",
     "ReceivedMessage",
     "RemotingError",
+    "RouteNotFound",
     "SendResult",
     "SendStatus",
+    "StartError",
+    "StoreError",
+    "TlsError",
+    "TooManyCalls",
     "__version__",
 ]
 
 _HOMES = {
     "Admin": "turbopump.net.client.admin",
     "BrokerError": "turbopump.net.client.errors",
+    "CallTimeout": "turbopump.net.transport.errors",
+    "ClientClosed": "turbopump.net.client.errors",
     "ClientError": "turbopump.net.client.errors",
     "ClientOptions": "turbopump.net.client.options",
+    "ClientTlsSettings": "turbopump.net.transport.options",
     "Cluster": "turbopump.cluster",
+    "ClusterError": "turbopump.cluster",
+    "CompressionMissing": "turbopump.engine.compression",
+    "ConnectError": "turbopump.net.transport.errors",
+    "ConnectionClosed": "turbopump.net.transport.errors",
     "ConsumeFrom": "turbopump.net.client.options",
     "Consumer": "turbopump.net.client.consumer",
     "ConsumerOptions": "turbopump.net.client.options",
+    "FlowLimits": "turbopump.net.client.process_queue",
     "InvalidArgument": "turbopump.net.client.errors",
     "Message": "turbopump.net.client.messages",
     "MessageModel": "turbopump.net.client.options",
     "MessageQueue": "turbopump.net.wire.queues",
+    "NoWritableQueue": "turbopump.net.client.errors",
     "Outcome": "turbopump.net.client.options",
     "Producer": "turbopump.net.client.producer",
     "ProducerOptions": "turbopump.net.client.producer",
@@ -71,8 +113,13 @@ _HOMES = {
     "PullOptions": "turbopump.net.client.pull_consumer",
     "ReceivedMessage": "turbopump.net.client.messages",
     "RemotingError": "turbopump.net.transport.errors",
+    "RouteNotFound": "turbopump.net.client.errors",
     "SendResult": "turbopump.net.client.messages",
     "SendStatus": "turbopump.net.client.messages",
+    "StartError": "turbopump.broker.addresses",
+    "StoreError": "turbopump.engine.types",
+    "TlsError": "turbopump.net.transport.tls",
+    "TooManyCalls": "turbopump.net.transport.errors",
 }
 
 

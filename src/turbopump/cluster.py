@@ -7,10 +7,12 @@ Called by `turbopump up`, by the pytest fixture and by programs: `async with Clu
 import asyncio
 import errno
 import json
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from glob import escape, glob
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -18,30 +20,41 @@ from typing import TYPE_CHECKING
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.node import BrokerNode, StartError
 from turbopump.engine.files import RealFiles
+from turbopump.engine.segments import file_size_in
 from turbopump.engine.types import Progress, StoreError
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode
 from turbopump.net.wire.hosts import join
-from turbopump.net.wire.java_properties import Property
+from turbopump.net.wire.java_properties import PropertiesError, Property, parse_properties
 from turbopump.net.wire.property_values import show
 
 if TYPE_CHECKING:
     from turbopump.controller.config import ControllerConfig
     from turbopump.controller.node import ControllerNode
 
+_log = logging.getLogger(__name__)
+
 LAYOUT = 1
-"""Version of a data folder: layout.json, namesrv/, controller/, logs/ and a store folder for each
-broker."""
+"""Version of a data folder: layout.json, namesrv/, controller/, logs/, and for each broker a store
+folder and a file of what was changed while it ran: `broker-a` and `broker-a.properties`."""
+
+CHANGES = ".properties"
 
 LAYOUT_FILE = "layout.json"
 LOOPBACK = "127.0.0.1"
 MODE = "tls.server.mode"
-WILDCARDS = ("0.0.0.0", "::")  # nothing that a client could be told
+WILDCARDS = ("0.0.0.0", "::")  # nothing that a client could connect to
 REPLICA_PORTS_APART = 10  # room for the VIP port before, and the HA port behind
 REGISTERED_POLL_MS = 10
 REGISTERED_TIMEOUT_MS = 10_000  # a broker registers in milliseconds where both are one process
 ELECTED_TIMEOUT_MS = 30_000  # controllers elect their leader, brokers register, one is elected
 CONTROLLER_GROUP = "turbopump"
+NAMESRV_OWN = frozenset({"bindAddress", "configStorePath", "kvConfigPath", "listenPort"})
+"""In the file of an earlier version, which wrote every key; the cluster sets these."""
+
+LOG_FILE_SIZE = 64 << 20
+"""Of a new log: RocketMQ's 1 GiB is much for a first message on one's own machine. It reserves
+its files' blocks, so that is what a folder takes."""
 
 SMALL_FILES = {
     "mappedFileSizeCommitLog": str(16 << 20),  # a message of 4 MiB fits, and rolling happens
@@ -75,7 +88,7 @@ class Cluster:
     Args:
         data: the folder of everything kept; None for one that is removed at the end.
         host: the address to listen at and to tell clients; a wildcard listens at all of this
-            machine's, and the one that others reach it at is told.
+            machine's, and tells the one that others reach it at.
         namesrv_port, broker_port: 0 for free ones.
         replicas: copies of the broker's log; a send is answered when one of them has it, too. They
             listen REPLICA_PORTS_APART behind one another, unless ports are free ones.
@@ -155,24 +168,99 @@ class Cluster:
         Raises ClusterError, StoreError, StartError, TlsError, PropertiesError or OSError; nothing
         runs then.
         """
+        self.check()
+        prepare_data(self.data)
+        try:
+            await self._start_namesrv()
+            await self._start_controllers(self._sizes[1])
+            for number in range(self.broker_count):
+                await self._start_broker(number)
+            await self._registered()
+        except BaseException:
+            await self.stop()
+            raise
+
+    def check(self) -> None:
+        """Raises ClusterError for a group that cannot be."""
         brokers, controllers = self._sizes
         if brokers > 1 and not controllers:
             raise ClusterError(
                 f"{brokers} brokers of one group need controllers, which elect their master; "
                 "replicas of one that stays the master do without"
             )
+        if controllers and controllers % 2 == 0:
+            raise ClusterError(
+                f"{controllers} controllers can lose no more of them than {controllers - 1} can: "
+                "use 1, 3 or 5"
+            )
         if controllers and self._replicas:
             raise ClusterError("replicas are those of a master that stays: not with controllers")
-        prepare_data(self.data)
-        try:
-            await self._start_namesrv()
-            await self._start_controllers(controllers)
-            for number in range(brokers if controllers else self._replicas + 1):
-                await self._start_broker(number)
-            await self._registered()
-        except BaseException:
-            await self.stop()
-            raise
+
+    @property
+    def broker_count(self) -> int:
+        """Brokers of the group."""
+        brokers, controllers = self._sizes
+        return brokers if controllers else self._replicas + 1
+
+    def namesrv_properties(self) -> dict[str, str]:
+        """What the name server is given."""
+        return {
+            "bindAddress": self._host,
+            "listenPort": str(self._ports[0]),
+            "kvConfigPath": str(self.data / "namesrv" / "kvConfig.json"),
+            **self._tls_of_servers(),
+            **self._namesrv_properties,
+        }
+
+    def controller_properties(self, number: int) -> dict[str, str]:
+        """What a controller is given, but for its peers."""
+        port = self._controller_port
+        return {
+            "bindAddress": self._host,
+            "listenPort": str(port + number if port else 0),
+            "controllerDLegerGroup": CONTROLLER_GROUP,
+            "controllerDLegerSelfId": f"n{number}",
+            "controllerStorePath": str(self.data / "controller"),
+            **self._tls_of_servers(),
+            "tls.enable": self._tls_enabled(),
+            **self._controller_properties,
+        }
+
+    def broker_properties(
+        self, number: int, namesrv: str, controllers: list[str]
+    ) -> dict[str, str]:
+        """What a broker is given; the first one is number 0."""
+        given = self._common_broker_properties(BrokerConfig().broker_name, namesrv)
+        if number:
+            port = self._ports[1]
+            given |= {
+                "listenPort": str(port + REPLICA_PORTS_APART * number if port else 0),
+                "haListenPort": "0",
+            }
+        root = given["storePathRootDir"]
+        if controllers:
+            given |= {
+                "enableControllerMode": "true",
+                "controllerAddr": ";".join(controllers),
+                "storePathRootDir": f"{root}-{number + 1}" if number else root,
+                "haListenPort": "0",
+            }
+        elif number:
+            given |= {
+                "brokerRole": "SLAVE",
+                "brokerId": str(number),
+                "storePathRootDir": f"{root}-replica-{number}",
+            }
+        return given
+
+    async def stop_broker(self, broker: BrokerAddress) -> None:
+        """Stop one broker of `brokers` for good: with controllers another one is elected in the
+        place of a master. Raises ClusterError if it does not run."""
+        found = next((one for one in self._brokers if one[0].address == broker.address), None)
+        if found is None:
+            raise ClusterError(f"no broker runs at {broker.address}")
+        self._brokers.remove(found)
+        await found[0].stop()
 
     async def stop(self) -> None:
         """Stop what runs: the brokers write everything down, then the others go."""
@@ -203,14 +291,10 @@ class Cluster:
         await self.stop()
 
     async def _start_namesrv(self) -> None:
-        config = NamesrvConfig(
-            bind_address=self._host,
-            listen_port=self._ports[0],
-            kv_config_path=str(self.data / "namesrv" / "kvConfig.json"),
-            config_store_path=str(self.data / "namesrv" / "namesrv.properties"),
-        )
-        properties = {**self._tls_of_servers(), **self._namesrv_properties}
-        self.warnings += config.update(_properties(properties))
+        own_file = str(self.data / "namesrv" / "namesrv.properties")
+        config = NamesrvConfig(config_store_path=own_file)
+        self.warnings += config.update(_properties(self.namesrv_properties()))
+        self.warnings += config.update(changed_before(own_file, NAMESRV_OWN))
         namesrv = NameServerNode(config)
         await namesrv.start()
         self._namesrv = namesrv
@@ -236,65 +320,47 @@ class Cluster:
     def _controller_config(self, number: int) -> "ControllerConfig":
         from turbopump.controller.config import ControllerConfig
 
-        port = self._controller_port
-        config = ControllerConfig(
-            bind_address=self._host,
-            listen_port=port + number if port else 0,
-            group=CONTROLLER_GROUP,
-            self_id=f"n{number}",
-            store_path=str(self.data / "controller"),
-        )
-        properties = {
-            **self._tls_of_servers(),
-            "tls.enable": self._tls_enabled(),
-            **self._controller_properties,
-        }
-        warnings = config.update(_properties(properties))
+        own_file = str(self.data / "controller" / f"n{number}.properties")
+        config = ControllerConfig(config_store_path=own_file)
+        warnings = config.update(_properties(self.controller_properties(number)))
         self.warnings += [] if number else warnings
+        self.warnings += config.update(changed_before(config.config_store_path))
         return config
 
     async def _start_broker(self, number: int) -> None:
         config = BrokerConfig()
-        given = self._common_broker_properties(config.broker_name)
-        if number:
-            port = self._ports[1]
-            given |= {
-                "listenPort": str(port + REPLICA_PORTS_APART * number if port else 0),
-                "haListenPort": "0",
-            }
-        root = given["storePathRootDir"]
-        if self._controllers:
-            given |= {
-                "enableControllerMode": "true",
-                "controllerAddr": ";".join(self.controllers),
-                "storePathRootDir": f"{root}-{number + 1}" if number else root,
-                "haListenPort": "0",
-            }
-        elif number:
-            given |= {
-                "brokerRole": "SLAVE",
-                "brokerId": str(number),
-                "storePathRootDir": f"{root}-replica-{number}",
-            }
+        given = self.broker_properties(number, self.namesrv, self.controllers)
         warnings = config.update(_properties(given))
         self.warnings += [] if number else warnings
+        config.path = f"{config.store.root}{CHANGES}"
+        self.warnings += config.update(changed_before(config.path))
         broker = BrokerNode(config, on_progress=self._on_progress)
         await broker.start()
         self._brokers.append((broker, config))
 
-    def _common_broker_properties(self, default_name: str) -> dict[str, str]:
+    def _common_broker_properties(self, default_name: str, namesrv: str) -> dict[str, str]:
         name = self._broker_properties.get("brokerName", default_name)
         own = {
             "storePathRootDir": str(self.data / name),
+            "mappedFileSizeCommitLog": str(self._log_file_size(name)),
             "bindAddress": self._host,
             "brokerIP1": "" if self._host in WILDCARDS else self._host,
             "listenPort": str(self._ports[1]),
-            "namesrvAddr": self.namesrv,
+            "namesrvAddr": namesrv,
             "tls.enable": self._tls_enabled(),
         }
         if self._replicas:
             own |= {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
         return {**own, **self._broker_properties}
+
+    def _log_file_size(self, name: str) -> int:
+        """That of the logs that are there: all members of a group must have the same."""
+        files, given = RealFiles(), self._broker_properties
+        root = given.get("storePathRootDir", str(self.data / name))
+        folders = [given.get("storePathCommitLog", f"{root}/commitlog")]
+        folders += [f"{each}/commitlog" for each in sorted(glob(f"{escape(root)}-*"))]
+        found = (file_size_in(files, folder) for folder in folders)
+        return next(filter(None, found), LOG_FILE_SIZE)
 
     def _id_of(self, broker: BrokerNode, config: BrokerConfig) -> int:
         """0 of a master. With controllers what the name server tells clients: -1 before that."""
@@ -367,6 +433,22 @@ def _layout_of(text: bytes) -> object:
     except ValueError:
         return "unreadable"
     return value.get("layout", "missing") if isinstance(value, dict) else "unreadable"
+
+
+def changed_before(path: str, passed_over: Iterable[str] = ()) -> list[Property]:
+    """What UPDATE_BROKER_CONFIG and its like have changed in an earlier life, in a file of a data
+    folder. Raises ClusterError, OSError."""
+    files = RealFiles()
+    if not files.exists(path):
+        return []
+    try:
+        found = parse_properties(files.read(path).decode("utf-8", "replace"))
+    except PropertiesError as error:
+        raise ClusterError(f"{path}: {error}") from None
+    found = [item for item in found if item.key not in passed_over]
+    names = ", ".join(item.key for item in found)
+    _log.info("%s has what was changed while it ran: %s", path, names)
+    return found
 
 
 def _properties(values: Mapping[str, str]) -> list[Property]:

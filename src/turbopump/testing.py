@@ -28,6 +28,7 @@ class RunningCluster:
 
     def __init__(self, cluster: "Cluster", loop: "asyncio.AbstractEventLoop") -> None:
         self._loop = loop
+        self._cluster = cluster
         self.namesrv: str = cluster.namesrv
         self.brokers: list[BrokerAddress] = cluster.brokers
         self.controllers: list[str] = cluster.controllers
@@ -38,6 +39,13 @@ class RunningCluster:
         import asyncio
 
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def stop_broker(self, broker: "BrokerAddress") -> None:
+        """Stop one of `brokers` for good; in a group with controllers another master is elected.
+
+        Raises ClusterError if it does not run any more.
+        """
+        self.run(self._cluster.stop_broker(broker))
 
 
 @contextmanager

@@ -23,15 +23,23 @@ from turbopump.cli.options import (
     check_address,
     one_place,
 )
-from turbopump.cli.output import columns, front, local_seconds, print_json, print_lines, table
+from turbopump.cli.output import (
+    columns,
+    duration_text,
+    front,
+    local_seconds,
+    print_json,
+    print_lines,
+    table,
+)
 from turbopump.cli.running import ask
 
 if TYPE_CHECKING:
     from turbopump.net.client.admin_results import ConsumerProgress, GroupProgress, UpdatedGroup
 
-PROGRESS = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20} {}"
-PROGRESS_CLIENTS = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20} {:<20} {}"
-GROUPS = "{:<64}  {:<6}  {:<24} {:<5}  {:<14}  {:<7}  {}"
+PROGRESS = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20} {:<19}  {}"
+PROGRESS_CLIENTS = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20} {:<20} {:<19}  {}"
+GROUPS = "{:<64}  {:<6}  {:<24} {:<5}  {:<14}  {:<7}  {:<11}  {}"
 RESET = "{:<40}  {:<40}  {:<40}"
 
 Group = Annotated[str, typer.Option("-g", "--group", help="The consumer group.")]
@@ -59,7 +67,10 @@ def consumer_progress(
     ] = Switch.FALSE,
     as_json: Json = False,
 ) -> None:
-    """How far consumer groups are."""
+    """How far consumer groups are: messages behind, and for how long the oldest of them has waited.
+
+    A time after >= is what is known at least: the message is older than the broker's start.
+    """
     if group is None:
         groups = ask(namesrv, lambda admin: admin.consumer_progress_all())
         if as_json:
@@ -78,7 +89,7 @@ def consumer_progress(
 
 
 def _groups(groups: "list[GroupProgress]") -> list[str]:
-    head = "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total"
+    head = "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total", "#Behind"
     rows = (
         (
             front(one.group, 64),
@@ -88,6 +99,7 @@ def _groups(groups: "list[GroupProgress]") -> list[str]:
             one.message_model,
             int(one.consume_tps),
             one.diff_total,
+            duration_text(one.behind_ms, one.behind_known),
         )
         for one in groups
     )
@@ -97,7 +109,7 @@ def _groups(groups: "list[GroupProgress]") -> list[str]:
 def _progress(found: "ConsumerProgress", with_clients: bool) -> list[str]:
     client = ["#Client IP"] if with_clients else []
     head = ["#Topic", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset", *client]
-    head += ["#Diff", "#Inflight", "#LastTime"]
+    head += ["#Diff", "#Inflight", "#LastTime", "#Behind"]
     rows = (
         [
             front(queue.topic, 64),
@@ -109,15 +121,18 @@ def _progress(found: "ConsumerProgress", with_clients: bool) -> list[str]:
             queue.diff,
             queue.inflight,
             local_seconds(queue.last_time_ms) if queue.last_time_ms > 0 else "N/A",
+            duration_text(queue.behind_ms, queue.behind_known),
         ]
         for queue in found.queues
     )
+    behind = duration_text(found.behind_ms, found.behind_known)
     return [
         *table(PROGRESS_CLIENTS if with_clients else PROGRESS, head, rows),
         "",
         f"Consume TPS: {found.consume_tps:.2f}",
         f"Consume Diff Total: {found.diff_total}",
         f"Consume Inflight Total: {found.inflight_total}",
+        f"Consume Time Behind: {behind}",
     ]
 
 

@@ -1,48 +1,108 @@
 """`turbopump analyze`: the jobs over stores, on a local Spark unless --master says otherwise.
 
-Owns the names and what is said where Spark is not installed. Options are the jobs' own, the same as
-with `python -m` and spark-submit; nothing of them is imported before a job runs. Called by app.py.
+Owns the names, the help, and what is said where Spark is not installed. Options are the jobs' own,
+the same as with `python -m` and spark-submit; nothing that a job needs is imported before it runs.
+Called by app.py.
 """
+
+import argparse
+from inspect import Parameter, Signature
+from typing import Any, NoReturn
 
 import typer
 
 from turbopump.cli.errors import UserError
+from turbopump.spark.commands.parsers import PARSERS
 
 app = typer.Typer(no_args_is_help=True, help="Stores and histories as tables, judged by Spark.")
 AS_THEY_ARE = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+HELP = {"-h", "--help"}
+OF_SPARK = ("pyspark", "mmap_ninja")
+"""What nothing that runs with --local needs."""
+PACKAGES = ("pyarrow", "numpy", "pyspark", "mmap_ninja", "matplotlib")
 
 
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
 def throughput(context: typer.Context) -> None:
     """Messages, bytes, latencies, gaps and replication delay of stores, over time."""
-    _run("turbopump.spark.throughput", context)
+    _run("throughput", "turbopump.spark.throughput", context)
 
 
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
 def truncation(context: typer.Context) -> None:
-    """Prove or refute that replicated stores hold what clients were told they do."""
-    _run("turbopump.spark.audit.job", context)
+    """Prove or refute that replicated stores hold what clients received."""
+    _run("truncation", "turbopump.spark.audit.job", context)
 
 
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
 def rebalance(context: typer.Context) -> None:
     """How even, sticky and slow the rebalances of consumer groups were."""
-    _run("turbopump.spark.rebalance", context)
+    _run("rebalance", "turbopump.spark.rebalance", context)
 
 
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
 def export(context: typer.Context) -> None:
     """Topics as Parquet, or as an mmap-ninja dataset."""
-    _run("turbopump.spark.export", context)
+    _run("export", "turbopump.spark.export", context)
 
 
-def _run(module: str, context: typer.Context) -> None:
+def _run(job: str, module: str, context: typer.Context) -> None:
     from importlib import import_module
     from importlib.util import find_spec
 
-    for package in ("pyarrow", "numpy", "pyspark", "mmap_ninja", "matplotlib"):
-        if find_spec(package) is None:
+    words = list(context.args)
+    if not words or HELP & set(words):
+        _show_help(PARSERS[job]())
+        raise typer.Exit(0 if words else 2)
+    _check(PARSERS[job](), words)
+    needless = OF_SPARK if "--local" in words else ()
+    for package in PACKAGES:
+        if package not in needless and find_spec(package) is None:
             raise UserError(
                 f"analyze needs {package}, which is not installed: pip install 'turbopump[spark]'"
             )
-    raise typer.Exit(import_module(module).main(list(context.args)))
+    raise typer.Exit(import_module(module).main(words))
+
+
+def _check(parser: argparse.ArgumentParser, words: list[str]) -> None:
+    """Wrong arguments get one sentence, as with every other command. Raises UserError."""
+
+    def refuse(message: str) -> NoReturn:
+        raise UserError(f"{parser.prog.removeprefix('turbopump ')}: {message}")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    parser.parse_args(words)
+
+
+def _show_help(parser: argparse.ArgumentParser) -> None:
+    """The help of a job's arguments, in the form that all commands have: a command with the same
+    options is made for it, and only its help is used."""
+
+    def command() -> None:
+        raise AssertionError("the job parses its arguments itself")
+
+    parameters = [
+        _parameter(action)
+        for action in parser._actions
+        if not isinstance(action, argparse._HelpAction)
+    ]
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    shown = typer.Typer(add_completion=False)
+    shown.command(help=parser.description, epilog=parser.epilog)(command)
+    shown(["--help"], prog_name=parser.prog, standalone_mode=False)
+
+
+def _parameter(action: argparse.Action) -> Parameter:
+    metavar = action.metavar or "|".join(map(str, action.choices or ())) or None
+    default: Any = ... if action.required else None
+    if action.option_strings:
+        flag = action.nargs == 0
+        made = typer.Option(
+            False if flag else default, *action.option_strings, help=action.help,
+            metavar=None if flag else str(metavar), show_default=False,
+        )  # fmt: skip
+        return Parameter(action.dest, Parameter.KEYWORD_ONLY, default=made,
+                         annotation=bool if flag else str)  # fmt: skip
+    made = typer.Argument(default, help=action.help, metavar=f"{metavar}...")
+    return Parameter(action.dest, Parameter.KEYWORD_ONLY, default=made, annotation=str)

@@ -13,6 +13,7 @@ import typer
 from turbopump.cli import admin, analyze, bench, inspect
 from turbopump.cli.consume import consume
 from turbopump.cli.errors import FAILED, UserError, fail, failure_of
+from turbopump.cli.group import commands as node
 from turbopump.cli.nodes import broker, controller, namesrv
 from turbopump.cli.repair import repair
 from turbopump.cli.send import send
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 for command in (up, namesrv, controller, broker, send, consume, top, repair):
     app.command()(command)
+app.add_typer(node.app, name="node")
 app.add_typer(admin.app, name="admin")
 app.add_typer(inspect.app, name="inspect")
 app.add_typer(bench.app, name="bench")

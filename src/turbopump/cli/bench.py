@@ -229,7 +229,7 @@ def _check_picture(path: Path) -> None:
 
 
 def _silent(load: "Load") -> None:
-    """Nobody watches."""
+    """No progress is shown."""
 
 
 class _Progress:

@@ -61,27 +61,26 @@ def _corpus(path: Path, data: memoryview, starts: memoryview, ends: memoryview) 
 
 
 def _mapped(folder: Path) -> tuple[memoryview, memoryview, memoryview]:
+    try:
+        from mmap_ninja import RaggedMmap
+    except ImportError:
+        raise UserError("--replay of a dataset needs pip install 'turbopump[spark]'") from None
     kind = (folder / "type.ninja").read_text()
     if kind != "ragged":
         raise UserError(f"{folder} holds a column of {kind}s, not bodies")
-    data, starts, ends = (_column(path) for path in (folder, folder / "starts", folder / "ends"))
-    if data[0] not in BYTE_TYPES or starts[0] != "int64" or ends[0] != "int64":
-        raise UserError(f"{folder} is a RaggedMmap of {data[0]}, not of bytes")
-    return data[1], starts[1].cast("q"), ends[1].cast("q")
-
-
-def _column(folder: Path) -> tuple[str, memoryview]:
-    """The type of an array of mmap-ninja, and its bytes."""
-    dtype = (folder / "dtype.ninja").read_text()
-    shape = (folder / "shape.ninja").read_bytes()
-    if len(shape) != 8:
-        raise UserError(f"{folder} is no list: its shape has {len(shape) // 8} dimensions")
-    (rows,) = struct.unpack("<Q", shape)
-    size = rows * (8 if dtype == "int64" else 1)
+    try:
+        opened = RaggedMmap(folder)
+    except (OSError, ValueError, TypeError, struct.error) as error:
+        raise UserError(f"{folder} is damaged or cut short: {error}") from None
+    columns = opened.memmap, opened.starts, opened.ends
+    if any(one is None or one.ndim != 1 for one in columns):
+        raise UserError(f"{folder} is no list of bodies")
+    data, starts, ends = columns
+    if data.dtype.name not in BYTE_TYPES or {starts.dtype.name, ends.dtype.name} != {"int64"}:
+        raise UserError(f"{folder} is a RaggedMmap of {data.dtype.name}, not of bytes")
     with (folder / "data.ninja").open("rb") as file:
-        if os.fstat(file.fileno()).st_size < size:
-            raise UserError(f"{folder} is cut short: {rows} values do not lie in it")
-        return dtype, _view(file)[:size]
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+    return memoryview(data).cast("B"), memoryview(starts), memoryview(ends)
 
 
 def _view(file: IO[bytes]) -> memoryview:

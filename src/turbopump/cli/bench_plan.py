@@ -27,7 +27,7 @@ HEADER_ROOM = 65_536  # of a frame, for its header
 class Plan:
     """One load: who sends, who pulls, how fast, how long.
 
-    `send_connections` or `pull_connections` of 0: nobody does. `rate` counts messages a second, 0
+    `send_connections` or `pull_connections` of 0: none. `rate` counts messages a second, 0
     is as fast as the answers come. `messages` counts from the start, warm-up included. `follow`
     pulls what arrives instead of what lies there. The bodies of a `corpus` go by turns instead of
     the one `body`; the shape's size is then that of the largest.

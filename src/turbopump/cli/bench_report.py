@@ -3,7 +3,7 @@
 Owns the formats. It must never run anything. Made by bench_run.py, shown by bench.py.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,41 @@ def _error(code: str) -> str:
 
 
 @dataclass(frozen=True)
+class Outage:
+    """What a failover cost: when the first send failed (s from the start of the load), the longest
+    time without an acknowledgement meanwhile, sends that failed, and how long after the first
+    failure a connection that had failed was acknowledged something again; None: not any more."""
+
+    at_s: float
+    gap_ms: float
+    failed_sends: int
+    resumed_ms: float | None
+
+    @classmethod
+    def of(cls, began_ns: int, resumed_ns: int, gap_ns: int, failed: int) -> "Outage":
+        """As `Load.outages` tells it."""
+        resumed_ms = (resumed_ns - began_ns) / 1e6 if resumed_ns >= 0 else None
+        return cls(began_ns / 1e9, gap_ns / 1e6, failed, resumed_ms)
+
+    def to_json(self) -> dict[str, float | None]:
+        """The figures of the JSON result."""
+        return {
+            "at_s": self.at_s, "gap_ms": self.gap_ms, "failed_sends": self.failed_sends,
+            "resumed_ms": self.resumed_ms,
+        }  # fmt: skip
+
+    def line(self) -> str:
+        """The figures for people."""
+        again = "not acknowledged again"
+        if self.resumed_ms is not None:
+            again = f"acknowledged again {self.resumed_ms:,.0f} ms after the first of them"
+        return (
+            f"failover at {self.at_s:.1f} s: no acknowledgement for {self.gap_ms:,.0f} ms, "
+            f"{self.failed_sends:,} sends failed, {again}"
+        )
+
+
+@dataclass(frozen=True)
 class Report:
     """One finished load. `sections` are by native.SEND and native.PULL."""
 
@@ -129,6 +164,7 @@ class Report:
     generator_cpu_s: float
     is_late: bool
     is_lost: bool
+    outages: list[Outage] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON result: flat for one kind, a member for each where both ran."""
@@ -136,6 +172,7 @@ class Report:
             "workload": self.plan.describe(), "connections": self.connections,
             "connections_lost": self.connections_lost, "unsent": self.unsent,
             "generator_cpu_s": self.generator_cpu_s,
+            "outages": [outage.to_json() for outage in self.outages],
         }  # fmt: skip
         parts = {NAMES[kind]: section.to_json() for kind, section in self.sections.items()}
         if len(parts) == 1:
@@ -149,6 +186,7 @@ class Report:
             shown += section.lines(NAMES[kind])
         if self.unsent:
             shown.append(f"{self.unsent:,} requests were due and never had room to be sent")
+        shown += [outage.line() for outage in self.outages]
         cpu = self.generator_cpu_s
         return [*shown, f"load generator: {cpu:.2f} s of CPU, {self.connections} connections"]
 

@@ -13,13 +13,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 
 from turbopump.cli import bench_frames as frames
 from turbopump.cli.bench_plan import DURATION_S, SECONDS_MAX, TEMPLATES_MAX, Plan
-from turbopump.cli.bench_report import Report, Section
+from turbopump.cli.bench_report import Outage, Report, Section
 from turbopump.cli.bench_setup import Place, Survey, survey
 from turbopump.cli.errors import CommandFailed, UserError
+from turbopump.cli.load.failover import LOOK_S, Links
 from turbopump.cli.running import client_options, failing_clearly, run
 from turbopump.net.wire.message_id import UniqueIds
 from turbopump.pyx import load as native
@@ -27,7 +28,6 @@ from turbopump.pyx.load import Load
 
 DRAIN_NS = 5_000_000_000  # for the last answers: as long as a broker may flush
 SILENCE_NS = 30_000_000_000  # without any answer: as long as RocketMQ's clients wait for a pull
-CONNECT_S = 3.0  # RocketMQ's connectTimeoutMillis
 WATCH_S = 0.5  # between two looks at a run
 SERIAL_BITS = 40  # UNIQ_KEYs begin at a random number below, and have 48 bits to count
 
@@ -44,7 +44,7 @@ def unique_prefix() -> str:
 def carry_out(plan: Plan, watch: Watch = lambda load: None) -> Report:
     """Run a load to its end; `watch` is called now and then meanwhile.
 
-    Raises UserError for a plan that cannot be, CommandFailed where nobody answers. Ctrl-C ends a
+    Raises UserError for a plan that cannot be, CommandFailed where no node answers. Ctrl-C ends a
     load early, with the figures so far.
     """
     plan.check()
@@ -52,14 +52,14 @@ def carry_out(plan: Plan, watch: Watch = lambda load: None) -> Report:
     if options.remoting.tls is not None:
         raise UserError("the load generator does not speak TLS: unset TURBOPUMP_TLS")
     found = run(failing_clearly(survey(plan, options)))
-    with ExitStack() as stack:
-        load, connections = _prepare(plan, found, stack)
-        epoll = stack.enter_context(select.epoll())
+    links = Links(plan.namesrv, options)
+    with closing(links), select.epoll() as epoll:
+        load = _prepare(plan, found, links)
         thread = _Runner(load, epoll.fileno())
         with _interrupt_stops(load):
             thread.start()
-            _wait(thread, load, watch)
-        return _report(plan, load, thread, connections)
+            _wait(thread, load, watch, links)
+        return _report(plan, load, thread, len(links))
 
 
 class _Runner(threading.Thread):
@@ -84,9 +84,9 @@ class _Runner(threading.Thread):
 @contextmanager
 def _interrupt_stops(load: Load) -> Iterator[None]:
     """Ctrl-C ends the load and nothing else: as an exception it could come where the loop runs and
-    nobody waits for it yet."""
+    nothing waits for it yet."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread is told of signals
+        yield  # only the main thread gets signals
         return
     before = signal.signal(signal.SIGINT, lambda number, frame: load.stop())
     try:
@@ -95,18 +95,22 @@ def _interrupt_stops(load: Load) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _wait(thread: _Runner, load: Load, watch: Watch) -> None:
+def _wait(thread: _Runner, load: Load, watch: Watch, links: Links) -> None:
     """Until it is over. Not by `join`: an interrupted join calls the thread dead (CPython 3.11)."""
+    shown_s = time.monotonic()
     try:
-        while not thread.over.wait(WATCH_S):
-            watch(load)
+        while not thread.over.wait(LOOK_S):
+            links.look_after(load)
+            if time.monotonic() - shown_s >= WATCH_S:
+                shown_s = time.monotonic()
+                watch(load)
     finally:
         load.stop()
         thread.over.wait()
 
 
-def _prepare(plan: Plan, found: Survey, stack: ExitStack) -> tuple[Load, int]:
-    """The load with its connections, and how many they are."""
+def _prepare(plan: Plan, found: Survey, links: Links) -> Load:
+    """The load with its connections."""
     shape = plan.shape
     body, unique_at, stride = _body(plan)
     made = frames.Templates()
@@ -124,10 +128,11 @@ def _prepare(plan: Plan, found: Survey, stack: ExitStack) -> tuple[Load, int]:
         )  # fmt: skip
     elif shape.batch > 1:
         load.set_batch(shape.batch, unique_at, stride)
-    for address, first, count, begin in senders:
-        load.add_sender(_connect(address, stack), plan.in_flight, first, count, begin)
-    for address, queues in pullers:
-        load.add_puller(_connect(address, stack), queues)
+    for place, first, count, begin in senders:
+        connected = _connect(links, place, True)
+        load.add_sender(connected, plan.in_flight, first, count, begin)
+    for place, queues in pullers:
+        load.add_puller(_connect(links, place, False), queues)
     ends = plan.messages or plan.duration_s or (not senders and not plan.follow)
     load.set_limits(
         interval_ns=max(round(1e9 * shape.batch / plan.rate), 1) if plan.rate else 0,
@@ -135,9 +140,9 @@ def _prepare(plan: Plan, found: Survey, stack: ExitStack) -> tuple[Load, int]:
         duration_ns=round((plan.duration_s or (0 if ends else DURATION_S)) * 1e9),
         drain_ns=DRAIN_NS, silence_ns=SILENCE_NS, messages=plan.messages,
         serial=random.getrandbits(SERIAL_BITS),
-        follow=plan.follow, check_crc=plan.check_crc,
+        follow=plan.follow, check_crc=plan.check_crc, reconnect=True,
     )  # fmt: skip
-    return load, len(senders) + len(pullers)
+    return load
 
 
 def _body(plan: Plan) -> tuple[bytes, int, int]:
@@ -150,8 +155,8 @@ def _body(plan: Plan) -> tuple[bytes, int, int]:
 
 def _senders(
     plan: Plan, places: list[Place], made: frames.Templates, body: int
-) -> list[tuple[str, int, int, int]]:
-    """Who sends: (address, first template, templates, which one to begin with)."""
+) -> list[tuple[Place, int, int, int]]:
+    """Who sends: (a queue of its broker, first template, templates, which one to begin with)."""
     if not plan.send_connections:
         return []
     shape = plan.shape
@@ -159,17 +164,18 @@ def _senders(
     if len(places) * tags > TEMPLATES_MAX:
         raise UserError(f"{len(places) * tags} queues and tags are over {TEMPLATES_MAX}")
     ranges = []
-    for address in sorted({place.address for place in places}):
+    some = {place.address: place for place in reversed(places)}
+    for address in sorted(some):
         first = len(made.rows)
         for tag in range(tags):
             for place in places:
                 if place.address == address:
                     frames.add_send(made, shape, place.queue, tag, body)
-        ranges.append((address, first, len(made.rows) - first))
+        ranges.append((some[address], first, len(made.rows) - first))
     senders = []
     for number in range(max(plan.send_connections, len(ranges))):
-        address, first, count = ranges[number % len(ranges)]
-        senders.append((address, first, count, number // len(ranges) % count))
+        place, first, count = ranges[number % len(ranges)]
+        senders.append((place, first, count, number // len(ranges) % count))
     return senders
 
 
@@ -178,8 +184,8 @@ Queues = list[tuple[int, int, int]]
 
 def _pullers(
     plan: Plan, places: list[Place], made: frames.Templates
-) -> tuple[int, list[tuple[str, Queues]]]:
-    """How many queues are pulled, and by whom: (address, [(template, next, end)])."""
+) -> tuple[int, list[tuple[Place, Queues]]]:
+    """How many queues are pulled, and by whom: (a queue of its broker, [(template, next, end)])."""
     if not plan.pull_connections:
         return 0, []
     by_address: dict[str, list[Place]] = {}
@@ -189,29 +195,21 @@ def _pullers(
     if not by_address:
         raise CommandFailed(f"there is nothing to read in topic {plan.topic}")
     share = max(plan.pull_connections // len(by_address), 1)
-    pullers: list[tuple[str, Queues]] = []
-    for address, here in sorted(by_address.items()):
+    pullers: list[tuple[Place, Queues]] = []
+    for _, here in sorted(by_address.items()):
         mine: list[Queues] = [[] for _ in range(min(share, len(here)))]
         for number, place in enumerate(here):
             template = frames.add_pull(
                 made, plan.shape.codec, plan.group, place.queue, plan.pull_size, plan.follow
             )
             mine[number % len(mine)].append((template, place.begin, place.end))
-        pullers += [(address, queues) for queues in mine]
+        pullers += [(here[0], queues) for queues in mine]
     return sum(map(len, by_address.values())), pullers
 
 
-def _connect(address: str, stack: ExitStack) -> int:
-    host, _, port = address.rpartition(":")
-    try:
-        made = stack.enter_context(
-            socket.create_connection((host.strip("[]"), int(port)), CONNECT_S)
-        )
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError as error:
-        raise CommandFailed(f"{address}: {error.strerror or error}") from None
-    made.setblocking(False)
-    return made.fileno()
+def _connect(links: Links, place: Place, is_sender: bool) -> int:
+    queue = place.queue
+    return links.connect(queue.broker_name, queue.topic, is_sender, place.address)
 
 
 def _report(plan: Plan, load: Load, thread: _Runner, connections: int) -> Report:
@@ -225,6 +223,7 @@ def _report(plan: Plan, load: Load, thread: _Runner, connections: int) -> Report
         connections_lost=load.lost_connections,
         queues_unread=load.unread_queues,
         unsent=load.unsent,
+        outages=[Outage.of(*each) for each in load.outages()],
         generator_cpu_s=thread.cpu_s,
         is_late=thread.how == native.LATE,
         is_lost=thread.how == native.LOST,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turbopump.cli.errors import CommandFailed
 from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Topic, split_addresses
 from turbopump.cli.output import local_time, print_json, print_lines
 from turbopump.cli.running import client_options, failing_clearly, run
@@ -49,11 +50,15 @@ def consume(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print messages until Ctrl-C; each is acknowledged once it is printed."""
+    """Print messages until Ctrl-C; each is acknowledged once it is printed.
+
+    A topic that does not exist is an error: exit code 1.
+    """
     import asyncio
     import signal
 
     from turbopump.net.client.consumer import Consumer
+    from turbopump.net.client.instance import Instance
     from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
 
     if begin is Begin.FIRST:
@@ -67,10 +72,17 @@ def consume(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        consumer = Consumer(group, addresses, options=options, client_options=connecting)
+        instance = Instance(addresses, connecting)
+        consumer = Consumer(group, options=options, instance=instance)
         consumer.subscribe(topic, expression)
-        async with consumer:
-            await _print_messages(consumer, stop, count, timeout_s, as_json)
+        await instance.acquire()
+        try:
+            if await instance.route(topic) is None:
+                raise CommandFailed(f"the topic {topic} does not exist")
+            async with consumer:
+                await _print_messages(consumer, stop, count, timeout_s, as_json)
+        finally:
+            await instance.release()
 
     run(failing_clearly(main()))
 

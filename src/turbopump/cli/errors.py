@@ -1,6 +1,6 @@
 """How a command fails: one clear sentence on stderr and an exit code, never a traceback.
 
-Owns the two kinds of failure and the translation of everybody's exceptions into them. Called by
+Owns the two kinds of failure and the translation of all exceptions into them. Called by
 app.py around every command, and by commands that find bad input themselves.
 """
 

@@ -33,6 +33,29 @@ EpochsPath = Annotated[Path, typer.Argument(help="A store, or an epoch file.", s
 OtherPath = Annotated[
     Path | None, typer.Argument(help="Another one, to compare.", show_default=False)
 ]
+EpochFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--epoch-file", metavar="FILE",
+        help="The list of the first store where storePathEpochFile moved it; once more for the "
+        "second.",
+    ),
+]  # fmt: skip
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("-t", "--topic", help="Only records of this topic; may be repeated."),
+]
+Start = Annotated[
+    int,
+    typer.Option(
+        "--offset", min=0, metavar="N",
+        help="Begin with the record at this log offset, or with the next one.",
+    ),
+]  # fmt: skip
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", min=0, metavar="N", help="Stop after so many records."),
+]
 Slots = Annotated[
     int | None,
     typer.Option("--slots", min=1, help="Hash slots of the index files, where not to be guessed."),
@@ -42,14 +65,28 @@ SLOTS_A_WRITE = 10_000  # slots of an index file's line that are written at once
 
 
 @app.command()
-def log(path: StorePath, as_json: Json = False) -> None:
+def log(
+    path: StorePath,
+    topics: Topics = None,
+    log_offset: Start = 0,
+    limit: Limit = None,
+    as_json: Json = False,
+) -> None:
     """The records of a commit log, its fillers and the end of each file."""
     from turbopump.cli.inspect_files import log_files, open_readonly
     from turbopump.cli.inspect_lines import log_line
-    from turbopump.engine.inspect import walk_log
+    from turbopump.engine.inspect import LogRecord, walk_log
 
     printer = _Printer(as_json)
-    for line in walk_log(printer.readable(log_files(path), lambda file: file), open_readonly):
+    wanted = {topic.encode() for topic in topics or ()}
+    files = printer.readable(log_files(path), lambda file: file)
+    for line in walk_log(files, open_readonly, log_offset):
+        if isinstance(line, LogRecord):
+            if wanted and line.record.topic not in wanted:
+                continue
+            if limit == 0:
+                break
+            limit = None if limit is None else limit - 1
         printer.line(log_line(line))
     printer.end()
 
@@ -114,15 +151,22 @@ def epochs(
     path: EpochsPath,
     other: OtherPath = None,
     diff: Annotated[bool, typer.Option("--diff", help="Only what differs.")] = False,
+    epoch_files: EpochFiles = None,
     as_json: Json = False,
 ) -> None:
     """Which master wrote what of a log; with two, what differs and where the logs part."""
+    from itertools import zip_longest
+
     from turbopump.cli import inspect_epochs
+    from turbopump.cli.errors import UserError
 
     printer = _Printer(as_json)
     logs = []
-    for one in [path, other] if other else [path]:
-        found = inspect_epochs.read(one)
+    stores = [path, other] if other else [path]
+    if len(epoch_files or ()) > len(stores):
+        raise UserError("more epoch files than stores were named")
+    for one, moved in zip_longest(stores, epoch_files or ()):
+        found = inspect_epochs.read(one, moved)
         if isinstance(found, inspect_epochs.Labelled):
             logs.append(found)
         else:

@@ -11,7 +11,8 @@ from pathlib import Path
 from turbopump.cli.errors import UserError
 from turbopump.cli.inspect_files import log_files, open_readonly
 from turbopump.cli.inspect_lines import Members, damage_line
-from turbopump.engine.epoch_file import EPOCH_FILE
+from turbopump.engine.epoch_file import BACKUP, EPOCH_FILE
+from turbopump.engine.epoch_lines import SUFFIX, told
 from turbopump.engine.epochs import LOG_OFFSET_MAX, Epochs, EpochsDamaged, consistent_point, decode
 from turbopump.engine.inspect import Damage
 from turbopump.engine.types import LogOffset
@@ -27,16 +28,23 @@ class Labelled:
     end: LogOffset
 
 
-def read(path: Path) -> Labelled | Members:
-    """The list of a store, or of an epoch file alone; the line of its damage if it has one."""
-    file = path / EPOCH_FILE if path.is_dir() else path
+def read(path: Path, epoch_file: Path | None = None) -> Labelled | Members:
+    """The list of a store, or of an epoch file alone; the line of its damage if it has one.
+
+    `epoch_file` is the list of a store that keeps it elsewhere (storePathEpochFile).
+    """
+    file = epoch_file or (path / EPOCH_FILE if path.is_dir() else path)
     if not file.is_file():
-        raise UserError(f"{file}: no epoch file is there")
+        hint = "; if storePathEpochFile moved it: --epoch-file" if path.is_dir() else ""
+        raise UserError(f"{file}: no epoch file is there{hint}")
+    others = (file.with_name(file.name + BACKUP), file, file.with_name(file.name + SUFFIX))
+    texts = [one.read_bytes() if one.is_file() else None for one in others]
     try:
-        epochs, _others = decode(file.read_bytes())
+        decode(texts[1] or b"")
     except EpochsDamaged as error:
         return damage_line(Damage(str(file), 0, str(error)))
-    folder = file.parent / "commitlog"
+    epochs = told(*texts, is_marked=True)[0] or Epochs()
+    folder = (path if path.is_dir() else file.parent) / "commitlog"
     return Labelled(file, epochs, log_end(folder) if folder.is_dir() else LOG_OFFSET_MAX)
 
 

@@ -1,6 +1,6 @@
 """What commands print: JSON lines for programs, columns like mqadmin's for people.
 
-Owns formats only. It must never ask anybody anything. Called by every command.
+Owns formats only. It must never ask a node anything. Called by every command.
 """
 
 import json
@@ -53,6 +53,24 @@ def local_time(epoch_ms: int) -> str:
 def local_seconds(epoch_ms: int) -> str:
     """`2026-11-21 17:30:00` in local time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(epoch_ms // 1000))
+
+
+def duration_text(length_ms: int | None, known: bool = True) -> str:
+    """`0.8 s`, `59 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`; `>= 59 s` where it may be longer."""
+    if length_ms is None:
+        return "N/A"
+    seconds = length_ms // 1000
+    if seconds < 10:
+        text = f"{length_ms / 1000:.1f} s"
+    elif seconds < 60:
+        text = f"{seconds} s"
+    elif seconds < 3_600:
+        text = f"{seconds // 60} min {seconds % 60} s"
+    elif seconds < 86_400:
+        text = f"{seconds // 3_600} h {seconds // 60 % 60} min"
+    else:
+        text = f"{seconds // 86_400} d {seconds // 3_600 % 24} h"
+    return text if known else f">= {text}"
 
 
 def print_lines(lines: Sequence[str], *, flush: bool = False) -> None:

@@ -1,6 +1,6 @@
 """What is shown while a node opens a big store: events for programs, a bar on a terminal.
 
-Owns the pace. The log lines everybody gets come from the node. Called by up.py and nodes.py.
+Owns the pace. The log lines of all runs come from the node. Called by up.py and nodes.py.
 """
 
 import sys

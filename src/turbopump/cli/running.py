@@ -34,7 +34,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def ask(namesrv: str, call: "Callable[[Admin], Awaitable[T]]") -> T:
-    """What an admin client answers; raises CommandFailed where nobody does, or where it is no."""
+    """What an admin client answers; raises CommandFailed where none does, or where it is no."""
     from turbopump.net.client.admin import Admin
 
     addresses, options = split_addresses(namesrv), client_options()
@@ -53,7 +53,6 @@ def client_options() -> "ClientOptions":
     path = os.environ.get(TLS_FILE)
     if not path:
         return ClientOptions()
-    from turbopump.net.transport.options import ClientOptions as RemotingOptions
     from turbopump.net.transport.options import ClientTlsSettings
     from turbopump.net.transport.tls import TlsError, client_context
     from turbopump.net.wire.java_properties import PropertiesError, parse_properties
@@ -65,7 +64,7 @@ def client_options() -> "ClientOptions":
         client_context(settings)
     except (PropertiesError, TlsError, ValueError) as error:
         raise UserError(f"{path}: {error}") from None
-    return ClientOptions(remoting=RemotingOptions(tls=settings))
+    return ClientOptions(tls=settings)
 
 
 async def failing_clearly(work: Awaitable[T]) -> T:

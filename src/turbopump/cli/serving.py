@@ -1,16 +1,20 @@
 """Runs nodes until a signal: start, say that they are ready, wait, stop.
 
-Owns signals and what a failed start is told. Called by up.py and nodes.py.
+Owns signals and what is said of a failed start. Called by up.py and nodes.py.
 """
 
 import asyncio
-import gc
+import logging
+import os
 import resource
 import signal
+import sys
 from collections.abc import Callable
-from typing import Protocol
+from typing import NoReturn, Protocol
 
+from turbopump.cli.collecting import Collecting
 from turbopump.cli.errors import UserError, sentence_of
+from turbopump.engine.flush import ABANDONED
 
 OPEN_FILES_MAX = 1 << 20
 """More than any broker uses: 200,000 connections and 16,384 mapped files."""
@@ -62,13 +66,26 @@ async def serve(node: Node, ready: Callable[[], None]) -> None:
         loop.add_signal_handler(number, stop.set)
     if not await _started(node, stop):
         return
-    # What was imported and started lives as long as the process: no collection need walk it.
-    gc.freeze()
+    collecting = Collecting()
+    collecting.begin()
     try:
         ready()
         await stop.wait()
     finally:
-        await node.stop()
+        collecting.end()
+        try:
+            await node.stop()
+        finally:
+            if ABANDONED:
+                leave()
+
+
+def leave() -> NoReturn:
+    """End the process although a thread of it waits for a disk that does not answer."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def raise_open_files() -> None:

@@ -1,13 +1,13 @@
 """How `turbopump top` looks: tables of a screen, lines of a file.
 
-Owns the columns and the units. It must never ask anybody; rich is imported only for a screen.
+Owns the columns and the units. It must never ask a node; rich is imported only for a screen.
 Called by top.py.
 """
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
-from turbopump.cli.output import columns, local_time
+from turbopump.cli.output import columns, duration_text, local_time
 
 if TYPE_CHECKING:
     from rich.console import JustifyMethod, RenderableType
@@ -17,18 +17,23 @@ if TYPE_CHECKING:
         Change,
         ControllerView,
         GroupView,
+        LagView,
         Sample,
     )
 
-CONTROLLER_COLUMNS: Final = ("controller", "address", "role", "term", "error")
+CONTROLLER_COLUMNS: Final = ("controller", "address", "role", "term", "age", "error")
 BROKER_COLUMNS: Final = (
     "id", "address", "role", "epoch", "set", "alive", "end", "confirm", "lag", "in/s", "out/s",
-    "state",
+    "age", "state",
 )  # fmt: skip
-CONTROLLER_LINE: Final = "{:<12} {:<22} {:<9} {:>6}  {}"
+CONTROLLER_LINE: Final = "{:<12} {:<22} {:<9} {:>6} {:>6}  {}"
 BROKER_LINE: Final = (
-    "{:>4} {:<22} {:<7} {:>6} {:<4} {:<5} {:>15} {:>15} {:>16} {:>10} {:>10}  {}"
+    "{:>4} {:<22} {:<7} {:>6} {:<4} {:<5} {:>15} {:>15} {:>16} {:>10} {:>10} {:>6}  {}"
 )
+LAG_COLUMNS: Final = ("consumer group", "topic", "behind", "for", "members")
+LAG_LINE: Final = "     {:<32} {:<32} {:>12}  {:<16} {}"
+LAGS_SHOWN: Final = 8
+"""Consumer groups of a screen, for each broker group; lines and JSON have all."""
 STYLES: Final = {
     "leader": "magenta",
     "election": "bold yellow",
@@ -36,8 +41,14 @@ STYLES: Final = {
     "role": "yellow",
     "answer": "red",
 }
-NUMBERS: Final = frozenset(("term", "epoch", "end", "confirm", "lag", "in/s", "out/s"))
-WIDE: Final = 118
+OLD: Final = "bright_black"
+"""Grey: what no node confirmed in this sample."""
+NUMBERS: Final = frozenset(
+    ("term", "epoch", "end", "confirm", "lag", "in/s", "out/s", "age", "behind")
+)
+TOLD: Final = frozenset(("set", "alive"))
+"""Columns that hold the words of the controllers, as old as the group's."""
+WIDE: Final = 124
 """Columns of a terminal that has room for all of a broker's; a narrower one shows fewer."""
 LEFT_OUT: Final = frozenset(("alive", "end", "in/s", "out/s"))
 KIB: Final = 1024
@@ -54,6 +65,9 @@ def sample_lines(sample: "Sample") -> list[str]:
     for group in sample.groups:
         lines += [group_title(group), columns(BROKER_LINE, *BROKER_COLUMNS)]
         lines += [columns(BROKER_LINE, *_broker(group, each)) for each in group.brokers]
+        if group.lags:
+            lines.append(columns(LAG_LINE, *LAG_COLUMNS))
+            lines += [columns(LAG_LINE, *_lag(each)) for each in group.lags]
     return [*lines, ""]
 
 
@@ -63,7 +77,8 @@ def change_lines(changes: Sequence["Change"]) -> list[str]:
 
 
 def group_title(group: "GroupView") -> str:
-    """`broker-a of DefaultCluster: master 1, epoch 3, SyncStateSet {1,2} of epoch 5`."""
+    """`broker-a of DefaultCluster: master 1, epoch 3, SyncStateSet {1,2} of epoch 5`, and how old
+    that is, unless it is of just now."""
     master = "no master" if group.master_id is None else f"master {group.master_id}"
     epoch = "" if group.epoch is None else f", epoch {group.epoch}"
     members = "{" + ",".join(map(str, group.sync_state_set)) + "}"
@@ -71,7 +86,22 @@ def group_title(group: "GroupView") -> str:
         members += f" of epoch {group.set_epoch}"
     shown = f", SyncStateSet {members}" if group.sync_state_set or group.set_epoch else ""
     where = f" of {group.cluster}" if group.cluster else ""
-    return f"{group.broker_name}{where}: {master}{epoch}{shown}"
+    old = f" ({age_text(group.age_ms)} ago)" if group.age_ms else ""
+    return f"{group.broker_name}{where}: {master}{epoch}{shown}{old}"
+
+
+def age_text(age_ms: int | None) -> str:
+    """`-` for just now, `0.4 s`, `12 s`, `3 min`, `5 h`; `never`."""
+    if age_ms is None:
+        return "never"
+    if not age_ms:
+        return UNKNOWN
+    seconds = age_ms / 1000
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.0f} h"
 
 
 def size_text(size: int | None) -> str:
@@ -97,31 +127,44 @@ def _controller(view: "ControllerView") -> tuple[object, ...]:
         view.address,
         UNKNOWN if view.error else role,
         _known(view.term),
+        age_text(view.age_ms),
         view.error,
     )
 
 
 def _broker(group: "GroupView", view: "BrokerView") -> tuple[object, ...]:
     in_set = view.broker_id in group.sync_state_set if group.sync_state_set else None
+    doubt = "?" if group.age_ms else ""
     return (
         view.broker_id,
         view.address,
         view.role or UNKNOWN,
         _known(view.epoch),
-        _known(in_set),
-        _known(view.alive),
+        _known(in_set, doubt),
+        _known(view.alive, doubt),
         _known(view.log_end),
         _known(view.confirm),
         lag_text(view),
         f"{view.in_tps:.1f}",
         f"{view.out_tps:.1f}",
+        age_text(view.age_ms),
         view.error or view.state,
     )
 
 
-def _known(value: int | bool | None) -> str:
+def _lag(view: "LagView") -> tuple[object, ...]:
+    return (
+        view.consumer_group,
+        view.topic,
+        view.messages,
+        duration_text(view.behind_ms, view.known),
+        view.members or "away",
+    )
+
+
+def _known(value: int | bool | None, doubt: str = "") -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return ("yes" if value else "no") + doubt
     return UNKNOWN if value is None else str(value)
 
 
@@ -142,10 +185,15 @@ def screen(
         rows = [_broker(group, each) for each in group.brokers]
         styles = [_style(each.error, each.broker_id == group.master_id) for each in group.brokers]
         left_out = set() if width >= WIDE else LEFT_OUT
+        old = TOLD if group.age_ms else ()
         parts += [
-            "", Text(group_title(group), style="bold cyan"),
-            _table(BROKER_COLUMNS, rows, styles, left_out),
+            "", Text(group_title(group), style=OLD if group.age_ms else "bold cyan"),
+            _table(BROKER_COLUMNS, rows, styles, left_out, old),
         ]  # fmt: skip
+        if group.lags:
+            lags = [_lag(each) for each in group.lags[:LAGS_SHOWN]]
+            away = ["" if each.members else "yellow" for each in group.lags[:LAGS_SHOWN]]
+            parts += ["", _table(LAG_COLUMNS, lags, away)]
     parts.append(Text("\nWhat happened", style="bold cyan"))
     for each in changes:
         line = f"{local_time(each.at_ms)} {each.text}"
@@ -162,9 +210,10 @@ def _table(
     rows: Sequence[Sequence[object]],
     styles: Sequence[str],
     left_out: Collection[str] = (),
+    old: Collection[str] = (),
 ) -> "RenderableType":
     """Cells as they are: rich would read [brackets] in them as mark-up. Where there is not enough
-    room the last column takes several lines."""
+    room the last column takes several lines. Columns in `old` are grey."""
     from rich.table import Table
     from rich.text import Text
 
@@ -175,5 +224,8 @@ def _table(
         justify: JustifyMethod = "right" if name in NUMBERS else "left"
         table.add_column(name, justify=justify, no_wrap=name != names[-1])
     for row, style in zip(rows, styles, strict=True):
-        table.add_row(*(Text(str(row[number])) for number in shown), style=style)
+        cells = [
+            Text(str(row[number]), style=OLD if names[number] in old else "") for number in shown
+        ]
+        table.add_row(*cells, style=style)
     return table

@@ -16,6 +16,7 @@ from turbopump.cli.options import Json, LogLevel, port_option
 from turbopump.cli.output import print_json, print_lines
 
 if TYPE_CHECKING:
+    from turbopump.cli.progress import Recovering
     from turbopump.cluster import Cluster
 
 Replicas = Annotated[
@@ -52,6 +53,14 @@ ControllerPort = Annotated[
         "--controller-port", help="The first controller's port, others follow; 0 for free ones."
     ),
 ]
+Processes = Annotated[
+    bool | None,
+    typer.Option(
+        "--processes/--one-process",
+        help="Each node a process of its own, which `turbopump node` kills and starts; so it is "
+        "where there are controllers, unless --one-process.",
+    ),
+]
 
 
 def up(
@@ -76,6 +85,7 @@ def up(
     brokers: Brokers = 1,
     controllers: Controllers = 0,
     controller_port: ControllerPort = 9877,
+    processes: Processes = None,
     config: Annotated[
         Path | None,
         typer.Option("-c", "--config", metavar="FILE", help="More properties of the broker."),
@@ -85,11 +95,10 @@ def up(
 ) -> None:
     """Run a name server and a broker until Ctrl-C; says where to connect.
 
-    `--brokers 3 --controllers 3` is a whole group that elects another master when one is lost.
+    `--brokers 3 --controllers 3` is a whole group that elects another master when one is lost:
+    break it with `turbopump node kill master`.
     """
     from turbopump.cli.progress import Recovering
-    from turbopump.cli.running import run
-    from turbopump.cli.serving import serve
     from turbopump.cluster import Cluster
 
     if not host:
@@ -97,8 +106,10 @@ def up(
     properties = {} if config is None else read_properties(config)
     _prepare(data, log_level)
     recovering = Recovering(as_json)
+    apart = controllers > 0 if processes is None else processes
     cluster = Cluster(
-        data,
+        # Files that are read from other folders, too, need the whole path.
+        data.absolute() if apart else data,
         host=host,
         namesrv_port=namesrv_port,
         broker_port=broker_port,
@@ -109,6 +120,23 @@ def up(
         broker_properties=properties,
         on_progress=recovering.reached,
     )
+    if apart:
+        from turbopump.cli.group.up_processes import up_processes
+
+        up_processes(cluster, host, controllers, log_level, as_json)
+        _stopped(as_json)
+        return
+
+    _run_here(cluster, recovering, config, as_json)
+    _stopped(as_json)
+
+
+def _run_here(
+    cluster: "Cluster", recovering: "Recovering", config: Path | None, as_json: bool
+) -> None:
+    """All nodes on one loop of this process, until a signal."""
+    from turbopump.cli.running import run
+    from turbopump.cli.serving import serve
 
     def ready() -> None:
         recovering.end()
@@ -120,6 +148,9 @@ def up(
         run(serve(cluster, ready))
     finally:
         recovering.end()
+
+
+def _stopped(as_json: bool) -> None:
     if as_json:
         print_json({"event": "stopped"})
     else:

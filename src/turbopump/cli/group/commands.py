@@ -1,0 +1,77 @@
+"""`turbopump node`: break a group that runs as processes, and mend it.
+
+Owns the commands and what they print. The work is done by the `turbopump up` of the data folder,
+which is asked through control.py. Called by app.py.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from turbopump.cli.options import Json
+from turbopump.cli.output import columns, print_json, print_lines
+
+LINE = "{:<20} {:<9} {:>8}  {:<22} {:<7} {}"
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A node of `turbopump node list`, or `master`."),
+]
+Data = Annotated[
+    Path, typer.Option("--data", metavar="DIR", help="The data folder of turbopump up.")
+]
+DEFAULT_DATA = Path("turbopump-data")
+
+app = typer.Typer(
+    no_args_is_help=True, help="Stop, kill and start single nodes of `turbopump up`."
+)
+
+
+@app.command("list")
+def list_nodes(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
+    """All nodes: state, pid, address, role and configuration file."""
+    nodes = _ask(data, "list")
+    if as_json:
+        for node in nodes:
+            print_json(node)
+        return
+    head = columns(LINE, "#Node", "#State", "#Pid", "#Address", "#Role", "#Config")
+    rows = (
+        columns(LINE, *(each[key] or "-" for key in
+                        ("node", "state", "pid", "address", "role", "config")))
+        for each in nodes
+    )  # fmt: skip
+    print_lines([head, *rows])
+
+
+@app.command()
+def kill(name: Name, data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
+    """End a node at once, as `kill -9` does: it writes nothing down."""
+    _act("kill", name, data, as_json)
+
+
+@app.command()
+def stop(name: Name, data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
+    """End a node in order: it writes everything down."""
+    _act("stop", name, data, as_json)
+
+
+@app.command()
+def start(name: Name, data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
+    """Start a node again; returns when it serves."""
+    _act("start", name, data, as_json)
+
+
+def _act(what: str, name: str, data: Path, as_json: bool) -> None:
+    done = _ask(data, what, name)
+    if as_json:
+        print_json(done)
+    else:
+        print_lines([f"{done['node']} (pid {done['pid']}): {done['state']}"])
+
+
+def _ask(data: Path, what: str, name: str = "") -> Any:
+    from turbopump.cli.group.control import ask
+
+    return ask(data, {"do": what, "node": name})

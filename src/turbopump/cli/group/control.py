@@ -1,0 +1,122 @@
+"""The socket by which `turbopump node` asks the `turbopump up` of a data folder: DATA/up.sock.
+
+Owns the socket and its words: one JSON document a line, a question and its answer. Who may open the
+folder may ask. It must never know what a node is. Called by up_processes.py and commands.py.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from turbopump.cli.errors import CommandFailed, UserError
+
+SOCKET: Final = "up.sock"
+LINE_MAX: Final = 1 << 16
+ANSWER_S: Final = 90.0
+"""A start that recovers takes its time."""
+
+Question = Callable[[dict[str, Any]], Awaitable[Any]]
+
+
+class Control:
+    """The answering side. `answer` gives what is asked for, or raises UserError."""
+
+    def __init__(self, data: Path, answer: Question) -> None:
+        self._data = data
+        self._answer = answer
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises UserError where another one does."""
+        if asks_somebody(self._data):
+            raise UserError(f"turbopump up runs already with the data folder {self._data}")
+        with _short(self._data) as path, socket.socket(socket.AF_UNIX) as made:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            made.bind(path)
+            self._server = await asyncio.start_unix_server(
+                self._serve, sock=made.dup(), limit=LINE_MAX
+            )
+
+    async def stop(self) -> None:
+        """No more questions."""
+        if self._server is None:
+            return
+        self._server.close()
+        await self._server.wait_closed()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._data / SOCKET)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            answer: dict[str, Any]
+            try:
+                question = json.loads(await reader.readline())
+                if not isinstance(question, dict):
+                    raise ValueError("no object")
+                answer = {"answer": await self._answer(question)}
+            except ValueError:
+                answer = {"error": "the question cannot be understood"}
+            except UserError as error:
+                answer = {"error": str(error)}
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+        except OSError:
+            return  # who asked has gone
+        finally:
+            writer.close()
+
+
+def ask(data: Path, question: dict[str, Any]) -> Any:
+    """What the `turbopump up` of a data folder answers. Raises UserError where there is none, and
+    CommandFailed for what it refuses."""
+    try:
+        with _connected(data) as made:
+            made.settimeout(ANSWER_S)
+            made.sendall(json.dumps(question).encode() + b"\n")
+            with made.makefile("rb") as lines:
+                line = lines.readline()
+    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+        raise UserError(
+            f"no turbopump up whose nodes are processes runs with the data folder {data}"
+        ) from None
+    except TimeoutError:
+        raise CommandFailed("there was no answer in time") from None
+    if not line:
+        raise CommandFailed("turbopump up ended before it answered")
+    answer = json.loads(line)
+    if "error" in answer:
+        raise CommandFailed(answer["error"])
+    return answer["answer"]
+
+
+def asks_somebody(data: Path) -> bool:
+    """Whether a process listens for a data folder."""
+    try:
+        with _connected(data):
+            return True
+    except OSError:
+        return False
+
+
+@contextmanager
+def _connected(data: Path) -> Iterator[socket.socket]:
+    with _short(data) as path, socket.socket(socket.AF_UNIX) as made:
+        made.connect(path)
+        yield made
+
+
+@contextmanager
+def _short(data: Path) -> Iterator[str]:
+    """The socket's path by way of the open folder: its own one may be too long for a socket."""
+    folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{SOCKET}"
+    finally:
+        os.close(folder)

@@ -1,0 +1,166 @@
+"""The properties files of a group's nodes: DATA/conf/NAME.properties.
+
+Owns their names, their ports, and what of an earlier file stays. It must never start anything.
+Called by up_processes.py. Each file is whole: `turbopump broker -c FILE` (`namesrv`, `controller`)
+runs that node without this program, here or, with other addresses and folders, elsewhere.
+"""
+
+import os
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from turbopump.cli.errors import UserError, sentence_of
+from turbopump.cluster import (
+    CHANGES,
+    LOOPBACK,
+    NAMESRV_OWN,
+    WILDCARDS,
+    Cluster,
+    ClusterError,
+    changed_before,
+)
+from turbopump.controller.config import format_peers
+from turbopump.engine.files import RealFiles
+from turbopump.net.wire.hosts import join
+from turbopump.net.wire.java_properties import (
+    PropertiesError,
+    format_properties,
+    parse_properties,
+)
+
+FOLDER: Final = "conf"
+NAMESRV: Final = "namesrv"
+CONTROLLER: Final = "controller"
+BROKER: Final = "broker"
+PAIRS_TRIED: Final = 100
+
+OF_THE_GROUP: Final = NAMESRV_OWN | frozenset((
+    "brokerId", "brokerRole", "controllerAddr", "controllerDLegerPeers", "enableControllerMode",
+    "haListenPort", "haMasterAddress", "inSyncReplicas", "namesrvAddr", "storePathRootDir",
+    "vipPortEnable",
+))  # fmt: skip
+"""Keys that say what group it is. An earlier file's values of them do not stay: it may have been
+another one. Its other keys do, for an operator may have changed them while the node ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFile:
+    """A node: `kind` is the command that runs it, `address` its `host:port`."""
+
+    name: str
+    kind: str
+    path: Path
+    address: str
+
+
+def write_files(cluster: Cluster, host: str, controllers: int) -> list[NodeFile]:
+    """Write the files of all nodes of a cluster that is not started, in the order of their start.
+
+    Ports that are to be free ones are chosen here, since a node that is started again has to have
+    the same one. Raises UserError.
+    """
+    folder = cluster.data / FOLDER
+    told = LOOPBACK if host in WILDCARDS else host
+    nodes: list[NodeFile] = []
+
+    def add(name: str, kind: str, properties: dict[str, str], changes: str) -> None:
+        """`changes` is what one process of all nodes keeps its operator's changes in."""
+        path = folder / f"{name}.properties"
+        _write(path, properties, changes)
+        nodes.append(NodeFile(name, kind, path, join(told, int(properties["listenPort"]))))
+
+    try:
+        folder.mkdir(exist_ok=True)
+        taken: set[int] = set()
+        properties = _with_port(cluster.namesrv_properties(), told, taken, 1)
+        add(NAMESRV, NAMESRV, properties, str(cluster.data / "namesrv" / "namesrv.properties"))
+        given = [
+            _with_port(cluster.controller_properties(number), told, taken, 1)
+            for number in range(controllers)
+        ]
+        members = {
+            each["controllerDLegerSelfId"]: join(told, int(each["listenPort"])) for each in given
+        }
+        for properties in given:
+            own = {**properties, "controllerDLegerPeers": format_peers(members)}
+            own_id = own["controllerDLegerSelfId"]
+            changes = str(cluster.data / "controller" / f"{own_id}.properties")
+            add(f"{CONTROLLER}-{own_id}", CONTROLLER, own, changes)
+        for number in range(cluster.broker_count):
+            properties = cluster.broker_properties(
+                number, nodes[0].address, list(members.values())
+            )
+            properties = _with_port(properties, told, taken, 2)
+            root = properties["storePathRootDir"]
+            add(os.path.basename(root), BROKER, properties, f"{root}{CHANGES}")
+    except ClusterError as error:
+        raise UserError(str(error)) from None
+    except OSError as error:
+        raise UserError(f"configuration files cannot be written: {sentence_of(error)}") from None
+    return nodes
+
+
+def _with_port(
+    properties: dict[str, str], host: str, taken: set[int], count: int
+) -> dict[str, str]:
+    """With a free port instead of 0, and `count` - 1 free ones behind it."""
+    if properties["listenPort"] != "0":
+        return properties
+    port = _free_port(host, taken, count)
+    taken.update(range(port, port + count))
+    vip = {"vipPortEnable": "false"} if count > 1 else {}  # two ports before it: not chosen
+    return {**properties, "listenPort": str(port), **vip}
+
+
+def _free_port(host: str, taken: Iterable[int], count: int) -> int:
+    """The first of `count` ports in a row that no process listens at now. Raises OSError."""
+    for _ in range(PAIRS_TRIED):
+        port = _bound(host, 0)
+        others = range(port + 1, port + count)
+        if port and not {port, *others} & set(taken) and all(_bound(host, at) for at in others):
+            return port
+    raise OSError(f"no {count} free ports in a row are found at {host}")
+
+
+def _bound(host: str, port: int) -> int:
+    """The port that a socket got, 0 if it got none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as made:
+        try:
+            made.bind((host, port))
+        except (OSError, OverflowError):
+            if port == 0:
+                raise
+            return 0
+        return int(made.getsockname()[1])
+
+
+def _write(path: Path, properties: dict[str, str], changes: str) -> None:
+    """Replace a file, durably; what an operator had changed meanwhile stays.
+
+    What is no change is known by a copy of what was written: NAME.written.
+    """
+    files, written = RealFiles(), path.with_suffix(".written")
+    kept = {item.key: item.value for item in changed_before(changes)}
+    before, first = _read(path), _read(written)
+    kept |= {key: value for key, value in before.items() if first.get(key) != value}
+    kept = {key: value for key, value in kept.items() if key not in OF_THE_GROUP}
+    for to, values in ((written, properties), (path, {**properties, **kept})):
+        files.write(f"{to}.tmp", format_properties(values).encode())
+        files.sync(f"{to}.tmp")
+        files.rename(f"{to}.tmp", str(to))
+    files.sync_folder(str(path.parent))
+
+
+def _read(path: Path) -> dict[str, str]:
+    """The properties of a file, none if there is none. Raises OSError, UserError."""
+    if not path.exists():
+        return {}
+    try:
+        text = path.read_bytes().decode("utf-8", "replace")
+        return {item.key: item.value for item in parse_properties(text)}
+    except PropertiesError as error:
+        raise UserError(f"{path}: {error}") from None

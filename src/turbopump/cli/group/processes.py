@@ -1,0 +1,292 @@
+"""The nodes of a group as processes: started, watched, stopped, killed, started again by hand.
+
+Owns the processes and what is shown of them. Nothing is started again by itself: this is a group to
+break and to look at. Called by up_processes.py and, through control.py, by `turbopump node`.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from turbopump.cli.errors import BAD_INPUT, FAILED, CommandFailed
+from turbopump.cli.group.files import BROKER, CONTROLLER, NodeFile
+from turbopump.net.client.admin import Admin
+from turbopump.net.client.errors import ClientError
+from turbopump.net.client.options import ClientOptions
+from turbopump.net.transport.errors import RemotingError
+
+READY_S: Final = 60.0
+"""For a node to serve; one that tells of its recovery has all the time it takes."""
+STOP_S: Final = 30.0
+"""For a node to write everything down; then it is killed, and that is shown."""
+GROUP_S: Final = 30.0
+"""For controllers to elect their leader, brokers to register, and one to be elected."""
+POLL_S: Final = 0.1
+ASK_MS: Final = 1_000
+MASTER: Final = "master"
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class GroupError(CommandFailed):
+    """What was asked of a node did not happen; one sentence."""
+
+
+@dataclass(slots=True)
+class _Node:
+    file: NodeFile
+    state: str = "stopped"
+    """starting, running, stopped (asked to), killed (by hand) or failed (by itself)."""
+    wanted: str = "stopped"
+    """What its end will be called."""
+    process: asyncio.subprocess.Process | None = None
+    is_ready: asyncio.Event = field(default_factory=asyncio.Event)
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
+    heard_s: float = 0.0
+    watch: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int:
+        """0 if it does not run."""
+        return self.process.pid if self.process is not None and not self.is_over.is_set() else 0
+
+
+class Processes:
+    """All nodes of a data folder.
+
+    Args:
+        files: the nodes, in the order of their start.
+        logs: the folder that has one for each node.
+        tell: is given each event: what happens to a node, and how far its recovery is.
+        options: how brokers are asked for their roles.
+    """
+
+    def __init__(
+        self, files: list[NodeFile], logs: Path, log_level: str, tell: Tell, options: ClientOptions
+    ) -> None:
+        self._nodes = {each.name: _Node(each) for each in files}
+        self._logs = logs
+        self._log_level = log_level
+        self._tell = tell
+        self._options = options
+        self._busy = asyncio.Lock()
+        self._stopping = False
+
+    # As `serving.Node`
+
+    async def start(self) -> None:
+        """All of them; returns when clients can send. Raises GroupError; then nothing runs."""
+        nodes = list(self._nodes.values())
+        controllers = [node for node in nodes if node.file.kind == CONTROLLER]
+        first, *others = [node for node in nodes if node.file.kind == BROKER]
+        try:
+            await self._start(nodes[0])
+            await _all(self._start(node) for node in controllers)
+            await self._start(first)  # so it has the first id
+            await _all(self._start(node) for node in others)
+            await self._until_there_is_a_master()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """All of them: brokers write everything down, then the others go."""
+        self._stopping = True
+        nodes = list(self._nodes.values())
+        for kinds in ((BROKER,), (CONTROLLER,)):
+            await _all(self._end(node) for node in nodes if node.file.kind in kinds)
+        await self._end(nodes[0])
+
+    # What `turbopump node` asks for
+
+    async def act(self, what: str, name: str) -> dict[str, Any]:
+        """start, stop or kill a node, or each node of a name's; gives what became of it."""
+        async with self._busy:
+            if self._stopping:
+                raise GroupError("the group is being stopped")
+            node = await self._named(name)
+            if what == "start":
+                if node.pid:
+                    raise GroupError(f"{node.file.name} runs already, pid {node.pid}")
+                await self._start(node)
+                return self._line(node)
+            pid = node.pid
+            if not pid:
+                raise GroupError(f"{node.file.name} does not run")
+            await self._end(node, signal.SIGKILL if what == "kill" else signal.SIGTERM)
+            return {**self._line(node), "pid": pid}
+
+    async def lines(self) -> list[dict[str, Any]]:
+        """Every node as it is now, brokers with the role that the name server knows."""
+        roles = await self._roles()
+        return [
+            {**self._line(node), "role": roles.get(node.file.address, "") if node.pid else ""}
+            for node in self._nodes.values()
+        ]
+
+    async def brokers(self) -> list[dict[str, Any]]:
+        """The running brokers as the ready event has them, the master first."""
+        ids = await self._ids()
+        found = [
+            {
+                "name": ids[node.file.address][0],
+                "id": ids[node.file.address][1],
+                "address": node.file.address,
+                "pid": node.pid,
+                "role": "slave" if ids[node.file.address][1] else MASTER,
+                "node": node.file.name,
+            }
+            for node in self._nodes.values()
+            if node.file.kind == BROKER and node.file.address in ids
+        ]
+        return sorted(found, key=lambda broker: (broker["id"], broker["node"]))
+
+    def _line(self, node: _Node) -> dict[str, Any]:
+        return {
+            "node": node.file.name, "state": node.state, "pid": node.pid,
+            "address": node.file.address, "config": str(node.file.path),
+        }  # fmt: skip
+
+    async def _named(self, name: str) -> _Node:
+        node = self._nodes.get(name)
+        if node is None and name == MASTER:
+            roles = await self._roles()
+            node = next(
+                (each for each in self._nodes.values()
+                 if each.pid and roles.get(each.file.address) == MASTER), None,
+            )  # fmt: skip
+            if node is None:
+                raise GroupError("there is no master now")
+        if node is None:
+            known = ", ".join([*self._nodes, MASTER])
+            raise GroupError(f"there is no node {name}; there are {known}")
+        return node
+
+    async def _ids(self) -> dict[str, tuple[str, int]]:
+        """Broker name and id by address, as the name server has them; empty if it is away."""
+        namesrv = next(iter(self._nodes.values())).file.address
+        try:
+            async with Admin(
+                [namesrv], timeout_ms=ASK_MS, client_options=self._options
+            ) as admin:
+                listed = (await admin.cluster_list()).brokers
+        except (ClientError, RemotingError):
+            return {}
+        return {line.address: (line.broker_name, line.broker_id) for line in listed}
+
+    async def _roles(self) -> dict[str, str]:
+        ids = await self._ids()
+        return {address: "slave" if number else MASTER for address, (_, number) in ids.items()}
+
+    async def _until_there_is_a_master(self) -> None:
+        wanted = {node.file.address for node in self._nodes.values() if node.file.kind == BROKER}
+        for _ in range(int(GROUP_S / POLL_S)):
+            ids = await self._ids()
+            if wanted <= ids.keys() and any(not ids[address][1] for address in wanted):
+                return
+            await asyncio.sleep(POLL_S)
+        raise GroupError("the brokers did not register, or none of them was elected")
+
+    # One process
+
+    async def _start(self, node: _Node) -> None:
+        """Until it serves. Raises GroupError with what it said."""
+        file, logs = node.file, self._logs / node.file.name
+        logs.mkdir(parents=True, exist_ok=True)
+        words = [sys.executable, "-m", "turbopump.cli.group.child", str(os.getpid()), file.kind,
+                 "-c", str(file.path), "--log-dir", str(logs), "--log-level", self._log_level,
+                 "--json"]  # fmt: skip
+        with open(logs / "stderr.log", "wb") as err:
+            # A session of its own: Ctrl-C is for the parent, which stops them in order.
+            node.process = await asyncio.create_subprocess_exec(
+                *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+                stderr=err, start_new_session=True,
+            )  # fmt: skip
+        node.is_ready, node.is_over = asyncio.Event(), asyncio.Event()
+        node.state, node.wanted = "starting", "failed"
+        node.heard_s = asyncio.get_running_loop().time()
+        node.watch = asyncio.create_task(self._watch(node, node.process))
+        await self._until_ready(node)
+        if not node.is_ready.is_set():
+            late = node.pid
+            code = node.process.returncode
+            await self._end(node, signal.SIGKILL)
+            said = "it did not get ready in time" if late else _last_line(logs / "stderr.log")
+            node.state = "failed"
+            failure = GroupError(f"{file.name} did not start: {said}")
+            # What it was given cannot be used, a full disk for one: its exit code is ours.
+            failure.exit_code = BAD_INPUT if code == BAD_INPUT else FAILED
+            raise failure
+
+    async def _until_ready(self, node: _Node) -> None:
+        loop = asyncio.get_running_loop()
+        waits = [asyncio.create_task(each.wait()) for each in (node.is_ready, node.is_over)]
+        try:
+            while (left_s := node.heard_s + READY_S - loop.time()) > 0:
+                done, _ = await asyncio.wait(
+                    waits, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if done:
+                    return
+        finally:
+            for each in waits:
+                each.cancel()
+
+    async def _watch(self, node: _Node, process: asyncio.subprocess.Process) -> None:
+        """Take what it tells until it is over."""
+        assert process.stdout is not None
+        async for line in process.stdout:
+            node.heard_s = asyncio.get_running_loop().time()
+            with contextlib.suppress(ValueError):
+                self._heard(node, json.loads(line))
+        code = await process.wait()
+        node.state = node.wanted
+        node.is_over.set()
+        told = {"event": "node", "node": node.file.name, "state": node.state, "pid": process.pid}
+        self._tell({**told, "code": code})
+
+    def _heard(self, node: _Node, event: dict[str, Any]) -> None:
+        if event.get("event") == "ready":
+            node.state = "running"
+            node.is_ready.set()
+            self._tell({"event": "node", **self._line(node)})
+        elif event.get("event") != "stopped":
+            self._tell({**event, "node": node.file.name})
+
+    async def _end(self, node: _Node, number: signal.Signals = signal.SIGTERM) -> None:
+        """Send a signal, and wait until it is over."""
+        process = node.process
+        if process is None or node.is_over.is_set():
+            return
+        node.wanted = "killed" if number == signal.SIGKILL else "stopped"
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+        try:
+            async with asyncio.timeout(STOP_S):
+                await node.is_over.wait()
+        except TimeoutError:
+            node.wanted = "killed"
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await node.is_over.wait()
+
+
+async def _all(works: Any) -> None:
+    """All to their end; the first error is raised then."""
+    for ended in await asyncio.gather(*works, return_exceptions=True):
+        if isinstance(ended, BaseException):
+            raise ended
+
+
+def _last_line(path: Path) -> str:
+    """What a program said last, without its name before it."""
+    lines = path.read_text(errors="replace").split("\n")
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1].removeprefix("turbopump: ") if said else f"see {path.parent}"

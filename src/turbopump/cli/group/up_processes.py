@@ -1,0 +1,161 @@
+"""`turbopump up` of a group whose nodes are processes.
+
+Owns what is shown. Called by up.py.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from turbopump.cli.errors import UserError
+from turbopump.cli.group.control import Control
+from turbopump.cli.group.files import write_files
+from turbopump.cli.group.processes import Processes
+from turbopump.cli.output import columns, print_json, print_lines
+from turbopump.cli.running import client_options, run
+from turbopump.cli.serving import serve
+from turbopump.cluster import Cluster, ClusterError
+
+if TYPE_CHECKING:
+    from turbopump.net.client.options import ClientOptions
+
+NODE_LINE = "  {:<20} {:>8}  {:<24} {}"
+
+
+def up_processes(
+    cluster: Cluster, host: str, controllers: int, log_level: str, as_json: bool
+) -> None:
+    """Run the group until a signal; raises UserError."""
+    group = _Group(cluster, host, controllers, log_level, as_json)
+    run(serve(group, group.announce))
+
+
+class _Group:
+    """The processes and the socket to ask for them, as one node."""
+
+    def __init__(
+        self, cluster: Cluster, host: str, controllers: int, log_level: str, as_json: bool
+    ) -> None:
+        self._cluster = cluster
+        self._size = host, controllers
+        self._log_level = log_level
+        self._json = as_json
+        self._is_ready = False
+        self._nodes: list[dict[str, Any]] = []
+        self._brokers: list[dict[str, Any]] = []
+        self._processes: Processes | None = None
+        self._control = Control(cluster.data, self._answer)
+
+    async def start(self) -> None:
+        """All of it, or nothing runs."""
+        try:
+            self._cluster.check()
+        except ClusterError as error:
+            raise UserError(str(error)) from None
+        await self._control.start()
+        try:
+            host, controllers = self._size
+            files = write_files(self._cluster, host, controllers)
+            logs = self._cluster.data / "logs"
+            self._processes = Processes(
+                files, logs, self._log_level, self._tell, _options_of(self._cluster)
+            )
+            await self._processes.start()
+            self._nodes = await self._processes.lines()
+            self._brokers = await self._processes.brokers()
+        except BaseException:
+            await self._control.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Brokers first, the name server last."""
+        self._is_ready = False
+        try:
+            if self._processes is not None:
+                await self._processes.stop()
+        finally:
+            await self._control.stop()
+
+    async def _answer(self, question: dict[str, Any]) -> Any:
+        what, name = question.get("do"), question.get("node")
+        if self._processes is None:
+            raise UserError("the group is being started")
+        if what == "list":
+            return await self._processes.lines()
+        if what not in ("start", "stop", "kill") or not isinstance(name, str):
+            raise UserError("start, stop or kill a node, or list them")
+        return await self._processes.act(what, name)
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        if self._json:
+            print_json(event)
+        elif self._is_ready and event["event"] == "node":
+            print_lines([f"{event['node']} (pid {event['pid']}): {event['state']}"], flush=True)
+
+    def announce(self) -> None:
+        """Say that clients are served, and where."""
+        self._is_ready = True
+        cluster, nodes = self._cluster, self._nodes
+        namesrv = nodes[0]["address"]
+        if self._json:
+            print_json(
+                {
+                    "event": "ready",
+                    "namesrv": [namesrv],
+                    "controllers": [
+                        each["address"] for each in nodes if each["node"].startswith("controller-")
+                    ],
+                    "brokers": self._brokers,
+                    "nodes": nodes,
+                    "data": str(cluster.data.absolute()),
+                }
+            )
+            return
+        where = _where(cluster.data)
+        last = next(each["node"] for each in reversed(nodes) if _is_broker(each, self._brokers))
+        print_lines(
+            [
+                f"Turbopump is ready. Name server {namesrv}, data in {cluster.data}.",
+                "",
+                columns(NODE_LINE, "node", "pid", "address", "configuration"),
+                *(
+                    columns(
+                        NODE_LINE, each["node"], each["pid"], each["address"], each["config"]
+                    )
+                    for each in nodes
+                ),
+                "",
+                f"  Point any RocketMQ client at {namesrv}; topics are created by sending.",
+                f"  turbopump bench producer -n {namesrv} -t hello",
+                f"  turbopump top     -n {namesrv}",
+                f"  turbopump node kill master{where}",
+                f"  turbopump node start {last}{where}",
+                "",
+                "Ctrl-C stops all of them.",
+            ],
+            flush=True,
+        )
+
+
+def _is_broker(node: dict[str, Any], brokers: list[dict[str, Any]]) -> bool:
+    return any(each["node"] == node["node"] for each in brokers)
+
+
+def _where(data: Path) -> str:
+    return "" if data == Path("turbopump-data").absolute() else f" --data {data}"
+
+
+def _options_of(cluster: Cluster) -> "ClientOptions":
+    """How this process asks its own brokers: by TLS where they take nothing else."""
+    options = client_options()
+    properties = cluster.broker_properties(0, "", [])
+    if options.remoting.tls is not None or properties["tls.enable"] != "true":
+        return options
+    from turbopump.net.client.options import ClientOptions
+    from turbopump.net.transport.options import ClientTlsSettings
+
+    settings = ClientTlsSettings.from_properties(
+        {key: value for key, value in properties.items() if key.startswith("tls.")}
+    )
+    return ClientOptions(tls=settings or True)
+
+

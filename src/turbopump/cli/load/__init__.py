@@ -1,0 +1,1 @@
+"""Parts of `turbopump bench` beside the load itself."""

@@ -1,0 +1,143 @@
+"""A load goes on when its broker is lost: the route is asked for again, connections are made anew.
+
+Owns the sockets of a run, which broker each is for, and when a route is asked for. It must never
+count or send: that is pyx/load.pyx, which keeps its count through all of it. Called by
+bench_run.py, on the thread that waits for the load.
+"""
+
+import asyncio
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from turbopump.cli.errors import CommandFailed, UserError
+from turbopump.cli.running import failing_clearly, run
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.routes import MASTER_ID
+from turbopump.pyx.load import Load
+
+LOOK_S: Final = 0.02
+"""Between two looks at the connections, and two questions for a route."""
+SILENT_S: Final = 1.0
+"""Without an acknowledgement for so long, the route is asked for, too: a machine that is gone
+closes no connection."""
+ASK_S: Final = 1.0
+CONNECT_S: Final = 3.0  # RocketMQ's connectTimeoutMillis
+
+Addresses = Mapping[str, Mapping[int, str]]
+"""Of each broker name: broker id to `host:port`."""
+
+
+@dataclass(slots=True)
+class Link:
+    """A connection: to which broker, at which address now. `made` is closed by `Links`."""
+
+    broker_name: str
+    topic: str
+    is_sender: bool
+    address: str
+    made: socket.socket
+
+    def wanted(self, addresses: Addresses) -> str | None:
+        """Where it is to go: senders to the master, readers to it or else to any."""
+        known = addresses.get(self.broker_name, {})
+        if self.is_sender or MASTER_ID in known:
+            return known.get(MASTER_ID)
+        return known[min(known)] if known else None
+
+
+class Links:
+    """The connections of a load, in the order it numbers them."""
+
+    def __init__(self, namesrv: list[str], options: ClientOptions) -> None:
+        self._namesrv = namesrv
+        self._options = options
+        self._all: list[Link] = []
+        self._acked = 0
+        self._moved_s = time.monotonic()
+        self._asked_s = 0.0
+
+    def connect(self, broker_name: str, topic: str, is_sender: bool, address: str) -> int:
+        """The descriptor of a new connection. Raises CommandFailed."""
+        try:
+            made = open_socket(address, CONNECT_S)
+        except OSError as error:
+            raise CommandFailed(f"{address}: {error.strerror or error}") from None
+        self._all.append(Link(broker_name, topic, is_sender, address, made))
+        return made.fileno()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def close(self) -> None:
+        """All of them; the load is over."""
+        for link in self._all:
+            link.made.close()
+
+    def look_after(self, load: Load) -> None:
+        """Connect anew what was lost, drop what leads nowhere; every LOOK_S while it runs."""
+        now_s = time.monotonic()
+        acked = load.progress()[1] + load.progress()[2]
+        if acked != self._acked:
+            self._acked, self._moved_s = acked, now_s
+        is_silent = now_s - max(self._moved_s, self._asked_s) > SILENT_S
+        if not load.away and not is_silent:
+            return
+        self._asked_s = now_s
+        addresses = self._ask()
+        unreachable: set[str] = set()
+        for number, link in enumerate(self._all):
+            wanted = link.wanted(addresses)
+            if wanted is None:
+                continue
+            if load.is_away(number):
+                if wanted not in unreachable and not self._renew(load, number, wanted):
+                    unreachable.add(wanted)
+            elif is_silent and wanted != link.address:
+                load.drop(number)
+
+    def _renew(self, load: Load, number: int, address: str) -> bool:
+        link = self._all[number]
+        try:
+            made = open_socket(address, ASK_S)
+        except OSError:
+            return False
+        load.hand_over(number, made.fileno())
+        link.made.close()
+        link.made, link.address = made, address
+        return True
+
+    def _ask(self) -> Addresses:
+        """Where the brokers are now; what is unknown is left out."""
+        topics = {link.broker_name: link.topic for link in self._all}
+        try:
+            return run(failing_clearly(self._routes(sorted(set(topics.values())))))
+        except UserError:  # or CommandFailed: the name server is away, too
+            return {}
+
+    async def _routes(self, topics: list[str]) -> Addresses:
+        instance = Instance(self._namesrv, self._options)
+        found: dict[str, Mapping[int, str]] = {}
+        await instance.acquire()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ASK_S):
+                    for topic in topics:
+                        route = await instance.refresh(topic)
+                        found.update(route.brokers if route is not None else {})
+        finally:
+            await instance.release()
+        return found
+
+
+def open_socket(address: str, timeout_s: float) -> socket.socket:
+    """A connection that does not block. Raises OSError."""
+    host, _, port = address.rpartition(":")
+    made = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.setblocking(False)
+    return made

@@ -52,7 +52,7 @@ def test_replicas(benchmark: Any, replicas: int) -> None:
 
 
 def test_alone(benchmark: Any) -> None:
-    """What a send costs that waits for nobody."""
+    """What a send costs that waits for no replica."""
 
     def rate() -> float:
         rates = []
@@ -65,4 +65,4 @@ def test_alone(benchmark: Any) -> None:
                 rates.append(load["messages_per_s"])
         return float(rates[0])
 
-    record(benchmark, "sends that wait for nobody", rate)
+    record(benchmark, "sends that wait for no replica", rate)

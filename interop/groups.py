@@ -12,7 +12,8 @@ import socket
 import struct
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -109,9 +110,12 @@ def controller_properties(own: int, peers: list[int], folder: Path,
     return _properties(folder / "controller.conf", values)
 
 
+@dataclass(frozen=True)
 class RocketMQ:
     """Apache RocketMQ from its published jars."""
 
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Of its processes, beside ours."""
     name = "rocketmq"
 
     def namesrv(self, ports: Ports, folder: Path) -> Process:
@@ -121,14 +125,14 @@ class RocketMQ:
         config = _properties(folder / "namesrv.conf", values)
         return processes.java("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup",
                               toolchain.classpath("server"), ["-c", str(config)], folder,
-                              heap_mb=128)
+                              heap_mb=128, environment=self.environment)
 
     def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
         """As Kind.broker."""
         config = broker_properties(ports, folder, store, settings)
         return processes.java("broker", "org.apache.rocketmq.broker.BrokerStartup",
                               toolchain.classpath("server"), ["-c", str(config)], folder,
-                              heap_mb=BROKER_HEAP_MB)
+                              heap_mb=BROKER_HEAP_MB, environment=self.environment)
 
     def controller(self, own: int, peers: list[int], folder: Path,
                    settings: dict[str, str]) -> Process:
@@ -137,29 +141,37 @@ class RocketMQ:
         config = controller_properties(own, peers, folder, values)
         return processes.java("controller", "org.apache.rocketmq.controller.ControllerStartup",
                               toolchain.classpath("server"), ["-c", str(config)], folder,
-                              heap_mb=CONTROLLER_HEAP_MB)
+                              heap_mb=CONTROLLER_HEAP_MB, environment=self.environment)
 
 
+@dataclass(frozen=True)
 class Turbopump:
     """Ours, through the command line a user types."""
 
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Of its processes, beside ours."""
+    program: str = TURBOPUMP
     name = "turbopump"
 
     def namesrv(self, ports: Ports, folder: Path) -> Process:
         """As Kind.namesrv."""
         config = _properties(folder / "namesrv.conf", {"listenPort": str(ports.namesrv)})
-        return Process("namesrv", [TURBOPUMP, "namesrv", "-c", str(config)], folder)
+        return self._process("namesrv", config, folder)
 
     def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
         """As Kind.broker."""
         config = broker_properties(ports, folder, store, settings)
-        return Process("broker", [TURBOPUMP, "broker", "-c", str(config)], folder)
+        return self._process("broker", config, folder)
 
     def controller(self, own: int, peers: list[int], folder: Path,
                    settings: dict[str, str]) -> Process:
         """As Kind.controller."""
         config = controller_properties(own, peers, folder, settings)
-        return Process("controller", [TURBOPUMP, "controller", "-c", str(config)], folder)
+        return self._process("controller", config, folder)
+
+    def _process(self, what: str, config: Path, folder: Path) -> Process:
+        command = [self.program, what, "-c", str(config)]
+        return Process(what, command, folder, environment=dict(self.environment))
 
 
 @dataclass

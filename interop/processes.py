@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -94,11 +94,13 @@ class Process:
 
 
 def java(name: str, main: str, class_path: str, arguments: list[str], folder: Path, *,
-         heap_mb: int, talks: bool = False, options: Sequence[str] = JAVA_SMALL) -> Process:
+         heap_mb: int, talks: bool = False, options: Sequence[str] = JAVA_SMALL,
+         environment: Mapping[str, str] | None = None) -> Process:
     """Starts a Java program whose home, logs and offsets stay inside `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     options = [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", *options, *JAVA_OPENINGS,
                f"-Duser.home={folder}", "-Drocketmq.client.logLevel=WARN",
                f"-Drocketmq.client.localOffsetStoreDir={folder}/offsets"]
     command = ["java", *options, "-cp", class_path, main, *arguments]
-    return Process(name, command, folder, environment={"ROCKETMQ_HOME": str(folder)}, talks=talks)
+    home = {"ROCKETMQ_HOME": str(folder)}
+    return Process(name, command, folder, environment={**home, **(environment or {})}, talks=talks)

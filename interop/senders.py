@@ -147,9 +147,9 @@ class Connection:
 
 
 @contextmanager
-def connected(address: str) -> Iterator[Connection]:
+def connected(address: str, timeout_s: float = SEND_S) -> Iterator[Connection]:
     """A connection for a while."""
-    connection = Connection(address)
+    connection = Connection(address, timeout_s)
     try:
         yield connection
     finally:
@@ -184,8 +184,10 @@ def body_of(number: int) -> bytes:
 class Senders:
     """So many threads, each with one send at a time, until `stop`."""
 
-    def __init__(self, namesrv: str, ledger: Ledger, count: int) -> None:
+    def __init__(self, namesrv: str, ledger: Ledger, count: int, timeout_s: float = SEND_S) -> None:
+        """`timeout_s` is how long an answer of a broker is waited for."""
         self._namesrv, self.ledger, self._count = namesrv, ledger, count
+        self._timeout_s = timeout_s
         self._stopped = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(number,), daemon=True)
                          for number in range(count)]
@@ -223,7 +225,7 @@ class Senders:
             if address is None:
                 self.ledger.refused("no route")
                 return number
-            with connected(address) as connection:
+            with connected(address, self._timeout_s) as connection:
                 while not self._stopped.is_set():
                     begun, used, number = now_ms(), number, number + self._count
                     answer = send(connection, self.ledger.topic, own % QUEUES, used)

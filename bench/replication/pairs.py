@@ -34,7 +34,7 @@ READY_S = 120.0
 PATIENT = {"haHousekeepingInterval": "120000"}
 """A connection to a replica that stands still while the log is filled stays."""
 WARM_UP_S = 2.0
-"""Sends before the loads, for whoever compiles while it runs."""
+"""Sends before the loads, for brokers that compile while they run."""
 LOADS = {"64 x 1": ("-w", "64"), "8 x 32": ("-w", "8", "--in-flight", "32"), "1 x 1": ("-w", "1")}
 """Connections x requests in flight."""
 
@@ -185,7 +185,7 @@ class Pair:
         return found
 
     def fill(self, size: int) -> float:
-        """Some log of that size, which waits for nobody; bytes of a message in it."""
+        """Some log of that size, without waiting for a replica; bytes of a message in it."""
         count = size // (BODY + 200) // 32 * 32
         messages = self.load("-b", "32", "-w", "8", "-q", str(count))["all_messages"]
         end = log_end(self.ports.broker)

@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 from turbopump.pyx import record
 from turbopump.pyx.region import Region
 from turbopump.spark import read_arrow, register, session
-from turbopump.spark.options import BATCH_ROWS
+from turbopump.spark.options import likely_batch_rows
 from turbopump.spark.schema import COLUMNS, COLUMNS_WITHOUT_BODY
 
 LIMITS_C = Path(__file__).resolve().parent.parent / "limits.c"
@@ -143,7 +143,8 @@ def without_spark(folder: Path, rounds: int) -> dict[str, float]:
     def arrow(columns: tuple[str, ...]) -> Callable[[], None]:
         def run() -> None:
             store = str(store_of(folder))
-            for _batch in read_arrow(store, columns=columns, batch_rows=BATCH_ROWS):
+            rows = likely_batch_rows(columns)
+            for _batch in read_arrow(store, columns=columns, batch_rows=rows):
                 pass
 
         return run

@@ -12,14 +12,16 @@ import xml.etree.ElementTree as xml
 from pathlib import Path
 
 from bench.versus.report import markdown
-from bench.versus.runs import Plan, Rounds
+from bench.versus.runs import SIDES, Plan, Rounds
+from bench.versus.servers import KINDS
 from bench.versus.workloads import LOADS
-from interop import toolchain
+from interop import groups, toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "PERFORMANCE.md"
 BEGIN, END = "<!-- versus: begin -->", "<!-- versus: end -->"
-NAMES = [*(load.name for load in LOADS), "backlog", "recovery", "topics", "append"]
+NAMES = [*(load.name for load in LOADS), "backlog", "recovery", "queues", "creation", "topics",
+         "append"]
 
 
 def arguments() -> argparse.Namespace:
@@ -32,6 +34,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--recovery-mb", type=int, default=3_000)
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--only", nargs="+", choices=NAMES, default=[], metavar="NAME")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES, metavar="SIDE")
+    parser.add_argument("--program", help="the turbopump that is measured: that of a tree before"
+                        " a change, under the load of this one")
     parser.add_argument("--write", action="store_true", help="into docs/PERFORMANCE.md")
     parser.add_argument("--values", type=Path, help="all values as JSON")
     return parser.parse_args()
@@ -62,7 +67,10 @@ def main() -> None:
     """Run it."""
     chosen = arguments()
     plan = Plan(chosen.rounds, chosen.duration, chosen.warmup, chosen.backlog,
-                chosen.recovery_mb, chosen.topics, frozenset(chosen.only))  # fmt: skip
+                chosen.recovery_mb, chosen.topics, frozenset(chosen.only),
+                tuple(chosen.sides))  # fmt: skip
+    if chosen.program is not None:
+        KINDS["turbopump"] = groups.Turbopump(program=chosen.program)
     missing = toolchain.missing_tools()
     if missing:
         sys.exit("versus cannot run: " + "; ".join(missing))

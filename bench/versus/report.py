@@ -79,6 +79,8 @@ sync flush) before the first load; the loads of 64 connections share a broker, a
 - Apache RocketMQ {rocketmq}: {java}, Java 17
 - Turbopump {version("turbopump")}: its defaults, Python {platform.python_version()}, uvloop {version("uvloop")}
 - Load: `turbopump bench` (one thread), name server, broker and load on the same machine
+- TLS: the same load, encrypted in the same process (`bench/tls_load.c`); each broker takes TLS on its one port and makes its
+  own certificate
 - Bound: a bare epoll loop in C that finds frames, copies each once into a warm mapping and gives a
   fixed answer, under the same load in the same rounds (`bench/bound.c`); for pulls it sends the same
   bytes; for sync flush with one connection the bare rate of one-page msyncs
@@ -123,7 +125,7 @@ def _throughput(table: Table) -> str:
 
 
 def _rest(table: Table, plan: Plan) -> str:
-    rows = (
+    rows: tuple[tuple[str, str], ...] = (
         ("p99 at 10,000 messages a second, 64 connections, us", "fixed-10k.p99_us"),
         ("ready after start on an empty store, s", "start.ready_s"),
         (f"ready after kill -9 with {plan.recovery_mb:,} MB of log, s", "recovery.ready_s"),
@@ -131,6 +133,18 @@ def _rest(table: Table, plan: Plan) -> str:
         ("anonymous memory at start, MB", "start.anonymous_mb"),
         (f"RSS after {plan.backlog:,} messages, MB", "backlog.rss_mb"),
         (f"anonymous memory after {plan.backlog:,} messages, MB", "backlog.anonymous_mb"),
+    )
+    rows += (
+        ("sends over 4,000 queues in turn, messages a second", "queues-4000.messages_per_s"),
+        ("CPU us a message", "queues-4000.cpu_us"),
+        ("sends over 12,000 queues in turn, messages a second", "queues-12000.messages_per_s"),
+        ("CPU us a message", "queues-12000.cpu_us"),
+        ("new topics a second, 64 at a time, on a fresh broker", "creation.topics_per_s"),
+        ("CPU us a topic", "creation.cpu_us"),
+        ("new topics a second beside 10,000", "creation-many.topics_per_s"),
+        ("CPU us a topic", "creation-many.cpu_us"),
+        ("p99 of that, ms", "creation-many.p99_ms"),
+        ("p99 of 10,000 sends a second beside that, us", "creation-beside.p99_us"),
     )
     lines = ["| what | RocketMQ | Turbopump | RocketMQ's is |", "|---|---|---|---|"]
     for title, figure in rows:

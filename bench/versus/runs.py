@@ -4,15 +4,26 @@ Owns the order of things and what is measured around a load: memory, start-up, b
 never run two servers at a time. Called by `python -m bench.versus`.
 """
 
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bench import bound, engine_append
+from bench import bound, engine_append, tls_load
+from bench.versus import topic_load
 from bench.versus.servers import Server, running
 from bench.versus.targets import BOUND, OURS, THEIRS
-from bench.versus.workloads import LIVES, LOADS, WARMING_READS, Load, Measured, Target
+from bench.versus.workloads import (
+    LIVES,
+    LOADS,
+    QUEUES_OF_TOPIC,
+    ROUND,
+    WARMING_READS,
+    Load,
+    Measured,
+    Target,
+)
 
 SIDES = (THEIRS, OURS)
 SIZE = 128
@@ -20,6 +31,9 @@ RECOVERY_SIZE = 1000
 APPEND_SIZE = 1024
 BOUND_WARMUP_S = 0.5
 """A C loop has nothing to compile."""
+QUEUE_TOPICS = (1_000, 3_000)
+EXISTING_TOPICS = 10_000
+CREATED, CREATORS = 2_000, 64
 SETTLE_S = 1.0
 """Between the end of a load and the look at memory: what the broker does behind it ends."""
 
@@ -37,6 +51,7 @@ class Plan:
     recovery_mb: int
     topics: int
     names: frozenset[str] = frozenset()
+    sides: tuple[str, ...] = SIDES
 
     def wants(self, name: str) -> bool:
         """Whether a part was asked for."""
@@ -71,11 +86,14 @@ class Rounds:
     def run(self) -> Results:
         """All rounds; the sides change places every round."""
         for number in range(self._plan.rounds):
-            for side in SIDES if number % 2 == 0 else SIDES[::-1]:
+            sides = self._plan.sides
+            for side in sides if number % 2 == 0 else sides[::-1]:
                 self._say(f"round {number + 1} of {self._plan.rounds}, {side}")
                 self._loads(side)
                 self._backlog(side)
                 self._recovery(side)
+                self._queues(side)
+                self._creation(side)
             self._say(f"round {number + 1} of {self._plan.rounds}, {BOUND}")
             self._bounds()
             self._topics()
@@ -97,6 +115,8 @@ class Rounds:
             with running(side, self._folder, {"flushDiskType": life.flush}) as server:
                 self._note_start(server)
                 target = server.target()
+                if life.tls:
+                    target = replace(target, preload=tls_load.build(self._folder / "tls"))
                 target.warm(life.warming)
                 for load in loads:
                     self._note(load.name, side, self._produce(target, load))
@@ -123,6 +143,52 @@ class Rounds:
             self.results.add("backlog.anonymous_mb", side, usage.anonymous_mb)
             server.target().consume(min(WARMING_READS, self._plan.backlog))
             self._note("backlog", side, server.target().consume(self._plan.backlog))
+
+    def _queues(self, side: str) -> None:
+        """Sends that go round all queues, of a thousand topics and of three thousand."""
+        if not self._plan.wants("queues"):
+            return
+        with running(side, self._folder, {}) as server:
+            for topics in QUEUE_TOPICS:
+                target = replace(server.target(), topic=f"Queues{topics}")
+                target.fill_queues(topics)
+                measured = target.produce(
+                    ROUND, self._plan.duration_s, 0.0, topics=topics, queues=QUEUES_OF_TOPIC
+                )
+                self._note(f"queues-{topics * QUEUES_OF_TOPIC}", side, measured)
+
+    def _creation(self, side: str) -> None:
+        """New topics one by one, 64 at a time, on a fresh broker and beside many; then sends beside
+        such creations."""
+        if not self._plan.wants("creation"):
+            return
+        with running(side, self._folder, {}) as server:
+            address, target, made = server.ports.broker_address, server.target(), 0
+            target.warm(WARMING_READS)
+            for name in ("creation", "creation-many"):
+                before_s = server.usage().cpu_s
+                found = topic_load.create(address, "update", made, CREATED, CREATORS)
+                cpu_us = (server.usage().cpu_s - before_s) * 1e6 / CREATED
+                made += CREATED
+                self.results.add(f"{name}.topics_per_s", side, found.topics_per_s)
+                self.results.add(f"{name}.cpu_us", side, cpu_us)
+                self.results.add(f"{name}.p99_ms", side, found.p99_ms)
+                self._say(f"  {name}: {found.topics_per_s:,.0f}/s, {cpu_us:,.0f} us of CPU,"
+                          f" p99 {found.p99_ms:,.1f} ms")  # fmt: skip
+                if name == "creation":
+                    topic_load.fill(address, EXISTING_TOPICS)
+            self._note("creation-beside", side, self._beside(target, address, made))
+
+    def _beside(self, target: Target, address: str, made: int) -> Measured:
+        """Sends at a fixed rate while topics are made."""
+        maker = threading.Thread(
+            target=topic_load.create, args=(address, "update", made, CREATED, CREATORS)
+        )
+        maker.start()
+        try:
+            return target.produce(("-w", "64", "-s", str(SIZE), "--rate", "10000"), 1.0, 0.0)
+        finally:
+            maker.join()
 
     def _recovery(self, side: str) -> None:
         if not self._plan.wants("recovery"):

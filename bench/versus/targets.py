@@ -36,7 +36,8 @@ class Target:
 
     def show(self, value: float) -> str:
         """With its unit."""
-        return f"{value:.0f}{self.unit}" if self.unit == " %" else f"{value:.2g}{self.unit}"
+        whole = self.unit in (" %", "/s")
+        return f"{value:.0f}{self.unit}" if whole else f"{value:.2g}{self.unit}"
 
 
 def _ratio(figure: str, mine: str, other: str, scale: float = 1) -> Callable[..., float | None]:
@@ -76,6 +77,21 @@ def _topics(medians: Medians) -> float | None:
     return 100 * many / one if many and one else None
 
 
+def _queues(medians: Medians) -> float | None:
+    few = medians.median("queues-4000.cpu_us", OURS)
+    many = medians.median("queues-12000.cpu_us", OURS)
+    return 100 * few / many if few and many else None
+
+
+def _tls(load: str) -> Callable[[Medians], float | None]:
+    def find(medians: Medians) -> float | None:
+        plain = medians.median(f"send-{load}.cpu_us", OURS)
+        sealed = medians.median(f"tls-{load}.cpu_us", OURS)
+        return 100 * plain / sealed if plain and sealed else None
+
+    return find
+
+
 TARGETS = [
     *_load("send-64x1-128", 3, 5, 75),
     *_load("send-64x1-1k", 3, 5, 75),
@@ -90,8 +106,18 @@ TARGETS = [
     _times("sync-1x1", 3),
     _cpu("sync-1x1", 4),
     _bound("sync-1x1", 60),
+    _times("tls-64x1-128", 3),
+    _times("tls-8x32-128", 5),
+    _cpu("tls-8x32-128", 10),
+    Target("TLS instead of plain, 64 connections x 1: messages a broker CPU second kept", 60,
+           _tls("64x1-128"), " %"),
+    Target("TLS instead of plain, 8 connections x 32: messages a broker CPU second kept", 60,
+           _tls("8x32-128"), " %"),
     _less("p99 at 10,000 a second", "fixed-10k.p99_us", 5),
     Target("many topics instead of one: messages a second kept", 80, _topics, " %"),
+    Target("12,000 queues instead of 4,000: messages a broker CPU second kept", 75, _queues, " %"),
+    Target("new topics a second beside 10,000", 3000,
+           lambda medians: medians.median("creation-many.topics_per_s", OURS), "/s"),
     _less("anonymous memory after the backlog was sent", "backlog.anonymous_mb", 20),
     _less("ready after start on an empty store", "start.ready_s", 10),
     _less("ready after kill -9", "recovery.ready_s", 5),

@@ -5,6 +5,7 @@ Called by the runs.
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 QUEUES = 8
+QUEUES_OF_TOPIC = 4
+ROUND = ("-w", "1", "--in-flight", "64", "-s", "128")
+"""One connection, which sends to one queue after the other."""
 PULL_SIZE = 32
 FILL_CONNECTIONS = 8
 FILL_BATCH = 32
@@ -25,7 +29,7 @@ PROGRAM = str(Path(sys.executable).parent / "turbopump")
 
 @dataclass(frozen=True)
 class Load:
-    """Sends: what the load generator is told."""
+    """Sends: what the load generator is given."""
 
     name: str
     title: str
@@ -46,6 +50,9 @@ class Life:
     warming: int
     """Messages before the first load: let a JVM compile its paths; the same to every side."""
     flush: str = "ASYNC_FLUSH"
+    tls: bool = False
+    """The load speaks TLS, also before the first load: both brokers take it on their one port, with
+    a certificate that they made themselves."""
 
 
 def _load(name: str, title: str, arguments: str, **more: Any) -> Load:
@@ -70,6 +77,10 @@ LIVES = (
               is_bounded=False),
         _load("sync-1x1", "sync flush, 1 connection x 1, 128 B", "-w 1 -s 128", is_bounded=False),
     ), 50_000, "SYNC_FLUSH"),
+    Life((_load("tls-64x1-128", "send over TLS, 64 connections x 1, 128 B", "-w 64 -s 128",
+                is_bounded=False),), 200_000, tls=True),
+    Life((_load("tls-8x32-128", "send over TLS, 8 connections x 32, 128 B",
+                "-w 8 --in-flight 32 -s 128", is_bounded=False),), 200_000, tls=True),
 )  # fmt: skip
 LOADS = tuple(load for life in LIVES for load in life.loads)
 
@@ -93,19 +104,30 @@ class Target:
     namesrv: str
     cpu_s: Callable[[], float]
     topic: str = TOPIC
+    preload: Path | None = None
+    """What makes the load speak TLS (bench/tls_load.c)."""
 
     def produce(
-        self, arguments: tuple[str, ...], duration_s: float, warmup_s: float, *, topics: int = 1
-    ) -> Measured:
+        self, arguments: tuple[str, ...], duration_s: float, warmup_s: float, *, topics: int = 1,
+        queues: int = QUEUES,
+    ) -> Measured:  # fmt: skip
         """Send for a time."""
         return self._measure("producer", (
-            *arguments, "--queues", str(QUEUES), "--topics", str(topics),
+            *arguments, "--queues", str(queues), "--topics", str(topics),
             "--duration", str(duration_s), "--warmup", str(warmup_s),
         ))  # fmt: skip
 
     def warm(self, messages: int) -> None:
         """Send what lets a JVM compile its paths."""
         self._measure("producer", (*WARMING, str(messages), "--queues", str(QUEUES)))
+
+    def fill_queues(self, topics: int) -> None:
+        """Send two messages to each queue of so many topics."""
+        messages = 2 * topics * QUEUES_OF_TOPIC
+        self._measure("producer", (
+            *ROUND, "--queues", str(QUEUES_OF_TOPIC), "--topics", str(topics),
+            "--messages", str(messages),
+        ))  # fmt: skip
 
     def fill(self, messages: int, size: int) -> None:
         """Send a number of messages, as fast as it takes them."""
@@ -123,8 +145,12 @@ class Target:
     def _measure(self, command: str, arguments: tuple[str, ...]) -> Measured:
         line = [PROGRAM, "bench", command, "-n", self.namesrv, "-t", self.topic, "--json",
                 *arguments]  # fmt: skip
+        more = {} if self.preload is None else {"LD_PRELOAD": str(self.preload)}
         before_s = self.cpu_s()
-        done = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        done = subprocess.run(
+            line, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+            env={**os.environ, **more},
+        )  # fmt: skip
         used_s = self.cpu_s() - before_s
         if done.returncode:
             raise RuntimeError(f"{' '.join(line[1:])} failed:\n{done.stderr}{done.stdout}")

@@ -1,0 +1,61 @@
+"""What TLS costs: plain and encrypted loads in turn on one broker, by processor time.
+
+    python -m bench.tls_share [--rounds 5] [--only 64x1 8x32]
+
+A share of one run on one machine: neighbours that slow down the one slow down the other.
+"""
+
+import argparse
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+from bench import tls_load
+from bench.versus.servers import running
+from bench.versus.workloads import Target
+
+LOADS = {"64x1": ("-w", "64", "-s", "128"), "8x32": ("-w", "8", "--in-flight", "32", "-s", "128")}
+FOLDER = Path(__file__).resolve().parent / ".out" / "tls_share"
+WARMING = 50_000
+WANTED = 60
+"""Percent of the plain messages a second of processor time."""
+
+
+def measure(name: str, rounds: int, duration_s: float) -> None:
+    """Print each round of a load, then the share."""
+    with running("turbopump", FOLDER, {}) as server:
+        plain = server.target()
+        sealed = replace(plain, preload=tls_load.build(FOLDER / "tls"))
+        targets: dict[str, Target] = {"plain": plain, "TLS": sealed}
+        used: dict[str, list[float]] = {kind: [] for kind in targets}
+        for target in targets.values():
+            target.warm(WARMING)
+        for number in range(rounds):
+            kinds = list(targets) if number % 2 == 0 else list(targets)[::-1]
+            for kind in kinds:
+                found = targets[kind].produce(LOADS[name], duration_s, 0.2)
+                used[kind].append(found.cpu_us)
+                cpu = f"{found.cpu_us:.2f} us of CPU"
+                print(f"  {name} {kind}: {found.messages_per_s:,.0f}/s, {cpu}", flush=True)
+    middle = {kind: statistics.median(values) for kind, values in used.items()}
+    least = {kind: min(values) for kind, values in used.items()}
+    print(
+        f"{name}: plain {middle['plain']:.2f} us, TLS {middle['TLS']:.2f} us: keeps"
+        f" {middle['plain'] / middle['TLS']:.0%} (wanted {WANTED} %);"
+        f" of the least of each {least['plain'] / least['TLS']:.0%}"
+    )
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(prog="python -m bench.tls_share")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--duration", type=float, default=2.0, help="seconds of a load")
+    parser.add_argument("--only", nargs="+", choices=LOADS, default=list(LOADS))
+    chosen = parser.parse_args()
+    for name in chosen.only:
+        measure(name, chosen.rounds, chosen.duration)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""New topics at a broker, as fast as it makes them: updateTopic, or a send to an unknown topic.
+
+Owns the frames and the connections of that load. It must never know which broker it loads. Called
+by the runs, and by hand: `python -m bench.versus.topic_load --help`.
+"""
+
+import argparse
+import asyncio
+import json
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+UPDATE_TOPIC, UPDATE_TOPICS, SEND = 17, 18, 10
+LISTED = 500
+"""Topics of one request that makes many."""
+QUEUES = 4
+VERSION = 493  # MQVersion V5_5_0
+BODY = b"x" * 128
+KINDS = ("update", "send")
+
+
+@dataclass(frozen=True)
+class Created:
+    """What making some topics gave; latencies in milliseconds."""
+
+    topics_per_s: float
+    p50_ms: float
+    p99_ms: float
+    worst_ms: float
+
+
+def frame(kind: str, topic: str, opaque: int) -> bytes:
+    """The request that makes a topic."""
+    if kind == "list":
+        code, fields = UPDATE_TOPICS, {}
+        body = json.dumps({"topicConfigList": [
+            {"topicName": f"{topic}_{one}", "readQueueNums": QUEUES, "writeQueueNums": QUEUES,
+             "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False}
+            for one in range(LISTED)
+        ]}).encode()  # fmt: skip
+    elif kind == "update":
+        code, body = UPDATE_TOPIC, b""
+        fields = {
+            "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(QUEUES),
+            "writeQueueNums": str(QUEUES), "perm": "6", "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0", "order": "false",
+        }  # fmt: skip
+    else:
+        code, body = SEND, BODY
+        fields = {
+            "producerGroup": "versus", "topic": topic, "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": str(QUEUES), "queueId": "0", "sysFlag": "0",
+            "bornTimestamp": str(int(time.time() * 1000)), "flag": "0", "properties": "",
+            "reconsumeTimes": "0", "unitMode": "false", "batch": "false",
+        }  # fmt: skip
+    header = json.dumps({
+        "code": code, "language": "JAVA", "version": VERSION, "opaque": opaque, "flag": 0,
+        "extFields": fields, "serializeTypeCurrentRPC": "JSON",
+    }).encode()  # fmt: skip
+    return struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
+
+
+class _Maker(asyncio.Protocol):
+    """One connection: the next topic once the last one was answered."""
+
+    def __init__(self, next_frame: Callable[[], bytes | None], done: asyncio.Future[None]) -> None:
+        self.took_s: list[float] = []
+        self._next = next_frame
+        self._done = done
+        self._got = bytearray()
+        self._begun = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._ask()
+
+    def data_received(self, data: bytes) -> None:
+        self._got += data
+        while len(self._got) >= 4 and len(self._got) >= (
+            size := 4 + int.from_bytes(self._got[:4], "big")
+        ):
+            header_size = int.from_bytes(self._got[5:8], "big")
+            answer = json.loads(self._got[8 : 8 + header_size])
+            del self._got[:size]
+            if answer["code"] != 0:
+                self._fail(RuntimeError(f"{answer['code']} {answer.get('remark')}"))
+                return
+            self.took_s.append(time.perf_counter() - self._begun)
+            self._ask()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(error or ConnectionError("the broker closed the connection"))
+
+    def _ask(self) -> None:
+        self._begun = time.perf_counter()
+        request = self._next()
+        if request is not None:
+            self._transport.write(request)
+        elif not self._done.done():
+            self._done.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._done.done():
+            self._done.set_exception(error)
+
+
+async def _create(address: str, kind: str, first: int, count: int, connections: int) -> Created:
+    host, _, port = address.rpartition(":")
+    loop = asyncio.get_running_loop()
+    numbers = iter(range(first, first + count))
+
+    def next_frame() -> bytes | None:
+        number = next(numbers, None)
+        return None if number is None else frame(kind, f"Created_{number}", number)
+
+    begin = time.perf_counter()
+    makers, waited = [], []
+    for _ in range(connections):
+        done = loop.create_future()
+        make = partial(_Maker, next_frame, done)
+        _, maker = await loop.create_connection(make, host, int(port))
+        makers.append(maker)
+        waited.append(done)
+    await asyncio.gather(*waited)
+    took_s = time.perf_counter() - begin
+    latencies = sorted(one for maker in makers for one in maker.took_s)
+    for maker in makers:
+        maker._transport.abort()
+    return Created(
+        count / took_s,
+        latencies[len(latencies) // 2] * 1e3,
+        latencies[len(latencies) * 99 // 100] * 1e3,
+        latencies[-1] * 1e3,
+    )
+
+
+def create(address: str, kind: str, first: int, count: int, connections: int) -> Created:
+    """Make the topics `Created_<first>` and on; each connection waits for its answer."""
+    return asyncio.run(_create(address, kind, first, count, connections))
+
+
+def fill(address: str, count: int) -> None:
+    """Make so many topics before anything is measured, many with a request."""
+    create(address, "list", 10_000_000, -(-count // LISTED), 1)
+
+
+def main() -> None:
+    """By hand."""
+    parser = argparse.ArgumentParser(prog="python -m bench.versus.topic_load")
+    parser.add_argument("address", help="host:port of a broker")
+    parser.add_argument("--kind", choices=KINDS, default="update")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1_000)
+    parser.add_argument("--connections", type=int, default=64)
+    chosen = parser.parse_args()
+    print(create(chosen.address, chosen.kind, chosen.first, chosen.count, chosen.connections))
+
+
+if __name__ == "__main__":
+    main()

@@ -17,6 +17,7 @@ BUILT = ROOT / "build" / "asan"
 TEMP = str(ROOT / "build" / "asan-temp")
 TESTS = [
     "tests/unit/pyx", "tests/unit/broker/test_fast_lane.py",
+    "tests/unit/broker/test_reentrancy.py", "tests/integration/transport/test_transport_cut.py",
     *map(str, sorted((ROOT / "tests/property").glob("test_kernels*.py"))),
 ]  # fmt: skip
 
@@ -51,10 +52,9 @@ def library(name: str) -> str:
     return found.stdout.strip()
 
 
-def main() -> int:
-    """Build, run, and return pytest's exit code."""
-    build()
-    environment = {
+def environment() -> dict[str, str]:
+    """In which Python uses what was built, and ends at the first report."""
+    return {
         **os.environ,
         "PYTHONPATH": str(BUILT),
         "PYTHONMALLOC": "malloc",
@@ -64,9 +64,15 @@ def main() -> int:
         "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     }
+
+
+def main() -> int:
+    """Build, run, and return pytest's exit code."""
+    build()
+    variables = environment()
     where = "import turbopump.pyx.record as kernel; print(kernel.__file__)"
     used = subprocess.run(
-        [sys.executable, "-c", where], env=environment, check=True, capture_output=True, text=True
+        [sys.executable, "-c", where], env=variables, check=True, capture_output=True, text=True
     ).stdout
     assert str(BUILT) in used, f"the tests would run on {used}"
     # A report goes to file descriptor 2 and the process ends: pytest must not hold it back.
@@ -75,7 +81,7 @@ def main() -> int:
         "--capture=sys", "--timeout=600", "-n", "2", "--max-worker-restart=0",
         *TESTS, *sys.argv[1:],
     ]  # fmt: skip
-    return subprocess.run(command, cwd=ROOT, env=environment).returncode
+    return subprocess.run(command, cwd=ROOT, env=variables).returncode
 
 
 if __name__ == "__main__":

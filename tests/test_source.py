@@ -1,6 +1,6 @@
 """The source itself under test: lint, types, layers, sizes, stub truth, dead files.
 
-So that nobody forgets them; each check names the file and what to do about it.
+They run with the tests, so none is forgotten; each check names the file and what to do about it.
 """
 
 import ast
@@ -44,7 +44,6 @@ def test_ruff_finds_nothing() -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.xdist_group("mypy")
 def test_types_are_strict() -> None:
     run(str(BIN / "mypy"), "-p", "turbopump")
     # Much of these runs behind the tests only, or by hand.
@@ -56,7 +55,6 @@ def test_layers_of_python_modules() -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.xdist_group("mypy")
 def test_stubs_tell_the_truth() -> None:
     modules = [f"turbopump.pyx.{path.stem}" for path in sorted((ROOT / "pyx").glob("*.pyx"))]
     run(sys.executable, "-m", "mypy.stubtest", "--ignore-disjoint-bases", *modules)
@@ -218,3 +216,11 @@ def test_no_place_of_one_machine() -> None:
             continue
         found = words.search(path.read_text(errors="replace"))
         assert not found, f"{name}: names {found.group(0) if found else ''}"
+
+
+def test_paths_of_a_store_are_made_of_names_in_one_place() -> None:
+    """A topic is a text that some peer sent: engine/store_paths.py alone puts it into a path."""
+    made = re.compile(r"\{[\w.]*(?:folder|root)\}/\{[^}]*(?:topic|queue_id)")
+    for path in (ROOT / "engine").rglob("*.py"):
+        found = made.search(path.read_text())
+        assert path.name == "store_paths.py" or not found, f"{path}: {found}"

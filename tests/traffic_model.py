@@ -62,7 +62,7 @@ def _bytes_of(header: Any) -> dict[str, Any]:
 
 
 def check(frame: bytes) -> int:
-    """The verdict on a frame; PLAIN only with the members of the reference, BAD only for no frame.
+    """The verdict on a frame; PLAIN only with the members of `reference`, BAD only for no frame.
 
     Asserts that a scratch without room changes no member.
     """
@@ -94,6 +94,7 @@ def check_properties(text: bytes) -> bool:
     assert canonical
     special = is_timer(decoded) or delay_level(decoded) != 0 or names.INNER_NUM in decoded
     special |= decoded.get(names.TRAN_MSG, "").lower() == "true" or names.POP_CK in decoded
+    special |= names.INNER_MULTI_DISPATCH in decoded
     own = {names.MSG_REGION, names.TRACE_ON, names.CLUSTER} & set(decoded)
     assert not (plain and (special or own))
     assert plain == (found["names"] & sum(traffic.SPECIAL.values()) == 0)

@@ -9,6 +9,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.files import RealFiles
@@ -17,6 +18,7 @@ from turbopump.engine.store import Store
 from turbopump.engine.types import Appended, FlushMode, Message, PutStatus
 
 IN_FLIGHT_MAX = 50
+Posted = queue.SimpleQueue[Callable[[], None]]
 
 
 def config(folder: str) -> StoreConfig:
@@ -32,10 +34,18 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def appended(put: Callable[[int], Appended], posted: Posted) -> Appended:
+    """Append once the next log file is there, which a disk thread makes."""
+    while (one := put(now_ms())).status is PutStatus.OS_PAGE_CACHE_BUSY:
+        posted.get()()
+    assert one.status is PutStatus.PUT_OK, one
+    return one
+
+
 def main() -> None:
     """Append for ever."""
     rng = random.Random(sys.argv[2])
-    posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    posted: Posted = queue.SimpleQueue()
     disk = DiskThreads(posted.put)
     store = Store.open(RealFiles(), config(sys.argv[1]), disk, now_ms())
     print("open", flush=True)
@@ -54,14 +64,15 @@ def main() -> None:
         if rng.random() < 0.2:
             bodies = [b"%d " % (number + n) for n in range(rng.randrange(1, 6))]
             element = b"".join(
-                bytes(16) + len(body).to_bytes(4, "big") + body + bytes(2) for body in bodies
+                (22 + len(body)).to_bytes(4, "big") + bytes(12) + len(body).to_bytes(4, "big")
+                + body + bytes(2)
+                for body in bodies
             )
-            one = store.append_batch(Message(*name, element), now_ms())
+            one = appended(partial(store.append_batch, Message(*name, element)), posted)
         else:
             bodies = [b"%d " % number + bytes(rng.choice((1, 100, 3000)))]
             text = f"KEYS\x01k{number % 100}\x02".encode()
-            one = store.append(Message(*name, bodies[0], text), now_ms())
-        assert one.status is PutStatus.PUT_OK, one
+            one = appended(partial(store.append, Message(*name, bodies[0], text)), posted)
         first, number = number, number + len(bodies)
         waiting += 1
         store.when_safe(one).then(

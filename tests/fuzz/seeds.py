@@ -17,8 +17,7 @@ import zstandard
 
 from tests.fuzz.damage import store_seeds
 from tests.fuzz.targets import HEADERS
-from turbopump.broker.config import BrokerConfig
-from turbopump.broker.known_keys import TLS_KEYS
+from turbopump.broker.config import TLS_KEYS, BrokerConfig
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.pyx import record, traffic
 from turbopump.pyx.region import Region

@@ -309,6 +309,8 @@ def config_files(data: bytes) -> None:
         value = files.load("a")
     except StoreError:
         return
+    if value is None:
+        return  # there is none, so none is saved
     files.save("a", value)
     files.save("a", files.load("a"))
     assert fastjson.dumps(files.load("a")) == fastjson.dumps(value) or not _is_stable(value)

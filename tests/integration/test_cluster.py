@@ -1,8 +1,10 @@
 """The embedded cluster and the pytest fixture: a real broker in this process."""
 
 import asyncio
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import turbopump
 from turbopump.cluster import SMALL_FILES, BrokerAddress, Cluster
 from turbopump.engine.types import StoreError
 from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
+from turbopump.net.transport.client import Client
+from turbopump.net.wire.command import new_request
 from turbopump.net.wire.java_properties import PropertiesError
 from turbopump.testing import RunningCluster, running_cluster
 
@@ -103,6 +107,36 @@ def test_a_failed_start_leaves_nothing_running(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_what_an_operator_changed_is_there_after_a_restart(tmp_path: Path) -> None:
+    """Without a file given: in the data folder, beside what the cluster itself sets."""
+    changes = {25: b"fileReservedTime=7\n", 318: b"orderMessageEnable=true\n"}
+
+    async def run(*, change: bool) -> dict[int, bytes]:
+        async with Cluster(tmp_path, broker_properties=SMALL_FILES) as cluster:
+            client = Client(lambda: time.monotonic_ns() // 1_000_000)
+            asked = {25: cluster.brokers[0].address, 318: cluster.namesrv}
+            shown: dict[int, bytes] = {}
+            for code, address in asked.items():
+                if change:
+                    request = new_request(code, body=changes[code])
+                    answer = await client.call(address, request, 10_000)
+                    assert (answer.code, answer.remark) == (0, None)
+                answer = await client.call(address, new_request(code + 1), 10_000)
+                shown[code] = bytes(answer.body)  # type: ignore[arg-type]
+            await client.close()
+            return shown
+
+    for change in (True, False):
+        shown = asyncio.run(run(change=change))
+        for code, line in changes.items():
+            assert line in shown[code]
+    assert (tmp_path / "broker-a.properties").read_text() == "fileReservedTime=7\n"
+    assert (tmp_path / "namesrv" / "namesrv.properties").read_text() == "orderMessageEnable=true\n"
+    (tmp_path / "broker-a.properties").write_text("fileReservedTime=never\n")
+    with pytest.raises(PropertiesError, match="fileReservedTime=never"):
+        asyncio.run(run(change=False))
+
+
 def test_warnings_name_unknown_keys(tmp_path: Path) -> None:
     async def run() -> list[str]:
         given = {**SMALL_FILES, "brokerColour": "red"}
@@ -168,3 +202,36 @@ def test_public_names_are_there_and_lazy() -> None:
     assert done.returncode == 0, done.stderr
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = turbopump.nothing
+
+
+def mib_taken(folder: Path) -> float:
+    """Blocks used, as `du` counts them."""
+    return sum(path.stat().st_blocks for path in folder.rglob("*")) / 2048
+
+
+def test_a_new_data_folder_is_small(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Cluster(tmp_path) as cluster:
+            assert mib_taken(tmp_path) < 66
+            assert await round_trip(cluster.namesrv, "T", b"first") == b"first"
+            assert mib_taken(tmp_path) < 90, "no second log file, some blocks of an index file"
+
+    asyncio.run(run())
+
+
+def test_a_log_goes_on_with_the_files_it_has(tmp_path: Path) -> None:
+    """Also one that a copy of a group has, where another lost its own."""
+
+    async def run(properties: dict[str, str], text: bytes) -> None:
+        async with Cluster(tmp_path, replicas=1, broker_properties=properties) as cluster:
+            assert await round_trip(cluster.namesrv, text.decode(), text) == text
+
+    others = {key: SMALL_FILES[key] for key in SMALL_FILES if key != "mappedFileSizeCommitLog"}
+    asyncio.run(run(SMALL_FILES, b"one"))
+    asyncio.run(run(others, b"two"))
+    sizes = {path.stat().st_size for path in tmp_path.glob("*/commitlog/*")}
+    assert sizes == {int(SMALL_FILES["mappedFileSizeCommitLog"])}
+    shutil.rmtree(tmp_path / "broker-a-replica-1")
+    asyncio.run(run(others, b"three"))
+    sizes = {path.stat().st_size for path in tmp_path.glob("*/commitlog/*")}
+    assert sizes == {int(SMALL_FILES["mappedFileSizeCommitLog"])}

@@ -64,9 +64,11 @@ class Asker:
         request = new_request(code, body=body, fields=fields)
         return await self.client.call(self.address, request, TIMEOUT_MS)
 
-    async def register(self, broker: str = "10.0.0.1:10911", **more: str) -> Command:
+    async def register(
+        self, broker: str = "10.0.0.1:10911", version: DataVersion | None = None, **more: str
+    ) -> Command:
         table = {name: TopicConfig(name, 4, 4) for name in ("T", "U")}
-        body = RegisterBrokerBody(TopicConfigs(DataVersion(), table)).encode()
+        body = RegisterBrokerBody(TopicConfigs(version or DataVersion(), table)).encode()
         fields = {
             "brokerName": "a", "brokerAddr": broker, "clusterName": "c", "brokerId": "0",
             "haServerAddr": "", "enableActingMaster": "true", **more,
@@ -123,6 +125,34 @@ def test_a_silent_broker_is_gone_and_its_connection_closed(tmp_path: Path) -> No
             await until(gone)
             await broker.client.close()
             await client.client.close()
+
+    run(work())
+
+
+def test_an_address_that_refuses_connections_does_not_hold_a_name(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with name_server(tmp_path) as node:
+            broker, other = Asker(node), Asker(node)
+            free = await asyncio.start_server(lambda _r, _w: None, "127.0.0.1", 0)
+            closed = f"127.0.0.1:{free.sockets[0].getsockname()[1]}"
+            free.close()
+            await free.wait_closed()
+            version = DataVersion(0, 2**31 - 1, 0)
+            assert (await other.register(closed, version=version)).code == 0
+            assert await other.brokers() == {0: closed}
+
+            async def back() -> bool:
+                assert (await broker.register(node.address)).code == 0
+                return await other.brokers() == {0: node.address}
+
+            await until(back)
+            # Who listens where it says stays, whoever else claims its place.
+            await other.register(node.address, version=version)
+            await broker.register("127.0.0.1:1")
+            await asyncio.sleep(0.1)
+            assert await other.brokers() == {0: node.address}
+            await broker.client.close()
+            await other.client.close()
 
     run(work())
 

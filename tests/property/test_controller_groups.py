@@ -1,5 +1,11 @@
 """Brokers come, die, lose bytes and are forgotten, the lead changes, proposals fail and commit all
-the same: what the controllers agree on keeps K1-K6 after every entry (K7 is the brokers')."""
+the same: what the controllers agree on keeps K1-K6 after every entry (K7 is the brokers').
+
+K6 has one exception, "Controllers may know less than their brokers" (elections.py): while the log
+of a broker is of a later epoch than the group's, the set that is known does not say who has all.
+"""
+
+from dataclasses import dataclass, replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -8,13 +14,55 @@ from tests.unit.controller.groups import CLUSTER, NAME, Node, Refused
 
 from turbopump.controller import events
 from turbopump.controller.state import DAMAGED, Group, GroupTables
+from turbopump.engine.later import Later
 from turbopump.net.wire.codes import RequestCode as Code
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.controller import SyncStateSet
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers import controller as headers
+from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
 
 IDS = st.integers(1, 4)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A broker's newest heartbeat: the rank of its log, and whether its word of the epoch counts
+    (a Java broker's does not, nor that of a life before)."""
+
+    epoch: int
+    size: int
+    leased: bool
+
+
+class ToldNode(Node):
+    """A node that notes what brokers said, and what was known when each entry was proposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: dict[int, Told] = {}
+        self.told_at: dict[int, dict[int, Told]] = {}
+        """By the entry's index."""
+        append = self.quorum.append
+
+        def noted(body: bytes) -> Later[object]:
+            self.told_at[len(self.quorum.entries)] = dict(self.told)
+            return append(body)
+
+        self.quorum.append = noted  # type: ignore[method-assign]
+
+    def ask(
+        self, code: int, header: object = None, body: bytes = b"", connection: int = 0
+    ) -> Later[Command]:
+        if isinstance(header, BrokerHeartbeatRequest):
+            broker_id, epoch, size = header.broker_id, header.epoch, header.max_offset
+            assert broker_id is not None and epoch is not None and size is not None
+            self.told[broker_id] = Told(epoch, size, bool(header.leased))
+        if isinstance(header, headers.RegisterBrokerToControllerRequest):
+            broker_id = header.broker_id
+            if broker_id in self.told:
+                self.told[broker_id] = replace(self.told[broker_id], leased=False)
+        return super().ask(code, header, body, connection)
 
 
 class Journal:
@@ -29,7 +77,8 @@ class Journal:
         self.marked: set[int] = set()
         """Since the master of the test looked last."""
 
-    def applies(self, event: events.Event) -> None:
+    def applies(self, event: events.Event, told: dict[int, Told]) -> None:
+        """`told`: by the brokers until this was decided."""
         before = self.tables.groups.get(NAME)
         was = None if before is None else before.after()
         self.tables.apply(event)
@@ -48,26 +97,41 @@ class Journal:
         assert now.master_id is None or now.master_id in now.members  # K2
         if isinstance(event, events.ElectMaster) and event.broker_id is not None:
             assert was is not None
-            self._elected(event.broker_id, was, now)
+            self._elected(event.broker_id, was, now, told)
 
     def _gave(self, event: events.ApplyBrokerId, now: Group) -> None:
         given = now.replicas[event.broker_id].check_code
         assert self.codes.setdefault(event.broker_id, given) == given  # K4
 
-    def _elected(self, winner: int, was: Group, now: Group) -> None:
+    def _elected(self, winner: int, was: Group, now: Group, told: dict[int, Told]) -> None:
         assert now.members == {winner} and now.master_id == winner  # K2
         assert now.master_epoch > was.master_epoch
         assert self.masters.setdefault(now.master_epoch, winner) == winner  # K3
-        if was.reigned and was.members:
-            assert winner in was.candidates  # K6
-            unfit = was.is_unfit(winner) and not all(map(was.is_unfit, was.candidates))
-            assert not unfit or winner in self.designated
+        if not (was.reigned and was.members):
+            return
+        fits = winner in self.designated or not was.is_unfit(winner)
+        if winner not in was.candidates or not (fits or all(map(was.is_unfit, was.candidates))):
+            self._knew_less(winner, was, now, told)  # else K6
+
+    def _knew_less(self, winner: int, was: Group, now: Group, told: dict[int, Told]) -> None:
+        """From outside of the set, or unfit, comes only who has most, once all are here, or whom an
+        administrator names, and only for a log of a later epoch; the new epoch is beyond it."""
+        logs = {one: told[one] for one in was.replicas if one in told}
+        assert any(log.leased and log.epoch > was.master_epoch for log in logs.values())
+        assert now.master_epoch > max(log.epoch for log in logs.values())
+        if winner in self.designated:
+            return
+        assert logs.keys() == was.replicas.keys()
+        assert was.replicas[winner].unfit != DAMAGED
+        able = [log for one, log in logs.items() if was.replicas[one].unfit != DAMAGED]
+        won = logs[winner]
+        assert (won.epoch, won.size) == max((log.epoch, log.size) for log in able)
 
 
 class Groups(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.node = Node()
+        self.node = ToldNode()
         self.journal = Journal()
         applied = self.node.core.on_applied
 
@@ -75,7 +139,7 @@ class Groups(RuleBasedStateMachine):
             happened = events.decode(entry.body)
             assert isinstance(happened, tuple)
             for event in happened:
-                self.journal.applies(event)
+                self.journal.applies(event, self.node.told_at[entry.index])
             applied(entry)
 
         self.node.core.on_applied = on_applied  # type: ignore[method-assign]
@@ -138,7 +202,7 @@ class Groups(RuleBasedStateMachine):
         told.then(self._answered)
 
     def _answered(self, answer: Command) -> None:
-        """Whoever is told of a master is told of the one of that epoch."""
+        """An answer that names a master names the one of that epoch."""
         found = read_header(headers.ElectMasterResponse, answer.fields)
         if answer.code in (0, 2011):
             assert found.master_epoch is not None

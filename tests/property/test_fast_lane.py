@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from tests.unit.broker.conftest import World
+from tests.unit.broker.conftest import World, offset_json
 from tests.unit.broker.replicas import SYNC_MASTER, Replicas
 
 from turbopump.broker.fast_lane import FastLane
@@ -65,11 +65,11 @@ class Driven(FastConnection):
         broker.offsets.on_reset = lambda topic, queue_id: self.fast_lane.forget_readers()
         broker.statistics.collect = broker.fast.collect_got
         broker.consumers.on_change = broker.fast.forget_group
-        broker.groups.on_change = broker.fast.forget_readers
+        broker.groups.on_change = broker.fast.forget_groups
         self.fast_lane, self.pulled, self.reads = broker.fast, pulls, 0
         broker.topics.on_change = broker.fast.forget
         broker.fast.start(broker.store_host)
-        area = Area(RECEIVE_MAX)
+        area = self.area = Area(RECEIVE_MAX)
         self.ended: list[Callable[[], None]] = []
         self.turn = Turn(self.lane, self.ended.append) if turn else None
         descriptor = self.near.fileno()
@@ -82,6 +82,18 @@ class Driven(FastConnection):
         while self.ended:
             self.ended.pop()()
         self.collect()
+
+    def begins(self) -> bool:
+        return True
+
+    def gives(self, size: int) -> bool:
+        return True
+
+    def give_way(self) -> None:
+        """There are no others."""
+
+    def took(self, size: int) -> None:
+        """As give_way."""
 
     def commit(
         self, group: bytes, topic: bytes, queue_id: int, queue_offset: int, now_ms: int
@@ -153,6 +165,9 @@ class Driven(FastConnection):
     def clock(self) -> float:
         return 1.0
 
+    def later(self, callback: Callable[[], None]) -> None:
+        self.ended.append(callback)
+
 
 def take(answers: dict[int, list[bytes]], written: bytes) -> bytes:
     """Answers by opaque: their order is free. Returns the beginning of an incomplete one."""
@@ -197,7 +212,7 @@ TOPICS = [
 ]
 names = st.sampled_from(
     ["UNIQ_KEY", "KEYS", "TAGS", "WAIT", "DELAY", "TRAN_MSG", "POP_CK", "MSG_REGION", "INNER_NUM",
-     "TIMER_DELAY_SEC", "own", "ünï", ""]
+     "TIMER_DELAY_SEC", "INNER_MULTI_DISPATCH", "own", "ünï", ""]
 )  # fmt: skip
 values = st.sampled_from(["true", "false", "1", "0", "a b", "täg", "x" * 200, "", "7F00\x01"])
 properties = st.one_of(
@@ -208,12 +223,22 @@ properties = st.one_of(
     st.text(alphabet="a\x01\x02é\x00", max_size=12),
     st.none(),
 )
+
+
+def replaced(batch: bytes, size: int, at: int) -> bytes:
+    """A batch with an element that says another size."""
+    return batch[:at] + size.to_bytes(4, "big", signed=True) + batch[at + 4 :]
+
+
 bodies = st.one_of(
     st.binary(min_size=1, max_size=300),
     st.integers(0, 4200).map(lambda size: b"b" * size),
     st.lists(
         st.tuples(st.integers(0, 3), st.binary(max_size=60), st.just(b"KEYS\x01k\x02")), max_size=5
     ).map(encode_batch),
+    st.tuples(st.sampled_from([-8, 0, 22, 1 << 30]), st.sampled_from([0, 23])).map(
+        lambda damage: replaced(encode_batch([(0, b"x", b"")] * 2), *damage)
+    ),
 )
 sends = st.fixed_dictionaries(
     {
@@ -245,22 +270,9 @@ plain = st.fixed_dictionaries(
     }
 )  # fmt: skip
 changes = st.sampled_from(
-    [
-        "time",
-        "back",
-        "tick",
-        "other code",
-        "delete",
-        "narrow",
-        "readonly",
-        "region",
-        "heartbeat",
-        "reset",
-        "ban",
-        "damage",
-        "slave read",
-    ]
-)
+    ["time", "back", "tick", "other code", "delete", "narrow", "readonly", "region", "heartbeat",
+     "reset", "ban", "damage", "slave read"]
+)  # fmt: skip
 of_replicas = st.sampled_from(["ack", "ack", "ack", "leave", "too few", "wait", "end"])
 pulls = st.fixed_dictionaries(
     {
@@ -438,7 +450,7 @@ def files_of(folder: str) -> dict[str, bytes]:
 def counted(world: World) -> tuple[object, ...]:
     statistics = world.broker.store.statistics
     total = statistics.total
-    offsets = world.broker.offsets.to_json()
+    offsets = offset_json(world.broker.offsets)
     del offsets["dataVersion"]
     world.broker.statistics.sample(world.now_ms)
     got = [

@@ -126,7 +126,7 @@ class Group:
             reign.sends.release()
 
     def notice(self) -> None:
-        """Somebody asks the controller."""
+        """A broker asks the controller."""
         node = self.rng.choice(NODES)
         if node in self.reigns and self.reigns[node].epoch == self.epoch:
             self.reigns[node].state.on_agreed(self.members, self.set_epoch, self.now_ms)

@@ -175,7 +175,7 @@ elements = st.lists(st.tuples(st.binary(max_size=200), st.binary(max_size=100), 
 
 def batch_of(parts: list[tuple[bytes, bytes, int]]) -> bytes:
     return b"".join(
-        struct.pack(">iiiii", 7, 7, 7, flag, len(body))
+        struct.pack(">iiiii", 22 + len(body) + len(properties), 7, 7, flag, len(body))
         + body
         + struct.pack(">h", len(properties))
         + properties

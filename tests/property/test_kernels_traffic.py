@@ -268,7 +268,8 @@ NAMES = st.sampled_from(
     [
         "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS",
         "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TRAN_MSG", "INNER_NUM", "POP_CK", "MSG_REGION",
-        "TRACE_ON", "CLUSTER", "BUYER_ID", "k", "KEYT", "UNIQ_KEZ", "ключ",
+        "TRACE_ON", "CLUSTER", "BUYER_ID", "k", "KEYT", "UNIQ_KEZ",
+        "INNER_MULTI_DISPATCH", "ключ",
     ]
 )  # fmt: skip
 VALUES = st.sampled_from(["true", "false", "TRUE", "0", "3", "a b", "x" * 30, "\x01", "é"]) | TEXT
@@ -313,7 +314,7 @@ def test_ordinary_properties_are_plain(wanted) -> None:
 
 SPECIAL_NAMES = {
     "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG", "INNER_NUM",
-    "POP_CK", "MSG_REGION", "TRACE_ON", "CLUSTER",
+    "POP_CK", "MSG_REGION", "TRACE_ON", "CLUSTER", "INNER_MULTI_DISPATCH",
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from turbopump.namesrv.routes import Registration, RouteTable
+from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
 NAMES = st.sampled_from(["a", "b", "d"])
@@ -80,7 +81,9 @@ class Routes(RuleBasedStateMachine):
     @rule(name=NAMES)
     @precondition(lambda self: self.table.topics())
     def permissions(self, name: str) -> None:
-        assert self.table.wipe_write_permission(name) == self.table.add_write_permission(name)
+        assert finish(self.table.wipe_write_permission(name)) == finish(
+            self.table.add_write_permission(name)
+        )
 
     @invariant()
     def groups_are_whole(self) -> None:
@@ -107,7 +110,7 @@ class Routes(RuleBasedStateMachine):
     @invariant()
     def topics_of_clusters_are_topics(self) -> None:
         for cluster in self.table.cluster_info().cluster_addr_table:
-            assert set(self.table.topics_of_cluster(cluster)) <= set(self.table.topics())
+            assert set(finish(self.table.topics_of_cluster(cluster))) <= set(self.table.topics())
 
     def teardown(self) -> None:
         self.table.scan(self.now_ms + 2 * LONG_MS)

@@ -93,7 +93,9 @@ class StoreAgainstList(RuleBasedStateMachine):
     @rule(queue=queues, batch=st.lists(bodies, min_size=1, max_size=6))
     def append_batch(self, queue: tuple[str, int], batch: list[bytes]) -> None:
         element = b"".join(
-            bytes(16) + len(body).to_bytes(4, "big") + body + bytes(2) for body in batch
+            (22 + len(body)).to_bytes(4, "big") + bytes(12) + len(body).to_bytes(4, "big")
+            + body + bytes(2)
+            for body in batch
         )
         appended = self.opened.append_batch(Message(*queue, element), self.now_ms)
         assert appended.status is PutStatus.PUT_OK

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turbopump.engine import fastjson
+from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.receiving import Area, Receiver
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.command import FRAME_MAX, Codec, Command, WireError, decode, encode
@@ -49,7 +50,7 @@ def test_every_command_comes_back(command) -> None:
 def test_any_split_of_the_bytes_gives_the_same_frames(sent, chance: random.Random) -> None:
     stream = b"".join(b"".join(encode(command)) for command in sent)
     area = Area(1 << 24)
-    receiver = Receiver(area, FRAME_MAX)
+    receiver = Receiver(area, FRAME_MAX, Nobody())
     got: list[Command] = []
     while stream:
         room = receiver.room()
@@ -84,10 +85,19 @@ def test_a_damaged_frame_is_a_command_or_an_error(command, data) -> None:
             pass
 
 
+class Nobody:
+    """Holds what a receiver has."""
+
+    peer = Peer("10.0.0.1:1", bytes(8), None)
+
+    def abort(self) -> None:
+        raise AssertionError("it is the only one")
+
+
 @given(st.lists(st.binary(max_size=60), max_size=20), st.integers(1, 64))
 def test_garbage_makes_frames_or_an_error_and_gives_its_memory_back(pieces, budget_kb) -> None:
     area = Area(budget_kb << 10)
-    receiver = Receiver(area, FRAME_MAX)
+    receiver = Receiver(area, FRAME_MAX, Nobody())
     try:
         for piece in pieces:
             room = receiver.room()

@@ -6,6 +6,7 @@ Playing it gives the same text again, or the core behaves differently. The comma
     group COUNT [option=value]   members n0, n1, ... with empty disks; options are RaftOptions'
     log PEER TERM TERM...        a stopped or new member starts again with a log of these terms
     tick PEER [MS]               time passes for one member
+    run PEER [MS]                its peers said that they would vote for it: it asks for votes
     wait MS                      for all, and everything is delivered; tells what is done, not said
     deliver [A>B]                what flies now (answers to it fly then), or the first from A to B
     lose A>B                     the first from A to B is lost: its sender sees a failed call
@@ -106,6 +107,8 @@ def request_text(message: Message) -> str:
         case VoteRequest():
             forced = ", handed over" if message.transfer else ""
             end = f"{message.ledger_end_index}/{message.ledger_end_term}"
+            if message.pre_vote is not None:
+                return f"would it vote? term {message.pre_vote}, log ends with {end}"
             return f"vote? term {message.term}, log ends with {end}{forced}"
         case HeartBeatRequest():
             return f"heartbeat, term {message.term}"
@@ -123,6 +126,8 @@ def request_text(message: Message) -> str:
 def response_text(message: Message, asked: Message | None) -> str:
     """An answer in a few words."""
     if isinstance(message, VoteResponse):
+        if message.pre_vote is not None:
+            return f"{message.vote_result}, term {message.pre_vote} is free"
         return f"{message.vote_result}, term {message.term}"
     text = ResponseCode(message.code).name
     if isinstance(message, PushEntryResponse):
@@ -166,6 +171,13 @@ class Player:
     def do_tick(self, peer: str, ms: str = "10") -> None:
         self.group.now_ms += int(ms)
         self.group.rafts[peer].on_tick(self.group.now_ms)
+        self.group.do(peer)
+
+    def do_run(self, peer: str, ms: str = "10") -> None:
+        self.group.now_ms += int(ms)
+        raft = self.group.rafts[peer]
+        raft.now_ms = self.group.now_ms
+        raft.campaign.run(raft.campaign.wanted_term(), self.group.now_ms)
         self.group.do(peer)
 
     def do_wait(self, ms: str) -> None:

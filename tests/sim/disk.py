@@ -3,7 +3,7 @@ what a crash would leave.
 
 Contents. A store into a mapping is visible at once and durable after a sync; a power cut keeps any
 subset of the 4 KiB pages that differ (of 512-byte sectors with `torn_pages`), and `writeback` makes
-pages durable that nobody asked for. Nothing is intercepted: kernels write freely, and memory is
+pages durable unasked. Nothing is intercepted: kernels write freely, and memory is
 compared with the disk's image. A file's length travels with its content: what replaced a file may
 leave the old content, or anything shorter than the new one with holes of zeros in it; the length of
 a newly created file is one change.
@@ -13,9 +13,10 @@ power cut keeps any subset of the changes, each whole (a rename is one change); 
 keeps the first so many, as a journal does. Folders are entries of their parents like files.
 
 Trouble while running: a full disk, a sync that fails (its pages count as clean from then on, but
-never reached the disk, as Linux has it), a read-only remount. After `cut_after` operations the
-power goes, or the process is killed, which keeps everything visible. What is done after that by
-code on its way out changes nothing.
+never reached the disk, as Linux has it), a read-only remount. Syncs may take time or hang: the disk
+counts it in `spent_ms`, and the harness lets the process stand still for that long. After
+`cut_after` operations the power goes, or the process is killed, which keeps everything visible.
+What is done after that by code on its way out changes nothing.
 """
 
 import errno
@@ -27,7 +28,13 @@ from tests.sim.nodes import PAGE, Folder, SimFile, bits
 from turbopump.engine.types import Buffer
 from turbopump.pyx.region import Region
 
+Copy = dict[str, bytes]
+"""The durable files of a disk."""
 Change = tuple[tuple[Folder, str, Folder | SimFile | None], ...]
+
+
+HANGING_MS = 10**9
+"""What a sync takes that does not return."""
 
 
 class PowerCut(BaseException):
@@ -102,12 +109,22 @@ class SimDisk:
         self.rng = rng
         self.now_ms = now_ms
         self.full = False
+        self.stays_full = False
+        """Whether a new process finds no room either."""
         self.readonly = False
         self.fail_syncs = 0
         """So many of the next syncs fail."""
         self.fail_sync_of_many = 0
         """In the so-manyth next sync of many one fails, 0: in none."""
         self.failed_syncs = 0
+        self.failing = False
+        """Whether all syncs fail, until the disk is mended: a new process mends nothing."""
+        self.sync_ms = 0
+        """What each sync takes; stays so, too."""
+        self.hangs = False
+        """Whether no sync returns."""
+        self.spent_ms = 0
+        """What syncs took, and was not waited for yet."""
         self.used = 0.5
         self.torn_pages = False
         self.ordered = False
@@ -150,8 +167,9 @@ class SimDisk:
     def check_sync(self, file: SimFile | None = None, start: int = 0, end: int = 0) -> None:
         """`operate` for a sync, which may fail as a bad device lets it fail."""
         self.operate()
-        if self.fail_syncs > 0:
-            self.fail_syncs -= 1
+        self.spent_ms += HANGING_MS if self.hangs else self.sync_ms
+        if self.failing or self.fail_syncs > 0:
+            self.fail_syncs -= not self.failing
             self.failed_syncs += 1
             if file is not None:
                 file.lose(start, end)
@@ -173,7 +191,8 @@ class SimDisk:
 
     def restart(self) -> None:
         """The next process may use the disk; all trouble is over."""
-        self._dead = self.kill = self.full = self.readonly = False
+        self._dead = self.kill = self.readonly = False
+        self.full = self.stays_full
         self.cut_after = None
         self.fail_syncs = self.fail_sync_of_many = 0
 
@@ -301,6 +320,27 @@ class SimDisk:
         for file in self._files.values():
             file.settle()
 
+    def copy(self) -> Copy:
+        """What would be durable of it, were the power to go now: a backup."""
+        found: Copy = {}
+        for path in self.paths():
+            content = self.durable(path)
+            if content is not None:
+                found[path] = bytes(content)
+        return found
+
+    def put_back(self, copy: Copy) -> None:
+        """Between two lives: the disk is what it was when that was made, and had room for it."""
+        dead, self._dead, self.cut_after = self._dead, False, None
+        full, self.full = self.full, False
+        for path in self.paths():
+            self.remove(path)
+        for path, content in copy.items():
+            self.make_folders(path.rpartition("/")[0])
+            self.write(path, content)
+        self.settle()
+        self._dead, self.full = dead, full
+
     def wipe(self, folder: str) -> None:
         """A folder is lost between two lives, with all there is in it."""
         dead, self._dead, self.cut_after = self._dead, False, None
@@ -389,6 +429,11 @@ class SimDisk:
         if position >= 0 and file is not None and position + len(data) <= len(file.memory):
             self.operate()
             file.overwrite(data, position)
+        elif position >= 0 and file is not None:
+            if self.is_last:
+                file.extend(data[: self.rng.randrange(len(data) + 1)], position)
+            self.operate(needs_space=True)
+            file.extend(data, position)
         else:
             folder, name = self._place(path)
             self.operate(needs_space=True)
@@ -404,6 +449,9 @@ class SimDisk:
         self.check_sync(file, 0, size)
         file.flush(0, size, self.now_ms)
 
+    def sync_data(self, path: str) -> None:
+        self.sync(path)
+
     def sync_folder(self, path: str) -> None:
         folder = self._folders.get(path)
         if folder is None:
@@ -415,16 +463,29 @@ class SimDisk:
                 if change[0][0] is folder or change[-1][0] is folder
             ])  # fmt: skip
 
-    def sync_all(self, paths: Sequence[str], folders: Sequence[str]) -> None:
+    def sync_all(
+        self,
+        paths: Sequence[str],
+        folders: Sequence[str],
+        returned: Callable[[], None] = lambda: None,
+    ) -> None:
         if self.fail_sync_of_many > 0:
             self.fail_sync_of_many -= 1
             self.fail_syncs += self.fail_sync_of_many == 0
         for path in paths:
             if path in self._files:
                 self.sync(path)
+                returned()
         for folder in folders:
             if folder in self._folders:
                 self.sync_folder(folder)
+                returned()
+
+    def syncs_returned(self) -> int:
+        return 0
+
+    def resolve(self, path: str) -> str:
+        return path  # there are no links
 
     def rename(self, source: str, target: str) -> None:
         file = self._file(source)

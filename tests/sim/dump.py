@@ -46,7 +46,7 @@ class Watch:
     _met: tuple[Any, ...] = ()
 
     def answer(self, real: Callable[..., None], broker: Broker, sent: Sent) -> None:
-        """A sender is told that all who must have its message have it."""
+        """A sender learns that all required replicas have its message."""
         if sent.acked and sent.need == ALL:
             claim = Claim(
                 False, sent.topic, sent.queue_id, sent.queue_offset, digest_of(sent.body),
@@ -64,15 +64,17 @@ class Watch:
             self.claims[Claim(True, *key, digest, log_offset=physical)] = None
         real(broker, key, record)
 
-    def reigns(self, real: Callable[..., None], broker: Broker, epoch: int) -> None:
+    def reigns(
+        self, real: Callable[..., None], broker: Broker, epoch: int, *due: int | None
+    ) -> None:
         """A broker is the master of an epoch now."""
         entry = broker.replicated.epochs.get(epoch)
         start = entry.start if entry is not None else None
         self.elected.append(Elected(epoch, broker.name, start))
-        real(broker, epoch)
+        real(broker, epoch, *due)
 
     def forget(self, real: Callable[..., None], *args: Any) -> None:
-        """An election that may lose: what was told before is told no more."""
+        """An election that may lose: what was claimed before is claimed no more."""
         self.claims.clear()
         real(*args)
 

@@ -16,16 +16,18 @@ from tests.sim.ha_checkers import History
 from tests.sim.ha_net import Network
 from tests.sim.ha_oracle import Role as Known
 from tests.sim.ha_suite import store_config
+from tests.sim.work import Stands
 from turbopump.broker.ha import last_life
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.membership import Membership, MembershipOptions
 from turbopump.broker.ha.options import Role as ConfiguredRole
 from turbopump.broker.ha.ports import Answer as Replied
 from turbopump.broker.ha.words import Name
+from turbopump.broker.reopening import TRY_MS
 from turbopump.broker.replication_config import ReplicationConfig
 from turbopump.broker.role import Role
 from turbopump.engine.later import Later
-from turbopump.engine.types import Message, PutStatus
+from turbopump.engine.types import Fitness, Message, PutStatus
 from turbopump.net.ha.sync_state import Proposal
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.transport.peer import Peer
@@ -48,20 +50,23 @@ CODES = {
     PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
     PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
 }
 
 
 def settings_of(plan: "Plan", rng: random.Random) -> Settings:
     """What the brokers of a seed have in common."""
     store = store_config(rng, sync=plan.sync)
+    batch = rng.choice((300, 4000))
     return Settings(store, Options(
         role=ConfiguredRole.SYNC_MASTER,
         auto_switch=True,
         sync_flush=plan.sync,
         ha_send_heartbeat_interval_ms=500,
         ha_housekeeping_interval_ms=2000,
-        ha_transfer_batch_size=rng.choice((300, 4000)),
+        ha_transfer_batch_size=batch,
         ha_max_time_slave_not_catchup_ms=1500,
+        ha_max_time_sends_wait_ms=500 if batch == 300 else 0,
         in_sync_replicas=rng.choice((1, 2)),
         all_ack_in_sync_state_set=True,
         may_lose=plan.unclean or (not plan.sync and "power" in plan.kinds),
@@ -98,7 +103,7 @@ class Place:
         self.group.ends = count
 
 
-class GroupBroker(Broker):
+class GroupBroker(Stands, Broker):
     """See the module. Its number is that of its machine; its id its controllers give it."""
 
     tick_ms = 100
@@ -121,6 +126,12 @@ class GroupBroker(Broker):
         """What is surely durable of its tables."""
         self.counted: tuple[frozenset[int], int] = (frozenset(), 0)
         """The set that it took for the one in force when it last was master, and its epoch."""
+        self._confirmed_before = last_life.NOTHING
+        """What a life in the same process had confirmed."""
+        self.tries_again = True
+        """Whether it opens a store that failed again by itself; a story may do that instead."""
+        self._trying = self._opens_anew = False
+        self._try_ms = 0
         self._ran = False
         """Whether any of its code ran since it was looked at."""
         self._id = 0
@@ -140,7 +151,8 @@ class GroupBroker(Broker):
         self.disk.restart()
         self.endpoint.start()
         store, clock = self.settings.store, self.clock
-        life = last_life.look(self.disk, store)
+        life = last_life.look(self.disk, store, self._confirmed_before)
+        self._confirmed_before, self._trying, self._opens_anew = last_life.NOTHING, False, False
         super()._start()
         last_life.record(self.disk, store, life.lost(self.replicated.end))
         assert self.store is not None and self.service is not None, "it is up"
@@ -167,7 +179,7 @@ class GroupBroker(Broker):
         self.tables = Tables(self, self.member)
         self.service.on_role.append(self._role_changed)
         self.service.lease = self.part.holds = self.member.holds
-        self.member.on_lapse, self.member.on_renewed = self.part.lapse, self.part.renew
+        self.member.on_lapse, self.member.on_renewed = self.part.lapse, self._renewed
         self.member.start(self.endpoint.address, self.ha_address)
 
     def propose(self, proposal: Proposal) -> Later[Replied]:
@@ -177,10 +189,16 @@ class GroupBroker(Broker):
     def _gone(self) -> None:
         power = not self.disk.kill
         super()._gone()
+        self.stands_until_ms = self.disk_free_ms = self.disk.spent_ms = 0
         if power and not self.settings.is_sync:
             self.run_of.journal.doubtful.add(self.number)
         self.endpoint.gone(power=power)
         self.member = self.tables = None
+
+    @property
+    def may_be_late(self) -> bool:
+        """Whether sends may wait for its disk for so long that it has to leave the set."""
+        return self.disk.sync_ms > 0 and self.settings.ha.ha_max_time_sends_wait_ms > 0
 
     def move(self) -> None:
         """It has another address from now on."""
@@ -190,7 +208,7 @@ class GroupBroker(Broker):
         self.run_of.net.hosts[self.ha_address] = self
 
     def lose_disk(self) -> None:
-        """Everything is gone while it is down: it will be somebody else."""
+        """Everything is gone while it is down: it will have another id."""
         self.disk.wipe(ROOT)
         self.run_of.journal.doubtful.add(self.number)
         self.kept, self.epochs_damaged, self._id = Kept(), False, 0
@@ -202,21 +220,48 @@ class GroupBroker(Broker):
             self.run(self.wire.turn)
         if self.up and self.endpoint.wire.due:
             self.run(self.endpoint.wire.turn)
-        for _ in range(len(self.work.jobs) if self.up else 0):
+        can_step = self.up and self.run_of.now_ms >= self.disk_free_ms
+        for _ in range(len(self.work.jobs) if can_step else 0):
             if self.up and self._rng.random() < self.disk_chance:
                 self.run(self.work.step)
         if self._ran:
             self._ran = False
             self.look()
-        return self.up and bool(self.work.jobs)
+        return can_step and self.up and bool(self.work.jobs)
 
     def run(self, what: Callable[..., Any], *args: Any) -> Any:
         """Nothing it says changes but by this."""
         self._ran = True
-        return super().run(what, *args)
+        found = super().run(what, *args)
+        if self.disk.spent_ms or (self.up and self.work.busy_ms):
+            self.run_of.stands(self)
+        return found
+
+    def tick(self) -> None:
+        """Time passed. A store that failed is opened anew, as broker/reopening.py does it."""
+        super().tick()
+        if self.up and self._opens_anew:
+            self._confirmed_before = self.store.confirm_log_offset
+            self.crash(power=False)
+            self.run_of.start(self)
+
+    def _try_again(self) -> None:
+        store, now_ms = self.store, self.clock.now_ms
+        is_failed = store.fitness is Fitness.FAILED and store.damage is None
+        if not (is_failed and self.tries_again) or self._trying or now_ms < self._try_ms:
+            return
+
+        def tried(result: OSError | None) -> None:
+            if self.store is store:
+                self._trying, self._opens_anew = False, result is None
+
+        self._try_ms = now_ms + TRY_MS
+        self._trying = store.try_again(tried)
 
     def _tick(self) -> None:
         super()._tick()
+        if self.up:
+            self._try_again()
         self.endpoint.tick()
         if self.up:
             self.part.tick()
@@ -246,13 +291,24 @@ class GroupBroker(Broker):
             if epoch in journal.lossy:
                 self._history.forget(self.log, log.min, log.end, epoch)
                 journal.doubtful.discard(self.number)
-            self._reigns(epoch)
+            due = journal.due(self, epoch)
+            assert due is None or not self.member.holds(), f"a lease of {epoch}, which is over"
+            self._reigns(epoch, due)
             journal.reigns_now(self, epoch)
             self.tables.lead(epoch)
             self.part.begin(service.reign)
         else:
             self.part.end(max(self.controller_id, 1))
         self.register()
+
+    def _renewed(self) -> None:
+        """A master has a lease, its first one or another: it has what was due when it began, and
+        more since (I3)."""
+        service, log = self.service, self.replicated
+        if service is not None and service.reign is not None:
+            due = self.run_of.journal.due(self, service.epoch)
+            self._history.begins(self.number, self.log, log.min, log.end, due)
+        self.part.renew()
 
     # The name server
 
@@ -277,7 +333,7 @@ class GroupBroker(Broker):
     # Its clients
 
     def answer(self, request: Command, peer: Peer) -> Answer:
-        """Requests of everybody."""
+        """Requests of all peers."""
         if request.code == RequestCode.SEND_MESSAGE:
             return self._serve_send(request)
         return self.tables.answer(request, peer)

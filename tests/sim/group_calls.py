@@ -2,7 +2,7 @@
 
 A machine serves one port and asks others over one connection an address, as net.transport does: a
 request without an answer in its time is given up, all that wait on a connection that is gone fail
-at once, and what a slow connection still delivers may arrive long after nobody waits for it.
+at once, and what a slow connection still delivers may arrive long after it was given up.
 Handlers see a real `Peer`. A machine's clocks may be set, or go too fast.
 """
 
@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from tests.sim.ha_net import Link, Network, Wire
+from turbopump.controller.suspects import Probed
 from turbopump.engine.later import Later
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.transport.peer import Peer
@@ -22,7 +23,7 @@ from turbopump.net.wire.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, deco
 LENGTH = 4
 REFUSED = "refused"
 """What ha_net says of a connection to a machine without a process."""
-# Waiting for the first answer of an address that nobody has.
+# Waiting for the first answer of an unused address.
 NOBODY_MS = 10
 # A request that arrives a second time does so within this: its sender asked again.
 AGAIN_MS_MAX = 3000
@@ -41,7 +42,7 @@ class Clock:
 
     @property
     def now_ms(self) -> int:
-        """Of the clock that nobody sets."""
+        """Of the monotonic clock."""
         return int(self._local_ms + (self._true_ms() - self._since_ms) * self._rate)
 
     @property
@@ -101,7 +102,7 @@ class Pending:
 
 @dataclass(slots=True)
 class Asking:
-    """The connection to an address, and who waits for an answer on it."""
+    """The connection to an address, and the calls that wait for an answer on it."""
 
     number: int
     is_open: bool = False
@@ -149,9 +150,11 @@ class Endpoint:
         self._asking: dict[str, Asking] = {}
         self._addresses: dict[int, str] = {}
         self._peers: dict[int, Peer] = {}
-        self._probes: dict[int, Later[bool]] = {}
+        self._probes: dict[int, Later[Probed]] = {}
         self._held: dict[int, bytearray] = {}
         self._timers: list[tuple[int, int, Timer]] = []
+        self._behind: list[tuple[int, Timer]] = []
+        """Timers whose time has not begun, with their delays."""
         network.hosts[self.address] = self
 
     @property
@@ -168,13 +171,14 @@ class Endpoint:
         for table in (self._asking, self._addresses, self._peers, self._probes, self._held):
             table.clear()
         self._timers.clear()
+        self._behind.clear()
 
     def gone(self, *, power: bool) -> None:
         """The process is, or the whole machine."""
         self._network.gone(self, power=power)
 
     def moved(self, port: int) -> None:
-        """The machine has another address: nobody answers at the old one."""
+        """The machine has another address: none answers at the old one."""
         self.address = f"{self.machine.name}:{port}"
         self._network.hosts[self.address] = self
 
@@ -203,24 +207,44 @@ class Endpoint:
 
     def refuses(self, address: str) -> Later[bool]:
         """Whether there is surely no process."""
-        later: Later[bool] = Later()
-        self._probes[self.wire.connect(address)] = later
+        return self.probe(address).map(lambda found: found is Probed.REFUSED)
+
+    def probe(self, address: str) -> Later[Probed]:
+        """What becomes of a connection to an address."""
+        later: Later[Probed] = Later()
+        host = self._network.hosts.get(address)
+        if host is None or getattr(host, "address", "") != address:
+            # Another machine, or none: nothing answers there.
+            self.call_later(NOBODY_MS, partial(later.resolve, Probed.NO_ANSWER))
+        else:
+            self._probes[self.wire.connect(address)] = later
         return later
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """By the machine's own clock."""
+        """By the machine's own clock. Behind a sync that its code waited for the time begins once
+        that has returned, as it does for code that is run behind it."""
         timer = Timer(callback)
-        due_ms = self.machine.clock.now_ms + delay_ms
-        heapq.heappush(self._timers, (due_ms, next(self._numbers), timer))
+        disk = getattr(self.machine, "disk", None)
+        if disk is not None and disk.spent_ms:
+            self._behind.append((delay_ms, timer))
+        else:
+            self._begin(delay_ms, timer)
         return timer
 
     def tick(self) -> None:
         """What is due."""
+        behind, self._behind = self._behind, []
+        for delay_ms, timer in behind:
+            self._begin(delay_ms, timer)
         now_ms = self.machine.clock.now_ms
         while self._timers and self._timers[0][0] <= now_ms and self.machine.up:
             callback = heapq.heappop(self._timers)[2].callback
             if callback is not None:
                 callback()
+
+    def _begin(self, delay_ms: int, timer: Timer) -> None:
+        due_ms = self.machine.clock.now_ms + delay_ms
+        heapq.heappush(self._timers, (due_ms, next(self._numbers), timer))
 
     def _reach(self, address: str) -> Asking | None:
         asking = self._asking.get(address)
@@ -255,7 +279,7 @@ class Endpoint:
         probe = self._probes.pop(link.number, None)
         if probe is not None:
             self.wire.close(link.number)
-            self.machine.run(probe.resolve, False)
+            self.machine.run(probe.resolve, Probed.ACCEPTED)
             return
         asking = self._asking[self._addresses[link.number]]
         asking.is_open = True
@@ -284,7 +308,7 @@ class Endpoint:
         self.wire.close(number)
         probe = self._probes.pop(number, None)
         if probe is not None:
-            probe.resolve(reason == REFUSED)
+            probe.resolve(Probed.REFUSED if reason == REFUSED else Probed.NO_ANSWER)
         peer = self._peers.pop(number, None)
         if peer is not None:
             peer.lost()

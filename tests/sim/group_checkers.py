@@ -2,7 +2,8 @@
 
 `Journal` reads the log that the controllers agree on with a reader of its own: what their state
 machine must come to, who was elected in which epoch, and which set is in force. The names are those
-of the reference: R1 to R10 of Raft, K1 to K7 of the controller's tables; I1 to I20 of the group.
+of docs/INVARIANTS.md: Raft-1 to Raft-10 of the quorum, K1 to K7 of the controller's tables, I1 to
+I20 of the group.
 """
 
 import json
@@ -105,6 +106,10 @@ def after(role: Agreed, kind: int, event: dict[str, Any], *, unclean: bool) -> A
     return role
 
 
+Copy = tuple[Agreed, int, dict[int, frozenset[int]]]
+"""What was agreed on, the number of entries, the sets."""
+
+
 class Journal:
     """See the module."""
 
@@ -112,13 +117,13 @@ class Journal:
         self._group = group
         self.role = Agreed()
         self.entries: list[bytes] = []
-        """What was applied, by index (R7)."""
+        """What was applied, by index (Raft-7)."""
         self.after_entry: list[Said] = []
         """What all tables have behind an entry, by its index."""
         self.sets: dict[int, frozenset[int]] = {}
         """By the set's epoch."""
         self.leaders: dict[int, str] = {}
-        """By term (R1)."""
+        """By term (Raft-1)."""
         self.masters: dict[int, int] = {}
         """By epoch (I4, K3)."""
         self.elected_ms: dict[int, int] = {}
@@ -130,6 +135,13 @@ class Journal:
         (KIP-966)."""
         self.lossy: set[int] = set()
         """Epochs whose master may lack what was confirmed."""
+        self.forgot = False
+        """Whether the controllers lost what they had, and may not know what is in force."""
+        self.forgotten: set[int] = set()
+        """Epochs that there were before: none may be given again."""
+        self._left: dict[int, int] = {}
+        """By id: how much was confirmed when a broker ceased to be a candidate. From then on more
+        is confirmed without it."""
         self._taken_ms: dict[tuple[int, int], int] = {}
         self._registered: dict[str, int] = {}
         self._reigned: set[str] = set()
@@ -139,30 +151,56 @@ class Journal:
         """The set in force."""
         return self.role.members
 
+    # What controllers lose
+
+    def copy(self) -> "Copy":
+        """What the controllers agreed on by now."""
+        role = replace(self.role, codes=dict(self.role.codes))
+        return role, len(self.entries), dict(self.sets)
+
+    def forget(self, copy: "Copy | None") -> None:
+        """All of them have what they had at the time of a copy, or nothing."""
+        role, count, sets = copy or (Agreed(), 0, {})
+        self.role = replace(role, codes=dict(role.codes))
+        del self.entries[count:], self.after_entry[count:]
+        self.sets, self.forgot = dict(sets), True
+        self._left.clear()
+        self.leaders.clear()
+        self.terms.clear()
+        self.forgotten |= set(self.masters)
+
+    def knows(self) -> bool:
+        """Whether the broker that was agreed on reigns, over the set that was."""
+        role = self.role
+        broker = self._group.broker_of(role.master)
+        if broker is None or not broker.is_master or broker.service.epoch != role.epoch:
+            return False
+        return broker.counted == (role.members, role.set_epoch)
+
     # Of controllers
 
     def leads(self, name: str, term: int) -> None:
-        """A controller leads in a term (R1)."""
+        """A controller leads in a term (Raft-1)."""
         leader = self.leaders.setdefault(term, name)
         assert leader == name, f"{leader} and {name} both lead in term {term}"
 
     def saves(self, name: str, term: int, vote: str | None) -> None:
         """A controller has a term and a vote on its disk: they never go back, and a vote is given
-        once (R2, R3)."""
+        once (Raft-2, Raft-3)."""
         before, given = self.terms.get(name, (-1, None))
         assert term >= before, f"{name} goes back from term {before} to {term}"
         assert term > before or given in (None, vote), f"{name} votes twice in term {term}"
         self.terms[name] = (term, vote)
 
     def restores(self, name: str, term: int, vote: str | None) -> None:
-        """A controller starts with what its disk has (R2, R3)."""
+        """A controller starts with what its disk has (Raft-2, Raft-3)."""
         before, given = self.terms.get(name, (term, vote))
         assert term > before or (term == before and given in (None, vote)), (
             f"{name} starts in term {term} with a vote for {vote}, it had {before}, {given}"
         )
 
     def applies(self, name: str, index: int, body: bytes) -> None:
-        """A controller applies an entry (R7)."""
+        """A controller applies an entry (Raft-7)."""
         assert index <= len(self.entries), f"{name} applies {index}, none knows those before"
         if index < len(self.entries):
             assert self.entries[index] == body, f"{name} applies another entry {index}"
@@ -180,14 +218,19 @@ class Journal:
 
     def stands(self, name: str, index: int, said: Said) -> None:
         """The tables of a controller behind an entry, as it applied them or as a snapshot has them
-        (R7)."""
+        (Raft-7)."""
         wanted = self.after_entry[index] if index >= 0 else Agreed().said
         assert said == wanted, f"{name} has {said} behind entry {index}, agreed is {wanted}"
 
     def _happens(self, kind: int, event: dict[str, Any]) -> None:
         before = self.role
-        self.role = after(before, kind, event, unclean=self._group.plan.unclean)
+        is_free = self._group.plan.unclean or self.forgot
+        self.role = after(before, kind, event, unclean=is_free)
+        for one in before.candidates - self.role.candidates:
+            self._left[one] = len(self._group.history.log)
         if kind == ELECT and self.role.master is not None:
+            if self.forgot:
+                self._follows_what_was()
             self.masters[self.role.epoch] = self.role.master
             self.elected_ms[self.role.epoch] = self._group.now_ms
             numbers = {self._number(one) for one in before.candidates}
@@ -199,6 +242,14 @@ class Journal:
                 if broker.number in joined - self.doubtful:
                     self._joins(broker)
             self.doubtful -= joined
+
+    def _follows_what_was(self) -> None:
+        """The first master of controllers that forgot: it has all that is confirmed, and an epoch
+        of its own."""
+        broker = self._group.broker_of(self.role.master)
+        assert self.role.epoch not in self.forgotten, f"{self.role} is of an epoch that was"
+        if broker is not None and broker.number not in self.doubtful:
+            self._joins(broker)
 
     def _joins(self, broker: "GroupBroker") -> None:
         """A broker is in the set from now on: it has all that is confirmed (I6), but for what its
@@ -220,6 +271,18 @@ class Journal:
 
     # Of brokers
 
+    def due(self, broker: "GroupBroker", epoch: int) -> int | None:
+        """How much of what is confirmed a master of that epoch has to have, None: all of it.
+
+        A broker that was paused may begin a reign which is over: it cannot know before it hears a
+        controller, and has no lease until then. Of such a reign that is due which was confirmed
+        while the broker could still be elected.
+        """
+        one = broker.controller_id
+        if epoch >= self.role.epoch or one in self.role.candidates:
+            return None
+        return self._left.get(one)
+
     def reigns_now(self, broker: "GroupBroker", epoch: int) -> None:
         """A broker takes itself for the master of an epoch: it was elected (I4, I11)."""
         elected = self.masters.get(epoch)
@@ -234,7 +297,7 @@ class Journal:
         self._taken_ms[sent.epoch, sent.start] = self._group.now_ms
 
     def acknowledged(self, broker: "GroupBroker", sent: Sent) -> None:
-        """A master says that a message is safe: nobody else reigned when it took it, and all of the
+        """A master says that a message is safe: no other reigned when it took it, and all of the
         set have it (I1, I5)."""
         group = self._group
         taken_ms = self._taken_ms.get((sent.epoch, sent.start), group.now_ms)
@@ -265,6 +328,8 @@ class Journal:
 
     def same_set(self, broker: "GroupBroker", members: frozenset[int], set_epoch: int) -> None:
         """What a master takes for the set in force is what was agreed on (R02)."""
+        if broker.role.epoch in self.forgotten:
+            return
         agreed = self.sets.get(set_epoch)
         assert members == agreed, f"{broker.name} counts on {members}, set {set_epoch} is {agreed}"
 
@@ -275,7 +340,7 @@ class Journal:
         self._registered[address] = max(epoch, self._registered.get(address, -1))
 
     def routed(self, address: str) -> None:
-        """A client is led to a master: somebody who was one there (R29, R32)."""
+        """A client is led to a master: one that was master there (R29, R32)."""
         assert address in self._reigned, f"a client is led to {address}, which never was a master"
 
     def shown(self, before: str, now: str) -> None:

@@ -2,22 +2,25 @@
 ones; only sockets, clock and disk are simulated.
 """
 
+import errno
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.disk import SimDisk
+from tests.sim.disk import Copy, SimDisk
 from tests.sim.group_checkers import Said
 from tests.sim.group_machines import GROUP, Process
-from tests.sim.work import QueuedDisk
+from tests.sim.work import QueuedDisk, Stands
 from turbopump.controller import handlers
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.core import ControllerCore
 from turbopump.controller.driver import Driver
-from turbopump.controller.node import core_options, raft_options
+from turbopump.controller.node import AGAIN_MS, core_options, raft_options
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.storage import RaftStorage
 from turbopump.engine.later import Later
+from turbopump.engine.types import StoreError
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.command import Command
@@ -97,7 +100,7 @@ class WatchedStorage(RaftStorage):
         self._controller.group.journal.saves(self._controller.name, term, vote)
 
 
-class Controller(Process):
+class Controller(Stands, Process):
     """See the module."""
 
     port = PORT
@@ -109,7 +112,9 @@ class Controller(Process):
         super().__init__(group, f"controller-{number}")
         self.disk = SimDisk(group.rng, lambda: self.clock.wall_ms)
         self.disk_chance = 1.0
-        self.driver: Driver
+        self.copies: list[Copy] = []
+        """Of its disk, at the start of its last lives."""
+        self.driver: Driver | None = None
         self.raft: Any = None
         self.core: Any = None
         self.work: QueuedDisk
@@ -121,6 +126,11 @@ class Controller(Process):
         return self.up and self.driver is not None and self.driver.is_leader
 
     @property
+    def applied_end(self) -> int:
+        """How many entries it has applied."""
+        return self.core.applied + 1
+
+    @property
     def log_size(self) -> int:
         """Entries of the quorum's log that it keeps."""
         log = self.raft.member.log
@@ -128,11 +138,26 @@ class Controller(Process):
 
     def begin(self) -> None:
         """As controller/node.py does it."""
-        group, now_ms = self.group, self.clock.now_ms
+        self.copies = [*self.copies[-2:], self.disk.copy()]
         self.disk.restart()
-        self.work = QueuedDisk(group.rng)
-        config = self._config()
-        storage = WatchedStorage(self, config.folder)
+        self.driver = None
+        self.work = QueuedDisk(self.group.rng, self.disk)
+        self.parts = handlers.Controller(
+            self._config(), lambda: self.clock.now_ms, lambda _: Later()
+        )
+        self.table = Dispatcher()
+        handlers.register(self.table, self.parts)
+        try:
+            self._open()
+        except (OSError, StoreError) as error:
+            self._disk_failed(OSError(str(error)))  # its process ends, and is started again
+
+    def _open(self) -> None:
+        """Its files, and all that it is by them. Raises OSError or StoreError."""
+        group, now_ms = self.group, self.clock.now_ms
+        self.work = QueuedDisk(group.rng, self.disk)
+        config = self.parts.config
+        self.storage = storage = WatchedStorage(self, config.folder)
         restored = storage.open()
         group.journal.restores(self.name, restored.term, restored.vote)
         rng = random.Random(group.rng.getrandbits(32))
@@ -144,12 +169,18 @@ class Controller(Process):
             self.raft, storage, self.work, self.endpoint.call, self.endpoint.refuses,
             lambda: self.clock.now_ms, self._disk_failed,
         )  # fmt: skip
-        self.core = ControllerCore(core_options(config), self.driver, self._notify)
-        self.parts = handlers.Controller(config, lambda: self.clock.now_ms, lambda _: Later())
+        self.core = ControllerCore(
+            core_options(config), self.driver, self._notify, self.endpoint.probe
+        )
         self.parts.driver, self.parts.core = self.driver, self.core
-        self.table = Dispatcher()
-        handlers.register(self.table, self.parts)
         self.driver.begin(Watched(self, self.core), now_ms)
+
+    def run(self, what: Callable[..., Any], *args: Any) -> Any:
+        """Its loop waits for what it syncs."""
+        found = super().run(what, *args)
+        if self.up and (self.disk.spent_ms or self.work.busy_ms):
+            self.group.stands(self)
+        return found
 
     def _config(self) -> ControllerConfig:
         plan = self.group.plan
@@ -165,7 +196,26 @@ class Controller(Process):
         self.endpoint.notify(address, notice)
 
     def _disk_failed(self, error: OSError) -> None:
-        raise AssertionError(f"{self.name}: {error}")
+        """As controller/node.py does it: all but the files is forgotten."""
+        has_trouble = self.disk.failed_syncs > 0 or error.errno == errno.ENOSPC
+        assert has_trouble or "no space" in str(error), f"{self.name}: {error}"
+        self.driver = self.parts.driver = self.parts.core = None
+        self.endpoint.call_later(AGAIN_MS, self._open_again)
+
+    def _open_again(self) -> None:
+        self.storage.close()
+        try:
+            self._open()
+        except (OSError, StoreError) as error:
+            self._disk_failed(OSError(str(error)))
+
+    def lose_disk(self) -> None:
+        """Everything is gone while it is down."""
+        self.disk.wipe(ROOT)
+
+    def restore_disk(self) -> None:
+        """It is while it is down what it was at the start of some life before."""
+        self.disk.put_back(self.copies[int(self.group.rng.random() * len(self.copies))])
 
     def answer(self, request: Command, peer: Peer) -> Answer:
         return self.table.dispatch(request, peer, self.clock.now_ms)
@@ -176,7 +226,7 @@ class Controller(Process):
     def turn(self) -> bool:
         """The loop's turn ends; True if its disk has work."""
         super().turn()
-        if not self.work.jobs:
+        if not self.work.jobs or self.group.now_ms < self.disk_free_ms:
             return False
         for _ in range(len(self.work.jobs) if self.up else 0):
             if self.up and self.group.rng.random() < self.disk_chance:
@@ -194,6 +244,7 @@ class Controller(Process):
     def ended(self, *, power: bool) -> None:
         self.group.ends += 1
         super().ended(power=power)
+        self.stands_until_ms = self.disk_free_ms = self.disk.spent_ms = 0
         self.driver = None
 
     def says(self) -> Said:
@@ -206,8 +257,8 @@ class Controller(Process):
 
     def state(self) -> str:
         """For a finding."""
-        if not self.up:
-            return f"{self.name}: down"
+        if not self.up or self.driver is None:
+            return f"{self.name}: {'its disk failed' if self.up else 'down'}"
         leads = "leads" if self.is_leader else f"follows {self.raft.leader_id}"
         says = self.says()
         return f"{self.name}: {leads} in term {self.raft.term}, {self.log_size} entries: {says}"

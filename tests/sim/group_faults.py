@@ -1,12 +1,15 @@
 """Faults of a simulated group: each begins at some time, lasts a while, and ends.
 
-The names in brackets are those of the list of faults (F1 and so on). What a fault does is drawn
-from the seed when it begins; a seed knows some kinds, and mostly is about one of them.
+The ids in brackets (F1 and so on) are those of docs/INVARIANTS.md. What a fault does is drawn from
+the seed when it begins; a seed knows some kinds, and mostly is about one of them.
 """
 
 from collections.abc import Callable
 from itertools import combinations, product
 from typing import TYPE_CHECKING
+
+from tests.sim.group_disks import DISK_FAULTS
+from tests.sim.work import Stands
 
 if TYPE_CHECKING:
     from tests.sim.group_broker import GroupBroker
@@ -59,8 +62,9 @@ class Nemesis:
         rng = self._group.rng
         kind = self._kinds[int(rng.random() * len(self._kinds))]
         lasts_ms = int(LASTS_MS[int(rng.random() * len(LASTS_MS))] * self._group.pace)
-        undo = FAULTS[kind](self._group)
         self.begun.append(f"{now_ms} {kind}")
+        undo = FAULTS[kind](self._group)
+        now_ms = self._group.now_ms
         if undo is not None:
             self._undo.append((now_ms + lasts_ms, undo))
         if rng.random() < 0.6:
@@ -68,11 +72,15 @@ class Nemesis:
         gap_ms = GAPS_MS[int(rng.random() * len(GAPS_MS))] * self._group.pace
         self._next_ms = now_ms + int(gap_ms) + 50
 
+    def pause(self) -> None:
+        """All that is under way ends now."""
+        undo, self._undo = self._undo, []
+        for _, end in undo:
+            end()
+
     def end(self) -> None:
         """No more trouble."""
-        for _, undo in self._undo:
-            undo()
-        self._undo.clear()
+        self.pause()
         self._kinds = []
 
 
@@ -154,13 +162,13 @@ def leader_alone(group: "Run") -> Undo:
 
 
 def black_hole(group: "Run") -> Undo:
-    """One controller takes connections and answers nobody (R34)."""
+    """One controller takes connections and answers none (R34)."""
     one = group.rng.choice(group.controllers).name
     return _cut(group, {(one, other) for other in _names(group) if other != one})
 
 
 def ring(group: "Run") -> Undo:
-    """Everybody reaches most of the others, and no two the same ones (F4)."""
+    """Each reaches most of the others, and no two the same ones (F4)."""
     names = [machine.name for machine in group.servers]
     group.rng.shuffle(names)
     count = len(names)
@@ -200,7 +208,7 @@ def slow_network(group: "Run") -> Undo:
 
 
 def lost_answers(group: "Run") -> Undo:
-    """Controllers do as they are asked, and nobody hears of it (F30)."""
+    """Controllers do as they are asked, and the answers are lost (F30)."""
     group.trouble.lose = LOSABLE[int(group.rng.random() * len(LOSABLE))]
 
     def undo() -> None:
@@ -220,7 +228,7 @@ def repeats(group: "Run") -> Undo:
 
 
 def junk(group: "Run") -> None:
-    """Requests that nobody can make sense of, to anybody (F33)."""
+    """Requests without sense, to any node (F33)."""
     rng = group.rng
     for _ in range(rng.randrange(1, 12)):
         server = rng.choice(group.servers)
@@ -297,6 +305,8 @@ def pause(group: "Run") -> Undo:
     victims = [one for one in _some(group) if one.up]
     for one in victims:
         one.paused = True
+        if isinstance(one, Stands):
+            one.stands_until_ms = 0
 
     def undo() -> None:
         for one in victims:
@@ -307,7 +317,7 @@ def pause(group: "Run") -> Undo:
 
 def upgrade(group: "Run") -> Undo:
     """Servers are restarted one after the other as a version to come, or as this one again (F15):
-    their frames have another number and members that nobody here knows."""
+    their frames have another number and members that are unknown here."""
     one = group.rng.choice(group.servers)
     if one.up and group.rng.random() < 0.5 and one in group.brokers and not one.paused:
         one.stop()
@@ -418,5 +428,6 @@ FAULTS: dict[str, Fault] = {
         retention, epochs, elections,
     )
 }  # fmt: skip
+FAULTS |= DISK_FAULTS
 PAIRS = tuple(combinations(sorted(FAULTS), 2))
 """To play each with each other."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tests.disk_parts import saved_at_once
 from tests.sim.disk import PowerCut
 from tests.sim.group_calls import Clock, Endpoint
 from turbopump.engine.later import Later
@@ -108,7 +109,7 @@ class Process:
         """By its own clock."""
 
     def answer(self, request: Command, peer: Peer) -> Answer:
-        """Nobody asks."""
+        """No peer asks."""
         return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
 
@@ -121,8 +122,8 @@ class Names(Process):
         config = NamesrvConfig()
         self.routes = RouteTable()
         server = NameServer(
-            config, self.routes, KeyValues(lambda table: None), self.clock.now_ms,
-            lambda notice: None, lambda config: None,
+            config, self.routes, KeyValues(saved_at_once), self.clock.now_ms,
+            lambda notice: None, saved_at_once,
         )  # fmt: skip
         self.table = Dispatcher()
         handlers.register(self.table, server)

@@ -22,11 +22,14 @@ from tests.sim.raft_planted import entries_are_not_synced, votes_are_not_kept
 from turbopump.broker.ha.heartbeats import Heartbeats
 from turbopump.broker.identity import IdentityFiles
 from turbopump.broker.role import Role
-from turbopump.controller import core, elections, registration
+from turbopump.controller import core, elections, registration, state
 from turbopump.controller.core import ControllerCore
+from turbopump.controller.driver import Driver
 from turbopump.controller.events import ApplyBrokerId
 from turbopump.controller.raft.following import Member
+from turbopump.controller.raft.storage import SLOT_SIZE, RaftStorage
 from turbopump.controller.state import Group, GroupTables
+from turbopump.engine.flush import Lane
 from turbopump.engine.later import Later
 from turbopump.namesrv.routes import RouteTable
 from turbopump.net.wire.command import Command
@@ -38,7 +41,7 @@ Patch = pytest.MonkeyPatch
 
 
 def elects_anybody(patch: Patch) -> None:
-    """K6: whoever lives may be elected, in the set or not."""
+    """K6: any living broker may be elected, in the set or not."""
 
     def choose(group: Group, live: Any, *, unclean: bool = False, wanted: Any = None) -> Any:
         master = group.master_id
@@ -56,7 +59,7 @@ def unclean_restarts_do_not_matter(patch: Patch) -> None:
 
 
 def ids_are_given_twice(patch: Patch) -> None:
-    """K4: whoever asks for an id gets it."""
+    """K4: any broker gets the id it asks for."""
 
     def apply_id(tables: GroupTables, header: headers.ApplyBrokerIdRequest) -> elections.Decision:
         cluster, name = header.cluster_name, header.broker_name
@@ -69,7 +72,7 @@ def ids_are_given_twice(patch: Patch) -> None:
 
 
 def ids_are_kept_in_memory(patch: Patch) -> None:
-    """R30, R31: who starts again is somebody else."""
+    """R30, R31: a broker that starts again is another one."""
     patch.setattr(IdentityFiles, "save", lambda self, broker_id: None)
     patch.setattr(IdentityFiles, "save_applied", lambda self, applied: None)
 
@@ -82,12 +85,12 @@ def registers_before_its_role_is_known(patch: Patch) -> None:
 
 
 def last_registration_wins(patch: Patch) -> None:
-    """R28: the name server believes whoever came last."""
+    """R28: the name server believes the last that came."""
     patch.setattr(RouteTable, "_conflicts", lambda self, broker, now_ms: False)
 
 
 def no_lease(patch: Patch) -> None:
-    """R27: a master that hears of nobody goes on."""
+    """R27: a master that hears no controller goes on."""
     patch.setattr(Heartbeats, "holds", property(lambda self: True))
 
 
@@ -99,7 +102,7 @@ def leases_of_before_count(patch: Patch) -> None:
 
 
 def _granted(self: ControllerCore, connection: int, request: Command) -> Later[Command]:
-    """904, whoever else may be elected."""
+    """904, whichever broker may be elected."""
     header = read_header(BrokerHeartbeatRequest, request.fields)
     self.heartbeats.on_heartbeat(header, connection, self._now_ms)
     group = self.tables.groups.get(header.broker_name)
@@ -119,29 +122,69 @@ def nobody_looks_for_dead_masters(patch: Patch) -> None:
 
 
 def any_set_is_agreed_to(patch: Patch) -> None:
-    """K5: whoever asks, of whatever epoch, gets his set."""
+    """K5: any broker, of whatever epoch, gets its set."""
     patch.setattr(elections, "_alter_refusal", lambda *args: None)
 
 
 def snapshots_without_sets(patch: Patch) -> None:
-    """R7: who starts with a snapshot knows of no set."""
-    snapshot = GroupTables.snapshot
-
-    def without(self: GroupTables) -> bytes:
-        members = {name: group.members for name, group in self.groups.items()}
-        for group in self.groups.values():
-            group.members = frozenset()
-        data = snapshot(self)
-        for name, group in self.groups.items():
-            group.members = members[name]
-        return data
-
-    patch.setattr(GroupTables, "snapshot", without)
+    """Raft-7: who starts with a snapshot knows of no set."""
+    written = state._group_members
+    patch.setattr(state, "_group_members", lambda group: {**written(group), "members": []})
 
 
 def no_snapshots(patch: Patch) -> None:
     """R35: the log of the controllers is kept whole."""
     patch.setattr(Member, "ask_for_snapshot", lambda self: None)
+
+
+def failed_syncs_of_a_log_count(patch: Patch) -> None:
+    """F20: what a failed sync was for counts as durable."""
+    sync = Lane.sync
+
+    def ignoring(self: Lane, ranges: Any, done: Callable[[OSError | None], None]) -> None:
+        sync(self, ranges, lambda result: done(None))
+
+    patch.setattr(Lane, "sync", ignoring)
+
+
+def votes_cost_many_syncs(patch: Patch) -> None:
+    """F22: where a sync takes its time, all campaign for ever."""
+    save_term = RaftStorage.save_term
+
+    def slowly(self: RaftStorage, term: int, vote: str | None) -> None:
+        save_term(self, term, vote)
+        for _ in range(60):
+            self._votes.sync(0, SLOT_SIZE)
+
+    patch.setattr(RaftStorage, "save_term", slowly)
+
+
+def snapshots_of_the_leader_are_not_loaded(patch: Patch) -> None:
+    """F25, F26: who lost its disk goes on with the tables that it had."""
+    patch.setattr(Driver, "_load", lambda self, action: None)
+
+
+def copies_are_believed(patch: Patch) -> None:
+    """F25: what brokers tell of later epochs and sets is not looked at."""
+    patch.setattr(elections, "is_behind", lambda group, live: False)
+
+
+def the_first_to_come_is_master(patch: Patch) -> None:
+    """F26: controllers that lost all take whoever asks first."""
+    patch.setattr(elections, "_first", lambda group, asked, live: asked)
+
+
+def ids_are_taken_over(patch: Patch) -> None:
+    """F26: an id is whose heartbeats and registrations say so."""
+    has = GroupTables.has
+    patch.setattr(
+        GroupTables, "has",
+        lambda self, cluster, name, broker_id, address=None: has(self, cluster, name, broker_id),
+    )  # fmt: skip
+    patch.setattr(
+        headers.RegisterBrokerToControllerRequest, "register_check_code",
+        property(lambda self: None, lambda self, code: None), raising=False,
+    )  # fmt: skip
 
 
 BUGS: dict[Plant, tuple[str, ...]] = {
@@ -160,6 +203,12 @@ BUGS: dict[Plant, tuple[str, ...]] = {
     leases_of_before_count: ("kill", "partition"),
     nobody_looks_for_dead_masters: ("kill",),
     snapshots_without_sets: ("storm", "lost answers"),
+    failed_syncs_of_a_log_count: ("failing syncs of a broker", "power"),
+    votes_cost_many_syncs: ("controllers stay slow", "kill"),
+    snapshots_of_the_leader_are_not_loaded: ("emptied controller",),
+    copies_are_believed: ("all controllers restored",),
+    the_first_to_come_is_master: ("all controllers emptied", "partition"),
+    ids_are_taken_over: ("all controllers emptied",),
 }
 """Each with the faults that it needs, the first as the theme."""
 OF_STORIES: dict[Plant, Callable[[], None]] = {

@@ -62,7 +62,7 @@ class Story(Run):
     # What they do
 
     def writes(self, within_ms: int = 10_000) -> int:
-        """Until a client is told that a message is safe that was sent from now on."""
+        """Until a message is acknowledged that was sent from now on."""
         count = self.played.acked
         return self.until(lambda: self.played.acked > count + 1, within_ms, "no write")
 

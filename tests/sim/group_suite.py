@@ -12,7 +12,7 @@ messages may be lost; logs must be one in the end all the same.
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,6 +20,7 @@ from tests.sim.group_broker import GroupBroker, settings_of
 from tests.sim.group_calls import Trouble
 from tests.sim.group_checkers import Journal
 from tests.sim.group_controller import Controller, Timing
+from tests.sim.group_disks import DISK_FAULTS, Backup, draw
 from tests.sim.group_faults import FAULTS, Nemesis
 from tests.sim.group_machines import Admin, Client, Names, Process
 from tests.sim.group_tables import Clerk
@@ -28,6 +29,8 @@ from tests.sim.ha_checkers import History, check_reads, check_same
 from tests.sim.ha_net import Network
 from tests.sim.ha_suite import SIZES, TOPICS, Played
 from tests.sim.store_suite import START_MS
+from tests.sim.work import Stands
+from turbopump.engine.types import StoreError
 from turbopump.net.ha.acks import ALL
 
 CONTROLLERS = BROKERS = 3
@@ -37,7 +40,7 @@ SETTLE_MS, WRITES_MS = 30_000, 10_000
 WITHOUT_MS = 15_000
 """Without the last master: a new leader of the controllers waits 10 s for whom it never heard."""
 ONE_MS = 60_000
-"""Until nobody reads less than another: a last acknowledgement is on its way."""
+"""Until no broker reads less than another: a last acknowledgement is on its way."""
 LATENCY_MS = 3
 THEMED = 0.6
 COPIED_EVERY_MS = 25
@@ -46,6 +49,8 @@ TABLES_MS = 20_000
 of which may come to nothing."""
 TIMEOUTS_MS = (1000, 2000, 10_000)
 BIG_SIZES = (700, 1500)
+AGAIN_MS = 1000
+"""From a start that failed to the next."""
 
 
 class Disks(list):
@@ -72,9 +77,9 @@ class Plan:
     snapshot_entries: int = 1000
 
     @classmethod
-    def draw(cls, rng: random.Random, about: tuple[str, ...]) -> "Plan":
+    def draw(cls, rng: random.Random, about: tuple[str, ...], seed: int) -> "Plan":
         """`about`: faults that it surely knows, the first as its theme."""
-        names = sorted(FAULTS)
+        names = sorted(set(FAULTS) - set(DISK_FAULTS))
         theme = rng.choice(names) if rng.random() < THEMED else ""
         kinds = {name for name in names if rng.random() < 0.2}
         if about:
@@ -82,6 +87,7 @@ class Plan:
             kinds |= set(about)
         elif theme:
             kinds.add(theme)
+        kinds |= draw(seed)
         return cls(
             tuple(sorted(kinds)), theme,
             sync=rng.random() < 0.6,
@@ -102,7 +108,7 @@ class Run:
         rng = self.rng = random.Random(seed)
         self.now_ms = 0
         self.start_ms = START_MS
-        self.plan = plan or Plan.draw(rng, about)
+        self.plan = plan or Plan.draw(rng, about, seed)
         self.trouble = Trouble()
         self.net = Network(rng)
         if not self.plan.small_pieces:
@@ -133,6 +139,14 @@ class Run:
         self.disk = Disks([*self.controllers, *self.brokers])
         self.nemesis = Nemesis(self, list(self.plan.kinds), self.plan.theme)
         self.acked_since: int | None = None
+        self.standing: list[Stands] = []
+        """Whose loop waits for a sync."""
+        self.sick: dict[Process | GroupBroker, Callable[[], None]] = {}
+        """Machines that stay slow, full or failing, and what ends that."""
+        self.again: list[tuple[int, Process | GroupBroker]] = []
+        """Processes that ended at their start, and when they are started again."""
+        self.backup: Backup | None = None
+        """Of all controllers."""
 
     @property
     def pace(self) -> float:
@@ -141,7 +155,7 @@ class Run:
 
     @property
     def may_lose(self) -> bool:
-        """Whether somebody may be elected who has less than was confirmed."""
+        """Whether a broker may be elected that has less than was confirmed."""
         return self.settings.ha.may_lose
 
     # Its life
@@ -164,7 +178,7 @@ class Run:
         return self.played
 
     def begin(self) -> None:
-        """Everybody starts, in any order."""
+        """All start, in any order."""
         machines = list(self.machines)
         self.rng.shuffle(machines)
         for machine in machines:
@@ -175,12 +189,19 @@ class Run:
     def start(self, machine: Process | GroupBroker) -> None:
         """A process, unless there is one."""
         machine.paused = False
-        if not machine.up:
-            machine.due_ms = self.now_ms
+        if machine.up:
+            return
+        machine.due_ms = self.now_ms
+        try:
             machine.start()
+        except (OSError, StoreError):
+            if machine not in self.sick:
+                raise
+            machine.crash(power=False)
+            self.again.append((self.now_ms + AGAIN_MS, machine))
 
     def step(self) -> None:
-        """Some milliseconds, or nothing happens until somebody's next tick."""
+        """Some milliseconds, or nothing happens until the next tick of one."""
         rng = self.rng
         busy = self.net.sweep(self.chance)
         for machine in self.machines:
@@ -189,13 +210,28 @@ class Run:
         if busy:
             self.now_ms += 1 + int(rng.random() * LATENCY_MS)
         else:
-            due_ms = [one.due_ms for one in self.machines if one.up and not one.paused]
+            due_ms = [self._wakes_ms(one) for one in self.machines
+                      if one.up and (not one.paused or one in self.standing)]  # fmt: skip
             self.now_ms = max(self.now_ms + 1, min(due_ms, default=0))
         now_ms = self.net.now_ms = self.now_ms
+        for one in [one for one in self.standing if one.stands_until_ms <= now_ms]:
+            self.standing.remove(one)
+            one.go_on()
+        for again in [one for one in self.again if one[0] <= now_ms]:
+            self.again.remove(again)
+            self.start(again[1])
         for machine in self.machines:
             if machine.due_ms <= now_ms and machine.up and not machine.paused:
                 machine.due_ms = now_ms + machine.tick_ms
                 machine.tick()
+
+    def _wakes_ms(self, machine: Process | GroupBroker) -> int:
+        return machine.wakes_ms(self.now_ms) if isinstance(machine, Stands) else machine.due_ms
+
+    def stands(self, machine: Stands) -> None:
+        """The loop of its process waits for the disk."""
+        if machine.stand(self.now_ms) and machine not in self.standing:
+            self.standing.append(machine)
 
     def go(self, for_ms: int) -> None:
         """Time passes."""
@@ -255,27 +291,34 @@ class Run:
         self.journal.confirmed(broker, start, stop)
 
     def client_acked(self, client: Client, body: bytes) -> None:
-        """A client was told so."""
+        """A client received the acknowledgement."""
         self.played.acked += 1
         if self.acked_since is None:
             self.acked_since = self.now_ms
 
     # The end
 
-    def settle(self) -> None:
-        """No more trouble (I19)."""
-        self.nemesis.end()
+    def heal(self, away: GroupBroker | None = None) -> None:
+        """Everybody is up but `away`, and reaches everybody."""
         self.net.heal()
-        self.chance = 1.0
-        away = self.broker_of(self.journal.role.master) if self.rng.random() < 0.3 else None
-        if away is not None and away.up:
-            away.crash(power=False)
         for machine in self.machines:
             disk = getattr(machine, "disk", None)
             if disk is not None and machine.up:
                 disk.cut_after = None
             if machine is not away:
                 self.start(machine)
+
+    def settle(self) -> None:
+        """No more trouble (I19)."""
+        self.nemesis.end()
+        self.net.heal()
+        self.chance = 1.0
+        if self.sick:
+            self._live_beside_the_sick()
+        away = self.broker_of(self.journal.role.master) if self.rng.random() < 0.3 else None
+        if away is not None and away.up:
+            away.crash(power=False)
+        self.heal(away)
         self.acked_since = None
         if away is not None:
             self._write_without(away)
@@ -287,6 +330,28 @@ class Run:
         self.until(lambda: self.agree() and self.is_one(), ONE_MS, "not one")
         # A send of before may come late: logs are one again behind it.
         self.until(lambda: self.is_copied() and self.is_one(), TABLES_MS, "tables differ")
+
+    def _live_beside_the_sick(self) -> None:
+        """All are well but machines that stay slow, full or failing: the others do without them."""
+        self.heal()
+        if not all(self.can_do_without(one) for one in self.brokers if one in self.sick):
+            self._cure()
+            return  # it alone has all that was acknowledged
+        self.acked_since = None
+        self.until(lambda: self.acked_since is not None, WITHOUT_MS, "no write beside the sick")
+        self.until(lambda: self.is_whole(self.sick), SETTLE_MS, "not whole beside the sick")
+        for client in self.clients:
+            before = client.acked
+            self.until(
+                lambda one=client, count=before: one.acked >= count + 3, WITHOUT_MS,
+                f"{client.name} does not get on beside the sick",
+            )  # fmt: skip
+        self._cure()
+
+    def _cure(self) -> None:
+        for heal in self.sick.values():
+            heal()
+        self.sick.clear()
 
     def _write_without(self, away: GroupBroker) -> None:
         """The last master stays away; others of the set do without it, if there are any that may
@@ -315,13 +380,19 @@ class Run:
             return None
         return next((one for one in self.brokers if one.controller_id == broker_id), None)
 
-    def is_whole(self) -> bool:
-        """All brokers are in the set, and take part."""
+    def is_whole(self, but: Container[Process | GroupBroker] = ()) -> bool:
+        """All brokers but some are in the set, and take part.
+
+        One whose disk stays slow keeps sends waiting again and again: it may be outside of the set
+        where haMaxTimeSendsWait says so, but must follow.
+        """
         known = {broker.controller_id for broker in self.brokers}
-        if self.journal.members != known:
+        well = [one for one in self.brokers if one not in but]
+        late = {one.controller_id for one in self.brokers if one.may_be_late or one in but}
+        if not known - late <= self.journal.members <= known:
             return False
         return sum(one.is_master for one in self.brokers) == 1 and all(
-            one.is_master or one.follows for one in self.brokers
+            one.is_master or one.follows for one in well
         )
 
     def is_copied(self) -> bool:
@@ -337,12 +408,15 @@ class Run:
     def agree(self) -> bool:
         """One controller leads, and all know all."""
         role = self.journal.role
-        if not all(one.up and one.says() == role.said for one in self.controllers):
+        if not all(
+            one.up and one.driver is not None and one.says() == role.said
+            for one in self.controllers
+        ):
             return False
         return sum(one.is_leader for one in self.controllers) == 1
 
     def is_one(self) -> bool:
-        """All logs end at the same byte, and everybody confirms it."""
+        """All logs end at the same byte, and all confirm it."""
         logs = [broker.replicated for broker in self.brokers]
         ends = {end for log in logs for end in (log.end, log.confirm, log.flushed)}
         return self.is_whole() and len(ends) == 1
@@ -364,7 +438,7 @@ class Run:
             assert count >= len(found), f"broker {broker.number} shows {count} of {len(found)}"
 
     def states(self) -> str:
-        """How everybody is, for a finding."""
+        """How all are, for a finding."""
         said = [f"at {self.now_ms}; faults: {', '.join(self.nemesis.begun)}", str(self.plan)]
         said += [one.state() for one in (*self.controllers, *self.brokers)]
         said += [f"{one.name}: {one.acked} acknowledged, {one.refused}" for one in self.clients]

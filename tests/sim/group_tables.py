@@ -94,7 +94,7 @@ class Tables:
             unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: clock.wall_ms),
             started_ms=clock.wall_ms, address=broker.endpoint.address,
             store_host=pack("127.0.0.1:10911"), register_topics=lambda names: _done(),
-            save_config=lambda: None, steady_ms=lambda: clock.now_ms, ha=broker.service,
+            save_config=lambda _changed: Later(), steady_ms=lambda: clock.now_ms, ha=broker.service,
             ha_address=broker.ha_address, membership=member,
         )  # fmt: skip
         topics.add_boot_topics(clock.wall_ms)
@@ -110,7 +110,7 @@ class Tables:
         log.on_cut.append(self._cut)
         self._saving = False
         self._saved_ms = clock.now_ms
-        self._seen: tuple[object, object, object] = (None, None, None)
+        self._seen = (-1, -1, -1)
         self._names: frozenset[str] = frozenset()
         self._offsets: dict[Where, int] = {}
         kept = broker.kept
@@ -158,6 +158,7 @@ class Tables:
         if steps is None:
             return
         *_, content = steps
+        assert content is not None
         values = self.offsets()
         self._saving = True
 
@@ -168,7 +169,7 @@ class Tables:
             elif self._broker.tables is self:
                 self._broker.kept.offsets = values
 
-        self._work.submit(lambda: self._files.save(OFFSETS_FILE, content()), saved)
+        self._work.submit(partial(self._files.replace, OFFSETS_FILE, content), saved)
 
     def _cut(self) -> None:
         """The log was cut, or begun anew. An offset that was committed for what another broker has
@@ -203,10 +204,13 @@ class Tables:
         }
 
     def look(self) -> None:
-        """Nothing goes back. Mostly nothing has changed: tables are replaced, offsets counted."""
+        """Nothing goes back. Mostly nothing has changed: tables and offsets count."""
         context, kept = self.context, self._broker.kept
-        seen = (context.topics._topics, context.groups._groups, context.offsets._changes)
-        if any(one is not other for one, other in zip(seen, self._seen, strict=True)):
+        seen = (
+            context.topics._topics.changes, context.groups._groups.changes,
+            context.offsets._changes,
+        )  # fmt: skip
+        if seen != self._seen:
             self._seen = seen
             self._compare(self._names, self._offsets, "went")
         saved = context.saver.saved()

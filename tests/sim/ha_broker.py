@@ -27,10 +27,11 @@ from turbopump.broker.ha.leader import Leader, LeaderOptions
 from turbopump.broker.ha.options import HaOptions
 from turbopump.broker.ha.options import Role as ConfiguredRole
 from turbopump.broker.ha.ports import Answer
-from turbopump.broker.ha.service import HaService
+from turbopump.broker.ha.service import HaService, Overtaken
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.epoch_file import BACKUP, EPOCH_FILE
 from turbopump.engine.later import Later
+from turbopump.engine.restart import MARK_FILE as RESTART
 from turbopump.engine.store import Store
 from turbopump.engine.types import FlushMode, Message, PutStatus, StoreError
 from turbopump.net.ha.acks import ALL
@@ -100,7 +101,7 @@ class Sent:
 
     @property
     def acked(self) -> bool:
-        """Whether the sender was told that all is well."""
+        """Whether the sender received success."""
         return self.status == [PutStatus.PUT_OK] * 2
 
 
@@ -189,7 +190,7 @@ class Broker:
         group, settings = self._group, self.settings
         self.disk.restart()
         self._failed_before = self.disk.failed_syncs
-        self.work = QueuedDisk(self._rng)
+        self.work = QueuedDisk(self._rng, self.disk)
         self.wire = Wire(group.net, self)
         store = Store.open(
             self.disk, settings.store, self.work, group.wall_ms, steady_ms=group.now_ms
@@ -234,13 +235,20 @@ class Broker:
     def crash(self, *, power: bool) -> None:
         """The process is killed, which keeps all it had written, or the power goes."""
         self._kept = 0 if power or self.service is None else self.replicated.end
+        if self.disk.exists(f"{ROOT}/{RESTART}"):
+            self._kept = 0  # its disk failed while the log was given up: the next start ends that
         self.disk.kill = not power
         self.disk.end()
         self._gone()
 
     def stop(self) -> None:
-        """A clean end."""
-        self.run(self._stop)
+        """A clean end. Where its disk takes no last write it ends like a kill: the process says so,
+        and its mark stays."""
+        try:
+            self.run(self._stop)
+        except (OSError, StoreError):
+            assert self.disk.failing or self.disk.fail_syncs or self.disk.full, "its disk works"
+            self.crash(power=False)
 
     def _stop(self) -> None:
         store = self.store
@@ -276,7 +284,10 @@ class Broker:
 
     def take(self, role: Role) -> None:
         """The controller's word reached it."""
+        coming = role.epoch > self.role.epoch and role.master == self.number
         self.run(self._take, role)
+        if coming and self.up and self._rng.random() < 0.7:
+            self.do_work(all_of_it=True)  # a fast disk: its reign begins at once
 
     def _take(self, role: Role) -> None:
         service = self.service
@@ -294,23 +305,25 @@ class Broker:
 
     def _to_master(self, service: HaService, role: Role) -> None:
         self.look()
-        try:
-            service.to_master(role.epoch, role.members, role.set_epoch)
-        except (StoreError, OSError):
-            if self.epochs_damaged or self.disk_failed:
-                return
-            raise
-        self._reigns(role.epoch)
 
-    def _reigns(self, epoch: int) -> None:
-        """Its reign begins: with all that was confirmed, and its epoch on the disk."""
+        def told(error: StoreError | OSError | None) -> None:
+            if error is None:
+                self._reigns(role.epoch)
+            elif not isinstance(error, Overtaken):
+                assert self.epochs_damaged or self.disk_failed, f"no reign: {error}"
+
+        service.to_master(role.epoch, role.members, role.set_epoch).then(told)
+
+    def _reigns(self, epoch: int, due: int | None = None) -> None:
+        """Its reign begins: with all that was confirmed, and its epoch on the disk. `due`: see
+        History.begins."""
         self.look()
         log = self.replicated
         start = log.epochs.entries[-1].start
         assert log.epochs.last_epoch == epoch, f"epoch {epoch} is not written down"
         assert start == log.end, "a reign that does not begin at the end of the log"
         if self.settings.safe:
-            self._history.begins(self.number, self.log, log.min, start)
+            self._history.begins(self.number, self.log, log.min, start, due)
 
     def propose(self, proposal: Proposal) -> Later[Answer]:
         """Alterations."""
@@ -386,7 +399,7 @@ class Broker:
     def _properties(self, topic: str, body: bytes) -> bytes:
         found = PROPERTIES[len(self._bounds) % 2]
         size = record_size(len(topic), len(body), len(found), 8, 8, V1)
-        # Of a last byte in a sector of its own nobody knows whether it came (pyx.walk: SECTORS).
+        # Of a last byte in a sector of its own it is unknown whether it came (pyx.walk: SECTORS).
         return found if (self.replicated.end + size) % WALK_SECTOR != 1 else PROPERTIES[0]
 
     def _send(self, topic: str, queue_id: int, body: bytes) -> Sent | None:
@@ -432,7 +445,7 @@ class Broker:
         assert store.max_log_offset == end, "refused, but written"
 
     def _answer(self, sent: Sent) -> None:
-        """The sender is told."""
+        """The sender gets its answer."""
         if not sent.acked:
             return
         self._group.answered(self, sent)
@@ -509,7 +522,7 @@ class Broker:
         whole = end <= self._base or minimum > self._end
         if self.settings.safe and not self.epochs_damaged and not self.settings.ha.may_lose:
             cut_at = self._base if whole else end
-            # Half a record at the end is nobody's message: whoever needs it sends it again.
+            # Half a record at the end is no message: its sender sends it again.
             is_half = cut_at >= self._bounds[-1]
             gone = b"" if is_half else bytes(self._bytes[cut_at - self._base :])
             if not whole or not self._group.retention:

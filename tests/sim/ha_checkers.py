@@ -1,9 +1,9 @@
 """What must hold of a group of brokers, whatever happened. Apart from the harness: logs are read
-from the simulated disks, and compared as bytes with what the group has told anybody.
+from the simulated disks, and compared as bytes with what the group has said.
 
 `History` holds every byte that some broker ever called confirmed. There is only one history: no two
-brokers tell different ones (R05), each master has all of it when it begins (I3), what everybody had
-when it was acknowledged (I1) and what anybody read (I8) is in it, and nobody cuts what is (I12).
+brokers tell different ones (R05), each master has all of it when it begins (I3), what all had
+when it was acknowledged (I1) and what any reader read (I8) is in it, and none cuts what is (I12).
 """
 
 from collections.abc import Callable
@@ -65,7 +65,7 @@ class History:
     read: dict[Key, bytes] = field(default_factory=dict)
     """What readers were shown."""
     acked: dict[Key, tuple[int, bytes]] = field(default_factory=dict)
-    """What everybody who must had, so that the sender was told: log offset and body."""
+    """What all required replicas had when the sender was answered: log offset and body."""
     writers: dict[int, int] = field(default_factory=dict)
     """Who wrote in an epoch."""
     anew_in_epoch: int = 0
@@ -85,13 +85,15 @@ class History:
         assert at == len(old), f"broker {who}: {why} byte {start + at}, which was another one"
         self.log += data[len(old) :]
 
-    def begins(self, who: int, log: LogFiles, minimum: int, end: int) -> None:
-        """A broker becomes a master: it has all that was ever confirmed (I3)."""
-        assert end >= len(self.log), (
-            f"broker {who} leads with a log up to {end}, confirmed is {len(self.log)}"
-        )
-        at = minimum + common(log.read(minimum, len(self.log)), self.log[minimum:])
-        assert at >= len(self.log), f"broker {who} leads with another byte {at} than was confirmed"
+    def begins(
+        self, who: int, log: LogFiles, minimum: int, end: int, due: int | None = None
+    ) -> None:
+        """A broker becomes a master: it has all that was ever confirmed (I3), or that part of it
+        which is `due` in a reign that is over already."""
+        due = len(self.log) if due is None else min(due, len(self.log))
+        assert end >= due, f"broker {who} leads with a log up to {end}, confirmed is {due}"
+        at = minimum + common(log.read(minimum, due), self.log[minimum:due])
+        assert at >= due, f"broker {who} leads with another byte {at} than was confirmed"
 
     def writes(self, who: int, epoch: int) -> None:
         """A broker wrote as the master of an epoch (I4, I11)."""

@@ -5,7 +5,7 @@ What a sender handed over lies in two places: in its kernel, which goes on deliv
 process closes the connection or is killed, and before that in the process, as the buffers
 themselves: views of a log that is cut meanwhile show zeros. A connection delivers in pieces of any
 size. A direction between two hosts may be blocked, a connection may stall; nothing is lost by that,
-but it may be reset at any time. A host without power answers nobody, and who was connected to it
+but it may be reset at any time. A host without power answers none, and a peer of it
 hears of it only after it is back.
 """
 
@@ -15,7 +15,7 @@ from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
-# From the first try to connect to its failure, when nobody answers.
+# From the first try to connect to its failure, when nothing answers.
 CONNECT_TIMEOUT_MS = 3000
 WINDOWS = (60, 300, 2000, 1 << 20)
 PIECES = (1, 7, 12, 40, 500, 1 << 20)
@@ -72,7 +72,7 @@ class Wire:
         """What `turn` has to do."""
 
     async def listen(self, host: str, port: int) -> int:
-        """Everybody reaches everybody by name."""
+        """All reach all by name."""
         return port
 
     async def stop(self) -> None:
@@ -100,13 +100,18 @@ class Wire:
         return self.add(link)
 
     def add(self, link: "Link") -> int:
-        """A connection that somebody else asked for, too, has a number."""
+        """A connection that another host asked for, too, has a number."""
         self._links[link.number] = link
         return link.number
 
     def send(self, connection: int, buffers: list[Buffer]) -> bool:
         link = self._links.get(connection)
         return link is None or self._network.send(self._host, link, buffers)
+
+    def pause(self, connection: int, paused: bool) -> None:
+        link = self._links.get(connection)
+        if link is not None:
+            self._network.pause(self._host, link, paused)
 
     def close(self, connection: int) -> None:
         link = self._links.pop(connection, None)
@@ -118,7 +123,7 @@ class Link:
     """One connection; side 0 asked for it, side 1 accepted it."""
 
     __slots__ = (
-        "asked_ms", "hosts", "is_known", "is_silent", "number", "open", "pending", "pipes"
+        "asked_ms", "deaf", "hosts", "is_known", "is_silent", "number", "open", "pending", "pipes"
     )  # fmt: skip
 
     def __init__(self, number: int, hosts: tuple[Host, Host], window: int, now_ms: int) -> None:
@@ -127,6 +132,8 @@ class Link:
         self.pending = True
         self.asked_ms = now_ms
         self.open = [True, False]
+        self.deaf = [False, False]
+        """Whether that side reads nothing for now, neither bytes nor the end."""
         self.is_known = True
         """Whether the network still has it."""
         self.is_silent = False
@@ -140,7 +147,7 @@ class Link:
 
 
 class Network:
-    """See the module. One step delivers one thing; `now_ms` is set by whoever owns the clock."""
+    """See the module. One step delivers one thing; `now_ms` is set by the owner of the clock."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -177,6 +184,11 @@ class Network:
         self._stir(link)
         return not pipe.waiting
 
+    def pause(self, host: Host, link: Link, paused: bool) -> None:
+        """It reads nothing from there, or goes on."""
+        link.deaf[link.side(host)] = paused
+        self._stir(link)
+
     def close(self, host: Host, link: Link) -> None:
         """What the kernel has still arrives; the rest does not, and nothing more is heard."""
         side = link.side(host)
@@ -204,7 +216,7 @@ class Network:
     # What happens
 
     def step(self) -> bool:
-        """Deliver something to somebody; False if there is nothing that could be."""
+        """Deliver something to a host; False if there is nothing that could be."""
         ready = self._ready()
         if not ready:
             return False
@@ -232,7 +244,7 @@ class Network:
         return bool(ready)
 
     def reset(self, link: Link) -> None:
-        """The connection breaks: both sides are told, those that can be."""
+        """The connection breaks: both sides are notified, those that can be."""
         self._forget(link)
         for side in (0, 1):
             self._tell(link, side, "reset")
@@ -275,7 +287,7 @@ class Network:
                     ready.append((link, 0))
                 continue
             for side, pipe, sender, receiver in ((0, there, one, other), (1, back, other, one)):
-                if not (pipe.kernel or pipe.ended) or receiver.paused:
+                if not (pipe.kernel or pipe.ended) or receiver.paused or link.deaf[1 - side]:
                     continue
                 if link.is_silent:
                     # A host that is back knows nothing of the connection, and says so if asked.
@@ -292,6 +304,8 @@ class Network:
     def _move(self, link: Link, side: int, size: int) -> None:
         if link.pending:
             self._accept(link)
+            return
+        if link.deaf[1 - side]:
             return
         if link.is_silent:
             self._forget(link)

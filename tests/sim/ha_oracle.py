@@ -33,7 +33,7 @@ class Oracle:
         self.role = Role(0, 0, frozenset(), 0)
         """Master 0: there never was one."""
         self.doubtful: set[int] = set()
-        """Members that may have lost what they had, where nobody else was left in the set."""
+        """Members that may have lost what they had, where no other was left in the set."""
         self.elections = 0
 
     def candidates(self, up: set[int]) -> list[int]:

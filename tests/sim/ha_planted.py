@@ -1,7 +1,7 @@
 """Bugs that replication has had elsewhere, to be planted one at a time: the suite must find each.
 
-The names in the texts are those of the list of known failures: R01 and so on were reported for
-RocketMQ, S1 to S3 were read in its source. Used by tests/sim/test_ha.py.
+The ids in the texts are those of docs/INVARIANTS.md: R01 and so on were reported for RocketMQ, S1
+to S3 were read in its source. Used by tests/sim/test_ha.py.
 """
 
 import dataclasses
@@ -162,7 +162,10 @@ def acknowledged_before_durable(patch: Patch) -> None:
 
 def joins_before_it_has_all(patch: Patch) -> None:
     """A replica is proposed for the set whatever it has (KIP-320, rule 4)."""
-    patch.setattr(SyncState, "_may_join", lambda self, replica: not replica.learner)
+    def may_join(self: SyncState, broker_id: int, _now_ms: int) -> bool:
+        return not self._replicas[broker_id].learner
+
+    patch.setattr(SyncState, "_may_join", may_join)
 
 
 def lost_answer_is_a_refusal(patch: Patch) -> None:
@@ -215,7 +218,7 @@ ABOUT: dict[Plant, tuple[str, ...]] = {
     queues_counted_up_to_confirm: ("kill", "partition"),
     cut_at_the_confirmed: ("election",),
     truncation_by_position: ("crash", "election"),
-    handshake_read_too_early: ("small pieces",),
+    handshake_read_too_early: ("small pieces", "reset"),
     no_epochs_is_a_new_replica: ("epochs", "kill"),
     epoch_without_writes_refused: ("idle elections",),
     no_consistent_point_without_an_equal_start: ("retention", "kill"),

@@ -33,7 +33,7 @@ class Asked:
     since_ms: int
     answer: Answer | None = None
     is_late: bool = False
-    """Nobody waits for the answer."""
+    """The answer is not waited for."""
 
 
 class Proposals:
@@ -46,7 +46,7 @@ class Proposals:
         now_ms: Callable[[], int],
         joined: Callable[[int], None] = lambda number: None,
     ) -> None:
-        """`joined` is told who is in the set that was not in it before."""
+        """`joined` is called with what is in the set that was not in it before."""
         self._joined = joined
         self._rng = rng
         self._oracle = oracle

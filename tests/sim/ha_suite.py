@@ -3,7 +3,7 @@
 Real stores on simulated disks, the real drivers and machines of replication, a virtual network and
 clock, and an oracle that elects. Each seed draws the group (two or three brokers, a learner, how
 sends are acknowledged, SYNC_FLUSH or not) and which kinds of trouble it knows. Trouble then stops,
-and within a minute all brokers are one again: the same log, the same epochs, everybody in the set.
+and within a minute all brokers are one again: the same log, the same epochs, all in the set.
 
 What may be lost depends on the seed. With allAckInSyncStateSet sends wait for the set: nothing
 acknowledged, confirmed or read is ever lost, but by an election that the oracle counts as unclean.
@@ -267,7 +267,7 @@ class Run:
                     broker.do_work()
 
     def _go_on(self) -> None:
-        """A while in which everybody does what he can, so that trouble meets more than beginners:
+        """A while in which all do what they can, so that trouble meets more than beginners:
         replicas catch up, and the set grows."""
         for _ in range(self.rng.randrange(1, 6)):
             self.now_ms += SETTLE_STEP_MS
@@ -294,7 +294,7 @@ class Run:
     # The controller
 
     def _notice(self) -> None:
-        """Somebody hears of the controller, which hears of him: who is down is found out."""
+        """A broker hears of the controller, which hears of it: what is down is found out."""
         if not self.switches:
             return
         broker = self._up()
@@ -369,7 +369,7 @@ class Run:
         self._end_one(power=False)
 
     def _end_one(self, *, power: bool) -> None:
-        """Now, or after some operations of the disk; sometimes everybody's."""
+        """Now, or after some operations of the disk; sometimes of all."""
         rng = self.rng
         victims = self.brokers if rng.random() < 0.1 else [self._some()]
         for broker in victims:
@@ -446,13 +446,13 @@ class Run:
         others = members - {broker.number} - self.oracle.doubtful
         if not broker.up and others:
             broker.damage_epochs()
-            # Nobody waits for it alone: that would be an operator's case.
+            # It alone is not waited for: that would be an operator's case.
             self.oracle.register(broker.number, lossy=True)
 
     # The end
 
     def answered(self, broker: Broker, sent: Sent) -> None:
-        """A sender was told that all is well: as many as it needed have the message."""
+        """A sender was answered with success: as many as it needed have the message."""
         self.played.acked += 1
         role = self.oracle.role
         if not self.switches:
@@ -560,6 +560,9 @@ class Run:
         master = self.brokers[self.oracle.role.master - 1 if self.switches else 0]
         self._wait(1)
         sent = self.send(master)
+        if sent is None:  # the next log file is being made
+            self._wait(1)
+            sent = self.send(master)
         assert sent is not None, "a healthy group takes messages"
         self._wait(10)
         assert sent.acked, f"a healthy group acknowledges messages: {sent.status}"

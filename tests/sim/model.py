@@ -107,7 +107,7 @@ class Model:
         return size, magic
 
     def answer(self, sent: list[Sent], status: PutStatus) -> None:
-        """The sender is told."""
+        """The sender gets its answer."""
         for one in sent:
             assert not one.answered, f"{one.name} {one.number}: answered twice"
             one.answered = True

@@ -47,6 +47,13 @@ class SimFile:
         if self.lost:
             self.dirty(position, position + len(data))
 
+    def extend(self, data: bytes, position: int) -> None:
+        """A write that makes the file longer; what is behind its end so far is zeros."""
+        end = position + len(data)
+        self.memory += bytes(max(0, end - len(self.memory)))
+        self.overwrite(data, position)
+        self.blocks |= bits(position, end)
+
     def replace(self, data: bytes) -> None:
         self.memory = bytearray(data)
         self.replaced = True

@@ -5,7 +5,7 @@ back when the test is over. Some are what the simulation itself found in this en
 tests/sim/test_planted.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +17,7 @@ from turbopump.engine import checkpoint as checkpoints
 from turbopump.engine import commit_log, config_files, log_scan, recovery
 from turbopump.engine.checkpointer import Checkpointer
 from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.config_changes import Changes
 from turbopump.engine.config_files import ConfigFiles
 from turbopump.engine.consume_queue import ConsumeQueues
 from turbopump.engine.group_commit import GroupCommit
@@ -241,7 +242,41 @@ def config_not_synced(patch: Patch) -> None:
 
 def config_read_before_durable(patch: Patch) -> None:
     """A config file is acted upon as it is found, whether its last save came to its end or not."""
-    patch.setattr(ConfigFiles, "_keep", lambda self, path: None)
+    patch.setattr(ConfigFiles, "_keep", lambda self, path, changes: None)
+
+
+def changes_not_synced(patch: Patch) -> None:
+    """A change beside a config file counts as durable once it is written."""
+    patch.setattr(SimDisk, "sync_data", lambda self, path: None)
+
+
+def changes_behind_a_failure(patch: Patch) -> None:
+    """Changes are appended behind one whose sync failed."""
+    real = Changes.append
+
+    def append(self: Changes, changes: Sequence[bytes]) -> None:
+        digest = self._digest
+        try:
+            real(self, changes)
+        except OSError:
+            self._digest = digest
+            self.size += sum(len(one) + 8 for one in changes)
+            raise
+
+    patch.setattr(Changes, "append", append)
+
+
+def changes_of_any_file(patch: Patch) -> None:
+    """Changes count beside whatever file is there."""
+    patch.setattr(config_files, "digest_of", lambda text: b"0" * 32)
+    real = Changes.begin
+    patch.setattr(Changes, "begin", lambda self, size, digest: real(self, size, b"0" * 32))
+    patch.setattr(Changes, "remove", lambda self: None)
+
+
+def failed_changes_forgotten_by_a_restart(patch: Patch) -> None:
+    """What a failed sync left in memory beside a config file counts as durable."""
+    patch.setattr(Changes, "keep", lambda self: None)
 
 
 def deleted_files_come_back(patch: Patch) -> None:
@@ -364,4 +399,6 @@ ABOUT: dict[Plant, tuple[str, ...]] = {
 }
 CONFIG_BUGS: list[Plant] = [
     config_written_in_place, config_not_synced, config_read_before_durable, names_above_forgotten,
+    changes_not_synced, changes_behind_a_failure, changes_of_any_file,
+    failed_changes_forgotten_by_a_restart,
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What must hold in a quorum, told by all members: R1 to R10 of the reference, and the lease.
+"""What must hold in a quorum of controllers: Raft-1 to Raft-10 (docs/INVARIANTS.md) and the lease.
 
 Apart from the suite, so that it can be tested against planted bugs. Nothing here asks a member what
 it thinks of itself but for its term, role, log and commit index.
@@ -37,66 +37,71 @@ class History:
     committed: list[Entry] = field(default_factory=list)
     """By index."""
     committed_in: list[int] = field(default_factory=list)
-    """The newest term of whoever told first that it is committed."""
+    """The newest term of the member that first said it is committed."""
     states: list[int] = field(default_factory=list)
     """What a machine is after the entry."""
     reigns: dict[str, Reign] = field(default_factory=dict)
 
     def tells_term(self, name: str, term: int) -> None:
-        """R2: whoever spoke of a term never speaks of an earlier one, whatever happened to it."""
+        """Raft-2: a member that named a term never names an earlier one, whatever happened."""
         last = self.terms.get(name, 0)
-        assert term >= last, f"R2: {name} is back in term {term}, it was in {last}"
+        assert term >= last, f"Raft-2: {name} is back in term {term}, it was in {last}"
         self.terms[name] = term
 
     def votes_for(self, name: str, term: int, candidate: str) -> None:
-        """R3: one vote in a term."""
+        """Raft-3: one vote in a term."""
         known = self.votes.setdefault((name, term), candidate)
-        assert known == candidate, f"R3: {name} votes for {known} and {candidate} in term {term}"
+        assert known == candidate, (
+            f"Raft-3: {name} votes for {known} and {candidate} in term {term}"
+        )
 
     def appends(self, name: str, before: int | None, entries: tuple[Entry, ...]) -> None:
-        """R5: an index and a term tell the entry, and by the one before all before it."""
+        """Raft-5: an index and a term tell the entry, and by the one before all before it."""
         for entry in entries:
             found = (entry.body, before)
             known = self.entries.setdefault((entry.index, entry.term), found)
             assert known == found, (
-                f"R5: {name} has {found} at {entry.index} of term {entry.term}, others {known}"
+                f"Raft-5: {name} has {found} at {entry.index} of term {entry.term}, others {known}"
             )
             before = entry.term
 
     def cuts(self, name: str, cut: tuple[Entry, ...]) -> None:
-        """R9: what anybody applied is not cut."""
+        """Raft-9: what a member applied is not cut."""
         for entry in cut:
             if entry.index < len(self.committed):
                 assert self.committed[entry.index] != entry, (
-                    f"R9: {name} cuts entry {entry.index}, which is committed"
+                    f"Raft-9: {name} cuts entry {entry.index}, which is committed"
                 )
 
     def applies(self, name: str, state: int, entry: Entry, term: int) -> int:
-        """R7: everybody applies the same; the new state of the machine."""
+        """Raft-7: all apply the same; the new state of the machine."""
         state = chained(state, entry)
         if entry.index == len(self.committed):
             self.committed.append(entry)
             self.committed_in.append(term)
             self.states.append(state)
-        assert entry.index < len(self.committed), f"R7: {name} applies {entry.index} too early"
+        assert entry.index < len(self.committed), f"Raft-7: {name} applies {entry.index} too early"
         assert self.committed[entry.index] == entry, (
-            f"R7: {name} applies {entry}, another one {self.committed[entry.index]}"
+            f"Raft-7: {name} applies {entry}, another one {self.committed[entry.index]}"
         )
-        assert self.states[entry.index] == state, f"R7: {name} has another state at {entry.index}"
+        assert self.states[entry.index] == state, (
+            f"Raft-7: {name} has another state at {entry.index}"
+        )
         return state
 
     def leads(self, name: str, term: int, log: Log, committed: int) -> None:
-        """R1, R4, R6, R8: of a member that leads now."""
+        """Raft-1, Raft-4, Raft-6, Raft-8: of a member that leads now."""
         known = self.leaders.setdefault(term, name)
-        assert known == name, f"R1: {known} and {name} lead in term {term}"
+        assert known == name, f"Raft-1: {known} and {name} lead in term {term}"
         reign = self.reigns.get(name)
         if reign is None or reign.term != term:
             self._begins(name, term, log)
         else:
             kept = reign.end < log.base.index or log.term_at(reign.end) == reign.end_term
-            assert log.end >= reign.end and kept, f"R4: {name} cut its log while it led"
+            assert log.end >= reign.end and kept, f"Raft-4: {name} cut its log while it led"
             assert committed == reign.committed or log.term_at(committed) == term, (
-                f"R8: {name} commits {committed} of term {log.term_at(committed)} in term {term}"
+                f"Raft-8: {name} commits {committed} of term {log.term_at(committed)} "
+                f"in term {term}"
             )
         self.reigns[name] = Reign(term, log.end, log.end_term, committed)
 
@@ -108,6 +113,6 @@ class History:
         for entry in self.committed[log.base.index + 1 :]:
             if self.committed_in[entry.index] < term:
                 assert log.get(entry.index) == entry, (
-                    f"R6: {name} leads in term {term} without entry {entry.index} of term "
+                    f"Raft-6: {name} leads in term {term} without entry {entry.index} of term "
                     f"{entry.term}"
                 )

@@ -32,7 +32,7 @@ class Flying:
         return f"{self.source}->{self.target} {type(self.message).__name__}"
 
 
-@dataclass(slots=True)
+@dataclass
 class Kept:
     """What a member has on its disk."""
 
@@ -185,7 +185,7 @@ class Group:
             self.do(peer)
 
     def settle(self, steps: int = 1000) -> None:
-        """Deliver until nobody has anything to say."""
+        """Deliver until no member has anything to say."""
         while self.flying:
             steps -= 1
             assert steps > 0, f"they talk for ever: {self.flying[0]}"

@@ -1,12 +1,13 @@
 """One member of the simulated quorum: the real core over the real files of a simulated disk.
 
-Its actions wait in a queue that is worked off in order, as the driver of the controller's node has
-it; a crash forgets the queue and what the disk was not asked to keep.
+Its actions are done in the order that the driver of the controller's node uses; a crash forgets
+what waits, and what the disk was not asked to keep. A disk may take its time for each sync, or
+hang: what it writes is done at the beginning of that time or at its end; it is said behind it.
 """
 
 import random
-from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tests.sim.disk import PowerCut, SimDisk
@@ -25,10 +26,38 @@ from turbopump.controller.raft.messages import (
     VoteResult,
 )
 from turbopump.controller.raft.options import RaftOptions
-from turbopump.controller.raft.storage import DURABLE, RaftStorage
+from turbopump.controller.raft.order import Order
+from turbopump.controller.raft.storage import Durable, RaftStorage
 
 FOLDER = "/dledger"
 FILE_SIZE = 4096
+
+
+HANGS_MS = 1 << 40
+
+
+def syncs_of(batch: list[Durable]) -> int:
+    """What the files need for it."""
+    kinds = [type(action) for action in batch]
+    syncs = 0
+    if acts.SaveSnapshot in kinds:
+        before_it = kinds[: len(kinds) - 1 - kinds[::-1].index(acts.SaveSnapshot)]
+        syncs = int(acts.AppendEntries in before_it)  # behind it, if the file has them not
+        del kinds[: len(before_it)]
+    for kind, before in zip(kinds, [None, *kinds], strict=False):
+        if kind is not before or kind is acts.TruncateFrom:
+            syncs += {acts.TruncateFrom: 2, acts.SaveSnapshot: 2}.get(kind, 1)
+    return syncs
+
+
+@dataclass(slots=True)
+class Write:
+    """What a slow disk is at."""
+
+    batch: list[Durable]
+    began_ms: int
+    ends_ms: int
+    is_done: bool
 
 
 class World(Protocol):
@@ -65,9 +94,12 @@ class Node:
         self.life = 0
         self.storage: RaftStorage | None = None
         self.raft: Raft | None = None
-        self.queue: deque[acts.Action] = deque()
-        self.written = 0
-        """So many of the first durable ones of these are done."""
+        self.order = Order()
+        self.sync_ms = 0
+        """What a sync takes."""
+        self.write: Write | None = None
+        self.is_elder = False
+        """Whether it is one that does not know questions before an election, as DLedger's."""
         self.calls: dict[int, tuple[str, int]] = {}
         """Whom a call of this life asks, and when it fails."""
         self.state = 0
@@ -116,8 +148,8 @@ class Node:
         """The process is gone, by whatever."""
         self.raft = None
         self.storage = None
-        self.queue.clear()
-        self.written = 0
+        self.order = Order()
+        self.write = None
         self.calls.clear()
         self.leads = False
         self.world.history.leads_not(self.name)
@@ -142,47 +174,72 @@ class Node:
             self.run()
 
     def run(self) -> None:
-        """Do what is queued, until the disk is slow."""
+        """Do what can be done, until the disk is slow."""
         limit: int | None = None
         while self.raft is not None:
-            self.queue.extend(self.raft.take())
-            if not self.queue:
+            raft, found = self.raft, self.raft.take()
+            self.order.add(found)
+            while (next_one := self.order.next()) is not None:
+                self._do(raft, next_one)
+                found.append(next_one)
+            batch = self.order.batch()
+            if found:
+                continue
+            if not batch or self.write is not None:
                 break
-            action = self.queue[0]
-            if isinstance(action, DURABLE):
-                if limit is None:
-                    limit = self.world.disk_work()
-                if not self.written and limit <= 0:
-                    break
-                limit -= not self.written
-                if not self.written and not self._write():
-                    break
-                self.written -= 1
-            self.queue.popleft()
-            self._do(self.raft, action)
+            if limit is None:
+                limit = self.world.disk_work()
+            if limit <= 0 or not self._begin(batch if self.world.batches else batch[:1]):
+                break
+            limit -= 1
         self.look()
 
-    def _write(self) -> bool:
-        """The first durable action that is queued, or as a driver may have it all of them."""
-        batch = [action for action in self.queue if isinstance(action, DURABLE)]
-        if not self.world.batches:
-            del batch[1:]
+    def _begin(self, batch: list[Durable]) -> bool:
+        """Whether it is written at once."""
+        if not self.sync_ms:
+            return self._write(batch)
+        ends_ms = self.now_ms + syncs_of(batch) * self.sync_ms
+        self.write = Write(batch, self.now_ms, ends_ms, self.world.rng.random() < 0.5)
+        if self.write.is_done:
+            self._keep(batch)
+        return False
+
+    def _write(self, batch: list[Durable]) -> bool:
+        if self._keep(batch):
+            self.order.wrote(batch)
+        return self.raft is not None
+
+    def _keep(self, batch: list[Durable]) -> bool:
+        """Have it on the disk."""
         try:
-            for action in batch:
-                self._store(action)
-            self.written = len(batch)
+            self._store(batch)
         except PowerCut:
             self.down()
         except OSError:
             self.kill()
         return self.raft is not None
 
+    def _look_at_disk(self, raft: Raft) -> None:
+        """As a driver does at its ticks."""
+        write = self.write
+        if write is None:
+            return
+        waited_ms = self.now_ms - write.began_ms
+        if self.now_ms < write.ends_ms:
+            raft.on_sync_waits(min(waited_ms, self.sync_ms), self.now_ms)
+            return
+        self.write = None
+        if write.is_done or self._keep(write.batch):
+            raft.on_synced(self.sync_ms)
+            self.order.wrote(write.batch)
+            self.run()
+
     def look(self) -> None:
         """What can be seen from outside."""
         raft, history = self.raft, self.world.history
         if raft is None:
             return
-        assert raft.term >= self.term, f"R2: {self.name} is back in term {raft.term}"
+        assert raft.term >= self.term, f"Raft-2: {self.name} is back in term {raft.term}"
         self.term = raft.term
         if raft.role is Role.LEADER:
             history.leads(self.name, raft.term, raft.member.log, raft.member.committed)
@@ -219,38 +276,48 @@ class Node:
             self.leads = False
 
     def read_snapshot(self, index: int, data: bytes) -> int:
-        """R7: it is of what everybody applied."""
+        """Raft-7: it is of what all applied."""
         states = self.world.history.states
         state = int(data)
-        assert index < len(states) and states[index] == state, f"R7: another snapshot at {index}"
+        assert index < len(states), f"Raft-7: a snapshot at {index}, which is not applied"
+        assert states[index] == state, f"Raft-7: another snapshot at {index}"
         return state
 
     def _apply(self, entry: Entry) -> None:
         assert entry.index == self.applied + 1, (
-            f"R7: {self.name} applies {entry.index} behind {self.applied}"
+            f"Raft-7: {self.name} applies {entry.index} behind {self.applied}"
         )
         self.applied = entry.index
         term = self.raft.term if self.raft is not None else 0
         self.state = self.world.history.applies(self.name, self.state, entry, term)
 
-    def _store(self, action: acts.Action) -> None:
+    def _store(self, batch: list[Any]) -> None:
         storage, history = self.storage, self.world.history
         assert storage is not None
-        if isinstance(action, acts.TruncateFrom):
-            at = action.index - storage._base.index - 1
-            history.cuts(self.name, tuple(storage._entries[at:]))
-        storage.do(action)
+        log = Log(storage._base, storage._entries)
+        appended: list[tuple[int | None, tuple[Entry, ...]]] = []
+        for action in batch:
+            if isinstance(action, acts.TruncateFrom):
+                history.cuts(self.name, log.upto(log.end, action.index - 1))
+                log.truncate_from(action.index)
+            elif isinstance(action, acts.AppendEntries):
+                appended.append((log.term_at(action.entries[0].index - 1), action.entries))
+                log.extend(action.entries)
+            elif isinstance(action, acts.SaveSnapshot):
+                log = Log(action.base, action.entries)
+        storage.do(batch)
         # What did not get so far may never have been: another may stand in its place.
-        if isinstance(action, acts.AppendEntries):
-            log = Log(storage._base, storage._entries)
-            before = log.term_at(action.entries[0].index - 1)
-            history.appends(self.name, before, action.entries)
-        elif isinstance(action, acts.SaveTerm) and action.vote is not None:
-            history.votes_for(self.name, action.term, action.vote)
+        for before, entries in appended:
+            history.appends(self.name, before, entries)
+        for action in batch:
+            if isinstance(action, acts.SaveTerm) and action.vote is not None:
+                history.votes_for(self.name, action.term, action.vote)
 
     def _speaks(self, message: Message) -> None:
         """What is said is checked when it leaves, as all before it in the queue is done."""
         history = self.world.history
+        if isinstance(message, VoteRequest | VoteResponse) and message.pre_vote is not None:
+            return  # a question, and no promise
         if isinstance(message, VoteRequest | HeartBeatRequest):
             history.tells_term(self.name, message.term)
         if isinstance(message, VoteResponse) and message.vote_result is VoteResult.ACCEPT:
@@ -261,9 +328,11 @@ class Node:
     # The network
 
     def on_request(self, message: Message, token: object) -> None:
-        """R10: a push of an old term or of another leader does nothing."""
+        """Raft-10: a push of an old term or of another leader does nothing."""
         raft = self.raft
         assert raft is not None
+        if self.is_elder and isinstance(message, VoteRequest):
+            message = replace(message, pre_vote=None)
         member = raft.member
         before = None
         if isinstance(message, PushEntryRequest | InstallSnapshotRequest) and (
@@ -273,7 +342,7 @@ class Node:
         raft.on_request(message, token, self.now_ms)
         if before is not None:
             after = (member.log.end, member.log.end_term, member.committed)
-            assert before == after, f"R10: {type(message).__name__} of term {message.term}"
+            assert before == after, f"Raft-10: {type(message).__name__} of term {message.term}"
         self.run()
 
     def on_response(self, peer: str, call: int, message: Message | None) -> None:
@@ -289,5 +358,8 @@ class Node:
         for call in [call for call, (_, at_ms) in self.calls.items() if at_ms <= self.now_ms]:
             peer, _at_ms = self.calls.pop(call)
             self.raft.on_response(peer, call, None, self.now_ms)
+        self._look_at_disk(self.raft)
+        if self.raft is None:
+            return
         self.raft.on_tick(self.now_ms)
         self.run()

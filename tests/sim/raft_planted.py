@@ -1,6 +1,6 @@
 """Bugs that a quorum can have, to be planted one at a time: the suite must find each.
 
-R1 to R10 are the invariants of the reference that each breaks; several are how DLedger is. Used by
+Raft-1 to Raft-10 are the rules that they break; several are how DLedger is. Used by
 tests/sim/test_raft.py.
 """
 
@@ -11,11 +11,17 @@ import pytest
 
 from tests.sim.planted import Plant
 from turbopump.controller.raft import actions as acts
-from turbopump.controller.raft import core, following, replication, storage, votes
+from turbopump.controller.raft import core, following, order, replication, votes
+from turbopump.controller.raft.campaign import Campaign
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.log import Log
 from turbopump.controller.raft.member import Member
-from turbopump.controller.raft.messages import PushEntryRequest, ResponseCode, VoteRequest
+from turbopump.controller.raft.messages import (
+    PushEntryRequest,
+    ResponseCode,
+    VoteRequest,
+    VoteResponse,
+)
 from turbopump.controller.raft.options import RaftOptions
 from turbopump.controller.raft.replication import Leading
 from turbopump.controller.raft.storage import RaftStorage
@@ -25,7 +31,7 @@ Patch = pytest.MonkeyPatch
 
 
 def half_is_a_majority(patch: Patch) -> None:
-    """R1: two of four, one of three elect."""
+    """Raft-1: two of four, one of three elect."""
     real = RaftOptions.__post_init__
 
     def post_init(self: RaftOptions) -> None:
@@ -36,7 +42,7 @@ def half_is_a_majority(patch: Patch) -> None:
 
 
 def raised_term_is_not_kept(patch: Patch) -> None:
-    """R2: a term is written down with the next vote in it only."""
+    """Raft-2: a term is written down with the next vote in it only."""
     real = RaftStorage.save_term
 
     def save_term(self: RaftStorage, term: int, vote: str | None) -> None:
@@ -47,29 +53,32 @@ def raised_term_is_not_kept(patch: Patch) -> None:
 
 
 def votes_are_not_kept(patch: Patch) -> None:
-    """R3: the file has the term only."""
+    """Raft-3: the file has the term only."""
     real = RaftStorage.save_term
     patch.setattr(
         RaftStorage, "save_term", lambda self, term, vote: real(self, term, None)
     )
 
 
+def without_sync(patch: Patch, storage: RaftStorage, work: Any) -> None:
+    """Do it with mappings that are not synced."""
+    mapped = storage._mapped
+    assert mapped is not None
+    with patch.context() as inside:
+        inside.setattr(type(mapped), "sync", lambda *args: None)
+        work()
+
+
 def vote_is_said_before_it_is_kept(patch: Patch) -> None:
-    """R3: the file of term and vote is renamed and not synced (DLedger's MemberState.persist)."""
-    real = RaftStorage._replace
-
-    def replace(self: RaftStorage, name: str, data: bytes) -> None:
-        if name == storage.CURRENT_TERM:
-            self._files.write(self._path(name + storage.TEMPORARY), data)
-            self._files.rename(self._path(name + storage.TEMPORARY), self._path(name))
-        else:
-            real(self, name, data)
-
-    patch.setattr(RaftStorage, "_replace", replace)
+    """Raft-3: term and vote are written and not synced (DLedger's MemberState.persist)."""
+    real = RaftStorage.save_term
+    patch.setattr(RaftStorage, "save_term", lambda self, term, vote: without_sync(
+        patch, self, lambda: real(self, term, vote)
+    ))  # fmt: skip
 
 
 def new_leader_cuts_what_is_not_committed(patch: Patch) -> None:
-    """R4: it begins its term behind what it knows to be committed."""
+    """Raft-4: it begins its term behind what it knows to be committed."""
     real = Leading.__init__
 
     def init(self: Leading, member: Member, now_ms: int) -> None:
@@ -84,7 +93,7 @@ def new_leader_cuts_what_is_not_committed(patch: Patch) -> None:
 
 
 def entries_follow_anything(patch: Patch) -> None:
-    """R5: a follower does not look at what comes before."""
+    """Raft-5: a follower does not look at what comes before."""
     patch.setattr(
         following, "_follows", lambda member, request, first: first <= member.log.end + 1
     )
@@ -95,29 +104,35 @@ OK = ResponseCode.SUCCESS
 
 
 def any_log_is_good_enough(patch: Patch) -> None:
-    """R6: votes are given whatever the candidate has."""
+    """Raft-6: votes are given whatever the candidate has."""
     real = votes.judge
 
-    def judge(voter: Voter, request: VoteRequest, is_self: bool = False) -> Verdict:
-        blind = dataclasses.replace(voter, ledger_end_index=-1, ledger_end_term=-1)
-        return real(blind, request, is_self)
+    def judge(voter: Voter, request: VoteRequest) -> Verdict:
+        return real(blind(voter), request)
 
     patch.setattr(votes, "judge", judge)
+    foresee = votes.foresee
+    patch.setattr(votes, "foresee", lambda voter, request: foresee(blind(voter), request))
+
+
+def blind(voter: Voter) -> Voter:
+    """One whose log is empty."""
+    return dataclasses.replace(voter, ledger_end_index=-1, ledger_end_term=-1)
 
 
 def commits_up_to_its_end(patch: Patch) -> None:
-    """R7: a follower commits what it has, compared or not (DLedger's handleDoCommit)."""
+    """Raft-7: a follower commits what it has, compared or not (DLedger's handleDoCommit)."""
     end = property(lambda self: self.log.end, lambda self, value: None)
     patch.setattr(Member, "matched", end, raising=False)
 
 
 def older_entries_are_counted(patch: Patch) -> None:
-    """R8: a majority commits an entry of whatever term (DLedger 0.3.1.2)."""
+    """Raft-8: a majority commits an entry of whatever term (DLedger 0.3.1.2)."""
     patch.setattr(Leading, "may_commit", lambda self, index: True)
 
 
 def truncate_cuts_what_it_says(patch: Patch) -> None:
-    """R9: a TRUNCATE is done as it stands, also late and for the second time (DLedger)."""
+    """Raft-9: a TRUNCATE is done as it stands, also late and for the second time (DLedger)."""
 
     def truncate(self: Member, request: PushEntryRequest) -> ResponseCode:
         entry = request.entry
@@ -137,25 +152,18 @@ def truncate_cuts_what_it_says(patch: Patch) -> None:
 
 
 def pushes_of_anybody(patch: Patch) -> None:
-    """R10: neither term nor leader of a push is looked at (DLedger 0.3.3)."""
+    """Raft-10: neither term nor leader of a push is looked at (DLedger 0.3.3)."""
     patch.setattr(following, "check_leader", lambda member, request: (
         OK if member.role is not core.Role.LEADER else ResponseCode.NOT_FOLLOWER
     ))  # fmt: skip
 
 
 def entries_are_not_synced(patch: Patch) -> None:
-    """DLedger flushes every 10 ms, whoever was answered."""
+    """DLedger flushes every 10 ms, answered or not."""
     real = RaftStorage.append
-
-    def append(self: RaftStorage, entries: Any) -> None:
-        mapped, disk = self._mapped, self._files
-        assert mapped is not None
-        with patch.context() as inside:
-            inside.setattr(type(mapped), "sync", lambda *args: None)
-            real(self, entries)
-        assert disk is not None
-
-    patch.setattr(RaftStorage, "append", append)
+    patch.setattr(RaftStorage, "append", lambda self, entries: without_sync(
+        patch, self, lambda: real(self, entries)
+    ))  # fmt: skip
 
 
 def restarts_forget_promises(patch: Patch) -> None:
@@ -164,7 +172,7 @@ def restarts_forget_promises(patch: Patch) -> None:
 
     def init(self: Raft, *args: Any) -> None:
         real(self, *args)
-        self._abstains_until_ms = core.LONG_AGO_MS
+        self.campaign.abstains_until_ms = core.LONG_AGO_MS
 
     patch.setattr(Raft, "__init__", init)
 
@@ -173,10 +181,12 @@ def promises_are_not_kept(patch: Patch) -> None:
     """Followers of a living leader vote for others, as DLedger's do."""
     real = votes.judge
 
-    def judge(voter: Voter, request: VoteRequest, is_self: bool = False) -> Verdict:
-        return real(dataclasses.replace(voter, promised=False, leader_id=None), request, is_self)
+    def free(voter: Voter) -> Voter:
+        return dataclasses.replace(voter, promised=False, leader_id=None)
 
-    patch.setattr(votes, "judge", judge)
+    patch.setattr(votes, "judge", lambda voter, request: real(free(voter), request))
+    foresee = votes.foresee
+    patch.setattr(votes, "foresee", lambda voter, request: foresee(free(voter), request))
 
 
 def snapshot_of_a_later_state(patch: Patch) -> None:
@@ -210,12 +220,57 @@ def commit_is_told_once(patch: Patch) -> None:
     patch.setattr(replication, "COMMIT_AGAIN_MS", 1 << 60)
 
 
+def heartbeats_wait_for_the_disk(patch: Patch) -> None:
+    """They stand behind the entries before them: a slow disk costs the lead."""
+    patch.setattr(order, "rests_on_terms_only", lambda action: False)
+
+
+def votes_do_not_wait_for_the_disk(patch: Patch) -> None:
+    """Raft-3: a vote is said while it is written."""
+    patch.setattr(order, "is_free", lambda action: isinstance(
+        action.message if isinstance(action, acts.Call | acts.Answer) else None,
+        VoteRequest | VoteResponse,
+    ))  # fmt: skip
+
+
+def nobody_is_asked_before(patch: Patch) -> None:
+    """A candidate raises its term and votes for itself whenever it is time, however long its disk
+    takes, and none waits for the one that runs (before there was a question before an election)."""
+    patch.setattr(Campaign, "favour", lambda self, candidate, now_ms: None)
+    patch.setattr(Campaign, "interval_ms", lambda self: self._between(
+        self.member.options.min_vote_interval_ms, self.member.options.max_vote_interval_ms
+    ))  # fmt: skip
+
+    def on_tick(self: Campaign, now_ms: int) -> bool:
+        found, term = self.round, self.member.term + 1
+        if found is not None:
+            return now_ms >= found.started_ms + found.wait_ms and self._close(found, now_ms)
+        if now_ms < max(self.next_ms, self.abstains_until_ms):
+            return False
+        self.next_ms = now_ms + self.interval_ms()
+        return self.run(term, now_ms)
+
+    patch.setattr(Campaign, "on_tick", on_tick)
+
+
+def pushes_do_not_wait_for_slow_disks(patch: Patch) -> None:
+    """A push is sent again and its answer not heard, before a slow disk can have answered."""
+    patch.setattr(Member, "patience_ms", 0)
+
+
+def a_leader_whose_disk_hangs_leads_on(patch: Patch) -> None:
+    """Its heartbeats need no disk."""
+    patch.setattr(Raft, "on_sync_waits", lambda self, for_ms, now_ms: None)
+
+
 BUGS: list[Plant] = [
     half_is_a_majority, raised_term_is_not_kept, votes_are_not_kept, vote_is_said_before_it_is_kept,
     new_leader_cuts_what_is_not_committed, entries_follow_anything, any_log_is_good_enough,
     commits_up_to_its_end, older_entries_are_counted, truncate_cuts_what_it_says,
     pushes_of_anybody, entries_are_not_synced, restarts_forget_promises, promises_are_not_kept,
     snapshot_of_a_later_state, log_goes_before_its_snapshot, commit_is_told_once,
+    heartbeats_wait_for_the_disk, votes_do_not_wait_for_the_disk, nobody_is_asked_before,
+    a_leader_whose_disk_hangs_leads_on,
 ]  # fmt: skip
 # What a bug needs that shows in few seeds: these play its troubles, the first as their theme.
 ABOUT: dict[Plant, tuple[str, ...]] = {
@@ -224,4 +279,8 @@ ABOUT: dict[Plant, tuple[str, ...]] = {
     truncate_cuts_what_it_says: ("doubles", "reorder", "kill"),
     vote_is_said_before_it_is_kept: ("crash", "partition"),
     raised_term_is_not_kept: ("kill", "partition"),
+    heartbeats_wait_for_the_disk: ("slow sync",),
+    votes_do_not_wait_for_the_disk: ("crash", "slow disk"),
+    nobody_is_asked_before: ("slow sync",),
+    a_leader_whose_disk_hangs_leads_on: ("slow sync",),
 }

@@ -3,9 +3,10 @@
 The real core and the real files on simulated disks, and a network that delays, loses, doubles and
 reorders messages, each by itself, and cuts members off from each other in one or both directions.
 Members lose their power (and what was not synced) or are killed, at any operation of their disks;
-syncs fail; disks are slow, so that a core is ahead of its files; clocks differ a little.
+syncs fail; disks are slow, so that a core is ahead of its files; clocks differ a little. Some seeds
+are about syncs that take their time, each, for as long as the seed lasts (raft_slow.py).
 
-Then trouble stops: soon somebody leads, takes appends, and all members have applied the same, with
+Then trouble stops: soon one leads, takes appends, and all members have applied the same, with
 everything that was acknowledged. What holds all the time is in raft_checkers.py; besides, who says
 that it has a quorum is the only leader (what leases of masters rest on).
 """
@@ -18,6 +19,9 @@ from typing import Any
 
 from tests.sim.raft_checkers import History
 from tests.sim.raft_node import Node
+from tests.sim.raft_slow import SYNCS_MS, Slow
+from turbopump.controller.config import ControllerConfig
+from turbopump.controller.node import raft_options
 from turbopump.controller.raft.actions import Committed, Outcome
 from turbopump.controller.raft.member import Role
 from turbopump.controller.raft.messages import (
@@ -39,6 +43,11 @@ TROUBLES = (
     "bad sync", "slow disk", "transfer", "gone", "preferred", "torn pages", "writeback", "stall",
     "bounce",
 )  # fmt: skip
+SLOW_SYNC = "slow sync"
+SLOW = 0.12
+"""Of the seeds; they play ten times the time of others."""
+SLOW_PACE = 10
+ELDERS = 0.15
 THEMED = 0.6
 THEME_FACTOR = 4
 SETTLE_MS = 10_000
@@ -87,6 +96,9 @@ class Run:
         if about:
             self.theme = about[0]
         self.troubles |= {*about, self.theme} - {""}
+        if SLOW_SYNC in about or (not about and rng.random() < SLOW):
+            self.troubles = {*self.troubles, SLOW_SYNC} - {"slow disk", "preferred"}
+        self.is_slow = SLOW_SYNC in self.troubles
         self.history = History()
         self.played = Played()
         self.number = 0
@@ -94,7 +106,7 @@ class Run:
         self.last, self.retry_ms = b"nothing", 0
         self.on_wire = rng.random() < 0.1
         """Whether messages are written and read as on the wire, which takes time."""
-        self.batches = rng.random() < 0.5
+        self.batches = self.is_slow or rng.random() < 0.5
         self.flying: list[Flying] = []
         self.cut: set[tuple[str, str]] = set()
         self.loss = rng.choice((0.02, 0.1, 0.3)) if "loss" in self.troubles else 0.0
@@ -111,11 +123,33 @@ class Run:
             node = self.nodes[name] = Node(self, name, options, rng)
             node.disk.torn_pages = "torn pages" in self.troubles
             node.disk.ordered = rng.random() < 0.2
+            node.is_elder = rng.random() < ELDERS
+        self._slow_down()
         self.disk = Disks(self.nodes.values())
         self.actions = self._actions()
 
+    def _slow_down(self) -> None:
+        """One machine for all, or each has its own."""
+        if not self.is_slow:
+            return
+        same_ms = self.rng.choice(SYNCS_MS)
+        is_same = self.rng.random() < 0.6
+        for node in self.nodes.values():
+            node.sync_ms = same_ms if is_same else self.rng.choice((0, *SYNCS_MS))
+
     def _shared_options(self, count: int) -> dict[str, Any]:
         rng = self.rng
+        if self.is_slow:
+            options = raft_options(ControllerConfig(self_id="n0"), {"n0": "n0:9878"})
+            return {
+                "heart_beat_time_interval_ms": options.heart_beat_time_interval_ms,
+                "max_heart_beat_leak": options.max_heart_beat_leak,
+                "min_vote_interval_ms": options.min_vote_interval_ms,
+                "max_vote_interval_ms": options.max_vote_interval_ms,
+                "vote_wait_ms": options.vote_wait_ms,
+                "snapshot_threshold": rng.choice((40, 1000)),
+                "snapshot_keep": rng.choice((1, 4)),
+            }
         interval_ms = rng.choice((30, 60, 100))
         preferred = ("n0",) if "preferred" in self.troubles and count > 1 else ()
         return {
@@ -138,7 +172,7 @@ class Run:
 
     def _actions(self) -> list[Callable[[], None]]:
         """What a step may do, as often as it is likely."""
-        # Where little is appended nobody's log is too short to be elected.
+        # Where little is appended no log is too short to be elected.
         appends = self.rng.choice((2, 2, 48) if self.theme == "one way" else (2, 48, 48))
         weights = {self._deliver: 240, self._tick: 100, self._append: appends, self._restart: 16}
         optional = {
@@ -224,7 +258,8 @@ class Run:
             target.on_request(flying.message, (flying.source, flying.call))
 
     def _tick(self) -> None:
-        self.now_ms += PAUSES_MS[int(self.rng.random() * len(PAUSES_MS))]
+        pause_ms = PAUSES_MS[int(self.rng.random() * len(PAUSES_MS))]
+        self.now_ms += pause_ms * SLOW_PACE if self.is_slow else pause_ms
         for node in self.disk:
             node.tick()
 
@@ -236,7 +271,7 @@ class Run:
         self.propose(node)
 
     def propose(self, node: Node) -> bytes:
-        """Append something that nobody else appends."""
+        """Append something that no other appends."""
         self.number += 1
         body = b"%d " % self.number
         body += b"x" * SIZES[int(self.rng.random() * len(SIZES))]
@@ -314,7 +349,7 @@ class Run:
             node.tell(lambda raft, n=node: raft.transfer_to(target, n.now_ms))
 
     def _stall(self) -> None:
-        """A long time without a message: everybody's patience ends, and leases do."""
+        """A long time without a message: the patience of all ends, and leases do."""
         self.now_ms += self.rng.choice((100, 300, 1000))
 
     def _partition(self) -> None:
@@ -353,6 +388,8 @@ class Run:
         """No more trouble: soon they are one, before anything is appended and behind that."""
         self.calm = True
         self.cut.clear()
+        if self.is_slow:
+            Slow(self).play()
         self._wait_for(self._is_one)
         self._wait_for(self._takes_more)
         assert len({node.state for node in self.disk}) == 1, "states differ"
@@ -360,17 +397,21 @@ class Run:
     def _wait_for(self, condition: Callable[[], bool]) -> None:
         deadline_ms = self.now_ms + SETTLE_MS
         while not condition():
-            assert self.now_ms < deadline_ms, f"not one after 10 s: {self._states()}"
+            assert self.now_ms < deadline_ms, f"not one after 10 s: {self.states()}"
             self.now_ms += SETTLE_STEP_MS
             for node in self.disk:
                 node.disk.cut_after, node.disk.fail_syncs = None, 0
                 if not node.up:
                     assert node.start(), "a member does not start in calm"
                 node.tick()
-            for _ in range(FLYING_MAX):
-                if self.flying:
-                    self._deliver()
-            self._check_quorum()
+            self.deliver_all()
+
+    def deliver_all(self) -> None:
+        """What flies now, and the answers."""
+        for _ in range(FLYING_MAX):
+            if self.flying:
+                self._deliver()
+        self._check_quorum()
 
     def _takes_more(self) -> bool:
         """Something that was appended now is applied everywhere; a refusal is tried again."""
@@ -388,16 +429,20 @@ class Run:
             node.leads and node.raft.has_quorum(node.now_ms) for node in self.disk if node.raft
         )
 
-    def _states(self) -> str:
+    def states(self) -> str:
+        """For a finding."""
         said = []
         for node in self.disk:
             raft = node.raft
-            assert raft is not None
+            if raft is None:
+                said.append(f"{node.name}: down")
+                continue
             log = raft.member.log
             said.append(
                 f"{node.name}: {raft.role.name} term {raft.term} vote {raft.member.vote} leader "
                 f"{raft.leader_id} log ({log.base.index}, {log.end}] of {log.end_term} committed "
-                f"{raft.member.committed} applied {node.applied} queue {len(node.queue)}"
+                f"{raft.member.committed} applied {node.applied} queue {len(node.order)} "
+                f"sync {node.sync_ms} ms{' elder' if node.is_elder else ''}"
             )
         return "\n".join(said)
 

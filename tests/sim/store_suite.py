@@ -106,9 +106,11 @@ class Run:
         self.may_refuse = False
         """Whether this life met trouble for which a store may refuse writes."""
         self.must_refuse = False
-        """Whether a sender was told that the disk failed: nothing may be written after that."""
+        """Whether a sender learnt that the disk failed: nothing may be written after that."""
+        self.waits_ms: dict[object, int] = {}
+        """When each piece of work that a disk thread has not done was first seen by a tick."""
         self.withdrawing = False
-        """Whether waiters are told because the log is cut or closed."""
+        """Whether waiters are answered because the log is cut or closed."""
         self.damage = Damage(self.disk, rng)
         self.damages: list[str] = []
         self.is_damaged = False
@@ -181,7 +183,7 @@ class Run:
         self._process_is_gone()
 
     def _stumble(self) -> None:
-        """Starts that end before anybody can use the store, one after the other (R46)."""
+        """Starts that end before the store can be used, one after the other (R46)."""
         for _ in range(self.rng.randrange(1, STUMBLES_MAX + 1)):
             self.disk.kill = "kill" in self.troubles and self.rng.random() < 0.5
             self.disk.cut_after = self.rng.randrange(40)
@@ -193,6 +195,7 @@ class Run:
 
     def _last_life(self) -> None:
         store = self._open()
+        self.work.close()  # the next log file, if the end of the last one is near
         sent = self._send(store, TOPICS[self.rng.randrange(len(TOPICS))], [self._body()])
         assert sent, "a healthy store takes messages"
         self.work.close()
@@ -279,7 +282,7 @@ class Run:
         self.steady_ms += 1000
 
     def _close(self, store: Store) -> None:
-        """Everybody is answered, and a clean close loses nothing."""
+        """All are answered, and a clean close loses nothing."""
         if self.rng.random() < 0.5:
             self.disk.cut_after = None
         self.withdrawing = True
@@ -291,7 +294,7 @@ class Run:
 
     def _damage(self) -> None:
         """Between two lives. (With retention a queue may have nothing left to be rebuilt from, and
-        nobody misses what went if the checkpoint that counted it goes before a start.)"""
+        what went is not missed if the checkpoint that counted it goes before a start.)"""
         if self.is_damaged:
             return
         if self.rng.random() < 0.5:
@@ -387,7 +390,8 @@ class Run:
             appended = store.append(message, self.now_ms)
         if appended.status is not PutStatus.PUT_OK:
             assert store.max_log_offset == len(model.log), "refused, but written"
-            self._check_refused(appended.status)
+            if not self._waits_for_file(store, appended.status):
+                self._check_refused(appended.status)
             return []
         assert not self.must_refuse, "a disk that failed is written"
         model.appended(self.disk, store.max_log_offset, sent)
@@ -408,6 +412,11 @@ class Run:
 
         store.when_safe(appended).then(answer)
         return sent
+
+    def _waits_for_file(self, store: Store, status: PutStatus) -> bool:
+        """Whether a roll is refused because the next log file is being made."""
+        busy = status in (PutStatus.OS_PAGE_CACHE_BUSY, PutStatus.CREATE_MAPPED_FILE_FAILED)
+        return busy and store._log._lane.busy
 
     def _check_refused(self, status: PutStatus) -> None:
         """Refused for a reason, and with the status that is documented for it."""
@@ -435,6 +444,12 @@ class Run:
             self._rest(store)
 
     def _tick(self, store: Store) -> None:
+        # Work that is not done for as long as syncTimeoutMs may be a sync that counts as failed.
+        since_ms = dict.fromkeys(self.work.jobs, self.ticked_ms)
+        self.waits_ms = since_ms | {k: v for k, v in self.waits_ms.items() if k in since_ms}
+        oldest_ms = min(self.waits_ms.values(), default=self.steady_ms)
+        if self.steady_ms - oldest_ms >= self.config.sync_timeout_ms:
+            self.may_refuse = True
         self.ticked_ms = self.steady_ms
         store.tick(self.now_ms, self.steady_ms)
 

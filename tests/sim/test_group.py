@@ -10,11 +10,21 @@ import pytest
 from tests.sim import group_suite
 from tests.sim.group_planted import BUGS, OF_STORIES
 from tests.sim.planted import Plant
-from tests.sim.test_planted import first_finding
+from tests.sim.share import check_found
 
 SEEDS = range(40)
-# For each bug so many at most are about the faults it needs: the rarest shows in one of twelve.
-THEMED_SEEDS = range(60)
+# Seeds that found what is mended since, and are no story of test_group_stories.py.
+REGRESSIONS = {
+    "each registration of a broker with a doubt makes its slow disk sync, a heartbeat is lost": 140,
+}
+# For each bug so many at most are about the faults it needs: the rarest shows in one of some forty.
+THEMED_SEEDS = range(120)
+# Seeds that found what is mended since; a change of the suite's steps makes other stories of them,
+# which is why what they found has a test of its own besides (test_group_stories.py).
+REGRESSIONS = {
+    "a paused broker begins a reign that is over, and lacks what the next one confirmed": 987,
+    "the same with disks that do not sync": 200881,
+}
 # So that the processes of a parallel run share them.
 PARTS = 4
 
@@ -33,12 +43,17 @@ def test_group(part: int) -> None:
         group_suite.run_seed(seed)
 
 
+@pytest.mark.parametrize("seed", REGRESSIONS.values(), ids=REGRESSIONS)
+def test_past_finding(seed: int) -> None:
+    group_suite.run_seed(seed)
+
+
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_the_suite_finds(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     about = BUGS[bug]
-    bug(monkeypatch)
-    found = first_finding(lambda seed: group_suite.run_seed(seed, about), THEMED_SEEDS)
-    assert found, f"not found in {THEMED_SEEDS} {about}"
+    check_found(
+        bug, monkeypatch, lambda seed: group_suite.run_seed(seed, about), THEMED_SEEDS, beyond=True
+    )
 
 
 @pytest.mark.parametrize("bug", OF_STORIES, ids=lambda bug: bug.__name__)

@@ -37,7 +37,7 @@ def whole() -> Story:
 
 
 def told(story: Story, what: str, ask: Callable[[], None]) -> None:
-    """The clerk asks the master, and is told that it is done."""
+    """The clerk asks the master, and gets success."""
     clerk = story.clerk
     story.until(lambda: not clerk.is_busy, 5000, "the clerk is busy")
     clerk.ask_of(story.master.endpoint.address)
@@ -234,12 +234,11 @@ def replicas_count_for_themselves(patch: Patch) -> None:
 
 def tables_are_not_saved(patch: Patch) -> None:
     """R23: what a replica copies stays in memory."""
-    patch.setattr(TopicTable, "_replace", lambda self, topics, version: vars(self).update(
-        _topics=topics, data_version=version) or 0)  # fmt: skip
+    patch.setattr(TopicTable, "_save", lambda self, put, gone, said: 0)
 
 
 def the_masters_offsets_are_right(patch: Patch) -> None:
-    """R25: an offset of whoever is master takes the place of any other."""
+    """R25: an offset of the present master takes the place of any other."""
 
     def adopt(self: OffsetTable, theirs: Offsets, before: Offsets | None) -> None:
         for (topic, group), queues in theirs.committed.items():

@@ -257,7 +257,7 @@ def kill(disk: SimDisk) -> None:
 
 
 def test_a_lost_index_file_is_missed_although_the_log_begins_later() -> None:
-    """Found by seed 304631: the first log file had expired, so nobody wondered at fewer entries."""
+    """Found by seed 304631: the first log file had expired, so fewer entries were no wonder."""
     disk, store, late_ms = old_and_new(12, 90)
     assert store.delete_expired(late_ms) > 0
     minimum = store.min_queue_offset("topic", 0)

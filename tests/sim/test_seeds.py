@@ -1,6 +1,6 @@
 """A part of the seeds that `make sim` plays, in every run of the tests.
 
-The seeds of tests/sim/test_planted.py are these: without a planted bug they find nothing.
+The seeds of tests/sim/test_planted.py are of these: without a planted bug they find nothing.
 """
 
 from collections.abc import Callable
@@ -10,6 +10,7 @@ import pytest
 
 from tests.sim import config_suite, store_suite
 from tests.sim.planted import ABOUT
+from tests.sim.share import played
 
 STORE_SEEDS = range(600)
 # For each kind of trouble: so many seeds are about it.
@@ -56,7 +57,7 @@ def test_store(part: int) -> None:
 
 @pytest.mark.parametrize("about", sorted(set(ABOUT.values())), ids=" and ".join)
 def test_store_about(about: tuple[str, ...]) -> None:
-    play(lambda seed: store_suite.run_seed(seed, about), THEMED_SEEDS)
+    play(lambda seed: store_suite.run_seed(seed, about), played(THEMED_SEEDS))
 
 
 @pytest.mark.parametrize("seed", REGRESSIONS.values(), ids=REGRESSIONS)

@@ -1,8 +1,15 @@
-"""Disk work that waits until the seed lets it run: nothing is durable by luck of a thread."""
+"""Disk work that waits until the seed lets it run: nothing is durable by luck of a thread.
+
+What syncs take (`SimDisk.spent_ms`) is moved to `busy_ms` where a disk thread made them: the loop
+goes on meanwhile, and the report comes behind it.
+"""
 
 import random
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from tests.sim.disk import SimDisk
 
 T = TypeVar("T")
 
@@ -20,14 +27,17 @@ class QueuedJob:
         self._done: Callable[[Any], None] | None = done
         self._result: Any = None
 
-    def run(self) -> None:
-        """The work, as a disk thread does it."""
+    def run(self, *, on_loop: bool = False) -> None:
+        """The work, as a disk thread does it; `on_loop`: the loop's thread waits for it."""
         work, self._work = self._work, None
         if work is not None:
+            before_ms = self._disk.spent_ms()
             try:
                 self._result = work()
             except OSError as error:
                 self._result = error
+            if not on_loop:
+                self._disk.spend(self._disk.spent_ms() - before_ms)
 
     def report(self) -> None:
         """Tell the loop; the job is over."""
@@ -38,7 +48,7 @@ class QueuedJob:
 
     def finish(self) -> None:
         """What a thread that has to wait for the job does."""
-        self.run()
+        self.run(on_loop=True)
         self.report()
 
     @property
@@ -46,13 +56,68 @@ class QueuedJob:
         return self._work is None
 
 
+class Stands:
+    """A machine whose loop stands still while a sync on it is under way. Nothing more happens in
+    its process until then: it is `paused`."""
+
+    name: str
+    disk: "SimDisk"
+    work: "QueuedDisk"
+    paused: bool
+    due_ms: int
+    stands_until_ms = 0
+    """0: it does not stand still."""
+    disk_free_ms = 0
+    """Until then its disk thread waits for a sync."""
+
+    def stand(self, now_ms: int) -> bool:
+        """Whether it stands still from now on, for what its code waited for."""
+        work = getattr(self, "work", None)
+        if work is not None and work.busy_ms:
+            self.disk_free_ms, work.busy_ms = now_ms + work.busy_ms, 0
+        spent_ms, self.disk.spent_ms = self.disk.spent_ms, 0
+        if not spent_ms:
+            return False
+        self.stands_until_ms = max(now_ms, self.stands_until_ms) + spent_ms
+        self.paused = True
+        return True
+
+    def go_on(self) -> None:
+        """The sync returned, or the process is gone."""
+        if self.stands_until_ms:
+            self.stands_until_ms, self.paused = 0, False
+
+    def wakes_ms(self, now_ms: int) -> int:
+        """When something is due in it next."""
+        if self.stands_until_ms:
+            return self.stands_until_ms
+        work = getattr(self, "work", None)
+        if work is not None and work.jobs and self.disk_free_ms > now_ms:
+            return min(self.due_ms, self.disk_free_ms)
+        return self.due_ms
+
+
 class QueuedDisk:
     """Two threads' worth of disorder: any piece of work may be done before any other, and reports
     come later than the work."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, disk: "SimDisk | None" = None) -> None:
+        """`disk` is where the work syncs, if that may take time."""
         self.jobs: list[QueuedJob] = []
+        self.busy_ms = 0
+        """What a disk thread's syncs took, and was not waited for yet."""
         self._rng = rng
+        self._disk = disk
+
+    def spent_ms(self) -> int:
+        """What syncs took that count for the loop."""
+        return self._disk.spent_ms if self._disk is not None else 0
+
+    def spend(self, took_ms: int) -> None:
+        """So much of that was a disk thread's."""
+        if took_ms and self._disk is not None:
+            self._disk.spent_ms -= took_ms
+            self.busy_ms += took_ms
 
     def submit(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> QueuedJob:
         job = QueuedJob(self, work, done)
@@ -67,7 +132,7 @@ class QueuedDisk:
                 job.report()
             else:
                 job.run()
-                if self._rng.random() < 0.6:
+                if self._rng.random() < 0.6 and not self.busy_ms:
                     job.report()
 
     def close(self) -> None:

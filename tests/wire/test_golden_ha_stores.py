@@ -104,6 +104,7 @@ def test_our_replicas_files_end_as_the_real_ones(run: str, mode: FlushMode, tmp_
     epoch_file = tmp_path / "epochFileCheckpoint"
 
     def wrote(stage: str) -> None:
+        log.tick(NOW_MS)  # RocketMQ's file follows
         assert epoch_file.read_bytes() == (HA / run / "epochs" / stage).read_bytes()
 
     store = open_store(tmp_path, mode)

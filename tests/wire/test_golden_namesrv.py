@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.disk_parts import saved_at_once
 
 from turbopump.engine import fastjson
+from turbopump.engine.later import Later
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import NameServer
@@ -45,8 +47,8 @@ class Replay:
 
     def __init__(self) -> None:
         server = NameServer(
-            NamesrvConfig(), RouteTable(), KeyValues(lambda table: None), NOW_MS,
-            lambda notice: None, lambda config: None,
+            NamesrvConfig(), RouteTable(), KeyValues(saved_at_once), NOW_MS,
+            lambda notice: None, saved_at_once,
         )  # fmt: skip
         self.routes = server.routes
         self.dispatcher = Dispatcher()
@@ -64,6 +66,8 @@ class Replay:
         number = golden.truth["connection"]
         peer = self.peers.setdefault(number, Peer(f"192.0.2.1:{number}", b"", NoLink()))
         answer = self.dispatcher.dispatch(decode(golden.frame), peer, NOW_MS)
+        if isinstance(answer, Later):
+            answer = answer.value
         assert isinstance(answer, Command)
         return answer
 

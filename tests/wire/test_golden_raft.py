@@ -73,7 +73,7 @@ def test_the_first_round_of_votes_is_answered_as_java_answered_it() -> None:
             ),
             Restored(), random.Random(1), 0,
         )  # fmt: skip
-        raft.on_tick(10)
+        raft.campaign.run(0, 10)
         raft.take()
         raft.on_request(request, "token", 20)
         answers = [action for action in raft.take() if hasattr(action, "token")]

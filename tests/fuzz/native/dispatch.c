@@ -198,6 +198,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     image_size = (size_t)take(&input, 2);
     dsp_init(&world.table);
     world.table.slots = room(MAX_SLOTS * sizeof *world.table.slots);
+    world.table.marks = room(MAX_SLOTS * QM_MARKS * sizeof *world.table.marks);
     world.table.delays_ms = delays_ms;
     world.table.delay_count = sizeof delays_ms / sizeof *delays_ms;
     dsp_rehash(&world.table, room(BUCKETS * sizeof(int32_t)), BUCKETS, 0);
@@ -223,6 +224,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(world.index.buf);
     free(world.table.buckets);
     free(world.table.slots);
+    free(world.table.marks);
     free(world.log);
     return 0;
 }

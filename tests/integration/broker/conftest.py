@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,8 @@ async def serving(folder: Path, properties: str = "") -> AsyncIterator[tuple[Bro
 class BrokerProcess:
     """A broker that can be killed."""
 
-    def __init__(self, folder: Path, properties: str) -> None:
+    def __init__(self, folder: Path, properties: str, environment: Mapping[str, str]) -> None:
+        self._environment = environment
         self.config = folder / "broker.conf"
         self.config.write_text(
             f"storePathRootDir={folder}/store\nbrokerIP1=127.0.0.1\nbindAddress=127.0.0.1\n"
@@ -126,8 +127,9 @@ class BrokerProcess:
         """Run it until it serves; returns its address."""
         program = Path(__file__).with_name("broker_program.py")
         self.process = subprocess.Popen(
-            [sys.executable, str(program), str(self.config)], stdout=subprocess.PIPE, text=True
-        )
+            [sys.executable, str(program), str(self.config)], stdout=subprocess.PIPE, text=True,
+            env=os.environ | self._environment,
+        )  # fmt: skip
         assert self.process.stdout is not None
         address = self.process.stdout.readline().strip()
         assert address, "the broker did not start"
@@ -141,22 +143,28 @@ class BrokerProcess:
         """SIGTERM, and wait for the clean end."""
         self._end(signal.SIGTERM)
 
-    def _end(self, number: int) -> None:
+    def terminate(self, timeout_s: float) -> int:
+        """SIGTERM, and wait for the end; the exit code."""
+        return self._end(signal.SIGTERM, timeout_s)
+
+    def _end(self, number: int, timeout_s: float = TIMEOUT_MS / 1000) -> int:
         process, self.process = self.process, None
-        if process is not None:
-            os.kill(process.pid, number)
-            process.wait(TIMEOUT_MS / 1000)
-            assert process.stdout is not None
-            process.stdout.close()
+        if process is None:
+            return 0
+        os.kill(process.pid, number)
+        code = process.wait(timeout_s)
+        assert process.stdout is not None
+        process.stdout.close()
+        return code
 
 
 @pytest.fixture
-def make_process(tmp_path: Path) -> Iterator[Callable[[str], BrokerProcess]]:
-    """Makes a BrokerProcess with properties of its own; none is left behind."""
+def make_process(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Makes a BrokerProcess with properties, and variables, of its own; none is left behind."""
     made: list[BrokerProcess] = []
 
-    def make(properties: str = "") -> BrokerProcess:
-        made.append(BrokerProcess(tmp_path, properties))
+    def make(properties: str = "", environment: Mapping[str, str] | None = None) -> BrokerProcess:
+        made.append(BrokerProcess(tmp_path, properties, environment or {}))
         return made[-1]
 
     yield make

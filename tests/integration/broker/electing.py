@@ -4,11 +4,12 @@ the route at every error: what test_elected.py shares."""
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,6 +52,8 @@ class Member:
         self.folder.mkdir()
         self.config = self.folder / "broker.conf"
         self.address = ""
+        self.environment: Mapping[str, str] = {}
+        """Beside the test's own; see tests/machine/shim.py."""
         self._process: subprocess.Popen[str] | None = None
 
     def configure(self, namesrv: str, addresses: list[str], more: str) -> None:
@@ -60,12 +63,18 @@ class Member:
             f"controllerAddr={';'.join(addresses)}\nnamesrvAddr={namesrv}\n{SMALL_FILES}{more}"
         )
 
+    @property
+    def runs(self) -> bool:
+        """Whether the process that was started still lives."""
+        return self._process is not None and self._process.poll() is None
+
     async def start(self) -> None:
         """Returns when it listens."""
         program = Path(__file__).with_name("broker_program.py")
         self._process = subprocess.Popen(
-            [sys.executable, str(program), str(self.config)], stdout=subprocess.PIPE, text=True
-        )
+            [sys.executable, str(program), str(self.config)], stdout=subprocess.PIPE, text=True,
+            env={**os.environ, **self.environment},
+        )  # fmt: skip
         assert self._process.stdout is not None
         self.address = (await asyncio.to_thread(self._process.stdout.readline)).strip()
         assert self.address, "the broker did not start"
@@ -98,9 +107,10 @@ class Elections:
         """Queue offsets of what was acknowledged, by body."""
         self.errors = 0
 
-    async def add(self, more: str = "") -> Member:
+    async def add(self, more: str = "", environment: Mapping[str, str] | None = None) -> Member:
         """One more broker, on an empty disk."""
         member = Member(self.folder, len(self.members) + 1)
+        member.environment = environment or {}
         self.members.append(member)
         member.configure(self.namesrv.address, self.admin.addresses, more)
         await member.start()

@@ -206,11 +206,12 @@ def test_what_an_operator_made_survives_a_restart(serve: Callable[..., Any]) -> 
     uvloop.run(run())
 
 
-def test_a_changed_configuration_is_written_back_whole(tmp_path: Path, connect: Any) -> None:
+def test_a_changed_configuration_is_written_back(tmp_path: Path, connect: Any) -> None:
     path = tmp_path / "broker.conf"
     before = (
         f"storePathRootDir={tmp_path}/store\nbrokerIP1=127.0.0.1\nbindAddress=127.0.0.1\n"
-        "listenPort=0\ntls.server.mode=disabled\nsendMessageThreadPoolNums=4\n"
+        "listenPort=0\ntls.server.mode=disabled\nsendMessageThreadPoolNums=4\n# a remark\n"
+        "fileReservedTime=48\n"
     )
     path.write_text(before)
 
@@ -231,8 +232,11 @@ def test_a_changed_configuration_is_written_back_whole(tmp_path: Path, connect: 
 
     uvloop.run(run())
     assert (tmp_path / "broker.conf.bak").read_text() == before
+    assert path.read_text() == before.replace("fileReservedTime=48\n", (
+        "fileReservedTime=1\ntraceOn=false\n"
+    ))
     again, warnings = load_config(path.read_text(), str(path))
-    assert not warnings
+    assert warnings == ["known, but without effect here: sendMessageThreadPoolNums=4 (line 6)"]
     assert again.store.file_reserved_time_hours == 1
     assert not again.trace_on
     assert again.tls_properties == {"tls.server.mode": "disabled"}

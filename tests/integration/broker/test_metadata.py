@@ -10,6 +10,7 @@ import pytest
 import uvloop
 from interop.ports import BROKER_AND_HA, free_port
 from tests.integration.broker.conftest import Caller, serving
+from tests.unit.broker.conftest import offset_json
 
 from turbopump.broker.node import BrokerNode
 
@@ -28,7 +29,7 @@ def tables(node: BrokerNode) -> tuple[Any, ...]:
     context = node.context
     return (
         context.topics.all(), context.topics.data_version, context.groups.to_json(),
-        context.offsets.to_json()["offsetTable"], context.offsets.data_version,
+        offset_json(context.offsets)["offsetTable"], context.offsets.data_version,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 from mmap_ninja import RaggedMmap
 
+from turbopump.cli.bench_setup import Place
+from turbopump.cli.load import failover
 from turbopump.net.client.admin import Admin
 from turbopump.net.client.pull_consumer import PullConsumer
 from turbopump.testing import RunningCluster
@@ -197,11 +200,46 @@ def test_lost_connections_end_it_with_a_sentence(
     from turbopump.cli import bench_run
 
     connect = bench_run._connect
+    monkeypatch.setattr(bench_run, "SILENCE_NS", 300_000_000)
+    monkeypatch.setattr(failover.Links, "_ask", lambda links: {})
     with proxy(cluster.brokers[0].address, answers=10) as cutting:
-        monkeypatch.setattr(bench_run, "_connect", lambda _, stack: connect(cutting, stack))
+        monkeypatch.setattr(
+            bench_run,
+            "_connect",
+            lambda links, place, is_sender: connect(
+                links, replace(place, address=cutting), is_sender
+            ),
+        )
         done = cli("bench", "producer", "-n", cluster.namesrv, "-t", "Cut", "-w", "3")
     assert done.code == 1
     assert "the broker closed 3 of 3 connections, after 30 messages" in done.err
+
+
+def test_lost_connections_are_made_anew(
+    cli: Cli, cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To where the route says the broker is by then; the count goes on."""
+    bench(cli, cluster, "producer", "-t", "Anew", "-q", "1")
+    from turbopump.cli import bench_run
+
+    connect = bench_run._connect
+    with proxy(cluster.brokers[0].address, answers=10) as cutting:
+        monkeypatch.setattr(
+            bench_run,
+            "_connect",
+            lambda links, place, is_sender: connect(
+                links, replace(place, address=cutting), is_sender
+            ),
+        )
+        found = bench(cli, cluster, "producer", "-t", "Anew", "-w", "3", "-q", "300")
+    failed = found["errors"]["connection lost"]
+    assert found["connections_lost"] == 3
+    assert 1 <= failed <= 3
+    assert found["messages"] == 300 - failed
+    assert sum(outage["failed_sends"] for outage in found["outages"]) == failed
+    for outage in found["outages"]:
+        assert outage["gap_ms"] > 0
+        assert outage["resumed_ms"] > 0
 
 
 def test_it_goes_on_while_a_connection_is_left(
@@ -213,11 +251,13 @@ def test_it_goes_on_while_a_connection_is_left(
     connect, made = bench_run._connect, []
     with proxy(cluster.brokers[0].address, answers=0) as cutting:
 
-        def one_is_cut(address: str, stack: Any) -> int:
-            made.append(address)
-            return connect(cutting if len(made) == 1 else address, stack)
+        def one_is_cut(links: failover.Links, place: Place, is_sender: bool) -> int:
+            made.append(place)
+            cut = replace(place, address=cutting)
+            return connect(links, cut if len(made) == 1 else place, is_sender)
 
         monkeypatch.setattr(bench_run, "_connect", one_is_cut)
+        monkeypatch.setattr(failover.Links, "_ask", lambda links: {})
         found = bench(cli, cluster, "producer", "-t", "Half", "-w", "2", "-q", "500")
     assert found["connections_lost"] == 1
     assert (found["messages"], found["errors"]) == (499, {"connection lost": 1})

@@ -46,6 +46,11 @@ def test_what_a_broker_refuses_did_not_happen(cli: Cli, cluster: RunningCluster)
     assert "is forbidden" in done.err
 
 
+def test_a_topic_that_is_not_there_is_not_waited_for(cli: Cli, cluster: RunningCluster) -> None:
+    done = cli("consume", "-t", "TYPO", "-n", cluster.namesrv)
+    assert (done.code, done.out, done.err) == (1, "", "turbopump: the topic TYPO does not exist\n")
+
+
 def test_last_is_now(cli: Cli, cluster: RunningCluster) -> None:
     at = "-n", cluster.namesrv, "-t", "Young"
     assert cli("send", *at, "-p", "before", "--count", "4").code == 0

@@ -1,5 +1,7 @@
 """A group that speaks nothing but TLS, and the commands that reach it all the same."""
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,20 @@ pytestmark = pytest.mark.integration
 Command = Callable[..., Any]
 Ready = Callable[..., Any]
 
+RENEWED_S = 30
+
+
+def renew(folder: Path) -> None:
+    """Another certificate and key, each in one step."""
+    for name, content in zip(("cert.pem", "key.pem"), _make_self_signed(), strict=True):
+        (folder / f"{name}.new").write_bytes(content)
+        os.replace(folder / f"{name}.new", folder / name)
+
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> dict[str, str]:
     """The properties of a server with a certificate and key of its own."""
-    for name, content in zip(("cert.pem", "key.pem"), _make_self_signed(), strict=True):
-        (tmp_path / name).write_bytes(content)
+    renew(tmp_path)
     return {
         "tls.test.mode.enable": "false",
         "tls.server.mode": "enforcing",
@@ -57,6 +67,11 @@ def test_a_group_by_tls_alone(
     got = command("consume", "-n", namesrv, "-t", "T", "--count", "1", "--json")
     assert [message["body"] for message in got.json] == ["by tls"]
     assert len(command("admin", "clusterList", "-n", namesrv, "--json").json[0]["brokers"]) == 1
+    # Both renew it without a restart; the commands trust the new one alone.
+    renew(tmp_path)
+    deadline = time.monotonic() + RENEWED_S
+    while command("send", "-n", namesrv, "-t", "T", "-p", "renewed").code != 0:
+        assert time.monotonic() < deadline
     done = running.stop()
     assert (done.code, done.json) == (0, [{"event": "stopped"}])
 

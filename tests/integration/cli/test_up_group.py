@@ -19,7 +19,7 @@ Ready = Callable[..., Any]
 
 
 def test_a_whole_group_in_one_command(up: Ready, command: Command, tmp_path: Path) -> None:
-    running = up("--brokers", "3", "--controllers", "3")
+    running = up("--brokers", "3", "--controllers", "3", "--one-process")
     (namesrv,) = running.ready["namesrv"]
     brokers, controllers = running.ready["brokers"], running.ready["controllers"]
     assert [each["role"] for each in brokers] == ["master", "slave", "slave"]
@@ -34,7 +34,7 @@ def test_a_whole_group_in_one_command(up: Ready, command: Command, tmp_path: Pat
     assert (done.code, done.json) == (0, [{"event": "stopped"}])
     assert "Traceback" not in done.err
     # The same again: ids, epochs and messages are kept.
-    again = up("--brokers", "3", "--controllers", "3")
+    again = up("--brokers", "3", "--controllers", "3", "--one-process")
     (namesrv,) = again.ready["namesrv"]
     got = command("consume", "-n", namesrv, "-t", "T", "--count", "5", "--json")
     assert [message["body"] for message in got.json] == ["for all"] * 5
@@ -42,7 +42,11 @@ def test_a_whole_group_in_one_command(up: Ready, command: Command, tmp_path: Pat
 
 
 def test_brokers_without_controllers_are_a_sentence(command: Command, tmp_path: Path) -> None:
-    for more in (("--brokers", "3"), ("--controllers", "1", "--replicas", "1")):
+    for more in (
+        ("--brokers", "3"),
+        ("--controllers", "1", "--replicas", "1"),
+        ("--brokers", "3", "--controllers", "2"),
+    ):
         done = command("up", "--data", str(tmp_path / "data"), "--namesrv-port", "0",
                        "--broker-port", "0", "--controller-port", "0", *more)  # fmt: skip
         assert (done.code, done.err.count("\n")) == (2, 1)
@@ -77,6 +81,8 @@ def test_a_cluster_refuses_what_cannot_be(tmp_path: Path) -> None:
     async def run() -> None:
         with pytest.raises(ClusterError, match="need controllers"):
             await Cluster(tmp_path, brokers=2).start()
+        with pytest.raises(ClusterError, match="use 1, 3 or 5"):
+            await Cluster(tmp_path, controllers=2).start()
         with pytest.raises(ClusterError, match="not with controllers"):
             await Cluster(tmp_path, replicas=1, controllers=1).start()
 

@@ -44,6 +44,8 @@ class Asker:
     def __init__(self, addresses: Sequence[str]) -> None:
         self.addresses = list(addresses)
         self.client = Client(now_ms)
+        self.ports: dict[int, int] = {}
+        """Of brokers that listen, by id; a made-up one for the others."""
 
     async def ask(self, address: str, code: int, body: bytes = b"", **fields: Any) -> Command:
         """One answer; raises RemotingError."""
@@ -84,9 +86,13 @@ class Asker:
         await until(f"{code} is answered", answered)
         return answers[-1]
 
+    def broker_address(self, broker_id: int) -> str:
+        """Where that broker says that it listens."""
+        return f"127.0.0.1:{self.ports.get(broker_id, 30_000 + broker_id)}"
+
     async def register(self, broker_id: int, name: str = GROUP) -> Command:
         """The three steps of a broker, and the election of the first."""
-        address = f"127.0.0.1:{30_000 + broker_id}"
+        address = self.broker_address(broker_id)
         whose = {"clusterName": CLUSTER, "brokerName": name}
         found = await self.to_leader(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, **whose)
         assert (found.code, found.fields["nextBrokerId"]) == (0, str(broker_id))
@@ -107,7 +113,7 @@ class Asker:
         """A heartbeat to every controller that is there."""
         fields = {
             "clusterName": CLUSTER, "brokerName": name, "brokerId": str(broker_id),
-            "brokerAddr": f"127.0.0.1:{30_000 + broker_id}", "epoch": "0", "maxOffset": "0",
+            "brokerAddr": self.broker_address(broker_id), "epoch": "0", "maxOffset": "0",
             "confirmOffset": "0", "heartbeatTimeoutMills": "60000",
         }  # fmt: skip
         for address in self.addresses:

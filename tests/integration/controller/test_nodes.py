@@ -20,6 +20,7 @@ from tests.integration.controller.quorum import (
 )
 
 from turbopump.controller.config import ConfigError
+from turbopump.controller.driver import CLIENT_BODY_MAX
 from turbopump.controller.node import ControllerNode
 from turbopump.engine.files import RealFiles
 from turbopump.engine.types import StoreError
@@ -115,6 +116,27 @@ def test_without_a_majority_nothing_is_decided(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_connection_that_closed_is_no_dead_broker_while_its_port_accepts(tmp_path: Path) -> None:
+    async def run() -> None:
+        port = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+        async with controllers(tmp_path, 1) as (node,), asker([node.address]) as admin:
+            async with asker([node.address]) as broker:
+                broker.ports[1] = port.sockets[0].getsockname()[1]
+                await broker.register(1)
+                assert (await broker.elect(1)).fields["masterEpoch"] == "1"
+            await asyncio.sleep(0.5)  # longer than its host is asked at a quick pace
+            assert (await admin.replicas())[0].fields["masterBrokerId"] == "1"
+            port.close()
+            await port.wait_closed()
+
+            async def given_up() -> bool:
+                return (await admin.replicas())[0].fields["masterEpoch"] == "2"
+
+            await until("a broker whose port refuses connections is dead", given_up)
+
+    asyncio.run(run())
+
+
 def test_a_folder_has_one_controller(tmp_path: Path) -> None:
     async def run() -> None:
         async with controllers(tmp_path, 1):
@@ -158,13 +180,20 @@ def test_the_configuration_is_shown_changed_and_kept(tmp_path: Path) -> None:
         assert refused.remark == "Can not update config in black list."
         bad = await update("enableElectUncleanMaster=perhaps\n")
         assert (bad.code, "perhaps" in (bad.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+        fixed = await update("enableElectUncleanMaster=true\nmaxHeartBeatLeak=9\n")
+        assert (fixed.code, "maxHeartBeatLeak cannot change" in (fixed.remark or "")) == (1, True)
+        assert (await update("enableElectUncleanMaster=true\na\\=b=c\n")).code == 1
         assert (await update("enableElectUncleanMaster=true\n")).code == 0
         shown = await admin.ask(address, RequestCode.GET_CONTROLLER_CONFIG)
         assert b"enableElectUncleanMaster=true\n" in bytes(shown.body)  # type: ignore[arg-type]
         lines = path.read_text().splitlines()
-        assert lines == ["enableElectUncleanMaster=true", "kvConfigPath=of-the-name-server"]
+        assert lines == ["kvConfigPath=of-the-name-server", "enableElectUncleanMaster=true"]
 
     asyncio.run(run())
+
+
+ROOM_ENTRIES = 100
+"""More entries of half the size that a client may append than the file of entries has room for."""
 
 
 class FullDisk(RealFiles):
@@ -189,13 +218,15 @@ def test_who_cannot_write_says_nothing_until_it_can_again(tmp_path: Path) -> Non
             try:
                 await broker.register(1)
                 files.is_full = True
-                # An entry beyond the file's room: it has to be replaced.
-                large = "x" * (1 << 20)
+                # Entries beyond the file's room: it has to be replaced.
+                large = "x" * (CLIENT_BODY_MAX // 2)
                 fields = {"clusterName": CLUSTER, "brokerName": large}
                 own_id = LedgerClient(broker, node.address, "n0")
                 event = {**fields, "brokerAddress": "a:1", "registerCheckCode": "a:1;1"}
                 body = b"\0\5" + json.dumps(event).encode()
-                assert (await own_id.append(body))[0]["code"] == NOT_LEADER
+                for _ in range(ROOM_ENTRIES):
+                    if (await own_id.append(body))[0]["code"] == NOT_LEADER:
+                        break
                 assert not node.is_leader
                 refused = await broker.ask(
                     node.address, RequestCode.CONTROLLER_GET_REPLICA_INFO, brokerName=GROUP
@@ -320,5 +351,31 @@ def test_bytes_that_are_no_message_are_answered(tmp_path: Path) -> None:
                     answer = await broker.ask(leader, code, body)
                     assert answer.code == ResponseCode.SYSTEM_ERROR, (code, body)
             assert await broker.leader() == leader
+
+    asyncio.run(run())
+
+
+def test_it_listens_at_the_host_of_its_own_entry_alone(tmp_path: Path) -> None:
+    async def run() -> None:
+        alone = config(tmp_path, 0, "")
+        alone.bind_address = "127.0.0.1"
+        free = ControllerNode(alone)
+        port = await free.listen()
+        await free.stop()
+        own = config(tmp_path, 0, f"n0-127.0.0.2:{port}")
+        own.bind_address = ""
+        node = ControllerNode(own)
+        assert await node.listen() == port
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.2", port)
+            writer.close()
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", port)
+        finally:
+            await node.stop()
+        elsewhere = config(tmp_path, 0, f"n0-192.0.2.1:{port}")  # for documentation: nobody's
+        elsewhere.bind_address = ""
+        with pytest.raises(ConfigError, match=r"listen on 192.0.2.1.*bindAddress says where"):
+            await ControllerNode(elsewhere).start()
 
     asyncio.run(run())

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -34,6 +34,8 @@ class Member:
             f"controllerDLegerSelfId=n{number}\ncontrollerStorePath={folder}/store\n"
             "bindAddress=127.0.0.1\n"
         )
+        self.environment: Mapping[str, str] = {}
+        """Besides the own."""
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -41,7 +43,7 @@ class Member:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "turbopump", "controller", "-c", str(self.config), "--json",
              "--log-level", "warning"],
-            stdout=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE, text=True, env={**os.environ, **self.environment},
         )  # fmt: skip
         assert self.process.stdout is not None
         assert '"ready"' in self.process.stdout.readline()

@@ -1,4 +1,5 @@
-"""Machines of one host: network namespaces on a bridge of their own, cut off from one another.
+"""Machines of one host: network namespaces on a bridge of their own, cut off from one another, or
+answered resets by one that has another's address.
 
 Owns what it makes, and leaves nothing behind: all of it is in namespaces, which are removed as
 wholes. It must never touch an interface outside of them. Called by test_cut_off.py.
@@ -18,6 +19,8 @@ NOBODY = "02:00:00:00:00:fe"
 """A hardware address that no machine has: what is sent there arrives nowhere."""
 FOLDER = "/var/run/netns"
 PREFIX = "turbopump"
+IMPOSTOR = "impostor"
+"""A machine without a process, which takes another one's address: its kernel answers resets."""
 RUN_S = 20
 _libc = ctypes.CDLL(None, use_errno=True)
 _numbers = count()
@@ -63,12 +66,20 @@ class Machines:
         for name in self.names:
             space = self.space(name)
             self._add(space)
-            _run("ip", "-n", self._hub, "link", "add", name, "type", "veth",
-                 "peer", "name", "eth0", "netns", space)  # fmt: skip
-            _run("ip", "-n", self._hub, "link", "set", name, "master", "br0", "up")
+            self._connect(name, space)
             _run("ip", "-n", space, "address", "add", f"{self.address(name)}/24", "dev", "eth0")
-            for device in ("lo", "eth0"):
-                _run("ip", "-n", space, "link", "set", device, "up")
+        self._add(self.space(IMPOSTOR))
+        self._connect(IMPOSTOR, self.space(IMPOSTOR))
+
+    def _connect(self, name: str, space: str) -> None:
+        _run("ip", "-n", self._hub, "link", "add", name, "type", "veth",
+             "peer", "name", "eth0", "address", self._hardware(name), "netns", space)  # fmt: skip
+        _run("ip", "-n", self._hub, "link", "set", name, "master", "br0", "up")
+        for device in ("lo", "eth0"):
+            _run("ip", "-n", space, "link", "set", device, "up")
+
+    def _hardware(self, name: str) -> str:
+        return f"02:00:00:00:01:{[*self.names, IMPOSTOR].index(name) + 1:02x}"
 
     def _add(self, space: str) -> None:
         _run("ip", "netns", "add", space)
@@ -120,8 +131,21 @@ class Machines:
                      "lladdr", NOBODY, "dev", "eth0", "nud", "permanent")  # fmt: skip
                 self._cut.add((one, to))
 
+    def reset(self, name: str, others: Iterable[str]) -> None:
+        """What these send it is answered with resets, as a filter of its host may do; it hears
+        nothing of them. For one machine at a time."""
+        impostor = self.space(IMPOSTOR)
+        _run("ip", "-n", impostor, "address", "add", f"{self.address(name)}/24", "dev", "eth0")
+        for other in others:
+            _run("ip", "-n", impostor, "neighbour", "replace", self.address(other),
+                 "lladdr", self._hardware(other), "dev", "eth0", "nud", "permanent")  # fmt: skip
+            _run("ip", "-n", self.space(other), "neighbour", "replace", self.address(name),
+                 "lladdr", self._hardware(IMPOSTOR), "dev", "eth0", "nud", "permanent")  # fmt: skip
+            self._cut.add((other, name))
+
     def heal(self) -> None:
-        """All that was cut."""
+        """All that was cut, or answered by another."""
+        _run("ip", "-n", self.space(IMPOSTOR), "address", "flush", "dev", "eth0")
         while self._cut:
             one, to = self._cut.pop()
             _run("ip", "-n", self.space(one), "neighbour", "delete", self.address(to),

@@ -6,6 +6,8 @@ links that begin at it, so nothing of replication goes around them.
 
 import asyncio
 import contextlib
+import socket
+import struct
 
 PIECE = 64 << 10
 SMALL_PIECE = 7
@@ -46,28 +48,31 @@ class Way:
 
 
 class Link:
-    """From one broker to the HA port of another one."""
+    """From one broker to the HA port of another one; or from any process to a port, at a loopback
+    address of its own."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, host: str = "127.0.0.1", port: int = 0) -> None:
         self.there, self.back = Way(), Way()
         self.address = ""
         """What replicas connect to."""
         self.is_cut = False
         self.connections = 0
         self._target_port = target_port
+        self._place = host, port
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
         """Open the port."""
-        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
-        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = await asyncio.start_server(self._accepted, *self._place)
+        host, port = self._server.sockets[0].getsockname()
+        self.address = f"{host}:{port}"
 
     async def stop(self) -> None:
         """Close everything."""
         assert self._server is not None
-        self.cut()
         self._server.close()
+        self.cut()
 
     def cut(self) -> None:
         """Connections end, and there are no new ones until `heal`."""
@@ -75,8 +80,11 @@ class Link:
         self.reset()
 
     def reset(self) -> None:
-        """Connections end; whoever likes may connect again."""
+        """Connections end, without a last word; each peer may connect again."""
         for writer in list(self._writers):
+            sock = writer.get_extra_info("socket")
+            if sock is not None:  # None once it is closed
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
 
     def heal(self) -> None:

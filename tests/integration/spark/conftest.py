@@ -18,11 +18,31 @@ SETTINGS = (
     "spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 )
 
+DELTA = {"4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
+"""Delta's jars by the release of Spark that they were made for; they fail with any other."""
+
+
+def delta_jars() -> str | None:
+    """The jars of Delta for the Spark that is installed, if there are any."""
+    pyspark = pytest.importorskip("pyspark")
+    return DELTA.get(".".join(pyspark.__version__.split(".")[:2]))
+
+
+def delta_settings() -> tuple[str, ...]:
+    """What makes a session know Delta."""
+    jars = delta_jars()
+    if jars is None:
+        return ()
+    return (
+        f"spark.jars.packages={jars}",
+        "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    )
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "integration/spark" in item.path.as_posix():
-            item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.integration)
             item.add_marker(pytest.mark.timeout(300))
 
@@ -33,10 +53,18 @@ def spark() -> Iterator[Any]:
     pytest.importorskip("pyspark")
     if session.java() is None:
         pytest.skip("Spark needs Java: none is on the path, and JAVA_HOME is not set")
-    made = session.start("turbopump-tests", "local[2]", SETTINGS)
+    made = session.start("turbopump-tests", "local[2]", (*SETTINGS, *delta_settings()))
     register(made)
     yield made
     made.stop()
+
+
+@pytest.fixture
+def delta(spark: Any) -> Any:
+    """The same Spark, if it knows Delta; skipped with the reason if no Delta was made for it."""
+    if delta_jars() is None:
+        pytest.skip(f"no Delta was made for Spark {spark.version}: see tests/spark_version.py")
+    return spark
 
 
 @pytest.fixture(scope="session")

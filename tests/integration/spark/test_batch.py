@@ -76,7 +76,7 @@ def test_columns_are_chosen_by_the_option_or_by_a_schema(spark: Any, store: Path
     assert load(spark, store).columns == list(COLUMNS)
 
 
-FILTERS = [
+FILTERS = [  # which Spark applies
     ("topic = 'topic-1'", lambda row: row["topic"] == "topic-1"),
     ("topic in ('topic-0', 'none')", lambda row: row["topic"] == "topic-0"),
     ("topic = 'none'", lambda row: False),
@@ -127,35 +127,66 @@ def planned(frame: Any) -> int:
     return int(frame.rdd.getNumPartitions())
 
 
-def test_files_outside_of_a_time_or_offset_are_not_touched(spark: Any, store: Path) -> None:
+def test_filters_of_the_load_leave_out_files(spark: Any, store: Path) -> None:
     files = sorted((store / "commitlog").iterdir())
     expected = model_rows(store)
-    frame = load(spark, store)
-    assert planned(frame) == len(files) > 5
+    assert planned(load(spark, store)) == len(files) > 5
     middle = expected[len(expected) // 2]
-    late = frame.where(f.col("store_time") > middle["store_time"])
-    # Clocks may differ by ten minutes: so many messages before it.
-    inside = {row["log_offset"] // FILE_SIZE for row in expected[len(expected) // 2 - 10 :]}
-    assert planned(late) == len(inside) < len(files) - 2
-    assert rows(late) == expected[len(expected) // 2 + 1 :]
-    early = frame.where(f.col("store_time") < expected[5]["store_time"])
-    assert planned(early) == 1
-    assert rows(early) == expected[:5]
-    one = frame.where(f.col("log_offset") == middle["log_offset"])
-    assert planned(one) == 1
-    assert rows(one) == [middle]
-    last = frame.where(f"log_offset >= {int(files[-1].name)}")
-    assert planned(last) == 1
-    assert rows(frame.where("topic = 'topic-1' and topic = 'topic-2'")) == []
+    at = middle["log_offset"]
+    one = load(spark, store, minLogOffset=at, maxLogOffset=at, columns="log_offset")
+    assert planned(one) == 2, "one to read, and one for what comes"
+    assert rows(one) == [{"log_offset": at}]
+    some = load(
+        spark, store, topics="topic-1,topic-2", queues="2", since=middle["store_time"].isoformat(),
+        until=expected[-5]["store_time"].isoformat(),
+    )  # fmt: skip
+    assert rows(some) == [
+        row
+        for row in expected[len(expected) // 2 : -5]
+        if row["topic"] in ("topic-1", "topic-2") and row["queue_id"] == 2
+    ]
 
 
-def test_understood_filters_are_not_applied_twice(spark: Any, store: Path) -> None:
-    frame = load(spark, store).where("topic = 'topic-1' and queue_id = 2 and body_size > 5")
-    plan = frame._jdf.queryExecution().executedPlan().toString()
-    conditions = next(line for line in plan.splitlines() if "Filter" in line)
-    assert "body_size" in conditions
-    assert "topic" not in conditions
-    assert "queue_id" not in conditions
+class TestQueriesOnOneFrame:
+    """What a query asks for is its own: each beside the same of a fresh load."""
+
+    CONDITIONS = ("queue_id = 0", "queue_id = 0 or topic = 'topic-1'", "queue_id = 1", "true")
+
+    def test_one_behind_the_other(self, spark: Any, store: Path) -> None:
+        log = load(spark, store, columns="topic,queue_id,store")
+        for condition in self.CONDITIONS:
+            fresh = load(spark, store, columns="topic,queue_id,store").where(condition)
+            assert log.where(condition).count() == fresh.count() > 0, condition
+        assert log.count() == len(model_rows(store))
+
+    def test_united_with_itself(self, spark: Any, store: Path) -> None:
+        log = load(spark, store, columns="queue_id,log_offset")
+        log.where("queue_id = 3").count()
+        both = log.where("queue_id = 0").union(log.where("queue_id = 1"))
+        found = sorted(row.log_offset for row in both.collect())
+        expected = [row["log_offset"] for row in model_rows(store) if row["queue_id"] in (0, 1)]
+        assert found == expected
+
+    def test_subqueries_of_a_view(self, spark: Any, store: Path) -> None:
+        load(spark, store, columns="queue_id").createOrReplaceTempView("log")
+        parts = [f"(select count(*) from log where {text})" for text in
+                 ("queue_id = 0", "queue_id = 1", "true")]  # fmt: skip
+        model = [row["queue_id"] for row in model_rows(store)]
+        found = spark.sql(f"select {', '.join(parts)}").first()
+        assert tuple(found) == (model.count(0), model.count(1), len(model))
+
+    def test_of_a_log_that_grows(self, spark: Any, tmp_path: Path) -> None:
+        root = tmp_path / "store"
+        with opened(root) as made:
+            fill(made, 20)
+        log = load(spark, root, columns="queue_id,log_offset", partitionBytes="4k")
+        log.createOrReplaceTempView("growing")
+        for seed in (2, 3):
+            expected = [row["log_offset"] for row in model_rows(root)]
+            assert [row.log_offset for row in log.orderBy("log_offset").collect()] == expected
+            assert spark.sql("select * from growing").count() == len(expected)
+            with opened(root) as made:
+                fill(made, 60, seed=seed)
 
 
 def test_several_stores_are_one_table(spark: Any, store: Path, tmp_path: Path) -> None:
@@ -171,8 +202,6 @@ def test_several_stores_are_one_table(spark: Any, store: Path, tmp_path: Path) -
     assert option.load().count() == len(expected)
     only = both.where(f.col("store") == str(other))
     assert rows(only) == model_rows(other)
-    files = list((other / "commitlog").iterdir())
-    assert planned(only) == len(files), "the other store is not even opened"
 
 
 def test_only_what_is_confirmed(spark: Any, tmp_path: Path) -> None:

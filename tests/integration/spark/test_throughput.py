@@ -2,7 +2,8 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from tests.integration.spark import throughput_model as model
 
 from turbopump.spark import throughput_batches, throughput_cells
+from turbopump.spark.local.cells import merged
+from turbopump.spark.local.job import told
 from turbopump.spark.schema import arrow_schema
 from turbopump.spark.selection import Selection
 from turbopump.spark.throughput import ThroughputOptions, analyse
@@ -61,10 +64,15 @@ def planted(seed: int = 5) -> list[model.Record]:
 
 
 def counted(spark: Any, records: list[model.Record]) -> Any:
-    """What workers count of the records as the data source gives them: three parts, no order."""
+    """What workers count of the records as the data source gives them."""
+    cells = [cell for part in record_parts(records) for cell in throughput_batches.counted(part)]
+    return spark.createDataFrame(pa.Table.from_batches(cells))
+
+
+def record_parts(records: list[model.Record]) -> Iterator[list[pa.RecordBatch]]:
+    """As batches: three parts, no order."""
     rng = random.Random(1)
     shuffled = rng.sample(records, len(records))
-    cells = []
     for part in (shuffled[::3], shuffled[1::3], shuffled[2::3]):
         columns = {
             **{name: [one[name] for one in part] for name in PLAIN},
@@ -74,9 +82,7 @@ def counted(spark: Any, records: list[model.Record]) -> Any:
         }
         schema = arrow_schema(throughput_batches.NEEDED)
         arrays = [pa.array(columns[field.name]).cast(field.type) for field in schema]
-        batches = pa.Table.from_arrays(arrays, schema=schema).to_batches(max_chunksize=300)
-        cells += list(throughput_batches.counted(batches))
-    return spark.createDataFrame(pa.Table.from_batches(cells))
+        yield pa.Table.from_arrays(arrays, schema=schema).to_batches(max_chunksize=300)
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +123,27 @@ def test_all_figures_are_those_of_the_model(analysed: Analysed) -> None:
             seconds = Counter(record["store_ms"] // 1000 for record in there)
             assert row["peak_messages_per_s"] == max(seconds.values())
             assert row["seconds_with_messages"] == len(seconds)
+
+
+def plain(told: Any) -> Any:
+    """Rows without an order, numbers as Spark and numpy round them."""
+    if isinstance(told, dict):
+        return {name: plain(value) for name, value in told.items()}
+    if isinstance(told, list | tuple):
+        return sorted(map(plain, told), key=repr)
+    return float(f"{told:.9g}") if isinstance(told, int | float) else told
+
+
+def test_without_spark_it_tells_the_same(analysed: Analysed) -> None:
+    records, result, _ = analysed
+    cells = throughput_batches.CELL.empty_table()
+    for part in record_parts(records):
+        cells = merged(cells, throughput_batches.counted(part))
+    local = told(cells, result.stores, 3)
+    for name, ours in asdict(local).items():
+        theirs = getattr(result, name)
+        if name != "written":
+            assert plain(ours) == plain(asdict(theirs) if is_dataclass(theirs) else theirs), name
 
 
 def test_each_second_of_each_producer_is_told(spark: Any, analysed: Analysed) -> None:
@@ -171,6 +198,11 @@ def test_gaps_stalls_and_steps_of_the_clock(analysed: Analysed) -> None:
     }
     wanted = {(*place, until - begun) for *place, begun, until in model.stalls(records, 3)}
     assert silent == wanted and {level for level, *_ in wanted} == {"queue", "topic", "store"}
+    everything = model.stalls(records, 0)
+    for level in ("queue", "topic", "store"):
+        told = [row["silent_ms"] for row in result.silences if row["level"] == level]
+        silences = sorted((until - begun for at, *_, begun, until in everything if at == level))
+        assert told == silences[:-6:-1], "however short"
     steps = {(r["store"], r["back_ms"]) for r in result.clock_steps.rows}
     assert steps == {(store, high - low) for store, high, low in model.back_steps(records)}
     assert len(steps) == 2

@@ -167,6 +167,10 @@ def test_incomplete_frames_of_all_peers_share_a_budget(run, serve, talk) -> None
             await served.until(lambda: len(served.server.peers) < 10)
             assert served.hub.area.in_use <= 1 << 20
             await served.alive()
+            # Who comes last is served, also with a frame that takes more than one read.
+            async with talk(served.port) as honest:
+                honest.send(Command(ECHO, opaque=7, body=bytes(500_000)))
+                assert len((await honest.answer()).body) == 500_000
 
     run(main())
 

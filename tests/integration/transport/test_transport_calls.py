@@ -114,7 +114,7 @@ def test_late_answers_in_any_order(run, serve, talk) -> None:
 def test_a_request_that_waits_keeps_nothing_large(run, serve, talk) -> None:
     async def main() -> None:
         async with serve() as served, talk(served.port) as peer:
-            peer.send(new_request(HOLD, body=b"x" * 1_000_000, fields={"k": "v" * 1_000_000}))
+            peer.send(new_request(HOLD, body=b"x" * 1_000_000, fields={"k": "v" * 100_000}))
             await served.until(lambda: served.held)
             await served.alive()
             request, _ = served.held[0]
@@ -253,6 +253,31 @@ def test_doubted_connections_are_bounded(run, serve, connect) -> None:
                 await served.until(lambda late=late: late.done)
             await served.until(lambda: len(served.server.peers) <= DOUBTED_MAX)
             await calls.stop()
+
+    run(main())
+
+
+def test_a_lost_connection_is_told_a_given_up_one_is_not(run, serve, connect) -> None:
+    async def main() -> None:
+        async with serve() as served, serve() as other, connect() as client:
+            lost: list[str] = []
+            for address in (served.address, served.address + "0"):
+                client.on_lost(address, lambda address=address: lost.append(address))
+            for times in (1, 2):
+                await client.connect(served.address, 5000)
+                (peer,) = served.server.peers
+                await client.connect(served.address, 5000)
+                assert {peer} == served.server.peers
+                peer.close()
+                await client.call(other.address, new_request(ECHO), 5000)
+                await served.until(lambda times=times: len(lost) == times)
+                assert served.server.peers == set()
+            await client.call(served.address, new_request(ECHO), 5000)
+            client.renew(served.address)
+            await client.call(served.address, new_request(ECHO), 5000)
+            await served.until(lambda: len(served.server.peers) == 1)
+            await client.close()
+            assert lost == [served.address] * 2
 
     run(main())
 

@@ -1,8 +1,10 @@
 """TLS and plain peers on one port, in each mode, against other implementations of TLS too."""
 
 import asyncio
+import os
 import socket
 import ssl
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +16,7 @@ from turbopump.net.transport.options import (
     TlsMode,
     TlsSettings,
 )
-from turbopump.net.transport.tls import TlsError, server_context
+from turbopump.net.transport.tls import TlsError, _make_self_signed, server_context
 from turbopump.net.wire.command import Command, decode, encode, new_request, response
 
 ECHO = 10
@@ -212,5 +214,60 @@ def test_plain_peers_are_served_where_there_is_no_certificate(run, serve, connec
         async with serve(options) as served, connect() as client:
             call = client.call(served.address, new_request(ECHO, body=b"plain"), 5000)
             assert (await call).body == b"plain"
+
+    run(main())
+
+
+def renew(folder: Path) -> bytes:
+    """Another certificate and key in the folder; gives the certificate as a peer sees it."""
+    certificate, key = _make_self_signed()
+    for name, content in (("cert.pem", certificate), ("key.pem", key)):
+        (folder / f"{name}.new").write_bytes(content)
+        os.replace(folder / f"{name}.new", folder / name)
+    return ssl.PEM_cert_to_DER_cert(certificate.decode())
+
+
+async def shown_certificate(port: int) -> bytes:
+    """What a new connection is shown."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting_all())
+    try:
+        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        assert isinstance(shown, bytes)
+        return shown
+    finally:
+        writer.close()
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(
+    run, serve, connect, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setattr("turbopump.net.transport.server.LOOK_S", 0.01)
+
+    async def main() -> None:
+        first = renew(tmp_path)
+        settings = TlsSettings(
+            mode=TlsMode.ENFORCING, cert_path=str(tmp_path / "cert.pem"),
+            key_path=str(tmp_path / "key.pem"), test_mode=False,
+        )  # fmt: skip
+        trust = ClientTlsSettings(
+            trust_cert_path=str(tmp_path / "cert.pem"), auth_server=True, test_mode=False
+        )
+        async with (
+            serve(ServerOptions(tls=settings)) as served,
+            connect(None, ClientOptions(tls=trust)) as client,
+        ):
+            request = new_request(ECHO, body=b"x")
+            assert (await client.call(served.address, request, 5000)).body == b"x"
+            assert await shown_certificate(served.port) == first
+            (tmp_path / "key.pem").write_text("broken")
+            await asyncio.sleep(0.1)
+            assert await shown_certificate(served.port) == first
+            second = renew(tmp_path)
+            while await shown_certificate(served.port) != second:
+                await asyncio.sleep(0.01)
+            # What is connected stays so, and a client reads what it trusts again, too.
+            assert len(served.server.peers) >= 1
+            client.renew(served.address)
+            assert (await client.call(served.address, request, 5000)).body == b"x"
 
     run(main())

@@ -14,7 +14,7 @@ GAP_MAX = 1 << 28
 
 
 class Nowhere:
-    """A transport whose bytes nobody reads."""
+    """A transport whose bytes are not read."""
 
     def connect(self, address: str) -> int:
         raise AssertionError("a master connects with nobody")

@@ -1,13 +1,22 @@
-"""Properties: RocketMQ's keys, and what bad ones are told."""
+"""Properties: RocketMQ's keys, and what is said of bad ones."""
+
+from pathlib import Path
 
 import pytest
 
-from turbopump.broker.config import ConfigError, load_config, parse_delay_levels
+from turbopump.broker import config as config_module
+from turbopump.broker.config import TLS_ALIASES, ConfigError, load_config, parse_delay_levels
 from turbopump.broker.ha.last_life import LastLife
-from turbopump.broker.replicating import membership_options
+from turbopump.broker.known_keys import IDLE_KEYS
+from turbopump.broker.replicating import membership_options, options_of
+from turbopump.broker.replication_config import PROPERTY_FIELDS as REPLICATION_FIELDS
+from turbopump.engine.config import PROPERTY_FIELDS
 from turbopump.engine.types import FlushMode
 from turbopump.net.transport.options import TlsMode
 from turbopump.net.wire.java_properties import format_properties, parse_properties
+from turbopump.net.wire.property_values import is_secret
+
+KEYS = Path(__file__).parents[2] / "golden" / "config_keys_5_5_0.tsv"
 
 ELECTED = "enableControllerMode=true\ncontrollerAddr=10.0.0.1:9878;10.0.0.2:9878\n"
 
@@ -44,17 +53,114 @@ def test_unknown_key_is_named_with_its_line() -> None:
     assert warnings == ["unknown key brokerNmae (line 3)"]
 
 
-def test_key_of_rocketmq_without_effect_is_silent_and_shown() -> None:
-    config, warnings = load_config("sendMessageThreadPoolNums=16\n")
+def keys_of_rocketmq(*classes: str) -> dict[str, str]:
+    """The default of each key of 5.5.0's classes; "" for null and what depends on the machine."""
+    lines = KEYS.read_text().splitlines()
+    rows = [line.split("\t") for line in lines]
+    assert len(rows) == 579
+    return {key: "" if text == "null" else text for of, key, _, text in rows if of in classes}
+
+
+BROKERS = (
+    "BrokerConfig", "MessageStoreConfig", "AuthConfig", "NettyServerConfig", "NettyClientConfig",
+)  # fmt: skip
+
+
+def test_every_key_of_rocketmq_is_honoured_or_says_that_it_is_not() -> None:
+    """Given with RocketMQ's default each is quiet; with another value it shows its value in force,
+    is an error, or is named in the warning."""
+    defaults = keys_of_rocketmq(*BROKERS)
+    assert len(keys_of_rocketmq("BrokerConfig", "MessageStoreConfig")) == 463
+    honoured = {*config_module._KEYS, *PROPERTY_FIELDS, *REPLICATION_FIELDS, *TLS_ALIASES}
+    for key, default in defaults.items():
+        assert (key in honoured) != (key in IDLE_KEYS), key
+        assert load_config(f"{key}={default}\n" if default else "")[1] == [], key
+        if key in IDLE_KEYS:
+            other = {"true": "false", "false": "true"}.get(default, "7331")
+            quiet = IDLE_KEYS[key].is_quiet(other)
+            try:
+                _, warnings = load_config(f"{key}={other}\n")
+            except ConfigError as error:
+                assert "not supported yet" in str(error), key
+                assert IDLE_KEYS[key].harm, key
+            else:
+                shown = key if is_secret(key) else f"{key}={other}"
+                named = [f"known, but without effect here: {shown} (line 1)"]
+                assert warnings == ([] if quiet else named), key
+                assert not IDLE_KEYS[key].harm or quiet, key
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "messageStorePlugIn=org.apache.rocketmq.tieredstore.TieredMessageStore",
+        "metricsExporterType=OTLP_GRPC", "metricsExporterType=1", "metricsExporterType=LOG",
+        "fetchNamesrvAddrByAddressServer=true", "fetchNameSrvAddrByDnsLookup=true",
+        "readOnlyCommitLogStorePaths=/mnt/old", "storePathCommitLog=/mnt/a,/mnt/b",
+        "storeType=defaultRocksDB", "transRocksDBEnable=true", "timerRocksDBEnable=true",
+        "indexRocksDBEnable=true", "rocksdbCQDoubleWriteEnable=true", "configManagerVersion=v2",
+        "useSingleRocksDBForAllConfigs=true", "aclEnable=true", "authenticationEnabled=true",
+        "authorizationEnabled=TRUE", "enableLmq=true", "enableMultiDispatch=true",
+        "lockInStrictMode=true", "rejectPullConsumerEnable=true", "enableDLegerCommitLog=true",
+        "enableSlaveActingMaster=true", "duplicationEnable=true", "forceVerifyPropCRC=true",
+        "tls.config.file=/etc/rocketmq/tls.properties", "tls.protocols=TLSv1.3",
+        "tls.ciphers=AES", 'socksProxyConfig={"0.0.0.0/0":{"password":"hidden"}}',
+    ],
+)  # fmt: skip
+def test_what_ignoring_would_harm_is_an_error(line: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(f"brokerName=b\n{line}\n")
+    text = str(raised.value)
+    assert line.partition("=")[0] in text
+    assert "(line 2)" in text
+    assert "hidden" not in text
+
+
+def test_keys_without_effect_are_named_once_and_shown() -> None:
+    config, warnings = load_config(
+        "sendMessageThreadPoolNums=16\ntransientStorePoolEnable=true\nserverWorkerThreads=8\n"
+        "haSlaveFallbehindMax=1\ninnerClientAuthenticationCredentials={secret}\n"
+    )
+    assert warnings == [
+        "known, but without effect here: sendMessageThreadPoolNums=16 (line 1), "
+        "transientStorePoolEnable=true (line 2), haSlaveFallbehindMax=1 (line 4), "
+        "innerClientAuthenticationCredentials (line 5)"
+    ]
+    shown = config.values()
+    assert shown["sendMessageThreadPoolNums"] == "16"
+    assert shown["serverWorkerThreads"] == "8"
+    assert "secret" not in format_properties(shown)
+
+
+def test_all_keys_are_shown_with_what_is_in_force() -> None:
+    shown = load_config("")[0].values()
+    never = {"brokerConfigPath", "haMasterAddress", "storePathBrokerIdentity"}  # null, as there
+    for key, default in keys_of_rocketmq(*BROKERS).items():
+        if default and not is_secret(key):
+            assert key in shown, key
+    assert never.isdisjoint(shown)
+    assert shown["enableCompaction"] == shown["timerWheelEnable"] == "false"
+    assert shown["rejectTransactionMessage"] == "true"
+    assert shown["putMessageTimeout"] == "8000"
+    assert shown["useTLS"] == "false"
+    assert load_config("tls.enable=true")[0].values()["useTLS"] == "true"
+    assert load_config("storePathRootDir=/d")[0].values()["storePathCommitLog"] == "/d/commitlog"
+
+
+def test_tls_towards_name_servers_by_its_other_name() -> None:
+    assert load_config("useTLS=true\n")[0].client_tls is not None
+    with pytest.raises(ConfigError, match="useTLS=yes"):
+        load_config("useTLS=yes\n")
+
+
+def test_keys_of_groups_with_a_syncstateset() -> None:
+    config, warnings = load_config(
+        f"{ELECTED}storePathEpochFile=/x/epochs\ncheckSyncStateSetPeriod=2500\n"
+    )
     assert not warnings
-    assert config.values()["sendMessageThreadPoolNums"] == "16"
-
-
-def test_feature_that_is_not_there_is_warned_of() -> None:
-    _, warnings = load_config("lockInStrictMode=true\n")
-    assert len(warnings) == 1
-    assert "lockInStrictMode=true" in warnings[0]
-    assert load_config("lockInStrictMode=false\n")[1] == []
+    assert config.store.epoch_path == "/x/epochs"
+    assert options_of(config).sync.check_period_ms == 2_500
+    assert load_config("storePathRootDir=/d")[0].store.epoch_path == "/d/epochFileCheckpoint"
 
 
 def test_values_of_rocketmq_that_promise_nothing_are_silent() -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from turbopump.broker.delay import MAX_PER_STEP
 from turbopump.engine.types import LogOffset, Message, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -79,6 +81,53 @@ def test_clock_set_back_does_not_hold_a_message_for_ever(world: Any) -> None:
     world.now_ms -= 3_600_000
     world.pass_time(100)
     assert len(delivered(world)) == 1
+
+
+HOUR_MS = 3_600_000
+
+
+def clock_was_wrong(world: Any) -> None:
+    """The clock is an hour ahead for 0.4 s, in which a message is stored."""
+    world.set_clock(HOUR_MS)
+    plain(world)
+    world.pass_time(400)
+    world.set_clock(-HOUR_MS)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_clock_that_was_wrong_for_a_moment_makes_no_delay_shorter(
+    make_world: Callable[..., Any], restart: bool
+) -> None:
+    world = make_world()
+    clock_was_wrong(world)
+    if restart:
+        world.close()
+        world.open()
+    send(world, 2, b"later")
+    if restart:  # what is delayed is the last record now
+        world.close()
+        world.open()
+    unit = world.broker.store.units("SCHEDULE_TOPIC_XXXX", 1, QueueOffset(0), 1)[0]
+    assert unit.tags_code == world.now_ms + 5_000
+    world.pass_time(4_900)
+    assert delivered(world) == []
+    world.pass_time(200)
+    assert [record.body for record in delivered(world)] == [b"later"]
+    # Times of all other records ascend, for searches.
+    before = world.broker.store.record(LogOffset(0)).store_timestamp_ms
+    assert before > world.now_ms
+    assert world.broker.store.record(plain(world)).store_timestamp_ms == before
+
+
+def test_retries_keep_their_times_behind_a_clock_that_was_wrong(world: Any) -> None:
+    clock_was_wrong(world)
+    where = plain(world, b"bad")
+    for attempt, delay_ms in enumerate((10_000, 30_000, 60_000)):
+        assert send_back(world, where, maxReconsumeTimes="16").code == 0
+        world.pass_time(delay_ms - 100)
+        assert len(delivered(world, "%RETRY%G", 0)) == attempt
+        world.pass_time(200)
+        where = LogOffset(delivered(world, "%RETRY%G", 0)[attempt].physical_offset)
 
 
 def test_store_that_refuses_is_asked_again(world: Any, monkeypatch: Any) -> None:

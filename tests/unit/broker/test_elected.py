@@ -17,7 +17,12 @@ from turbopump.broker.replies import REJECTED
 from turbopump.net.ha.acks import AckRules, Mode
 from turbopump.net.ha.sync_state import SyncOptions
 from turbopump.net.wire.codes import RequestCode, ResponseCode
-from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.pull import (
+    SUBSCRIPTION_FLAG,
+    PullMessageRequest,
+    PullMessageResponse,
+)
 
 ELECTED = "enableControllerMode=true\ncontrollerAddr=127.0.0.1:9878\n"
 Make = Callable[..., World]
@@ -108,6 +113,26 @@ def test_without_a_lease_nothing_is_written(make_world: Make) -> None:
     assert pull(world) == ResponseCode.PULL_NOT_FOUND, "what is confirmed may be read"
     elected.renew()
     assert send(world).value.code == ResponseCode.SUCCESS
+
+
+def test_without_a_lease_no_reader_is_sent_back(make_world: Make) -> None:
+    """Another may be the master, and have the messages that the reader has read."""
+    world = make_world(ELECTED)
+    elected = Elected(world)
+    elected.reign()
+    assert send(world).value.code == ResponseCode.SUCCESS
+
+    def ahead() -> tuple[int, int]:
+        header = PullMessageRequest("G", "TBW102", 0, 9, 32, SUBSCRIPTION_FLAG, 0, 0, 0, "*")
+        answer = world.ask(RequestCode.PULL_MESSAGE, header)
+        return answer.code, read_header(PullMessageResponse, answer.fields).next_begin_offset
+
+    sent_back = ahead()
+    assert (sent_back[0], sent_back[1] < 9) == (ResponseCode.PULL_OFFSET_MOVED, True)
+    elected.lapse()
+    assert ahead() == (ResponseCode.PULL_NOT_FOUND, 9)
+    elected.renew()
+    assert ahead() == sent_back
 
 
 def test_who_waits_when_the_lease_ends_is_told_so(make_world: Make) -> None:

@@ -9,8 +9,10 @@ from tests.property.test_fast_lane import Driven, frame_of, make
 
 from turbopump.broker.fast_lane import MAX_WAITING
 from turbopump.engine.types import FlushMode, QueueOffset
+from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Codec, decode
 from turbopump.net.wire.headers.pull import PullMessageRequest
+from turbopump.net.wire.message import encode_batch
 
 SEND: dict[str, Any] = {
     "code": 310, "codec": Codec.JSON, "topic": "Plain", "queue_id": 0, "sys_flag": 0, "flag": 0,
@@ -44,6 +46,30 @@ def code(driven: Driven, opaque: int) -> int | None:
     answers = driven.answers.get(opaque, [])
     assert len(answers) <= 1
     return decode(answers[0]).code if answers else None
+
+
+@pytest.mark.parametrize("size", [-8, 0, 22, 1 << 30])
+@pytest.mark.parametrize("at", [0, 23])
+def test_a_batch_whose_sizes_do_not_add_up_is_refused(driven: Driven, size: int, at: int) -> None:
+    whole = encode_batch([(0, b"x", b"")] * 2)
+    send(driven, 2, batch=True, body=whole)
+    before, native = driven.world.broker.store.max_log_offset, driven.lane.send_count
+    assert native == 2, "a plain batch is served natively"
+    body = whole[:at] + size.to_bytes(4, "big", signed=True) + whole[at + 4 :]
+    send(driven, 3, batch=True, body=body)
+    assert (code(driven, 2), code(driven, 3)) == (0, ResponseCode.MESSAGE_ILLEGAL)
+    assert driven.world.broker.store.max_log_offset == before
+
+
+def test_what_asks_for_light_queues_is_refused(driven: Driven) -> None:
+    before, native = driven.world.broker.store.max_log_offset, driven.lane.send_count
+    asked = "INNER_MULTI_DISPATCH\x01%LMQ%a\x02"
+    send(driven, 2, properties=SEND["properties"] + asked)
+    body = encode_batch([(0, b"x", b""), (0, b"x", asked.encode())])
+    send(driven, 3, batch=True, body=body)
+    assert (code(driven, 2), code(driven, 3)) == (1, 1)
+    assert driven.world.broker.store.max_log_offset == before
+    assert driven.lane.send_count == native
 
 
 def test_an_answer_leaves_when_the_record_is_durable(driven: Driven) -> None:
@@ -116,13 +142,13 @@ def reader() -> Iterator[Driven]:
         connection.far.close()
 
 
-def pull_frame(opaque: int) -> bytes:
-    header = PullMessageRequest("live", "Plain", 0, QueueOffset(0), 32, 0, 0, 0, 0)
+def pull_frame(opaque: int, queue_id: int = 0) -> bytes:
+    header = PullMessageRequest("live", "Plain", queue_id, QueueOffset(0), 32, 0, 0, 0, 0)
     return frame_of({"header": header, "codec": Codec.JSON, "version": 513}, opaque)
 
 
 def pour(driven: Driven, data: bytes) -> None:
-    """As feed, but nobody reads the answers."""
+    """As feed, but the answers are not read."""
     while data:
         room = driven.get_buffer(-1)
         size = min(len(room), len(data))
@@ -230,3 +256,33 @@ def test_a_peer_that_is_alone_is_answered_at_once(turning: Driven) -> None:
 def test_many_answers_of_one_read_do_not_wait(turning: Driven) -> None:
     read_once(turning, b"".join(frame_of(SEND, opaque) for opaque in range(1, 80)))
     assert code(turning, 1) == code(turning, 79) == 0
+
+
+def test_pulls_give_way_when_all_connections_were_given_enough(reader: Driven) -> None:
+    """16 KB each: the bytes of a turn are counted while they are given, and nothing more is served
+    before the connection has its turn again."""
+    enough, given, rested = 100_000, [0], []
+
+    def gives(size: int) -> bool:
+        given[-1] += size
+        return given[-1] < enough
+
+    def give_way() -> None:
+        reader.rests = True
+        rested.append(reader.turn_left)
+
+    reader.gives, reader.give_way = gives, give_way  # type: ignore[method-assign]
+    asked = range(1000, 1040)
+    before = reader.pulled.found_count
+    pour(reader, b"".join(pull_frame(opaque) for opaque in asked))
+    assert reader.rests
+    assert reader.pulled.found_count - before <= enough // (8 * 2000) + 2
+    while reader.rests:
+        given.append(0)
+        reader.collect()
+        reader.rests = False
+        reader.go_on()
+    reader.collect()
+    assert max(given) < enough + 3 * 8 * 2000
+    assert set(rested) == {0}, "it has had its turn: new ones go before it"
+    assert all(decode(reader.answers[opaque][0]).code == 0 for opaque in asked)

@@ -75,6 +75,21 @@ def test_commit_is_checked(world: Any) -> None:
     assert update(world, commit=None) == (29, "Offset is null, topic is T")
 
 
+def test_a_commit_outside_of_the_queue_is_taken_as_it_is(world: Any) -> None:
+    """As RocketMQ has it: tools set a group on beyond the end, and -1 stands for none. Who is made
+    master sets back what lies beyond its log (broker/ha/metadata.py)."""
+    send(world)
+    world.broker.groups.find("G", world.now_ms)
+    for commit in (1 << 40, 2**63 - 1):
+        assert update(world, commit=commit) == (0, None)
+        assert query(world) == (0, str(commit), None)
+    assert update(world, commit=-5) == (0, None)
+    assert query(world)[0] == 0  # as if there were none: a young topic begins at 0
+    assert query(world)[1] == "0"
+    assert update(world, queue_id=77, commit=3) == (0, None)
+    assert world.broker.offsets.queues_of("G", "T") == {0: -5, 77: 3}
+
+
 def test_pending_reset_swallows_commits(world: Any) -> None:
     send(world, 3)
     world.broker.groups.find("G", world.now_ms)

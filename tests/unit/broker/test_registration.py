@@ -1,4 +1,4 @@
-"""What name servers are told, when, and what a dead one costs."""
+"""What name servers get, when, and what a dead one costs."""
 
 import itertools
 from pathlib import Path
@@ -9,7 +9,9 @@ from turbopump.broker.config import load_config
 from turbopump.broker.registration import (
     MAX_SINGLE_TOPICS,
     MAX_WAIT_MS,
+    RETRY_MS,
     NameServerState,
+    Outcome,
     Registration,
     Work,
 )
@@ -21,8 +23,19 @@ from turbopump.engine.flush import InlineDisk
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.routes import RegisterBrokerRequest, UnRegisterBrokerRequest
+from turbopump.net.wire.java_properties import parse_properties
 from turbopump.net.wire.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.topics import TopicConfig
+
+
+def test_the_period_may_change(tmp_path: Path) -> None:
+    registration, _ = make(tmp_path, "registerNameServerPeriod=30000\n")
+    server = registration.servers[0]
+    registration._config.update(parse_properties("registerNameServerPeriod=15000"))
+    registration.reconfigure()
+    assert register(server, 1_000) == Work(True, [])
+    assert register(server, 15_999) is None
+    assert register(server, 16_000) == Work(True, [])
 
 
 @pytest.fixture
@@ -34,7 +47,7 @@ def register(server: NameServerState, now_ms: int, ok: bool = True) -> Work | No
     """One round: take what is due and have it answered."""
     work = server.take(now_ms)
     if work is not None:
-        server.answered(work, ok, now_ms)
+        server.answered(work, Outcome.TAKEN if ok else Outcome.REFUSED, now_ms)
     return work
 
 
@@ -49,7 +62,7 @@ def test_one_request_at_a_time(server: NameServerState) -> None:
     assert work is not None
     server.changed(["T"], 10)
     assert server.take(20) is None
-    server.answered(work, True, 30)
+    server.answered(work, Outcome.TAKEN, 30)
     assert server.take(30) == Work(False, ["T"])
 
 
@@ -60,14 +73,14 @@ def test_changed_topic_goes_alone_once_the_broker_is_known(server: NameServerSta
     work = server.take(100)
     assert work == Work(False, ["T", "U"])
     assert not told.done
-    server.answered(work, True, 120)
+    server.answered(work, Outcome.TAKEN, 120)
     assert told.done
 
 
 def test_before_the_first_success_everything_is_sent(server: NameServerState) -> None:
     work = server.take(0)
     assert work is not None
-    server.answered(work, False, 0)
+    server.answered(work, Outcome.REFUSED, 0)
     server.changed(["T"], 100)
     assert server.take(100) is None  # it failed just now: the retry comes at 500
     assert server.take(500) == Work(True, ["T"])
@@ -82,7 +95,52 @@ def test_restarted_name_server_gets_everything_at_once(server: NameServerState) 
     assert told.done
 
 
-def test_failures_back_off_to_the_period(server: NameServerState) -> None:
+def test_one_that_is_away_is_asked_each_second(server: NameServerState) -> None:
+    register(server, 0)
+    times = []
+    for now_ms in range(30_000, 60_000, 100):
+        work = server.take(now_ms)
+        if work is not None:
+            times.append(now_ms)
+            server.answered(work, Outcome.UNREACHED, now_ms)
+    assert times == list(range(30_000, 60_000, RETRY_MS))
+    # Neither does what came before count for it: refusals are waited for anew.
+    for now_ms in (60_000, 60_500, 61_500):
+        assert register(server, now_ms, ok=False) is not None
+    assert register(server, 63_500) == Work(True, [])
+
+
+def test_a_lost_connection_is_registered_for_at_once_and_once_more(
+    server: NameServerState,
+) -> None:
+    register(server, 0)
+    server.lost(5_000)
+    assert register(server, 5_000) == Work(True, [])
+    # RocketMQ's may forget the broker behind that, for the connection that it saw closed.
+    assert register(server, 5_000 + RETRY_MS - 1) is None
+    assert register(server, 5_000 + RETRY_MS) == Work(True, [])
+    assert register(server, 35_000) is None
+    assert register(server, 36_000) == Work(True, [])
+
+
+def test_behind_a_lost_connection_no_topic_goes_alone(server: NameServerState) -> None:
+    """RocketMQ 4 would take it for all topics of a broker that it does not know."""
+    register(server, 0)
+    server.lost(RETRY_MS)
+    server.changed(["T"], RETRY_MS)
+    assert register(server, RETRY_MS) == Work(True, ["T"])
+
+
+def test_one_that_closes_each_connection_is_not_flooded(server: NameServerState) -> None:
+    times = []
+    for now_ms in range(0, 10_000, 10):
+        if register(server, now_ms) is not None:
+            times.append(now_ms)
+            server.lost(now_ms)
+    assert times == list(range(0, 10_000, RETRY_MS))
+
+
+def test_refusals_back_off_to_the_period(server: NameServerState) -> None:
     now_ms, times = 0, []
     for _ in range(9):
         while register(server, now_ms, ok=False) is None:

@@ -1,12 +1,14 @@
-"""Config files written elsewhere: shared writes, who waits, and what a failure is told."""
+"""Config files written elsewhere: shared writes, what waits, and what comes of a failure."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from turbopump.broker.saving import Saver
-from turbopump.engine.config_files import ConfigFiles
+from turbopump.broker.saving import WHOLE_AFTER, Saver, Source
+from turbopump.engine import fastjson
+from turbopump.engine.config_changes import SIZE_MIN, change
+from turbopump.engine.config_files import ConfigFiles, pieces_of
 from turbopump.engine.files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.net.wire.command import Command, new_request, response
@@ -29,6 +31,14 @@ class Steered:
     def step(self, error: OSError | None = None) -> None:
         work, done = self.work.pop(0)
         done(error or work())
+
+
+def of(value: Any) -> Source:
+    """A table that holds this."""
+    return lambda: lambda: pieces_of(value)
+
+
+EMPTY = of({})
 
 
 @pytest.fixture
@@ -55,7 +65,7 @@ def test_changes_while_a_file_is_written_share_the_next_write(
 ) -> None:
     saved = []
     for number in range(4):
-        saver.changed(NAME, lambda number=number: {"n": number})
+        saver.changed(NAME, of({"n": number}))
         saved.append(saver.saved())
     assert len(disk.work) == 1, "the same file is never written twice at once"
     disk.step()
@@ -68,8 +78,8 @@ def test_changes_while_a_file_is_written_share_the_next_write(
 
 
 def test_who_waits_waits_for_all_files(saver: Saver, disk: Steered) -> None:
-    saver.changed(NAME, dict)
-    saver.changed(OTHER, dict)
+    saver.changed(NAME, EMPTY)
+    saver.changed(OTHER, EMPTY)
     saved = saver.saved()
     disk.step()
     assert not saved.done
@@ -81,31 +91,31 @@ def test_a_failure_is_told_and_the_write_repeated(
     saver: Saver, disk: Steered, files: ConfigFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = OSError(28, "No space left on device")
-    saver.changed(NAME, lambda: {"n": 1})
-    saver.changed(OTHER, lambda: {"n": 2})
+    saver.changed(NAME, of({"n": 1}))
+    saver.changed(OTHER, of({"n": 2}))
     saved = saver.saved()
     disk.step(full)
     assert saved.value is full
     assert saver.saved().value is full, "nobody waits for a write that nobody does"
     disk.step()
     for error in (full, None):
-        saver.retry()
+        saver.tick()
         again = saver.saved()
         disk.step(error)
         assert again.value is error
     assert files.load(NAME) == {"n": 1}
     assert caplog.text.count("cannot be saved") == 1
-    saver.retry()
+    saver.tick()
     assert disk.work == []
 
 
 def test_a_change_during_a_write_that_fails_is_written_with_it(
     saver: Saver, disk: Steered, files: ConfigFiles
 ) -> None:
-    saver.changed(NAME, lambda: {"n": 1})
-    saver.changed(NAME, lambda: {"n": 2})
+    saver.changed(NAME, of({"n": 1}))
+    saver.changed(NAME, of({"n": 2}))
     disk.step(OSError(5, "Input/output error"))
-    saver.retry()
+    saver.tick()
     disk.step()
     assert files.load(NAME) == {"n": 2}
     assert saver.saved().value is None
@@ -117,7 +127,7 @@ REQUEST = new_request(17)
 def test_answers_to_requests_that_change_nothing_pass(saver: Saver, disk: Steered) -> None:
     answer = response(REQUEST, 0)
     assert saver.review(REQUEST, answer) is answer
-    saver.changed(NAME, dict)
+    saver.changed(NAME, EMPTY)
     assert isinstance(saver.review(REQUEST, answer), Later)
     assert saver.review(REQUEST, answer) is answer, "another request changed it"
 
@@ -129,7 +139,7 @@ def test_answers_to_changes_wait(
 ) -> None:
     answer = response(REQUEST, 0, "done")
     later: Later[Command | None] = Later()
-    saver.changed(NAME, dict)
+    saver.changed(NAME, EMPTY)
     reviewed = saver.review(REQUEST, later if is_later else answer)
     assert isinstance(reviewed, Later)
     assert not reviewed.done
@@ -148,16 +158,16 @@ def test_answers_to_changes_wait(
 
 
 def test_what_is_not_answered_does_not_wait(saver: Saver, disk: Steered) -> None:
-    saver.changed(NAME, dict)
+    saver.changed(NAME, EMPTY)
     assert saver.review(REQUEST, None) is None
-    saver.changed(NAME, dict)
+    saver.changed(NAME, EMPTY)
     answer = response(REQUEST, 0)
     assert saver.review(new_request(17, oneway=True), answer) is answer
 
 
 def test_who_relies_on_a_change_waits_for_it(saver: Saver, disk: Steered) -> None:
     answer = response(REQUEST, 0)
-    change = saver.changed(NAME, dict)
+    change = saver.changed(NAME, EMPTY)
     saver.review(REQUEST, answer)
     assert saver.durable == change - 1
     saver.rely()
@@ -167,3 +177,142 @@ def test_who_relies_on_a_change_waits_for_it(saver: Saver, disk: Steered) -> Non
     disk.step()
     assert saver.durable == change
     assert waits.value is answer
+
+
+def row(number: int) -> bytes:
+    """A change that puts one row."""
+    return change({"n": number}, {"t": [b'"%d":{"n":%d}' % (number, number)]}, {})
+
+
+def rows(count: int) -> dict[str, Any]:
+    """What a file holds after so many of them."""
+    return {"n": count, "t": {str(one): {"n": one} for one in range(1, count + 1)}}
+
+
+def put(saver: Saver, disk: Steered, first: int, last: int) -> None:
+    """The first change alone, the others while it is written."""
+    for number in range(first, last + 1):
+        saver.changed(NAME, of(rows(number)), row(number))
+    while disk.work:
+        disk.step()
+
+
+def test_changes_are_appended_together(
+    saver: Saver, disk: Steered, files: ConfigFiles, tmp_path: Path
+) -> None:
+    put(saver, disk, 1, 1)  # what was never written is written whole
+    before = (tmp_path / NAME).read_bytes()
+    for number in range(2, 6):
+        saver.changed(NAME, of(rows(number)), row(number))
+    saved = saver.saved()
+    assert len(disk.work) == 1
+    disk.step()
+    assert len(disk.work) == 1, "three that came meanwhile go together"
+    assert not saved.done
+    disk.step()
+    assert saved.value is None
+    assert (tmp_path / NAME).read_bytes() == before
+    assert files.load(NAME) == rows(5)
+
+
+def test_a_quiet_file_is_written_whole(
+    saver: Saver, disk: Steered, files: ConfigFiles, tmp_path: Path
+) -> None:
+    put(saver, disk, 1, 3)
+    saver.tick()
+    assert disk.work == [], "there was a change a moment ago"
+    saver.tick()
+    disk.step()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [NAME, NAME + ".bak"]
+    assert fastjson.loads((tmp_path / NAME).read_text()) == rows(3)
+    assert saver.saved().value is None
+    saver.tick()
+    assert disk.work == []
+
+
+def test_a_busy_file_is_written_whole_now_and_then(
+    saver: Saver, disk: Steered, tmp_path: Path
+) -> None:
+    put(saver, disk, 1, 2)
+    for number in range(WHOLE_AFTER):
+        put(saver, disk, number + 3, number + 3)
+        saver.tick()
+    disk.step()
+    assert fastjson.loads((tmp_path / NAME).read_text()) == rows(WHOLE_AFTER + 2)
+
+
+def test_a_stop_leaves_nothing_beside_the_file(
+    saver: Saver, disk: Steered, tmp_path: Path
+) -> None:
+    put(saver, disk, 1, 2)
+    saver.changed(NAME, of(rows(3)), row(3))
+    saver.finish()
+    while disk.work:
+        disk.step()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [NAME, NAME + ".bak"]
+    assert fastjson.loads((tmp_path / NAME).read_text()) == rows(3)
+
+
+def test_an_append_that_fails_is_told_and_the_file_written_whole(
+    saver: Saver, disk: Steered, files: ConfigFiles, tmp_path: Path
+) -> None:
+    put(saver, disk, 1, 2)
+    broken = OSError(5, "Input/output error")
+    saver.changed(NAME, of(rows(3)), row(3))
+    saver.changed(NAME, of(rows(4)), row(4))
+    saved = saver.saved()
+    disk.step(broken)
+    assert saved.value is broken
+    saver.tick()
+    disk.step()
+    assert saver.saved().value is None
+    assert fastjson.loads((tmp_path / NAME).read_text()) == rows(4)
+
+
+def test_a_file_that_cannot_be_written_whole_still_takes_changes(
+    saver: Saver, disk: Steered, files: ConfigFiles
+) -> None:
+    put(saver, disk, 1, 2)
+    saver.tick()
+    saver.tick()
+    saver.changed(NAME, of(rows(3)), row(3))
+    saved = saver.saved()
+    disk.step(OSError(28, "No space left on device"))
+    assert not saved.done
+    disk.step()
+    assert saved.value is None
+    assert files.load(NAME) == rows(3)
+
+
+def test_what_was_loaded_with_changes_is_written_whole(
+    saver: Saver, disk: Steered, files: ConfigFiles, tmp_path: Path
+) -> None:
+    put(saver, disk, 1, 2)
+    again = Saver(ConfigFiles(RealFiles(), str(tmp_path)), disk)
+    assert again.load(NAME, of(rows(2))) == rows(2)
+    again.tick()
+    disk.step()
+    assert fastjson.loads((tmp_path / NAME).read_text()) == rows(2)
+
+
+def test_what_is_written_for_a_change_is_bounded(
+    saver: Saver, disk: Steered, tmp_path: Path
+) -> None:
+    """However many rows there are: of a large file as many bytes are appended as it has."""
+    table = {"t": {f"{number:0200}": {} for number in range(20_000)}}
+    saver.changed(NAME, of(table))
+    disk.step()
+    size = (tmp_path / NAME).stat().st_size
+    assert size > SIZE_MIN
+    taken = 0
+
+    def source() -> Any:
+        nonlocal taken
+        taken += 1
+        return of(table)()
+
+    change_of = change({"n": 1}, {"t": [b'"x":{}']}, {}) + b" " * 10_000
+    for _ in range(2 * size // len(change_of)):
+        saver.changed(NAME, source, change_of)
+        disk.step()
+    assert taken <= 2

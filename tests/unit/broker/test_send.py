@@ -172,6 +172,8 @@ CHECKS: list[tuple[str, dict[str, Any], bytes, int, str]] = [
     ("", {"batch": True, "properties": {"DELAY": "1"}}, element(b"x"), 13, "is illegal"),
     ("", {"batch": True, "sys_flag": 4}, element(b"x"), 13, "the message is illegal"),
     ("", {"batch": True}, b"junk", 13, "the message is illegal"),
+    ("", {"batch": True}, element(b"x") + b"\xff" * 4 + element(b"x")[4:], 13, "is illegal"),
+    ("", {"batch": True}, b"\x40\0\0\0" + element(b"x")[4:], 13, "the message is illegal"),
 ]
 
 
@@ -231,13 +233,35 @@ def test_multi_tag_topic_marks_its_messages(world: Any) -> None:
     assert stored(world, world.ask(V2, header(topic="M"), b"x")).sys_flag == 2
 
 
-def test_compaction_topic_wants_keys(world: Any) -> None:
+def test_compaction_topic_of_another_broker_takes_nothing(world: Any) -> None:
     attributes = {"cleanup.policy": "COMPACTION"}
     world.broker.topics.put(TopicConfig("C", attributes=attributes), world.now_ms)
-    refused = world.ask(V2, header(topic="C"), b"x")
-    assert (refused.code, refused.remark) == (13, "Required message key is missing")
-    sent = world.ask(V2, header(topic="C", properties={"KEYS": "k"}), b"x")
-    assert sent.code == ResponseCode.SUCCESS
+    for properties in ({}, {"KEYS": "k"}):
+        refused = world.ask(V2, header(topic="C", properties=properties), b"x")
+        assert refused.code == ResponseCode.NO_PERMISSION
+        assert "enableCompaction is false" in refused.remark
+    assert world.broker.store.max_log_offset == 0
+
+
+@pytest.mark.parametrize("value", ["%LMQ%a", "%LMQ%a,%LMQ%b", "Other"])
+def test_light_queues_are_refused(world: Any, value: str) -> None:
+    asked = {"INNER_MULTI_DISPATCH": value}
+    remark = "light message queues are not enabled, enableLmq is false"
+    refused = world.ask(V2, header(properties=asked), b"x")
+    assert (refused.code, refused.remark) == (1, remark)
+    batch = encode_batch([(0, b"a", b""), (0, b"b", encode_properties(asked))])
+    refused = world.ask(V2, header(batch=True), batch)
+    assert (refused.code, refused.remark) == (1, remark)
+    refused = world.ask(V2, header(batch=True, properties=asked), encode_batch([(0, b"a", b"")]))
+    assert (refused.code, refused.remark) == (1, remark)
+    assert world.broker.store.max_log_offset == 0
+
+
+def test_what_only_speaks_of_light_queues_is_stored(world: Any) -> None:
+    batch = encode_batch([(0, b"INNER_MULTI_DISPATCH\x01a\x02", b"")])
+    assert world.ask(V2, header(batch=True), batch).code == 0
+    blank = {"INNER_MULTI_DISPATCH": " "}
+    assert world.ask(V2, header(properties=blank), b"x").code == 0
 
 
 def test_delayed_message_waits_in_its_level(world: Any) -> None:
@@ -323,8 +347,9 @@ def test_batch_topic_keeps_a_batch_in_one_record(world: Any) -> None:
     ids = read_header(SendMessageResponse, answers[1].fields).msg_id
     view = world.broker.store.record_view(decode_message_id(ids)[1])
     assert [bytes(one.body) for one in decode_messages(view)] == [b"one", b"two"]
-    refused = world.ask(BATCH, batch, b"junk")
-    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    for junk in (b"junk", body[:-4], b"\xff" * 4 + body[4:]):
+        refused = world.ask(BATCH, batch, junk)
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
 
 
 def test_sync_flush_answers_after_the_group_commit(make_world: Callable[..., Any]) -> None:
@@ -414,16 +439,17 @@ def test_a_damaged_log_takes_no_sends_and_says_where(world: Any) -> None:
 
 
 def test_a_topic_that_cannot_be_saved_is_said_and_saved_later(world: Any, monkeypatch: Any) -> None:
-    def full(name: str, value: object) -> None:
+    def full(name: str, pieces: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(world.files, "save", full)
+    monkeypatch.setattr(world.files, "append", full)
+    monkeypatch.setattr(world.files, "replace", full)
     answer = world.ask(V2, header(), b"x")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == "the change is not saved: [Errno 28] No space left on device"
     assert "T" not in world.files.load("topics.json")["topicConfigTable"]
     monkeypatch.undo()
-    world.broker.saver.retry()
+    world.broker.saver.tick()
     assert "T" in world.files.load("topics.json")["topicConfigTable"]
     assert world.ask(V2, header(), b"x").code == ResponseCode.SUCCESS
 

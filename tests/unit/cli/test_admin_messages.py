@@ -1,4 +1,4 @@
-"""Where `--body-dir` writes: the id of a message is the word of whoever sent it."""
+"""Where `--body-dir` writes: the id of a message is the word of its sender."""
 
 import pytest
 

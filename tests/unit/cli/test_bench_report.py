@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from turbopump.cli.bench_plan import Plan
-from turbopump.cli.bench_report import Report, Section, plot
+from turbopump.cli.bench_report import Outage, Report, Section, plot
 from turbopump.cli.errors import CommandFailed
 from turbopump.pyx.load import PULL, SEND
 
@@ -47,6 +47,23 @@ def test_people_read_lines() -> None:
         "4 requests were due and never had room to be sent",
         "load generator: 0.50 s of CPU, 3 connections",
     ]
+
+
+def test_what_a_failover_cost() -> None:
+    outages = [Outage.of(1_500_000_000, 2_250_000_000, 800_000_000, 64),
+               Outage.of(9_000_000_000, -1, 3_000_000_000, 1_000)]  # fmt: skip
+    report = replace(REPORT, outages=outages)
+    first, second, _ = report.lines()[-3:]
+    assert first == (
+        "failover at 1.5 s: no acknowledgement for 800 ms, 64 sends failed, acknowledged again "
+        "750 ms after the first of them"
+    )
+    assert second.endswith("for 3,000 ms, 1,000 sends failed, not acknowledged again")
+    assert report.to_json()["outages"][0] == {
+        "at_s": 1.5, "gap_ms": 800.0, "failed_sends": 64, "resumed_ms": 750.0,
+    }  # fmt: skip
+    assert report.to_json()["outages"][1]["resumed_ms"] is None
+    assert REPORT.to_json()["outages"] == []
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,25 @@ def test_a_store_tells_where_its_log_ends(tmp_path: Path) -> None:
     )
 
 
+def test_a_list_that_lies_elsewhere(tmp_path: Path) -> None:
+    moved = tmp_path / "epochs"
+    ends = {}
+    for name, count in (("a", 3), ("b", 5)):
+        config = StoreConfig(str(tmp_path / name), mapped_file_size_commit_log=4096)
+        store = Store.open(RealFiles(), config, InlineDisk(), now_ms=1)
+        for _ in range(count):
+            ends[name] = store.append(Message("T", 0, b"x"), now_ms=2).end
+        store.close(3)
+    moved.write_bytes(Epochs.of([(1, 0)]).encode())
+    (tmp_path / "b" / "epochFileCheckpoint").write_bytes(moved.read_bytes())
+    code, lines = run(tmp_path / "a", "--epoch-file", moved)
+    assert (code, lines[0]["end"]) == (0, ends["a"])
+    code, lines = run(tmp_path / "a", tmp_path / "b", "--epoch-file", moved, "--diff")
+    assert (code, lines[0]["offset"]) == (0, ends["a"])
+    with pytest.raises(Exception, match="--epoch-file"):
+        read(tmp_path / "a")
+
+
 @pytest.mark.parametrize("name", ["", "nothing"])
 def test_nothing_to_inspect_is_a_sentence(tmp_path: Path, name: str) -> None:
     with pytest.raises(Exception, match="no epoch file"):

@@ -3,7 +3,15 @@ import time
 
 import pytest
 
-from turbopump.cli.output import columns, front, local_seconds, local_time, print_json, table
+from turbopump.cli.output import (
+    columns,
+    duration_text,
+    front,
+    local_seconds,
+    local_time,
+    print_json,
+    table,
+)
 
 
 def test_columns_are_padded_and_end_without_blanks() -> None:
@@ -49,3 +57,12 @@ def test_json_is_one_line_of_readable_text(capsys: pytest.CaptureFixture[str]) -
     assert written.count("\n") == 1
     assert "主题" in written
     assert json.loads(written) == value
+
+
+def test_durations() -> None:
+    lengths_ms = 0, 849, 59_999, 200_000, 7_500_000, 273_600_000
+    assert [duration_text(length_ms) for length_ms in lengths_ms] == [
+        "0.0 s", "0.8 s", "59 s", "3 min 20 s", "2 h 5 min", "3 d 4 h",
+    ]  # fmt: skip
+    assert duration_text(59_000, known=False) == ">= 59 s"
+    assert duration_text(None) == "N/A"

@@ -1,4 +1,4 @@
-"""`turbopump repair`: says what is damaged, and changes only what it is told to."""
+"""`turbopump repair`: says what is damaged, and changes only what it is asked to."""
 
 import json
 from pathlib import Path

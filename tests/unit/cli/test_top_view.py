@@ -2,30 +2,46 @@
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 
 from turbopump.cli.output import local_time
 from turbopump.cli.top import JsonLines, PlainLines
-from turbopump.cli.top_view import group_title, lag_text, sample_lines, screen, size_text
+from turbopump.cli.top_view import (
+    age_text,
+    group_title,
+    lag_text,
+    sample_lines,
+    screen,
+    size_text,
+)
 from turbopump.net.client.group_view import (
     BrokerView,
     Change,
     ControllerView,
     GroupView,
+    LagView,
     Sample,
 )
 
 BROKERS = [
     BrokerView(1, "10.0.0.1:10911", "master", True, True, 4, 1000, 900, None, None, 12.5, 3.0),
     BrokerView(2, "10.0.0.2:10911", "slave", True, True, 4, 950, 880, 3072, 40, state="TRANSFER"),
-    BrokerView(3, "10.0.0.3:10911", alive=False, in_sync=False, error="[gone] cannot be reached"),
+    BrokerView(
+        3,
+        "10.0.0.3:10911",
+        alive=False,
+        in_sync=False,
+        error="[gone] cannot be reached",
+        age_ms=None,
+    ),
 ]
 GROUP = GroupView("DefaultCluster", "broker-a", 1, 4, 9, [1, 2], BROKERS)
 CONTROLLERS = [
     ControllerView("n0", "10.0.0.1:9878", True, "n0", 5),
-    ControllerView("n1", "10.0.0.2:9878", error="timed out"),
+    ControllerView("n1", "10.0.0.2:9878", error="timed out", age_ms=12_000),
 ]
 SAMPLE = Sample(1_700_000_000_123, CONTROLLERS, [GROUP], ["name server: timed out"])
 CHANGES = [Change(1_700_000_000_123, "election", "broker-a: 1 is master in epoch 4 (was 2)")]
@@ -35,20 +51,36 @@ def test_lines() -> None:
     assert [line.split() for line in sample_lines(SAMPLE)] == [
         local_time(SAMPLE.at_ms).split(),
         ["!", "name", "server:", "timed", "out"],
-        ["controller", "address", "role", "term", "error"],
-        ["n0", "10.0.0.1:9878", "leader", "5"],
-        ["n1", "10.0.0.2:9878", "-", "-", "timed", "out"],
+        ["controller", "address", "role", "term", "age", "error"],
+        ["n0", "10.0.0.1:9878", "leader", "5", "-"],
+        ["n1", "10.0.0.2:9878", "-", "-", "12", "s", "timed", "out"],
         ["broker-a", "of", "DefaultCluster:", "master", "1,", "epoch", "4,", "SyncStateSet",
          "{1,2}", "of", "epoch", "9"],
         ["id", "address", "role", "epoch", "set", "alive", "end", "confirm", "lag", "in/s",
-         "out/s", "state"],
-        ["1", "10.0.0.1:10911", "master", "4", "yes", "yes", "1000", "900", "-", "12.5", "3.0"],
+         "out/s", "age", "state"],
+        ["1", "10.0.0.1:10911", "master", "4", "yes", "yes", "1000", "900", "-", "12.5", "3.0",
+         "-"],
         ["2", "10.0.0.2:10911", "slave", "4", "yes", "yes", "950", "880", "3.0", "KiB", "40",
-         "ms", "0.0", "0.0", "TRANSFER"],
-        ["3", "10.0.0.3:10911", "-", "-", "no", "no", "-", "-", "-", "0.0", "0.0", "[gone]",
-         "cannot", "be", "reached"],
+         "ms", "0.0", "0.0", "-", "TRANSFER"],
+        ["3", "10.0.0.3:10911", "-", "-", "no", "no", "-", "-", "-", "0.0", "0.0", "never",
+         "[gone]", "cannot", "be", "reached"],
         [],
     ]  # fmt: skip
+
+
+def test_consumer_groups_that_are_behind() -> None:
+    lags = [
+        LagView("billing", "Orders", 1_204, 192_000, True, 0),
+        LagView("mail", "Orders", 7, None, False, 3),
+    ]
+    sample = Sample(1_700_000_000_123, [], [replace(GROUP, lags=lags)])
+    *_, head, first, second, _ = (line.split() for line in sample_lines(sample))
+    assert head == ["consumer", "group", "topic", "behind", "for", "members"]
+    assert first == ["billing", "Orders", "1204", "3", "min", "12", "s", "away"]
+    assert second == ["mail", "Orders", "7", "N/A", "3"]
+    out = io.StringIO()
+    Console(file=out, width=100).print(screen("Top", sample, [], 100))
+    assert "3 min 12 s" in out.getvalue() and "away" in out.getvalue()
 
 
 def test_titles_of_groups() -> None:
@@ -65,10 +97,40 @@ def test_sizes() -> None:
     assert lag_text(BrokerView(1, "a:1", lag=0, lag_ms=0)) == "0 B"
 
 
-def drawn(width: int) -> str:
+def test_ages() -> None:
+    assert [age_text(age) for age in (None, 0, 40, 9_940, 119_000, 120_000, 7_200_000)] == [
+        "never", "-", "0.0 s", "9.9 s", "119 s", "2 min", "2 h",
+    ]  # fmt: skip
+
+
+OLD_GROUP = replace(GROUP, age_ms=12_000)
+OLD_SAMPLE = replace(SAMPLE, groups=[OLD_GROUP])
+
+
+def test_old_words_are_marked_as_such() -> None:
+    lines = [line.split() for line in sample_lines(OLD_SAMPLE)]
+    assert group_title(OLD_GROUP).endswith("SyncStateSet {1,2} of epoch 9 (12 s ago)")
+    assert lines[7][4:6] == ["yes?", "yes?"] and lines[9][4:6] == ["no?", "no?"]
+
+
+def test_old_words_are_grey_on_a_screen() -> None:
+    grey = "\x1b[90m"
+    assert grey not in drawn(140, in_colour=True)
+    shown = drawn(140, OLD_SAMPLE, in_colour=True)
+    for text in ("broker-a of DefaultCluster", "yes?"):
+        assert f"{grey}{text}" in shown, shown
+    assert f"{grey}10.0.0.1:10911" not in shown
+
+
+def drawn(width: int, sample: Sample = SAMPLE, *, in_colour: bool = False) -> str:
     out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=False)
-    console.print(screen("Top", SAMPLE, CHANGES, width))
+    console = Console(
+        file=out,
+        width=width,
+        force_terminal=in_colour,
+        color_system="standard" if in_colour else None,
+    )
+    console.print(screen("Top", sample, CHANGES, width))
     return out.getvalue()
 
 

@@ -1,13 +1,15 @@
-"""Brokers and a quorum for tests of the controller's parts: whoever is told to live, lives."""
+"""Brokers and a quorum for tests of the controller's parts: those that a test names live."""
 
 from dataclasses import dataclass, field
 
 from turbopump.controller import elections, registration
 from turbopump.controller.core import ControllerCore, CoreOptions
 from turbopump.controller.elections import Decision
-from turbopump.controller.liveness import Heard
+from turbopump.controller.liveness import NO_EPOCHS, Epochs, Heard
 from turbopump.controller.state import Group, GroupTables
+from turbopump.controller.suspects import Probed
 from turbopump.engine.later import Later
+from turbopump.engine.types import Fitness
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, decode, encode, new_request
 from turbopump.net.wire.controller import SyncStateSet
@@ -21,12 +23,17 @@ CLUSTER, NAME = "c", "b"
 @dataclass
 class Alive:
     """elections.Liveness for tests: `ids` were heard just now, `stale` a while ago; `silent` count
-    as alive and were not heard."""
+    as alive and were not heard; of a `cold` one this controller never heard."""
 
     ids: set[int] = field(default_factory=set)
     stale: set[int] = field(default_factory=set)
     silent: set[int] = field(default_factory=set)
     logs: dict[int, Heard] = field(default_factory=dict)
+    unfit: dict[int, Fitness] = field(default_factory=dict)
+    sets: dict[int, int] = field(default_factory=dict)
+    cold: set[int] = field(default_factory=set)
+    away: list[Heard] = field(default_factory=list)
+    young: bool = False
 
     def fresh(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.ids
@@ -38,7 +45,25 @@ class Alive:
         return broker_id in self.ids | self.stale | self.silent
 
     def newest(self, group: Group, broker_id: int) -> Heard | None:
-        return self.logs.get(broker_id) if broker_id in self.ids else None
+        return self.logs.get(broker_id) if broker_id in self.ids | self.stale else None
+
+    def last_epochs(self, group: Group, broker_id: int) -> Epochs:
+        told = self.logs.get(broker_id)
+        if told is None or not told.leased:
+            return NO_EPOCHS
+        return told.epoch, self.sets.get(broker_id, -1)
+
+    def may_tell(self, group: Group, broker_id: int) -> bool:
+        return broker_id in self.cold
+
+    def strangers(self, group: Group) -> list[Heard]:
+        return self.away
+
+    def is_young(self) -> bool:
+        return self.young
+
+    def fitness(self, group: Group, broker_id: int) -> Fitness:
+        return self.unfit.get(broker_id, Fitness.FIT)
 
     def tell(
         self, broker_id: int, epoch: int, max_offset: int, priority: int = 2**31 - 1,
@@ -111,7 +136,7 @@ class Leader:
 
 
 def set_up(alter: bool = True) -> Leader:
-    """Setup S of the reference: three brokers, 1 is master, all in sync."""
+    """Setup S of controller.md 3.6: three brokers, 1 is master, all in sync."""
     leader = Leader()
     leader.live.ids = {1, 2, 3}
     for broker_id in (1, 2, 3):
@@ -172,6 +197,24 @@ class Quorum:
         return later
 
 
+class Ports:
+    """What becomes of connections to brokers; `found` None: nothing yet."""
+
+    def __init__(self, found: Probed | None = Probed.REFUSED) -> None:
+        self.found = found
+        self.asked: list[str] = []
+        self.waiting: list[Later[Probed]] = []
+
+    def probe(self, address: str) -> Later[Probed]:
+        self.asked.append(address)
+        later: Later[Probed] = Later()
+        if self.found is None:
+            self.waiting.append(later)
+        else:
+            later.resolve(self.found)
+        return later
+
+
 class Node:
     """A core over that log, and frames as they come over a wire."""
 
@@ -181,9 +224,14 @@ class Node:
         self.core = ControllerCore(
             CoreOptions("g", **options), self.quorum,  # type: ignore[arg-type]
             lambda address, command: self.sent.append((address, over_the_wire(command))),
+            self.probe,
         )  # fmt: skip
+        self.ports = Ports()
         self.now_ms = 1_000_000
         self.auto = True
+
+    def probe(self, address: str) -> Later[Probed]:
+        return self.ports.probe(address)
 
     def lead(self, leads: bool = True) -> None:
         self.quorum.is_leader = leads
@@ -207,7 +255,9 @@ class Node:
         return answer.map(over_the_wire)
 
     def tick(self, after_ms: int = 0) -> None:
+        """What came in that time is read, and judged by the second one."""
         self.now_ms += after_ms
+        self.core.on_tick(self.now_ms)
         self.core.on_tick(self.now_ms)
         if self.auto:
             self.commit()
@@ -219,19 +269,24 @@ class Node:
 
     def beat(
         self, broker_id: int, epoch: int = 1, max_offset: int = 100, connection: int | None = None,
-        timeout_ms: int | None = None, *, leased: bool | None = None,
+        timeout_ms: int | None = None, *, leased: bool | None = None, unfit: str | None = None,
+        standing: int | None = None,
     ) -> headers.BrokerHeartbeatResponse:  # fmt: skip
-        later = self.beat_later(broker_id, epoch, max_offset, connection, timeout_ms, leased=leased)
+        later = self.beat_later(
+            broker_id, epoch, max_offset, connection, timeout_ms, leased=leased, unfit=unfit,
+            standing=standing,
+        )  # fmt: skip
         return answered(later)
 
     def beat_later(
         self, broker_id: int, epoch: int = 1, max_offset: int = 100, connection: int | None = None,
-        timeout_ms: int | None = None, *, leased: bool | None = None,
+        timeout_ms: int | None = None, *, leased: bool | None = None, unfit: str | None = None,
+        standing: int | None = None,
     ) -> Later[Command]:  # fmt: skip
         """One that may have to wait for an entry."""
         header = BrokerHeartbeatRequest(
             CLUSTER, f"a:{broker_id}", NAME, broker_id, epoch, max_offset, max_offset, timeout_ms,
-            leased=leased,
+            leased=leased, unfit=unfit, standing=standing,
         )  # fmt: skip
         number = broker_id if connection is None else connection
         return self.ask(RequestCode.BROKER_HEARTBEAT, header, connection=number)

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from turbopump.controller.config import ConfigError, ControllerConfig, format_peers, parse_peers
@@ -6,9 +8,9 @@ from turbopump.net.wire.java_properties import Property, parse_properties
 THREE = "n0-127.0.0.1:9877;n1-127.0.0.1:9878;n2-127.0.0.1:9879"
 
 
-def read(text: str) -> ControllerConfig:
+def read(text: str, *warnings: str) -> ControllerConfig:
     config = ControllerConfig()
-    assert config.update(parse_properties(text)) == []
+    assert config.update(parse_properties(text)) == list(warnings)
     return config
 
 
@@ -16,7 +18,9 @@ def test_a_file_of_rocketmqs_is_taken_as_it_is() -> None:
     config = read(
         f"controllerDLegerGroup = group1\ncontrollerDLegerPeers = {THREE}\n"
         "controllerDLegerSelfId = n1\ncontrollerStorePath=/data/controller\n"
-        "mappedFileSize=1048576\nenableElectUncleanMaster=true\nserverWorkerThreads=4\n"
+        "mappedFileSize=1048576\nenableElectUncleanMaster=true\nserverWorkerThreads=4\n",
+        "known, but without effect here: mappedFileSize=1048576 (line 5), serverWorkerThreads=4"
+        " (line 7)",
     )
     assert (config.group, config.self_id) == ("group1", "n1")
     assert config.members == {
@@ -40,6 +44,24 @@ def test_defaults_are_rocketmqs_but_for_the_shorter_timers() -> None:
     assert int(values["heartBeatTimeIntervalMs"]) * int(values["maxHeartBeatLeak"]) < 2_000
 
 
+def test_every_key_of_rocketmqs_controller_is_known() -> None:
+    """Quiet with RocketMQ's default; nothing else is taken in silence."""
+    lines = (Path(__file__).parents[2] / "golden" / "config_keys_5_5_0.tsv").read_text()
+    for row in lines.splitlines():
+        of, key, _, default = row.split("\t")
+        if of in ("ControllerConfig", "NettyServerConfig", "NettyClientConfig"):
+            assert ControllerConfig.knows(key), key
+            given = [] if default == "null" else [Property(key, default)]
+            assert ControllerConfig().update(given) == [], key
+
+
+@pytest.mark.parametrize("line", ["metricsExporterType=PROM", "socksProxyConfig={hidden}"])
+def test_what_ignoring_would_harm_is_an_error(line: str) -> None:
+    with pytest.raises(ConfigError, match="not supported yet") as raised:
+        ControllerConfig().update(parse_properties(line))
+    assert "hidden" not in str(raised.value)
+
+
 def test_both_names_of_a_read_event_mean_the_same() -> None:
     assert read("processReadEvent=true").is_process_read_event
     assert read("isProcessReadEvent=true").is_process_read_event
@@ -48,6 +70,16 @@ def test_both_names_of_a_read_event_mean_the_same() -> None:
 def test_without_peers_it_is_alone_at_its_port() -> None:
     assert read("listenPort=9877").members == {"n0": "127.0.0.1:9877"}
     assert read("listenPort=9877\nbindAddress=10.1.2.3").members == {"n0": "10.1.2.3:9877"}
+
+
+def test_it_listens_where_its_peers_find_it() -> None:
+    """Not at every address of the machine, unless it is set so."""
+    peers = "controllerDLegerPeers=n0-10.0.0.1:9878;n1-[fd00::2]:9879\n"
+    assert read(peers).listen_at == ("10.0.0.1", 9878)
+    assert read(f"{peers}controllerDLegerSelfId=n1\nlistenPort=1").listen_at == ("fd00::2", 9879)
+    assert read(f"{peers}bindAddress=0.0.0.0").listen_at == ("0.0.0.0", 9878)
+    assert read("listenPort=9877").listen_at == ("0.0.0.0", 9877)
+    assert read("listenPort=9877\nbindAddress=10.1.2.3").listen_at == ("10.1.2.3", 9877)
 
 
 def test_who_is_no_peer_is_told() -> None:
@@ -96,7 +128,7 @@ def test_an_unknown_key_is_named_in_a_warning() -> None:
 
 def test_what_no_change_may_touch() -> None:
     config = read("configBlackList=a;b")
-    assert config.black_list == {"a", "b", "rocketmqHome"}
+    assert config.black_list == {"a", "b", "rocketmqHome", "configBlackList", "configStorePath"}
 
 
 def test_passwords_are_not_shown() -> None:

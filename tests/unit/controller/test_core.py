@@ -55,6 +55,17 @@ def test_metadata_is_told_by_everybody() -> None:
     assert "controllerLeaderId" not in answer.fields
 
 
+def test_who_may_have_been_deposed_does_not_say_that_it_leads() -> None:
+    node = Node()
+    node.lead()
+    node.quorum.sure = False
+    answer = node.ask(RequestCode.CONTROLLER_GET_METADATA_INFO).value
+    assert answer is not None and answer.fields["isLeader"] == "false"
+    node.quorum.sure = True
+    answer = node.ask(RequestCode.CONTROLLER_GET_METADATA_INFO).value
+    assert answer is not None and answer.fields["isLeader"] == "true"
+
+
 def test_a_group_comes_to_be() -> None:
     node = running()
     assert (node.group.master_id, node.group.master_epoch, node.group.set_epoch) == (1, 1, 2)
@@ -166,7 +177,7 @@ def test_no_lease_where_its_entry_fails() -> None:
 
 
 def test_behind_a_java_master_only_the_set_counts() -> None:
-    """It begins without asking: nobody knows what it acknowledged by now."""
+    """It begins without asking: what it acknowledged by now is unknown."""
     node = running()
     node.close(1)
     assert (node.group.master_id, node.group.eligible) == (2, frozenset())
@@ -193,6 +204,40 @@ def test_a_closed_connection_elects_at_once_and_everybody_hears_of_it() -> None:
     header = read_header(headers.NotifyBrokerRoleChangedRequest, command.fields)
     assert header == headers.NotifyBrokerRoleChangedRequest("a:3", 2, 3, 3)
     assert SyncStateSet.decode(command.body) == SyncStateSet(frozenset({3}), 3)
+
+
+@pytest.mark.parametrize("what", ["full", "stopping", "failed", "a word of later"])
+def test_a_heartbeat_that_says_unfit_elects_at_once(what: str) -> None:
+    """Not by silence: it costs no time that passes."""
+    node = running()
+    assert node.beat(1, unfit=what).lease_ms is None, "it is not the one to lead any more"
+    assert (node.group.master_id, node.group.master_epoch) == (2, 2)
+    assert [address for address, _ in node.sent] == ["a:1", "a:2", "a:3"]
+
+
+def test_who_can_lead_again_is_elected_by_that_heartbeat() -> None:
+    node = running()
+    for broker_id in (2, 3, 1):
+        node.beat(broker_id, unfit="failed")
+    assert (node.group.master_id, node.group.master_epoch) == (None, 2)
+    for _ in range(5):
+        node.tick(500)
+        for broker_id in (2, 3, 1):
+            node.beat(broker_id, unfit="failed")
+    assert node.group.master_epoch == 2, "an outage raises it once"
+    node.beat(3)
+    assert (node.group.master_id, node.group.master_epoch) == (3, 3)
+
+
+def test_a_new_life_is_not_unfit_for_what_the_one_before_said() -> None:
+    node = running()
+    for broker_id in (2, 3):
+        node.beat(broker_id, unfit="full")
+    node.beat(1, unfit="full")
+    assert node.group.master_id == 1
+    node.register(2)
+    node.tick(500)
+    assert node.group.master_id == 2
 
 
 def test_notices_can_be_switched_off() -> None:
@@ -240,7 +285,7 @@ def test_an_outage_raises_the_epoch_once() -> None:
 def test_a_member_that_is_heard_again_is_elected_by_that_heartbeat() -> None:
     node = running()
     node.tick(900)
-    for _ in range(5):  # nobody is heard, and this controller does not sleep
+    for _ in range(5):  # none is heard, and this controller does not sleep
         node.tick(900)
     node.close(1)
     assert node.group.master_id == 1  # who is left was not heard just now
@@ -353,7 +398,7 @@ def test_the_lead_is_lost_with_requests_waiting() -> None:
     node.lead(False)
     assert flying.value.code == waiting.value.code == NOT_LEADER
     assert node.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, asked).value.code == NOT_LEADER
-    node.commit()  # it commits all the same; nobody is told twice
+    node.commit()  # it commits all the same; no broker is notified twice
     assert 4 in node.group.replicas
 
 

@@ -1,16 +1,17 @@
-"""The driver over a real Raft and real files, with a disk that finishes when it is told to."""
+"""The driver over a real Raft and real files, with a disk that finishes when the test says so."""
 
+import base64
 import json
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from turbopump.controller.driver import PROBES, Driver
-from turbopump.controller.raft.core import Raft, Role
+from turbopump.controller.raft.core import SYNC_HANGS_MS, Raft, Role
 from turbopump.controller.raft.log import Entry
 from turbopump.controller.raft.messages import RequestCode
 from turbopump.controller.raft.options import RaftOptions
@@ -18,6 +19,7 @@ from turbopump.controller.raft.storage import RaftStorage
 from turbopump.engine.files import RealFiles
 from turbopump.engine.flush import Job
 from turbopump.engine.later import Later
+from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
 
@@ -50,7 +52,7 @@ class HeldDisk:
 
 
 class Machine:
-    """Keeps what it was told."""
+    """Keeps what it was given."""
 
     def __init__(self) -> None:
         self.applied: list[bytes] = []
@@ -133,6 +135,20 @@ class Member:
                 return
         raise AssertionError("it does not lead")
 
+    def run(self) -> None:
+        """Its peers say that they would vote for it, so it votes for itself."""
+        for _ in range(20):
+            asked, self.calls = self.calls, []
+            for address, request, later in asked:
+                body = json.loads(bytes(request.body))
+                assert "preVote" in body, address
+                told = {**body, "voteResult": "ACCEPT"}
+                later.resolve(response(request, 200, body=json.dumps(told).encode()))
+            if self.disk.work:
+                return
+            self.tick()
+        raise AssertionError("it does not run")
+
     def ask(self, code: int, **members: Any) -> Command | Later[Command | None]:
         """A request of peer n1, which leads term 3."""
         body = {"group": "g", "remoteId": "n0", "localId": "n1", "leaderId": "n1", "term": 3}
@@ -166,6 +182,7 @@ def alone(folder: Path, **options: Any) -> Member:
 
 def test_nothing_is_said_before_it_is_durable(tmp_path: Path) -> None:
     member = Member(tmp_path)
+    member.run()
     assert not member.calls, "it asks for votes, and may forget its own"
     member.settle()
     assert [call[0] for call in member.calls] == ["h:2", "h:3"]
@@ -181,9 +198,6 @@ def test_nothing_is_said_before_it_is_durable(tmp_path: Path) -> None:
 def test_a_vote_survives_its_answer(tmp_path: Path) -> None:
     member = Member(tmp_path)
     vote = {"leaderId": "n1", "ledgerEndIndex": -1, "ledgerEndTerm": -1}
-    first = member.ask(RequestCode.VOTE, **vote)
-    member.settle()
-    assert _body(first)["voteResult"] == "REJECT_TERM_NOT_READY"
     answer = member.ask(RequestCode.VOTE, **vote)
     assert isinstance(answer, Later)
     assert not answer.done
@@ -195,6 +209,126 @@ def test_a_vote_survives_its_answer(tmp_path: Path) -> None:
     other = again.ask(RequestCode.VOTE, **{**vote, "leaderId": "n2", "localId": "n2"})
     again.settle()
     assert _body(other)["voteResult"] == "REJECT_ALREADY_VOTED"
+
+
+def agree(member: Member) -> None:
+    """Its peers answer all that was asked so far."""
+    asked, member.calls = member.calls, []
+    for _, request, later in asked:
+        told: dict[str, Any] = {**json.loads(bytes(request.body)), "code": 200}
+        if request.code == RequestCode.VOTE:
+            told["voteResult"] = "ACCEPT"
+        later.resolve(response(request, 200, body=json.dumps(told).encode()))
+
+
+def leading(folder: Path) -> Member:
+    """One of three that leads, its first entry committed."""
+    member = Member(folder)
+    member.run()
+    for _ in range(20):
+        member.settle()
+        agree(member)
+        if member.driver.is_leader and not member.calls:
+            return member
+        member.tick()
+    raise AssertionError("it does not lead")
+
+
+def test_heartbeats_of_a_leader_leave_while_its_log_is_written(tmp_path: Path) -> None:
+    member = leading(tmp_path)
+    member.driver.append(b"x")
+    assert member.disk.work
+    member.tick(INTERVAL_MS)
+    assert [(call[0], call[1].code) for call in member.calls] == [
+        ("h:2", RequestCode.HEART_BEAT), ("h:3", RequestCode.HEART_BEAT),
+    ], "and the entry is not sent before it is on the disk"  # fmt: skip
+    member.settle()
+    assert RequestCode.PUSH in [call[1].code for call in member.calls]
+
+
+def test_a_follower_answers_heartbeats_while_its_log_is_written(tmp_path: Path) -> None:
+    member = Member(tmp_path)
+    member.follow()
+    entry = {"index": 0, "term": 3, "pos": 0, "size": 48 + 1, "body": "eA=="}
+    pushed = member.ask(RequestCode.PUSH, type="TRUNCATE", entry=entry, preLogIndex=-1)
+    assert isinstance(pushed, Later) and not pushed.done and member.disk.work
+    assert _body(member.ask(RequestCode.HEART_BEAT))["code"] == 200
+    assert not pushed.done
+    # A term is not: it is spoken of when it is on the disk.
+    later_term = member.ask(RequestCode.HEART_BEAT, term=4)
+    assert isinstance(later_term, Later) and not later_term.done
+    member.settle()
+    assert pushed.done and later_term.done
+
+
+def test_a_vote_waits_for_its_own_sync_only(tmp_path: Path) -> None:
+    member = Member(tmp_path)
+    member.follow()
+    entry = {"index": 0, "term": 3, "pos": 0, "size": 48 + 1, "body": "eA=="}
+    pushed = member.ask(RequestCode.PUSH, type="TRUNCATE", entry=entry, preLogIndex=-1)
+    vote = member.ask(
+        RequestCode.VOTE, leaderId="n2", localId="n2", term=4, ledgerEndIndex=9, ledgerEndTerm=3,
+        transfer=True,
+    )  # fmt: skip
+    more = member.ask(RequestCode.PUSH, type="COMMIT")
+    assert isinstance(pushed, Later) and isinstance(vote, Later) and isinstance(more, Later)
+    member.disk.finish_one()  # what was under way
+    assert not vote.done
+    before = member.storage.syncs
+    member.disk.finish_one()
+    assert _body(vote)["voteResult"] == "ACCEPT"
+    assert member.storage.syncs - before == 1
+    member.settle()
+    assert pushed.done and more.done
+
+
+def test_a_question_before_an_election_waits_for_nothing(tmp_path: Path) -> None:
+    member = Member(tmp_path)
+    member.follow()
+    member.tick(INTERVAL_MS * 4)
+    member.calls.clear()
+    assert member.driver.leader_id is None
+    member.ask(RequestCode.HEART_BEAT, term=5)
+    assert member.disk.work, "a term waits"
+    member.tick(1)
+    asked = {"leaderId": "n1", "term": -1, "ledgerEndIndex": -1, "ledgerEndTerm": -1}
+    told = _body(member.ask(RequestCode.VOTE, **asked, preVote=4))
+    assert (told["voteResult"], told["preVote"]) == ("REJECT_EXPIRED_VOTE_TERM", 5)
+    told = _body(member.ask(RequestCode.VOTE, **asked, preVote=5))
+    assert (told["voteResult"], told["preVote"]) == ("ACCEPT", 5)
+    member.settle()
+    assert member.raft.member.vote is None, "it was a question"
+
+
+def test_a_leader_whose_sync_hangs_gives_the_lead_up_and_may_have_it_again(tmp_path: Path) -> None:
+    member = leading(tmp_path)
+    member.driver.append(b"x")
+    for _ in range(SYNC_HANGS_MS // INTERVAL_MS - 1):
+        member.tick(INTERVAL_MS)
+        agree(member)
+        assert member.raft.leading is not None
+    member.tick(INTERVAL_MS)
+    assert member.raft.leading is None
+    assert not member.driver.is_leader
+    member.calls.clear()
+    member.tick(INTERVAL_MS * 10)
+    assert not member.calls, "it does not ask to be elected either"
+    member.settle()
+    member.tick(INTERVAL_MS * 10)
+    member.tick()
+    assert member.calls, "the disk is back"
+
+
+def test_how_long_syncs_take_is_told(tmp_path: Path) -> None:
+    member = alone(tmp_path)
+    member.driver.append(b"x")
+    member.now_ms += 800
+    member.disk.finish_one()
+    assert member.raft.member.sync_ms == 800
+    for _ in range(60):
+        member.driver.append(b"y")
+        member.disk.finish_one()
+    assert member.raft.member.sync_ms < 50, "it is forgotten little by little"
 
 
 def test_entries_of_one_moment_cost_one_write(tmp_path: Path) -> None:
@@ -241,6 +375,7 @@ def test_a_disk_that_fails_ends_it(tmp_path: Path) -> None:
 def test_a_disk_that_hangs_costs_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turbopump.controller.driver.QUEUE_MAX", 20)
     member = Member(tmp_path)
+    member.run()
     answers = [member.ask(RequestCode.METADATA) for _ in range(50)]
     busy = [one for one in answers if isinstance(one, Command)]
     assert {one.code for one in busy} == {ResponseCode.SYSTEM_BUSY}
@@ -290,6 +425,23 @@ def test_bytes_that_are_no_message_are_refused(tmp_path: Path) -> None:
     assert "PushEntryRequest" in (answer.remark or "")
 
 
+def test_a_long_snapshot_is_read_in_steps(tmp_path: Path) -> None:
+    """Read at once it stopped the loop for 90 ms."""
+    member = Member(tmp_path)
+    member.follow()
+    data = base64.b64encode(b"[" + b"0," * (1 << 20) + b"0]").decode()
+    told = {"lastIncludedIndex": 1 << 40, "lastIncludedTerm": 1, "data": data}
+    steps = member.ask(RequestCode.INSTALL_SNAPSHOT, **told)
+    assert isinstance(steps, Generator)
+    answer = finish(steps)
+    assert isinstance(answer, Command | Later)
+    steps = member.ask(RequestCode.INSTALL_SNAPSHOT, **{**told, "data": f"{data}?"})
+    assert isinstance(steps, Generator)
+    refused = finish(steps)
+    assert isinstance(refused, Command)
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+
+
 def test_what_the_machine_does_not_know_is_not_appended(tmp_path: Path) -> None:
     member = alone(tmp_path)
     refused = member.ask(RequestCode.APPEND, body="bm8=", term=-1)
@@ -305,7 +457,7 @@ def test_what_the_machine_does_not_know_is_not_appended(tmp_path: Path) -> None:
 def test_a_leader_that_is_killed_is_missed_at_once(tmp_path: Path) -> None:
     member = Member(tmp_path)
     member.follow()
-    member.driver.on_closed(7, member.now_ms)  # somebody else's
+    member.driver.on_closed(7, member.now_ms)  # another's
     assert not member.probed
     member.driver.on_closed(1, member.now_ms)
     assert len(member.probed) == 1

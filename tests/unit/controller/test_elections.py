@@ -1,4 +1,4 @@
-"""Elections and the SyncStateSet: the reference's vectors C1-C11, and where ours is safer."""
+"""Elections and the SyncStateSet: vectors C1-C11 of controller.md 3.6, and where ours is safer."""
 
 import pytest
 from tests.unit.controller.groups import NAME, Leader, set_up
@@ -6,6 +6,7 @@ from tests.unit.controller.groups import NAME, Leader, set_up
 from turbopump.controller import elections, registration
 from turbopump.controller.elections import EPOCH_JUMP_MAX
 from turbopump.controller.events import ElectMaster
+from turbopump.engine.types import Fitness
 from turbopump.net.wire.codes import ResponseCode as Code
 from turbopump.net.wire.controller import BrokerReplicasInfo, ElectMasterBody, SyncStateSet
 
@@ -168,7 +169,7 @@ def test_who_is_not_registered_elects_nobody() -> None:
     assert leader.elect(1).code == Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
     leader = set_up()
     assert leader.elect(9).code == Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
-    assert leader.elect(9, designate=True).code == Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+    assert leader.elect(9, designate=True).code == Code.CONTROLLER_ELECT_MASTER_FAILED
 
 
 def test_the_first_master_of_a_group_that_was_forgotten_is_the_one_with_the_log() -> None:
@@ -222,7 +223,7 @@ def test_nobody_is_given_up_while_a_member_may_still_come() -> None:
 
 
 def test_a_replica_that_fell_silent_with_its_master_is_not_elected() -> None:
-    """F9: the two are cut off together; after it nobody else could be elected."""
+    """F9: the two are cut off together; after it no other could be elected."""
     leader = set_up()
     leader.live.ids, leader.live.stale = {3}, {2}
     leader.live.tell(2, 9, 9_000)
@@ -418,3 +419,101 @@ def test_after_all_members_were_forgotten_an_administrator_decides() -> None:
     assert leader.elect(2).code == Code.CONTROLLER_ELECT_MASTER_FAILED
     assert leader.elect(3, designate=True).code == Code.SUCCESS
     assert leader.group.members == {3}
+
+
+class TestWhoTakesNoWrites:
+    """A broker says so with its heartbeats, and another leads."""
+
+    @pytest.mark.parametrize("what", [Fitness.FULL, Fitness.STOPPING, Fitness.FAILED])
+    def test_a_master_is_replaced_while_it_lives(self, what: Fitness) -> None:
+        leader = set_up()
+        leader.live.unfit[1] = what
+        leader.look()
+        assert (leader.group.master_id, leader.epochs[0]) == (2, 2)
+
+    @pytest.mark.parametrize("what", [Fitness.FULL, Fitness.FAILED])
+    def test_it_is_not_elected_while_another_can(self, what: Fitness) -> None:
+        leader = set_up()
+        leader.live.tell(2, 1, 200)
+        leader.live.tell(3, 1, 100)
+        leader.live.unfit[2] = what
+        leader.live.ids = {2, 3}
+        leader.look()
+        assert leader.group.master_id == 3, "though 2 has the longer log"
+
+    def test_who_is_not_in_the_set_is_no_way_out(self) -> None:
+        leader = set_up(alter=False)
+        leader.live.unfit[1] = Fitness.FULL
+        assert leader.look() is None
+        assert leader.group.master_id == 1
+
+    def test_where_all_disks_are_full_the_master_stays(self) -> None:
+        leader = set_up()
+        leader.live.unfit = dict.fromkeys((1, 2, 3), Fitness.FULL)
+        assert leader.look() is None
+        assert (leader.group.master_id, leader.epochs) == (1, (1, 2))
+
+    def test_one_that_stops_stays_until_another_takes_messages(self) -> None:
+        leader = set_up()
+        leader.live.unfit = {1: Fitness.STOPPING, 2: Fitness.FULL, 3: Fitness.STOPPING}
+        assert leader.look() is None
+        assert (leader.group.master_id, leader.epochs) == (1, (1, 2))
+        del leader.live.unfit[2]
+        leader.look()
+        assert leader.group.master_id == 2
+
+    def test_a_full_one_is_better_than_none(self) -> None:
+        leader = set_up()
+        leader.live.unfit = {1: Fitness.FAILED, 2: Fitness.FULL, 3: Fitness.FAILED}
+        leader.look()
+        assert leader.group.master_id == 2
+
+    def test_nobody_can_lead_until_one_can(self) -> None:
+        """The one that was elected declines; the epoch is raised once, not for each look."""
+        leader = set_up()
+        leader.live.unfit = dict.fromkeys((1, 2, 3), Fitness.FAILED)
+        leader.look()
+        assert (leader.group.master_id, leader.epochs[0]) == (None, 2)
+        assert leader.look() is None
+        assert leader.elect(1).code == Code.CONTROLLER_ELECT_MASTER_FAILED
+        assert leader.epochs[0] == 2
+        del leader.live.unfit[3]
+        leader.look()
+        assert (leader.group.master_id, leader.epochs[0]) == (3, 3)
+
+    def test_a_failed_store_is_not_the_first_master(self) -> None:
+        leader = Leader()
+        leader.live.ids = {1, 2}
+        leader.join(1)
+        leader.join(2)
+        leader.live.tell(1, 5, 200)
+        leader.live.tell(2, 4, 100)
+        leader.live.unfit[1] = Fitness.FAILED
+        leader.elect(2)
+        assert leader.group.master_id == 2
+
+    def test_nobody_is_sure_to_have_all_and_one_is_about_to_come_back(self) -> None:
+        """All are marked: the longest log wins, and a store that failed may have it."""
+        leader = set_up(alter=False)
+        leader.live.tell(1, 1, 100)
+        leader.live.unfit[1] = Fitness.FAILED
+        leader.register(1, unclean=True)
+        assert leader.group.master_id is None
+        assert leader.look() is None
+        leader.live.unfit.clear()
+        leader.look()
+        assert leader.group.master_id == 1
+
+    def test_not_even_uncleanly(self) -> None:
+        leader = set_up(alter=False)
+        leader.unclean = True
+        leader.live.unfit = {1: Fitness.FAILED, 2: Fitness.FAILED}
+        leader.look()
+        assert leader.group.master_id == 3
+
+    def test_an_administrator_gets_a_full_one_and_no_failed_one(self) -> None:
+        leader = set_up()
+        leader.live.unfit = {2: Fitness.FULL, 3: Fitness.FAILED}
+        assert leader.elect(3, designate=True).code == Code.CONTROLLER_ELECT_MASTER_FAILED
+        assert leader.elect(2, designate=True).code == Code.SUCCESS
+        assert leader.group.master_id == 2

@@ -61,10 +61,21 @@ def test_a_closed_connection_kills_who_used_it_last() -> None:
     beat(table, 0, 1, connection=5)
     beat(table, 0, 2, connection=5)
     beat(table, 1, 2, connection=6)
-    assert table.on_closed(5, 2) == [KEY]
-    assert table.on_closed(5, 2) == []
+    assert table.on_closed(5) == [KEY] and table.is_apart(KEY)
+    assert table.on_closed(5) == [] and not table.fresh(KEY, 2) and table.alive(KEY, 2)
+    assert table.ended(KEY, 2) and not table.ended(KEY, 2) and not table.alive(KEY, 2)
     assert table.heard(("c", "b", 2), 3)
-    assert table.on_closed(6, 4) == [("c", "b", 2)] and len(table) == 0
+    assert table.on_closed(6) == [("c", "b", 2)]
+    assert table.ended(("c", "b", 2), 4) and len(table) == 0
+
+
+def test_who_is_heard_over_another_connection_is_not_dead() -> None:
+    table = Heartbeats()
+    beat(table, 0, connection=5)
+    table.on_closed(5)
+    assert beat(table, 1, connection=6) is True  # it may be elected again
+    assert not table.is_apart(KEY) and not table.ended(KEY, 2)
+    assert table.fresh(KEY, 2) and table.on_closed(6) == [KEY]
 
 
 def test_after_a_change_of_the_lead_silence_begins_anew() -> None:
@@ -96,7 +107,8 @@ def test_whom_a_leader_waited_for_is_dead() -> None:
 def test_a_closed_connection_is_no_silence() -> None:
     table = Heartbeats()
     beat(table, 0)
-    table.on_closed(5, 1_000)
+    table.on_closed(5)
+    assert table.ended(KEY, 1_000)
     table.lead(1_500)
     assert not table.alive(KEY, 1_501)
     table.expire(11_001)
@@ -110,20 +122,100 @@ def test_a_life_that_is_over() -> None:
     beat(table, 0)
     table.bury(KEY, 1)
     assert table.newest(KEY) is None and not table.alive(KEY, 2) and not table.heard(KEY, 2)
-    assert table.on_closed(5, 3) == []
+    assert table.on_closed(5) == []
     beat(table, 4)
     assert table.heard(KEY, 5)
 
 
-def test_what_the_controller_slept_is_nobodys_silence() -> None:
+def test_what_came_while_the_controller_slept_is_read_first() -> None:
     table = Heartbeats()
     table.on_tick(0)
     beat(table, 0)
-    table.on_tick(liveness.STALL_MS)
-    assert not table.heard(KEY, 10_001)
+    table.on_tick(9_900)
+    table.on_tick(10_500)  # stood still; what came is not read yet
+    assert table.expire(10_500) == [] and table.alive(KEY, 10_500)
+    beat(table, 10_501)
+    table.on_tick(10_520)
+    assert table.expire(10_520) == [] and table.alive(KEY, 10_520)
+
+
+def test_who_had_no_connection_while_the_controller_slept_has_one_heartbeat_more() -> None:
+    table = Heartbeats()
+    table.on_tick(0)
+    beat(table, 0)
     table.on_tick(30_000)
-    assert table.expire(30_000) == [] and table.heard(KEY, 30_000)
-    assert table.expire(39_000 + liveness.STALL_MS + 1) == [KEY]
+    table.on_tick(30_020)
+    assert table.expire(30_020) == [] and table.alive(KEY, 30_020)
+    table.on_tick(30_000 + liveness.CREDIT_MS)
+    table.on_tick(30_001 + liveness.CREDIT_MS)
+    assert table.expire(30_001 + liveness.CREDIT_MS) == [KEY]
+
+
+def test_made_up_brokers_do_not_keep_a_registered_one_out(monkeypatch) -> None:
+    monkeypatch.setattr(liveness, "BROKERS_MAX", 30)
+    registered = {("c", "b", number) for number in range(1_000, 1_100)}
+    table = Heartbeats(is_registered=registered.__contains__)
+    taken = [beat(table, 0, number, connection=number % 7) for number in range(100)]
+    assert taken.count(None) == 70
+    assert all(beat(table, 1, number, connection=number) for _, _, number in registered)
+    assert beat(table, 1, 200, connection=200) is None
+    registered |= {("c", "b", number) for number in range(30)}
+    assert beat(table, 2, 0) is not None, "who registered later counts no more"
+    assert beat(table, 2, 200, connection=200)
+
+
+def test_one_connection_has_few_brokers() -> None:
+    table = Heartbeats()
+    taken = [beat(table, 0, number, connection=1) for number in range(200)]
+    assert taken.count(None) == 200 - liveness.CONNECTION_MAX
+    assert beat(table, 0, 500, connection=2)
+
+
+def test_the_dead_are_bounded_in_bytes(monkeypatch) -> None:
+    monkeypatch.setattr(liveness, "NAMES_MAX", 1_000)
+    table = Heartbeats(is_registered=KEY.__eq__)
+    table.bury(KEY, 0)
+    for number in range(2, 500):
+        table.bury(("c", "b" * 100, number), 0)
+        assert table._closed.size <= 1_000
+    assert KEY in table._closed, "made-up names go first"
+    for number in range(1, 200):
+        beat(table, 0, number, connection=number)
+    table.lead(0)
+    assert len(table.expire(100_000)) > 3
+    assert 0 < table._silent.size <= 1_000 and KEY in table._silent
+
+
+def silent_under_a_stutter(stopped_ms: int, runs_ms: int) -> int:
+    """When a broker that was heard at 0 is missed by a controller that runs now and then."""
+    table = Heartbeats()
+    now_ms = 0
+    beat(table, now_ms)
+    while True:
+        for _ in range(runs_ms // 20):
+            now_ms += 20
+            table.on_tick(now_ms)
+            if table.expire(now_ms):
+                return now_ms
+        now_ms += stopped_ms
+
+
+def test_a_controller_that_stutters_misses_a_silent_broker() -> None:
+    """The stops credited whole, it took 80 s and 48 s."""
+    for stopped_ms, runs_ms in ((1_100, 140), (1_200, 300), (900, 20), (3_000, 20)):
+        took_ms = silent_under_a_stutter(stopped_ms, runs_ms)
+        assert 10_000 < took_ms <= 11_000 + 2 * stopped_ms, (stopped_ms, runs_ms, took_ms)
+
+
+def test_a_broker_that_is_heard_under_a_stutter_lives() -> None:
+    """Its heartbeats come while the controller stands still, and are read behind the first tick."""
+    table = Heartbeats()
+    for now_ms in range(0, 120_000, 1_250):
+        table.on_tick(now_ms)
+        assert table.expire(now_ms) == []
+        beat(table, now_ms + 5)
+        table.on_tick(now_ms + 20)
+        assert table.expire(now_ms + 20) == [] and table.alive(KEY, now_ms + 20)
 
 
 def test_fresh_is_who_was_heard_just_now() -> None:
@@ -140,6 +232,14 @@ def test_a_lease_is_never_longer_than_a_new_leader_waits() -> None:
     assert table.timeout_of(KEY) == 5_000
     beat(table, 0, timeout_ms=3_000)
     assert table.timeout_of(KEY) == 3_000
+
+
+def test_a_name_that_no_broker_has_is_not_kept() -> None:
+    table = Heartbeats()
+    for cluster, name in (("c" * 256, "b"), ("c", "b" * 256)):
+        header = BrokerHeartbeatRequest(cluster, "a", name, 1, 1, 10, 0, None)
+        assert table.on_heartbeat(header, 5, 0) is None
+    assert len(table) == 0
 
 
 def test_made_up_brokers_do_not_fill_the_memory(monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""Ids, registration, look-ups and cleaning: the reference's rules and vectors C11, C14."""
+"""Ids, registration, look-ups and cleaning: controller.md 3.3, 3.4 and vectors C11, C14."""
 
 import pytest
 from tests.unit.controller.groups import CLUSTER, NAME, Leader, set_up
@@ -74,6 +74,24 @@ def test_groups_and_ids_are_bounded() -> None:
         tables.groups[str(number)] = Group(CLUSTER, str(number))
     header = headers.ApplyBrokerIdRequest(CLUSTER, "new", 1, "a;1")
     assert registration.apply_id(tables, header).code == Code.CONTROLLER_INVALID_REQUEST
+
+
+def test_what_is_registered_is_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = Leader()
+    monkeypatch.setattr(registration, "SIZE_MAX", 100_000)
+    taken = 0
+    for number in range(300):
+        name = f"{number:03d}".ljust(NAME_MAX, "主")
+        header = headers.ApplyBrokerIdRequest(name, name, 1, name)
+        told = leader.take(registration.apply_id(leader.tables, header))
+        taken += told.code == Code.SUCCESS
+    assert 20 < taken < 40
+    assert len(leader.tables.snapshot()) <= leader.tables.size < 110_000
+    for text in ("a\n", "\0", "a\x1b"):
+        for names in ((text, "b", "a;1"), ("c", text, "a;1"), ("c", "b", text)):
+            header = headers.ApplyBrokerIdRequest(names[0], names[1], 1, names[2])
+            told = registration.apply_id(GroupTables(), header)
+            assert told.code == Code.CONTROLLER_INVALID_REQUEST and not told.events
 
 
 def test_registration_names_a_living_master_only() -> None:

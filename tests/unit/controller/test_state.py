@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.unit.controller.groups import CLUSTER, NAME, set_up
 
-from turbopump.controller import events
+from turbopump.controller import events, state
 from turbopump.controller.state import RETIRED_MAX, GroupTables
 
 
@@ -82,6 +82,31 @@ def test_a_later_copy_of_a_group_leaves_the_group_alone() -> None:
     )
     assert after.master_id == 3 and after.is_unfit(2)
     assert tables.snapshot() == before
+
+
+def test_a_snapshot_is_what_the_groups_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of groups are kept: each change is in the next snapshot, and nothing else is written
+    again. A snapshot of ten thousand groups in one piece held the loop for 80 ms."""
+    tables = GroupTables()
+    names = [f"group-{number}" for number in range(300)]
+    for name in names:
+        tables.apply(events.ApplyBrokerId(CLUSTER, name, "x", "x;1", 1))
+    tables = GroupTables.restore(tables.snapshot())
+    written: list[str] = []
+    real = state._group_members
+    monkeypatch.setattr(
+        state, "_group_members", lambda group: (written.append(group.broker_name), real(group))[1]
+    )
+    for name in names[:20]:
+        tables.apply(events.ElectMaster(name, 1))
+    assert len(written) >= 300, "a part of the others with each event"
+    tables.apply(events.CleanBrokerData(names[0]))
+    written.clear()
+    snapshot = tables.snapshot()
+    assert not written
+    again = json.loads(snapshot)
+    assert again["groups"] == [real(tables.groups[name]) for name in sorted(names[1:])]
+    assert [one[0] for one in again["retired"]] == [names[0]]
 
 
 def test_what_stays_of_forgotten_groups_is_bounded() -> None:

@@ -1,4 +1,4 @@
-"""A store with tiny files over a temporary folder, and a disk that works when it is told to."""
+"""A store with tiny files over a temporary folder, and a disk that works when a test says so."""
 
 import errno
 from collections import deque
@@ -43,15 +43,30 @@ class HeldJob:
 
 
 class HeldDisk:
-    """Does nothing until `step`: a test sees every moment between two syncs."""
+    """Does nothing until `step`: a test sees every moment between two syncs. Log files are made at
+    once or, with `holds_files`, by `make_files`."""
 
     def __init__(self) -> None:
         self.jobs: deque[HeldJob] = deque()
+        self.holds_files = False
+        self._files: list[HeldJob] = []
 
     def submit(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> HeldJob:
         job = HeldJob(work, done)
-        self.jobs.append(job)
+        if getattr(getattr(work, "func", None), "__name__", "") == "_create":
+            if self.holds_files:
+                self._files.append(job)
+            else:
+                job.run()
+        else:
+            self.jobs.append(job)
         return job
+
+    def make_files(self) -> None:
+        """Make the log files that are asked for so far, or fail to."""
+        files, self._files = self._files, []
+        for job in files:
+            job.finish()
 
     def step(self, count: int = 1) -> None:
         """Run the oldest pieces of work."""
@@ -189,7 +204,7 @@ def troubled(stores: Stores) -> TroubledFiles:
 
 @pytest.fixture
 def held_disk() -> HeldDisk:
-    """A disk that works when it is told to."""
+    """A disk that works when a test says so."""
     return HeldDisk()
 
 

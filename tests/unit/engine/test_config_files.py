@@ -143,3 +143,26 @@ def test_the_forms_of_fastjson_are_read(config_files: ConfigFiles, tmp_path: Pat
     (tmp_path / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:12,1:7}}}')
     value: Any = config_files.load("consumerOffset.json")
     assert value == {"offsetTable": {"T@g": {"0": 12, "1": 7}}}
+
+
+@pytest.mark.parametrize("text", [b"", b"\0" * 64, b"\n"])
+def test_an_empty_file_with_an_empty_copy_is_refused(
+    config_files: ConfigFiles, tmp_path: Path, text: bytes
+) -> None:
+    """There was a table: to go on without it would lose what consumers had read."""
+    config_files.save(NAME, {"a": 1})
+    for name in (NAME, f"{NAME}.bak"):
+        (tmp_path / "config" / name).write_bytes(text)
+    with pytest.raises(StoreError, match="is damaged and no whole copy"):
+        config_files.load(NAME)
+
+
+def test_a_file_that_says_null_is_damaged(config_files: ConfigFiles, tmp_path: Path) -> None:
+    config_files.save(NAME, {"a": 1})
+    config_files.save(NAME, {"a": 2})
+    (tmp_path / "config" / NAME).write_text("null")
+    assert config_files.load(NAME) == {"a": 1}
+    for name in (NAME, f"{NAME}.bak"):
+        (tmp_path / "config" / name).write_text(" null\n")
+    with pytest.raises(StoreError, match="is damaged and no whole copy"):
+        config_files.load(NAME)

@@ -84,6 +84,16 @@ def test_lock_keeps_out_a_second_holder_of_the_same_process(tmp_path: Path) -> N
     RealFiles().lock(path, b"lock").release()
 
 
+def test_a_lock_file_that_is_removed_opens_the_folder_to_nobody(tmp_path: Path) -> None:
+    files, path = RealFiles(), f"{tmp_path}/lock"
+    first = files.lock(path, b"lock")
+    (tmp_path / "lock").unlink()
+    with pytest.raises(BlockingIOError):
+        files.lock(path, b"lock")
+    first.release()
+    files.lock(path, b"lock").release()
+
+
 def test_write_replaces_or_overwrites(tmp_path: Path) -> None:
     files, path = RealFiles(), f"{tmp_path}/file"
     files.write(path, b"0123456789")
@@ -174,28 +184,49 @@ def test_a_limit_that_is_reached_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     def no_mapping(*_: object, **__: object) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr(module.mmap, "mmap", no_mapping)
+    monkeypatch.setattr(module, "Mapping", no_mapping)
     with pytest.raises(OSError, match=r"more than \d+ mappings \(vm.max_map_count\)"):
         RealFiles().open(path)
 
 
 def test_mappings_stay_below_every_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files, before = RealFiles(), resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = tmp_path / "max_map_count"
+    files, limit = RealFiles(), tmp_path / "max_map_count"
     monkeypatch.setattr(module, "MAX_MAP_COUNT", str(limit))
+    monkeypatch.setattr(RealFiles, "memory_size", lambda self: 8 << 30)
+    for allowed, wanted in (
+        ("65530\n", 49_146), ("300\n", 225), ("10\n", 64), ("9999999\n", 65_536),
+        ("none", 16_384),
+    ):  # fmt: skip
+        limit.write_text(allowed)
+        assert files.mapping_limit() == wanted
+    limit.write_text("65530")
+    monkeypatch.setattr(RealFiles, "memory_size", lambda self: 1 << 30)
+    assert files.mapping_limit() == 16_384
+
+
+def test_mapped_files_have_no_descriptors(tmp_path: Path) -> None:
+    """More of them than the process may open, and each is synced as before."""
+    files, before = RealFiles(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(tmp_path, os.O_RDONLY)
+    os.close(free)
+    paths = [f"{tmp_path}/{number}" for number in range(20)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 2, before[1]))
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
-        assert files.mapping_limit() == 512
-        limit.write_text("300\n")
-        assert files.mapping_limit() == 150
-        limit.write_text("none")
-        assert files.mapping_limit() == 512
+        made = [files.create(path, 8192) for path in paths]
+        opened = [files.open(path, readonly=True) for path in paths]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    for number, (one, other) in enumerate(zip(made, opened, strict=True)):
+        one.region.write(5000, b"%d" % number)
+        one.sync(5000, 5002)
+        assert files.read(one.path)[5000:5002].rstrip(b"\0") == b"%d" % number
+        assert other.region.read(5000, 2).rstrip(b"\0") == b"%d" % number
+        one.close()
+        other.close()
 
 
 def memory_flags(path: str) -> set[str]:
-    """What the kernel was told of this process's mapping of a file."""
+    """What the kernel knows of this process's mapping of a file."""
     lines = iter(Path("/proc/self/smaps").read_text().splitlines())
     assert any(line.endswith(path) for line in lines), "not mapped"
     return next(set(line.split()[1:]) for line in lines if line.startswith("VmFlags"))

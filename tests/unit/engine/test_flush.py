@@ -1,5 +1,6 @@
 """Disk threads: results come back in the order of the loop, failures as values."""
 
+import asyncio
 import ctypes
 import errno
 import queue
@@ -11,8 +12,17 @@ from typing import Any
 
 import pytest
 
+from turbopump.engine import flush
 from turbopump.engine.files import MappedFile, RealFiles, RealMappedFile
-from turbopump.engine.flush import STORE_THREADS, Disk, DiskThreads, InlineDisk, Lane
+from turbopump.engine.flush import (
+    ABANDONED,
+    STORE_THREADS,
+    Disk,
+    DiskThreads,
+    InlineDisk,
+    Lane,
+    give_way,
+)
 
 
 class Loop:
@@ -145,6 +155,24 @@ def test_each_thread_works_and_what_is_more_waits_for_the_first_that_is_free() -
     disk.close()
 
 
+def test_a_stop_waits_for_so_long_and_no_longer() -> None:
+    """A controller, and a name server, whose disk hangs end all the same."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        hanging, reported = threading.Event(), list[object]()
+        disk = DiskThreads(loop.call_soon_threadsafe, threads=1)
+        disk.submit(hanging.wait, reported.append)
+        assert not await disk.close_within(0)
+        assert [disk] == ABANDONED
+        ABANDONED.clear()
+        hanging.set()
+        assert await disk.close_within(10)
+        assert reported == [True]
+
+    asyncio.run(run())
+
+
 def test_no_lane_of_a_store_waits_for_another(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     lanes: list[Lane] = []
     begin = Lane.__init__
@@ -154,7 +182,7 @@ def test_no_lane_of_a_store_waits_for_another(stores: Any, monkeypatch: pytest.M
         begin(self, disk)
 
     monkeypatch.setattr(Lane, "__init__", note)
-    stores.open()
+    stores.open().replicated(0)
     assert len(lanes) == STORE_THREADS
     loop = Loop()
     disk = DiskThreads(loop.post)
@@ -279,3 +307,29 @@ def test_a_native_sync_that_fails_names_the_file(tmp_path: Path) -> None:
     (error,) = seen
     assert error is not None and (error.errno, error.filename) == (errno.ENOMEM, file.path)
     disk.close()
+
+
+def test_long_work_on_a_disk_thread_gives_way_and_elsewhere_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[tuple[int, float]] = []
+    monkeypatch.setattr(flush, "RUN_S", 0.0)
+    monkeypatch.setattr(
+        flush.time, "sleep", lambda seconds: slept.append((threading.get_ident(), seconds))
+    )
+    give_way()
+    assert not slept
+    loop = Loop()
+    disk = DiskThreads(loop.post, threads=1)
+    for _ in range(2):
+        disk.submit(give_way, lambda result: None)
+        loop.run_one()
+    disk.close()
+    assert [seconds for _, seconds in slept] == [flush.PAUSE_S] * 2
+    assert threading.get_ident() not in {thread for thread, _ in slept}
+    monkeypatch.setattr(flush, "RUN_S", 3600.0)
+    disk = DiskThreads(loop.post, threads=1)
+    disk.submit(lambda: [give_way() for _ in range(3)], lambda result: None)
+    loop.run_one()
+    disk.close()
+    assert len(slept) <= 3, "after the first one it has run for no time"

@@ -31,6 +31,7 @@ from turbopump.pyx.region import Region
 NOW_MS = 1_700_000_000_000
 FILE_SIZE = 16 * 1024
 COUNT = 100
+STORE_TIME_AT = 56  # of a record from an IPv4 host
 Row = dict[str, Any]
 
 
@@ -171,6 +172,18 @@ def test_folders_and_files_are_tables_too(store: Store, stores: Any, tmp_path: P
         LogTable.open(str(beyond))
     with pytest.raises(StoreError, match="no commit log at"):
         LogTable.open(str(tmp_path / "nowhere"))
+    other = tmp_path / "other.log"
+    for data in (b"no log at all", b"", bytes(100)):
+        other.write_bytes(data)
+        with pytest.raises(StoreError, match=r"is no file of a log: (no record begins|it is)"):
+            LogTable.open(str(other))
+    blank = tmp_path / f"{0:020d}"
+    blank.write_bytes(bytes(FILE_SIZE))
+    assert LogTable.open(str(blank)).split() == [], "made ahead"
+    queue = stores.root / "consumequeue" / "T1" / "1"
+    for place in (queue, *queue.iterdir()):
+        with pytest.raises(StoreError, match="is no file of a log: no record begins it"):
+            LogTable.open(str(place))
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "x").write_bytes(b"x")
     (tmp_path / "empty").mkdir()
@@ -223,15 +236,29 @@ def test_little_is_read_to_split(store: Store, stores: Any, put: Any) -> None:
     assert table.split(6000) and sum(file.read for file in opener.opened) > 0
 
 
+def test_a_clock_that_was_set_back_hides_no_record(store: Store, stores: Any) -> None:
+    """Records of another hour amid a file and a range: RocketMQ stores what its clock says."""
+    for number, hours in ((40, -2), (41, 9)):
+        at = offsets_of(stores)[number]
+        time_ms = NOW_MS + hours * 3_600_000
+        data = time_ms.to_bytes(8, "big")
+        change(log_file(stores.root, at // FILE_SIZE), at % FILE_SIZE + STORE_TIME_AT, data)
+    table = LogTable.open(str(stores.root))
+    early, late = Wish(max_store_ms=NOW_MS - 3_600_000), Wish(min_store_ms=NOW_MS + 8 * 3_600_000)
+    assert number_of(rows_of(table.split(2000, early), early)) == [40]
+    assert number_of(rows_of(table.split(2000, late), late)) == [41]
+    assert table.split(1 << 20, replace(early, prune_by_time=True)) == [], "as it was asked for"
+
+
 def test_what_rules_itself_out_is_not_planned(store: Store, stores: Any) -> None:
     table = LogTable.open(str(stores.root))
     whole = rows_of(table.split())
     late = NOW_MS + 95 * 60_000
-    wish = Wish(min_store_ms=late)
+    wish = Wish(min_store_ms=late, prune_by_time=True)
     parts = table.split(2000, wish)
     assert 0 < len(parts) < len(table.split(2000)) / 2
     assert number_of(rows_of(parts, wish)) == list(range(95, COUNT))
-    wish = Wish(max_store_ms=NOW_MS + 60_000)
+    wish = Wish(max_store_ms=NOW_MS + 60_000, prune_by_time=True)
     assert number_of(rows_of(table.split(2000, wish), wish)) == [0, 1]
     low, high = whole[20]["log_offset"], whole[30]["log_offset"]
     wish = Wish(min_log_offset=low + 1, end_log_offset=high)
@@ -329,6 +356,26 @@ class TestDamage:
             assert table.end == store.max_log_offset and len(damages) == 1
             assert len(rows_of(table.split(), damaged=damages.append)) == COUNT - 1
 
+    @pytest.mark.parametrize("is_known", [True, False], ids=["ours", "RocketMQ's"])
+    def test_of_a_body_near_the_end_is_seen_if_asked_for(
+        self, store: Store, stores: Any, is_known: bool
+    ) -> None:
+        if not is_known:
+            (stores.root / "checkpoint").unlink()
+        first, second = (offsets_of(stores)[-number] for number in (4, 3))
+        for at in (first, second):
+            change(log_file(stores.root, at // FILE_SIZE), at % FILE_SIZE + 92, b"?")
+        damages: list[Damage] = []
+        table = LogTable.open(str(stores.root), damaged=damages.append)
+        assert table.end == store.max_log_offset
+        assert len(rows_of(table.split(), damaged=damages.append)) == COUNT and not damages
+        with pytest.raises(DamagedLog, match="the body does not have the stored CRC"):
+            LogTable.open(str(stores.root), check_body=True)
+        table = LogTable.open(str(stores.root), damaged=damages.append, check_body=True)
+        found = rows_of(table.split(), Wish(check_body=True), damaged=damages.append)
+        assert number_of(found) == [n for n in range(COUNT) if n not in (COUNT - 4, COUNT - 3)]
+        assert {one.position for one in damages} == {first % FILE_SIZE, second % FILE_SIZE}
+
     def test_old_bytes_behind_the_end_are_no_damage(self, store: Store, stores: Any) -> None:
         """RocketMQ's recovery leaves them where it cut, and goes on before them."""
         end = store.max_log_offset
@@ -356,7 +403,7 @@ class TestDamage:
     def test_of_the_beginning_of_a_file(self, store: Store, stores: Any) -> None:
         change(log_file(stores.root, 1), 4, b"????")
         table = LogTable.open(str(stores.root))
-        wish = Wish(max_store_ms=NOW_MS - 3_600_000)
+        wish = Wish(max_store_ms=NOW_MS - 3_600_000, prune_by_time=True)
         with pytest.raises(DamagedLog):
             rows_of(table.split(1 << 20, Wish()))
         assert [part.base for part in table.split(1 << 20, wish)] == [FILE_SIZE], "not left out"
@@ -367,7 +414,7 @@ class TestDamage:
     def test_what_looks_like_a_record_inside_a_body_is_found_out(
         self, stores: Any, put: Any
     ) -> None:
-        """Somebody guessed where the body will lie and put records there that say so."""
+        """A sender guessed where the body will lie and put records there that say so."""
         store = stores.open()
         fill(store, put, range(3))
         begin = store.max_log_offset

@@ -131,9 +131,9 @@ def test_units_that_a_crash_left_behind_a_hole_are_cleared_durably(
     synced: list[str] = []
     sync_all = RealFiles.sync_all
 
-    def note(self: RealFiles, paths: list[str], folders: list[str]) -> None:
+    def note(self: RealFiles, paths: list[str], folders: list[str], *more: object) -> None:
         synced.extend(paths)
-        sync_all(self, paths, folders)
+        sync_all(self, paths, folders, *more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(RealFiles, "sync_all", note)
     store = stores.open()

@@ -1,4 +1,4 @@
-"""What the kernel is told about pages: a file that is written a little at a time and synced often
+"""The advice to the kernel about pages: a file that is written a little at a time and synced often
 takes one page at a time."""
 
 from pathlib import Path

@@ -240,3 +240,30 @@ def test_a_queue_without_a_message_in_the_copy_counts_on(
     assert follower.idle_counts() == {}
     assert put(follower_store, topic="idle").queue_offset == 0, "a new life"
     assert put(follower_store, topic="T").queue_offset == 60
+
+
+def test_a_replica_of_a_log_with_future_times_leads_by_the_clock(
+    stores: Any, put: Any, replica: Any
+) -> None:
+    """Its master's clock was an hour ahead for a moment; delays count from the clock's time."""
+    ahead_ms = NOW_MS + 3_600_000
+    leader = stores.open().replicated(NOW_MS)
+    leader.to_master(3, NOW_MS)
+    put(stores._open[0], now_ms=ahead_ms)
+    store = replica.open()
+    follower = store.replicated(NOW_MS)
+    follower.record_epochs(leader.epochs)
+    copy(leader, follower, leader.end)
+    follower.to_master(4, NOW_MS)
+    put(store, "SCHEDULE_TOPIC_XXXX", 1, DELAY="2")
+    for _restart in range(2):
+        put(store, queue_id=1)
+        follower.confirm_to(follower.end, NOW_MS)
+        assert store.units("SCHEDULE_TOPIC_XXXX", 1, 0, 1)[0].tags_code == NOW_MS + 5000
+        assert store.store_timestamp_ms("T", 1, 0) == ahead_ms, "for searches times ascend"
+        put(store, "SCHEDULE_TOPIC_XXXX", 1, DELAY="2")  # the last record
+        follower.confirm_to(follower.end, NOW_MS)
+        store.close(NOW_MS)
+        store = replica.open()
+        follower = store.replicated(NOW_MS)
+        follower.to_master(follower.epochs.last_epoch + 1, NOW_MS)

@@ -332,7 +332,7 @@ def test_a_store_of_an_older_life_is_looked_at_for_zeros(
     held_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that was written in pieces, as RocketMQ does and records do that are too large to wait:
-    nobody knows whether the zeros are the text's."""
+    it is unknown whether the zeros are the text's."""
     data = text_of_zeros()
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     log = start_copy(disk, plain=True)

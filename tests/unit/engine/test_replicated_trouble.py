@@ -48,7 +48,7 @@ def open_copy(stores: Any, data: bytes, epochs: Epochs, disk: Any = None) -> Any
 
 
 def test_a_store_that_lost_its_epochs_does_not_lead(stores: Any, records: Any) -> None:
-    """S1: neither is it taken for a new one, nor does it serve what nobody confirmed."""
+    """S1: neither is it taken for a new one, nor does it serve what is unconfirmed."""
     data, epochs = records()
     store, log = open_copy(stores, data, epochs)
     log.confirm_to(LogOffset(9000), NOW_MS)
@@ -68,6 +68,30 @@ def test_a_store_that_lost_its_epochs_does_not_lead(stores: Any, records: Any) -
     log.record_epochs(epochs)
     log.append(ZERO, data, NOW_MS)
     assert (log.may_lead, log.believed_end) == (True, len(data))
+
+
+def test_the_list_lies_where_the_configuration_says(
+    stores: Any, records: Any, tmp_path: Any
+) -> None:
+    """storePathEpochFile: also what is looked at before the store opens, and what a restart of the
+    log removes."""
+    elsewhere = tmp_path / "epochs" / "list"
+    data, epochs = records()
+    stores.configure(epoch_file=str(elsewhere))
+    store, log = open_copy(stores, data, epochs)
+    log.confirm_to(LogOffset(9000), NOW_MS)
+    confirm = log.confirm
+    store.close(NOW_MS)
+    assert elsewhere.exists()
+    assert not any((stores.root / name).exists() for name in LISTS)
+    (stores.root / "replicated").unlink()
+    store = stores.open()
+    assert store.dispatched_log_offset == confirm
+    log = store.replicated(NOW_MS)
+    assert (log.may_lead, log.epochs) == (True, epochs)
+    log.restart(NOW_MS)
+    left = {path.name: path.read_bytes() for path in elsewhere.parent.iterdir()}
+    assert left == {"list.changes": b""}
 
 
 def test_a_master_that_lost_its_epochs_does_not_lead_again(stores: Any, put: Any) -> None:

@@ -405,3 +405,25 @@ def test_many_queues_follow_some_at_a_time(
         seen.append(followed())
     assert seen == [10, 20, 30, 35, 35]
     assert store.read("Q", 34, 0, 1).status is ReadStatus.OFFSET_TOO_SMALL
+
+
+def test_cleaning_does_not_wait_for_removals(
+    stores: Any, disk: UsedFiles, put: Any, held_disk: Any
+) -> None:
+    """A disk that does not answer: what goes meanwhile is removed behind the rest."""
+    stores.configure(delete_file_batch_max=1, flush_consume_queue_thorough_interval_ms=1)
+    store = stores.open(held_disk)
+    for _ in range(60):
+        put(store, "A", body=bytes(1000))
+    for second in range(4):
+        held_disk.drain()
+        store.tick(NOW_MS + second * 1000)
+    held_disk.drain()
+    age(stores.root, 100)
+    folder = stores.root / "commitlog"
+    before = len(list(folder.iterdir()))
+    assert store.delete_expired(NOW_MS) == 1
+    assert store.delete_expired(NOW_MS) == 1
+    assert held_disk.jobs and len(list(folder.iterdir())) == before
+    held_disk.drain()
+    assert len(list(folder.iterdir())) == before - 2

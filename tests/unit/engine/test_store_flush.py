@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from turbopump.engine import checkpoint as checkpoints
-from turbopump.engine import checkpointer, group_commit
+from turbopump.engine import checkpointer, group_commit, sync_watch
 from turbopump.engine.files import MappedFile, RealFiles
-from turbopump.engine.types import FlushMode, Message, PutStatus, ReadStatus, StoreError
+from turbopump.engine.types import Fitness, FlushMode, Message, PutStatus, ReadStatus, StoreError
 
 NOW_MS = 1_700_000_000_000
 
@@ -211,7 +211,7 @@ class TestFailingSync:
         held_disk.drain()
         assert answers == [PutStatus.FLUSH_DISK_TIMEOUT] * 2
         troubled.fail_sync = False
-        # The device works again, but what the kernel dropped nobody knows.
+        # The device works again, but what the kernel dropped is unknown.
         refused = store.append(Message("T", 0, b"x"), NOW_MS)
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
         assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
@@ -237,6 +237,156 @@ class TestFailingSync:
         troubled.fail_sync = True
         store.tick(NOW_MS + 61_000)
         assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
+
+
+class TestHangingCheckpoint:
+    """Of queues, index or checkpoint: the same, also while the log itself is synced."""
+
+    def test_counts_as_failed_after_its_time(
+        self, stores: Any, put: Any, held_disk: Any, caplog: Any
+    ) -> None:
+        store = stores.open(held_disk)
+        put(store)
+        store.tick(NOW_MS + 600)
+        held_disk.drain()
+        began = 61_000
+        store.tick(NOW_MS + began)
+        for later_ms in range(0, 5000, 100):
+            store.tick(NOW_MS + began + later_ms)
+        assert store.fitness is Fitness.FIT
+        told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+        assert ["queues or checkpoint" in text for text in told] == [True], "told while it hangs"
+        store.tick(NOW_MS + began + 5000)
+        assert store.fitness is Fitness.FAILED
+        assert "a sync of queues or checkpoint has not returned" in store.why_unfit
+        assert store.append(Message("T", 0, b"x"), NOW_MS).status is PutStatus.SERVICE_NOT_AVAILABLE
+        held_disk.drain()
+        assert store.fitness is Fitness.FAILED, "it came back, and nothing is made of that"
+
+    def test_of_many_syncs_each_has_its_time(
+        self, stores: Any, put: Any, held_disk: Any, monkeypatch: Any
+    ) -> None:
+        store = stores.open(held_disk)
+        for number in range(6):
+            put(store, topic=f"T{number}")
+        store.tick(NOW_MS + 600)
+        held_disk.drain()
+        steady_ms, syncs = NOW_MS + 61_000, 0
+        sync, sync_folder = RealFiles.sync, RealFiles.sync_folder
+
+        def three_seconds() -> None:
+            nonlocal steady_ms, syncs
+            syncs += 1
+            for _ in range(30):
+                steady_ms += 100
+                store.tick(steady_ms)
+
+        def slow(files: RealFiles, path: str) -> None:
+            sync(files, path)
+            three_seconds()
+
+        def slow_folder(files: RealFiles, path: str) -> None:
+            sync_folder(files, path)
+            three_seconds()
+
+        monkeypatch.setattr(RealFiles, "sync", slow)
+        monkeypatch.setattr(RealFiles, "sync_folder", slow_folder)
+        store.tick(steady_ms)
+        held_disk.step(len(held_disk.jobs))
+        monkeypatch.undo()
+        assert syncs > 6
+        assert store.fitness is Fitness.FIT, store.why_unfit
+
+
+class TestHangingSync:
+    """A sync that does not return: the disk holds it, and time passes by ticks."""
+
+    def test_counts_as_failed_after_its_time(
+        self, sync: Any, put: Any, held_disk: Any, caplog: Any
+    ) -> None:
+        sync.configure(sync_flush_timeout_ms=60_000)
+        store = sync.open(held_disk)
+        held_disk.drain()
+        answers = statuses(store, put(store))
+        for later_ms in range(0, 5000, 100):
+            store.tick(NOW_MS + later_ms)
+        assert (answers, store.fitness) == ([], Fitness.FIT)
+        assert [one.levelname for one in caplog.records] == ["WARNING"], "told while it hangs"
+        store.tick(NOW_MS + 5000)
+        assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
+        assert store.fitness is Fitness.FAILED
+        assert "syncTimeoutMs" in store.why_unfit
+        refused = store.append(Message("T", 0, b"x"), NOW_MS)
+        assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+        held_disk.drain()
+        assert store.fitness is Fitness.FAILED, "it came back, and nothing is made of that"
+        assert (store.flushed_log_offset, store.max_queue_offset("T", 0)) == (0, 0)
+
+    def test_many_bytes_may_take_longer(
+        self, sync: Any, put: Any, held_disk: Any, monkeypatch: Any
+    ) -> None:
+        monkeypatch.setattr(sync_watch, "SYNC_BYTES_MS", 1)
+        store = sync.open(held_disk)
+        held_disk.drain()
+        end = put(store, body=bytes(1000)).end
+        for later_ms in range(0, 5000 + end, 100):
+            store.tick(NOW_MS + later_ms)
+        assert store.fitness is Fitness.FIT
+        store.tick(NOW_MS + 5000 + end + 100)
+        assert store.fitness is Fitness.FAILED
+
+    def test_a_process_that_stood_still_blames_no_disk(
+        self, sync: Any, put: Any, held_disk: Any
+    ) -> None:
+        store = sync.open(held_disk)
+        held_disk.drain()
+        put(store)
+        store.tick(NOW_MS + 100)
+        store.tick(NOW_MS + 100_000)
+        assert store.fitness is Fitness.FIT
+
+    def test_that_ends_in_time_leaves_the_next_its_own(
+        self, sync: Any, put: Any, held_disk: Any
+    ) -> None:
+        store = sync.open(held_disk)
+        held_disk.drain()
+        for turn in range(4):
+            put(store)
+            for later_ms in range(100, 4100, 100):
+                store.tick(NOW_MS + turn * 4000 + later_ms)
+            held_disk.drain()
+        assert store.fitness is Fitness.FIT
+
+
+class TestFitness:
+    def test_a_failed_sync_is_for_good(self, sync: Any, put: Any, troubled: Any) -> None:
+        store = sync.open()
+        assert (store.fitness, store.why_unfit) == (Fitness.FIT, "")
+        troubled.fail_sync = True
+        put(store)
+        assert store.fitness is Fitness.FAILED
+        troubled.fail_sync = False
+        assert store.fitness is Fitness.FAILED
+        assert str(errno.EIO) in store.why_unfit
+
+    def test_a_full_disk_is_not(self, stores: Any, troubled: Any) -> None:
+        store = stores.open()
+        troubled.used = 0.99
+        store.tick(NOW_MS + 20_000)
+        assert (store.fitness, store.why_unfit) == (Fitness.FULL, "the disk is too full")
+        troubled.used = 0.1
+        store.tick(NOW_MS + 40_000)
+        assert store.fitness is Fitness.FIT
+
+    def test_no_next_log_file(self, stores: Any, troubled: Any, put: Any) -> None:
+        store = stores.open()
+        troubled.full = True
+        while store.append(Message("T", 0, bytes(2000)), NOW_MS).status is PutStatus.PUT_OK:
+            pass
+        assert store.fitness is Fitness.FULL
+        troubled.full = False
+        while store.fitness is Fitness.FULL:
+            put(store, body=bytes(2000))
 
 
 class TestFullDisk:

@@ -404,7 +404,7 @@ def test_batch_queues_and_extensions_follow(stores: Any, put: Any, read_bodies: 
 
 
 def test_views_stay_valid(stores: Any, put: Any) -> None:
-    """Of a file that goes and of one that stays; what they show is nobody's business."""
+    """Of a file that goes and of one that stays; what they show does not matter."""
     store = stores.open()
     placed = [put(store, body=bytes([number]) * 3000) for number in range(12)]
     views = [store.record_view(one.log_offsets[0]) for one in placed]

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from turbopump.namesrv.config import ConfigError, NamesrvConfig
@@ -16,7 +18,9 @@ def test_defaults_are_rocketmqs() -> None:
 def test_values_are_taken_over_by_key() -> None:
     config = NamesrvConfig()
     text = "listenPort=19876\norderMessageEnable = TRUE\nserverWorkerThreads:4\n"
-    assert config.update(parse_properties(text)) == []
+    assert config.update(parse_properties(text)) == [
+        "known, but without effect here: serverWorkerThreads=4 (line 3)"
+    ]
     assert (config.listen_port, config.order_message_enable) == (19876, True)
     assert config.values()["serverWorkerThreads"] == "4"
     assert config.values()["orderMessageEnable"] == "true"
@@ -28,6 +32,26 @@ def test_an_unknown_key_is_named_in_a_warning() -> None:
         "unknown key listenprt ignored (line 3)"
     ]
     assert config.listen_port == 1
+
+
+def test_every_key_of_rocketmqs_name_server_is_known() -> None:
+    """Quiet with RocketMQ's default; nothing else is taken in silence."""
+    lines = (Path(__file__).parents[2] / "golden" / "config_keys_5_5_0.tsv").read_text()
+    for row in lines.splitlines():
+        of, key, _, default = row.split("\t")
+        if of in ("NamesrvConfig", "NettyServerConfig", "NettyClientConfig"):
+            assert NamesrvConfig.knows(key), key
+            given = [] if default == "null" else [Property(key, default)]
+            assert NamesrvConfig().update(given) == [], key
+            if default not in ("null", "{}"):
+                assert key in NamesrvConfig().values(secrets=True), key
+
+
+@pytest.mark.parametrize("line", ["clusterTest=true", "useTLS=true", "socksProxyConfig={hidden}"])
+def test_what_ignoring_would_harm_is_an_error(line: str) -> None:
+    with pytest.raises(ConfigError, match="not supported yet") as raised:
+        NamesrvConfig().update(parse_properties(line))
+    assert "hidden" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +79,8 @@ def test_a_bad_value_is_named_and_changes_nothing(line: str, expected: str) -> N
 
 def test_black_list_is_split_and_trimmed() -> None:
     config = NamesrvConfig(config_black_list=" a;b ;;c")
-    assert config.black_list == {"a", "b", "c"}
+    own = {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
+    assert config.black_list == {"a", "b", "c"} | own
 
 
 def test_a_password_is_never_shown() -> None:

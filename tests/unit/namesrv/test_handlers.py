@@ -2,20 +2,33 @@
 
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
+from tests.disk_parts import saved
 
+from turbopump.engine.later import Later
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import FAQ, NameServer
-from turbopump.namesrv.key_values import MAX_ITEM_SIZE, ORDER_TOPIC_CONFIG, KeyValues
-from turbopump.namesrv.routes import Notice, RouteTable
+from turbopump.namesrv.key_values import (
+    MAX_ITEM_SIZE,
+    ORDER_TOPIC_CONFIG,
+    KeyValues,
+    Pieces,
+    table_from_json,
+)
+from turbopump.namesrv.route_rows import Notice
+from turbopump.namesrv.routes import (
+    RouteTable,
+)
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer, Timer
+from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.route import ClusterInfo, QueueData, TopicRouteData
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
@@ -56,15 +69,15 @@ class Bench:
         self.peer = Peer("192.0.2.1:40000", b"\xc0\0\2\1\0\0\x9c\x40", NoLink())
         self.now_ms = NOW
 
-    def _save(self, table: dict[str, dict[str, str]]) -> None:
-        if self.disk_error is not None:
-            raise self.disk_error
-        self.saved.append(table)
+    def _save(self, pieces: Pieces) -> Later[OSError | None]:
+        if self.disk_error is None:
+            self.saved.append(table_from_json(json.loads(b"".join(pieces()))))
+        return saved(self.disk_error)
 
-    def _save_config(self, config: NamesrvConfig) -> None:
-        if self.disk_error is not None:
-            raise self.disk_error
-        self.saved_configs.append(config.values())
+    def _save_config(self, properties: list[Property]) -> Later[OSError | None]:
+        if self.disk_error is None:
+            self.saved_configs.append({item.key: item.value for item in properties})
+        return saved(self.disk_error)
 
     def ask(
         self, code: int, body: bytes = b"", *, version: int = 513, peer: Peer | None = None,
@@ -74,6 +87,10 @@ class Bench:
         request.version = version
         request.opaque = 77
         answer = self.dispatcher.dispatch(request, peer or self.peer, self.now_ms)
+        if isinstance(answer, Generator):
+            answer = finish(answer)
+        if isinstance(answer, Later):
+            answer = answer.value
         assert isinstance(answer, Command)
         assert (answer.opaque, answer.is_response) == (77, True)
         return answer
@@ -138,7 +155,7 @@ def test_an_unknown_topic_is_17(bench: Bench) -> None:
 
 
 def test_a_route_request_without_topic_is_1(bench: Bench) -> None:
-    answer = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    answer = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, acceptStandardJsonOnly="true")
     assert answer.code == 1
     assert "topic" in (answer.remark or "")
 
@@ -365,7 +382,7 @@ def test_key_values_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
     answer = bench.ask(RequestCode.PUT_KV_CONFIG, namespace="o", key="k", value="1")
     assert answer.code == 1, "an empty namespace takes room, too"
     monkeypatch.setattr("turbopump.namesrv.key_values.MAX_ITEMS", 9)
-    monkeypatch.setattr("turbopump.namesrv.key_values.MAX_TOTAL_SIZE", 8)
+    monkeypatch.setattr("turbopump.namesrv.key_values.MAX_TOTAL_SIZE", 300)
     assert bench.ask(RequestCode.PUT_KV_CONFIG, **item, value="123").code == 0
     assert bench.ask(RequestCode.PUT_KV_CONFIG, namespace="o", key="k", value="1").code == 1
 
@@ -433,7 +450,7 @@ def test_configuration_is_shown_and_changed(bench: Bench) -> None:
     get, update = RequestCode.GET_NAMESRV_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG
     assert "orderMessageEnable=false\n" in text(bench.ask(get))
     assert said(bench.ask(update, b"orderMessageEnable=true\nnoSuchKey=1\n")) == (0, None)
-    assert bench.saved_configs[0]["orderMessageEnable"] == "true"
+    assert bench.saved_configs == [{"orderMessageEnable": "true"}]
     assert bench.server.config.order_message_enable
     shown = text(bench.ask(get))
     assert "orderMessageEnable=true\n" in shown
@@ -448,6 +465,13 @@ def test_a_refused_configuration_changes_nothing(bench: Bench) -> None:
     answer = bench.ask(update, b"orderMessageEnable=true\nlistenPort=no")
     assert said(answer) == (1, "listenPort=no: expected a whole number from 0 to 65535 (line 2)")
     assert bench.ask(update, b"a=\\u1").code == 1
+    fixed = b"orderMessageEnable=true\nlistenPort=1\ntls.server.mode=disabled"
+    assert said(bench.ask(update, fixed)) == (
+        1, "listenPort, tls.server.mode cannot change while this node runs: set it in its file and"
+        " restart",
+    )  # fmt: skip
+    for hostile in (b"a\\=b=1", b"order\0=1", b"productEnvName=a\\nb", b"x=" + b"y" * (1 << 20)):
+        assert bench.ask(update, b"orderMessageEnable=true\n" + hostile).code == 1
     bench.disk_error = OSError(30, "Read-only file system")
     assert said(bench.ask(update, b"orderMessageEnable=true")) == (
         1, "not saved: [Errno 30] Read-only file system",

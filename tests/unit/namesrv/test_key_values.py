@@ -1,12 +1,20 @@
 import pytest
 
-from turbopump.namesrv.key_values import KeyValues, table_from_json, table_to_json
+from turbopump.engine import fastjson
+from turbopump.engine.later import Later
+from turbopump.namesrv.key_values import (
+    MAX_WAITING,
+    KeyValues,
+    Pieces,
+    pieces_of,
+    table_from_json,
+)
 from turbopump.net.wire.bodies import BadBody
 
 
 def test_the_file_is_rocketmqs() -> None:
     table = {"ORDER_TOPIC_CONFIG": {"T": "a:4;b:4"}, "NS": {}}
-    assert table_to_json(table) == {"configTable": table}
+    assert table_from_json(fastjson.loads(b"".join(pieces_of(table)))) == table
     assert table_from_json({"configTable": table}) == table
     assert table_from_json({}) == {}
 
@@ -17,13 +25,80 @@ def test_another_shape_is_refused(value: object) -> None:
         table_from_json(value)
 
 
+class Disk:
+    """Writes when a test says so."""
+
+    def __init__(self) -> None:
+        self.texts: list[bytes] = []
+        self.asked: list[tuple[Pieces, Later[OSError | None]]] = []
+
+    def save(self, pieces: Pieces) -> Later[OSError | None]:
+        later: Later[OSError | None] = Later()
+        self.asked.append((pieces, later))
+        return later
+
+    def finish(self, error: OSError | None = None) -> None:
+        pieces, later = self.asked.pop(0)
+        if error is None:
+            self.texts.append(b"".join(pieces()))
+        later.resolve(error)
+
+    def tables(self) -> list[dict[str, dict[str, str]]]:
+        return [table_from_json(fastjson.loads(text)) for text in self.texts]
+
+
 def test_deleting_nothing_saves_nothing() -> None:
-    saved: list[object] = []
-    values = KeyValues(saved.append, {"n": {"k": "v"}})
-    values.delete("n", "other")
-    values.delete("other", "k")
-    assert saved == []
-    assert values.count == 1
-    values.delete("n", "k")
-    assert saved == [{"n": {}}]
-    assert values.namespace("n") == {}
+    disk = Disk()
+    values = KeyValues(disk.save, {"n": {"k": "v"}})
+    assert values.delete("n", "other").value is None
+    assert values.delete("other", "k").value is None
+    assert not disk.asked and values.count == 1
+    told = values.delete("n", "k")
+    assert not told.done and values.get("n", "k") == "v", "not before it is durable"
+    disk.finish()
+    assert told.value is None and disk.tables() == [{"n": {}}]
+    assert values.namespace("n") == {} and values.count == 0
+
+
+def test_the_text_is_that_of_a_pretty_bean() -> None:
+    table = {"b": {f"k{number}": "v\x02\n中" for number in range(200)}, "a": {}, "c": {"x": '"'}}
+    text = b"".join(pieces_of(table))
+    assert text.decode() == fastjson.dumps({"configTable": table}, pretty=True)
+    assert b"".join(pieces_of({})).decode() == fastjson.dumps({"configTable": {}}, pretty=True)
+
+
+def test_changes_that_come_while_the_disk_works_are_written_together() -> None:
+    disk = Disk()
+    values = KeyValues(disk.save)
+    first = values.put("n", "a", "1")
+    others = [values.put("n", "b", "2"), values.put("m", "c", "3"), values.delete("n", "a")]
+    assert len(disk.asked) == 1
+    disk.finish()
+    assert first.value is None and not any(later.done for later in others)
+    disk.finish()
+    assert [later.value for later in others] == [None] * 3 and not disk.asked
+    assert disk.tables() == [{"n": {"a": "1"}}, {"n": {"b": "2"}, "m": {"c": "3"}}]
+    assert values.count == 2
+
+
+def test_what_is_not_saved_is_as_if_it_had_not_been_asked_for() -> None:
+    disk, full = Disk(), OSError(28, "No space left on device")
+    values = KeyValues(disk.save, {"n": {"a": "0"}})
+    failed, later = values.put("n", "a", "1"), values.put("n", "b", "2")
+    disk.finish(full)
+    assert failed.value is full and values.get("n", "a") == "0"
+    disk.finish()
+    assert later.value is None and disk.tables() == [{"n": {"a": "0", "b": "2"}}]
+
+
+def test_what_waits_for_the_disk_is_bounded() -> None:
+    disk = Disk()
+    values = KeyValues(disk.save)
+    values.put("n", "first", "1")
+    for number in range(MAX_WAITING):
+        values.put("n", f"k{number}", "v")
+    with pytest.raises(ValueError, match="wait for the disk"):
+        values.put("n", "more", "v")
+    disk.finish()
+    disk.finish()
+    assert values.count == MAX_WAITING + 1

@@ -5,16 +5,19 @@ from typing import Any
 import pytest
 
 from turbopump.namesrv import routes as module
-from turbopump.namesrv.routes import (
-    DEFAULT_TIMEOUT_MS,
+from turbopump.namesrv.route_rows import (
     Notice,
-    Registered,
-    Registration,
-    RouteTable,
     has_unit_subscription,
     has_unit_subscription_only,
     is_unit,
 )
+from turbopump.namesrv.routes import (
+    DEFAULT_TIMEOUT_MS,
+    Registered,
+    Registration,
+    RouteTable,
+)
+from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.route import QueueData
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
@@ -94,7 +97,7 @@ def test_an_address_has_one_id_only() -> None:
 def test_a_claim_with_an_older_state_version_is_ignored() -> None:
     table = table_with(broker(configs=topics(state=5)), broker(REPLICA, 1))
     late = broker(REPLICA, 0, configs=topics("Late", "Later", state=4))
-    assert table.register(late, "late", NOW) == Registered()
+    assert table.register(late, "late", NOW) == Registered(holder=MASTER)
     assert table.member_group("a") == {0: MASTER}
     assert table.route("Late") is None
     assert table.data_version("c", REPLICA) is None
@@ -298,7 +301,7 @@ def test_the_lowest_replica_is_shown_as_master_where_wanted() -> None:
 
 def test_a_writable_group_without_master_is_shown_as_it_is() -> None:
     table = table_with(broker(REPLICA, 1, acting_master=True))
-    table.add_write_permission("a")
+    finish(table.add_write_permission("a"))
     route = table.route("T", acting_master=True)
     assert route is not None
     assert route.broker_datas[0].broker_addrs == {1: REPLICA}
@@ -348,11 +351,11 @@ def test_routes_are_copies() -> None:
 
 def test_write_permission_is_wiped_and_added() -> None:
     table = table_with(broker(configs=topics("T", "U", "V", perm=7)), broker("b:1", name="b"))
-    assert table.wipe_write_permission("a") == 3
+    assert finish(table.wipe_write_permission("a")) == 3
     assert perms(table, "T") == {"a": 5, "b": 6}
-    assert table.add_write_permission("a") == 3
+    assert finish(table.add_write_permission("a")) == 3
     assert perms(table, "T") == {"a": 6, "b": 6}
-    assert table.wipe_write_permission("nobody") == 0
+    assert finish(table.wipe_write_permission("nobody")) == 0
 
 
 def test_topics_are_listed_by_cluster() -> None:
@@ -361,8 +364,8 @@ def test_topics_are_listed_by_cluster() -> None:
         broker("b:1", name="b", configs=topics("U", "V")),
         broker("x:1", name="x", cluster="other", configs=topics("X", "Y")),
     )
-    assert table.topics_of_cluster("c") == ["T", "U", "V"]
-    assert table.topics_of_cluster("unknown") == []
+    assert finish(table.topics_of_cluster("c")) == ["T", "U", "V"]
+    assert finish(table.topics_of_cluster("unknown")) == []
     assert table.topics() == ["T", "U", "V", "X", "Y"]
     assert table.system_topics() == (["c", "a", "b", "other", "x"], MASTER)
 
@@ -376,9 +379,9 @@ def test_topics_are_listed_by_flag() -> None:
     for flag in range(4):
         configs = topics(f"T{flag}", f"U{flag}", flag=flag)
         table.register(broker(f"h{flag}:1", name=f"b{flag}", configs=configs), flag, NOW)
-    assert table.topics_with_flag(is_unit) == ["T1", "U1", "T3", "U3"]
-    assert table.topics_with_flag(has_unit_subscription) == ["T2", "U2", "T3", "U3"]
-    assert table.topics_with_flag(has_unit_subscription_only) == ["T2", "U2"]
+    assert finish(table.topics_with_flag(is_unit)) == ["T1", "U1", "T3", "U3"]
+    assert finish(table.topics_with_flag(has_unit_subscription)) == ["T2", "U2", "T3", "U3"]
+    assert finish(table.topics_with_flag(has_unit_subscription_only)) == ["T2", "U2"]
 
 
 def test_a_topic_is_deleted_everywhere_or_in_a_cluster() -> None:
@@ -484,3 +487,40 @@ def test_a_mapping_goes_with_the_queues_of_the_broker_that_told_it() -> None:
         route = table.route(topic)
         assert route is not None
         assert route.topic_queue_mapping_by_broker is None
+
+
+def test_a_group_of_many_topics_leaves_at_once_and_is_swept_in_steps(monkeypatch) -> None:
+    monkeypatch.setattr(module, "TOPICS_OF_STEP", 10)
+    many = [f"T{number}" for number in range(95)]
+    table = table_with(broker(configs=topics(*many)), broker("b:1", name="b"))
+    before = table.size
+    table.unregister("c", "a", MASTER)
+    assert table.has_dropped and table.size == before, "nothing was removed yet"
+    assert table.route("T5") is None and table.route("T") is not None
+    assert set(table.topics()) == {"T", "U"}
+    assert finish(table.topics_with_flag(lambda flag: True)) == ["T", "U"]
+    steps = 0
+    sweep = table.sweep()
+    for _ in sweep:
+        steps += 1
+    assert steps == 10 and not table.has_dropped
+    other = table_with(broker("b:1", name="b"))
+    assert table.size == other.size
+
+
+def test_a_group_that_is_swept_registers_anew(monkeypatch) -> None:
+    monkeypatch.setattr(module, "TOPICS_OF_STEP", 10)
+    many = [f"T{number}" for number in range(95)]
+    table = table_with(broker(configs=topics(*many)))
+    size = table.size
+    table.unregister("c", "a", MASTER)
+    sweep = table.sweep()
+    next(sweep)
+    table.delete_topic("T7")
+    assert table.register(broker(configs=topics("A", "B", counter=1)), 1, NOW).refusal is None
+    assert set(table.topics()) == {"A", "B"} and not table.has_dropped
+    assert list(sweep) == []
+    table.register(broker(configs=topics(*many, counter=2)), 1, NOW)
+    table.delete_topic("A")
+    table.delete_topic("B")
+    assert table.size == size

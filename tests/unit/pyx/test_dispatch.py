@@ -514,3 +514,82 @@ def test_a_large_range_goes_in_one_call() -> None:
     stop = run(table, log)
     assert (stop.status, stop.count) == (dispatch.DONE, 2000)
     assert get_unit(units, 1999 * 20)[0] + get_unit(units, 0)[1] == log.end
+
+
+def arrive(times_ms: list[int]) -> tuple[QueueTable, int]:
+    """A queue whose messages were stored at the given times."""
+    log = Log(size=len(times_ms) * 200 + 100)
+    for number, at_ms in enumerate(times_ms):
+        log.add(queue_offset=number, store_timestamp_ms=at_ms)
+    table, _ = table_of(log, (b"T", 0), units=len(times_ms))
+    assert run(table, log).status == dispatch.DONE
+    return table, 0
+
+
+def test_store_times_are_known_without_the_log() -> None:
+    """Exact for the first and the last, and at both ends of a silence; between within a second."""
+    times = [*range(10_000, 20_000, 100), 80_000, 80_010, 80_020]
+    table, slot = arrive(times)
+    for number, at_ms in enumerate(times):
+        found_ms, known = table.stored_ms(slot, number)
+        assert known and abs(found_ms - at_ms) <= 1_000, number
+    for number in (0, 99, 100, 102):
+        assert table.stored_ms(slot, number) == (times[number], True)
+
+
+def test_store_times_of_long_ago_are_known_within_a_fraction_of_their_age() -> None:
+    """32 marks for a week: what is seconds old is known to the second, what is days old to a part
+    of a day."""
+    week_ms = 7 * 86_400_000
+    times = [week_ms * number // 3_000 for number in range(2_900)]
+    times += [times[-1] + 500 * number for number in range(1, 1_000)]
+    table, slot = arrive(times)
+    now_ms = times[-1]
+    for number, at_ms in enumerate(times):
+        found_ms, known = table.stored_ms(slot, number)
+        assert known
+        assert abs(found_ms - at_ms) <= 1_000 + (now_ms - at_ms) * 0.6, number
+    assert table.stored_ms(slot, 0) == (0, True)
+
+
+def test_store_times_of_before_are_bounds() -> None:
+    """A queue of an earlier run: its messages were there when the first of this run came."""
+    log = Log()
+    log.add(queue_offset=5, store_timestamp_ms=7_000)
+    table, _ = table_of(log, (b"T", 0))
+    table.set_progress(0, 5, 0)
+    assert table.stored_ms(0, 4) == (-1, False)
+    run(table, log)
+    assert table.stored_ms(0, 4) == (7_000, False)
+    assert table.stored_ms(0, 5) == (7_000, True)
+
+
+def test_store_times_follow_a_cut_and_a_clock_that_was_put_back() -> None:
+    table, slot = arrive([1_000, 3_000, 5_000])
+    table.set_progress(slot, 2, 0)
+    assert table.stored_ms(slot, 1) == (3_000, True)
+    table.set_progress(slot, 0, 0)
+    assert table.stored_ms(slot, 0) == (-1, False)
+    table, slot = arrive([90_000, 91_500, 4_000, 6_000])
+    assert table.stored_ms(slot, 1) == (4_000, False)
+    assert [table.stored_ms(slot, n) for n in (2, 3)] == [(4_000, True), (6_000, True)]
+
+
+def test_a_new_queue_in_an_old_slot_knows_nothing_of_the_old_one() -> None:
+    table, slot = arrive([1_000, 3_000])
+    table.remove(slot)
+    assert table.add(b"U", 1) == slot
+    table.set_progress(slot, 2, 0)
+    assert table.stored_ms(slot, 1) == (-1, False)
+
+
+def test_the_store_time_of_a_unit_from_elsewhere() -> None:
+    """The dispatcher writes the units of queues that are not plain, and notes them itself."""
+    table = QueueTable()
+    slot = table.add(b"T", 0, False)
+    for number, at_ms in enumerate([1_000, 2_000, 9_000]):
+        table.set_progress(slot, number + 1, (number + 1) * 100)
+        table.note_stored(slot, at_ms)
+    assert [table.stored_ms(slot, n) for n in range(3)] == [
+        (1_000, True), (2_000, True), (9_000, True),
+    ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import random
 import select
 import socket
@@ -129,7 +130,7 @@ class Stage:
         self._threads: list[threading.Thread] = []
         self.load = Load(texts, ROWS, body, connections=8, queues=8, rows=4)
 
-    def _pair(self, peer: Peer) -> socket.socket:
+    def pair(self, peer: Peer) -> socket.socket:
         ours, theirs = socket.socketpair()
         self._stack.enter_context(ours)
         self._stack.enter_context(theirs)
@@ -142,13 +143,13 @@ class Stage:
 
     def send(self, script: Script, window: int = 1, chunk: int = 1 << 20) -> Peer:
         peer = Peer(script, chunk)
-        self.load.add_sender(self._pair(peer).fileno(), window, 0, 1)
+        self.load.add_sender(self.pair(peer).fileno(), window, 0, 1)
         return peer
 
     def pull(self, script: Script, *queues: tuple[int, int], chunk: int = 1 << 20) -> Peer:
         peer = Peer(script, chunk)
         wanted = [(1, begin, end) for begin, end in queues]
-        self.load.add_puller(self._pair(peer).fileno(), wanted)
+        self.load.add_puller(self.pair(peer).fileno(), wanted)
         return peer
 
     def run(self, **limits: int) -> int:
@@ -458,3 +459,118 @@ def test_damaged_answers_end_a_load_one_way_or_another(stage: Stage, seed: int) 
         LATE,
         LOST,
     )
+
+
+def reconnecting(stage: Stage, *renewals: tuple[int, Script], **limits: int) -> tuple[int, Peer]:
+    """Run with reconnect; each renewal gives connection `number` a new peer once it is away."""
+    peers = [Peer(script) for _, script in renewals]
+    fresh = [stage.pair(peer) for peer in peers]
+
+    def hand_over() -> None:
+        for (number, _), made in zip(renewals, fresh, strict=True):
+            while not stage.load.is_away(number) and stage.load.ended < 0:
+                os.sched_yield()
+            if stage.load.is_away(number):
+                stage.load.hand_over(number, made.fileno())
+
+    helper = threading.Thread(target=hand_over)
+    helper.start()
+    try:
+        return stage.run(reconnect=True, **limits), peers[-1]
+    finally:
+        helper.join()
+
+
+@pytest.mark.parametrize("interval_ns", [0, 50_000])
+def test_a_lost_connection_goes_on_with_a_new_socket(stage: Stage, interval_ns: int) -> None:
+    """What was in flight has failed, all else is counted once, also with a schedule."""
+    stage.send(lambda request: fine(request) if request.number < 30 else None, 4)
+    ended, peer = reconnecting(stage, (0, fine), messages=100, interval_ns=interval_ns)
+    assert ended == DONE
+    lost = stage.errors(SEND)[CODE_LOST]
+    found = stage.load.figures(SEND)
+    assert 1 <= lost <= 4
+    assert (found["all_requests"], found["all_messages"]) == (100, 100 - lost)
+    assert len(peer.requests) == 100 - 30 - lost, "what failed is not sent again"
+    assert (stage.load.away, stage.load.lost_connections) == (0, 1)
+    ((began_ns, resumed_ns, gap_ns, failed),) = stage.load.outages()
+    assert failed == lost
+    assert 0 < began_ns < resumed_ns
+    assert gap_ns >= resumed_ns - began_ns
+
+
+def test_a_refusal_moves_the_connection_once_it_was_served(stage: Stage) -> None:
+    """14 of a broker that was the master: the connection is made anew; at the start it is not."""
+
+    def demoted(request: Request) -> bytes:
+        return answer(request.opaque, 14 if request.number in (0, 20) else 0)
+
+    stage.send(demoted)
+    ended, peer = reconnecting(stage, (0, fine), messages=50)
+    assert ended == DONE
+    assert stage.errors(SEND)[14] == 2
+    assert len(peer.requests) == 50 - 21
+    assert [outage[3] for outage in stage.load.outages()] == [2], "one outage, so near they are"
+
+
+def test_pulls_go_on_where_they_were(stage: Stage) -> None:
+    def some(request: Request) -> bytes:
+        if request.queue_offset >= 90:
+            return answer(request.opaque, 19, request.queue_offset)
+        return answer(request.opaque, 0, request.queue_offset + 3, records(3))
+
+    stage.pull(lambda request: some(request) if request.number < 10 else None, (0, 90))
+    ended, peer = reconnecting(stage, (0, some))
+    assert ended == DONE
+    assert stage.load.figures(PULL)["all_messages"] == 90
+    assert peer.requests[0].queue_offset == 30
+    assert stage.load.unread_queues == 0
+    assert stage.load.outages() == [], "nobody sent"
+
+
+@pytest.mark.parametrize("code", [20, 21])
+def test_a_new_master_that_does_not_show_all_yet_is_asked_again(stage: Stage, code: int) -> None:
+    def some(request: Request) -> bytes:
+        if request.number < 2:
+            return answer(request.opaque, code, request.queue_offset)
+        return answer(request.opaque, 0, request.queue_offset + 3, records(3))
+
+    stage.pull(lambda request: None, (0, 9))
+    assert reconnecting(stage, (0, some))[0] == DONE
+    assert stage.load.figures(PULL)["all_messages"] == 9
+
+
+def test_a_silent_peer_is_dropped_by_another_thread(stage: Stage) -> None:
+    silent = threading.Event()
+
+    def stops(request: Request) -> bytes:
+        if request.number < 5:
+            return fine(request)
+        silent.set()
+        return b""
+
+    stage.send(stops, 2)
+    thread = threading.Thread(target=lambda: silent.wait() and stage.load.drop(0))
+    thread.start()
+    ended, _ = reconnecting(stage, (0, fine), messages=20)
+    thread.join()
+    assert ended == DONE
+    assert stage.load.figures(SEND)["all_messages"] == 20 - stage.errors(SEND)[CODE_LOST]
+
+
+def test_nobody_comes_back(stage: Stage) -> None:
+    stage.send(lambda request: fine(request) if request.number < 3 else None)
+    assert stage.run(reconnect=True, silence_ns=SECOND_NS // 20) == LOST
+    ((_, resumed_ns, gap_ns, failed),) = stage.load.outages()
+    assert (resumed_ns, failed) == (-1, 1)
+    assert gap_ns > SECOND_NS // 20
+    with pytest.raises(ValueError, match="no connection 1"):
+        stage.load.is_away(1)
+
+
+def test_who_speaks_another_language_is_not_asked_again(stage: Stage) -> None:
+    stage.send(lambda request: framed(b"x"))
+    assert stage.run(reconnect=True, messages=5) == LOST
+    assert not stage.load.is_away(0)
+    with pytest.raises(ValueError, match="not away"):
+        stage.load.hand_over(0, 99)

@@ -1,7 +1,7 @@
 """Two small models of allocation, and histories of groups that use them.
 
 `averaged` is what RocketMQ's clients do by default: queues in order, cut into equal runs by the
-order of the client ids. `sticky` lets everybody keep what fits into an even share.
+order of the client ids. `sticky` lets each keep what fits into an even share.
 """
 
 import json
@@ -56,11 +56,13 @@ def history(
             brokers = ["broker-a", "broker-b"] if len(brokers) == 1 else ["broker-a"]
         queues = [(broker, queue) for broker in brokers for queue in range(8)]
         before, after = after, allocate(members, queues, after)
+        time_ms = 1_795_270_000_000 + number * 60_000
         yield {
-            "time_ms": 1_795_270_000_000 + number * 60_000, "group": group, "topic": topic,
+            "time_ms": time_ms, "group": group, "topic": topic,
             "allocator": allocate.__name__, "trigger": trigger, "members": list(members),
             "queues": queues, "before": before, "after": after,
-            "compute_ms": 0.5 + number % 10, "converge_ms": 100.0 * (1 + number % 10),
+            "compute_ms": 0.5 + number % 10, "start_ms": time_ms - 7,
+            "end_ms": time_ms - 7 + 100 * (1 + number % 10),
         }  # fmt: skip
 
 

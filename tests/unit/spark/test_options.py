@@ -4,11 +4,27 @@ import pyarrow as pa
 import pytest
 
 from turbopump.spark.options import BadOption, Options, parse
-from turbopump.spark.schema import COLUMNS, UnknownColumn, arrow_schema, parse_columns, spark_ddl
+from turbopump.spark.schema import (
+    COLUMNS,
+    COLUMNS_WITHOUT_BODY,
+    UnknownColumn,
+    arrow_schema,
+    parse_columns,
+    spark_ddl,
+)
 
 
 def test_defaults() -> None:
     assert parse({"path": "/a"}) == Options(("/a",), COLUMNS)
+
+
+def test_batches_of_narrow_rows_have_more_of_them() -> None:
+    narrow = parse({"path": "/a", "columns": "topic,queue_id,store_time,size"})
+    assert narrow.batch_rows == 65_536
+    wide = parse({"path": "/a", "columns": ",".join(COLUMNS_WITHOUT_BODY)})
+    assert 4_096 < wide.batch_rows < 16_384
+    assert parse({"path": "/a"}).batch_rows == 4_096
+    assert parse({"path": "/a", "columns": "size", "batchRows": "7"}).batch_rows == 7
 
 
 def test_names_know_no_case_and_sizes_have_units() -> None:
@@ -23,6 +39,19 @@ def test_names_know_no_case_and_sizes_have_units() -> None:
     )  # fmt: skip
 
 
+def test_filters_are_options() -> None:
+    given = {
+        "path": "/a", "topics": "a, b,", "queues": "0, 12", "since": "1970-01-01T00:00:01",
+        "until": "2000", "minLogOffset": "5", "maxLogOffset": "9", "pruneByTime": "true",
+    }  # fmt: skip
+    assert parse(given) == Options(
+        ("/a",), COLUMNS, topics=frozenset("ab"), queue_ids=frozenset((0, 12)), min_store_ms=1000,
+        max_store_ms=1999, min_log_offset=5, max_log_offset=9, prune_by_time=True,
+    )  # fmt: skip
+    assert parse({"path": "/a", "topics": '["a,b"]'}).topics == frozenset(["a,b"])
+    assert parse({"path": "/a", "since": "1970-01-01T01:00:00+01:00"}).min_store_ms == 0
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -33,6 +62,12 @@ def test_names_know_no_case_and_sizes_have_units() -> None:
         ({"path": "/a", "batchRows": "0"}, "batchRows is '0'"),
         ({"path": "/a", "batchRows": "-1"}, "batchRows is '-1'"),
         ({"path": "/a", "partitionBytes": "1"}, "at least 1024"),
+        ({"path": "/a", "topics": ","}, "topics is ',', but must be a comma list"),
+        ({"path": "/a", "topics": "[1]"}, "topics is"),
+        ({"path": "/a", "queues": "1,-2"}, "queues is '1,-2'"),
+        ({"path": "/a", "since": "yesterday"}, "since is 'yesterday', but must be ISO 8601"),
+        ({"path": "/a", "until": "9" * 30}, "until is"),
+        ({"path": "/a", "minLogOffset": "-1"}, "minLogOffset is '-1'"),
         ({"path": "/a", "verifyCrc": "yes"}, "must be true or false"),
     ],
 )

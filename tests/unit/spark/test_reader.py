@@ -14,23 +14,23 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, InputPartition, LessThan
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.pandas.types import from_arrow_schema
 from tests.spark_stores import (
     FILE_SIZE,
     GOLDEN_NAMES,
+    NOW_MS,
     fill,
     model_rows,
-    moment,
     opened,
     unpack_golden,
 )
 
 from turbopump.engine.log_table import DamagedLog
-from turbopump.spark import folders
+from turbopump.engine.types import LogOffset
+from turbopump.spark import folders, partitions
 from turbopump.spark.arrow import open_table, read_range
-from turbopump.spark.partitions import make_wish
-from turbopump.spark.pushdown import EVERYTHING
+from turbopump.spark.partitions import LogPartition, make_wish
 from turbopump.spark.schema import COLUMNS, arrow_schema
 from turbopump.spark.source import LogReader, LogSource, WrongSchema, wanted
 
@@ -48,17 +48,15 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found | {"generated": folder / "generated"}
 
 
-def reader(path: Path, filters: tuple[Filter, ...] = (), **options: str) -> LogReader:
+def reader(path: Path, **options: str) -> LogReader:
     source = LogSource({"paths": json.dumps([str(path)]), **options})
-    made = source.reader(source.schema())
-    assert list(made.pushFilters(filters)) == []
-    return made
+    return source.reader(source.schema())
 
 
-def rows(made: LogReader) -> list[dict[str, Any]]:
+def rows(made: LogReader, parts: list[LogPartition] | None = None) -> list[dict[str, Any]]:
     """Each partition read from a copy of the reader, as in a worker."""
     found: list[dict[str, Any]] = []
-    for part in made.partitions():
+    for part in made.partitions() if parts is None else parts:
         there, sent = pickle.loads(pickle.dumps((made, part)))
         for batch in there.read(sent):
             batch.validate(full=True)
@@ -82,54 +80,88 @@ def test_every_record_once(stores: dict[str, Path], name: str, partition_bytes: 
     assert few == [{column: row[column] for column in SOME} for row in expected]
 
 
+def test_no_filter_is_taken_from_spark() -> None:
+    """Spark up to 4.3 would apply it to every later query on the same DataFrame."""
+    assert LogReader.pushFilters is DataSourceReader.pushFilters
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_filters_of_each_kind(stores: dict[str, Path], name: str) -> None:
     root = stores[name]
     expected = model_rows(root)
     middle = expected[len(expected) // 2]
     topics = {row["topic"] for row in expected[: len(expected) // 3]}
-    cases: list[tuple[tuple[Filter, ...], Keep]] = [
-        ((In(("topic",), tuple(topics)),), lambda row: row["topic"] in topics),
-        ((EqualTo(("queue_id",), 1),), lambda row: row["queue_id"] == 1),
+    time, at = str(round(middle["store_time"].timestamp() * 1000)), middle["log_offset"]
+    cases: list[tuple[dict[str, str], Keep]] = [
+        ({"topics": ",".join(topics)}, lambda row: row["topic"] in topics),
+        ({"topics": json.dumps(list(topics))}, lambda row: row["topic"] in topics),
+        ({"queues": "1, 3"}, lambda row: row["queue_id"] in (1, 3)),
+        ({"since": time}, lambda row: row["store_time"] >= middle["store_time"]),
         (
-            (GreaterThanOrEqual(("store_time",), middle["store_time"]),),
-            lambda row: row["store_time"] >= middle["store_time"],
-        ),
-        (
-            (LessThan(("store_time",), middle["store_time"]), EqualTo(("queue_id",), 0)),
+            {"until": middle["store_time"].isoformat(), "queues": "0"},
             lambda row: row["store_time"] < middle["store_time"] and row["queue_id"] == 0,
         ),
-        (
-            (LessThan(("log_offset",), middle["log_offset"]),),
-            lambda row: row["log_offset"] < middle["log_offset"],
-        ),
-        ((EqualTo(("store",), str(root)),), lambda row: True),
-        ((EqualTo(("store",), "another"),), lambda row: False),
-        ((EqualTo(("topic",), "none"),), lambda row: False),
+        ({"maxLogOffset": str(at)}, lambda row: row["log_offset"] <= at),
+        ({"minLogOffset": str(at), "maxLogOffset": str(at)}, lambda row: row is middle),
+        ({"topics": "none"}, lambda row: False),
     ]
-    for filters, keep in cases:
-        found = rows(reader(root, filters, partitionBytes="65536"))
-        assert found == [row for row in expected if keep(row)], filters
+    for options, keep in cases:
+        found = rows(reader(root, partitionBytes="65536", **options))
+        assert found == [row for row in expected if keep(row)], options
 
 
 def test_ranges_that_remain(stores: dict[str, Path]) -> None:
-    """How much of a log is touched at all."""
+    """How much of a log is touched at all; the last partition is there for what comes."""
     root = stores["generated"]
     expected = model_rows(root)
     files = len(list((root / "commitlog").iterdir()))
 
-    def count(*filters: Filter) -> int:
-        return len(reader(root, filters).partitions())
+    def count(**options: str) -> int:
+        return sum(part.planned is not None for part in reader(root, **options).partitions())
 
+    last = str(expected[-1]["log_offset"])
     assert count() == files > 4
-    assert count(EqualTo(("log_offset",), expected[-1]["log_offset"])) == 1
-    assert count(LessThan(("log_offset",), FILE_SIZE)) == 1
-    assert count(GreaterThanOrEqual(("log_offset",), 2 * FILE_SIZE)) == files - 2
-    assert count(LessThan(("store_time",), expected[1]["store_time"])) == 1
-    assert count(GreaterThanOrEqual(("store_time",), expected[-1]["store_time"])) <= 2
-    assert count(EqualTo(("store_time",), moment(0))) == 0
-    assert count(EqualTo(("topic",), "none")) == files, "only reading tells"
-    assert count(EqualTo(("topic",), "a"), EqualTo(("topic",), "b")) == 0
+    assert count(minLogOffset=last, maxLogOffset=last) == 1
+    assert count(maxLogOffset=str(FILE_SIZE - 1)) == 1
+    assert count(minLogOffset=str(2 * FILE_SIZE)) == files - 2
+    assert count(topics="none") == files, "only reading tells"
+
+
+def test_a_plan_that_is_kept_is_read_as_the_store_is_then(tmp_path: Path) -> None:
+    """Spark plans once for all queries on a DataFrame: the log grows, is cut, loses files."""
+    root = tmp_path / "store"
+    with opened(root):
+        pass
+    for count in (0, 40, 90):
+        made = reader(root, partitionBytes="4k", confirmed="false")
+        parts = made.partitions()
+        assert len(parts) >= 1 + count // 10
+        with opened(root) as store:
+            fill(store, 50, seed=count)
+        assert rows(made, parts) == model_rows(root), "what was written since"
+    made = reader(root, partitionBytes="4k", confirmed="false")
+    parts = made.partitions()
+    with opened(root) as store:
+        replicated = store.replicated(NOW_MS)
+        replicated.to_replica(NOW_MS)
+        replicated.truncate(LogOffset(model_rows(root)[60]["log_offset"]), NOW_MS)
+        replicated.to_master(7, NOW_MS)
+        fill(store, 80, seed=5)
+    fresh = rows(reader(root, confirmed="false"))
+    assert [row["body"] for row in fresh] == [row["body"] for row in model_rows(root)]
+    assert rows(made, parts) == fresh, "what lies there instead"
+    min((root / "commitlog").iterdir()).unlink()
+    left = [row for row in fresh if row["log_offset"] >= FILE_SIZE]
+    assert rows(made, parts) == left, "what retention left"
+
+
+def test_a_plan_is_read_without_a_second_look_where_nothing_changed(
+    stores: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = reader(stores["generated"])
+    *closed, _last = made.partitions()
+    monkeypatch.setattr(partitions, "open_store", None)
+    assert sum(batch.num_rows for part in closed for batch in made.read(part)) > 100
 
 
 def test_damage_is_named_or_passed_over(tmp_path: Path, caplog: Any) -> None:
@@ -151,10 +183,27 @@ def test_damage_is_named_or_passed_over(tmp_path: Path, caplog: Any) -> None:
     assert f"damaged at byte {broken['log_offset']}, which is passed over" in caplog.text
 
 
-def test_nothing_to_read_is_a_partition_of_spark(stores: dict[str, Path]) -> None:
-    made = reader(stores["generated"], (EqualTo(("topic",), "a"), EqualTo(("topic",), "b")))
-    assert made.partitions() == []
-    assert list(made.read(InputPartition(None))) == []
+def test_a_wrong_body_at_the_end_is_a_row_or_damage(tmp_path: Path, caplog: Any) -> None:
+    root = tmp_path / "store"
+    with opened(root) as made:
+        fill(made, 30)
+    whole = model_rows(root)
+    victim = [row for row in whole if row["body_size"] == 900][-1]
+    name = f"{victim['log_offset'] // FILE_SIZE * FILE_SIZE:020d}"
+    data = bytearray((root / "commitlog" / name).read_bytes())
+    data[data.index(victim["body"]) + 5] ^= 1
+    (root / "commitlog" / name).write_bytes(data)
+    (root / "checkpoint").unlink()  # which says that all is well up to the end
+    offsets = [row["log_offset"] for row in whole]
+    assert [row["log_offset"] for row in rows(reader(root))] == offsets
+    with caplog.at_level(logging.WARNING):
+        assert [row["log_offset"] for row in rows(reader(root, skipDamaged="true"))] == offsets
+        assert caplog.text == "", "what is delivered was not passed over"
+        found = rows(reader(root, skipDamaged="true", verifyCrc="true"))
+    assert found == [row for row in whole if row["log_offset"] != victim["log_offset"]]
+    assert "which is passed over: the body does not have the stored CRC" in caplog.text
+    with pytest.raises(DamagedLog, match="stored CRC"):
+        rows(reader(root, verifyCrc="true"))
 
 
 def test_schemas_of_a_user(stores: dict[str, Path]) -> None:
@@ -185,7 +234,7 @@ def test_no_request_is_larger_than_a_step(
     monkeypatch.setattr(folders, "STEP_BYTES", 2048)
     schema = arrow_schema(("log_offset",))
     made = reader(root, columns="log_offset")
-    wish = make_wish(made._options, schema, EVERYTHING)
+    wish = make_wish(made._options, schema)
     found = [
         row
         for part in parts

@@ -33,6 +33,28 @@ def test_the_balance_score_is_the_sum_over_all_pairs(sizes) -> None:
     assert pairwise(sizes) == sum(abs(one - two) for one, two in pairs)
 
 
+def owned(**queues: str) -> dict[str, list[Queue]]:
+    """Queues by their numbers: `C0="147"`."""
+    return {client: [("b", int(q, 16)) for q in numbers] for client, numbers in queues.items()}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "degree", "stickiness"),
+    [
+        ({}, owned(C0="147", C1="258", C2="36"), (2 / 9) ** 0.5, None),
+        (owned(C0="147", C1="258", C2="36"), owned(C0="1457", C2="2368"), 0.0, 5 / 8),
+        (owned(C1="147a", C2="258b", C3="369c"), owned(C2="12578b", C3="3469ac"), 0.0, 8 / 12),
+        (owned(C1="1234", C2="5678", C3="9abc"), owned(C2="123456", C3="789abc"), 0.0, 6 / 12),
+    ],
+)  # fmt: skip
+def test_the_measures_of_the_proposal(before, after, degree, stickiness) -> None:
+    """Its vectors: a first assignment, one of three leaves, sticky and by average."""
+    queues = sorted({queue for owned in after.values() for queue in owned})
+    found = measure(parse(line(before, after, queues=queues, start_ms=5, end_ms=12)))
+    assert found.balance_degree == pytest.approx(degree)
+    assert found.stickiness == stickiness
+
+
 @pytest.mark.parametrize(
     ("sizes", "score", "balance", "spread"),
     [([3, 3], 0, 1.0, 0), ([6, 0], 6, 0.0, 6), ([2, 2, 2], 0, 1.0, 0), ([4, 2], 2, 2 / 3, 2),
@@ -43,18 +65,19 @@ def test_balance(sizes, score, balance, spread) -> None:
     after = {f"c{at}": list(itertools.islice(places, size)) for at, size in enumerate(sizes)}
     found = measure(parse(line({}, after)))
     assert (found.balance_score, found.spread) == (score, spread)
-    assert found.balance == pytest.approx(balance)
+    assert found.evenness == pytest.approx(balance)
 
 
 def test_movement_by_hand() -> None:
     """c leaves; a may keep 3 of its 4, b both of its 2."""
     before = {"a": Q[:4], "b": Q[4:5], "c": Q[5:]}
     found = measure(parse(line(before, {"a": Q[1:4], "b": [Q[0], *Q[4:]]})))
-    assert (found.stayed, found.moved, found.moved_min, found.stickiness) == (4, 1, 1, 1.0)
+    assert (found.stayed, found.moved, found.moved_min, found.retention) == (4, 1, 1, 1.0)
+    assert found.stickiness == 4 / 6
     assert (found.revoked, found.assigned) == (2, 2)
     worse = measure(parse(line(before, {"a": Q[3:], "b": Q[:3]})))
     assert (worse.stayed, worse.moved, worse.moved_min) == (1, 4, 1)
-    assert worse.stickiness == 0.25
+    assert worse.retention == 0.25
 
 
 @given(data=st.data(), members=st.integers(1, 3), queues=st.integers(0, 5))
@@ -76,7 +99,7 @@ def test_no_balanced_assignment_moves_less_than_the_bound(data, members, queues)
     after = sticky(clients, places, before)
     found = measure(parse(line(before, after, members=clients, queues=places)))
     assert found.moved_min == least
-    assert (found.moved, found.stickiness, found.balance) == (least, 1.0, 1.0)
+    assert (found.moved, found.retention, found.evenness) == (least, 1.0, 1.0)
 
 
 def test_the_models_are_what_they_are_called() -> None:
@@ -85,10 +108,10 @@ def test_the_models_are_what_they_are_called() -> None:
         for allocate in (averaged, sticky)
     }
     for found in worth.values():
-        assert all(one.balance == 1.0 and one.spread <= 1 for one in found)
-    assert all(one.stickiness == 1.0 for one in worth[sticky])
+        assert all(one.evenness == 1.0 and one.spread <= 1 for one in found)
+    assert all(one.retention == 1.0 for one in worth[sticky])
     assert sum(one.moved for one in worth[averaged]) > 2 * sum(one.moved for one in worth[sticky])
-    assert min(one.stickiness for one in worth[averaged]) < 0.7
+    assert min(one.retention for one in worth[averaged]) < 0.7
 
 
 @pytest.mark.parametrize(
@@ -116,7 +139,8 @@ def test_a_wrong_assignment_is_named(after, more, faults) -> None:
         line({}, {}, group=3),
         line({}, {}, members=[1]), line({}, {}, queues=[["b"]]), line({}, {}, queues=[["b", "1"]]),
         line([], {}), line({}, {}, after={"a": 1}), line({}, {}, compute_ms=-1),
-        line({}, {}, converge_ms=True), line({}, {}, queues=[[1, 1]]),
+        line({}, {}, start_ms=True, end_ms=2), line({}, {}, start_ms=2),
+        line({}, {}, start_ms=2, end_ms=1), line({}, {}, queues=[[1, 1]]),
     ],
 )  # fmt: skip
 def test_what_is_no_rebalance_is_refused(text) -> None:

@@ -5,7 +5,8 @@ import argparse
 import pytest
 
 from turbopump.spark import session
-from turbopump.spark.selection import Selection, add_selection, selection_of
+from turbopump.spark.commands.parsers import add_selection, add_spark
+from turbopump.spark.selection import Selection, selection_of
 
 
 def test_without_java_there_is_a_sentence(monkeypatch, tmp_path) -> None:
@@ -32,6 +33,7 @@ def test_a_setting_without_a_key_is_refused(text) -> None:
 
 def test_a_job_that_cannot_begin_ends_with_two_and_a_sentence(capsys) -> None:
     parser = argparse.ArgumentParser("turbopump analyze job")
+    add_spark(parser)
     assert session.job_main(parser, ["--conf", "x"], lambda spark, given: 0) == 2
     assert capsys.readouterr().err == ("turbopump analyze job: --conf x: KEY=VALUE is expected\n")
 
@@ -71,10 +73,10 @@ def test_a_choice_is_what_the_options_say(capsys) -> None:
     found = chosen(
         "a", "-t", "x", "--topic", "y", "--queue", "3", "--since", "2023-11-14T22:13:20+00:00",
         "--until", "1700000000001", "--min-log-offset", "5", "--max-log-offset", "9",
-        "--unconfirmed",
+        "--unconfirmed", "--prune-by-time",
     )  # fmt: skip
     assert found == Selection(
-        ("a",), ("x", "y"), (3,), 1_700_000_000_000, 1_700_000_000_001, 5, 9, False
+        ("a",), ("x", "y"), (3,), 1_700_000_000_000, 1_700_000_000_001, 5, 9, False, True
     )
     assert chosen("a", "--since", "2023-11-14T22:13:20").from_ms == 1_700_000_000_000
     with pytest.raises(SystemExit):

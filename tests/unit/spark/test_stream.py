@@ -19,7 +19,6 @@ from turbopump.engine.types import LogOffset
 from turbopump.spark.options import parse
 from turbopump.spark.partitions import make_wish
 from turbopump.spark.positions import StreamCut, StreamExpired
-from turbopump.spark.pushdown import EVERYTHING
 from turbopump.spark.schema import arrow_schema
 from turbopump.spark.stream import LogStreamReader
 
@@ -30,7 +29,7 @@ def stream(*paths: Path, **options: str) -> LogStreamReader:
     given = {"paths": json.dumps([str(path) for path in paths]), "columns": "log_offset"}
     chosen = parse(given | options)
     schema = arrow_schema(chosen.columns)
-    return LogStreamReader(chosen, schema, make_wish(chosen, schema, EVERYTHING))
+    return LogStreamReader(chosen, schema, make_wish(chosen, schema))
 
 
 def read(reader: LogStreamReader, start: Any, end: Any) -> list[int]:

@@ -62,6 +62,22 @@ def result(**changes: Any) -> Throughput:
     return replace(kept, **changes)
 
 
+def test_the_longest_silences_are_told_however_short_they_are() -> None:
+    """Two outages of three seconds are no stalls of five."""
+    silences = tuple(
+        {"level": level, "store": "a", "from_time": iso(START_S * 1000 + at_ms),
+         "until_time": iso(START_S * 1000 + at_ms + 3000), "silent_ms": silent_ms}
+        for level, at_ms, silent_ms in (("queue", 1, 3100), ("store", 2, 3012), ("store", 9, 2998))
+    )  # fmt: skip
+    quiet = result(stalls=Shown(), silences=silences)
+    assert (
+        "longest silences of a store: 3,012 ms from 2023-11-14T22:13:20.002Z, 2,998 ms from"
+        " 2023-11-14T22:13:20.009Z"
+    ) in summary(quiet)
+    page = render(quiet)
+    assert all(f"{row['silent_ms']:,} ms" in page for row in silences)
+
+
 LAG = ReplicaLag("a", EVIL, 100, 60, 60, False, 90, 60, 40, 2, 1500, 1600, 0, 0)
 COPIES = Copies(
     EVIL,

@@ -1,7 +1,7 @@
 """Clients and operators of a whole broker: peers that answer, every admin handler registered."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from turbopump.engine import fastjson
 from turbopump.engine.later import Later
 from turbopump.net.transport.peer import Peer, Timer
+from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import VERSION, Command, new_request, response
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
@@ -99,7 +100,7 @@ def consumer(group: str, *topics: str, **members: Any) -> ConsumerData:
 
 
 def notified(peer: Peer) -> list[str]:
-    """The groups whose change a client was told since the last call."""
+    """The groups of whose change a client was notified since the last call."""
     taken = peer.context["wire"].take(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
     assert all(command.is_oneway for command in taken)
     return [command.fields["consumerGroup"] for command in taken]
@@ -162,7 +163,8 @@ class Admin:
         request = new_request(code, None, body, fields=texts)
         request.opaque = 7
         request.version = (peer or self.tool).version
-        return self.world.table.dispatch(request, peer or self.tool, self.now_ms)
+        answer = self.world.table.dispatch(request, peer or self.tool, self.now_ms)
+        return finish(answer) if isinstance(answer, Generator) else answer
 
     def json(self, code: int, body: bytes | dict[str, Any] = b"", **fields: object) -> Any:
         """The body of a successful answer."""

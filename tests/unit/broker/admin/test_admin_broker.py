@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
+from turbopump.broker.config import load_config
+from turbopump.broker.handlers.admin_broker import LIVE_KEYS
+from turbopump.broker.known_keys import IDLE_KEYS
 from turbopump.broker.runtime_info import size_text
 from turbopump.engine import fastjson
 from turbopump.engine.later import Later
-from turbopump.net.wire.java_properties import parse_properties
+from turbopump.net.wire.java_properties import Property, parse_properties
 
 
 def table(admin: Any) -> dict[str, str]:
@@ -88,16 +91,106 @@ def test_the_configuration(admin: Any) -> None:
     assert list(shown) == sorted(shown)
 
 
-def test_a_live_key_changes_at_once(admin: Any) -> None:
-    saved: list[bool] = []
-    admin.broker.save_config = lambda: saved.append(True)
-    answer = admin.ask(25, b"autoCreateTopicEnable=false\ntraceOn=false\n")
-    assert (answer.code, answer.remark) == (0, None)
+def test_a_live_key_changes_at_once_and_is_answered_when_it_is_saved(admin: Any) -> None:
+    admin.broker.config.path = "broker.conf"
+    durable: Later[OSError | None] = Later()
+    saved: list[list[Property]] = []
+
+    def save(changed: list[Property]) -> Later[OSError | None]:
+        saved.append(list(changed))
+        return durable
+
+    admin.broker.save_config = save
+    answer = admin.begin(25, b"autoCreateTopicEnable=false\ntraceOn=false\n")
     assert admin.broker.config.auto_create_topic_enable is False
     assert admin.broker.config.trace_on is False
-    assert saved == [True]
+    assert [(item.key, item.value) for item in saved[0]] == [
+        ("autoCreateTopicEnable", "false"), ("traceOn", "false"),
+    ]  # fmt: skip
+    assert isinstance(answer, Later)
+    assert not answer.done
+    durable.resolve(None)
+    assert (answer.value.code, answer.value.remark) == (0, None)
     assert fastjson.loads(admin.ask(26).fields["version"])["counter"] == 1
     assert admin.registered == []
+
+
+def test_what_retention_and_flushing_go_by_changes_at_once(admin: Any) -> None:
+    body = b"fileReservedTime=1\ndeleteWhen=05;17\ndiskMaxUsedSpaceRatio=60\nsyncFlushTimeout=7\n"
+    assert admin.ask(25, body).code == 0
+    config = admin.broker.store.config
+    assert config.file_reserved_time_hours == 1
+    assert config.delete_hours() == {5, 17}
+    assert (config.disk_max_used_space_ratio, config.sync_flush_timeout_ms) == (60, 7)
+    shown = {item.key: item.value for item in parse_properties(admin.ask(26).body.decode())}
+    assert (shown["fileReservedTime"], shown["deleteWhen"]) == ("1", "05;17")
+
+
+def test_every_live_key_is_taken_with_its_own_value(admin: Any) -> None:
+    shown = admin.broker.config.values()
+    for key in sorted(LIVE_KEYS):
+        answer = admin.ask(25, f"{key}={shown[key]}\n".encode())
+        assert answer.code == 0, answer.remark
+
+
+def test_all_that_is_shown_may_be_sent_back(admin: Any) -> None:
+    """As a console does whose operator changed one field. Only what may change is kept."""
+    body = bytes(admin.ask(26).body).replace(b"fileReservedTime=72\n", b"fileReservedTime=7\n")
+    answer = admin.ask(25, re.sub(rb"configBlackList=.*\n", b"", body))
+    assert answer.code == 0, answer.remark
+    assert admin.broker.store.config.file_reserved_time_hours == 7
+    kept = dict(admin.world.saved[0])
+    assert kept["fileReservedTime"] == "7"
+    assert kept.keys() <= LIVE_KEYS | IDLE_KEYS.keys()
+
+
+def test_a_broker_without_a_file_says_how_long_a_change_holds(admin: Any) -> None:
+    answer = admin.ask(25, b"traceOn=false\n")
+    assert answer.code == 0
+    assert answer.remark == "it holds until this broker stops, which has no file to keep it in"
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"a\\=b=1", "is no key"),
+        (b"region\\nId=x", "is no key"),
+        (b"region\0Id=x", "is no key"),
+        (b"=x", "is no key"),
+        (b"regionId=a\\nlistenPort\\=1", "not one line of text"),
+        (b"regionId=a\0b", "not one line of text"),
+        (b"regionId=\xff", "not UTF-8"),
+        (b"regionId=" + b"x" * (1 << 20), "over 65536 bytes"),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_no_configuration_is_refused(admin: Any, body: bytes, says: str) -> None:
+    before = admin.broker.config.values()
+    answer = admin.ask(25, b"traceOn=false\n" + body)
+    assert answer.code == 1
+    assert says in answer.remark
+    assert len(answer.remark) < 300
+    assert admin.broker.config.values() == before
+    assert admin.world.saved == []
+
+
+def test_credentials_are_never_shown(make_admin: Any) -> None:
+    text = "".join(
+        f"{key}=hidden\n"
+        for key in (
+            "initAuthenticationUser", "innerClientAuthenticationCredentials",
+            "metricsGrpcExporterHeader", "tls.server.keyPassword", "tls.client.keyPassword",
+        )
+    )  # fmt: skip
+    config, _ = load_config(text)
+    assert "hidden" not in str(config.values())
+    admin = make_admin()
+    answer = admin.ask(25, b"innerClientAuthenticationCredentials=hidden\n")
+    assert answer.code == 0
+    assert "hidden" not in answer.remark
+    assert b"hidden" not in admin.ask(26).body
+    refused = admin.ask(25, b'socksProxyConfig={"0.0.0.0/0":{"password":"hidden"}}\n')
+    assert refused.code == 1
+    assert "hidden" not in refused.remark
 
 
 def test_permission_is_told_to_the_name_servers_first(admin: Any) -> None:
@@ -124,6 +217,7 @@ def test_permission_is_told_to_the_name_servers_first(admin: Any) -> None:
     ("body", "code", "says"),
     [
         ("configBlackList=a", 16, "black list"),
+        ("rocketmqHome=a", 16, "black list"),
         ("brokerConfigPath=a", 16, "black list"),
         ("regionId=elsewhere", 16, "black list"),
         ("brokerName=b", 1, "brokerName cannot change while the broker runs"),
@@ -133,8 +227,12 @@ def test_permission_is_told_to_the_name_servers_first(admin: Any) -> None:
         ("tls.server.mode=disabled", 1, "cannot change"),
         ("traceOnn=false", 1, "unknown key traceOnn"),
         ("traceOn=maybe", 1, "traceOn=maybe"),
-        ("aclEnable=true", 1, "aclEnable=true is not supported"),
-        ("fileReservedTime=1", 1, "needs a restart"),
+        ("aclEnable=true", 1, "aclEnable=true: not supported yet, only false"),
+        ("mappedFileSizeCommitLog=4194304", 1, "mappedFileSizeCommitLog cannot change while"),
+        ("fileReservedTime=-1", 1, "fileReservedTime=-1"),
+        ("storeType=defaultRocksDB", 1, "not supported yet"),
+        ("flushDiskType=SYNC_FLUSH\nlistenPort=1\nx=y", 1, "listenPort cannot change while the"),
+        ("minInSyncReplicas=2", 1, "minInSyncReplicas=2"),
         ("", 1, "no key=value"),
         ("traceOn=\\u12", 1, "hexadecimal"),
     ],
@@ -150,28 +248,19 @@ def test_refused_changes_change_nothing(make_admin: Any, body: str, code: int, s
 
 
 def test_keys_without_effect_are_taken_with_a_note(admin: Any) -> None:
+    admin.broker.config.path = "broker.conf"
     answer = admin.ask(25, b"sendMessageThreadPoolNums=8\naclEnable=false\n")
     assert (answer.code, answer.remark) == (
-        0, "sendMessageThreadPoolNums has no effect in this broker",
+        0, "known, but without effect here: sendMessageThreadPoolNums=8 (line 1)",
     )  # fmt: skip
 
 
-def test_store_keys_are_kept_for_the_next_start(admin: Any) -> None:
-    admin.broker.config.path = "broker.conf"
-    answer = admin.ask(25, b"fileReservedTime=1\n")
-    assert (answer.code, answer.remark) == (0, "fileReservedTime is taken over at the next start")
-    assert admin.broker.config.store.file_reserved_time_hours == 1
-    assert admin.broker.store.config.file_reserved_time_hours == 72
-
-
 def test_a_file_that_cannot_be_written_is_said(admin: Any) -> None:
-    def save() -> None:
-        raise PermissionError("read-only")
-
-    admin.broker.save_config = save
+    admin.broker.config.path = "broker.conf"
+    admin.world.save_error = PermissionError("read-only")
     answer = admin.ask(25, b"traceOn=false\n")
     assert answer.code == 0
-    assert answer.remark == "taken over, but lost at a restart: read-only"
+    assert answer.remark == "it holds, but is lost at a restart: read-only"
 
 
 def test_switching_automatic_creation_on_makes_it_work(make_admin: Any) -> None:
@@ -186,12 +275,16 @@ def test_statistics_of_topics_groups_and_the_broker(admin: Any) -> None:
     statistics = admin.broker.statistics
     for _ in range(3):
         admin.send("T")
-        statistics.puts(admin.broker.store.statistics.put_count_by_topic)
+        stored = admin.broker.store.statistics
+        statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
         statistics.got("g", "T", 3, 30)
+        statistics.sent_back("g", "T")
         statistics.sample(admin.now_ms)
         admin.world.now_ms += 10_000
     cases = (
         ("TOPIC_PUT_NUMS", "T", 3),
+        ("TOPIC_PUT_SIZE", "T", admin.broker.store.max_log_offset),
+        ("SNDBCK_PUT_NUMS", "T@g", 3),
         ("GROUP_GET_NUMS", "T@g", 9),
         ("GROUP_GET_SIZE", "T@g", 90),
         ("BROKER_PUT_NUMS", "DefaultCluster", 3),

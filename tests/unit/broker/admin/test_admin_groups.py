@@ -31,8 +31,14 @@ def test_create_change_and_describe(admin: Any) -> None:
         ({"groupName": "x" * 121}, 29),
         ({}, 29),
         ({"groupName": "g", "attributes": {"+color": "red"}}, 1),
+        ({"groupName": "g", "attributes": {"lite.bind.topic": "T"}}, 1),
+        ({"groupName": "g", "attributes": {"-lite.bind.topic": ""}}, 1),
+        ({"groupName": "g", "attributes": {"+lite.sub.model": "shared"}}, 1),
+        ({"groupName": "g", "attributes": {"+priority.factor": "101"}}, 1),
+        ({"groupName": "g", "attributes": {"+lite.sub.client.quota": "many"}}, 1),
+        ({"groupName": "g", "attributes": {"+lite.sub.wildcard": "a\nb"}}, 1),
+        ({"groupName": "g", "attributes": {"+lite.bind.topic": "x" * 5000}}, 29),
         ({"groupName": "g", "retryMaxTimes": "many"}, 1),
-        (b"", 1),
         (b"[]", 1),
     ],
 )
@@ -48,6 +54,19 @@ def test_a_list_of_groups_is_made_whole_or_not(admin: Any) -> None:
     bad = {"groupConfigList": [{"groupName": "i"}, {"groupName": "no blanks"}]}
     assert admin.ask(225, bad).code == 29
     assert admin.broker.groups.get("i") is None
+
+
+def test_attributes_are_kept_without_their_sign(admin: Any) -> None:
+    def put(attributes: dict[str, str]) -> dict[str, str]:
+        assert admin.ask(200, {"groupName": "g", "attributes": attributes}).code == 0
+        return dict(admin.json(352, group="g")["attributes"])
+
+    kept = put({"+lite.bind.topic": "T", "+priority.factor": "7", "+lite.sub.model": "Exclusive"})
+    assert kept == {"lite.bind.topic": "T", "priority.factor": "7", "lite.sub.model": "Exclusive"}
+    assert put({}) == kept, "who changes something else changes none"
+    assert put({"-lite.sub.model": "", "+priority.factor": "8"}) == {
+        "lite.bind.topic": "T", "priority.factor": "8",
+    }  # fmt: skip
 
 
 def test_attributes_that_are_there_may_be_sent_back(admin: Any) -> None:

@@ -32,11 +32,12 @@ def test_progress_of_a_group(progress: Any) -> None:
         "consumeTps": 0.0,
         "offsetTable": {
             key(0): {
-                "brokerOffset": 3, "consumerOffset": 1, "lastTimestamp": progress.first_ms,
-                "pullOffset": 2,
+                "brokerOffset": 3, "consumerOffset": 1, "delayTime": 2_000,
+                "delayTimeKnown": True, "lastTimestamp": progress.first_ms, "pullOffset": 2,
             },
             key(1): {
-                "brokerOffset": 0, "consumerOffset": 0, "lastTimestamp": 0, "pullOffset": 0,
+                "brokerOffset": 0, "consumerOffset": 0, "delayTime": 0, "delayTimeKnown": True,
+                "lastTimestamp": 0, "pullOffset": 0,
             },
         },
     }  # fmt: skip

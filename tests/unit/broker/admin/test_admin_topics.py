@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from turbopump.broker.puts import Draft, put
+from turbopump.engine.files import RealFiles
 from turbopump.engine.later import Later
+from turbopump.engine.types import Appended, PutStatus
 from turbopump.net.wire.queues import MessageQueue
 
 PLAIN = {
@@ -61,6 +64,7 @@ def test_an_identical_topic_changes_nothing(admin: Any) -> None:
         ({"perm": -1}, 29),
         ({"topicFilterType": "NO_TAG"}, 29),
         ({"attributes": "+message.type=MIXED"}, 29),
+        ({"attributes": "+cleanup.policy=COMPACTION"}, 29),
         ({"attributes": "+message.type=NONE"}, 1),
         ({"attributes": "message.type"}, 1),
         ({"perm": "all"}, 1),
@@ -75,6 +79,14 @@ def test_topics_that_cannot_be(admin: Any, fields: dict[str, object], code: int)
     assert answer.remark
     assert admin.broker.topics.get(name) is before
     assert admin.registered == []
+
+
+@pytest.mark.parametrize("kind", ["LITE", "PRIORITY", "FIFO"])
+def test_types_of_messages_are_kept(admin: Any, kind: str) -> None:
+    text = f"+message.type={kind},+lite.topic.expiration=60"
+    assert admin.create_topic("T", attributes=text).code == 0
+    kept = {"message.type": kind, "lite.topic.expiration": "60"}
+    assert admin.broker.topics.get("T").attributes == kept
 
 
 def test_system_topics_may_change_where_the_check_is_off(make_admin: Any) -> None:
@@ -132,10 +144,56 @@ def test_delete(admin: Any) -> None:
     assert admin.ask(215, topic="T").code == 0
 
 
+def test_a_deletion_is_answered_when_it_is_durable(admin: Any) -> None:
+    """And until then neither a handler nor the lane takes a message for the topic."""
+    admin.create_topic("T")
+    admin.send("T")
+    world = admin.world
+    plain_no_more: list[str] = []
+    admin.broker.topics.on_replace = plain_no_more.extend
+    world.disk.hold()
+    world.config_disk.hold()
+    answer = admin.begin(215, topic="T")
+    assert isinstance(answer, Later)
+    assert plain_no_more == ["T"]
+    draft = Draft("T", 0, b"late", {}, 0, 0, admin.now_ms, bytes(8))
+    refused = put(admin.broker, draft, admin.now_ms)
+    assert isinstance(refused, Appended)
+    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert admin.broker.topics.get("T") is not None, "its queues are there"
+    world.disk.release()
+    assert admin.broker.store.topics() == []
+    assert admin.broker.topics.get("T") is None
+    assert not answer.done, "the table without it is not durable"
+    world.config_disk.release()
+    assert answer.value.code == 0
+    assert "T" not in world.files.load("topics.json")["topicConfigTable"]
+
+
+def test_a_deletion_that_fails_keeps_the_topic(admin: Any) -> None:
+    admin.create_topic("T")
+    admin.send("T")
+    before = RealFiles.remove_folder
+
+    def fails(_files: RealFiles, path: str) -> None:
+        raise OSError(5, "Input/output error", path)
+
+    RealFiles.remove_folder = fails  # type: ignore[method-assign]
+    try:
+        answer = admin.ask(215, topic="T")
+    finally:
+        RealFiles.remove_folder = before  # type: ignore[method-assign]
+    assert answer.code == 1
+    assert "Input/output error" in answer.remark
+    assert admin.broker.topics.get("T") is not None
+    assert admin.ask(215, topic="T").code == 0
+    assert admin.broker.topics.get("T") is None
+
+
 @pytest.mark.parametrize("topic", ["", " ", "SELF_TEST_TOPIC", "rmq_sys_x", "DefaultCluster"])
 def test_topics_that_cannot_go(admin: Any, topic: str) -> None:
     answer = admin.ask(215, topic=topic)
-    assert (answer.code, admin.ask(215).code) == (29, 1)
+    assert (answer.code, admin.ask(215).code) == (29, 29)
 
 
 def test_status(admin: Any) -> None:
@@ -156,7 +214,8 @@ def test_status(admin: Any) -> None:
 
 def test_status_shows_the_rate_of_the_last_minute(admin: Any) -> None:
     for _ in range(3):
-        admin.broker.statistics.puts(admin.broker.store.statistics.put_count_by_topic)
+        stored = admin.broker.store.statistics
+        admin.broker.statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
         admin.broker.statistics.sample(admin.now_ms)
         for _ in range(5):
             admin.send("T")
@@ -235,7 +294,12 @@ def test_queues_of_forgotten_topics_are_cleaned(admin: Any) -> None:
     admin.send("T")
     admin.send("U")
     admin.broker.topics.delete("U", admin.now_ms)
-    assert admin.ask(316).code == 0
+    admin.world.disk.hold()
+    answer = admin.begin(316)
+    assert isinstance(answer, Later)
+    assert not answer.done
+    admin.world.disk.release()
+    assert answer.value.code == 0
     assert admin.broker.store.topics() == ["T"]
 
 

@@ -136,7 +136,8 @@ def test_leaving(admin: Any) -> None:
     assert admin.ask(35, peer=first, clientID="c1", producerGroup="pg").code == 0
     assert list(admin.broker.producers.group("pg")) == [second]
     assert admin.ask(35, peer=first, clientID="c1", consumerGroup="other").code == 0
-    assert admin.ask(35, peer=first, consumerGroup="g").code == 1
+    assert admin.ask(35, peer=second, consumerGroup="g").code == 0
+    assert admin.json(38, consumerGroup="g") == {"consumerIdList": ["c2"]}
 
 
 def test_a_lost_connection_leaves_everything_and_the_rest_is_told(admin: Any) -> None:

@@ -201,8 +201,11 @@ def test_bounds_of_one_connection(kit: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_bounds_of_compensation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumers, "MAX_COMPENSATED", 1)
     table = ConsumerTable()
+    table.compensate("g", "T", parse_subscription("T", "*"), NOW)
+    monkeypatch.setattr(consumers, "MAX_COMPENSATED", table.compensated_size)
+    table.forget_compensated(NOW + 1, 0)
+    assert table.compensated_size == 0
     for group, topic in (("g", "T"), ("g", "U"), ("h", "T")):
         table.compensate(group, topic, parse_subscription(topic, "*"), NOW)
     assert table.find_subscription("g", "T") is not None
@@ -213,10 +216,10 @@ def test_bounds_of_compensation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bounds_of_all_connections(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumers, "MAX_MEMBERS", 2)
     table, first, second = ConsumerTable(), kit.connect(), kit.connect()
     table.register(first, "a", kit.consumer("g", "T"), NOW)
     table.register(first, "a", kit.consumer("h", "T"), NOW)
+    monkeypatch.setattr(consumers, "MAX_MEMBERS", table.members_size)
     with pytest.raises(TooManyGroups):
         table.register(second, "b", kit.consumer("g", "T"), NOW)
     table.unregister(first, "a", "h")
@@ -226,7 +229,7 @@ def test_bounds_of_all_connections(kit: Any, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_bounds_of_all_subscriptions(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumers, "MAX_SUBSCRIBED", 5_000)
+    monkeypatch.setattr(consumers, "MAX_SUBSCRIBED", 8_000)
     table, first, second = ConsumerTable(), kit.connect(), kit.connect()
     large = "T:" + "x" * 2_000
     table.register(first, "a", kit.consumer("g", large), NOW)
@@ -288,7 +291,7 @@ def test_silent_producers_expire_and_are_bounded(kit: Any, monkeypatch: pytest.M
     assert table.expired(NOW + 120_002, 120_000) == [peer]
     with pytest.raises(TooManyProducerGroups):
         table.register(peer, "a", "h", NOW)
-    monkeypatch.setattr(producers, "MAX_MEMBERS", 1)
+    monkeypatch.setattr(producers, "MAX_SIZE", table.size)
     second = kit.connect()
     with pytest.raises(TooManyProducerGroups):
         table.register(second, "b", "g", NOW)

@@ -126,7 +126,7 @@ def test_a_log_without_epochs(admin: Any) -> None:
 
 
 class Heard:
-    """A membership that keeps what it is told."""
+    """A membership that keeps what it is given."""
 
     def __init__(self, admin: Any) -> None:
         self.words: list[Word] = []

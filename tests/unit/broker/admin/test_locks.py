@@ -68,8 +68,11 @@ def test_an_expired_lock_counts_for_nothing_and_is_swept() -> None:
 
 
 def test_a_full_table_grants_nothing_new_but_renews(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "MAX_LOCKS", 1)
     table = QueueLocks()
+    table.lock("g", "a", [Q0], NOW)
+    monkeypatch.setattr(locks, "MAX_SIZE", table.size)
+    table.unlock("g", "a", [Q0])
+    assert table.size == 0
     assert table.lock("g", "a", [Q0, Q1], NOW) == [Q0]
     assert table.lock("g", "a", [Q0], NOW + 1) == [Q0]
 

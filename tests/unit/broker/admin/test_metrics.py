@@ -1,4 +1,4 @@
-"""What Prometheus is told: RocketMQ's names, the labels, and replication."""
+"""What Prometheus gets: RocketMQ's names, the labels, and replication."""
 
 from collections.abc import Callable
 from typing import Any

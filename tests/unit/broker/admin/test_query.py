@@ -104,7 +104,7 @@ def test_units_of_a_queue(admin: Any) -> None:
     assert (body["minQueueIndex"], body["maxQueueIndex"]) == (0, 3)
     assert body["filterData"] == "null"
     assert body["subscriptionData"]["subString"] == "A"
-    assert [unit["eval"] for unit in body["queueData"]] == [False, True]
+    assert [unit["eval"] for unit in body["queueData"]] == [False, False]
     codes = [java_hash(b"B"), java_hash(b"A")]
     assert [unit["tagsCode"] for unit in body["queueData"]] == codes
     units = admin.broker.store.units("T", 0, 1, 9)
@@ -112,12 +112,23 @@ def test_units_of_a_queue(admin: Any) -> None:
     assert [unit["physicSize"] for unit in body["queueData"]] == [u.size for u in units]
 
 
+def test_units_with_an_extension_say_whether_the_group_wants_them(make_admin: Any) -> None:
+    admin = make_admin("enableConsumeQueueExt=true\n")
+    for tag in ("A", "B"):
+        admin.send("T", TAGS=tag)
+    body = admin.json(321, topic="T", queueId=0, index=0, count=9, consumerGroup="g")
+    assert [unit["eval"] for unit in body["queueData"]] == [False, False]
+    admin.heartbeat(admin.connect(), "c", admin.consumer("g", "T:A"))
+    body = admin.json(321, topic="T", queueId=0, index=0, count=9, consumerGroup="g")
+    assert [unit["eval"] for unit in body["queueData"]] == [True, False]
+
+
 def test_units_without_a_group_or_of_one_offline(admin: Any) -> None:
     admin.send("T", TAGS="A")
     body = admin.json(321, topic="T", queueId=0, index=0, count=1)
     assert "subscriptionData" not in body
     assert "filterData" not in body
-    assert body["queueData"][0]["eval"] is True
+    assert body["queueData"][0]["eval"] is False
     body = admin.json(321, topic="T", queueId=0, index=0, count=1, consumerGroup="g")
     assert body["filterData"] == "g@T is not online!"
     assert admin.json(321, topic="T", queueId=0, index=0, count=-1)["queueData"] == []

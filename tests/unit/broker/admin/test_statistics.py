@@ -72,6 +72,18 @@ def test_hours_and_days_sample_at_their_own_pace() -> None:
     assert (hour.tps, day.tps) == (0.1, 0.05), "the day began an hour before its first sample"
 
 
+def test_a_sample_in_the_middle_of_a_burst_does_not_hide_its_rest_for_an_hour() -> None:
+    """The first sample found 30 of 40 messages: hour and day show all of them ten seconds later."""
+    table = BrokerStatistics()
+    table.puts({"T": 30})
+    table.sample(NOON)
+    table.puts({"T": 40})
+    table.sample(NOON + SAMPLE_INTERVAL_MS)
+    found = table.find(TOPIC_PUT_NUMS, "T")
+    assert found is not None
+    assert [one.sum for one in found] == [40, 40, 40]
+
+
 def test_what_a_group_got_has_a_number_and_a_size() -> None:
     table = BrokerStatistics()
     table.got("g", "T", 4, 1_000)

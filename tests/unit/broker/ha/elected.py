@@ -169,7 +169,7 @@ class Member:
     def forgotten(
         self, code: int, answer: int = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
     ) -> None:
-        """A question that is answered: nobody knows you."""
+        """A question that is answered: unknown broker."""
         self.script.take(code).answer(code=answer)
 
     def ha_info(self, ha_address: str | None, language: str = "PYTHON") -> str:

@@ -1,6 +1,6 @@
 """Brokers that replicate, on real stores, without sockets, threads or a clock.
 
-`Network` keeps what was asked for until somebody runs it, in order, so a test says when things
+`Network` keeps what was asked for until a test runs it, in order, so a test says when things
 happen; connections are cut by the test or by the brokers.
 """
 
@@ -36,7 +36,7 @@ class End:
 
 
 class Network:
-    """Carries what is sent; `now_ms` is everybody's time."""
+    """Carries what is sent; `now_ms` is the time of all."""
 
     def __init__(self) -> None:
         self.now_ms = START_MS
@@ -109,7 +109,7 @@ class MemoryShell:
             self.network.todo.append(lambda: self._closed(end.other, "reset"))
 
     def cut(self) -> None:
-        """All connections break, and both sides are told."""
+        """All connections break, and both sides are notified."""
         for end in list(self.ends.values()):
             other = end.other
             self.network.todo.append(lambda end=end: self._closed(end, "cut"))
@@ -241,17 +241,32 @@ class Broker:
 
 
 class HeldDisk(InlineDisk):
-    """A disk that works at once, or, between `hold` and `release`, when it is waited for."""
+    """A disk that works at once, or, between `hold` and `release`, when it is waited for; log files
+    are made at once, or, with `holds_files`, by `make_files`."""
 
     def __init__(self) -> None:
         self._held: list[_HeldJob] | None = None
+        self.holds_files = False
+        self._files: list[_HeldJob] = []
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> Job:
-        if self._held is None:
+        makes_file = getattr(getattr(work, "func", None), "__name__", "") == "_create"
+        if not self.holds_files if makes_file else self._held is None:
             return super().submit(work, done)
         job = _HeldJob(work, done)
-        self._held.append(job)
+        if makes_file:
+            self._files.append(job)
+        else:
+            assert self._held is not None
+            self._held.append(job)
         return job
+
+    def make_files(self) -> None:
+        """Log files are made again."""
+        self.holds_files = False
+        files, self._files = self._files, []
+        for job in files:
+            job.finish()
 
     def hold(self) -> None:
         self._held = []

@@ -15,7 +15,7 @@ from turbopump.engine.types import PutStatus
 
 
 def test_without_a_lease_nothing_is_acknowledged(make: Make) -> None:
-    """R27: it has stopped before anybody else can be elected."""
+    """R27: it has stopped before another can be elected."""
     one, two = pair(make)
     told: list[str] = []
     one.membership.on_lapse = lambda: told.append("lapse")

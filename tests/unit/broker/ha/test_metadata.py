@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.broker.conftest import offset_json
 from tests.unit.broker.ha.pairs import DELAY, MASTER, Group, Link, copy_log, put, with_admin
 
 from turbopump.broker.ha import metadata as metadata_module
@@ -35,7 +36,7 @@ def test_everything_is_copied_at_once_and_durably(group: Group) -> None:
     assert replica.topics.all() == master.topics.all()
     assert replica.topics.data_version == master.topics.data_version
     assert replica.groups.to_json() == master.groups.to_json()
-    assert replica.offsets.to_json() == master.offsets.to_json()
+    assert offset_json(replica.offsets) == offset_json(master.offsets)
     assert group.follower.error == ""
     assert group.follower.synced_ms == group.replica.steady_ms
     assert group.replica.files.load("topics.json")["topicConfigTable"]["T"] == topic.to_json()
@@ -77,11 +78,11 @@ def test_equal_tables_change_nothing(group: Group) -> None:
     told: list[list[str]] = []
     group.replica.broker.topics.on_change = told.append
     saver = group.replica.broker.saver
-    changes = saver._changes
+    changes = saver._numbered
     group.round()
     assert group.replica.broker.topics.data_version == version
     assert told == []
-    assert saver._changes == changes
+    assert saver._numbered == changes
 
 
 # Nothing goes back
@@ -175,7 +176,7 @@ def test_a_topic_deleted_while_the_replica_was_away_goes(group: Group) -> None:
 
 
 def test_in_one_reign_a_missing_topic_was_deleted(group: Group) -> None:
-    """Also across a restart of the replica, and without being told (a RocketMQ master)."""
+    """Also across a restart of the replica, and without a word (a RocketMQ master)."""
     master, replica = group.master.broker, group.replica.broker
     group.lead.lead(3, 5)
     master.topics.put(TopicConfig("T"), 7)
@@ -235,7 +236,7 @@ def test_a_reset_is_known_after_restarts_of_both(group: Group) -> None:
     again.follow(MASTER, 0, group.replica.steady_ms)
     again.tick(group.replica.now_ms, group.replica.steady_ms)
     assert group.offset() == 20
-    assert group.replica.broker.offsets.to_json()["loweredTable"] == {"T@G": {"0": 1}}
+    assert offset_json(group.replica.broker.offsets)["loweredTable"] == {"T@G": {"0": 1}}
 
 
 def test_without_counts_a_drop_of_the_same_master_is_a_reset(group: Group) -> None:
@@ -349,7 +350,7 @@ def test_the_next_life_of_a_deleted_topic_is_read_whole(group: Group) -> None:
         first = store.record_of(store.units("T", 0, 0, 1)[0])
         assert first is not None
         assert first.queue_offset == 0
-    assert replica.broker.store.deleted_topics() == master.broker.store.deleted_topics()
+    assert replica.broker.store.deletions.ends() == master.broker.store.deletions.ends()
     replica.close()
     replica.open()
     assert replica.broker.store.max_queue_offset("T", 0) == 2
@@ -362,7 +363,7 @@ def test_a_deletion_waits_for_the_log(group: Group) -> None:
         put(master)
     master.ask_fields(215, {"topic": "T"})
     group.round()
-    assert replica.broker.store.deleted_topics() == {}
+    assert replica.broker.store.deletions.ends() == {}
     copy_log(master, replica)
     assert replica.broker.store.max_queue_offset("T", 0) == 3
     group.follower.tick(replica.now_ms, replica.steady_ms)
@@ -389,7 +390,7 @@ def test_an_operator_deletes_nothing_of_a_replica(
     group.replica.broker.role.end(1)
     assert group.replica.ask_fields(code, fields).code == 0
     assert group.replica.broker.store.max_queue_offset("T", 0) == 1
-    assert group.replica.broker.store.deleted_topics() == {}
+    assert group.replica.broker.store.deletions.ends() == {}
 
 
 # Roles

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.broker.conftest import offset_json
 from tests.unit.broker.ha.pairs import Group, Link
 from tests.wire.frames import golden_frames
 
@@ -37,12 +38,15 @@ def group(make_world: Callable[..., Any]) -> Group:
 def test_nonsense_changes_nothing(group: Group, body: bytes) -> None:
     replica = group.replica.broker
     group.commit(5, group.replica)
-    before = [table.to_json() for table in (replica.topics, replica.groups, replica.offsets)]
+
+    def tables() -> Any:
+        return replica.topics.all(), replica.groups.to_json(), offset_json(replica.offsets)
+
+    before = tables()
     group.link.target = lambda request: response(request, 0, body=body)
     group.round()
     group.round()
-    after = [table.to_json() for table in (replica.topics, replica.groups, replica.offsets)]
-    assert after == before
+    assert tables() == before
     assert group.follower.error
 
 
@@ -84,7 +88,7 @@ def test_entries_that_no_broker_has_are_left_out(group: Group) -> None:
     assert set(replica.topics.all()) - before == {"good"}
     assert (replica.groups.get("G") is None, replica.groups.get("H")) == (False, None)
     assert replica.groups.get("L") is None
-    assert replica.offsets.to_json()["offsetTable"] == {"T@G": {"0": 5}}
+    assert offset_json(replica.offsets)["offsetTable"] == {"T@G": {"0": 5}}
     assert group.follower.error == ""
 
 
@@ -246,7 +250,7 @@ def test_a_rocketmq_master_is_followed(group: Group, name: str) -> None:
     assert broker.delay.data_version.to_json() == fastjson.loads(said[45].body)["dataVersion"]
     if 21 in said:
         theirs = fastjson.loads(said[21].body)["topicConfigTable"]
-        mine = broker.topics.to_json()["topicConfigTable"]
+        mine = {name: one.to_json() for name, one in broker.topics.all().items()}
         assert {name: mine[name] for name in theirs} == theirs
         assert broker.topics.data_version.state_version > 0
 

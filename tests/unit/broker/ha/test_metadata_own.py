@@ -51,7 +51,7 @@ def test_an_offset_the_master_never_had_is_not_set_back_by_it(group: Group, rest
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_what_no_master_had_is_not_deleted_by_one(group: Group, restart: bool) -> None:
-    """Made at a master that died before anybody copied it, or at a replica: whoever is master now
+    """Made at a master that died before it was copied, or at a replica: the present master
     has not deleted it, also where this replica asks anew in the same reign (simulated groups)."""
     master, world = group.master.broker, group.replica
     world.broker.topics.put(TopicConfig("T", 7), 3)

@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.broker.ha.network import Broker, Group
+from tests.unit.broker.ha.network import FILE_SIZE, Broker, Group
 
+from turbopump.broker.ha.leader import PlainLeader
 from turbopump.broker.ha.options import HaOptions, Role
 from turbopump.engine.types import PutStatus
 from turbopump.net.ha.replica import State
@@ -62,6 +63,40 @@ def test_under_sync_flush_a_slave_answers_for_what_is_durable(group: Group) -> N
     assert answers == [PutStatus.PUT_OK]
 
 
+@pytest.mark.parametrize("sync_flush", [False, True])
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_slave_waits_for_its_next_log_file_without_standing_still(
+    group: Group, sync_flush: bool, cut: bool
+) -> None:
+    """Bytes that have no file yet are not acknowledged, nor is anything done before them."""
+    master, slave = pair(group, sync_flush=sync_flush)
+    slave.disk.holds_files = True
+    bodies: list[bytes] = []
+    answers = []
+    while master.log.end < 4 * FILE_SIZE:
+        bodies.append(b"body %d " % len(bodies) + bytes(500))
+        answers.append(master.send(bodies[-1]))
+        group.network.run()
+    assert slave.log.is_blocked
+    slave_end = slave.log.end
+    assert slave_end % FILE_SIZE == 0
+    reached = sum(1 for one in answers if one == [PutStatus.PUT_OK])
+    assert 0 < reached < len(bodies), "what has no file is not acknowledged"
+    group.settle(500)
+    assert slave.log.end == slave_end
+    if cut:
+        slave.shell.cut()
+        group.settle(6000)
+        assert slave.log.end == slave_end
+    slave.disk.make_files()
+    group.settle(6000)
+    assert slave.log_bytes() == master.log_bytes()
+    assert not slave.log.is_blocked
+    if not cut:
+        assert answers == [[PutStatus.PUT_OK]] * len(bodies)
+    assert slave.read() == bodies
+
+
 def test_an_asynchronous_master_waits_for_nobody(group: Group) -> None:
     master, _slave = pair(group, role=Role.ASYNC_MASTER)
     assert master.service.need() == 1
@@ -90,6 +125,19 @@ def test_an_acting_master_group_shrinks_what_it_needs(group: Group) -> None:
     slave.shell.cut()
     group.network.run()
     assert master.service.need(1) is None
+
+
+def test_what_an_operator_changes_counts_from_then_on(group: Group) -> None:
+    master, slave = pair(group)
+    assert master.service.need() == 2
+    changes = {"in_sync_replicas": 3, "ha_max_gap_not_in_sync": 1, "ha_housekeeping_interval_ms": 9}
+    master.service.reconfigure(replace(MASTER, **changes))  # type: ignore[arg-type]
+    slave.service.reconfigure(replace(SLAVE, **changes))  # type: ignore[arg-type]
+    assert master.service.need() == 3
+    assert isinstance(master.service.reign, PlainLeader)
+    assert master.service.reign.group.gap_max == 1
+    assert slave.service.follower is not None
+    assert slave.service.follower.machine.options.housekeeping_interval_ms == 9
 
 
 def test_a_restarted_pair_goes_on(group: Group, tmp_path: Path) -> None:
@@ -142,3 +190,17 @@ def test_for_how_long_a_slave_is_behind(group: Group) -> None:
     assert behind_ms() == 300
     group.network.run()
     assert behind_ms() == 0
+
+
+def test_the_oldest_that_has_not_said_what_it_has_makes_room(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silent connections kept replicas out."""
+    monkeypatch.setattr("turbopump.broker.ha.leader.CONNECTIONS_MAX", 3)
+    master, _slave = pair(group)
+    reign = master.service.reign
+    assert reign is not None
+    (known,) = reign.links
+    for connection in (1001, 1002, 1003):
+        reign.on_connected(connection, group.network.now_ms)
+    assert list(reign.links) == [known, 1002, 1003]

@@ -1,4 +1,4 @@
-"""The reference's vectors V1 to V7, the figure of Raft's paper, transfers, promises, clients."""
+"""V1 to V7 (controller.md 12.6), the figure of Raft's paper, transfers, promises, clients."""
 
 import pytest
 from tests.sim.raft_group import Flying, Group
@@ -42,7 +42,7 @@ def log_of(*terms: int) -> Log:
 
 
 def quiet(group: Group) -> None:
-    """Nobody has asked for anything yet."""
+    """No member has asked for anything yet."""
     group.flying.clear()
 
 
@@ -72,11 +72,23 @@ def test_v1_the_first_to_ask_leads_term_0() -> None:
 def test_v2_of_two_who_voted_for_themselves_one_passes() -> None:
     group = Group(3)
     for peer in ("n0", "n1"):
-        group.rafts[peer].on_tick(group.now_ms + 10)
+        group.rafts[peer].campaign.run(0, group.now_ms)
         group.do(peer)
     group.settle()
     assert group.rafts["n0"].is_leader
     assert group.rafts["n1"].leader_id == "n0"
+
+
+def test_of_two_who_ask_each_other_at_once_one_runs() -> None:
+    """No member spends a vote on the one that cannot win."""
+    group = Group(3)
+    for peer in ("n0", "n1"):
+        group.rafts[peer].on_tick(group.now_ms + 10)
+        group.do(peer)
+    group.settle()
+    assert group.rafts["n1"].is_leader
+    assert {raft.member.vote for raft in group.rafts.values()} == {"n1"}
+    assert {raft.term for raft in group.rafts.values()} == {0}
 
 
 def test_v3_members_of_an_earlier_term_raise_it_and_vote_then() -> None:
@@ -89,9 +101,8 @@ def test_v3_members_of_an_earlier_term_raise_it_and_vote_then() -> None:
     assert answer.vote_result is VoteResult.UNKNOWN, "it may have promised before"
     group.now_ms += 7000
     answer = vote(group, "n1", "n0", 5, 0, 1)
-    assert (answer.vote_result, answer.term) == (VoteResult.REJECT_TERM_NOT_READY, 3)
-    assert group.rafts["n1"].term == 5
-    assert vote(group, "n1", "n0", 5, 0, 1).vote_result is VoteResult.ACCEPT
+    assert (answer.vote_result, answer.term) == (VoteResult.ACCEPT, 5), "DLedger: when asked again"
+    assert (group.rafts["n1"].term, group.disks["n1"].restored.vote) == (5, "n0")
     group.rafts["n0"].on_tick(group.now_ms)
     group.do("n0")
     group.settle()
@@ -119,6 +130,24 @@ def test_v5_a_vote_survives_a_restart() -> None:
     assert vote(group, "n1", "n0", 0).vote_result is VoteResult.ACCEPT
     restart(group, "n1", group.disks["n1"].again())
     assert vote(group, "n1", "n2", 0).vote_result is VoteResult.REJECT_ALREADY_VOTED
+
+
+def test_a_term_that_had_a_leader_has_no_vote_left() -> None:
+    """n2 followed n0 without having voted; n1, which had, comes back with an empty disk: with the
+    vote of n2 there were a second leader of term 0."""
+    group = Group(3)
+    raft = group.rafts["n2"]
+    quiet(group)
+    heartbeat = HeartBeatRequest(
+        group="default", local_id="n0", remote_id="n2", leader_id="n0", term=0
+    )
+    assert isinstance(group.ask("n2", heartbeat), HeartBeatResponse)
+    assert (raft.leader_id, raft.member.vote) == ("n0", None)
+    group.now_ms += raft.options.promise_ms + 1
+    raft.on_peer_gone("n0", group.now_ms)
+    assert vote(group, "n2", "n1", 0).vote_result is not VoteResult.ACCEPT
+    assert raft.member.vote is None
+    assert vote(group, "n2", "n1", 1).vote_result is VoteResult.ACCEPT
 
 
 def test_v6_a_leader_cut_off_comes_back_as_a_follower() -> None:
@@ -187,13 +216,13 @@ def test_r8_figure_8() -> None:
     group.cut |= {(one, "n4") for one in group.peers} | {("n4", one) for one in group.peers}
     group.stop("n3")
     raft = group.rafts["n0"]
-    raft._become_candidate(4)
-    raft._next_vote_ms = 0
+    raft.campaign.run(4, group.now_ms)
+    group.do("n0")
     group.tick(10)
     while raft.role is not Role.LEADER:
         group.tick(10, settle=False)
         group.settle()
-    # Its own entry (index 2) reaches nobody: only what it had before is replicated to n2.
+    # Its own entry (index 2) reaches no member: only what it had before is replicated to n2.
     assert raft.leading is not None
     group.flying.clear()
     for peer, progress in raft.leading.peers.items():
@@ -271,7 +300,7 @@ def test_who_starts_again_elects_nobody_as_long_as_it_may_have_promised() -> Non
 def test_who_promised_in_its_first_life_keeps_it_in_the_next() -> None:
     """Nothing of it was written: the leader's first entry never came."""
     group = Group(3)
-    group.rafts["n0"].on_tick(group.now_ms + 10)
+    group.rafts["n0"].campaign.run(0, group.now_ms)
     group.do("n0")
     group.deliver()  # n0 asks n1
     group.flying = [one for one in group.flying if "n2" not in (one.source, one.target)]
@@ -284,7 +313,7 @@ def test_who_promised_in_its_first_life_keeps_it_in_the_next() -> None:
     assert group.rafts["n1"].member.log.end == -1
     assert vote(group, "n1", "n2", 1).vote_result is VoteResult.UNKNOWN
     group.now_ms += 6000
-    assert vote(group, "n1", "n2", 1).vote_result is VoteResult.REJECT_TERM_NOT_READY
+    assert vote(group, "n1", "n2", 1).vote_result is VoteResult.ACCEPT
 
 
 # Leadership transfer (16)

@@ -1,4 +1,4 @@
-"""What a follower does with pushes: in order, late, twice, of the wrong leader (R9, R10)."""
+"""What a follower does with pushes: in order, late, twice, of another leader (Raft-9, Raft-10)."""
 
 import random
 

@@ -1,12 +1,22 @@
 """Members of a quorum together: election, commits, falls, with a network that loses nothing."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from tests.sim.raft_group import Group
 
-from turbopump.controller.raft.actions import Committed, Failed
+from turbopump.controller.raft.actions import Committed, Failed, SaveTerm
 from turbopump.controller.raft.log import Log
 from turbopump.controller.raft.member import Restored, Role
-from turbopump.controller.raft.messages import ResponseCode
+from turbopump.controller.raft.messages import (
+    ResponseCode,
+    VoteRequest,
+    VoteResponse,
+    VoteResult,
+    decode,
+    encode,
+)
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
@@ -131,3 +141,105 @@ def test_more_entries_of_an_old_term_than_the_leader_has() -> None:
     logs = [raft.member.log.entries() for raft in group.rafts.values()]
     assert logs[0] == logs[1] == logs[2]
     assert [entry.term for entry in logs[2]][:4] == [1, 1, 1, 2]
+
+
+class Elder:
+    """A peer of DLedger: the votes of controller.md 12.2, and nothing of questions before an
+    election; its term and vote in memory."""
+
+    def __init__(self, peer: str, term: int, log: Log) -> None:
+        self.peer, self.term, self.log = peer, term, log
+        self.vote: str | None = None
+        self.asked: list[VoteRequest] = []
+
+    def answer(self, request: VoteRequest) -> VoteResponse:
+        """Rows 3 to 11."""
+        self.asked.append(request)
+        ends = (request.ledger_end_term, request.ledger_end_index)
+        term, result = self.term, VoteResult.ACCEPT
+        if ends[0] < self.log.end_term:
+            result = VoteResult.REJECT_EXPIRED_LEDGER_TERM
+        elif ends < (self.log.end_term, self.log.end):
+            result = VoteResult.REJECT_SMALL_LEDGER_END_INDEX
+        elif request.term < self.term:
+            result = VoteResult.REJECT_EXPIRED_VOTE_TERM
+        elif request.term == self.term and self.vote not in (None, request.leader_id):
+            result = VoteResult.REJECT_ALREADY_VOTED
+        elif request.term > self.term:
+            self.term, self.vote, result = request.term, None, VoteResult.REJECT_TERM_NOT_READY
+        else:
+            self.vote = request.leader_id
+        return VoteResponse(
+            group=request.group, local_id=request.local_id, remote_id=request.remote_id,
+            leader_id=request.leader_id, term=term, vote_result=result,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("term", [0, 3, 9])
+def test_peers_of_dledger_elect_one_of_ours(term: int) -> None:
+    """They refuse the question as it stands, change nothing for it, and vote when they are asked
+    for a vote."""
+    group = Group(3)
+    elders = {peer: Elder(peer, term, Log()) for peer in ("n1", "n2")}
+    for peer in elders:
+        group.stop(peer)
+    raft = group.rafts["n0"]
+    for _ in range(3000):
+        group.now_ms += 10
+        raft.on_tick(group.now_ms)
+        group.do("n0")
+        flying, group.flying = group.flying, []
+        for one in flying:
+            if not isinstance(one.message, VoteRequest):
+                continue
+            elder, before = elders[one.target], (elders[one.target].term, elders[one.target].vote)
+            # As DLedger reads it: what it does not know is skipped.
+            read = decode(VoteRequest, encode(replace(one.message, pre_vote=None)))
+            answer = elder.answer(read)
+            if one.message.pre_vote is not None:
+                assert before == (elder.term, elder.vote)
+            raft.on_response(one.target, one.call, answer, group.now_ms)
+            group.do("n0")
+        if raft.role is Role.LEADER:
+            break
+    assert raft.role is Role.LEADER
+    assert any(request.term == -1 for request in elders["n1"].asked)
+    assert raft.term in (term, term + 1)
+    assert {elder.vote for elder in elders.values()} >= {"n0"}
+
+
+def test_a_member_that_comes_back_raises_no_term() -> None:
+    """It asks before it votes for itself: who hears the leader says no, and nothing is written."""
+    group = Group(3)
+    leader = group.elect()
+    group.tick(3000)
+    away = next(peer for peer in group.peers if peer != leader)
+    others = [peer for peer in group.peers if peer != away]
+    group.cut |= {(away, one) for one in others} | {(one, away) for one in others}
+    term = group.rafts[leader].term
+    group.tick(60_000)
+    assert group.rafts[away].role is Role.CANDIDATE
+    assert group.rafts[away].term == group.disks[away].restored.term == term
+    group.cut.clear()
+    group.tick(5000)
+    assert (group.leaders, group.rafts[leader].term) == ([leader], term)
+    assert group.rafts[away].leader_id == leader
+
+
+def test_a_candidate_costs_one_write_and_a_voter_one() -> None:
+    group = Group(3)
+    first = group.elect()
+    group.tick(3000)
+    group.stop(first)
+    saved: dict[str, int] = dict.fromkeys(group.rafts, 0)
+    real = {peer: group.disks[peer].do for peer in group.rafts}
+    for peer in group.rafts:
+        def do(action: Any, peer: str = peer) -> None:
+            saved[peer] += isinstance(action, SaveTerm)
+            real[peer](action)
+
+        group.disks[peer].do = do  # type: ignore[method-assign]
+    for raft in list(group.rafts.values()):
+        raft.on_peer_gone(first, group.now_ms)
+    group.elect()
+    assert set(saved.values()) == {1}

@@ -1,14 +1,16 @@
 """The files of a member: what a life leaves to the next, wherever the power goes, and damage."""
 
 import random
+import zlib
 from pathlib import Path
 
 import pytest
 from tests.sim.disk import PowerCut, SimDisk
 
+from turbopump.controller.raft.actions import AppendEntries, SaveSnapshot, SaveTerm, TruncateFrom
 from turbopump.controller.raft.log import Base, Entry, Log, Snapshot
 from turbopump.controller.raft.member import Restored
-from turbopump.controller.raft.storage import RaftStorage
+from turbopump.controller.raft.storage import COPY_SIZE, SLOT_SIZE, RaftStorage
 from turbopump.engine.files import RealFiles
 from turbopump.engine.types import StoreError
 
@@ -86,7 +88,67 @@ def test_a_snapshot_replaces_what_it_stands_for() -> None:
     restored = again(disk)
     assert restored.snapshot == snapshot
     assert restored.log is not None
-    assert restored.log.base.index == 30 and restored.log.end == 50
+    assert restored.log.base.index == -1 and restored.log.end == 50, "the file was left as it was"
+    storage, _ = opened(disk)
+    storage.save_snapshot(snapshot, log.base, (*log.entries(), *entries(50, 1)))
+    storage.append(entries(51, 60))  # more than the file has room for
+    storage.close()
+    restored = again(disk)
+    assert restored.log is not None
+    assert restored.log.base.index == 30 and restored.log.end == 110
+
+
+def test_a_snapshot_costs_two_syncs_and_the_entries_stay_where_they_are() -> None:
+    disk = sim_disk()
+    storage, _ = opened(disk)
+    storage.save_term(1, None)
+    log = Log(Base(), entries(0, 50))
+    storage.append(log.entries())
+    before, content = storage.syncs, bytes(disk.content(f"{FOLDER}/entries"))
+    snapshot = Snapshot(log.base_at(40), b"state" * 100)
+    log.compact(30)
+    storage.save_snapshot(snapshot, log.base, log.entries())
+    assert storage.syncs - before == 2
+    assert bytes(disk.content(f"{FOLDER}/entries")) == content
+
+
+def test_a_snapshot_in_one_batch_with_entries_costs_their_sync_too() -> None:
+    disk = sim_disk()
+    storage, _ = opened(disk)
+    storage.save_term(1, None)
+    log = Log(Base(), entries(0, 20))
+    storage.append(log.entries())
+    before, more = storage.syncs, entries(20, 3)
+    log.extend(more)
+    snapshot = Snapshot(log.base_at(15), b"state")
+    log.compact(10)
+    storage.do([AppendEntries(more), SaveSnapshot(snapshot, log.base, log.entries())])
+    assert storage.syncs - before == 3
+    restored = again(disk)
+    assert restored.log is not None and restored.snapshot == snapshot
+    assert restored.log.entries()[11:] == log.entries()
+
+
+@pytest.mark.parametrize(
+    ("base", "left"),
+    [
+        (Base(30, 2, 2108), ()),  # the leader's, far ahead
+        (Base(9, 2, 680), entries(10, 2, 2)),  # of another term
+        (Base(9, 1, 680), entries(10, 2, 2)),  # with other entries
+        (Base(9, 1, 680), entries(10, 2, 1)),  # with fewer
+    ],
+)
+def test_a_log_that_a_snapshot_contradicts_is_replaced(
+    base: Base, left: tuple[Entry, ...]
+) -> None:
+    disk = sim_disk()
+    storage, _ = opened(disk)
+    storage.save_term(2, None)
+    storage.append(entries(0, 20))
+    storage.save_snapshot(Snapshot(base, b"state"), base, left)
+    restored = again(disk)
+    assert restored.log is not None
+    assert (restored.log.base, restored.log.entries()) == (base, left)
 
 
 @pytest.mark.parametrize("kill", [False, True])
@@ -164,7 +226,6 @@ def life() -> SimDisk:
 @pytest.mark.parametrize(
     ("path", "at", "text"),
     [
-        ("currterm", 9, "currterm is damaged"),
         ("snapshot", 50, "snapshot is damaged"),
         ("snapshot", 3, "snapshot is damaged"),
         ("entries", 20, "entries is damaged"),
@@ -178,6 +239,124 @@ def test_damage_is_named(path: str, at: int, text: str) -> None:
     damaged(path, at, disk)
     with pytest.raises(StoreError, match=text):
         opened(disk)
+
+
+def test_a_file_of_votes_without_a_whole_record_is_damaged() -> None:
+    disk = life()
+    for at in range(0, 2 * SLOT_SIZE, COPY_SIZE):
+        disk.content(f"{FOLDER}/currterm")[at + 9] ^= 1
+    disk.settle()
+    with pytest.raises(StoreError, match="currterm is damaged: it has no whole record"):
+        opened(disk)
+
+
+def test_a_bad_sector_of_the_last_vote_does_not_forget_it() -> None:
+    """It must not look like a torn write, whose vote was not answered."""
+    whole = bytes(life().content(f"{FOLDER}/currterm"))
+    for at in range(0, 2 * SLOT_SIZE, COPY_SIZE):
+        for byte in (0, 9, 13, 20, 30, 32):
+            disk = life()
+            assert disk.content(f"{FOLDER}/currterm") == whole
+            damaged("currterm", at + byte, disk)
+            _, restored = opened(disk)
+            assert (restored.term, restored.vote) == (4, "n1"), at + byte
+
+
+def test_votes_torn_at_each_byte() -> None:
+    """The power goes while a vote is written: there is that one or the one before, in both slots,
+    and the next one is written over what is torn."""
+    for votes in (2, 3):
+        disk = sim_disk()
+        storage, _ = opened(disk)
+        for term in range(1, votes):
+            storage.save_term(term, f"n{term}")
+        storage.close()
+        before = bytes(disk.content(f"{FOLDER}/currterm"))
+        storage, _ = opened(disk)
+        storage.save_term(votes, f"n{votes}")
+        storage.close()
+        after = bytes(disk.content(f"{FOLDER}/currterm"))
+        changed = [at for at in range(len(after)) if before[at] != after[at]]
+        size = len(changed)
+        for how in ("from the front", "from the end", "both copies alike"):
+            for count in range(size + 1):
+                torn = bytearray(before)
+                for place, at in enumerate(changed):
+                    turn = {
+                        "from the front": place, "from the end": size - 1 - place,
+                        "both copies alike": place % (size // 2) * 2,
+                    }[how]  # fmt: skip
+                    if turn < count:
+                        torn[at] = after[at]
+                disk = sim_disk()
+                storage, _ = opened(disk)
+                storage.close()
+                disk.content(f"{FOLDER}/currterm")[:] = torn
+                disk.settle()
+                storage, restored = opened(disk)
+                found = (restored.term, restored.vote)
+                assert found in ((votes - 1, f"n{votes - 1}"), (votes, f"n{votes}"))
+                assert found[0] == votes or count < size
+                storage.save_term(9, "n9")
+                assert again(disk).vote == "n9"
+
+
+def test_a_vote_costs_one_sync_and_no_new_file() -> None:
+    disk = sim_disk()
+    storage, _ = opened(disk)
+    before, names = storage.syncs, disk.list_folder(FOLDER)
+    operations: list[str] = []
+    real = disk.check_sync
+    disk.check_sync = lambda *args: (operations.append("sync"), real(*args))  # type: ignore[assignment]
+    storage.do([SaveTerm(3, None), SaveTerm(3, "n1"), SaveTerm(5, None), SaveTerm(5, "n2")])
+    assert (storage.syncs - before, operations) == (1, ["sync"])
+    assert disk.list_folder(FOLDER) == names
+    restored = again(disk)
+    assert (restored.term, restored.vote) == (5, "n2")
+
+
+def test_the_text_of_an_earlier_version_is_read_and_replaced() -> None:
+    text = b"currTerm=7\nvoteLeader=n2\n"
+    text += b"checksum=%08x\n" % zlib.crc32(text)
+    for operations in range(40):
+        disk = sim_disk(operations)
+        opened(disk)[0].close()
+        disk.write(f"{FOLDER}/currterm", text)
+        disk.settle()
+        disk.cut_after = operations
+        try:
+            opened(disk)
+        except PowerCut:
+            disk.restart()
+        disk.cut_after = None
+        restored = again(disk)
+        assert (restored.term, restored.vote, restored.is_new) == (7, "n2", False)
+        assert len(disk.content(f"{FOLDER}/currterm")) == 2 * SLOT_SIZE
+    disk.write(f"{FOLDER}/currterm", text.replace(b"7", b"6"))
+    disk.settle()
+    with pytest.raises(StoreError, match="currterm is damaged: its checksum does not fit"):
+        opened(disk)
+
+
+def test_a_batch_saves_its_last_term_before_the_entries_of_that_term() -> None:
+    for operations in range(30):
+        disk = sim_disk(operations)
+        storage, _ = opened(disk)
+        disk.cut_after = operations
+        actions = [
+            AppendEntries(entries(0, 2, 0)), SaveTerm(1, "n1"), AppendEntries(entries(2, 1)),
+            SaveTerm(2, None), TruncateFrom(2), AppendEntries(entries(2, 2, 2)),
+        ]  # fmt: skip
+        try:
+            storage.do(actions)
+        except PowerCut:
+            pass
+        disk.cut_after = None
+        restored = again(disk)
+        assert restored.log is not None
+        assert (restored.term, restored.vote) in ((0, None), (2, None))
+        assert restored.log.end_term <= restored.term
+    assert restored.log.entries() == entries(0, 2, 0) + entries(2, 2, 2)
 
 
 @pytest.mark.parametrize("name", ["currterm", "entries"])
@@ -197,6 +376,7 @@ def test_a_log_without_its_snapshot_is_refused() -> None:
     snapshot = Snapshot(log.base_at(8), b"state")
     log.compact(5)
     storage.save_snapshot(snapshot, log.base, log.entries())
+    storage.append(entries(10, 60))  # more than the file has room for
     storage.close()
     disk.remove(f"{FOLDER}/snapshot")
     with pytest.raises(StoreError, match="begins with 6, but a snapshot ends at -1"):

@@ -1,11 +1,19 @@
-"""Who gets a vote, and what a round comes to: the reference's tables row by row (12.2, 12.3)."""
+"""Who gets a vote, and what a round comes to: row by row (controller.md 12.2, 12.3)."""
 
 import dataclasses
 
 import pytest
 
 from turbopump.controller.raft.messages import VoteRequest, VoteResult
-from turbopump.controller.raft.votes import ParseResult, Pause, Voter, is_decided, judge, parse
+from turbopump.controller.raft.votes import (
+    ParseResult,
+    Pause,
+    Voter,
+    foresee,
+    is_decided,
+    judge,
+    parse,
+)
 
 R = VoteResult
 VOTER = Voter("n1", frozenset({"n0", "n1", "n2"}), 5, None, None, 10, 4)
@@ -14,9 +22,9 @@ REQUEST = VoteRequest(
 )
 
 
-def said(voter: dict[str, object], request: dict[str, object], is_self: bool = False) -> VoteResult:
+def said(voter: dict[str, object], request: dict[str, object]) -> VoteResult:
     return judge(
-        dataclasses.replace(VOTER, **voter), dataclasses.replace(REQUEST, **request), is_self
+        dataclasses.replace(VOTER, **voter), dataclasses.replace(REQUEST, **request)
     ).result
 
 
@@ -33,17 +41,17 @@ def said(voter: dict[str, object], request: dict[str, object], is_self: bool = F
         ({}, {"term": 4}, R.REJECT_EXPIRED_VOTE_TERM),  # 5
         ({"vote": "n2", "leader_id": "n2"}, {}, R.REJECT_ALREADY_HAS_LEADER),  # 6
         ({"vote": "n2"}, {}, R.REJECT_ALREADY_VOTED),  # 7
-        ({}, {"term": 6}, R.REJECT_TERM_NOT_READY),  # 8
+        ({}, {"term": 6}, R.ACCEPT),  # 8, ours: at once
+        ({"vote": "n2", "leader_id": "n2"}, {"term": 6}, R.ACCEPT),
         ({"term": 3}, {"term": 3}, R.REJECT_TERM_SMALL_THAN_LEDGER),  # 9
         ({"taking": True}, {}, R.REJECT_TAKING_LEADERSHIP),  # 10
         ({"taking": True}, {"ledger_end_index": 11}, R.ACCEPT),
         # Ours: a promise to a leader, or one that may have been given before a restart
         ({"promised": True, "leader_id": "n2"}, {"term": 6}, R.REJECT_ALREADY_HAS_LEADER),
         ({"promised": True, "leader_id": "n2"}, {}, R.REJECT_ALREADY_HAS_LEADER),
-        ({"promised": True, "leader_id": "n0"}, {"term": 6}, R.REJECT_TERM_NOT_READY),
+        ({"promised": True, "leader_id": "n0"}, {"term": 6}, R.ACCEPT),
         (
-            {"promised": True, "leader_id": "n2"}, {"term": 6, "transfer": True},
-            R.REJECT_TERM_NOT_READY,
+            {"promised": True, "leader_id": "n2"}, {"term": 6, "transfer": True}, R.ACCEPT,
         ),
         ({"abstains": True}, {}, R.UNKNOWN),
         ({"abstains": True}, {"term": 6}, R.UNKNOWN),
@@ -54,17 +62,36 @@ def test_rows(voter: dict[str, object], request_: dict[str, object], result: Vot
     assert said(voter, request_) is result
 
 
-def test_a_candidate_votes_for_itself_by_the_same_rules() -> None:
-    own = {"local_id": "n1", "leader_id": "n1"}
-    assert said({}, own, is_self=True) is R.ACCEPT
-    assert said({"vote": "n0"}, own, is_self=True) is R.REJECT_ALREADY_VOTED
-    assert said({"taking": True}, own, is_self=True) is R.ACCEPT
-
-
-def test_a_later_term_is_never_granted_directly_and_only_it_raises() -> None:
+def test_a_later_term_is_granted_at_once_and_only_it_raises() -> None:
     verdict = judge(VOTER, dataclasses.replace(REQUEST, term=7))
-    assert (verdict.result, verdict.term, verdict.raises) == (R.REJECT_TERM_NOT_READY, 5, True)
+    assert (verdict.result, verdict.term, verdict.raises) == (R.ACCEPT, 7, True)
     assert not judge(VOTER, REQUEST).raises
+
+
+@pytest.mark.parametrize(
+    ("voter", "request_", "result", "free"),
+    [
+        ({}, {}, R.ACCEPT, 5),
+        ({}, {"pre_vote": 6}, R.ACCEPT, 6),
+        ({"vote": "n0"}, {}, R.ACCEPT, 5),
+        ({"vote": "n2"}, {}, R.REJECT_EXPIRED_VOTE_TERM, 6),
+        ({"vote": "n2"}, {"pre_vote": 6}, R.ACCEPT, 6),
+        ({}, {"pre_vote": 3}, R.REJECT_EXPIRED_VOTE_TERM, 5),
+        ({}, {"leader_id": "n9"}, R.REJECT_UNKNOWN_LEADER, 5),
+        ({}, {"leader_id": "n1"}, R.REJECT_UNEXPECTED_LEADER, 5),
+        ({}, {"ledger_end_term": 3, "pre_vote": 9}, R.REJECT_EXPIRED_LEDGER_TERM, 9),
+        ({}, {"ledger_end_index": 9, "pre_vote": 9}, R.REJECT_SMALL_LEDGER_END_INDEX, 9),
+        ({"promised": True, "leader_id": "n2"}, {"pre_vote": 9}, R.REJECT_ALREADY_HAS_LEADER, 9),
+        ({"promised": True, "leader_id": "n0"}, {"pre_vote": 9}, R.ACCEPT, 9),
+        ({"abstains": True}, {}, R.UNKNOWN, 5),
+        ({"favours_another": True}, {"pre_vote": 9}, R.UNKNOWN, 9),
+    ],
+)  # fmt: skip
+def test_what_a_vote_would_be(
+    voter: dict[str, object], request_: dict[str, object], result: VoteResult, free: int
+) -> None:
+    asked = dataclasses.replace(REQUEST, **{"term": -1, "pre_vote": 5, **request_})
+    assert foresee(dataclasses.replace(VOTER, **voter), asked) == (result, free)
 
 
 def test_v7_term_below_the_log_tells_the_log_s() -> None:

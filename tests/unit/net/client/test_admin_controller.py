@@ -86,7 +86,7 @@ def test_metadata_of_a_quorum() -> None:
 
 
 def test_nobody_leads() -> None:
-    """What is known is told; what needs a leader says so."""
+    """What is known is shown; what needs a leader says so."""
     leaderless = {key: METADATA[key] for key in ("group", "isLeader", "peers")}
     answers: dict[int, Command | Exception] = {RequestCode(1005): Command(0, fields=leaderless)}
     told, asked = asking(lambda admin: admin.metadata(), answers, FOLLOWER, LEADER)

@@ -9,6 +9,7 @@ from turbopump.net.client.group_view import (
     BrokerView,
     ControllerView,
     GroupView,
+    LagView,
     Sample,
     changes,
     leader_of,
@@ -45,6 +46,26 @@ def test_a_group_with_controllers() -> None:
         BrokerView(1, "h:1", "master", True, True, 4, 1000, 900, None, None, 12.5, 3.0),
         BrokerView(2, "h:2", "slave", True, True, 4, 950, 880, 100, 40, state="TRANSFER"),
         BrokerView(3, "h:3", alive=False, in_sync=False, error="h:3 cannot be reached"),
+    ]
+
+
+def test_the_consumer_groups_furthest_behind() -> None:
+    """The master's words, the most messages first; what is no such word is passed over."""
+    table = MASTER_TABLE | {
+        "consumerLag_T@g": "7 messages, 1500 ms, 2 members",
+        "consumerLag_T@old": "9 messages, >=60000 ms, 0 members",
+        "consumerLag_B@g": "9 messages, ? ms, 1 members",
+        "consumerLag_T@odd": "many",
+        "consumerLag_none": "1 messages, 1 ms, 1 members",
+    }
+    group = read_group(BrokerData("c", "b", {0: "h:1"}), None, [(ONE, table)])
+    assert group.lags == [], "no master answers"
+    zero = ReplicaLine("b", 0, "h:1", True)
+    group = read_group(BrokerData("c", "b", {0: "h:1"}), None, [(zero, table)])
+    assert group.lags == [
+        LagView("g", "B", 9, None, False, 1),
+        LagView("old", "T", 9, 60_000, False, 0),
+        LagView("g", "T", 7, 1_500, True, 2),
     ]
 
 
@@ -222,9 +243,13 @@ class Nodes:
         self.silent: set[str] = set()
         self.leader = "n0"
         self.peers = "n0:h:90;n1:h:91;"
+        self.steady = 50
 
     def now_ms(self) -> int:
         return 1_000
+
+    def steady_ms(self) -> int:
+        return self.steady
 
     async def cluster_info(self) -> ClusterInfo:
         if "namesrv" in self.silent:
@@ -288,6 +313,38 @@ def test_a_watch_asks_everybody_and_keeps_what_it_knew() -> None:
     assert sample().nobody_answered
     nodes.silent = set()
     assert sample().errors == []
+
+
+def test_what_nobody_confirms_any_more_grows_old() -> None:
+    """All die at once: the last words about them are shown, and how long ago they were said."""
+    nodes: Any = Nodes()
+    watch = GroupWatch(nodes, nodes)
+
+    def ages() -> tuple[int, list[int | None], list[int | None]]:
+        sample = asyncio.run(watch.sample())
+        (group,) = sample.groups
+        brokers = [each.age_ms for each in group.brokers]
+        return group.age_ms, [each.age_ms for each in sample.controllers], brokers
+
+    nodes.silent = {"h:2", "h:91"}
+    assert ages() == (0, [0, None], [0, None]), "two never answered"
+    nodes.silent, nodes.steady = set(), 1_050
+    assert ages() == (0, [0, 0], [0, 0])
+    nodes.silent, nodes.steady = {"namesrv", "h:90", "h:91", "h:1", "h:2"}, 3_050
+    assert ages() == (2_000, [2_000, 2_000], [2_000, 2_000])
+    assert [each.id for each in asyncio.run(watch.sample()).controllers] == ["n0", "n1"]
+    nodes.silent, nodes.steady = {"h:90"}, 4_050
+    assert ages() == (3_000, [3_000, 0], [0, 0]), "the leader alone knows the SyncStateSet"
+
+
+def test_a_group_without_controllers_is_as_old_as_the_name_servers_words() -> None:
+    nodes: Any = Nodes()
+    nodes.silent = {"h:90", "h:91"}
+    watch = GroupWatch(nodes, nodes)
+    assert asyncio.run(watch.sample()).groups[0].age_ms == 0
+    nodes.silent.add("namesrv")
+    nodes.steady += 700
+    assert asyncio.run(watch.sample()).groups[0].age_ms == 700
 
 
 def test_controllers_that_all_moved_are_found_through_those_given() -> None:

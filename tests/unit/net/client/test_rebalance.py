@@ -1,4 +1,4 @@
-"""The average allocation: every queue has one consumer, whoever computes it."""
+"""The average allocation: every queue has one consumer, whichever member computes it."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,6 +1,7 @@
 """Messages as requests: properties, compression, headers, results, what is refused."""
 
 import zlib
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,14 @@ def test_batch_over_the_limit_is_refused() -> None:
         sending.batch_request(messages, QUEUE, "pg", ["1", "2"], "B", 0)
 
 
+def changed(**values: Any) -> Message:
+    """A message that a program changed after it was made."""
+    message = Message("T", b"x")
+    for name, value in values.items():
+        setattr(message, name, value)
+    return message
+
+
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
@@ -101,7 +110,8 @@ def test_batch_over_the_limit_is_refused() -> None:
         (Message("T" * 128, b"x"), "1 to 127"),
         (Message("T", b""), "needs a body"),
         (Message("T", bytes(MAX_BODY_SIZE + 1)), "over 4194304"),
-        (Message("T", b"x", keys="key"), "keys are texts"),
+        (changed(keys="key"), "keys are a list of texts"),
+        (changed(body="text"), "bytes, not str"),
         (Message("T", b"x", keys=("",)), "keys are texts"),
         (Message("T", b"x", properties={"DELAY": "1"}), "belongs to RocketMQ"),
         (Message("T", b"x", properties={"a": ""}), "a name and a value"),

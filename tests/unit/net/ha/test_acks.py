@@ -1,4 +1,4 @@
-"""How many copies a send needs, and when it has them: the reference's rows."""
+"""How many copies a send needs, and when it has them: the rows of ha.md 1.6, 2.1 and 3."""
 
 import pytest
 

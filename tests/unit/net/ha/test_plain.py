@@ -1,4 +1,4 @@
-"""Default HA: a real pair's streams through both machines, and the reference's rows."""
+"""Default HA: a real pair's streams through both machines, and the rules of ha.md 1."""
 
 import random
 

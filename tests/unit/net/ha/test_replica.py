@@ -112,14 +112,14 @@ def test_a_connection_nobody_asked_for_is_closed() -> None:
     assert replica.on_connected(MemoryLog().state(), 0) == [Close("not asked for")]
 
 
-# --- the handshake: own epochs and end, the master's, what is done before the position is told
+# --- the handshake: own epochs and end, the master's, what is done before the position is sent
 
 CUTS = {
-    "R1": ({0: 0}, 1000, {0: 0, 1: 900}, 1100, Truncate(900), {0: 0, 1: 900}),
-    "R2": ({0: 0}, 900, {0: 0, 1: 1000}, 1200, None, {0: 0}),
-    "R3": ({0: 0, 1: 900}, 1200, {0: 0, 1: 900, 2: 1300}, 1400, None, {0: 0, 1: 900}),
-    "R4": ({0: 0, 1: 1000}, 1200, {0: 0, 2: 900}, 1100, Truncate(900), {0: 0, 2: 900}),
-    "R6": ({0: 0, 2: 1000}, 1300, {0: 0, 3: 1200}, 1500, Truncate(1000), {0: 0}),
+    "P1": ({0: 0}, 1000, {0: 0, 1: 900}, 1100, Truncate(900), {0: 0, 1: 900}),
+    "P2": ({0: 0}, 900, {0: 0, 1: 1000}, 1200, None, {0: 0}),
+    "P3": ({0: 0, 1: 900}, 1200, {0: 0, 1: 900, 2: 1300}, 1400, None, {0: 0, 1: 900}),
+    "P4": ({0: 0, 1: 1000}, 1200, {0: 0, 2: 900}, 1100, Truncate(900), {0: 0, 2: 900}),
+    "P6": ({0: 0, 2: 1000}, 1300, {0: 0, 3: 1200}, 1500, Truncate(1000), {0: 0}),
     "X1": ({}, 0, {1: 0}, 500, None, {}),
     "X3": ({1: 0}, 1000, {1: 0}, 900, Truncate(900), {1: 0}),
     "X5": ({2: 100}, 200, {3: 300}, 400, Restart(), {}),

@@ -106,6 +106,16 @@ def test_a_member_that_does_not_catch_up_is_left_out() -> None:
     assert state.on_tick(15_101) == Proposal(1, frozenset({1}), 5)
 
 
+def test_who_leaves_is_asked_once_a_period() -> None:
+    state = state_of(1, 2, 3, max_time_not_caught_up_ms=15_000, check_period_ms=5_000)
+    ack(state, 2, START, 100)
+    state.on_log(LogOffset(1500))
+    assert state.on_tick(14_000) is None
+    assert state.on_tick(15_200) is None
+    assert state.on_tick(18_999) is None
+    assert state.on_tick(19_000) == Proposal(1, frozenset({1}), 5)
+
+
 def test_a_member_that_follows_a_growing_log_stays() -> None:
     """It never has all, but always what there was a moment ago."""
     state = state_of(1, 2)
@@ -233,7 +243,7 @@ def test_r02_the_set_is_the_controllers() -> None:
 
 
 def test_a_replica_behind_under_load_is_waited_for() -> None:
-    """Alone all is confirmed at once: without waiting nobody could ever have all of it."""
+    """Alone all is confirmed at once: without waiting no replica could ever have all of it."""
     state = state_of(1)
     state.on_connected(2, 2, False, 0)
     state.on_log(LogOffset(2000))
@@ -291,9 +301,9 @@ def test_what_minimum_is_held_against() -> None:
 class Storm:
     """A master's set, a controller, and a network that loses and delays what they say."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, wait_ms: int) -> None:
         self.rng = random.Random(seed)
-        self.state = state_of(1, 2, 3)
+        self.state = state_of(1, 2, 3, max_time_sends_wait_ms=wait_ms)
         self.controller, self.set_epoch = frozenset({1, 2, 3}), 5
         self.sent: list[Proposal] = []
         self.late: list[Proposal] = []
@@ -345,9 +355,10 @@ class Storm:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_r03_through_any_storm_the_controllers_set_counts(seed: int) -> None:
+@pytest.mark.parametrize("wait_ms", [0, 3_000])
+def test_r03_through_any_storm_the_controllers_set_counts(seed: int, wait_ms: int) -> None:
     """And confirmOffset never goes back, nor beyond what the controller's set has said it has."""
-    storm = Storm(seed)
+    storm = Storm(seed, wait_ms)
     state, confirm = storm.state, START
     sets = 0
     for now_ms in range(0, 50_000, 50):
@@ -363,4 +374,121 @@ def test_r03_through_any_storm_the_controllers_set_counts(seed: int) -> None:
             said = {n: state.acked(n) or before.get(n) for n in storm.controller - {1}}
             assert all(at is not None and at >= state.confirm_offset for at in said.values())
         confirm = state.confirm_offset
-    assert sets > 3 and confirm > START
+    # Few of them keep up for as long as who was waited for has to.
+    assert sets > (0 if wait_ms else 3) and confirm > START
+
+
+class TestAMemberThatSendsWaitFor:
+    """haMaxTimeSendsWait: looked at every 100 ms, as the broker does."""
+
+    WAIT_MS = 3_000
+
+    def run(
+        self, state: SyncState, start_ms: int, end_ms: int, slow: int = 3, *, acks: bool = False
+    ) -> tuple[int, Proposal] | None:
+        """The log grows at each look, all but `slow` have it at once; the first proposal."""
+        for now_ms in range(start_ms, end_ms, 100):
+            end = START + 10 + now_ms
+            state.on_log(LogOffset(end))
+            proposals = [
+                ack(state, one, end, now_ms)
+                for one in state._replicas
+                if one != slow or acks
+            ]
+            proposals.append(state.on_tick(now_ms))
+            for proposal in filter(None, proposals):
+                return now_ms, proposal
+        return None
+
+    def test_leaves_long_before_it_counts_as_not_caught_up(self) -> None:
+        """So early that the controller can agree within that time."""
+        state = state_of(1, 2, 3)
+        found = self.run(state, 100, 15_000)
+        assert found is not None
+        assert (found[0], found[1].members) == (2_800, {1, 2})
+
+    def test_counts_until_the_controller_agreed(self) -> None:
+        """Never fewer copies than were promised."""
+        state = state_of(1, 2, 3)
+        assert self.run(state, 100, 15_000) is not None
+        assert state.required == {1, 2, 3}
+        assert state.confirm_offset < state.log_end
+        assert state.on_agreed(frozenset({1, 2}), 6, 3_200)
+        assert state.confirm_offset == state.log_end
+
+    @pytest.mark.parametrize(("least", "stay"), [(1, {1}), (2, {1, 2}), (3, {1, 2, 3})])
+    def test_stays_where_too_few_would_be_left(self, least: int, stay: set[int]) -> None:
+        state = state_of(1, 2, 3, min_in_sync_replicas=least)
+        ack(state, 2, START, 500)  # it was slower for a moment less
+        state.on_log(LogOffset(1500))
+        found = None
+        for now_ms in range(600, 10_000, 100):
+            found = state.on_tick(now_ms) or found
+            if found is not None and now_ms < 9_000 and len(found.members) > len(stay):
+                assert state.on_agreed(found.members, state.set_epoch + 1, now_ms)
+                found = None
+        assert (state.members if found is None else found.members) == stay
+
+    def test_has_no_time_of_its_own_where_no_send_waits_for_it(self) -> None:
+        for options in ({"all_ack": False}, {"max_time_sends_wait_ms": 0}):
+            state = state_of(1, 2, 3, **options)
+            found = self.run(state, 100, 20_000)
+            assert found is not None and found[0] == 15_100
+
+    def test_a_stalled_master_takes_its_own_time_for_nobodys(self) -> None:
+        state = state_of(1, 2, 3)
+        assert self.run(state, 100, 2_000, acks=True) is None
+        state.on_log(LogOffset(9_000))
+        assert state.on_tick(7_000) is None, "five seconds in which it heard nobody"
+        assert ack(state, 3, 9_000, 7_000) is None
+        assert ack(state, 2, 9_000, 7_000) is None
+
+    def test_comes_back_when_it_has_kept_up_for_a_while(self) -> None:
+        state = state_of(1, 2, 3)
+        assert self.run(state, 100, 15_000) is not None
+        state.on_agreed(frozenset({1, 2}), 6, 3_100)
+        assert self.run(state, 3_200, 9_000) is None, "it is still slow"
+        found = self.run(state, 9_000, 20_000, acks=True)
+        assert found is not None
+        assert (found[0], found[1].members) == (8_900 + self.WAIT_MS, {1, 2, 3})
+        assert state.required == {1, 2, 3}
+
+    def test_has_to_keep_up_for_twice_as_long_each_time(self) -> None:
+        state = state_of(1, 2, 3)
+        now_ms, waits = 100, []
+        for _ in range(7):
+            left = self.run(state, now_ms, now_ms + 10_000)
+            assert left is not None
+            state.on_agreed(left[1].members, state.set_epoch + 1, left[0])
+            back = self.run(state, left[0] + 100, left[0] + 90_000, acks=True)
+            assert back is not None and back[1].members == {1, 2, 3}
+            state.on_agreed(back[1].members, state.set_epoch + 1, back[0])
+            waits.append(back[0] - left[0])
+            now_ms = back[0] + 100
+        assert waits == [3_000, 6_000, 12_000, 24_000, 48_000, 60_000, 60_000]
+        assert self.run(state, now_ms, now_ms + 700_000, acks=True) is None
+        left = self.run(state, now_ms + 700_000, now_ms + 710_000)
+        assert left is not None
+        state.on_agreed(left[1].members, state.set_epoch + 1, left[0])
+        back = self.run(state, left[0] + 100, left[0] + 90_000, acks=True)
+        assert back is not None and back[0] - left[0] == 3_000, "that is long ago"
+
+    def test_a_disk_of_three_seconds_is_not_waited_for(self) -> None:
+        """It acknowledges each time all there was when its sync began."""
+        state = state_of(1, 2, 3)
+        end = started = START
+        left = None
+        for now_ms in range(100, 30_000, 100):
+            end += 10
+            state.on_log(LogOffset(end))
+            proposal = ack(state, 2, end, now_ms)
+            if now_ms % 3_000 == 0:
+                proposal = ack(state, 3, started, now_ms) or proposal
+                started = end
+            proposal = state.on_tick(now_ms) or proposal
+            if proposal is not None:
+                assert left is None, "it does not come back while it is slow"
+                left = now_ms
+                assert state.on_agreed(proposal.members, 6, now_ms)
+        assert left is not None and left <= 3_100 + 3_000
+        assert state.members == {1, 2}

@@ -4,8 +4,10 @@ import struct
 
 import pytest
 
-from turbopump.net.transport.receiving import OWN_SIZE_MIN, SCRATCH_SIZE, Area, Receiver
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.receiving import SCRATCH_SIZE, Area, Receiver
 from turbopump.net.wire.command import FRAME_MAX, WireError
+from turbopump.pyx.frame_memory import SIZE_MIN
 
 
 def framed(body: bytes) -> bytes:
@@ -15,8 +17,10 @@ def framed(body: bytes) -> bytes:
 class Reader:
     """Feeds a receiver as a loop does: into the room it gives, at most as much as fits."""
 
-    def __init__(self, area: Area, max_frame: int = FRAME_MAX) -> None:
-        self.receiver = Receiver(area, max_frame)
+    def __init__(self, area: Area, max_frame: int = FRAME_MAX, address: int = 1) -> None:
+        self.peer = Peer(f"10.0.0.{address}:1", bytes([10, 0, 0, address, 0, 0, 0, 1]), self)
+        self.receiver = Receiver(area, max_frame, self)
+        self.cut = False
         self.frames: list[bytes] = []
 
     def feed(self, data: bytes, piece: int = SCRATCH_SIZE) -> None:
@@ -27,6 +31,10 @@ class Reader:
             room[:size] = data[:size]
             self.receiver.received(size, self.take)
             data = data[size:]
+
+    def abort(self) -> None:
+        self.cut = True
+        self.receiver.release()
 
     def take(self, frame: memoryview) -> bool:
         self.frames.append(bytes(frame))
@@ -52,7 +60,7 @@ def test_an_announced_frame_costs_what_has_arrived() -> None:
     reader = Reader(area)
     reader.feed(struct.pack(">i", FRAME_MAX - 4))
     assert reader.receiver.partial
-    assert area.in_use == OWN_SIZE_MIN
+    assert area.in_use == SIZE_MIN
     reader.feed(bytes(10_000))
     assert area.in_use <= 4 * 10_004
     reader.receiver.release()
@@ -71,15 +79,44 @@ def test_the_last_area_is_not_larger_than_the_frame() -> None:
     assert area.in_use == 0
 
 
-def test_all_incomplete_frames_share_a_budget() -> None:
-    area = Area(2 * OWN_SIZE_MIN)
-    readers = [Reader(area) for _ in range(3)]
-    readers[0].feed(b"\0")
-    readers[1].feed(b"\0")
+def test_the_oldest_incomplete_frame_is_cut_where_all_hold_too_much() -> None:
+    area = Area(2 * SIZE_MIN)
+    readers = [Reader(area) for _ in range(4)]
+    for reader in readers:
+        reader.feed(b"\0")
+    assert [one.cut for one in readers] == [True, True, False, False]
+    assert area.in_use == 2 * SIZE_MIN
+    # A frame that ends makes room, and what begins then is young.
+    readers[2].feed(FRAMES[1][1:] + b"\0")
+    readers.append(Reader(area))
+    readers[4].feed(b"\0")
+    assert [one.cut for one in readers] == [True, True, False, True, False]
+    for reader in readers:
+        reader.receiver.release()
+    assert area.in_use == 0
+
+
+def test_an_address_has_its_part_of_the_budget() -> None:
+    area = Area(4 * SIZE_MIN, 2 * SIZE_MIN)
+    honest = [Reader(area, address=2) for _ in range(2)]
+    others = [Reader(area, address=3) for _ in range(50)]
+    for reader in (*honest, *others):
+        reader.feed(b"\0")
+    assert not any(one.cut for one in honest)
+    assert sum(not one.cut for one in others) == 2
+    assert area.in_use == 4 * SIZE_MIN
+
+
+def test_a_frame_that_grows_cuts_others_and_not_itself() -> None:
+    area = Area(1 << 20)
+    first, second = Reader(area), Reader(area)
+    first.feed(framed(bytes(700_000))[:-1])
+    second.feed(b"\0")
+    assert not first.cut and not second.cut
+    second.feed(framed(bytes(900_000))[1:-1])
+    assert first.cut and not second.cut
     with pytest.raises(WireError, match="hold"):
-        readers[2].feed(b"\0")
-    readers[0].receiver.release()
-    readers[2].feed(b"\0")
+        Reader(area).feed(framed(bytes(2 << 20))[:-1])
 
 
 @pytest.mark.parametrize("length", [-1, 0, 3, -(2**31), 2**31 - 1, FRAME_MAX - 3])
@@ -99,7 +136,7 @@ def test_frames_before_a_bad_length_count_at_any_split(piece) -> None:
 
 def test_stopping_drops_what_follows() -> None:
     area = Area(1 << 20)
-    receiver = Receiver(area, FRAME_MAX)
+    receiver = Reader(area).receiver
     data = FRAMES[1] * 3 + b"\0"
     receiver.room()[: len(data)] = data
     seen: list[bytes] = []

@@ -2,6 +2,7 @@
 
 import builtins
 import ssl
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,8 @@ from turbopump.net.transport.tls import (
     client_context,
     server_context,
 )
+from turbopump.net.transport.writing import Sealing
+from turbopump.pyx.fast import SEALED_MAX
 
 
 def pump(one: TlsSession, other: TlsSession) -> None:
@@ -43,15 +46,35 @@ def test_bytes_come_through() -> None:
     assert hello[0] == HANDSHAKE_BYTE
     server.feed(hello)
     pump(server, client)
-    client.encrypt([b"one", memoryview(b"two" * 100_000), b""])
-    server.feed(client.outgoing())
+    parts: list[bytes] = []
+    sealing = Sealing()
+    sealing.add([b"one", memoryview(b"two" * 100_000), b""])
+    sealing.write(SimpleNamespace(write=parts.append), client, lambda: len(parts) < 3)
+    assert len(parts) == 3 and sealing.size > 0, "as far as it is wanted"
+    sealing.write(SimpleNamespace(write=parts.append), client, lambda: True)
+    assert sealing.size == 0
+    assert max(map(len, parts)) < 2 * SEALED_MAX, "a large answer is not encrypted at once"
+    server.feed(b"".join(parts))
     room, read = memoryview(bytearray(1 << 20)), 0
-    while size := server.read_into(room[read:]):
+    while size := server.read_into(room[read : read + 7000]):
         read += size
     assert bytes(room[:read]) == b"one" + b"two" * 100_000
+    server.feed(client.sealed(b"last"))
     client.end()
     server.feed(client.outgoing())
-    assert server.read_into(room) == -1
+    assert (server.read_into(room), bytes(room[:4])) == (4, b"last")
+    assert server.read_into(room) == server.read_into(room) == -1
+
+
+def test_what_came_before_garbage_is_read_before_it_fails() -> None:
+    server, client = pair(TlsSettings(), ClientTlsSettings())
+    pump(client, server)
+    server.feed(client.sealed(b"good") + b"\x17\x03\x03\x00\x20" + b"g" * 32)
+    room = memoryview(bytearray(1 << 16))
+    assert (server.read_into(room), bytes(room[:4])) == (4, b"good")
+    for _ in range(2):
+        with pytest.raises(ssl.SSLError):
+            server.read_into(room)
 
 
 def test_what_is_not_tls_fails() -> None:

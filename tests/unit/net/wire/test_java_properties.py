@@ -71,7 +71,18 @@ def test_written_lines_are_in_order_of_their_keys() -> None:
 
 
 def test_changed_values_leave_the_others_of_a_text() -> None:
-    text = "# of two nodes\nlistenPort = 1\nother:a\\tb\n"
+    text = "# of two nodes\nlistenPort = 1\nother:a\\tb\n\n!last\r\nlisten\\\n  Port=3\n\n\n"
     assert updated_properties(text, {"listenPort": "2", "new": "x"}) == (
-        "listenPort=2\nnew=x\nother=a\\tb\n"
+        "# of two nodes\nother:a\\tb\n\n!last\nlistenPort=2\nnew=x\n"
     )
+    assert updated_properties("", {"a": "b"}) == "a=b\n"
+
+
+@given(st.dictionaries(KEYS, VALUES), st.dictionaries(KEYS, VALUES))
+def test_what_is_updated_is_read_back(before: dict[str, str], values: dict[str, str]) -> None:
+    assert pairs(updated_properties(format_properties(before), values)) == before | values
+
+
+@given(st.text("ab=:\\# \n\r", max_size=30), st.dictionaries(KEYS, VALUES))
+def test_an_update_of_any_text_changes_nothing_else(text: str, values: dict[str, str]) -> None:
+    assert pairs(updated_properties(text, values)) == pairs(text) | values

@@ -130,8 +130,13 @@ def test_batch_elements_are_bounded_by_the_body() -> None:
         if size != 20 + 1 + 2 + 4:
             with pytest.raises(BadBody):
                 list(decode_batch(batch[:size]))
-    # The element's own size is ignored, as RocketMQ does.
-    assert len(list(decode_batch(b"\x7f\xff\xff\xff" + batch[4:]))) == 2
+    # What is stored may say any size, as RocketMQ ignores it; what is sent must say its own.
+    assert list(decode_batch(batch, strict=True)) == list(decode_batch(batch))
+    for size in (-8, 0, len(batch), 1 << 30):
+        wrong = size.to_bytes(4, "big", signed=True) + batch[4:]
+        assert len(list(decode_batch(wrong))) == 2
+        with pytest.raises(BadBody, match=f"says {size} bytes"):
+            list(decode_batch(wrong, strict=True))
     for place in (16, 21):
         damaged = bytearray(batch)
         damaged[place] = 0xFF

@@ -5,6 +5,7 @@ import zlib
 
 import pytest
 
+from turbopump.engine import fastjson
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.register import INFLATED_MAX, RegisterBrokerBody, body_crc32
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
@@ -23,6 +24,25 @@ def sample() -> RegisterBrokerBody:
 def test_round_trip(compressed) -> None:
     body = sample().encode(compressed=compressed)
     assert RegisterBrokerBody.decode(body, compressed=compressed) == sample()
+
+
+def test_the_body_is_what_fastjson_writes_of_the_beans() -> None:
+    many = RegisterBrokerBody(TopicConfigs(DataVersion(1, 2, 3), {
+        name: TopicConfig(name, 4, 4, attributes={"k": "\n\t"}) for name in ("b", 'a"', "%ü", "c")
+    }))  # fmt: skip
+    for body in (sample(), many, RegisterBrokerBody()):
+        beans = {
+            "filterServerList": body.filter_server_list,
+            "topicConfigSerializeWrapper": body.topics.to_json(),
+        }
+        assert body.encode().decode() == fastjson.dumps(beans)
+
+
+def test_topics_are_not_encoded_anew_for_each_registration(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = {f"T{number}": TopicConfig(f"T{number}") for number in range(300)}
+    first = RegisterBrokerBody(TopicConfigs(topic_config_table=topics)).encode()
+    monkeypatch.setattr(TopicConfig, "to_json", None)
+    assert RegisterBrokerBody(TopicConfigs(topic_config_table=topics)).encode() == first
 
 
 def test_old_brokers() -> None:

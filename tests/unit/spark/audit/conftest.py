@@ -1,4 +1,4 @@
-"""A group of three real stores with a history: epochs, switches, a ledger of what was told."""
+"""A group of three real stores with a history: epochs, switches, a ledger of what was received."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -49,7 +49,8 @@ class Group:
             max_message_size=4096,
         )  # fmt: skip
         store = self.stores[name] = Store.open(
-            RealFiles(), config, InlineDisk(), NOW_MS, is_batch_topic="Batch".__eq__
+            RealFiles(), config, InlineDisk(), NOW_MS, is_batch_topic="Batch".__eq__,
+            delay_levels_ms=[1000, 5000, 10_000],
         )
         self.logs[name] = store.replicated(NOW_MS)
 
@@ -80,7 +81,7 @@ class Group:
         properties: bytes = b"",
         body: bytes | None = None,
     ) -> Claim:
-        """A message at the master, and what its sender is told."""
+        """A message at the master, and what its sender receives."""
         self.number += 1
         queue_id = self.number % 3 if queue_id is None else queue_id
         if body is None:
@@ -123,7 +124,7 @@ class Group:
         self.stores.clear()
 
     def ledger(self) -> Path:
-        """The file of what was told."""
+        """The file of what was received."""
         path = self.folder / "run.jsonl"
         path.write_text("".join(map(encode, self.entries)))
         return path
@@ -166,11 +167,19 @@ class Group:
         return path.read_bytes()[position : position + size]
 
 
+def claims(group: Group) -> list[Claim]:
+    """What senders received."""
+    return [one for one in group.entries if isinstance(one, Claim) and not one.read]
+
+
 def only(audit: Audit, *names: str) -> Verdict:
     """The first of the verdicts named, which are the only ones on something broken."""
     broken = [one.name for one in audit.verdicts if one.findings]
     assert sorted(broken) == sorted(names), "\n".join(audit.lines())
     return audit.of(names[0])
+
+
+Make = Callable[..., Group]
 
 
 @pytest.fixture

@@ -1,26 +1,25 @@
 """Damage of each kind is found where it is, and a group without any passes."""
 
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.spark.audit.conftest import FILE_SIZE, NOW_MS, Group, only
+from tests.unit.spark.audit.conftest import FILE_SIZE, NOW_MS, Group, Make, claims, only
 
+from turbopump.engine.config import StoreConfig
 from turbopump.engine.epochs import Epochs
-from turbopump.engine.types import LogOffset
+from turbopump.engine.files import RealFiles
+from turbopump.engine.flush import InlineDisk
+from turbopump.engine.store import Store
+from turbopump.engine.types import LogOffset, Message
 from turbopump.pyx.crc32 import masked_crc32
+from turbopump.spark.audit.job import Options, run
 from turbopump.spark.audit.ledger import Claim, Confirmed, Cut, Elected, digest_of
+from turbopump.spark.audit.replicas import Unusable
 from turbopump.spark.audit.verdicts import Outcome
 
-FLAG_AT, QUEUE_OFFSET_AT, BODY_AT = 16, 20, 88
-Make = Callable[..., Group]
-
-
-def claims(group: Group) -> list[Claim]:
-    """What senders were told."""
-    return [one for one in group.entries if isinstance(one, Claim) and not one.read]
+FLAG_AT, BODY_AT = 16, 88
 
 
 def write_epochs(group: Group, name: str, pairs: list[tuple[int, int]], crc: int = -1) -> None:
@@ -47,6 +46,26 @@ def test_a_whole_group(group: Group) -> None:
     assert counts["acked-survives"] == {"claims": 130, "found": 130}
     assert counts["consumed-survives"] == {"claims": 32, "found": 32}
     assert group.audit(workers=2).members() == audit.members()
+
+
+def test_epoch_lists_that_lie_elsewhere(group: Group, tmp_path: Path) -> None:
+    whole = group.audit()
+    stores = tuple(f"{name}={group.root(name)}" for name in ("a", "b", "c"))
+    moved = []
+    for name in ("a", "c"):
+        place = group.root(name) / "epochFileCheckpoint"
+        place.rename(tmp_path / f"{name}.epochs")
+        place.with_name("epochFileCheckpoint.bak").rename(tmp_path / f"{name}.epochs.bak")
+        moved.append(f"{name}={tmp_path}/{name}.epochs")
+    assert [one.epochs.last_epoch for one in run(None, Options(stores)).stores] == [-1, 6, -1]
+    found = run(None, Options(stores, epoch_files=tuple(moved)))
+    assert [one.epochs for one in found.stores] == [one.epochs for one in whole.stores]
+    assert found.of("epochs").members() == whole.of("epochs").members()
+    alone = run(None, Options(stores[:1], epoch_files=(f"{tmp_path}/a.epochs",)))
+    assert alone.stores[0].epochs == whole.stores[0].epochs
+    for wrong in ("x=/nowhere", "/nowhere", "a=/nowhere"):
+        with pytest.raises(Unusable, match="/nowhere"):
+            run(None, Options(stores, epoch_files=(wrong,)))
 
 
 def test_a_flipped_byte_of_a_body(group: Group) -> None:
@@ -262,57 +281,35 @@ def test_a_damaged_epoch_file(group: Group) -> None:
     assert audit.of("truncation").outcome is Outcome.UNDECIDED
 
 
-@pytest.mark.parametrize("add, what", [(-1, "was given before"), (1, "missing before")])
-def test_queue_offsets(group: Group, add: int, what: str) -> None:
-    """Of a message in all replicas alike, as a master counted wrong."""
-    last = [one for one in claims(group) if one.queue_id == 1][-1]
-    group.entries = [one for one in group.entries if not isinstance(one, Claim)]
-    assert last.log_offset is not None
-    for name in "abc":
-        number = struct.pack(">q", last.queue_offset + add)
-        group.change(name, last.log_offset + QUEUE_OFFSET_AT, number)
-    verdict = only(group.audit(), "queue-offsets")
-    found = [one for one in verdict.findings if what in one.what]
-    assert {one.store for one in found} == {"a", "b", "c"}
-    assert {one.log_offset for one in found} == {last.log_offset}
-    assert {one.queue_offset for one in found} == {last.queue_offset + add}
+def test_a_replica_that_has_nothing(make: Make) -> None:
+    group = make()
+    group.elect("a")
+    for _ in range(20):
+        group.send()
+    group.replicate("b")
+    for name in "ab":
+        group.logs[name].confirm_to(group.logs["a"].end, NOW_MS)
+    group.stop()
+    verdict = group.audit().of("replicas-equal")
+    assert verdict.outcome is Outcome.UNDECIDED
+    assert verdict.undecided == ("c has no message: nothing of it was compared",)
+    assert verdict.counts["bytes compared"] > 0
 
 
-def test_a_queue_that_points_elsewhere(group: Group) -> None:
-    claim = claims(group)[0]
-    folder = group.root("b") / "consumequeue" / "T" / str(claim.queue_id)
-    path = folder / f"{0:020d}"
-    data = bytearray(path.read_bytes())
-    data[0:8] = struct.pack(">q", 4711)
-    path.write_bytes(data)
-    (finding,) = only(group.audit(), "queue-offsets").findings
-    assert (finding.store, finding.file, finding.position) == ("b", str(path), 0)
-    data[0:20] = bytes(20)
-    path.write_bytes(data)
-    (finding,) = only(group.audit(), "queue-offsets").findings
-    assert "has no unit" in finding.what
-
-
-def test_a_queue_that_goes_on_behind_the_log(group: Group) -> None:
-    """Of a cut log the queues have to be cut, too (R12)."""
-    last = [one for one in claims(group) if one.queue_id == 2][-1]
-    at = (last.queue_offset + 1) * 20
-    path = group.root("a") / "consumequeue" / "T" / "2" / f"{at - at % 200:020d}"
-    data = bytearray(path.read_bytes() if path.exists() else bytes(200))
-    data[at % 200 : at % 200 + 20] = struct.pack(">qiq", 70_000, 100, 0)
-    path.write_bytes(data)
-    (finding,) = only(group.audit(), "queue-offsets").findings
-    assert (finding.store, finding.file, finding.position) == ("a", str(path), at % 200)
-    assert (finding.queue_offset, finding.log_offset) == (last.queue_offset + 1, 70_000)
-    data[at % 200 : at % 200 + 20] = bytes(20)
-    path.write_bytes(data)
-    other = group.root("a") / "consumequeue" / "Gone" / "0"
-    other.mkdir(parents=True)
-    (other / f"{0:020d}").write_bytes(struct.pack(">qiq", 100, 100, 0).ljust(200, b"\0"))
-    (finding,) = only(group.audit(), "queue-offsets").findings
-    assert (finding.topic, finding.log_offset) == ("Gone", 100)
-    (group.root("a") / "abort").write_text("1")
-    assert group.audit().of("queue-offsets").outcome is Outcome.UNDECIDED
+def test_a_replica_that_has_nothing_in_common(make: Make) -> None:
+    """Its log begins where those of the others are not confirmed any more."""
+    group = make(names=("a", "b"))
+    group.elect("a")
+    for _ in range(90):
+        group.send()
+    group.replicate("b")
+    group.logs["a"].confirm_to(group.logs["a"].end, NOW_MS)
+    group.logs["b"].confirm_to(claims(group)[5].log_offset, NOW_MS)
+    group.stop()
+    (group.root("a") / "commitlog" / f"{0:020d}").unlink()
+    verdict = group.audit().of("replicas-equal")
+    assert verdict.outcome is Outcome.UNDECIDED
+    assert any("b has confirmed 0 to" in why for why in verdict.undecided), verdict.undecided
 
 
 def test_a_tail_that_was_not_made_zeros(group: Group) -> None:
@@ -323,7 +320,7 @@ def test_a_tail_that_was_not_made_zeros(group: Group) -> None:
     assert (finding.store, finding.log_offset) == ("c", end + 102)
     assert finding.position == (end + 102) % FILE_SIZE
     assert group.read("c", end + 102, 1) != b"\0"
-    # Of a store that was killed nobody can tell, but where a cut was reported.
+    # Of a store that was killed nothing can be said, but where a cut was reported.
     (group.root("c") / "abort").write_text("1")
     verdict = group.audit().of("truncation")
     assert verdict.outcome is Outcome.UNDECIDED and verdict.undecided[0].startswith("c:")
@@ -421,45 +418,7 @@ def test_old_files_went_by_age(group: Group) -> None:
     assert verdict.counts == {"claims": 130, "found": 130 - old, "too old to be there": old}
 
 
-def test_a_topic_that_was_deleted_and_made_again(make: Make) -> None:
-    group = make()
-    group.elect("a")
-    group.write(10)
-    group.write(12, topic="Other")
-    for store in group.stores.values():
-        store.delete_topic("T", None, NOW_MS)
-    group.write(12)
-    group.stop()
-    audit = group.audit()
-    assert not audit.is_broken, "\n".join(audit.lines())
-    counts = audit.of("acked-survives").counts
-    assert counts == {"claims": 34, "found": 24, "of a deleted topic": 10}
-
-
-def test_inner_batches_have_several_offsets(make: Make) -> None:
-    group = make()
-    group.elect("a")
-    for count in (3, 1, 5):
-        text = b"INNER_NUM\x01%d\x02" % count
-        group.write(1, topic="Batch", queue_id=0, properties=text)
-    group.stop()
-    audit = group.audit()
-    assert not audit.is_broken, "\n".join(audit.lines())
-    assert [one.queue_offset for one in claims(group)] == [0, 3, 4]
-    group.entries.append(Claim(False, "Batch", 0, 8))
-    assert not group.audit().is_broken
-    group.entries.append(Claim(False, "Batch", 0, 9))
-    assert group.audit().is_broken
-
-
 def test_a_store_that_never_was_replicated(make: Make) -> None:
-    from turbopump.engine.config import StoreConfig
-    from turbopump.engine.files import RealFiles
-    from turbopump.engine.flush import InlineDisk
-    from turbopump.engine.store import Store
-    from turbopump.engine.types import Message
-    from turbopump.spark.audit.job import Options, run
-
     root = make(names=("a",)).folder / "alone"
     store = Store.open(RealFiles(), StoreConfig(str(root), mapped_file_size_commit_log=FILE_SIZE),
                        InlineDisk(), 1)  # fmt: skip

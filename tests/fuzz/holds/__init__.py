@@ -1,0 +1,1 @@
+"""How long one request holds the loop: every code of broker, name server and controller."""

@@ -1,0 +1,219 @@
+"""What is measured of a request: the processor time of each part that runs on the loop's thread.
+
+Owns the clock, the peers and the disk of the measured nodes. It must never measure what a disk's
+thread does, but it counts where the loop itself would wait for a disk. Called by the walks.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from turbopump.engine.files import RealFiles
+from turbopump.engine.later import Later
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.command import FRAME_MAX, Command, decode, encode
+from turbopump.net.wire.hosts import pack
+
+T = TypeVar("T")
+
+WAITS: Final = ("sync", "sync_data", "sync_folder", "sync_all")
+"""Of the files: calls that return when a disk has done its work."""
+
+_ports = itertools.count(20_000)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request; `name` says what is large about it."""
+
+    name: str
+    fields: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    closes: bool = False
+    """Whether the peer's end is measured, too."""
+
+
+@dataclass
+class Hold:
+    """The longest part of a request."""
+
+    ms: float = 0.0
+    part: str = ""
+    steps: int = 0
+    waits: int = 0
+    code: int | None = None
+    """Of the answer."""
+    case: str = ""
+
+
+class Meter:
+    """Measures parts of one request after the other."""
+
+    def __init__(self) -> None:
+        self.hold = Hold()
+        self.active = False
+
+    def run(self, part: str, work: Callable[[], T]) -> T:
+        """Do a part of a request on the loop's thread."""
+        outer, self.active = self.active, True
+        begin_ns = time.thread_time_ns()
+        try:
+            return work()
+        finally:
+            ms = (time.thread_time_ns() - begin_ns) / 1e6
+            self.active = outer
+            if not outer and ms > self.hold.ms:
+                self.hold.ms, self.hold.part = ms, part
+
+    def wait(self) -> None:
+        """Something waits for a disk."""
+        self.hold.waits += self.active
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Count the calls of files that wait, of all that have files."""
+        before = {name: getattr(RealFiles, name) for name in WAITS}
+
+        def counted(name: str) -> Callable[..., Any]:
+            def call(*args: Any) -> Any:
+                self.wait()
+                return before[name](*args)
+
+            return call
+
+        for name in WAITS:
+            setattr(RealFiles, name, counted(name))
+        try:
+            yield
+        finally:
+            for name in WAITS:
+                setattr(RealFiles, name, before[name])
+
+
+class OtherThread:
+    """A disk: its work is not the loop's, what is called back is."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._jobs: list[_Job] = []
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> "_Job":
+        """As engine.flush.Disk."""
+        job = _Job(self._meter, work, done)
+        self._jobs.append(job)
+        return job
+
+    def run(self) -> None:
+        """All that was submitted, and what that leads to."""
+        while self._jobs:
+            self._jobs.pop(0).run()
+
+    def release(self) -> None:
+        """As `run`, for a world that closes."""
+        self.run()
+
+    def close(self) -> None:
+        """As engine.flush.Disk."""
+        self.run()
+
+
+class _Job:
+    def __init__(
+        self, meter: Meter, work: Callable[[], Any], done: Callable[[Any], None]
+    ) -> None:
+        self._meter, self._done = meter, done
+        self._work: Callable[[], Any] | None = work
+
+    def run(self) -> None:
+        work, self._work = self._work, None
+        if work is None:
+            return
+        try:
+            result = work()
+        except OSError as error:
+            result = error
+        self._meter.run("called back by the disk", lambda: self._done(result))
+
+    def finish(self) -> None:
+        """The loop waits for the disk's thread."""
+        if self._work is not None:
+            self._meter.wait()
+            self.run()
+
+
+class _Link:
+    """Of a peer that reads all and answers nothing."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def send(self, command: Command) -> None:
+        encode(command)
+
+    def close(self) -> None: ...
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> "_Link":
+        return self
+
+    def cancel(self) -> None: ...
+
+    def after_answers(self, callback: Callable[[], None]) -> None:
+        self.waiting.append(callback)
+
+
+def connect() -> Peer:
+    """A client that has just connected."""
+    number = next(_ports)
+    address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:{50_000}"
+    return Peer(address, pack(address), _Link())
+
+
+def ask(
+    meter: Meter, table: Dispatcher, disk: OtherThread, code: int, case: Case, now_ms: int,
+    peer: Peer | None = None,
+) -> Hold:  # fmt: skip
+    """A request through the codec, the dispatch table, its steps and the answer; the longest part
+    of it."""
+    frame = b"".join(encode(Command(code, opaque=7, fields=case.fields, body=case.body)))
+    assert len(frame) <= FRAME_MAX, f"{code} {case.name}: no frame has {len(frame)} bytes"
+    peer = peer or connect()
+    meter.hold = Hold(case=case.name)
+    try:
+        request = meter.run("frame", lambda: decode(frame))
+    except ValueError:
+        return meter.hold  # the connection ends
+    answer: Any = meter.run("handler", lambda: table.dispatch(request, peer, now_ms))
+    while True:
+        answer = _finished(meter, answer)
+        disk.run()
+        link: Any = peer._link
+        while link.waiting:
+            meter.run("behind the answer", link.waiting.pop(0))
+        if not isinstance(answer, Later) or not answer.done:
+            break
+        answer = answer.value
+    if isinstance(answer, Command):
+        meter.hold.code = answer.code
+        told = answer
+        meter.run("answer", lambda: encode(told))
+    if case.closes:
+        meter.run("closed", peer.lost)
+        disk.run()
+    return meter.hold
+
+
+def _finished(meter: Meter, answer: Any) -> Any:
+    """What steps come to."""
+    if not isinstance(answer, Generator):
+        return answer
+    steps = answer
+    while True:
+        try:
+            meter.run("step", lambda: next(steps))
+        except StopIteration as done:
+            return done.value
+        meter.hold.steps += 1

@@ -1,0 +1,44 @@
+"""The walks by kind of node."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from tests.fuzz.holds.broker import BrokerWalk
+from tests.fuzz.holds.controller import ControllerWalk
+from tests.fuzz.holds.meter import Case, Hold
+from tests.fuzz.holds.namesrv import NamesrvWalk
+from turbopump.controller.raft.messages import RequestCode as LedgerCode
+from turbopump.net.wire.codes import RequestCode
+
+LIMIT_MS: Final = 50
+"""For which one request of any peer may hold the loop."""
+
+
+class Walk(Protocol):
+    """A node with full tables."""
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """Of its dispatch table."""
+
+    def cases(self, code: int, attempt: int = 0) -> list[Case]:
+        """What is asked of a code. Raises KeyError for a code without a case of its own."""
+
+    def ask(self, code: int, case: Case) -> Hold:
+        """Ask, and say what took longest."""
+
+    def close(self) -> None:
+        """End the node."""
+
+
+WALKS: Final[dict[str, Callable[[Path], Walk]]] = {
+    "broker": BrokerWalk,
+    "namesrv": NamesrvWalk,
+    "controller": ControllerWalk,
+}
+
+
+def named(code: int) -> str:
+    """The name of a code."""
+    return (LedgerCode if code > 50_000 - 1 else RequestCode)(code).name

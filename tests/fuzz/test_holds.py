@@ -1,0 +1,111 @@
+"""No request of any peer holds the loop for long: a walk over all codes of all kinds of nodes.
+
+The longest part of each request is measured in processor time of the thread, the best of three
+attempts: what a machine does meanwhile does not count. `python -m tests.fuzz.holds` prints it.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fuzz.holds.controller import ControllerWalk
+from tests.fuzz.holds.generic import generic
+from tests.fuzz.holds.meter import Case, Hold
+from tests.fuzz.holds.walks import LIMIT_MS, WALKS, Walk
+from turbopump.engine.files import RealFiles
+from turbopump.net.wire.codes import RequestCode
+
+SLACK = 2
+"""For a machine that is slower than the one LIMIT_MS is for."""
+HELD_MS = SLACK * LIMIT_MS
+ATTEMPTS = 3
+LEFT_OUT = {"a member of objects, 16 MiB", "brackets, 16 MiB", "escapes, 16 MiB", "zeros, 16 MiB"}
+"""Of what any code is sent: the command has them all."""
+SAME = frozenset(
+    {
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_PRODUCER_INFO,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_BROKER_CONSUME_STATS,
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        RequestCode.GET_KVLIST_BY_NAMESPACE,
+        RequestCode.GET_TOPICS_BY_CLUSTER,
+        RequestCode.GET_UNIT_TOPIC_LIST,
+    }
+)
+"""Codes that answer every request with the same table, in steps: a second of work for each."""
+FEW = {"no field", "objects, 16 MiB", "long fields"}
+"""Of what any code is sent, what these are sent: the command sends them all of it."""
+
+
+@pytest.fixture(params=list(WALKS))
+def walk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Walk]]:
+    """Each kind of node with full tables."""
+    found = WALKS[request.param](tmp_path)
+    yield request.param, found
+    found.close()
+
+
+@pytest.mark.timeout(600)
+def test_no_request_holds_the_loop(walk: tuple[str, Walk]) -> None:
+    """And each code has requests of its own that are large: a new one without is a KeyError."""
+    _kind, node = walk
+    held, waited = [], []
+    for code in sorted(node.codes):
+        cases = asked(node, code)
+        for best in shortest(node, code, cases):
+            if best.ms > HELD_MS:
+                held.append((code, best))
+            if best.waits:
+                waited.append((code, best))
+    assert not held
+    assert not waited
+
+
+def test_a_handler_that_holds_the_loop_or_waits_is_found(tmp_path: Path) -> None:
+    """A loop over what a request carries, a sync on the loop: found for one code."""
+    walk = ControllerWalk(tmp_path, groups=10)
+    code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
+    handlers = walk.world.table._handlers
+    before = handlers[code]
+
+    def slow(request: Any, peer: Any, now_ms: int) -> Any:
+        ends_ns = time.thread_time_ns() + len(request.body or b"") // 1_000 * 40_000
+        while time.thread_time_ns() < ends_ns:
+            pass
+        RealFiles().sync_folder(str(tmp_path))
+        return before(request, peer, now_ms)
+
+    handlers[code] = slow
+    found = list(shortest(walk, code, asked(walk, code)))
+    walk.close()
+    assert any(hold.ms > HELD_MS for hold in found)
+    assert all(hold.waits for hold in found if hold.part)
+
+
+def shortest(node: Walk, code: int, cases: list[Case]) -> Iterable[Hold]:
+    """Of each request of a code the shortest attempt; one is enough where that is short."""
+    best: dict[int, Hold] = {}
+    for attempt in range(1, ATTEMPTS + 1):
+        for number, case in enumerate(cases):
+            if number not in best or best[number].ms > HELD_MS:
+                hold = node.ask(code, case)
+                best[number] = min(hold, best.get(number, hold), key=lambda one: one.ms)
+        if all(hold.ms <= HELD_MS for hold in best.values()):
+            break
+        cases = asked(node, code, attempt)
+    return best.values()
+
+
+def asked(node: Walk, code: int, attempt: int = 0) -> list[Case]:
+    """Of all requests of a code those that are sent here."""
+    common, cases = {case.name for case in generic({})}, node.cases(code, attempt)
+    left_out = common - FEW if code in SAME else LEFT_OUT
+    return [case for case in cases if case.name not in left_out]

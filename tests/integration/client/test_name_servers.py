@@ -1,0 +1,72 @@
+"""Which of several name servers is asked, and when the next one."""
+
+import asyncio
+
+import pytest
+from tests.integration.client.scripted import ScriptedBroker, route_of
+
+from turbopump.engine.later import Later
+from turbopump.net.client.errors import BrokerError
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.options import ClientOptions
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+
+pytestmark = pytest.mark.integration
+
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+
+
+def test_the_next_name_server_is_asked_while_one_is_silent() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as silent, ScriptedBroker() as other:
+            silent.answers[ROUTE] = lambda request: None
+            instance = Instance([silent.address, other.address], ClientOptions(timeout_ms=60_000))
+            await instance.acquire()
+            async with asyncio.timeout(20):
+                for topic in ("A", "B"):
+                    route = await instance.route(topic)
+                    assert route is not None
+                    assert route.publish
+            # It is not asked first any more.
+            assert [len(one.of(ROUTE)) for one in (silent, other)] == [1, 2]
+            await instance.release()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(scenario())
+
+
+def test_a_slow_name_server_is_waited_for_beside_the_next() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as slow, ScriptedBroker() as silent:
+            late: Later[Command | None] = Later()
+
+            def release(request: Command) -> None:
+                (first,) = slow.of(ROUTE)
+                late.resolve(response(first, 0, body=route_of(silent).encode()))
+
+            slow.answers[ROUTE] = lambda request: late
+            silent.answers[ROUTE] = release
+            instance = Instance([slow.address, silent.address], ClientOptions(timeout_ms=60_000))
+            await instance.acquire()
+            async with asyncio.timeout(20):
+                assert await instance.route("T") is not None
+            await instance.release()
+
+    asyncio.run(scenario())
+
+
+def test_a_name_server_that_refuses_a_request_is_not_asked_past() -> None:
+    """An answer is one, whatever its code: the next could only repeat it."""
+
+    async def scenario() -> None:
+        async with ScriptedBroker() as first, ScriptedBroker() as second:
+            first.fail(ROUTE, ResponseCode.SYSTEM_ERROR)
+            instance = Instance([first.address, second.address])
+            await instance.acquire()
+            with pytest.raises(BrokerError):
+                await instance.route("T")
+            assert second.requests == []
+            await instance.release()
+
+    asyncio.run(scenario())

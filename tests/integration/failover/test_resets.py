@@ -1,0 +1,102 @@
+"""Connections of brokers to the leading controller are reset, under load: nobody is elected.
+
+Between all nodes and each controller stands a link (tests/integration/ha/proxy.py) that has its
+address; the controller itself listens at another loopback address.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from interop.controlled import Controlled
+from interop.groups import Turbopump
+from interop.senders import Ledger, Senders, read_all
+from tests.integration.ha.proxy import Link
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "Resets"
+HOST, BEHIND = "127.0.0.2", "127.0.0.1"
+"""Where all know the controllers, and where these listen."""
+SENDERS = 4
+ROUNDS = 6
+ROUND_S = 0.7
+"""An election takes 0.3 s at most, behind the last probe of a host that does not answer 0.5 s."""
+
+
+class Links:
+    """One before each controller, on a loop and a thread of their own."""
+
+    def __init__(self, ports: list[int]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.before = {port: Link(port, HOST, port) for port in ports}
+
+    def start(self) -> None:
+        """Open their ports."""
+        self._thread.start()
+        for link in self.before.values():
+            asyncio.run_coroutine_threadsafe(link.start(), self._loop).result(10)
+
+    def reset(self, port: int) -> int:
+        """All connections to one controller; how many there had been so far."""
+        self._loop.call_soon_threadsafe(self.before[port].reset)
+        return self.before[port].connections
+
+    def stop(self) -> None:
+        """Close everything."""
+        for link in self.before.values():
+            asyncio.run_coroutine_threadsafe(link.stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@contextmanager
+def linked_group(folder: Path) -> Iterator[tuple[Controlled, Links]]:
+    """In sync."""
+    ours = Turbopump()
+    group = Controlled(folder, ours, [ours] * 3, [ours] * 3)
+    ports = [one.port for one in group.controllers]
+    peers = ";".join(f"n{number}-{HOST}:{port}" for number, port in enumerate(ports))
+    group.controller_settings |= {"controllerDLegerPeers": peers, "bindAddress": BEHIND}
+    group.settings["controllerAddr"] = ";".join(f"{HOST}:{port}" for port in ports)
+    links = Links(ports)
+    links.start()
+    try:
+        group.start()
+        yield group, links
+    finally:
+        group.abandon()
+        links.stop()
+
+
+@pytest.mark.timeout(180)
+def test_reset_connections_elect_nobody(tmp_path: Path) -> None:
+    with linked_group(tmp_path) as (group, links):
+        ledger = Ledger(TOPIC)
+        senders = Senders(group.namesrv_address, ledger, SENDERS)
+        senders.start()
+        try:
+            before, leader = group.sync(), group.leader()
+            assert before is not None and leader is not None
+            for _ in range(ROUNDS):
+                had = links.reset(leader.port)
+                time.sleep(ROUND_S)
+                assert links.before[leader.port].connections > had, "nobody came back"
+            after = group.sync()
+            assert after is not None
+            assert after.master_epoch == before.master_epoch, "a reset connection elected"
+            assert after.in_sync == before.in_sync
+        finally:
+            senders.stop()
+        print(f"{ROUNDS} resets, {len(ledger.numbers)} acknowledged, none elected")
+        master = group.master
+        assert master is not None
+        found = ledger.compare(read_all(master.address, TOPIC))
+        assert (found.lost, found.moved, found.twice) == (0, 0, 0)
+        assert found.acked > 0

@@ -1,0 +1,65 @@
+"""The README's Python snippets run as they are pasted, one after the other in an empty folder."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests import readme
+
+from turbopump.testing import RunningCluster, running_cluster
+
+pytestmark = pytest.mark.integration
+
+NAMESRV = "127.0.0.1:9876"
+SNIPPETS = readme.blocks("python")
+SHOWN = {
+    "def test_my_service": "",
+    "Producer(": "Orders new one",
+    "on_message": "noted ",
+    "Cluster(data=": "BrokerAddress(name='broker-a'",
+    "read_arrow(": " messages",
+    "SparkSession": "tests/integration/spark/test_readme.py",
+}
+"""What is in a snippet, the first that fits, and what it prints."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("readme")
+
+
+@pytest.fixture(scope="module")
+def cluster(folder: Path) -> Iterator[RunningCluster]:
+    """What `make run` would have started there."""
+    with running_cluster(folder / "turbopump-data") as running:
+        yield running
+
+
+def test_each_snippet_is_known() -> None:
+    found = [next(word for word in SHOWN if word in snippet) for snippet in SNIPPETS]
+    assert sorted(found) == sorted(SHOWN)
+
+
+@pytest.mark.parametrize("snippet", [text for text in SNIPPETS if "SparkSession" not in text])
+def test_a_snippet_runs_as_pasted(
+    snippet: str,
+    cluster: RunningCluster,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if "turbopump.spark" in snippet:
+        pytest.importorskip("pyarrow")
+    monkeypatch.chdir(folder)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    code = snippet.replace(NAMESRV, cluster.namesrv)
+    assert "turbopump_cluster" in code or code.count("127.0.0.1") == snippet.count(NAMESRV)
+    exec(compile(code, "README.md", "exec"), names)
+    tests: list[Callable[..., None]] = [
+        found for name, found in names.items() if name.startswith("test_")
+    ]
+    for test in tests:
+        test(turbopump_cluster=cluster)
+    shown = next(text for word, text in SHOWN.items() if word in snippet)
+    assert shown in capsys.readouterr().out

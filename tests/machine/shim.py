@@ -1,0 +1,69 @@
+"""A machine that is slow, fails or lies, around a real process: a preloaded library, its rules.
+
+Owns `shim.c`, built once a session, and the file of rules that a process with it follows. It must
+never be part of the product. Called by integration tests that start processes, and by the command
+that measures elections beside the time of a sync.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("shim.c")
+ANY = "-"
+"""A rule for every file."""
+
+
+def build(folder: Path) -> Path:
+    """The library, compiled into a folder; made once. Raises CalledProcessError."""
+    made = folder / "turbopump-shim.so"
+    if not made.exists():
+        compiler = shutil.which("cc") or "gcc"
+        unfinished = folder / f"{made.name}.{os.getpid()}"
+        subprocess.run(
+            [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-o", unfinished, SOURCE, "-ldl"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        unfinished.replace(made)
+    return made
+
+
+@dataclass(slots=True)
+class Machine:
+    """What one process's disk and clock do; begins healthy."""
+
+    library: Path
+    rules: Path
+    """The file of rules; one for each process that is to have its own troubles."""
+
+    def environment(self) -> Mapping[str, str]:
+        """What the process must be started with beside its own environment."""
+        return {"LD_PRELOAD": str(self.library), "TURBOPUMP_SHIM": str(self.rules)}
+
+    def slow(self, ms: int, path: str = ANY) -> None:
+        """Each sync of files whose name has the part takes that much longer."""
+        self._write(f"sync slow {ms} {path}")
+
+    def fail(self, path: str = ANY) -> None:
+        """Each sync of them fails with EIO."""
+        self._write(f"sync fail {path}")
+
+    def hang(self, path: str = ANY) -> None:
+        """No sync of them returns until other rules are given."""
+        self._write(f"sync hang {path}")
+
+    def shift_clock(self, ms: int) -> None:
+        """The wall clock is that much ahead; negative: behind."""
+        self._write(f"clock {ms}")
+
+    def heal(self) -> None:
+        """No trouble any more."""
+        self._write("")
+
+    def _write(self, text: str) -> None:
+        unfinished = self.rules.with_name(f"{self.rules.name}.new")
+        unfinished.write_text(f"{text}\n")
+        unfinished.replace(self.rules)

@@ -1,0 +1,55 @@
+"""Which tests of a parallel run share a worker, and which begin first.
+
+Owns the units that a worker is given whole and the order of their beginnings; it must never decide
+whether a test runs. xdist's own groups (`--dist loadgroup`) rest on names of tests that pytest 9.2
+does not let it change: without this each of two workers started a Spark of its own, and the last
+minutes of a run were those of one long test. Called by conftest.py.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+FOLDERS: Final = ("tests/integration/spark/",)
+"""All tests below are one unit: one Spark for all of them."""
+
+SINGLE: Final = (
+    "tests/crash/", "tests/fuzz/", "tests/integration/controller/", "tests/integration/failover/",
+    "tests/integration/ha/", "tests/property/", "tests/sim/", "tests/test_source.py",
+)  # fmt: skip
+"""Each test below is a unit: its files take long, and no fixture of theirs lives longer than a
+test. Every other file is a unit: its tests share brokers and stores."""
+
+FIRST: Final = (
+    "tests/integration/spark/", "tests/integration/failover/", "tests/integration/ha/",
+    "tests/test_source.py", "tests/fuzz/", "tests/integration/controller/", "tests/sim/",
+    "tests/crash/", "tests/integration/", "tests/property/",
+)  # fmt: skip
+"""Where what takes long is, the longest first: what is left for the end is short, so that workers
+end together."""
+
+
+class Item(Protocol):
+    """What is known of a test here."""
+
+    nodeid: str
+
+
+def unit_of(nodeid: str) -> str:
+    """The unit that a test belongs to."""
+    for folder in FOLDERS:
+        if nodeid.startswith(folder):
+            return folder
+    return nodeid if nodeid.startswith(SINGLE) else nodeid.partition("::")[0]
+
+
+def place_of(nodeid: str) -> int:
+    """A test with a lesser place begins earlier."""
+    for place, prefix in enumerate(FIRST):
+        if nodeid.startswith(prefix):
+            return place
+    return len(FIRST)
+
+
+def ordered(items: Sequence[Item]) -> list[Item]:
+    """All of them, those that take long in front."""
+    return sorted(items, key=lambda item: place_of(item.nodeid))

@@ -1,0 +1,55 @@
+"""How many of the seeds about one kind of trouble a run of the tests plays.
+
+Owns that share alone. `make test` plays a third of them; with TURBOPUMP_ALL_SEEDS=1, as `.ci/run`
+has it beside the real clients, all are played. A planted bug is looked for in all of them at any
+time. Called by the tests of the suites.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from tests.sim.planted import Plant
+from turbopump.engine.types import StoreError
+
+IS_WHOLE: Final = bool(os.environ.get("TURBOPUMP_ALL_SEEDS"))
+PART: Final = 3
+
+
+def played(seeds: range) -> range:
+    """Those that are played without a planted bug."""
+    return seeds if IS_WHOLE else seeds[: -(-len(seeds) // PART)]
+
+
+def finds(run_seed: Callable[[int], Any], seed: int) -> bool:
+    """Whether a seed fails. Anything but a finding is an error of the plant."""
+    try:
+        run_seed(seed)
+    except (AssertionError, StoreError):
+        return True
+    return False
+
+
+def check_found(
+    bug: Plant, monkeypatch: pytest.MonkeyPatch, run_seed: Callable[[int], Any], seeds: range,
+    *, beyond: bool = False,
+) -> None:  # fmt: skip
+    """A planted bug is found in one of the seeds, and the same seed finds nothing without it.
+
+    `beyond`: seeds may fail without it, too, as those that take the disks of two controllers of
+    three do; another seed has to tell the bug apart.
+    """
+    for seed in seeds:
+        with monkeypatch.context() as planted:
+            bug(planted)
+            found = finds(run_seed, seed)
+        if not found:
+            continue
+        if not beyond:
+            run_seed(seed)
+            return
+        if not finds(run_seed, seed):
+            return
+    pytest.fail(f"not found in {seeds}")

@@ -1,0 +1,193 @@
+"""What source, tests and documents name exists: ids, pages, their sections and anchors.
+
+A stranger who reads "R11" or "store.md 12" finds it inside the repository: ids in
+docs/INVARIANTS.md, pages in docs/ and docs/reference/.
+"""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+RULES = ROOT / "docs" / "INVARIANTS.md"
+PLACES = (ROOT, ROOT / "docs", ROOT / "docs" / "reference", ROOT / "docs" / "internals")
+"""Where a page that is named without its folder may lie."""
+TEXTS = {".py", ".pyx", ".pxd", ".pyi", ".c", ".h", ".md", ".txt", ".toml", ".in", ""}
+OWN = "tests/test_documents.py"
+"""Its planted examples are wrong on purpose."""
+
+# Behind a quote it is data: a client's id "I0", the table "S1" of numpy.
+ID = re.compile(
+    r"(?<![\w\"'.`=<>*&$%+(@/])\(?\b([EPXCVRSIFK]\d{1,2}|Raft-\d+)"
+    r"(?![\w\"'`(=@\]]|\.\d)"
+)
+LAW = re.compile(r"\b[Ll]aws? (\d+)")
+RULE = re.compile(r"\bKIP-320, rule (\d+)")
+SECTIONS = r"(\d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?\b(?!\.))*)"
+PAGE = re.compile(rf"([\w./-]*\w\.md)(?:#([\w-]+))?\b(?:\]\([^)]*\))?(?:,? section)? ?{SECTIONS}?")
+HEADING = re.compile(r"^(#+) (?:(\d+(?:\.\d+)?)\.? )?(.*)$", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+def files() -> Iterator[tuple[str, str]]:
+    """Names and texts of all tracked files that people write."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in listed.stdout.splitlines():
+        path = ROOT / name
+        if path.suffix not in TEXTS or name.startswith("tests/golden/") or name == OWN:
+            continue
+        if path.is_file() and not path.is_symlink():
+            yield name, path.read_text(errors="replace")
+
+
+@cache
+def known_ids() -> frozenset[str]:
+    """First cells of tables: rules in docs/INVARIANTS.md, vectors in two pages of the reference."""
+    vectors = (ROOT / "docs" / "reference" / name for name in ("ha.md", "controller.md"))
+    pages = [RULES, *vectors]
+    cell = re.compile(r"^\| (law \d+|Raft-\d+|[RSIFKEPXCV]\d+) \|", re.MULTILINE)
+    found = [name for page in pages for name in cell.findall(page.read_text())]
+    assert len(found) == len(set(found)), "an id is defined twice"
+    return frozenset(found)
+
+
+@cache
+def headings(path: Path) -> tuple[frozenset[str], frozenset[str]]:
+    """(numbers of sections, anchors as GitHub makes them) of one page."""
+    numbers, anchors = set(), set()
+    for _, number, title in HEADING.findall(path.read_text()):
+        if number:
+            numbers.add(number)
+        plain = f"{number} {title}".strip().lower()
+        anchors.add(re.sub(r"[^\w\- ]", "", plain).replace(" ", "-"))
+    return frozenset(numbers), frozenset(anchors)
+
+
+def unknown_ids(text: str) -> list[str]:
+    """Ids in the text that nothing defines."""
+    named = [*ID.findall(text), *(f"law {number}" for number in LAW.findall(text))]
+    wrong = [name for name in named if name not in known_ids()]
+    return wrong + [f"KIP-320, rule {n}" for n in RULE.findall(text) if n not in "1234"]
+
+
+def page_of(name: str, folder: Path) -> Path | None:
+    """The page that a text in this folder means by the name."""
+    for place in (folder, *PLACES):
+        path = (place / name).resolve()
+        if path.is_file():
+            return path
+    return None
+
+
+def dangling(text: str, folder: Path) -> list[str]:
+    """Pages and sections that the text names and that are not there."""
+    wrong = []
+    for found in PAGE.finditer(text):
+        name, anchor, sections = found.groups()
+        path = page_of(name, folder)
+        if path is None:
+            wrong.append(name)
+            continue
+        numbers, anchors = headings(path)
+        wrong += [f"{name}#{anchor}"] if anchor and anchor not in anchors else []
+        for number in re.findall(r"\d+(?:\.\d+)?", sections or ""):
+            if number not in numbers:
+                wrong.append(f"{name} {number}")
+    return wrong
+
+
+def test_every_id_is_defined() -> None:
+    wrong = [f"{name}: {word}" for name, text in files() for word in unknown_ids(text)]
+    assert not wrong, f"neither docs/INVARIANTS.md nor docs/reference defines {wrong}"
+
+
+def test_every_page_and_section_exists() -> None:
+    wrong = [
+        f"{name}: {word}" for name, text in files() for word in dangling(text, (ROOT / name).parent)
+    ]
+    assert not wrong, f"named, and not there: {wrong}"
+
+
+def test_sections_of_a_page_that_name_each_other_exist() -> None:
+    for name, text in files():
+        if name.endswith(".md") and name != "docs/reference/README.md":
+            numbers, _ = headings(ROOT / name)
+            alone = re.sub(rf"{PAGE.pattern}", "", text)
+            named = re.findall(r"\(?\b(?:see )?section (\d+)\b", alone)
+            wrong = [number for number in named if number not in numbers]
+            assert not wrong, f"{name} has no section {wrong}"
+
+
+def test_links_lead_somewhere() -> None:
+    for name, text in files():
+        if name.endswith(".md"):
+            for target, anchor in LINK.findall(text):
+                if "://" in target or target.startswith("mailto:"):
+                    continue
+                path = ROOT / name if not target else (ROOT / name).parent / target
+                assert path.exists(), f"{name}: {target}"
+                if anchor and path.suffix == ".md":
+                    assert anchor in headings(path)[1], f"{name}: {target}#{anchor}"
+
+
+def test_what_checks_a_rule_exists() -> None:
+    for path in re.findall(r"`((?:tests|interop|bench)[\w./]*)`", RULES.read_text()):
+        assert (ROOT / path).exists(), f"docs/INVARIANTS.md names {path}"
+
+
+def test_the_reference_is_named_by_its_page() -> None:
+    """Without its page a reader would have to search seven of them."""
+    for name, text in files():
+        if not name.startswith("docs/"):
+            found = re.search(r"\bof the reference\b|\bthe reference's\b", text)
+            assert not found, f"{name}: which page of {found and found[0]!r}?"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("as R11 says, and I12 (S1-S3, K1 to K6), law 6, Raft-10", []),
+        ("a bug like R99 (I21)", ["R99", "I21"]),
+        ("one digit: R1", ["R1"]),
+        ("Raft-11, Law 11, KIP-320, rule 5", ["Raft-11", "law 11", "KIP-320, rule 5"]),
+        ("F41-F43", ["F41", "F43"]),
+        ('ids == ["I0", "R9"]', []),
+    ],
+)
+def test_planted_ids_are_found(text: str, wrong: list[str]) -> None:
+    assert unknown_ids(text) == wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("(store.md 12), remoting.md 9.4 and docs/FORMATS.md", []),
+        ("store.md section 3, messages.md 0.6, 1.1", []),
+        ("see " + "nowhere" + ".md section 8", ["nowhere" + ".md"]),
+        ("store.md 99 and store.md 6.9", ["store.md 99", "store.md 6.9"]),
+        ("messages.md 5, 55", ["messages.md 55"]),
+        ("[ha.md 7](docs/reference/ha.md#nowhere)", ["docs/reference/ha.md#nowhere"]),
+    ],
+)
+def test_planted_pages_are_found(text: str, wrong: list[str]) -> None:
+    assert dangling(text, ROOT) == wrong
+
+
+def test_paths_that_a_contributor_is_sent_to_exist() -> None:
+    for name in ("CONTRIBUTING.md", "SECURITY.md"):
+        for path in re.findall(r"`([\w.]+/[\w./]*|\.ci/run)`", (ROOT / name).read_text()):
+            assert (ROOT / path).exists(), f"{name} names {path}"
+
+
+def test_make_alone_prints_every_target() -> None:
+    # These tests are run by make, and a make inside another one says where it is.
+    alone = ["make", "--no-print-directory"]
+    made = subprocess.run(alone, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert phony is not None
+    assert [line.split()[1] for line in made.splitlines()] == phony[1].split()

@@ -1,0 +1,103 @@
+"""Plain English: words and turns that documents and source do not use, each with a plain one.
+
+The subject of a sentence is a thing of the system (the broker, the loop, a client), the verb is a
+standard one, and a process is "it". The list grows; what it refuses nowhere stands any more.
+"""
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS: Final = "engine", "net", "broker", "namesrv", "controller", "spark", "src/turbopump", "bench"
+
+REFUSED: Final = {
+    r"nobody": "no client, no replica, no member; or the passive",
+    r"anybody": "any client, any peer",
+    r"everybody": "every broker, all members",
+    r"somebody": "a client, a peer, an operator",
+    r"whoever": "the broker that, each client that",
+    r"whomever": "the broker that, each client that",
+    r"(?:is|are|was|were|be|been|being) told": "is notified, is sent, receives, is logged",
+    r"(?:he|him|his|himself|she|her|herself)": "it, its: a process; they: a person",
+    r"who waits": "pending sends, held pulls, the waiting client",
+    r"(?:he|it|they) who": "the broker that",
+}
+"""Regular expressions of whole words, without regard to case: what to write instead."""
+
+_PATTERN: Final = re.compile(
+    "|".join(rf"(?P<w{n}>\b{word}\b)" for n, word in enumerate(REFUSED)), re.IGNORECASE
+)
+
+
+def documents() -> Iterator[Path]:
+    """What people read: pages at the top and below docs/."""
+    yield from sorted(ROOT.glob("*.md"))
+    yield from sorted((ROOT / "docs").rglob("*.md"))
+
+
+def refused(text: str) -> list[str]:
+    """A line for each refused word: its number, the word, and what to write."""
+    found = []
+    for match in _PATTERN.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        hint = list(REFUSED.values())[int(str(match.lastgroup)[1:])]
+        found.append(f"{line}: {match[0]!r}: {hint}")
+    return found
+
+
+def modules() -> Iterator[Path]:
+    """Python files of the rooms, not through the links under src/turbopump."""
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            if not any(parent.is_symlink() for parent in path.parents if parent != ROOT):
+                yield path
+
+
+def prose(source: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each comment, docstring and other string; names of code are not prose."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in (tokenize.COMMENT, tokenize.STRING):
+            yield token.start[0], token.string
+
+
+def test_source_is_plain_english() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} and on: {found}"
+        for path in modules()
+        for line, text in prose(path.read_text())
+        for found in refused(text)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_documents_are_plain_english() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in documents()
+        for line in refused(path.read_text())
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_planted_words_of_source_are_found() -> None:
+    source = 'nobody = 1  # nobody waits\nprint("is told", nobody)\n'
+    assert [len(refused(text)) for _, text in prose(source)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("The sends that nobody waits for: who waits is told.", 3),
+        ("Whoever leads\nand he who does not", 2),
+        ("The other shell of theirs, he-man and here", 1),
+        ("No client waits; the pending sends are returned, the header is read.", 0),
+    ],
+)
+def test_planted_words_are_found(text: str, count: int) -> None:
+    assert len(refused(text)) == count

@@ -1,0 +1,215 @@
+"""A role changes while its disk takes as long as it likes: the loop goes on, and nothing is said or
+taken before what it relies on is durable.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.broker.ha.elected import TIMEOUT_MS, Make, pair, word
+from tests.unit.broker.ha.network import Broker, Group
+from tests.unit.broker.ha.test_switching import PAIR, options
+
+from turbopump.broker.ha.membership import CHANGE_MAX_MS
+from turbopump.broker.ha.service import Overtaken
+from turbopump.engine.epochs import EpochEntry
+from turbopump.engine.types import LogOffset, PutStatus
+from turbopump.net.ha.replica import State
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Group]:
+    found = Group(tmp_path)
+    yield found
+    for broker in found.brokers.values():
+        broker.disk.release()
+    found.close()
+
+
+def epochs(broker: Broker) -> list[int]:
+    return [entry.epoch for entry in broker.log.epochs]
+
+
+# The service
+
+
+def test_a_reign_begins_once_its_epoch_is_durable(group: Group) -> None:
+    one = group.add(1, options(1))
+    one.disk.hold()
+    told = one.service.to_master(1, PAIR, 1)
+    group.settle(1000)
+    assert not told.done
+    assert not one.service.is_master
+    assert epochs(one) == []
+    assert one.put().status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert "epoch 1 is being written down" in str(one.service.status().follower)
+    one.disk.release()
+    assert told.value is None
+    assert one.service.is_master
+    assert epochs(one) == [1]
+    assert one.put().status is PutStatus.PUT_OK
+
+
+def test_a_master_named_again_takes_nothing_between_its_reigns(group: Group) -> None:
+    one = group.add(1, options(1))
+    one.service.to_master(1, PAIR, 1)
+    one.disk.hold()
+    one.service.to_master(2, PAIR, 2)
+    assert not one.service.is_master
+    assert one.put().status is PutStatus.SERVICE_NOT_AVAILABLE
+    one.disk.release()
+    assert (one.service.epoch, epochs(one)) == (2, [1, 2])
+
+
+def test_another_master_overtakes_a_reign_that_did_not_begin(group: Group) -> None:
+    """Its epoch is in the list by then, without a byte: what follows sees that."""
+    one, two = group.add(1, options(1)), group.add(2, options(2))
+    two.disk.hold()
+    told = two.service.to_master(1, PAIR, 1)
+    one.service.to_master(2, PAIR, 2)
+    one.put(b"of the second epoch")
+    two.service.to_replica(one.address, 2)
+    group.settle(500)
+    assert two.service.follower is not None
+    assert two.service.follower.machine.state is State.READY, "it says nothing yet"
+    two.disk.release()
+    assert isinstance(told.value, Overtaken)
+    assert not two.service.is_master
+    group.settle(1000)
+    assert two.log_bytes() == one.log_bytes()
+    assert two.log.epochs.entries[-1] == EpochEntry(2, LogOffset(0))  # type: ignore[arg-type]
+
+
+def test_a_later_reign_of_its_own_overtakes(group: Group) -> None:
+    one = group.add(1, options(1))
+    one.disk.hold()
+    first = one.service.to_master(1, PAIR, 1)
+    second = one.service.to_master(3, PAIR, 2)
+    one.disk.release()
+    assert isinstance(first.value, Overtaken)
+    assert second.value is None
+    assert (one.service.epoch, epochs(one)) == (3, [1, 3])
+
+
+def test_a_stop_comes_between(group: Group) -> None:
+    one = group.add(1, options(1))
+    one.disk.hold()
+    told = one.service.to_master(1, PAIR, 1)
+    group.brokers.pop(1).stop()
+    assert isinstance(told.value, Overtaken)
+    assert not one.service.is_master
+    again = group.add(1, options(1))
+    assert epochs(again) == [1], "closed in the midst of it: the list is one or the other"
+
+
+def test_a_disk_that_fails_makes_no_master(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = group.add(1, options(1))
+
+    def fails(*_: object) -> None:
+        raise OSError(5, "input/output error")
+
+    monkeypatch.setattr(one.log._kept.file, "_add", fails)
+    told = one.service.to_master(1, PAIR, 1)
+    assert "epoch 1 cannot be recorded" in str(told.value)
+    assert not one.service.is_master
+    assert epochs(one) == []
+
+
+# A replica
+
+
+def test_a_replica_reads_nothing_while_its_epochs_are_written(group: Group) -> None:
+    one, two = group.add(1, options(1)), group.add(2, options(2))
+    one.service.to_master(1, PAIR, 1)
+    one.put(b"first")
+    two.service.to_replica(one.address, 1)
+    two.disk.hold()
+    group.settle(300)
+    assert two.log.end == 0, "nothing is written before the marks and the epoch are"
+    two.disk.release()
+    group.settle(300)
+    assert two.log_bytes() == one.log_bytes()
+    # A new epoch on the next connection, while the disk is slow.
+    one.disk.hold()
+    two.disk.hold()
+    one.service.to_master(2, PAIR, 2)
+    one.disk.release()
+    one.put(b"second")
+    two.service.to_replica(one.address, 2)
+    group.settle(1500)
+    assert epochs(two) == [1]
+    assert two.log.end < one.log.end
+    two.disk.release()
+    group.settle(300)
+    assert epochs(two) == [1, 2]
+    assert two.log_bytes() == one.log_bytes()
+
+
+def test_a_replica_whose_list_is_not_written_begins_anew(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = group.add(1, options(1)), group.add(2, options(2))
+    one.service.to_master(1, PAIR, 1)
+    one.put(b"first")
+
+    def fails(*_: object) -> None:
+        raise OSError(5, "input/output error")
+
+    with monkeypatch.context() as trouble:
+        trouble.setattr(two.log._kept.file, "_add", fails)
+        two.service.to_replica(one.address, 1)
+        group.settle(300)
+        assert two.log.end == 0
+    group.settle(10_000)
+    assert two.log_bytes() == one.log_bytes()
+
+
+# A member of a group with controllers
+
+
+def test_heartbeats_go_on_while_an_epoch_is_written(make: Make) -> None:
+    """Before, each sync held the loop: at 3 s a sync a master was taken for dead as soon as it was
+    elected, and the next one, and so on for ever."""
+    _one, two = pair(make)
+    two.broker.disk.hold()
+    two.membership.on_notice(word(2, 2, set_epoch=3))
+    two.script.beats.clear()
+    two.pass_time(2 * TIMEOUT_MS)
+    assert len(two.script.beats) >= 2 * 2 * TIMEOUT_MS // 1000 - 2, "to both controllers"
+    assert not two.broker.service.is_master
+    two.membership.on_notice(word(2, 2, set_epoch=3))  # said again: it is about to be
+    two.membership.on_notice(word(2, 2, {1, 2}, set_epoch=4))
+    two.broker.disk.release()
+    two.pass_time()
+    assert two.broker.service.is_master
+    assert two.membership.holds()
+    assert two.membership.reason == ""
+    reign = two.broker.service.reign
+    assert reign is not None
+    assert reign.sync.set_epoch == 4, "the newest word counts"  # type: ignore[attr-defined]
+
+
+def test_a_later_word_while_an_epoch_is_written(make: Make) -> None:
+    one, two = pair(make)
+    two.broker.disk.hold()
+    two.membership.on_notice(word(2, 2, set_epoch=3))
+    one.membership.on_notice(word(3, 1, set_epoch=4))
+    two.membership.on_notice(word(3, 1, set_epoch=4))
+    two.broker.disk.release()
+    two.ha_info(one.broker.address)
+    two.pass_time(500)
+    assert not two.broker.service.is_master
+    assert two.broker.service.follower is not None
+    assert two.broker.service.follower.machine.state is State.TRANSFER
+    assert two.broker.log.epochs == one.broker.log.epochs
+
+
+def test_a_disk_that_hangs_is_given_up(make: Make) -> None:
+    _one, two = pair(make)
+    two.broker.disk.hold()
+    two.membership.on_notice(word(2, 2, set_epoch=3))
+    two.pass_time(CHANGE_MAX_MS + 200)
+    assert two.membership.reason == "the disk does not write down its epoch"
+    two.script.beats.clear()
+    two.pass_time(1000)
+    assert {one.fields["unfit"] for one in two.script.beats} == {"failed"}, "another leads"

@@ -1,0 +1,155 @@
+"""consumerOffset.json is put together of lines, of which a save writes those that changed."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.broker.conftest import offset_json
+
+from turbopump.broker import offset_lines, offsets
+from turbopump.broker.offsets import FILE_NAME, OffsetTable
+from turbopump.engine import fastjson
+from turbopump.engine.config_files import ConfigFiles
+from turbopump.engine.files import RealFiles
+from turbopump.engine.types import QueueOffset
+
+NAMES = ["a", "b", "%RETRY%c", 'q"\\', "ünicode", "long" * 30]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> OffsetTable:
+    return OffsetTable(ConfigFiles(RealFiles(), str(tmp_path)))
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The lines that were written, by their names."""
+    names: list[str] = []
+    original = offset_lines._line
+
+    def noted(name: str, queues: Any) -> Any:
+        names.append(name)
+        return original(name, queues)
+
+    monkeypatch.setattr(offset_lines, "_line", noted)
+    yield names
+
+
+def commit(table: OffsetTable, group: str, topic: str, queue_id: int, at: int) -> None:
+    table.commit(group, topic, queue_id, QueueOffset(at), 1)
+
+
+def model(said: offsets.Offsets) -> dict[str, Any]:
+    """What the file says, the long way."""
+
+    def rows(entries: Any) -> dict[str, Any]:
+        return {
+            f"{topic}@{group}": {str(queue_id): at for queue_id, at in queues.items()}
+            for (topic, group), queues in entries.items()
+        }
+
+    groups: dict[str, list[str]] = {}
+    for topic, group in sorted(said.committed):
+        groups.setdefault(group, []).append(topic)
+    found: dict[str, Any] = {
+        "dataVersion": said.version.to_json(), "groupTopicMap": groups,
+        "offsetTable": rows(said.committed), "pullOffsetTable": rows(said.pulled),
+    }  # fmt: skip
+    if said.lowered:
+        found["loweredTable"] = rows(said.lowered)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_file_says_what_the_table_has_whatever_was_done(table: OffsetTable, seed: int) -> None:
+    chance = random.Random(seed)
+    for step in range(200):
+        group, topic = chance.choice(NAMES), chance.choice(NAMES)
+        queue_id, at = chance.randrange(12), QueueOffset(chance.randrange(1 << 40))
+        kind = chance.randrange(10)
+        if kind < 5:
+            commit(table, group, topic, queue_id, at)
+        elif kind < 7:
+            table.commit_pull(group, topic, queue_id, at)
+        elif kind == 7:
+            table.remove_topic(topic)
+        elif kind == 8:
+            table.remove_group(group)
+        else:
+            assert table.topics_of(group) == model(table.offsets())["groupTopicMap"].get(group, [])
+        if step % 20 == 0:
+            assert offset_json(table) == model(table.offsets())
+    text = b"".join(table.take()())
+    assert json.loads(text) == model(table.offsets())
+    assert json.loads(fastjson.compact(text)) == json.loads(text)
+    table.save()
+    table.load()
+    assert offset_json(table) == model(table.offsets())
+
+
+def test_a_line_is_as_fastjson_writes_it() -> None:
+    queues = {0: 5, 10: 1 << 60, 2: 0}
+    row = fastjson.row('T"1@G', {str(queue_id): at for queue_id, at in queues.items()}, 2)
+    assert offset_lines._line('T"1@G', queues) == row
+
+
+def test_a_save_writes_the_lines_that_changed(
+    table: OffsetTable, written: list[str], tmp_path: Path
+) -> None:
+    for number in range(3_000):
+        commit(table, "G", f"T{number}", 0, number)
+    table.save()
+    assert len(written) == 3_000
+    written.clear()
+    commit(table, "G", "T7", 0, 70)
+    commit(table, "G", "T8", 1, 71)
+    table.remove_topic("T9")
+    table.save()
+    assert sorted(written) == ["T7@G", "T8@G"]
+    said = json.loads((tmp_path / FILE_NAME).read_text())
+    assert said["offsetTable"]["T7@G"] == {"0": 70}
+    assert "T9@G" not in said["offsetTable"]
+    assert len(said["offsetTable"]) == len(said["groupTopicMap"]["G"]) == 2_999
+
+
+def test_what_was_loaded_is_not_written_again(table: OffsetTable, written: list[str]) -> None:
+    for number in range(50):
+        commit(table, "G", f"T{number}", 0, number)
+    table.save()
+    table.load()
+    written.clear()
+    commit(table, "G", "T7", 0, 70)
+    table.save()
+    assert written == ["T7@G"]
+
+
+def test_two_who_gather_at_once_both_get_all(
+    table: OffsetTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets, "STEP", 4)
+    for number in range(100):
+        commit(table, f"G{number % 3}", f"T{number}", 0, number)
+    one, other = table.gather(), table.gather()
+    assert next(one) is None
+    assert next(other) is None
+    next(one)  # and is given up: a broker that stops saves all of them at once
+    *_, content = other
+    assert content is not None
+    assert json.loads(b"".join(content())) == model(table.offsets())
+
+
+def test_no_step_writes_more_than_its_share(
+    table: OffsetTable, written: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets, "STEP", 40)
+    for number in range(200):
+        for queue_id in range(1 + number % 4):
+            commit(table, "G", f"T{number}", queue_id, number)
+    before = 0
+    for _ in table.gather():
+        assert len(written) - before <= 20
+        before = len(written)
+    assert before == 200

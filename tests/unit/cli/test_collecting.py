@@ -1,0 +1,48 @@
+"""The collector of a process that serves: what one long collection saw no later one looks at."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from turbopump.cli.collecting import FROZEN_OVER_MS, Collecting
+
+ROWS = 50_000
+
+
+class Clock:
+    """Each look takes so long."""
+
+    def __init__(self, step_ms: float) -> None:
+        self.step_ms, self.now_ms = step_ms, 0.0
+
+    def __call__(self) -> float:
+        self.now_ms += self.step_ms
+        return self.now_ms
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """No collection but those of the test."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "looked_at"), [(FROZEN_OVER_MS + 1, False), (FROZEN_OVER_MS - 1, True)]
+)
+def test_what_took_long_is_looked_at_once(quiet: None, step_ms: float, looked_at: bool) -> None:
+    collecting = Collecting(Clock(step_ms))
+    collecting.begin()
+    try:
+        rows = [[[]] for _ in range(ROWS)]
+        gc.collect(1)
+        assert len(gc.get_objects(generation=2)) >= ROWS
+        gc.collect()
+        assert (len(gc.get_objects(generation=2)) >= ROWS) is looked_at
+        del rows
+    finally:
+        collecting.end()
+    assert gc.get_freeze_count() == 0
+    assert collecting not in gc.callbacks

@@ -1,0 +1,57 @@
+"""What a closed connection of a broker means to a controller."""
+
+from tests.unit.controller.groups import running
+
+from turbopump.controller.suspects import Probed
+
+
+def test_a_reset_connection_elects_nobody() -> None:
+    """The port of the master accepts: it comes back over another connection."""
+    node = running()
+    node.ports.found = Probed.ACCEPTED
+    for number in range(12):
+        node.close(1 if not number else 100 + number)
+        for _ in range(40):
+            node.tick(20)
+        node.beat(1, connection=101 + number)
+        node.beat(2)
+        node.beat(3)
+    for _ in range(20):  # nothing is left of it
+        node.tick(100)
+    assert (node.group.master_id, node.group.master_epoch) == (1, 1)
+
+
+def test_a_master_whose_port_closes_last_is_dead_then() -> None:
+    node = running()
+    node.ports.found = Probed.ACCEPTED
+    node.close(1)
+    node.tick(20)
+    node.ports.found = Probed.REFUSED
+    assert node.group.master_id == 1
+    node.tick(20)
+    assert node.group.master_id == 2
+
+
+def test_what_a_reset_connection_said_does_not_count_for_an_election() -> None:
+    """Its process may be dead: it is elected once it is heard."""
+    node = running()
+    node.ports.found = Probed.ACCEPTED
+    node.close(2)
+    node.close(3)
+    node.ports.found = Probed.REFUSED
+    node.close(1)
+    assert node.group.master_id == 1
+    node.beat(3, connection=33)
+    assert node.group.master_id == 3
+
+
+def test_a_new_leader_asks_too() -> None:
+    """The leader before and the master died together, and the port was the last to close."""
+    node = running()
+    node.lead(False)
+    node.ports.found = Probed.ACCEPTED
+    node.close(1)
+    node.ports.found = Probed.REFUSED
+    node.lead()
+    node.tick(40)
+    assert node.group.master_id == 2

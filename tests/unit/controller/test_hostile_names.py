@@ -1,0 +1,286 @@
+"""Names that lead elsewhere or are long, through every request code of a controller.
+
+The walk is by code, not by handler: a code that is added is walked, too. Raft, its files, its
+driver and the state machine are the real ones.
+"""
+
+import base64
+import json
+import logging
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.controller.test_driver import HeldDisk
+
+from turbopump.controller import events, handlers
+from turbopump.controller.config import ControllerConfig
+from turbopump.controller.core import ControllerCore, CoreOptions
+from turbopump.controller.driver import CLIENT_BODY_MAX, LEDGER_CODES, Driver
+from turbopump.controller.handlers import TEXTS_MAX, Controller
+from turbopump.controller.liveness import CONNECTION_MAX, NAMES_MAX
+from turbopump.controller.raft.core import Raft
+from turbopump.controller.raft.messages import VALUES_MAX
+from turbopump.controller.raft.options import RaftOptions
+from turbopump.controller.raft.storage import RaftStorage
+from turbopump.controller.state import NAME_MAX
+from turbopump.engine.files import RealFiles
+from turbopump.engine.later import Later
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, decode, encode, new_request
+from turbopump.net.wire.java_properties import PropertiesError, Property
+
+LONG = "n" * 20_000
+HOSTILE = [
+    "..", "../../victim", "/", "/victim", "", "\0", "..\0", "a#b", "a\nb", "\ud800", "主" * 256,
+    LONG,
+]  # fmt: skip
+NUMBERS = {"brokerId": 1, "appliedBrokerId": 1, "masterBrokerId": 1, "masterEpoch": 1, "epoch": 1}
+FLAGS = [{}, {"unclean": "true"}, {"damaged": "true"}, {"designateElect": "true"}]
+LEDGER = {
+    "group": "g", "localId": "n1", "remoteId": "n0", "leaderId": "n0", "term": 1,
+    "transferId": "n0", "transfereeId": "n1",
+}  # fmt: skip
+TEXTS = {"group", "localId", "remoteId", "leaderId", "transferId", "transfereeId"}
+
+
+class NoLink:
+    """A connection on which nothing is sent in these tests."""
+
+    def close(self) -> None: ...
+
+    def after_answers(self, callback: Any) -> None:
+        callback()
+
+
+class World:
+    """A controller that is alone and leads; its disk works when the test says so."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now_ms = 1_000
+        self.disk = HeldDisk()
+        self.config = ControllerConfig(store_path=str(folder), group="g")
+        storage = RaftStorage(RealFiles(), self.config.folder)
+        options = RaftOptions(self_id="n0", peers={"n0": "h:1"}, group="g", snapshot_threshold=20)
+        raft = Raft(options, storage.open(), random.Random(1), self.now_ms)
+        unused: Any = None
+        self.driver = Driver(raft, storage, self.disk, unused, unused, lambda: self.now_ms)
+        self.core = ControllerCore(CoreOptions("g"), self.driver)
+        self.parts = Controller(self.config, lambda: self.now_ms, self._save)
+        self.parts.driver, self.parts.core = self.driver, self.core
+        self.table = Dispatcher()
+        handlers.register(self.table, self.parts)
+        self.peer = Peer("10.0.0.1:9", b"", NoLink())  # type: ignore[arg-type]
+        self.storage = storage
+        self.saved: list[Property] = []
+        self.driver.begin(self.core, self.now_ms)
+        for _ in range(100):
+            self.pass_time(50)
+        assert self.core.leading
+
+    def _save(self, properties: list[Property]) -> Later[OSError | None]:
+        self.saved += properties
+        done: Later[OSError | None] = Later()
+        done.resolve(None)
+        return done
+
+    def pass_time(self, ms: int) -> None:
+        self.now_ms += ms
+        self.parts.tick()
+        self.settle()
+
+    def settle(self) -> None:
+        while self.disk.work:
+            self.disk.finish_one()
+
+    def begin(self, code: int, body: bytes = b"", **fields: object) -> Any:
+        """The answer, or what becomes it; the disk does nothing."""
+        request = new_request(code, body=body, fields={key: str(fields[key]) for key in fields})
+        return self.table.dispatch(request, self.peer, self.now_ms)
+
+    def ask(self, code: int, body: bytes = b"", **fields: object) -> Command | None:
+        """The answer as it is on the wire; None while there is none."""
+        answer = self.begin(code, body, **fields)
+        self.settle()
+        if isinstance(answer, Later):
+            answer = answer.value if answer.done else None
+        return None if answer is None else decode(b"".join(encode(answer)))
+
+    def join(self) -> None:
+        """A broker of the group `b`, as one of RocketMQ comes."""
+        names = {"clusterName": "c", "brokerName": "b", "brokerId": 1}
+        apply = {"appliedBrokerId": 1, "registerCheckCode": "a:1;7"}
+        for code, fields in (
+            (RequestCode.CONTROLLER_APPLY_BROKER_ID, apply),
+            (RequestCode.CONTROLLER_REGISTER_BROKER, {"brokerAddress": "a:1"}),
+            (RequestCode.BROKER_HEARTBEAT, {"brokerAddr": "a:1"}),
+            (RequestCode.CONTROLLER_ELECT_MASTER, {}),
+        ):
+            answer = self.ask(code, **(names | fields))
+            assert answer is not None and answer.code == 0, (code, answer)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A controller, with a folder beside its own."""
+    (tmp_path / "victim").mkdir()
+    found = World(tmp_path / "own" / "store")
+    found.join()
+    yield found
+    found.storage.close()
+
+
+def outside(root: Path) -> set[str]:
+    """Every file and folder that is not the controller's."""
+    paths = (str(path.relative_to(root)) for path in root.rglob("*"))
+    return {path for path in paths if not path.startswith("own/store/")}
+
+
+def headers_of(name: str) -> Iterator[dict[str, object]]:
+    """Headers with this text in all members, and in one after the other."""
+    good = {
+        "brokerAddr": "a:1", "brokerAddress": "a:1", "brokerControllerIdsToClean": "7",
+        "brokerName": "b", "clusterName": "c", "registerCheckCode": "a:1;7",
+    }  # fmt: skip
+    assert good.keys() == TEXTS_MAX.keys()
+    for flags in FLAGS:
+        yield NUMBERS | flags | dict.fromkeys(good, name)
+        for key in good:
+            yield NUMBERS | good | flags | {key: name}
+            yield NUMBERS | good | {"brokerId": 9, "appliedBrokerId": 2} | flags | {key: name}
+
+
+def bodies_of(code: int, name: str) -> Iterator[bytes]:
+    """Bodies with this text wherever they have one; the empty one."""
+    yield b""
+    if code in LEDGER_CODES:
+        inner = events.encode([events.ApplyBrokerId(name, name, name, name, 1)])
+        outer = {"body": base64.b64encode(inner).decode(), "data": base64.b64encode(inner).decode()}
+        yield dumped(LEDGER | dict.fromkeys(TEXTS, name))
+        for key in ("", *sorted(TEXTS)):
+            yield dumped(LEDGER | outer | {key: name})
+    elif code == RequestCode.UPDATE_CONTROLLER_CONFIG:
+        for key in (*ControllerConfig().values(), name):
+            yield f"{key}={name}\n".encode(errors="surrogatepass")
+    else:
+        yield dumped([name, "b"])
+        yield dumped({"syncStateSet": [name], "syncStateSetEpoch": name})
+
+
+def dumped(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass")
+
+
+def kept(world: World) -> Iterator[str]:
+    """Every text that the state machine has of its peers."""
+    for group in world.core.tables.groups.values():
+        yield from (group.cluster_name, group.broker_name)
+        for one in group.replicas.values():
+            yield from (one.address, one.check_code)
+    yield from world.core.tables.retired
+    beats = world.core.heartbeats
+    for table in (beats._heard, beats._closed, beats._silent):
+        for cluster, name, _ in table:
+            yield from (cluster, name)
+    yield from world.core._attention
+
+
+def test_no_name_in_any_request_is_a_path_or_is_kept_long(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, config = outside(tmp_path), world.config.values()
+    for code in sorted(world.table.codes):
+        ledger = code in LEDGER_CODES or code == RequestCode.UPDATE_CONTROLLER_CONFIG
+        for name in HOSTILE:
+            for body in bodies_of(code, name):
+                for fields in [NUMBERS] if ledger else headers_of(name):
+                    answer = world.ask(code, body, **fields)
+                    assert answer is not None or code == 51005, (code, name[:20], fields)
+        world.pass_time(100)
+        assert outside(tmp_path) == before, code
+        assert all(len(text) <= NAME_MAX for text in kept(world)), code
+        thrown = [line for line in caplog.records if line.exc_info or line.levelno > logging.ERROR]
+        assert not thrown, (code, thrown)
+    changed = {key for key, text in world.config.values().items() if text != config[key]}
+    assert not changed & {"controllerStorePath", "configStorePath", "controllerDLegerSelfId"}
+    for group in world.core.tables.groups.values():
+        texts = [one.check_code for one in group.replicas.values()]
+        assert all(map(str.isprintable, [group.cluster_name, group.broker_name, *texts]))
+    answer = world.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, brokerName="b")
+    assert answer is not None and answer.code == 0, "it goes on"
+
+
+@pytest.mark.parametrize("flag", ["unclean", "damaged"])
+def test_the_last_life_of_a_long_name_is_not_kept(world: World, flag: str) -> None:
+    fields = {"brokerId": 1, "brokerAddress": "a", "clusterName": "c", flag: "true"}
+    answer = world.ask(RequestCode.CONTROLLER_REGISTER_BROKER, brokerName=LONG, **fields)
+    assert answer is not None and answer.code == ResponseCode.CONTROLLER_INVALID_REQUEST
+    assert LONG not in set(kept(world))
+
+
+def test_no_long_text_waits_for_a_slow_disk(world: World) -> None:
+    """Up to 1,024 requests wait for their turn, and 16 MiB of each would be 16 GiB."""
+    fields = {"clusterName": "c", "appliedBrokerId": 1, "registerCheckCode": "a;1"}
+    first = world.begin(RequestCode.CONTROLLER_APPLY_BROKER_ID, brokerName="other", **fields)
+    assert isinstance(first, Later) and not first.done
+    for code in sorted(world.table.codes - LEDGER_CODES - {1009, 1010}):
+        for name, most in TEXTS_MAX.items():
+            told = answered(world.begin(code, **{name: "1" * (most + 1)}))
+            assert told.code == ResponseCode.CONTROLLER_INVALID_REQUEST, (code, name)
+        told = answered(world.begin(code, b" " * (2 << 20) + b"{}"))
+        assert told.code == ResponseCode.CONTROLLER_INVALID_REQUEST, code
+    body = base64.b64encode(bytes(CLIENT_BODY_MAX + 1)).decode()
+    told = answered(world.begin(50001, dumped(LEDGER | {"body": body})))
+    assert "an entry over" in (told.remark or "")
+
+
+def test_what_is_long_to_read_is_refused_before_objects_are_made(world: World) -> None:
+    many = [{}] * (VALUES_MAX // 2 + 1)
+    for code in sorted(LEDGER_CODES):
+        told = answered(world.begin(code, dumped(LEDGER | {"x": many})))
+        assert told.code == 1 and " over " in (told.remark or "")
+    told = answered(world.begin(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, dumped(many)))
+    assert told.code == 1 and "BadBody" in (told.remark or "")
+
+
+def test_heartbeats_are_bounded_by_the_bytes_of_their_names(world: World) -> None:
+    name = "主" * (NAME_MAX - 6)
+    fields = {"brokerAddr": "a", "clusterName": name, "brokerId": 1}
+    codes = []
+    peers = []
+    for number in range(NAMES_MAX // 2_000 + 2):
+        if number % CONNECTION_MAX == 0:
+            world.peer = Peer("10.0.0.1:9", b"", NoLink())  # type: ignore[arg-type]
+            peers.append(world.peer)
+        answer = world.begin(
+            RequestCode.BROKER_HEARTBEAT, brokerName=f"{name}{number:06}", **fields
+        )
+        codes.append(answered(answer).code)
+    assert codes[0] == 0 and codes[-1] == ResponseCode.SYSTEM_BUSY
+    registered = {"clusterName": "c", "brokerName": "b", "brokerId": 1, "brokerAddr": "a:1"}
+    answer = world.begin(RequestCode.BROKER_HEARTBEAT, **registered)
+    assert answered(answer).code == 0, "a registered broker is not refused for made-up names"
+    for peer in peers:
+        world.parts.closed(world.parts.number_of(peer))
+    answer = world.begin(RequestCode.BROKER_HEARTBEAT, brokerName="x", **fields)
+    assert answered(answer).code == 0, "those that are gone count no more"
+
+
+def answered(answer: Any) -> Command:
+    """An answer that is there at once."""
+    if isinstance(answer, Later):
+        assert answer.done
+        answer = answer.value
+    assert isinstance(answer, Command)
+    return answer
+
+
+def test_no_path_of_the_configuration_is_a_peers() -> None:
+    for key in ("controllerStorePath", "configStorePath", "controllerDLegerSelfId"):
+        config = ControllerConfig()
+        with pytest.raises(PropertiesError):
+            config.changing([Property(key, "../../victim")])

@@ -1,0 +1,95 @@
+"""Requests without header and body: RocketMQ 5.5.0 goes on with many of them (observed).
+
+Its names are null then: they are found nowhere, and nothing is kept under them.
+"""
+
+import pytest
+from tests.unit.namesrv.test_handlers import NOW, Bench, said, text
+
+from turbopump.namesrv.handlers import FAQ
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.route import QueueData, TopicRouteData
+
+NOWHERE = f"No topic route info in name server for the topic: null{FAQ}"
+EMPTY: dict[int, tuple[int, str | None]] = {
+    101: (22, "No config item, Namespace: null Key: null"),
+    102: (0, None),
+    104: (0, None),
+    105: (17, NOWHERE),
+    205: (0, None),
+    216: (0, None),
+    217: (0, None),
+    219: (22, "No config item, Namespace: null"),
+    224: (0, None),
+    327: (0, None),
+    901: (0, None),
+}
+"""Request code -> the answer's code and remark."""
+
+BODIES = {224: '{"topicList":[]}', 901: '{"brokerMemberGroup":{"brokerAddrs":{}}}'}
+FIELDS = {205: {"wipeTopicCount": "0"}, 327: {"addTopicCount": "0"}}
+
+REFUSED = {
+    101: {"namespace": "n"},
+    102: {"namespace": "n"},
+    104: {"brokerName": "a"},
+    105: {"acceptStandardJsonOnly": "true"},
+    205: {"x": ""},
+    216: {"clusterName": "c"},
+    217: {"x": ""},
+    219: {"key": "k"},
+    224: {"x": ""},
+    327: {"x": ""},
+    901: {"brokerName": "a"},
+}
+"""Headers with a member, which RocketMQ then checks, but without one that they must have."""
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """A broker, a topic and a value of the name that a null would have as a text."""
+    found = Bench()
+    names = {"brokerName": "null", "clusterName": "null", "topics": ("null", "other")}
+    assert found.register(**names).code == 0
+    found.server.key_values.put("null", "null", "v")
+    found.saved.clear()
+    return found
+
+
+def state(bench: Bench) -> object:
+    routes, key_values = bench.server.routes, bench.server.key_values
+    queues = {topic: routes.route(topic) for topic in routes.topics()}
+    return queues, routes.cluster_info(), routes.size, key_values.namespace("null"), bench.saved
+
+
+@pytest.mark.parametrize("code", sorted(EMPTY))
+def test_an_empty_request_is_answered_as_by_rocketmq(bench: Bench, code: int) -> None:
+    before = state(bench)
+    answer = bench.ask(code)
+    assert said(answer) == EMPTY[code]
+    assert text(answer) == BODIES.get(code, "")
+    assert answer.fields == FIELDS.get(code, {})
+    assert state(bench) == before
+    assert bench.server.key_values.count == 1
+
+
+@pytest.mark.parametrize("code", sorted(REFUSED))
+def test_a_header_that_lacks_a_member_is_refused(bench: Bench, code: int) -> None:
+    before = state(bench)
+    answer = bench.ask(code, **REFUSED[code])
+    assert answer.code == 1 and "is null" in (answer.remark or "")
+    assert state(bench) == before
+
+
+def test_no_topic_is_kept_for_a_null_name(bench: Bench) -> None:
+    queues = TopicRouteData([QueueData("null", 8, 8, 6)])
+    assert bench.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, queues.encode()).code == 0
+    assert bench.server.routes.topics() == ["null", "other"]
+
+
+def test_the_switches_of_an_operator_come_before_an_empty_header(bench: Bench) -> None:
+    bench.server.config.enable_topic_list = False
+    assert said(bench.ask(RequestCode.GET_TOPICS_BY_CLUSTER)) == (1, "disable")
+    bench.server.config.need_wait_for_service = True
+    bench.server.started_ms = NOW
+    assert said(bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == (1, "name server not ready")

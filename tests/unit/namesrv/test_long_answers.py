@@ -1,0 +1,70 @@
+"""A name server's long answers are made in steps, byte for byte what they would be at once."""
+
+from collections.abc import Generator
+
+import pytest
+from tests.unit.namesrv.test_handlers import Bench
+
+from turbopump.engine import fastjson
+from turbopump.net.wire.command import Command, new_request
+
+MANY = 12_000
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    """With many topics, many brokers and one topic that all of these have."""
+    bench = Bench()
+    bench.register(topics=[f"topic {number * 7919 % MANY}" for number in range(MANY)])
+    for number in range(600):
+        answer = bench.register(
+            brokerName=f"b{number}", brokerAddr=f"10.1.{number // 250}.{number % 250}:10911",
+            topics=("wide", "other"),
+        )  # fmt: skip
+        assert answer.code == 0
+    return bench
+
+
+def ask(bench: Bench, code: int, **fields: str) -> tuple[bytes, int]:
+    """The body of the answer, and in how many steps it was made."""
+    answer = bench.dispatcher.dispatch(new_request(code, fields=fields), bench.peer, bench.now_ms)
+    steps = 0
+    if isinstance(answer, Generator):
+        while True:
+            try:
+                next(answer)
+                steps += 1
+            except StopIteration as done:
+                answer = done.value
+                break
+    assert isinstance(answer, Command) and answer.code == 0, answer
+    assert isinstance(answer.body, bytes)
+    return answer.body, steps
+
+
+def body(value: object) -> bytes:
+    return fastjson.dumps(value).encode()
+
+
+def test_topics(bench: Bench) -> None:
+    topics = bench.server.routes.topics()
+    assert len(topics) == MANY + 2
+    found, steps = ask(bench, 206)
+    assert found == body({"topicList": topics}) and steps > MANY // 200
+    found, steps = ask(bench, 224, cluster="c")
+    assert found == body({"topicList": sorted(topics)}) and steps > MANY // 200
+    found, steps = ask(bench, 311)
+    assert found == body({"topicList": []}) and steps >= MANY // 2_000 - 1
+
+
+def test_clusters_and_routes(bench: Bench) -> None:
+    routes = bench.server.routes
+    found, steps = ask(bench, 106)
+    assert found == routes.cluster_info().encode() and steps > 2
+    route = routes.route("wide")
+    assert route is not None and len(route.queue_datas) == 600
+    found, steps = ask(bench, 105, topic="wide")
+    assert found == route.encode() and steps > 4
+    narrow = routes.route("topic 1")
+    assert narrow is not None
+    assert ask(bench, 105, topic="topic 1") == (narrow.encode(), 0)

@@ -1,0 +1,123 @@
+"""Contexts made anew when their files change; broken new files change nothing."""
+
+import asyncio
+import logging
+import os
+import ssl
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
+from turbopump.net.transport.tls import TlsError, _make_self_signed, client_context, server_context
+from turbopump.net.transport.tls_context import TlsContext
+
+
+def renew(folder: Path) -> bytes:
+    """Another certificate and key, as tools replace them; gives the certificate."""
+    certificate, key = _make_self_signed()
+    for name, content in (("cert.pem", certificate), ("key.pem", key)):
+        (folder / f"{name}.new").write_bytes(content)
+        os.replace(folder / f"{name}.new", folder / name)
+    return certificate
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> TlsContext:
+    renew(tmp_path)
+    settings = TlsSettings(
+        cert_path=str(tmp_path / "cert.pem"), key_path=str(tmp_path / "key.pem"), test_mode=False
+    )
+    return TlsContext(settings, partial(server_context, settings))
+
+
+def test_it_is_the_same_until_files_change(context: TlsContext, tmp_path: Path) -> None:
+    first = context.load()
+    asyncio.run(context.look())
+    assert context.load() is first
+    renew(tmp_path)
+    assert context.load() is first
+    asyncio.run(context.look())
+    assert context.load() is not first
+
+
+def test_files_that_fit_no_more_change_nothing(
+    context: TlsContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = context.load()
+    good = (tmp_path / "cert.pem").read_bytes()
+    for number, broken in enumerate((b"", b"no certificate", good[: len(good) // 2], None)):
+        caplog.clear()
+        if broken is None:
+            os.unlink(tmp_path / "cert.pem")
+        else:
+            (tmp_path / "cert.pem").write_bytes(broken)
+        # Between the first look and the second the other file may be replaced, too.
+        asyncio.run(context.look())
+        assert not caplog.records, number
+        for _ in range(3):
+            asyncio.run(context.look())
+        (said,) = caplog.records
+        assert "cert.pem" in said.getMessage()
+        assert context.load() is first
+    with caplog.at_level(logging.INFO):
+        renew(tmp_path)
+        asyncio.run(context.look())
+    assert context.load() is not first
+    assert caplog.records[-1].levelno == logging.INFO
+
+
+def test_one_file_after_the_other_is_no_reason_to_complain(
+    context: TlsContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = context.load()
+    certificate, key = _make_self_signed()
+    (tmp_path / "cert.pem").write_bytes(certificate)
+    asyncio.run(context.look())
+    assert context.load() is first
+    (tmp_path / "key.pem").write_bytes(key)
+    asyncio.run(context.look())
+    assert context.load() is not first
+    assert not caplog.records
+
+
+def test_a_client_has_the_newest_trust(tmp_path: Path) -> None:
+    renew(tmp_path)
+    settings = ClientTlsSettings(
+        trust_cert_path=str(tmp_path / "cert.pem"), auth_server=True, test_mode=False
+    )
+    context = TlsContext(settings, partial(client_context, settings))
+
+    async def newest() -> ssl.SSLContext:
+        found = await asyncio.gather(*(context.newest() for _ in range(3)))
+        assert len(set(map(id, found))) == 1
+        return found[0]
+
+    async def main() -> None:
+        before = await newest()
+        assert await newest() is before
+        renew(tmp_path)
+        after = await newest()
+        assert after is not before
+        os.unlink(tmp_path / "cert.pem")
+        assert await newest() is after
+
+    asyncio.run(main())
+
+
+def test_the_first_time_it_must_be_right(tmp_path: Path) -> None:
+    settings = TlsSettings(cert_path=str(tmp_path / "no.pem"), key_path=str(tmp_path / "no.pem"))
+    context = TlsContext(settings, partial(server_context, settings))
+    with pytest.raises(TlsError, match=r"no\.pem"):
+        context.load()
+    with pytest.raises(TlsError, match=r"no\.pem"):
+        asyncio.run(context.newest())
+    asyncio.run(context.look())
+
+
+def test_without_files_there_is_one_for_ever() -> None:
+    settings = TlsSettings()
+    context = TlsContext(settings, partial(server_context, settings))
+    assert not context.has_files
+    assert context.load() is asyncio.run(context.newest())

@@ -1,0 +1,97 @@
+"""Mappings without a descriptor: they live as long as a view, and say what cannot be."""
+
+import mmap
+import os
+from pathlib import Path
+
+import pytest
+
+from turbopump.pyx.mapping import Mapping
+from turbopump.pyx.region import Region
+
+SIZE = 3 * mmap.PAGESIZE
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(b"a" * SIZE)
+    return path
+
+
+def mapped(path: Path, *, readonly: bool = False, size: int = SIZE) -> Mapping:
+    descriptor = os.open(path, os.O_RDONLY if readonly else os.O_RDWR)
+    try:
+        return Mapping(descriptor, size, readonly)
+    finally:
+        os.close(descriptor)
+
+
+def is_mapped(path: Path) -> bool:
+    return str(path) in Path("/proc/self/maps").read_text()
+
+
+def test_what_is_stored_is_in_the_file(path: Path) -> None:
+    one = mapped(path)
+    view = memoryview(one)
+    assert (len(view), view.readonly) == (SIZE, False)
+    view[5:8] = b"xyz"
+    assert path.read_bytes()[4:9] == b"axyza"
+    assert memoryview(mapped(path, readonly=True)).readonly
+
+
+def test_it_goes_with_the_last_view(path: Path) -> None:
+    one = mapped(path)
+    region = Region(one)
+    kept = region.view(0, 10)
+    region.release()
+    one.close()
+    one.close()
+    assert is_mapped(path)
+    assert bytes(kept) == b"a" * 10
+    with pytest.raises(ValueError, match="closed"):
+        memoryview(one)
+    del kept
+    assert not is_mapped(path)
+
+
+def test_one_that_nobody_closed_goes_too(path: Path) -> None:
+    one = mapped(path)
+    view = memoryview(one)
+    del one
+    assert bytes(view[:1]) == b"a"
+    del view
+    assert not is_mapped(path)
+
+
+def test_closing_unmaps_at_once_without_a_view(path: Path) -> None:
+    one = mapped(path)
+    assert is_mapped(path)
+    one.close()
+    assert not is_mapped(path)
+
+
+def test_advice(path: Path) -> None:
+    one = mapped(path)
+    one.madvise(mmap.MADV_RANDOM)
+    one.madvise(mmap.MADV_NORMAL, mmap.PAGESIZE)
+    with pytest.raises(OSError, match="madvise failed"):
+        one.madvise(mmap.MADV_NORMAL, 1)
+    with pytest.raises(ValueError, match="not mapped"):
+        one.madvise(mmap.MADV_NORMAL, SIZE)
+    one.close()
+    with pytest.raises(ValueError, match="not mapped"):
+        one.madvise(mmap.MADV_NORMAL)
+
+
+def test_what_cannot_be_mapped_is_said(path: Path) -> None:
+    with pytest.raises(ValueError, match="0 bytes cannot be mapped"):
+        mapped(path, size=0)
+    with pytest.raises(OSError, match="mmap failed"):
+        Mapping(-1, SIZE, True)
+    with pytest.raises(OSError, match="mmap failed"):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            Mapping(descriptor, SIZE, False)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,57 @@
+"""Units of a parallel run: what shares a worker does, whatever versions of its runner are here."""
+
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from tests import parallel
+
+ROOT = Path(__file__).resolve().parents[2]
+SPARK = "tests/integration/spark/"
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "unit"),
+    [
+        (f"{SPARK}test_a.py::test_one[x::y]", SPARK),
+        (f"{SPARK}test_b.py::Kind::test_one", SPARK),
+        ("tests/unit/pyx/test_a.py::Kind::test_one[1]", "tests/unit/pyx/test_a.py"),
+        ("tests/sim/test_a.py::test_one[1]", "tests/sim/test_a.py::test_one[1]"),
+        ("tests/test_source.py::test_one", "tests/test_source.py::test_one"),
+    ],
+)
+def test_units(nodeid: str, unit: str) -> None:
+    assert parallel.unit_of(nodeid) == unit
+
+
+def test_what_takes_long_begins_first() -> None:
+    class Named:
+        def __init__(self, nodeid: str) -> None:
+            self.nodeid = nodeid
+
+    names = ["tests/a.py::b", "tests/sim/b.py::a", f"{SPARK}a.py::a", "tests/a.py::a"]
+    found = [item.nodeid for item in parallel.ordered([Named(name) for name in names])]
+    assert found == [names[2], names[1], names[0], names[3]]
+
+
+def test_all_places_exist() -> None:
+    for place in (*parallel.FOLDERS, *parallel.SINGLE, *parallel.FIRST):
+        assert (ROOT / place).exists(), place
+        assert place.endswith("/") == (ROOT / place).is_dir(), place
+
+
+def test_a_file_of_a_parallel_run_has_one_worker() -> None:
+    """The runner takes the units: its own groups were lost without a word once."""
+    files = ["tests/unit/pyx/test_frame.py", "tests/unit/pyx/test_queue.py"]
+    command = [sys.executable, "-m", "pytest", *files, "-n", "2", "-v"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    workers = defaultdict(set)
+    for worker, name in re.findall(r"^\[(gw\d+)\].* PASSED ([^:]+)::", done.stdout, re.MULTILINE):
+        workers[name].add(worker)
+    assert set(workers) == set(files), done.stdout
+    assert all(len(each) == 1 for each in workers.values()), workers
+    assert set.union(*workers.values()) == {"gw0", "gw1"}

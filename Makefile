@@ -3,7 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard csrc/*.c csrc/*.h pyx/*.pyx pyx/*.pxd)
-WORKERS ?= 2
+# More than two cores: much of the tests' time is waiting for processes and their timers.
+WORKERS ?= 3
 ARGS ?=
 SUITE ?= store
 SEEDS ?= 1000
@@ -11,43 +12,57 @@ SEED ?=
 FIRST ?= 0
 MINUTES ?= 10
 ROUNDS ?= 120
+# Whatever PYTHONDONTWRITEBYTECODE says: without bytecode each start compiles all sources. Rooms are
+# links, which are followed only where they are named, with a slash.
+BYTECODE = $(BIN)/python -m compileall -q src/turbopump src/turbopump/*/
 
-.PHONY: run test sim transcripts chaos fuzz lint types bench versus asan interop clean
+# `make` alone prints this: each target with what stands behind its two number signs.
+.DEFAULT_GOAL := help
 
-run: $(VENV)/.run
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: help run test sim transcripts chaos fuzz attacks lint types bench versus asan interop clean
+
+run: $(VENV)/.run ## start a name server and a broker, and print where to connect (ARGS='--brokers 3')
+	@$(BYTECODE)
 	$(BIN)/turbopump up $(ARGS)
 
-test: $(VENV)/.dev
-	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadgroup $(ARGS)
+test: $(VENV)/.dev ## all tests, on WORKERS=3 (ARGS='-k name': some of them)
+	@$(BYTECODE)
+	$(BIN)/python -m pytest tests -n $(WORKERS) $(ARGS)
 
-sim: $(VENV)/.dev
+sim: $(VENV)/.dev ## simulations: SUITE=store|config|ha|raft|group SEEDS=1000 FIRST=0, or SEED=n to replay one
 	$(BIN)/python -m tests.sim --suite $(SUITE) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST))
 
-transcripts: $(VENV)/.dev
+transcripts: $(VENV)/.dev ## write tests/scenarios anew; review the difference
 	$(BIN)/python -m tests.scenarios
 
-chaos: $(VENV)/.dev
+chaos: $(VENV)/.dev ## real broker processes, cut links, kill -9: ROUNDS=120 FIRST=0
 	$(BIN)/python -m tests.integration.ha --rounds $(ROUNDS) --first $(FIRST)
 
-fuzz: $(VENV)/.dev
+fuzz: $(VENV)/.dev ## coverage-guided fuzzing of all parsers: MINUTES=10
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)
 
-lint: $(VENV)/.dev
+attacks: $(VENV)/.dev ## a broker under hostile peers: its memory and an honest client's slowest send
+	$(BIN)/python -m tests.fuzz.attacks $(ARGS)
+
+lint: $(VENV)/.dev ## ruff, and the arrows between the rooms
 	$(BIN)/ruff check . && $(BIN)/lint-imports
 
-types: $(VENV)/.dev
+types: $(VENV)/.dev ## mypy, strict
 	$(BIN)/mypy -p turbopump && $(BIN)/mypy --explicit-package-bases bench interop
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev ## benchmarks of the engine against a C loop of the same run
 	$(BIN)/python -m pytest bench --benchmark-only $(ARGS)
 
-versus: $(VENV)/.dev
+versus: $(VENV)/.dev ## RocketMQ and this broker under the same load (needs Java 17)
 	$(BIN)/python -m bench.versus $(ARGS)
 
-asan: $(VENV)/.dev
+asan: $(VENV)/.dev ## the kernels under the address and undefined-behaviour sanitizers
 	$(BIN)/python -m tests.asan
 
-interop: $(VENV)/.dev
+interop: $(VENV)/.dev ## Apache's Java and Go clients, mqadmin and brokers (needs Java 17, Maven and Go)
 	$(BIN)/python -m pytest interop $(ARGS)
 
 $(VENV)/bin/python:
@@ -63,5 +78,5 @@ $(VENV)/.dev: $(VENV)/bin/python $(SOURCES)
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
 	touch $@ $(VENV)/.run
 
-clean:
+clean: ## remove environment and builds
 	rm -rf $(VENV) build pyx/*.so *.egg-info src/*.egg-info

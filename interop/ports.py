@@ -10,7 +10,8 @@ import socket
 from pathlib import Path
 
 HOST = "127.0.0.1"
-RANGE = (10_000, 32_000)
+RANGE = (10_000, 20_000)
+"""Behind these `turbopump up` chooses for its processes (cli/group/ports.py)."""
 LEAST = 1_000
 """So many below those of the kernel are enough to choose from."""
 KERNEL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")

@@ -40,22 +40,46 @@ class Group:
         self.process = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder
         )
-        self._events: queue.Queue[dict[str, Any]] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
-        self.ready = self.wait("ready")
+        self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        try:
+            self.ready = self.wait("ready")
+        except BaseException:
+            self.end()
+            raise
         (self.namesrv,) = self.ready["namesrv"]
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self._events.put(json.loads(line))
+        self._events.put(None)
 
     def wait(self, event: str, **members: str) -> dict[str, Any]:
         """The next event with these members; those before it are passed over."""
-        while True:
-            found = self._events.get(timeout=EVENT_S)
+        passed = []
+        while found := self._next(passed):
             if found["event"] == event and members.items() <= found.items():
                 return found
+            passed.append(found)
+        raise AssertionError(f"it ended before {event}: {passed}, {self.end()}")
+
+    def _next(self, passed: list[dict[str, Any]]) -> dict[str, Any] | None:
+        try:
+            return self._events.get(timeout=EVENT_S)
+        except queue.Empty:
+            logs = {
+                str(path.relative_to(self.data)): path.read_text()[-2_000:]
+                for path in self.data.glob("logs/*/*.log")
+            }
+            raise AssertionError(f"nothing happened in time behind {passed}: {logs}") from None
+
+    def end(self) -> str:
+        """Kill it; what it wrote to its stderr."""
+        self.process.kill()
+        self._reader.join()
+        return self.process.communicate()[1]
 
     def pids(self) -> dict[str, int]:
         return {node["node"]: node["pid"] for node in self.ready["nodes"]}
@@ -65,8 +89,7 @@ class Group:
 def group(program: list[str], tmp_path: Path) -> Iterator[Group]:
     made = Group(program, tmp_path)
     yield made
-    made.process.kill()
-    made.process.communicate()
+    made.end()
     for pid in made.pids().values():
         gone(pid)
 
@@ -228,8 +251,7 @@ def test_the_files_that_up_wrote_run_each_node_alone(
         group.process.send_signal(signal.SIGINT)
         assert group.process.wait(EVENT_S) == 0
     finally:
-        group.process.kill()
-        group.process.communicate()
+        group.end()
     kinds = {"namesrv": "namesrv", "controller-n0": "controller"}
     for node in group.ready["nodes"]:
         alone = launch(kinds.get(node["node"], "broker"), "-c", node["config"], "--json")

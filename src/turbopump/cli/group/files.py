@@ -6,13 +6,12 @@ runs that node without this program, here or, with other addresses and folders, 
 """
 
 import os
-import socket
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from turbopump.cli.errors import UserError, sentence_of
+from turbopump.cli.group.ports import free_port
 from turbopump.cluster import (
     CHANGES,
     LOOPBACK,
@@ -35,7 +34,6 @@ FOLDER: Final = "conf"
 NAMESRV: Final = "namesrv"
 CONTROLLER: Final = "controller"
 BROKER: Final = "broker"
-PAIRS_TRIED: Final = 100
 
 OF_THE_GROUP: Final = NAMESRV_OWN | frozenset((
     "brokerId", "brokerRole", "controllerAddr", "controllerDLegerPeers", "enableControllerMode",
@@ -109,33 +107,10 @@ def _with_port(
     """With a free port instead of 0, and `count` - 1 free ones behind it."""
     if properties["listenPort"] != "0":
         return properties
-    port = _free_port(host, taken, count)
+    port = free_port(host, taken, count)
     taken.update(range(port, port + count))
     vip = {"vipPortEnable": "false"} if count > 1 else {}  # two ports before it: not chosen
     return {**properties, "listenPort": str(port), **vip}
-
-
-def _free_port(host: str, taken: Iterable[int], count: int) -> int:
-    """The first of `count` ports in a row that no process listens at now. Raises OSError."""
-    for _ in range(PAIRS_TRIED):
-        port = _bound(host, 0)
-        others = range(port + 1, port + count)
-        if port and not {port, *others} & set(taken) and all(_bound(host, at) for at in others):
-            return port
-    raise OSError(f"no {count} free ports in a row are found at {host}")
-
-
-def _bound(host: str, port: int) -> int:
-    """The port that a socket got, 0 if it got none."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as made:
-        try:
-            made.bind((host, port))
-        except (OSError, OverflowError):
-            if port == 0:
-                raise
-            return 0
-        return int(made.getsockname()[1])
 
 
 def _write(path: Path, properties: dict[str, str], changes: str) -> None:

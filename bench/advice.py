@@ -1,7 +1,7 @@
 """What advice to the kernel and reservations are worth: `python bench/advice.py FOLDER`.
 
 Each line is a way to treat a file before the work that follows; the least of some rounds counts.
-The figures of one machine, and what was kept because of them, are in docs/ARCHITECTURE.md.
+The figures of one machine, and what was kept because of them, are in docs/PERFORMANCE.md.
 """
 
 import mmap

@@ -1,7 +1,7 @@
 """The words of the store as types: one name for each kind of number.
 
 Owns the NewTypes and enums that every room above speaks. It must never hold behaviour. Called by
-everyone above pyx. The words are explained in docs/ARCHITECTURE.md.
+everyone above pyx. docs/internals/rooms.md explains the words.
 """
 
 from dataclasses import dataclass, field

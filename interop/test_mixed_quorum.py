@@ -2,7 +2,8 @@
 
 Such a quorum is not recommended (README: RocketMQ's controllers sync neither votes nor entries),
 but members of both kinds elect each other, and the question of ours before an election, a vote
-request of term -1 (docs/ARCHITECTURE.md, section 18), does a Java member no harm.
+request of term -1, does a Java member no harm (docs/internals/controllers.md, "Elections of the
+quorum").
 """
 
 import time

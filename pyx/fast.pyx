@@ -22,7 +22,7 @@ Nearly everything here may call Python, and that may end this connection (a peer
 is cut when its own answers are written) or any other. Therefore a connection that ends while its
 bytes are handled only becomes `ended`: its memory is freed when the handling returns. A lane
 handles one read at a time: whoever comes in between waits for the next turn of the loop.
-docs/ARCHITECTURE.md, section 10, lists these rules for all native code.
+docs/internals/fast-lane.md, "Native code that calls Python", lists these rules.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer

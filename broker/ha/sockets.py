@@ -7,7 +7,7 @@ What is written are views of the log's mapping: no copy in user space. A connect
 while more than WRITE_HIGH_WATER bytes wait for it, so a slow replica costs its own socket and
 no other's time. Cutting a connection forgets what waits: the log may then be changed.
 
-Sending by `sendfile` was measured beside it (docs/ARCHITECTURE.md, section 13).
+Sending by `sendfile` was measured beside it (docs/PERFORMANCE.md, "How the log is sent").
 """
 
 import asyncio

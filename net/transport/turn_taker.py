@@ -14,13 +14,18 @@ from turbopump.net.transport.hub import Hub
 from turbopump.net.transport.last_words import LastWords
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
-from turbopump.net.wire.command import Command
+from turbopump.net.wire.command import Command, WireError
 from turbopump.pyx.fast import TURN_REQUESTS, FastConnection
 
 _TURN: Final = 4
 _STEPS: Final = 8
 READ: Final = 16
 """Reasons not to read, beside those of Connection. READ: others are read first."""
+
+GONE_COST: Final = 64 * 1024
+"""Bytes that a connection without a peer counts as until all that its peer said is handled, beside
+that: with TLS some 45 KB were measured. No limit of connections holds here: its peer may have made
+the next one already."""
 
 
 class _Holder:
@@ -46,7 +51,7 @@ class _Work(_Holder):
 class TurnTaker(FastConnection):
     """The turns of a connection. `rests` while what was read has to wait."""
 
-    __slots__ = ("_hub", "_sealed", "_words", "_work")
+    __slots__ = ("_gone", "_hub", "_sealed", "_words", "_work")
 
     peer: Peer
 
@@ -54,6 +59,7 @@ class TurnTaker(FastConnection):
         super().__init__()
         self._hub = hub
         self._sealed: _Holder | None = None
+        self._gone: _Holder | None = None
         self._words: LastWords | None = None
         self._work: _Work | None = None
 
@@ -148,9 +154,13 @@ class TurnTaker(FastConnection):
         first write that fails: the Go client's last commits, not marked one-way, would be lost.
         """
         try:
+            gone = _Holder(self)
+            self._hub.area.hold(gone, GONE_COST)
+            self._gone = gone
             self._words = LastWords(descriptor)
-        except OSError as error:
+        except (OSError, WireError) as error:
             self._hub.complain(f"what {self.peer.address} said last is not read: {error}")
+            self.end_last_words()
             return False
         self.mute()
         self.blocked = False
@@ -164,6 +174,9 @@ class TurnTaker(FastConnection):
 
     def end_last_words(self) -> None:
         """What the peer said last is handled, or is not to be."""
+        if self._gone is not None:
+            self._hub.area.hold(self._gone, 0)
+            self._gone = None
         if self._words is not None:
             self._words.close()
             self._words = None

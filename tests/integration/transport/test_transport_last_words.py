@@ -15,6 +15,7 @@ from tests.unit.broker.test_fast_lane import SEND, frame_of
 
 from turbopump.net.transport.connection import Connection
 from turbopump.net.transport.options import ServerOptions
+from turbopump.net.transport.turn_taker import GONE_COST
 from turbopump.net.transport.turns import REQUESTS_OF_TURN
 from turbopump.net.wire.command import Command, encode, new_request, response
 
@@ -174,6 +175,47 @@ def test_a_peer_that_is_cut_while_its_last_words_wait_is_gone(run, serve) -> Non
             await served.until(lambda: not served.server.peers)
             assert served.hub.area.in_use == 0 and served.hub.in_flight == 0
             await served.alive()
+
+    run(main())
+
+
+async def _come_and_go(served, said: bytes) -> None:
+    """A peer that leaves while its request is handled in steps."""
+    before = set(served.hub.connections)
+    peer = socket.create_connection(("127.0.0.1", served.port))
+    peer.sendall(said)
+    await served.until(lambda: served.hub.connections - before)
+    (connection,) = served.hub.connections - before
+    await served.until(lambda: connection._work is not None)
+    _reset(peer)
+    connection.write_rest([b"to a peer that is gone"])
+    await served.until(lambda: connection._transport is None)
+
+
+def test_peers_that_are_gone_count_with_all_they_keep(run, serve) -> None:
+    """A peer that leaves and comes again has no limit of connections: the oldest are let go of."""
+    left = 5
+
+    async def main() -> None:
+        options = ServerOptions(receive_max_of_address=left * GONE_COST + GONE_COST // 2)
+        async with serve(options) as served:
+            go_on: list[bool] = []
+
+            def stepped(request: Command, *_):
+                while not go_on:
+                    yield
+                return response(request, 0)
+
+            served.table.add(STEPS, stepped)
+            for number in range(2 * left):
+                await _come_and_go(served, _frame(number, STEPS) + _frame(number))
+                assert len(served.hub.connections) <= left + 1
+                assert served.hub.area.in_use <= options.receive_max_of_address
+            assert served.hub.area.in_use >= left * GONE_COST
+            go_on.append(True)
+            await served.until(lambda: not served.server.peers)
+            assert _numbers(served.seen) == list(range(left, 2 * left))
+            assert served.hub.area.in_use == 0 and served.hub.in_flight == 0
 
     run(main())
 

@@ -43,6 +43,7 @@ GO_AWAY_SINCE_VERSION: Final = 476
 
 _WRITING: Final = 1
 _IN_FLIGHT: Final = 2
+_NO_CONTEXT: Final = 32
 
 
 class Connection(WritingSide, asyncio.BufferedProtocol):
@@ -53,8 +54,10 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
     """
 
     __slots__ = (
+        "_context",
         "_dispatcher",
         "_gate",
+        "_hello",
         "_in_flight",
         "_paused",
         "_receiver",
@@ -76,6 +79,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self._dispatcher = dispatcher
         self._receiver = Receiver(hub.area, hub.options.max_frame, self)
         self._started = tls is not None
+        self._hello = b""
+        self._context: ssl.SSLContext | TlsError | None = None
         self._paused = 0
         self._in_flight = 0
 
@@ -114,7 +119,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self.give_up_work()
         self.hold_sealed(0)
         self.end_last_words()
-        self._tls = None
+        self._tls = self._context = None
+        self._hello = b""
         self._receiver.end()
         self._hub.settled(self._in_flight)
         self._hub.leave(self)
@@ -139,7 +145,9 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
 
     def _slow_read(self, nbytes: int) -> None:
         if not self._started:
-            self._start(self._hub.area.scratch[0])
+            self._start(self._hub.area.scratch[:nbytes])
+            if self._hello:
+                return
             if self._tls is None and self._begin_fast():
                 self.buffer_updated(nbytes)
                 return
@@ -154,6 +162,8 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         self._guarded(self._go_on_slowly)
 
     def _go_on_slowly(self) -> None:
+        if self._context is not None:
+            self._begin_tls_later(self._context)
         self._receiver.go_on(self._handle)
         if self._tls is not None and not self._closing:
             self._go_on_with_tls()
@@ -303,22 +313,46 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
     @property
     def is_ready(self) -> bool:
         """Whether requests can be sent: connected, and TLS established if there is TLS."""
-        if self._closing or self._transport is None:
+        if self._closing or self._transport is None or self._hello:
             return False
         return self._tls is None or self._tls.established
 
     # Reading.
 
-    def _start(self, first: int) -> None:
-        """Plain or TLS, by the first byte (RocketMQ: NettyRemotingServer.TlsModeHandler)."""
+    def _start(self, data: memoryview) -> None:
+        """Plain or TLS, by the first byte (RocketMQ: NettyRemotingServer.TlsModeHandler).
+
+        Nothing more is read of a TLS peer until there is a context for it.
+        """
         self._started = True
-        try:
-            context = self._hub.tls_context(first == HANDSHAKE_BYTE)
-        except TlsError as error:
-            raise WireError(str(error)) from None
-        if context is not None:
-            self._tls = TlsSession(context, server_side=True)
-            self.slow_since = self.active_at
+        context = self._hub.tls_context(data[0] == HANDSHAKE_BYTE)
+        if isinstance(context, Later):
+            self._hello = bytes(data)
+            self.hold_sealed(len(data))
+            self.rests = True
+            self.pause(_NO_CONTEXT)
+            context.then(self._has_context)
+        elif context is not None:
+            self._begin_tls(context)
+
+    def _has_context(self, context: ssl.SSLContext | TlsError) -> None:
+        """There is a context, or there will be none: go on in turns with the others that wait."""
+        if not self._closing:
+            self._context = context
+            self.give_way()
+            self.resume(_NO_CONTEXT)
+
+    def _begin_tls_later(self, context: ssl.SSLContext | TlsError) -> None:
+        hello, self._hello, self._context = self._hello, b"", None
+        self.hold_sealed(0)
+        if isinstance(context, TlsError):
+            raise WireError(str(context))
+        self._begin_tls(context).feed(hello)
+
+    def _begin_tls(self, context: ssl.SSLContext) -> TlsSession:
+        tls = self._tls = TlsSession(context, server_side=True)
+        self.slow_since = self.active_at
+        return tls
 
     def _begin_fast(self) -> bool:
         """Hand over to the lane, if there is one."""

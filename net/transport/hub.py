@@ -11,10 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from turbopump.engine.later import Later
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.options import ConnectionOptions
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.receiving import Area, Owner
+from turbopump.net.transport.tls import TlsError
 from turbopump.net.transport.turns import Steps, Turns
 from turbopump.net.wire.command import Command
 from turbopump.pyx.fast import Turn
@@ -50,6 +52,10 @@ uncounted of as many connections as there may be is 256 MiB."""
 
 UNSENT_KEPT: Final = 0.75
 """Of unsent_max, after slow peers were cut: not each byte more shall look for the next one."""
+
+
+ToTls = ssl.SSLContext | Later[ssl.SSLContext | TlsError] | None
+"""What a connection becomes a TLS one with; None: nothing, it is plain."""
 
 
 class Swept(Protocol):
@@ -136,8 +142,8 @@ class Hub:
         """Whether the connection's requests are served as they come, none refused."""
         return True
 
-    def tls_context(self, hello: bool) -> ssl.SSLContext | None:
-        """The context for a new connection; None for a plain one.
+    def tls_context(self, hello: bool) -> ToTls:
+        """The context for a new connection, maybe later; None for a plain one.
 
         `hello` tells whether its first byte begins a TLS handshake. Raises WireError to close it.
         """

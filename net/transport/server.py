@@ -7,14 +7,13 @@ request code. Called by nodes.
 import asyncio
 import logging
 import resource
-import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from turbopump.net.transport.connection import GO_AWAY_SINCE_VERSION, Connection
 from turbopump.net.transport.dispatcher import Dispatcher
-from turbopump.net.transport.hub import Gate, Hub, Swept
+from turbopump.net.transport.hub import Gate, Hub, Swept, ToTls
 from turbopump.net.transport.options import ServerOptions, TlsMode, TlsSettings
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.tls import server_context
@@ -128,8 +127,9 @@ class _ServerHub(Hub):
         self._context = TlsContext(self._tls, partial(server_context, self._tls))
         self._looking: asyncio.Task[None] | None = None
         mode, files = self._tls.mode, self._tls.cert_path or self._tls.key_path
-        # Without files a certificate is made when the first peer wants one; where every peer must
-        # want one it is better known now that there will be none.
+        # Without files a certificate is made when the first peer wants one, by a thread: it takes
+        # 30 to 80 ms with the import of its package. Where every peer must want one it is better
+        # known now that there will be none.
         if mode is TlsMode.ENFORCING or (mode is TlsMode.PERMISSIVE and files):
             self._context.load()
 
@@ -176,7 +176,7 @@ class _ServerHub(Hub):
         """Those over the limit are not."""
         return connection not in self._refused
 
-    def tls_context(self, hello: bool) -> ssl.SSLContext | None:
+    def tls_context(self, hello: bool) -> ToTls:
         """By mode: disabled closes TLS peers, enforcing plain ones."""
         mode = self._tls.mode
         if not hello:
@@ -185,7 +185,7 @@ class _ServerHub(Hub):
             return None
         if mode is TlsMode.DISABLED:
             raise WireError("a TLS peer where tls.server.mode is disabled")
-        return self._context.load()
+        return self._context.made()
 
     async def _look_at_files(self) -> None:
         while True:

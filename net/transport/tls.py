@@ -5,10 +5,9 @@ connection, which decides by the first byte whether a peer speaks TLS. Needs the
 `cryptography` only for the self-signed certificate of test mode.
 """
 
+import os
 import ssl
-import tempfile
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final
 
 from turbopump.net.transport.options import ClientAuth, ClientTlsSettings, TlsSettings
@@ -129,13 +128,10 @@ def _load_trust(context: ssl.SSLContext, path: str, key: str) -> None:
 
 def _load_self_signed(context: ssl.SSLContext) -> None:
     certificate, key = _make_self_signed()
-    # OpenSSL reads the pair from files only; the folder is gone when this returns.
-    with tempfile.TemporaryDirectory() as folder:
-        cert_path, key_path = Path(folder, "cert.pem"), Path(folder, "key.pem")
-        cert_path.write_bytes(certificate)
-        key_path.touch(mode=0o600)
-        key_path.write_bytes(key)
-        context.load_cert_chain(cert_path, key_path)
+    # OpenSSL reads the pair from a file only: this one is in memory, so no disk is waited for.
+    with open(os.memfd_create("self-signed"), "wb", buffering=0) as file:
+        file.write(certificate + key)
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
 
 
 def _make_self_signed() -> tuple[bytes, bytes]:

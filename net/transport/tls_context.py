@@ -2,8 +2,9 @@
 
 Owns which files a context was made of, and the last one that could be made: certificates are
 renewed while nodes run, and a broken new one must not end what works. It must never read a file on
-the loop once there is a context. Called by the server's hub, once a second, and by the client,
-before each connection. RocketMQ watches the same files (FileWatchService, twice a second).
+the loop once there is a context, nor make a certificate there once peers are served. Called by the
+server's hub, once a second and for each TLS peer, and by the client, before each connection.
+RocketMQ watches the same files (FileWatchService, twice a second).
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from turbopump.engine.later import Later
 from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
 from turbopump.net.transport.tls import TlsError
 
@@ -21,6 +23,8 @@ _log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 """Between two looks of a server at its files."""
+
+_CANNOT: Final = "TLS has no certificate, it cannot be made: {!r}"
 
 _Signature = tuple[tuple[int, int, int, int] | None, ...]
 
@@ -52,6 +56,7 @@ class TlsContext:
         self._doubted: _Signature | None = None
         self._refused: _Signature | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._making: Later[ssl.SSLContext | TlsError] | None = None
 
     @property
     def has_files(self) -> bool:
@@ -65,6 +70,17 @@ class TlsContext:
             self._signature = _signature(self._paths)
             self._context = self._make()
         return self._context
+
+    def made(self) -> ssl.SSLContext | Later[ssl.SSLContext | TlsError]:
+        """The context, or what becomes one: the first is made by a thread, for all who ask
+        meanwhile. Where none can be made the next who asks has it tried again."""
+        if self._context is not None:
+            return self._context
+        if self._making is None:
+            self._making = Later()
+            loop = asyncio.get_running_loop()
+            loop.run_in_executor(None, self._make).add_done_callback(self._was_made)
+        return self._making
 
     async def newest(self) -> ssl.SSLContext:
         """Look at the files, and give what can be made of them; raises TlsError if there never was
@@ -96,6 +112,18 @@ class TlsContext:
             _log.warning("new TLS files are not used, the old ones stay: %s", found.error)
         else:
             self._doubted = found.signature
+
+    def _was_made(self, future: asyncio.Future[ssl.SSLContext]) -> None:
+        making, self._making = self._making, None
+        assert making is not None
+        error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        if error is None:
+            self._context = future.result()
+            making.resolve(self._context)
+        elif isinstance(error, TlsError):
+            making.resolve(error)
+        else:
+            making.resolve(TlsError(_CANNOT.format(error)))
 
     def _looked(self, task: asyncio.Task[None]) -> None:
         self._looking = None

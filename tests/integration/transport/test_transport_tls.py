@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,12 @@ from turbopump.net.transport.options import (
     TlsMode,
     TlsSettings,
 )
-from turbopump.net.transport.tls import TlsError, _make_self_signed, server_context
+from turbopump.net.transport.tls import (
+    HANDSHAKE_BYTE,
+    TlsError,
+    _make_self_signed,
+    server_context,
+)
 from turbopump.net.wire.command import Command, decode, encode, new_request, response
 
 ECHO = 10
@@ -59,6 +65,49 @@ def test_modes(run, serve, connect, talk, mode, plain_served, tls_served) -> Non
                 async with talk(served.port, ssl=trusting_all()) as raw:
                     raw.send(Command(ECHO, opaque=1, body=b"other"))
                     assert (await raw.answer()).body == b"other"
+
+    run(main())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_others_are_served_while_the_certificate_is_made(
+    run, serve, connect, talk, monkeypatch, fails
+) -> None:
+    """The first TLS peers wait for it, one leaves meanwhile; plain ones do not."""
+    go = threading.Event()
+
+    def slowly(settings: TlsSettings) -> ssl.SSLContext:
+        assert go.wait(20), "the loop was held"
+        if fails:
+            raise TlsError("no certificate today")
+        return server_context(settings)
+
+    monkeypatch.setattr("turbopump.net.transport.server.server_context", slowly)
+
+    async def main() -> None:
+        async with (
+            serve(ServerOptions(tls=TlsSettings())) as served,
+            connect(None, TLS_CLIENT) as one,
+            connect(None, TLS_CLIENT) as other,
+        ):
+            calls = [
+                asyncio.ensure_future(
+                    client.call(served.address, new_request(ECHO, body=b"tls"), 10_000)
+                )
+                for client in (one, other)
+            ]
+            async with talk(served.port) as gone:
+                gone.send(bytes([HANDSHAKE_BYTE]) + b"a hello that begins")
+                await served.until(lambda: len(served.hub.area._sizes) == 3)
+            await served.alive()
+            assert not any(call.done() for call in calls)
+            go.set()
+            got = await asyncio.gather(*calls, return_exceptions=True)
+            if fails:
+                assert all(isinstance(one, ConnectError) for one in got)
+            else:
+                assert [one.body for one in got] == [b"tls", b"tls"]
+            await served.until(lambda: served.hub.area.in_use == 0)
 
     run(main())
 

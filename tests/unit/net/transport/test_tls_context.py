@@ -4,11 +4,13 @@ import asyncio
 import logging
 import os
 import ssl
+import threading
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from turbopump.engine.later import Later
 from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
 from turbopump.net.transport.tls import TlsError, _make_self_signed, client_context, server_context
 from turbopump.net.transport.tls_context import TlsContext
@@ -121,3 +123,50 @@ def test_without_files_there_is_one_for_ever() -> None:
     context = TlsContext(settings, partial(server_context, settings))
     assert not context.has_files
     assert context.load() is asyncio.run(context.newest())
+
+
+def test_the_first_one_is_made_by_a_thread_for_all_who_ask() -> None:
+    """To make a certificate takes tens of ms, and a package to be imported before."""
+    made_by: list[threading.Thread] = []
+
+    def make() -> ssl.SSLContext:
+        made_by.append(threading.current_thread())
+        return server_context(TlsSettings())
+
+    context = TlsContext(TlsSettings(), make)
+
+    async def main() -> None:
+        got: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        first = context.made()
+        assert isinstance(first, Later) and not first.done
+        assert context.made() is first
+        first.then(got.set_result)
+        assert await got is context.made() is context.load()
+
+    asyncio.run(main())
+    (thread,) = made_by
+    assert thread is not threading.current_thread()
+
+
+@pytest.mark.parametrize("error", [TlsError("no package"), OSError("no memory")])
+def test_where_none_can_be_made_it_is_tried_again(error: Exception) -> None:
+    found: list[Exception | None] = [error, None]
+
+    def make() -> ssl.SSLContext:
+        failure = found.pop(0)
+        if failure is not None:
+            raise failure
+        return server_context(TlsSettings())
+
+    context = TlsContext(TlsSettings(), make)
+
+    async def ask() -> object:
+        got: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        made = context.made()
+        assert isinstance(made, Later)
+        made.then(got.set_result)
+        return await got
+
+    refused = asyncio.run(ask())
+    assert isinstance(refused, TlsError) and str(error) in str(refused)
+    assert isinstance(asyncio.run(ask()), ssl.SSLContext)

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard csrc/*.c csrc/*.h pyx/*.pyx pyx/*.pxd)
 # More than two cores: much of the tests' time is waiting for processes and their timers.
-WORKERS ?= 3
+WORKERS ?= 4
 ARGS ?=
 SUITE ?= store
 SEEDS ?= 1000
@@ -28,7 +28,7 @@ run: $(VENV)/.run ## start a name server and a broker, and print where to connec
 	@$(BYTECODE)
 	$(BIN)/turbopump up $(ARGS)
 
-test: $(VENV)/.dev ## all tests, on WORKERS=3 (ARGS='-k name': some of them)
+test: $(VENV)/.dev ## all tests, on WORKERS=4 (ARGS='-k name': some of them)
 	@$(BYTECODE)
 	$(BIN)/python -m pytest tests -n $(WORKERS) $(ARGS)
 

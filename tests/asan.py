@@ -77,7 +77,7 @@ def main() -> int:
     assert str(BUILT) in used, f"the tests would run on {used}"
     # A report goes to file descriptor 2 and the process ends: pytest must not hold it back.
     command = [
-        sys.executable, "-m", "pytest", "-p", "no:turbopump", "-q",
+        sys.executable, "-m", "pytest", "-p", "no:turbopump.testing", "-q",
         "--capture=sys", "--timeout=600", "-n", "2", "--max-worker-restart=0",
         *TESTS, *sys.argv[1:],
     ]  # fmt: skip

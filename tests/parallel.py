@@ -13,8 +13,9 @@ FOLDERS: Final = ("tests/integration/spark/",)
 """All tests below are one unit: one Spark for all of them."""
 
 SINGLE: Final = (
-    "tests/crash/", "tests/fuzz/", "tests/integration/controller/", "tests/integration/failover/",
-    "tests/integration/ha/", "tests/property/", "tests/sim/", "tests/test_source.py",
+    "tests/crash/", "tests/fuzz/test_holds.py", "tests/integration/controller/",
+    "tests/integration/failover/", "tests/integration/ha/", "tests/property/", "tests/sim/",
+    "tests/test_source.py",
 )  # fmt: skip
 """Each test below is a unit: its files take long, and no fixture of theirs lives longer than a
 test. Every other file is a unit: its tests share brokers and stores."""

@@ -77,7 +77,7 @@ def fuzz(name: str, seconds: float) -> Outcome:
     for seed in seeds_of(name):
         (seeds / hashlib.sha1(seed).hexdigest()[:16]).write_bytes(seed)
     if name in native.NAMES:
-        command = [str(native.build(name, BUILT / "bin", fuzzer=True))]
+        command = [str(native.build(name, BUILT / "bin"))]
     else:
         command = [sys.executable, "-m", "tests.fuzz.worker", name]
     started = time.monotonic()

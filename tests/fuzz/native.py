@@ -22,21 +22,40 @@ class BuildFailed(RuntimeError):
     """A compiler that is missing or refuses; the message is for the person at the terminal."""
 
 
-def build(name: str, folder: Path, *, fuzzer: bool) -> Path:
-    """The program of a target in `folder`: a fuzzer, or one that replays files."""
+def build(name: str, folder: Path) -> Path:
+    """The fuzzer of a target in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / name
-    sources = [*sorted((ROOT / "csrc").glob("*.c")), SOURCES / f"{name}.c"]
+    sources = [*_kernels(), SOURCES / f"{name}.c"]
+    _compile(name, True, [*map(str, sources), "-o", str(program)], folder)
+    return program
+
+
+def build_replays(folder: Path) -> dict[str, Path]:
+    """For each target the program that replays files; the kernels are compiled once for all."""
+    objects = [str(folder / f"{path.stem}.o") for path in _kernels()]
+    _compile("csrc", False, ["-c", *map(str, _kernels())], folder)
+    programs = {name: folder / name for name in NAMES}
+    for name, program in programs.items():
+        own = [str(SOURCES / f"{name}.c"), str(SOURCES / "replay.c")]
+        _compile(name, False, [*own, *objects, "-o", str(program)], folder)
+    return programs
+
+
+def _kernels() -> list[Path]:
+    return sorted((ROOT / "csrc").glob("*.c"))
+
+
+def _compile(name: str, fuzzer: bool, arguments: list[str], folder: Path) -> None:
+    """Run the compiler in a folder. Raises BuildFailed."""
     if fuzzer:
         command = ["clang", "-fsanitize=fuzzer,address,undefined"]
     else:
         command = ["cc", "-fsanitize=address,undefined"]
-        sources.append(SOURCES / "replay.c")
     try:
         done = subprocess.run(
-            [*command, *FLAGS, *map(str, sources), "-o", str(program)],
-            capture_output=True, text=True,
-        )  # fmt: skip
+            [*command, *FLAGS, *arguments], cwd=folder, capture_output=True, text=True
+        )
     except FileNotFoundError:
         packages = "clang and libclang-rt-14-dev (apt-get install)" if fuzzer else "a C compiler"
         raise BuildFailed(f"{command[0]} is not there: install {packages}") from None
@@ -44,5 +63,4 @@ def build(name: str, folder: Path, *, fuzzer: bool) -> Path:
         hint = ""
         if "libclang_rt" in done.stderr:
             hint = "clang has no fuzzer run time: apt-get install libclang-rt-14-dev\n"
-        raise BuildFailed(f"{hint}{name}.c was not built:\n{done.stderr.strip()}")
-    return program
+        raise BuildFailed(f"{hint}{name} was not built:\n{done.stderr.strip()}")

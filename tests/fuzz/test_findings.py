@@ -43,16 +43,21 @@ def test_every_finding_has_its_target() -> None:
     assert not set(native.NAMES) & set(targets.TARGETS)
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The native targets, built by the C compiler with sanitizers."""
+    return native.build_replays(tmp_path_factory.mktemp("native"))
+
+
 @pytest.mark.parametrize("name", native.NAMES)
-def test_native_targets(name: str, tmp_path: Path) -> None:
-    """Built by the C compiler with sanitizers, over seeds and findings."""
-    program = native.build(name, tmp_path, fuzzer=False)
+def test_native_targets(name: str, programs: dict[str, Path], tmp_path: Path) -> None:
+    """Over seeds and findings."""
     inputs = [path for path in KEPT if path.parent.name == name]
     for number, seed in enumerate(few_seeds(name)):
         inputs.append(tmp_path / f"seed-{number}")
         inputs[-1].write_bytes(seed)
     done = subprocess.run(
-        [program, *inputs], capture_output=True, text=True, errors="replace",
+        [programs[name], *inputs], capture_output=True, text=True, errors="replace",
         env={**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 CSRC = Path(__file__).resolve().parents[3] / "csrc"
+UNITS = sorted(path.name for path in CSRC.glob("*.c"))
 FLAGS = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 # What a freestanding C implementation must have anyway.
 ALLOWED = {"memcpy", "memcmp", "memset", "memmove", "memchr", "bcmp", "__cpu_model"}
@@ -24,14 +25,23 @@ ALLOWED_IN = {
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 
 
-@needs_gcc
-@pytest.mark.parametrize("unit", sorted(path.name for path in CSRC.glob("*.c")))
-def test_compiles_without_a_warning_and_calls_nobody(unit: str, tmp_path: Path) -> None:
-    built = tmp_path / "unit.o"
+@pytest.fixture(scope="module", params=UNITS)
+def compiled(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
+    """A unit's name, and its object file: compiled once for all that look at it."""
+    unit: str = request.param
+    built = tmp_path_factory.mktemp("unit") / "unit.o"
     done = subprocess.run(
         ["gcc", *FLAGS, "-c", str(CSRC / unit), "-o", str(built)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+    return unit, built
+
+
+@needs_gcc
+def test_compiles_without_a_warning_and_calls_nobody(compiled: tuple[str, Path]) -> None:
+    unit, built = compiled
     names = subprocess.run(
         ["nm", "--undefined-only", "--format=just-symbols", str(built)],
         capture_output=True, text=True, check=True,
@@ -59,14 +69,9 @@ def test_compiles_without_a_warning_and_calls_nobody(unit: str, tmp_path: Path) 
 
 
 @needs_gcc
-@pytest.mark.parametrize("unit", sorted(path.name for path in CSRC.glob("*.c")))
-def test_has_no_writable_globals(unit: str, tmp_path: Path) -> None:
-    built = tmp_path / "unit.o"
-    subprocess.run(
-        ["gcc", *FLAGS, "-c", str(CSRC / unit), "-o", str(built)], check=True, capture_output=True
-    )
+def test_has_no_writable_globals(compiled: tuple[str, Path]) -> None:
     listing = subprocess.run(
-        ["nm", str(built)], capture_output=True, text=True, check=True
+        ["nm", str(compiled[1])], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     writable = [line for line in listing if line.split()[-2] in "bBdDC"]
     assert not writable

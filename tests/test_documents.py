@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from turbopump.broker.known_keys import IDLE_KEYS as BROKER_KEYS
+from turbopump.controller.config import IDLE_KEYS as CONTROLLER_KEYS
+from turbopump.namesrv.config import IDLE_KEYS as NAMESRV_KEYS
+
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "docs" / "INVARIANTS.md"
 PLACES = (ROOT, ROOT / "docs", ROOT / "docs" / "reference", ROOT / "docs" / "internals")
@@ -241,6 +245,13 @@ def test_paths_that_a_contributor_is_sent_to_exist() -> None:
     for name in ("CONTRIBUTING.md", "SECURITY.md"):
         for path in re.findall(r"`([\w.]+/[\w./]*|\.ci/run)`", (ROOT / name).read_text()):
             assert (ROOT / path).exists(), f"{name} names {path}"
+
+
+def test_each_refused_key_is_documented() -> None:
+    text = (ROOT / "docs" / "COMPATIBILITY.md").read_text()
+    known = [*BROKER_KEYS.items(), *NAMESRV_KEYS.items(), *CONTROLLER_KEYS.items()]
+    wrong = {key for key, one in known if one.harm and f"`{key}`" not in text}
+    assert not wrong, f"docs/COMPATIBILITY.md does not say that these are refused: {sorted(wrong)}"
 
 
 def test_make_alone_prints_every_target() -> None:

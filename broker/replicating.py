@@ -15,6 +15,7 @@ from functools import partial
 from turbopump.broker.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha import last_life, options
+from turbopump.broker.ha.heir import Heir
 from turbopump.broker.ha.last_life import LastLife
 from turbopump.broker.ha.membership import Membership, MembershipOptions
 from turbopump.broker.ha.metadata import MetadataFollower
@@ -26,7 +27,7 @@ from turbopump.broker.role import MASTER_ID
 from turbopump.engine.files import Files
 from turbopump.engine.flush import Disk
 from turbopump.engine.later import Later
-from turbopump.engine.types import LONG_AGO_MS, FlushMode
+from turbopump.engine.types import FlushMode
 from turbopump.net.ha.replica import State
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
@@ -38,9 +39,6 @@ LOOK_MS = 1_000
 """Between two registrations of a replica that no name server told yet where its master is."""
 LOOK_AGAIN_MS = 5_000
 """Of one that knew it and lost it: it may come back at another address."""
-HAND_OVER_MS = 3_000
-"""So long a stop waits for another master: for an entry of the controllers, also of slow ones. This
-broker takes messages meanwhile."""
 
 
 class Replicating:
@@ -64,6 +62,7 @@ class Replicating:
         steady_ms = context.steady_ms
         self.service = HaService(options_of(config), log, files, disk, now_ms, steady_ms)
         self.membership: Membership | None = None
+        self._heir: Heir | None = None
         if config.replication.is_elected:
             last_life.record(files, config.store, life.lost(log.end))
             self.membership = Membership(
@@ -71,14 +70,13 @@ class Replicating:
             )
             self.membership.on_doubt_told = partial(last_life.record, files, config.store, "")
             self._elected(self.membership)
+            self._heir = Heir(self.membership, self.service, steady_ms)
         self.service.on_role.append(self._role_changed)
         log.on_appended.append(self.service.grew)
         self._now_ms = now_ms
         self.metadata = MetadataFollower(context, calls, log=log)
         log.on_cut.append(lambda: self.metadata.truncated(now_ms()))
         self._told: tuple[str, str] = ("", "")
-        self._handing_over: Later[None] | None = None
-        self._hand_over_until_ms = LONG_AGO_MS
         context.ha = self.service
         context.role.has_master = self._has_master
 
@@ -94,31 +92,16 @@ class Replicating:
             self.membership.tick()
         self._follow_tables()
         self.metadata.tick(self._now_ms(), self._context.steady_ms())
-        self._look_at_heir()
+        if self._heir is not None:
+            self._heir.look()
 
     def hand_over(self) -> Later[None]:
-        """Before a stop: have another broker lead while this one still serves, so that senders miss
-        a master for as long as an election takes, not a stop. Resolves when there is another one,
-        none could be it, or after HAND_OVER_MS."""
+        """Before a stop: have another broker lead while this one still serves (heir.py)."""
+        if self._heir is not None:
+            return self._heir.hand_over()
         done: Later[None] = Later()
-        membership = self.membership
-        if membership is None or not membership.has_heir:
-            done.resolve(None)
-            return done
-        self._handing_over = done
-        self._hand_over_until_ms = self._context.steady_ms() + HAND_OVER_MS
-        membership.retire()
+        done.resolve(None)
         return done
-
-    def _look_at_heir(self) -> None:
-        done, membership = self._handing_over, self.membership
-        if done is None:
-            return
-        is_late = self._context.steady_ms() >= self._hand_over_until_ms
-        if is_late or membership is None or not membership.has_heir:
-            self._handing_over = None
-            _log.info("the lead is %s", "kept" if self.service.is_master else "handed over")
-            done.resolve(None)
 
     async def stop(self) -> None:
         """Leave the group; pending sends are answered."""
@@ -180,7 +163,8 @@ class Replicating:
         else:
             context.role.end(max(self.service.options.own_id, MASTER_ID + 1))
             self._follow_tables()
-            self._look_at_heir()
+            if self._heir is not None:
+                self._heir.look()
 
     def _elected(self, membership: Membership) -> None:
         """An elected broker asks its controllers what it may do."""

@@ -18,6 +18,7 @@ from tests.sim.ha_oracle import Role as Known
 from tests.sim.ha_suite import store_config
 from tests.sim.work import Stands
 from turbopump.broker.ha import last_life
+from turbopump.broker.ha.heir import Heir
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.membership import Membership, MembershipOptions
 from turbopump.broker.ha.options import Role as ConfiguredRole
@@ -121,6 +122,7 @@ class GroupBroker(Stands, Broker):
         self.part: Role
         """Its role as sends see it."""
         self.member: Membership | None = None
+        self.heir: Heir | None = None
         self.tables: Tables | None = None
         self.kept = Kept()
         """What is surely durable of its tables."""
@@ -131,6 +133,9 @@ class GroupBroker(Stands, Broker):
         self.tries_again = True
         """Whether it opens a store that failed again by itself; a story may do that instead."""
         self._trying = self._opens_anew = False
+        self._stops = self._may_stop = self._starts_again = False
+        self._behind: Callable[[], None] | None = None
+        """What is to be done once it has stopped."""
         self._try_ms = 0
         self._ran = False
         """Whether any of its code ran since it was looked at."""
@@ -175,6 +180,7 @@ class GroupBroker(Stands, Broker):
             options, self.service, self.replicated, self.disk, self.endpoint.call,
             lambda: clock.wall_ms, lambda: clock.now_ms,
         )  # fmt: skip
+        self.heir = Heir(self.member, self.service, lambda: clock.now_ms)
         self.member.on_doubt_told = partial(last_life.record, self.disk, store, "")
         self.tables = Tables(self, self.member)
         self.service.on_role.append(self._role_changed)
@@ -193,7 +199,11 @@ class GroupBroker(Stands, Broker):
         if power and not self.settings.is_sync:
             self.run_of.journal.doubtful.add(self.number)
         self.endpoint.gone(power=power)
-        self.member = self.tables = None
+        self.member = self.heir = self.tables = None
+        self._stops = self._may_stop = self._starts_again = False
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            behind()
 
     @property
     def may_be_late(self) -> bool:
@@ -214,8 +224,35 @@ class GroupBroker(Stands, Broker):
         self.kept, self.epochs_damaged, self._id = Kept(), False, 0
         self._kept = 0  # of its log
 
+    def stop(self, behind: Callable[[], None] | None = None) -> None:
+        """A clean stop, as broker/node.py does it: another broker leads first, and this one serves
+        until then. `behind`: called when it has ended, however it did."""
+        assert self.up and self.heir is not None, "it is not up"
+        if self._stops:
+            return
+        self._stops, self._behind = True, behind
+
+        def led(_: None) -> None:
+            self._may_stop = True
+
+        self.run(lambda: self.heir.hand_over().then(led))
+        self._end_in_order()
+
+    def start_again(self) -> None:
+        """Someone starts it who found it up: once it has stopped, if it is about to."""
+        self._starts_again = self._stops
+
+    def _end_in_order(self) -> None:
+        """The loop's next turn, behind the end of its lead."""
+        if self.up and self._may_stop:
+            starts_again = self._starts_again
+            super().stop()
+            if starts_again:
+                self.run_of.start(self)
+
     def turn(self) -> bool:
         """The loop's turn ends; True if its disk has work."""
+        self._end_in_order()
         if self.wire.due:
             self.run(self.wire.turn)
         if self.up and self.endpoint.wire.due:
@@ -250,6 +287,8 @@ class GroupBroker(Stands, Broker):
         is_failed = store.fitness is Fitness.FAILED and store.damage is None
         if not (is_failed and self.tries_again) or self._trying or now_ms < self._try_ms:
             return
+        if self._stops:
+            return  # node.py ends the reopening first
 
         def tried(result: OSError | None) -> None:
             if self.store is store:
@@ -266,6 +305,7 @@ class GroupBroker(Stands, Broker):
         if self.up:
             self.part.tick()
             self.member.tick()
+            self.heir.look()
             self._counts_on()
             self.tables.tick()
         if self.up and self.clock.now_ms - self._registered_ms >= REGISTER_MS:
@@ -299,6 +339,7 @@ class GroupBroker(Stands, Broker):
             self.part.begin(service.reign)
         else:
             self.part.end(max(self.controller_id, 1))
+            self.heir.look()
         self.register()
 
     def _renewed(self) -> None:

@@ -293,7 +293,7 @@ def storm(group: "Run") -> None:
 
 
 def stop(group: "Run") -> Undo:
-    """A clean stop."""
+    """A clean stop: a master hands its lead over first."""
     one = group.rng.choice(group.brokers)
     if one.up and not one.paused:
         one.stop()
@@ -319,11 +319,16 @@ def upgrade(group: "Run") -> Undo:
     """Servers are restarted one after the other as a version to come, or as this one again (F15):
     their frames have another number and members that are unknown here."""
     one = group.rng.choice(group.servers)
+
+    def other() -> None:
+        one.endpoint.is_later = not one.endpoint.is_later
+
     if one.up and group.rng.random() < 0.5 and one in group.brokers and not one.paused:
-        one.stop()
-    elif one.up:
+        one.stop(other)
+        return lambda: group.start(one)
+    if one.up:
         one.crash(power=False)
-    one.endpoint.is_later = not one.endpoint.is_later
+    other()
     return lambda: group.start(one)
 
 

@@ -20,6 +20,7 @@ from tests.sim.ha_planted import (
 from tests.sim.planted import Plant
 from tests.sim.raft_planted import entries_are_not_synced, votes_are_not_kept
 from turbopump.broker.ha.heartbeats import Heartbeats
+from turbopump.broker.ha.membership import Membership
 from turbopump.broker.identity import IdentityFiles
 from turbopump.broker.role import Role
 from turbopump.controller import core, elections, registration, state
@@ -187,6 +188,11 @@ def ids_are_taken_over(patch: Patch) -> None:
     )  # fmt: skip
 
 
+def stops_with_its_lead(patch: Patch) -> None:
+    """F15: senders miss a master for as long as a stop takes."""
+    patch.setattr(Membership, "has_heir", False)
+
+
 BUGS: dict[Plant, tuple[str, ...]] = {
     proposed_set_ignored: ("lost answers", "kill"),
     missing_member_does_not_count: ("partition", "kill"),
@@ -217,6 +223,7 @@ OF_STORIES: dict[Plant, Callable[[], None]] = {
     unclean_restarts_do_not_matter: (
         lambda: stories.test_f38_who_lost_its_page_cache_is_not_elected(0)
     ),
+    stops_with_its_lead: stories.test_f15_a_master_that_is_stopped_hands_its_lead_over_first,
     no_snapshots: stories.test_r35_a_log_of_controllers_does_not_grow_for_ever,
 }
 """What costs no message, but time or space: a story tells."""

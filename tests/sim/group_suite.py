@@ -187,9 +187,11 @@ class Run:
                 self.go(int(self.rng.random() * 300))
 
     def start(self, machine: Process | GroupBroker) -> None:
-        """A process, unless there is one."""
+        """A process, unless there is one that goes on."""
         machine.paused = False
         if machine.up:
+            if isinstance(machine, GroupBroker):
+                machine.start_again()
             return
         machine.due_ms = self.now_ms
         try:

@@ -8,6 +8,7 @@ import pytest
 from tests.sim.group_broker import GroupBroker
 from tests.sim.group_machines import GROUP
 from tests.sim.group_stories import Story
+from turbopump.broker.ha.heir import HAND_OVER_MS
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.controller import SyncStateSet
 
@@ -350,6 +351,48 @@ def test_f15_one_after_the_other_is_another_version() -> None:
         story.start(server)
         story.writes()
         story.until(story.is_whole, 30_000, "not whole")
+    story.end()
+
+
+def test_f15_a_master_that_is_stopped_hands_its_lead_over_first() -> None:
+    """It serves until another one was elected, and follows nobody then; it is started again while
+    it stops."""
+    story = Story.whole()
+    old, epoch, ends = story.master, story.journal.role.epoch, story.ends
+    old.stop()
+    assert old.up and old.is_master
+    story.start(old)
+    assert story.elected(epoch) < 100
+    assert (old.up, story.ends) == (True, ends), "it ends behind the election"
+    story.until(lambda: story.ends > ends, 200, "it does not end")
+    story.alone(3)
+    assert old.up and story.master is not old
+    assert story.journal.role.epoch == epoch + 1
+    story.end()
+
+
+def test_f15_a_master_without_an_heir_stops_at_once() -> None:
+    story = Story.whole()
+    for replica in story.replicas:
+        replica.stop()
+        assert not replica.up
+    story.alone(1)
+    story.writes()
+    story.master.stop()
+    assert not story.master.up
+    story.end()
+
+
+def test_f15_a_stop_waits_for_no_controller_for_long() -> None:
+    """The master has its lease still, and none of them answers: it is stopped all the same."""
+    story = Story.whole(timeout_ms=10_000)
+    old = story.master
+    story.apart(story.controllers, story.rest(*story.controllers))
+    old.stop()
+    story.go(HAND_OVER_MS - 200)
+    assert old.up and old.is_master
+    story.until(lambda: not old.up, 400, "it does not end")
+    story.net.heal()
     story.end()
 
 

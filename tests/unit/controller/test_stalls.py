@@ -1,6 +1,6 @@
 """Stalls: how much of the time a controller stood still, and what it does then."""
 
-from tests.unit.controller.groups import Node, running
+from tests.unit.controller.groups import CLUSTER, NAME, Node, running
 
 from turbopump.controller import stalls
 from turbopump.controller.config import ControllerConfig
@@ -59,11 +59,13 @@ def test_the_lead_does_not_go_round() -> None:
 class Handed(Driver):
     """A driver of a member that leads, which knows whom it would ask."""
 
-    def __init__(self) -> None:
-        self.asked = 0
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.waited: list[bool] = []
+        """Whenever it was asked: whether broker 1 was not missed yet."""
 
     def hand_over(self, now_ms: int) -> str | None:
-        self.asked += 1
+        self.waited.append(self._node.core.heartbeats.heard((CLUSTER, NAME, 1), now_ms))
         return "n1"
 
     def on_tick(self, now_ms: int) -> None:
@@ -84,22 +86,25 @@ def stutter(controller: Controller, node: Node, brokers: tuple[int, ...]) -> Non
 
 
 def test_a_leader_that_stutters_hands_the_lead_over() -> None:
-    node, driver = running(), Handed()
+    node = running()
+    driver = Handed(node)
     controller = Controller(ControllerConfig(), lambda: node.now_ms, lambda _: Later())
     controller.core, controller.driver = node.core, driver
     stutter(controller, node, (1, 2, 3))
-    assert driver.asked == 1 and node.group.master_id == 1
+    assert driver.waited == [True] and node.group.master_id == 1
 
 
 def test_it_does_not_while_a_silence_is_waited_for() -> None:
     """The next leader would begin to wait anew."""
-    node, driver = running(), Handed()
+    node = running()
+    driver = Handed(node)
     controller = Controller(ControllerConfig(), lambda: node.now_ms, lambda _: Later())
     controller.core, controller.driver = node.core, driver
     node.now_ms += 1_000
     stutter(controller, node, (2, 3))
     node.commit()
-    assert node.group.master_id == 2 and driver.asked == 1
+    assert node.group.master_id == 2
+    assert driver.waited == [False]
 
 
 def test_who_wins_the_lead_again_before_another_led_goes_on_waiting() -> None:

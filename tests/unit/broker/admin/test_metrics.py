@@ -1,5 +1,6 @@
 """What Prometheus gets: RocketMQ's names, the labels, and replication."""
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -85,6 +86,15 @@ def test_traffic_by_topic_and_group(admin: Any, scrape: Callable[[], Samples]) -
 def test_system_topics_are_marked(admin: Any, scrape: Callable[[], Samples]) -> None:
     admin.send("T", DELAY="2")
     assert scrape()["rocketmq_messages_in_total"][("true", "SCHEDULE_TOPIC_XXXX")] == 1
+
+
+def test_a_store_that_takes_no_messages(admin: Any, scrape: Callable[[], Samples]) -> None:
+    assert scrape()["turbopump_store_unfit"] == {(): 0}
+    assert "storeUnfit" not in admin.json(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
+    admin.broker.store._commit.fail(OSError(errno.EIO, "input/output error"))
+    assert scrape()["turbopump_store_unfit"] == {(): 1}
+    shown = admin.json(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
+    assert "input/output error" in shown["storeUnfit"]
 
 
 def test_connections(admin: Any, scrape: Callable[[], Samples]) -> None:

@@ -14,6 +14,8 @@ from tests.unit.broker.ha.elected import (
 )
 from tests.unit.broker.ha.network import Group
 
+from turbopump.broker.ha.heir import HAND_OVER_MS, Heir
+from turbopump.engine.later import Later
 from turbopump.engine.types import Fitness, PutStatus, StoreError
 from turbopump.net.wire.codes import ResponseCode
 
@@ -262,6 +264,33 @@ class TestHandingOver:
         one.pass_time(2000)
         assert one.broker.service.is_master and not one.membership.has_heir
 
+    def test_a_stop_waits_until_another_leads(self, make: Make, group: Group) -> None:
+        one, _two = pair(make)
+        waits, heir = stopping(one, group)
+        one.pass_time(300)
+        heir.look()
+        assert not waits.done
+        one.membership.on_notice(word(2, 2, set_epoch=3))
+        heir.look()
+        assert waits.done
+
+    def test_a_stop_waits_for_a_bounded_time(self, make: Make, group: Group) -> None:
+        """Nobody else is elected, and this broker leads on."""
+        one, _two = pair(make)
+        waits, heir = stopping(one, group)
+        one.pass_time(HAND_OVER_MS - 100)
+        heir.look()
+        assert not waits.done and one.broker.service.is_master
+        one.pass_time(100)
+        heir.look()
+        assert waits.done and one.broker.service.is_master
+
+    def test_a_stop_without_an_heir_does_not_wait(self, make: Make, group: Group) -> None:
+        one = master(make)
+        waits, _heir = stopping(one, group)
+        one.pass_time()
+        assert waits.done and unfit(one) is None
+
     def test_a_store_that_failed_is_told_as_such(
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -270,6 +299,12 @@ class TestHandingOver:
         fails(one, monkeypatch)
         one.pass_time()
         assert unfit(one) == "failed" and not one.membership.has_heir
+
+
+def stopping(member: Member, group: Group) -> tuple[Later[None], Heir]:
+    """It is about to stop; what the stop waits for."""
+    heir = Heir(member.membership, member.broker.service, lambda: group.network.now_ms)
+    return heir.hand_over(), heir
 
 
 def nobody_reigns(member: Member, epoch: int) -> None:

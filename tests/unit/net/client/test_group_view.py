@@ -99,6 +99,18 @@ def test_brokers_in_trouble() -> None:
     ]
 
 
+def test_a_store_that_takes_no_messages() -> None:
+    told = [
+        (ONE, {**MASTER_TABLE, "storeUnfit": "the disk is too full"}),
+        (TWO, {**REPLICA_TABLE, "storeUnfit": "input/output error"}),
+    ]
+    group = read_group(BrokerData("c", "b"), STATE, told)
+    assert [each.state for each in group.brokers] == [
+        "takes no messages: the disk is too full",
+        "TRANSFER takes no messages: input/output error",
+    ]
+
+
 def test_brokers_of_rocketmq() -> None:
     """They tell neither role nor confirm offset: the role is the controller's word."""
     table = {"commitLogMaxOffset": "1000", "haEpoch": "4"}

@@ -22,6 +22,12 @@ TESTS = [
 ]  # fmt: skip
 
 
+OPTIONS = (
+    "--import-mode=importlib -p no:cacheprovider --disable-plugin-autoload"
+    " -p xdist -p timeout -p benchmark -p hypothesispytest"
+)
+"""Those of pyproject.toml without the plugin `turbopump`, which needs what is not built."""
+
 REFERENCES = ["engine", "net", "broker"]
 """Rooms in Python that kernels are compared with; they run on the instrumented extensions."""
 
@@ -77,7 +83,7 @@ def main() -> int:
     assert str(BUILT) in used, f"the tests would run on {used}"
     # A report goes to file descriptor 2 and the process ends: pytest must not hold it back.
     command = [
-        sys.executable, "-m", "pytest", "-p", "no:turbopump.testing", "-q",
+        sys.executable, "-m", "pytest", "-o", f"addopts={OPTIONS}", "-q",
         "--capture=sys", "--timeout=600", "-n", "2", "--max-worker-restart=0",
         *TESTS, *sys.argv[1:],
     ]  # fmt: skip

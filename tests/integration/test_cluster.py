@@ -158,6 +158,18 @@ def test_the_fixture_serves_synchronous_tests(turbopump_cluster: RunningCluster)
     assert turbopump_cluster.data.is_dir()
 
 
+def test_pytest_finds_the_fixture_by_itself(tmp_path: Path) -> None:
+    """By the package's entry point; here plugins are named."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_user.py").write_text(
+        "def test_it(pytestconfig):\n"
+        "    assert pytestconfig.pluginmanager.has_plugin('turbopump')\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_fixture_is_empty_for_each_test(turbopump_cluster: RunningCluster) -> None:
     async def topics() -> list[str]:
         async with turbopump.Admin([turbopump_cluster.namesrv]) as admin:

@@ -13,7 +13,7 @@ from tests.wire.frames import CAPTURES, Golden, golden_frames
 from turbopump.cluster import SMALL_FILES, Cluster
 from turbopump.net.wire.command import Command, decode, encode, new_request
 
-ANSWER_SECONDS = 10
+ANSWER_SECONDS = 60
 ONEWAY_SECONDS = 0.02
 GET_ALL_TOPIC_LIST = 206
 GET_BROKER_RUNTIME_INFO = 28

@@ -79,4 +79,4 @@ def test_every_look_finds_whole_messages_without_a_gap(tmp_path: Path) -> None:
         assert numbers_of(LogTable.open(str(root)))[-1] == int(out) - 1
     finally:
         writer.kill()
-        writer.wait()
+        writer.communicate()

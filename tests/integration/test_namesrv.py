@@ -26,7 +26,7 @@ from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
 pytestmark = pytest.mark.integration
 
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 30_000
 
 
 def now_ms() -> int:

@@ -16,6 +16,15 @@ from turbopump.engine.types import StoreError
 
 IS_WHOLE: Final = bool(os.environ.get("TURBOPUMP_ALL_SEEDS"))
 PART: Final = 3
+SHOWN_BY: Final = {
+    "a_leader_whose_disk_hangs_leads_on": 18, "commit_is_told_once": 133,
+    "entries_are_not_synced": 38, "epoch_without_writes_refused": 10, "ids_are_taken_over": 37,
+    "joins_before_it_has_all": 387, "raised_term_is_not_kept": 105,
+    "registers_before_its_role_is_known": 10, "snapshots_of_the_leader_are_not_loaded": 5,
+    "snapshots_without_sets": 5, "votes_cost_many_syncs": 28,
+}  # fmt: skip
+"""A seed that showed a rare bug is played before the others. It decides nothing: once a suite tells
+other stories, the bug is looked for in all of them from the first one on."""
 
 
 def played(seeds: range) -> range:
@@ -41,7 +50,7 @@ def check_found(
     `beyond`: seeds may fail without it, too, as those that take the disks of two controllers of
     three do; another seed has to tell the bug apart.
     """
-    for seed in seeds:
+    for seed in sorted(seeds, key=lambda seed: seed != SHOWN_BY.get(bug.__name__)):
         with monkeypatch.context() as planted:
             bug(planted)
             found = finds(run_seed, seed)

@@ -26,6 +26,7 @@ from turbopump.net.wire.message import MessageView, decode_messages
 from turbopump.net.wire.properties import encode_properties
 
 TIMEOUT_MS = 10_000
+STOP_S = 60
 SMALL_FILES = (
     "mappedFileSizeCommitLog=8388608\nmappedFileSizeConsumeQueue=200000\n"
     "maxHashSlotNum=1000\nmaxIndexNum=10000\n"
@@ -147,15 +148,17 @@ class BrokerProcess:
         """SIGTERM, and wait for the end; the exit code."""
         return self._end(signal.SIGTERM, timeout_s)
 
-    def _end(self, number: int, timeout_s: float = TIMEOUT_MS / 1000) -> int:
+    def _end(self, number: int, timeout_s: float = STOP_S) -> int:
         process, self.process = self.process, None
         if process is None:
             return 0
-        os.kill(process.pid, number)
-        code = process.wait(timeout_s)
-        assert process.stdout is not None
-        process.stdout.close()
-        return code
+        process.send_signal(number)
+        try:
+            process.wait(timeout_s)
+        finally:
+            process.kill()
+            process.communicate()
+        return process.returncode
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ SMALL_FILES = (
     "mappedFileSizeCommitLog=8388608\nmappedFileSizeConsumeQueue=200000\n"
     "maxHashSlotNum=1000\nmaxIndexNum=10000\n"
 )
-STOP_S = 30
+STOP_S = 60
 CALL_MS = 2_000
 
 
@@ -88,7 +88,11 @@ class Member:
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(number)
-            await asyncio.to_thread(process.communicate, timeout=STOP_S)
+            try:
+                await asyncio.to_thread(process.communicate, timeout=STOP_S)
+            finally:
+                process.kill()
+                process.communicate()
 
 
 class Elections:

@@ -24,7 +24,7 @@ from turbopump.net.wire.subscription import parse_subscription
 
 pytestmark = pytest.mark.integration
 
-TIMEOUT_MS = 5_000
+TIMEOUT_MS = 30_000
 HERE = "127.0.0.1"
 
 

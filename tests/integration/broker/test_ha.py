@@ -31,7 +31,7 @@ from turbopump.engine.types import FlushMode, Message, PutStatus
 pytestmark = pytest.mark.integration
 
 HOST = "127.0.0.1"
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 PAIR = frozenset({1, 2})
 
 
@@ -345,9 +345,13 @@ class Program:
 
     def end(self, number: int) -> list[str]:
         """Signal it, and what it promised in all."""
-        os.kill(self.process.pid, number)
-        self.process.wait(TIMEOUT_S)
-        self._reader.join(TIMEOUT_S)
+        self.process.send_signal(number)
+        try:
+            self.process.wait(TIMEOUT_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self._reader.join(TIMEOUT_S)
         return [line for line in self.promised if line != "serves"]
 
 

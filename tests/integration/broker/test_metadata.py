@@ -16,7 +16,7 @@ from turbopump.broker.node import BrokerNode
 
 pytestmark = pytest.mark.integration
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 async def until(met: Callable[[], bool]) -> None:

@@ -20,7 +20,7 @@ from turbopump.net.wire.codes import RequestCode, ResponseCode
 pytestmark = pytest.mark.integration
 
 WAIT_S = 0.05
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 @contextlib.asynccontextmanager

@@ -52,12 +52,17 @@ class Up:
             [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line.startswith("{"):
+        line = ""
+        try:
+            line = self.process.stdout.readline()
+            self.ready = json.loads(line)
+        except BaseException as error:
+            # Nothing of it is left for the next test, not even an open file.
             self.process.kill()
             _, err = self.process.communicate()
-            raise AssertionError(f"not ready: {line}{err}")
-        self.ready = json.loads(line)
+            if not isinstance(error, ValueError):
+                raise
+            raise AssertionError(f"not ready: {line}{err}") from error
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> Done:
         self.process.send_signal(number)

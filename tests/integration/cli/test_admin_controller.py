@@ -168,12 +168,12 @@ def test_top_sees_an_election_as_it_happens(
 ) -> None:
     """The controllers are found in the brokers' configuration; the chosen one takes the role."""
     group = whole(admin)
+    chosen = another(group)["broker_id"]
+    texts: list[str] = []
     watching = subprocess.Popen(
         [*program, "top", "-n", elected.namesrv, "--interval", "0.05", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    chosen = another(group)["broker_id"]
-    texts: list[str] = []
 
     def look() -> dict[str, Any]:
         assert watching.stdout is not None

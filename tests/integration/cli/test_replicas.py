@@ -61,10 +61,9 @@ def group(tmp_path: Path) -> Iterator[Group]:
     made = Group(tmp_path)
     yield made
     for node in reversed(made.nodes.values()):
-        if node.process.poll() is None:
-            node.process.send_signal(signal.SIGCONT)
-            node.process.kill()
-            node.process.communicate(timeout=TIMEOUT_S)
+        node.process.send_signal(signal.SIGCONT)
+        node.process.kill()
+        node.process.communicate(timeout=TIMEOUT_S)
 
 
 def send(command: Command, group: Group, body: str) -> str:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.integration
 
 Command = Callable[..., Any]
 Launch = Callable[..., Any]
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 def until(what: Callable[[], Any]) -> Any:

@@ -13,7 +13,7 @@ from turbopump.testing import RunningCluster
 
 pytestmark = pytest.mark.integration
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 def test_a_look_at_a_group_without_controllers(
@@ -65,7 +65,7 @@ def test_looks_until_it_is_stopped(
         assert (watching.returncode, err) == (0, "")
     finally:
         watching.kill()
-        watching.wait()
+        watching.communicate()
 
 
 def test_a_screen_on_a_terminal(program: list[str], cluster: RunningCluster) -> None:

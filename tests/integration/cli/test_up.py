@@ -104,10 +104,14 @@ def test_up_tells_people_where_to_connect(tmp_path: Path, program: list[str]) ->
          "--broker-port", "0"],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
-    assert process.stdout is not None
-    lines = [process.stdout.readline() for _ in range(8)]
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    try:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(8)]
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
     assert lines[0].startswith("Turbopump is ready. Name server 127.0.0.1:")
     assert any("turbopump send" in line for line in lines)
     assert "written down" in out
@@ -121,10 +125,14 @@ def test_a_signal_during_the_start_stops_it_cleanly(tmp_path: Path, program: lis
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     log = tmp_path / "data" / "logs" / "turbopump.log"
-    while not (log.exists() and "name server listens" in log.read_text()):
-        time.sleep(0.005)
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    try:
+        while not (log.exists() and "name server listens" in log.read_text()):
+            time.sleep(0.005)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
     assert process.returncode == 0, err
     assert json.loads(out.splitlines()[-1]) == {"event": "stopped"}
     assert not (tmp_path / "data" / "broker-a" / "abort").exists()

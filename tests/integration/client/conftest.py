@@ -40,9 +40,9 @@ def name() -> str:
 
 @pytest.fixture
 def until() -> Until:
-    """`await until(condition)`: wait until it holds; fails after `timeout_s`, 20 by default."""
+    """`await until(condition)`: wait until it holds; fails after `timeout_s`, 60 by default."""
 
-    async def wait(condition: Callable[[], bool], timeout_s: float = 20) -> None:
+    async def wait(condition: Callable[[], bool], timeout_s: float = 60) -> None:
         async with asyncio.timeout(timeout_s):
             while not condition():
                 await asyncio.sleep(0.02)
@@ -59,7 +59,7 @@ def topic(namesrv: str) -> str:
         async with Admin([namesrv]) as admin:
             [cluster] = {line.cluster for line in (await admin.cluster_list()).brokers}
             await admin.update_topic(made, cluster=cluster, read_queues=4, write_queues=4)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while made not in {line.topic for line in (await admin.topic_list()).topics}:
                     await asyncio.sleep(0.02)
 

@@ -86,7 +86,7 @@ def test_messages_are_found(namesrv: str, topic: str, until: Until) -> None:
     async def scenario() -> None:
         results = await send(namesrv, topic, 5)
         async with Admin([namesrv]) as admin:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while len((await admin.query_message_by_key(topic, "all")).messages) < 5:
                     await asyncio.sleep(0.05)
             found = await admin.query_message_by_key(topic, "k3")

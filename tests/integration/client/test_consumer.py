@@ -174,7 +174,7 @@ def test_failed_message_comes_again_then_becomes_a_dead_letter(
         async with consumer, Admin([namesrv]) as admin:
             await until(lambda: len(tries) == 3, 40)
             assert tries == [("bad", times, topic) for times in range(3)]
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 dead = f"%DLQ%{name}"
                 while dead not in {line.topic for line in (await admin.topic_list()).topics}:
                     await asyncio.sleep(0.05)
@@ -274,7 +274,7 @@ def test_ordered_message_over_its_limit_is_a_dead_letter(
         async with consumer, Admin([namesrv]) as admin:
             await until(lambda: "good" in handled)
             assert handled == ["bad", "bad", "good"]
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     try:
                         queues = (await admin.topic_status(f"%DLQ%{name}")).queues

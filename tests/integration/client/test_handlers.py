@@ -53,7 +53,7 @@ class Called:
 def test_a_plain_function_runs_in_a_thread(until: Until, after_start: bool) -> None:
     """Once for each message: it is not awaited, not retried, and does not stop the loop."""
     seen: list[tuple[bytes, bool]] = []
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=60)
 
     def handle(message: ReceivedMessage) -> None:
         both.wait()  # two at the same time, while the loop goes on
@@ -177,7 +177,7 @@ def test_closing_does_not_wait_for_a_thread_for_ever() -> None:
 
     def handle(message: ReceivedMessage) -> None:
         blocked.set()
-        go_on.wait(20)
+        go_on.wait(80)
 
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
@@ -185,9 +185,9 @@ def test_closing_does_not_wait_for_a_thread_for_ever() -> None:
             consumer = Consumer("g", [delivering(broker, b"one").address], options=options)
             consumer.subscribe("T")
             consumer.on_message(handle)
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(60):
                 async with consumer:
-                    await asyncio.to_thread(blocked.wait, 15)
+                    await asyncio.to_thread(blocked.wait, 60)
             assert not go_on.is_set()
 
     try:
@@ -220,7 +220,7 @@ def test_a_refusal_for_good_is_raised_through_the_iterator(
             )
             consumer = Consumer("g", [broker.address])
             consumer.subscribe("T")
-            async with asyncio.timeout(15), consumer:
+            async with asyncio.timeout(60), consumer:
                 for _ in range(2):  # told again to whoever asks again
                     with pytest.raises(BrokerError) as caught:
                         async for _message in consumer:
@@ -251,7 +251,7 @@ def test_a_refusal_of_one_queue_of_two_or_for_a_moment_is_waited_for(
             broker.answers[PULL] = pull
             consumer = Consumer("g", [broker.address])
             consumer.subscribe("T")
-            async with asyncio.timeout(15), consumer:
+            async with asyncio.timeout(60), consumer:
                 receiving = asyncio.ensure_future(consumer.receive())
                 await until(lambda: len(broker.of(PULL)) > 8)
                 assert not receiving.done()

@@ -23,7 +23,7 @@ def test_the_next_name_server_is_asked_while_one_is_silent() -> None:
             silent.answers[ROUTE] = lambda request: None
             instance = Instance([silent.address, other.address], ClientOptions(timeout_ms=60_000))
             await instance.acquire()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 for topic in ("A", "B"):
                     route = await instance.route(topic)
                     assert route is not None
@@ -49,7 +49,7 @@ def test_a_slow_name_server_is_waited_for_beside_the_next() -> None:
             silent.answers[ROUTE] = release
             instance = Instance([slow.address, silent.address], ClientOptions(timeout_ms=60_000))
             await instance.acquire()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert await instance.route("T") is not None
             await instance.release()
 

@@ -105,7 +105,7 @@ def test_oneway_message_arrives(namesrv: str, topic: str) -> None:
     async def scenario() -> None:
         async with Producer("pg", [namesrv]) as producer, Admin([namesrv]) as admin:
             message_id = await producer.send_oneway(Message(topic, b"oneway", keys=("one",)))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not (found := await admin.query_message_by_key(topic, "one")).messages:
                     await asyncio.sleep(0.05)
             assert [message.message_id for message in found.messages] == [message_id]

@@ -19,7 +19,7 @@ from turbopump.net.wire.codes import RequestCode
 # Many processes start one after the other: on a busy machine that takes its time.
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-STOP_S = 30
+STOP_S = 60
 
 
 class Member:
@@ -51,8 +51,12 @@ class Member:
     def end(self, number: signal.Signals) -> int:
         """Its exit code."""
         assert self.process is not None
-        os.kill(self.process.pid, number)
-        self.process.communicate(timeout=STOP_S)
+        self.process.send_signal(number)
+        try:
+            self.process.communicate(timeout=STOP_S)
+        finally:
+            self.process.kill()
+            self.process.communicate()
         return self.process.returncode
 
 
@@ -68,7 +72,7 @@ async def group(folder: Path) -> AsyncIterator[tuple[dict[str, Member], Asker]]:
             yield {member.address: member for member in members}, broker
     finally:
         for member in members:
-            if member.process is not None and member.process.poll() is None:
+            if member.process is not None:
                 member.end(signal.SIGKILL)
 
 
@@ -181,7 +185,11 @@ def test_a_name_server_with_a_controller_in_it(tmp_path: Path) -> None:
         asyncio.run(run())
     finally:
         process.terminate()
-        _, err = process.communicate(timeout=STOP_S)
+        try:
+            _, err = process.communicate(timeout=STOP_S)
+        finally:
+            process.kill()
+            process.communicate()
     assert process.returncode == 0
     assert "unknown key" not in err
     assert "Traceback" not in err

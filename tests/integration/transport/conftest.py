@@ -17,7 +17,7 @@ from turbopump.net.transport.server import Server
 from turbopump.net.wire.command import Command, decode, encode, new_request, response
 
 ECHO, HOLD, FAIL = 10, 11, 12
-TIME_LIMIT = 30
+TIME_LIMIT = 60
 
 
 @dataclass

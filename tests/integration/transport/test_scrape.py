@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import uvloop
+from tests.integration.transport.conftest import TIME_LIMIT
 
 from turbopump.net.transport import scrape
 from turbopump.net.transport.scrape import CONNECTIONS_MAX, HEAD_MAX, ScrapeServer
@@ -44,7 +45,7 @@ def with_server(work: Callable[[int, Talk], Awaitable[None]]) -> None:
         with pytest.raises(OSError):
             await talk(b"")
 
-    uvloop.run(asyncio.wait_for(main(), 30))
+    uvloop.run(asyncio.wait_for(main(), TIME_LIMIT))
 
 
 def test_a_scrape() -> None:

@@ -219,7 +219,12 @@ class Process:
             text=True,
         )
         assert self.process.stdout is not None
-        self.port = int(self.process.stdout.readline())
+        try:
+            self.port = int(self.process.stdout.readline())
+        except BaseException:
+            self.process.kill()
+            self.process.communicate()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -37,6 +37,8 @@ HEADING = re.compile(r"^(#+) (?:(\d+(?:\.\d+)?)\.? )?(.*)$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 NAMED = re.compile(r"([\w./-]*\w\.md)\)?,\s+\"([^\"]{1,80})\"")
 """A section by its name: store.md, "Damage". The name may go on in the next line."""
+SOURCE = re.compile(r"(?<![\w/.-])((?:[a-z_]\w*/)+\w+\.(?:py|pyx|c))\b")
+"""A source file with its folder."""
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 """A line of a snippet that begins with # is no heading."""
 
@@ -51,6 +53,13 @@ def files() -> Iterator[tuple[str, str]]:
             continue
         if path.is_file() and not path.is_symlink():
             yield name, path.read_text(errors="replace")
+
+
+@cache
+def tails() -> frozenset[str]:
+    """Each file with each of the folders above it, as texts name them."""
+    parts = [Path("turbopump", name).parts for name in [OWN, *dict(files())]]
+    return frozenset("/".join(one[at:]) for one in parts for at in range(len(one)))
 
 
 @cache
@@ -120,6 +129,11 @@ def dangling(text: str, folder: Path) -> list[str]:
     return wrong
 
 
+def no_files(text: str) -> list[str]:
+    """Source files that the text names and that are not there."""
+    return [name for name in SOURCE.findall(text) if name not in tails()]
+
+
 def broken_links(text: str, page: Path) -> list[str]:
     """Links of a page that lead to no file, or to no section of a page."""
     wrong = []
@@ -142,6 +156,17 @@ def test_every_id_is_defined() -> None:
 def test_every_page_and_section_exists() -> None:
     wrong = [
         f"{name}: {word}" for name, text in files() for word in dangling(text, (ROOT / name).parent)
+    ]
+    assert not wrong, f"named, and not there: {wrong}"
+
+
+def test_every_source_file_that_is_named_exists() -> None:
+    """Tests have made-up ones; a changelog tells of what was."""
+    wrong = [
+        f"{name}: {word}"
+        for name, text in files()
+        if not name.startswith(("tests/", "CHANGELOG"))
+        for word in no_files(text)
     ]
     assert not wrong, f"named, and not there: {wrong}"
 
@@ -218,6 +243,18 @@ def test_planted_ids_are_found(text: str, wrong: list[str]) -> None:
 )
 def test_planted_pages_are_found(text: str, wrong: list[str]) -> None:
     assert dangling(text, ROOT) == wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("net/wire/codes.py, ha/sockets.py and turbopump/net/wire/codes.py (csrc/lane.c)", []),
+        ("see broker/nowhere.py, wire/sockets.py", ["broker/nowhere.py", "wire/sockets.py"]),
+        ("nowhere.py and sys/epoll.h", []),
+    ],
+)
+def test_planted_files_are_found(text: str, wrong: list[str]) -> None:
+    assert no_files(text) == wrong
 
 
 @pytest.mark.parametrize(

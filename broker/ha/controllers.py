@@ -31,7 +31,7 @@ NOBODY_LEADS = "no controller is known to lead"
 
 
 class Call(Protocol):
-    """broker/calls.py."""
+    """How a broker asks a controller: net/transport/calls.py, or a simulated network."""
 
     def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
         """The answer, or a text that says why there is none."""

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from turbopump.controller import elections, events, foreign, registration
+from turbopump.controller import elections, events, foreign, registration, replicas_info
 from turbopump.controller.elections import Decision
 from turbopump.controller.events import BadEvent, ElectMaster, Event
 from turbopump.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heartbeats, Key, Live, key_of
@@ -50,8 +50,7 @@ log = logging.getLogger(__name__)
 WAITING_MAX: Final = 1024
 """Proposals that wait for the one under way (RocketMQ's event queue)."""
 WAIT_MS: Final = 5_000
-"""How long a proposal waits for its turn (ControllerRequestProcessor.WAIT_TIMEOUT_OUT); brokers
-give up after 3 s."""
+"""Of a proposal for its turn (ControllerRequestProcessor.WAIT_TIMEOUT_OUT); brokers wait 3 s."""
 LEASE_SHARE: Final = 0.8
 """Of the heartbeat timeout: what is left covers clocks that drift and ticks that come late."""
 CODES: Final = frozenset(
@@ -150,7 +149,7 @@ class ControllerCore:
         """The last one in which this controller led."""
         self._unsure = False
         self._pumping = False
-        self._requests: dict[int, Callable[[int, Command], Later[Command]]] = {
+        self._requests: dict[int, Callable[[int, Command], replicas_info.Reply]] = {
             RequestCode.BROKER_HEARTBEAT: self._heartbeat,
             RequestCode.CONTROLLER_GET_METADATA_INFO: self._metadata,
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._alter,
@@ -165,7 +164,7 @@ class ControllerCore:
 
     # What happens
 
-    def on_request(self, connection: int, request: Command, now_ms: int) -> Later[Command]:
+    def on_request(self, connection: int, request: Command, now_ms: int) -> replicas_info.Reply:
         """The answer to a request of any of CODES. Never raises for what a request has in it."""
         self._clock(now_ms)
         answer = self._requests.get(request.code)
@@ -382,11 +381,12 @@ class ControllerCore:
         header = read_header(headers.GetReplicaInfoRequest, request.fields)
         return self._read(request, lambda: registration.replica_info(self.tables, header))
 
-    def _sync_state_data(self, connection: int, request: Command) -> Later[Command]:
+    def _sync_state_data(self, connection: int, request: Command) -> replicas_info.Reply:
         """1006."""
-        names = sorted(self.tables.groups.keys() & decode_names(_body(request)))
-        return self._read(
-            request, lambda: registration.sync_state_data(self.tables, names, self._live())
+        return replicas_info.in_steps(
+            sorted(self.tables.groups.keys() & decode_names(_body(request))),
+            lambda: (self.tables, self._live(), self.quorum.term if self.leading else NO_TERM),
+            lambda told: self._read(request, lambda: told or _not_leader()),
         )
 
     def _read(self, request: Command, decide: Callable[[], Decision]) -> Later[Command]:

@@ -32,16 +32,15 @@ from turbopump.controller.raft.actions import (
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.log import Entry
 from turbopump.controller.raft.messages import (
+    IN_STEPS,
     REQUESTS,
     RESPONSES,
     SMALL_MAX,
     AppendEntryRequest,
     AppendEntryResponse,
-    InstallSnapshotRequest,
     Message,
     MessageError,
     decode,
-    decode_in_steps,
     encode,
     request_code,
 )
@@ -214,20 +213,22 @@ class Driver:
     def on_request(
         self, connection: int, request: Command, now_ms: int
     ) -> Reply | Steps[Reply]:
-        """A request of a peer or of a DLedger client; a long snapshot is read in steps. What cannot
-        be read is answered with 1."""
+        """A request of a peer or of a DLedger client; a long snapshot or push is read in steps.
+        What cannot be read is answered with 1."""
         kind, body = REQUESTS[request.code], bytes_of(request)
-        if kind is InstallSnapshotRequest and len(body) > SMALL_MAX:
-            return self._read_in_steps(connection, request)
+        if kind in IN_STEPS and len(body) > SMALL_MAX:
+            return self._read_in_steps(connection, request, IN_STEPS[kind](body))
         try:
             message = decode(kind, body)
         except MessageError as error:
             return response(request, ResponseCode.SYSTEM_ERROR, str(error))
         return self._on_message(connection, request, message, now_ms)
 
-    def _read_in_steps(self, connection: int, request: Command) -> Steps[Reply]:
+    def _read_in_steps(
+        self, connection: int, request: Command, steps: Steps[Message]
+    ) -> Steps[Reply]:
         try:
-            message = yield from decode_in_steps(InstallSnapshotRequest, bytes_of(request))
+            message = yield from steps
         except MessageError as error:
             return response(request, ResponseCode.SYSTEM_ERROR, str(error))
         return self._on_message(connection, request, message, self._now_ms())

@@ -114,7 +114,7 @@ def register(dispatcher: Dispatcher, controller: Controller) -> None:
             return _starting(request, ResponseCode.SYSTEM_ERROR)
         return controller.driver.on_request(controller.number_of(peer), request, now_ms)
 
-    def control(request: Command, peer: Peer, now_ms: int) -> Answer:
+    def control(request: Command, peer: Peer, now_ms: int) -> Answer | Steps[Answer]:
         if controller.core is None:
             return _starting(request, ResponseCode.CONTROLLER_NOT_LEADER)
         wrong = _too_long(request)

@@ -187,6 +187,13 @@ class BrokerReplicasInfo:
         return dump({"replicasInfoTable": groups})
 
 
+def join_replicas_info(bodies: Iterable[bytes]) -> bytes:
+    """One body of 1006 of several, each of other groups."""
+    begin, end = BrokerReplicasInfo().encode()[:-2], b"}}"
+    groups = (body[len(begin) : -len(end)] for body in bodies)
+    return begin + b",".join(filter(None, groups)) + end
+
+
 def encode_names(names: Iterable[str]) -> bytes:
     """The body of a request 1006: the broker names asked for."""
     return dump(list(names))

@@ -1,5 +1,6 @@
 """Brokers and a quorum for tests of the controller's parts: those that a test names live."""
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from turbopump.controller import elections, registration
@@ -10,6 +11,7 @@ from turbopump.controller.state import Group, GroupTables
 from turbopump.controller.suspects import Probed
 from turbopump.engine.later import Later
 from turbopump.engine.types import Fitness
+from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, decode, encode, new_request
 from turbopump.net.wire.controller import SyncStateSet
@@ -250,6 +252,8 @@ class Node:
     ) -> Later[Command]:
         request = over_the_wire(new_request(code, header, body))
         answer = self.core.on_request(connection, request, self.now_ms)
+        if isinstance(answer, Generator):
+            answer = finish(answer)
         if self.auto:
             self.commit()
         return answer.map(over_the_wire)

@@ -1,5 +1,7 @@
 """The core: the lead, leases, deaths, one proposal at a time, notices, answers to every request."""
 
+from collections.abc import Generator
+
 import pytest
 from tests.unit.controller.groups import (
     CLUSTER,
@@ -14,6 +16,7 @@ from tests.unit.controller.groups import (
 
 from turbopump.controller import events
 from turbopump.controller.core import CODES, WAITING_MAX
+from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.controller import BrokerReplicasInfo, SyncStateSet, encode_names
@@ -39,6 +42,7 @@ def test_who_does_not_lead_decides_nothing() -> None:
         fields = {"masterBrokerId": "1", "masterEpoch": "1", "brokerId": "1", "brokerAddress": "a"}
         request = new_request(code, header, b"[]" if code == 1006 else b"{}", fields=fields)
         answer = node.core.on_request(0, request, node.now_ms)
+        answer = finish(answer) if isinstance(answer, Generator) else answer
         assert answer.value.code == NOT_LEADER, code
     assert not node.quorum.entries
     assert node.beat(1).lease_ms is None

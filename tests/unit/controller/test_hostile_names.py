@@ -8,7 +8,7 @@ import base64
 import json
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from turbopump.engine.files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, decode, encode, new_request
 from turbopump.net.wire.java_properties import PropertiesError, Property
@@ -105,6 +106,7 @@ class World:
     def ask(self, code: int, body: bytes = b"", **fields: object) -> Command | None:
         """The answer as it is on the wire; None while there is none."""
         answer = self.begin(code, body, **fields)
+        answer = finish(answer) if isinstance(answer, Generator) else answer
         self.settle()
         if isinstance(answer, Later):
             answer = answer.value if answer.done else None

@@ -8,6 +8,7 @@ net.wire.bodies; the dialect and the pieces are fastjson's.
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import merge
+from io import BytesIO
 from json.encoder import encode_basestring
 from typing import Any, Final, TypeVar
 
@@ -160,9 +161,10 @@ def _add(found: Any, more: Any) -> None:
 def dump(value: Any, size_max: int = 1 << 62) -> Steps[bytes]:
     """As fastjson.dumps, encoded; raises ValueError for more than `size_max` bytes as soon as there
     are."""
-    done: list[bytes] = []
+    # It grows where it is, and is no copy at its end: that was one step, of 15 ms for 20 MiB.
+    done = BytesIO()
     gathered: list[str] = []
-    size = length = 0
+    length = 0
     for text in _written(value):
         if text is None:
             yield
@@ -170,16 +172,18 @@ def dump(value: Any, size_max: int = 1 << 62) -> Steps[bytes]:
         gathered.append(text)
         length += len(text)
         if length >= WRITTEN or len(gathered) >= WRITTEN_TEXTS:
-            done.append("".join(gathered).encode("utf-8", "replace"))
-            size += len(done[-1])
-            gathered, length = [], 0
-            if size > size_max:
-                raise ValueError(f"it is over {size_max} bytes")
+            _gather(done, gathered, size_max)
+            length = 0
             yield
-    done.append("".join(gathered).encode("utf-8", "replace"))
-    if size + len(done[-1]) > size_max:
+    _gather(done, gathered, size_max)
+    return done.getvalue()
+
+
+def _gather(done: BytesIO, texts: list[str], size_max: int) -> None:
+    done.write("".join(texts).encode("utf-8", "replace"))
+    texts.clear()
+    if done.tell() > size_max:
         raise ValueError(f"it is over {size_max} bytes")
-    return b"".join(done)
 
 
 def sort(elements: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Steps[list[Any]]:

@@ -23,6 +23,13 @@ def standing(member: Member) -> int | None:
     return read_header(BrokerHeartbeatRequest, member.script.beats[-1].fields).standing
 
 
+def known_set(member: Member) -> int:
+    """The epoch of it, as the next heartbeat says."""
+    member.script.beats.clear()
+    member.pass_time(1100)
+    return int(member.script.beats[-1].fields["syncStateSetEpoch"])
+
+
 def answered_unknown(member: Member) -> None:
     """The next heartbeat is answered by a controller that has no such broker."""
     member.script.holds_beats = True
@@ -43,6 +50,16 @@ def test_it_says_what_it_was_told_to_be(make: Make) -> None:
     assert standing(two) == 1, "a late word"
     one.membership.on_notice(word(2, 2, set_epoch=3))
     assert standing(one) == 0, "it may lack what the next one acknowledges"
+
+
+def test_heartbeats_tell_of_which_set_a_broker_knows(make: Make) -> None:
+    """Controllers of an older copy learn by it that the set changed within an epoch: a master tells
+    the set that it counts on, a replica the one it was told of."""
+    one, two = pair(make)
+    assert (known_set(one), known_set(two)) == (2, 1)
+    two.membership.on_notice(word(1, 1, {1, 2}, set_epoch=2))
+    one.membership.on_notice(word(1, 1, {1}, set_epoch=3))
+    assert (known_set(one), known_set(two)) == (3, 2)
 
 
 def test_a_replica_looks_when_the_set_is_another(make: Make) -> None:

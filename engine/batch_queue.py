@@ -202,10 +202,6 @@ class BatchQueues:
             expired.append(queue.segments.forget_first())
         return expired
 
-    def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues and remove their files. Raises OSError, StoreError."""
-        self.files.remove_folder(self.forget_topic(topic))
-
     def forget_topic(self, topic: str) -> str:
         """Forget a topic's queues; returns the folder of their files. Raises StoreError."""
         folder = topic_folder(self.folder, topic)

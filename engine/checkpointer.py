@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from turbopump.engine import checkpoint as checkpoints
 from turbopump.engine.batch_queue import BatchQueue, BatchQueues
@@ -17,9 +18,10 @@ from turbopump.engine.checkpoint import Checkpoint, Marks
 from turbopump.engine.commit_log import CHECKPOINT_FAILED, CommitLog
 from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
 from turbopump.engine.consume_queue import ConsumeQueue, ConsumeQueues
+from turbopump.engine.disk_steps import Steps, Work, at_once
 from turbopump.engine.dispatcher import Dispatcher
 from turbopump.engine.files import Files
-from turbopump.engine.flush import Disk, InlineDisk, Lane
+from turbopump.engine.flush import Disk, Lane
 from turbopump.engine.index import IndexFiles, IndexPart
 from turbopump.engine.queue_ext import QueueExtensions
 from turbopump.engine.sync_watch import SyncWatch
@@ -31,6 +33,8 @@ logger = logging.getLogger(__name__)
 # worth: a fraction of a second.
 ROUND_BYTES = 256 << 20
 PAGE_SIZE = 4096
+
+Done = Callable[[OSError | None], None]
 
 
 @dataclass(slots=True)
@@ -94,6 +98,7 @@ class Checkpointer:
         self._last_thorough_ms = LONG_AGO_MS
         self._requested = False
         self._held = 0
+        self._reserved = False
         self._ready: list[Callable[[], None]] = []
 
     def load(self, saved: Checkpoint) -> None:
@@ -133,7 +138,7 @@ class Checkpointer:
         if steady_ms - self._last_ms < interval_ms and not self._requested:
             return
         self._last_ms = steady_ms
-        if self._lane.busy or self.failed is not None or self._held:
+        if self._lane.busy or self.failed is not None or self._held or self._reserved:
             return
         thorough_ms = self._config.flush_consume_queue_thorough_interval_ms
         index_waits = self._index is not None and bool(self._index.rolled)
@@ -146,9 +151,9 @@ class Checkpointer:
         ):
             self._last_thorough_ms = steady_ms
             self._requested = False
-            self._begin(self._disk)
+            self._lane.submit(*self._begin())
         elif self._is_news():
-            self._save(self._disk, log_timestamp_ms)
+            self._lane.submit(*self._save(log_timestamp_ms))
 
     def request(self) -> None:
         """Have the next tick do a thorough round."""
@@ -158,12 +163,23 @@ class Checkpointer:
         """Make all durable now and save the checkpoint; the log must be flushed already. With
         `last` the index file that is written counts as done. Raises OSError."""
         self._lane.finish()
-        inline = InlineDisk()
+        at_once(self.finishing(log_timestamp_ms, last=last))
+
+    def finishing(self, log_timestamp_ms: int = 0, *, last: bool = False) -> Steps:
+        """As `finish`, in steps; no round may be under way, nor begin."""
+        assert not self._lane.busy, "a round is under way"
         if last and self._index is not None:
             self._index.finish()
-        self._begin(inline, last)
-        if self.failed is None:
-            self._save(inline, log_timestamp_ms)
+        for begin in (partial(self._begin, last=last), partial(self._save, log_timestamp_ms)):
+            if self.failed is not None:
+                raise self.failed
+            work, done = begin()
+            result: OSError | None = None
+            try:
+                yield work
+            except OSError as error:
+                result = error
+            done(result)
         if self.failed is not None:
             raise self.failed
 
@@ -189,9 +205,9 @@ class Checkpointer:
 
     def hold(self, ready: Callable[[], None]) -> None:
         """Begin no round before `release`, which is to follow once for each call; `ready` is called
-        when none is under way."""
+        when none is under way, nor the store reserved."""
         self._held += 1
-        if self._lane.busy:
+        if self._lane.busy or self._reserved:
             self._ready.append(ready)
         else:
             ready()
@@ -203,8 +219,20 @@ class Checkpointer:
 
     @property
     def held(self) -> bool:
-        """Whether it is held."""
-        return self._held > 0
+        """Whether something holds it that has begun."""
+        return self._held > (len(self._ready) if self._reserved else 0)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a cut that reserved it may begin."""
+        return not self._lane.busy and not self.held
+
+    def reserve(self, reserved: bool) -> None:
+        """For a cut of the log: begin no round, and nothing that asks to `hold` it, until it is
+        given back."""
+        self._reserved = reserved
+        if not reserved and not self._lane.busy:
+            self._ended()
 
     def uncount(self) -> None:
         """Before queues are deleted: a recovery must not miss them. Raises OSError."""
@@ -234,10 +262,10 @@ class Checkpointer:
             self.durable_end = LogOffset(min(self.durable_end, start))
             checkpoints.save(self._files, self._config.root, self.checkpoint)
 
-    def cut(self, log_end: LogOffset, log_timestamp_ms: int) -> None:
+    def cutting(self, log_end: LogOffset, log_timestamp_ms: int) -> Work:
         """Before the log is cut at `log_end`: have the checkpoint say nothing of what is behind, in
-        RocketMQ's numbers too. All that was dispatched is durable (see `finish`). Raises OSError.
-        """
+        RocketMQ's numbers too; what is given writes it. All that was dispatched is durable (see
+        `finish`)."""
         self._waiting = None
         if self.confirm is not None:
             self.confirm = min(self.confirm, log_end)
@@ -269,7 +297,7 @@ class Checkpointer:
             old.damaged,
         )
         self.durable_end = LogOffset(min(self.durable_end, log_end))
-        checkpoints.save(self._files, self._config.root, self.checkpoint)
+        return partial(checkpoints.save, self._files, self._config.root, self.checkpoint)
 
     def count_units_before(self, log_end: LogOffset) -> tuple[int, int]:
         """What `count_units` says once the queues are cut at `log_end`."""
@@ -302,7 +330,8 @@ class Checkpointer:
         marks = self.checkpoint.marks
         return marks is not None and marks.log < self._log.mark(self._dispatcher.position)
 
-    def _begin(self, disk: Disk, last: bool = False) -> None:
+    def _begin(self, last: bool = False) -> tuple[Work, Done]:
+        """A round: (what makes it durable, what takes how that went)."""
         plan = self._plan(last)
         files = self._files
 
@@ -318,8 +347,7 @@ class Checkpointer:
             self._ended()
 
         self._watch.begin(plan.size)
-
-        self._lane.submit(work, done, disk)
+        return work, done
 
     def _plan(self, last: bool) -> _Round:
         paths: list[str] = []
@@ -394,8 +422,8 @@ class Checkpointer:
             queue_log_offset=plan.last_unit_log_offset or old.queue_log_offset,
         )
 
-    def _save(self, disk: Disk, log_timestamp_ms: int) -> None:
-        """Write the checkpoint: queues and log are durable up to what it says."""
+    def _save(self, log_timestamp_ms: int) -> tuple[Work, Done]:
+        """Write the checkpoint, as `_begin`: queues and log are durable up to what it says."""
         waiting, old = self._waiting, self.checkpoint
         if waiting is None or waiting.queues > self._log.flushed:
             waiting = old.marks
@@ -422,10 +450,11 @@ class Checkpointer:
             self._ended()
 
         self._watch.begin(checkpoints.SIZE)
-
-        self._lane.submit(work, done, disk)
+        return work, done
 
     def _ended(self) -> None:
+        if self._reserved:
+            return
         ready, self._ready = self._ready, []
         for callback in ready:
             callback()

@@ -14,12 +14,15 @@ from functools import partial
 
 from turbopump.engine import incoming
 from turbopump.engine.config import StoreConfig
+from turbopump.engine.disk_steps import Work
 from turbopump.engine.files import Files, MappedFile
 from turbopump.engine.flush import Disk, Lane
 from turbopump.engine.record_parts import (
     BATCH_ELEMENT_FIXED,
     CRC_RESERVED,
+    V1_TOPIC_MAX,
     batch_records_size,
+    refusal,
     without_crc,
 )
 from turbopump.engine.segments import MappingPool, Segments, clear_tail
@@ -39,11 +42,6 @@ from turbopump.pyx.tail import Tail
 
 logger = logging.getLogger(__name__)
 
-# Topics up to here are V1 records with a one-byte length, which every client reads (store.md 3).
-V1_TOPIC_MAX = 127
-# HookUtils: only retry topics may be longer, up to this many bytes.
-RETRY_TOPIC_MAX = 255
-RETRY_PREFIX = "%RETRY%"
 # What the native path must not append for (Tail.refusals); the store asks its parts itself.
 CLOSED, SYNC_FAILED, CHECKPOINT_FAILED, DISK_FULL, STALLED, DAMAGED, SLOW = 1, 2, 4, 8, 16, 32, 64
 NOT_MASTER = 128
@@ -87,8 +85,9 @@ class CommitLog:
         self._grown = 0
         self._next: MappedFile | None = None
         self._ahead_failed = False
-        self.lacks_file = False
-        """Whether the last try to go on in a next file failed, or takes too long."""
+        self.lacks_file = self.rests = False
+        """Whether the last try to go on in a next file failed, or takes too long; whether none is
+        to be made: the log is being cut."""
         self._waits, self._waits_ms, self._ticked_ms = False, 0, 0
         self._file: MappedFile | None = None
         self._base = 0
@@ -117,7 +116,7 @@ class CommitLog:
         self.tail.last_store_timestamp_ms = last_store_timestamp_ms
         if self.segments.holds(end):
             start = self.segments.start_of(end)
-            self._expect_syncs(self._mapped(start), end - start)
+            self._expect_syncs(self.mapped(start), end - start)
             self._open_file(start)
 
     def append(
@@ -129,7 +128,7 @@ class CommitLog:
         property_crc = self.config.enabled_append_prop_crc
         if property_crc:
             properties = without_crc(properties)
-        refused = self._refuse(message, topic, properties)
+        refused = refusal(self.config, message, topic, properties)
         if refused is not None:
             return refused
         version = kernel.V2 if len(message.topic) > V1_TOPIC_MAX else kernel.V1
@@ -157,7 +156,7 @@ class CommitLog:
     def append_batch(self, message: Message, queue_offset: QueueOffset, now_ms: int) -> Appended:
         """Write the elements of a batch body as consecutive records in one file, all or none."""
         topic = message.topic.encode()
-        refused = self._refuse(message, topic, b"")
+        refused = refusal(self.config, message, topic, b"")
         if refused is not None:
             return refused
         version = kernel.V2 if len(message.topic) > V1_TOPIC_MAX else kernel.V1
@@ -188,12 +187,9 @@ class CommitLog:
 
     def begin(self, log_offset: LogOffset) -> None:
         """An empty log without files begins there, where the one it copies begins or its last file
-        does. Raises OSError."""
+        does. What `leave_unused` gave is done: that file would be followed by a hole."""
         assert self.segments.count == 0 and log_offset % self.file_size == 0, "not a new log"
-        self._close_file()
-        if self._take_unused():
-            # It would be followed by a hole.
-            self.files.sync_folder(self.segments.folder)
+        assert self._next is None, "a file that is not of this log"
         self.segments.first = log_offset
         self.start_writing(log_offset, 0)
 
@@ -301,27 +297,38 @@ class CommitLog:
         while at < end:
             base = self.segments.start_of(at)
             stop = min(end, base + self.file_size)
-            ranges.append((self._mapped(base), at - base, stop - base))
+            ranges.append((self.mapped(base), at - base, stop - base))
             at = stop
         return ranges
 
     def drop_files_behind(self, end: LogOffset) -> None:
         """Remove files that begin at or behind `end`, durably: among them one made ahead and not
         used. The only file stays, for its name says where the log goes on. Raises OSError."""
-        segments = self.segments
-        if segments.count > 1 and segments.last >= end:
-            # Who was killed here or in `close` left removals of later ones, not durable yet.
-            self.files.sync_folder(segments.folder)
+        self.dropping(end)()
+
+    def dropping(self, end: LogOffset) -> Work:
+        """As `drop_files_behind`: they are forgotten now, what is given removes them."""
+        segments, files = self.segments, self.files
+        paths: list[str] = []
         while segments.count > 1 and segments.last >= end:
-            self.files.remove(segments.forget_last())
-            # One after the other: a power cut must not leave a hole in the log.
-            self.files.sync_folder(segments.folder)
-        if segments.count and segments.last >= end:
-            # It may be one that was just being made: see `_create`.
-            mapped = segments.mapped(segments.last)
-            mapped.reserve(0, self.file_size)
-            self.files.sync(mapped.path)
-            self.files.sync_folder(segments.folder)
+            paths.append(segments.forget_last())
+        is_last = segments.count > 0 and segments.last >= end
+        kept = segments.mapped(segments.last) if is_last else None
+
+        def work() -> None:
+            if paths:
+                # Who was killed here or in `close` left removals of later ones, not durable yet.
+                files.sync_folder(segments.folder)
+            for path in paths:
+                # One after the other: a power cut must not leave a hole in the log.
+                self._remove(path)
+            if kept is not None:
+                # It may be one that was just being made: see `_create`.
+                kept.reserve(0, self.file_size)
+                files.sync(kept.path)
+                files.sync_folder(segments.folder)
+
+        return work
 
     def truncate(self, end: LogOffset) -> int:
         """Cut the log at `end`, durably: files behind it go, the rest of its file becomes zeros.
@@ -330,28 +337,30 @@ class CommitLog:
         pieces). Raises OSError; the log is then as it was or shorter, never mixed.
         """
         self.drop_files_behind(end)
-        segments = self.segments
-        if not segments.holds(end):
-            return 0
-        start = segments.start_of(end)
-        return clear_tail(segments.mapped(start), end - start)
+        return self.clearing(end)()
 
-    def cut(self, end: LogOffset, last_store_timestamp_ms: int) -> None:
-        """`truncate` while the log is written: no sync may be under way, all before `end` is
-        durable. A crash leaves either all or what is before `end`: the first sync takes the head
-        of the record there away, and no walk gets past that. Raises OSError."""
+    def clearing(self, end: LogOffset) -> Callable[[], int]:
+        """What makes all that its file has behind `end` zeros, durably; see `clear_tail`."""
+        if not self.segments.holds(end):
+            return lambda: 0
+        start = self.segments.start_of(end)
+        return partial(clear_tail, self.mapped(start), end - start)
+
+    def stop_at(self, end: LogOffset) -> None:
+        """It ends there from now on, and nothing is written to it before `start_writing`. All
+        before `end` is durable, no sync under way."""
         self.tail.end = self.flushed = end
         self._close_file()
-        if self._take_unused():
-            # Before its neighbours, or it would be behind a hole.
-            self.files.sync_folder(self.segments.folder)
-        start = self.segments.start_of(end)
-        mapped, position = self._mapped(start), end - start
-        head = min(kernel.FILLER_SIZE, self.file_size - position)
-        mapped.region.zero(position, head)
-        mapped.sync(position, position + head)
-        self.truncate(end)
-        self.start_writing(end, last_store_timestamp_ms)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no disk thread is at work for it."""
+        return not (self._lane.busy or self._warming.busy)
+
+    def leave_unused(self) -> Work:
+        """Give up the file made ahead; what is given removes it, durably. Waits for the disk unless
+        it `is_idle`."""
+        return partial(self._remove, self._take_unused())
 
     def forget_oldest(self) -> str:
         """Take the oldest file out of the log; the caller removes the returned path."""
@@ -359,8 +368,8 @@ class CommitLog:
         return self.segments.forget_first()
 
     def forget_all(self) -> None:
-        """All files are about to be removed: an empty log, until `begin` says where. No sync may be
-        under way. Raises OSError."""
+        """All files are about to be removed, the one made ahead, too: an empty log, until `begin`
+        says where. No sync may be under way."""
         self._close_file()
         self._take_unused()
         while self.segments.count:
@@ -371,8 +380,10 @@ class CommitLog:
     def close(self) -> None:
         """Wait for the file made ahead and remove it if it was not used (as RocketMQ does)."""
         self._close_file()
+        path = self._take_unused()
         try:
-            self._take_unused()
+            if path:
+                self.files.remove(path)
         except OSError as error:
             logger.warning("an unused log file stays: %s", error)
 
@@ -380,22 +391,6 @@ class CommitLog:
         """Store times ascend, for searches. A delayed message is due its delay behind its store
         time (store.md 6.3): that is the clock's, also while the log's last time is ahead of it."""
         return now_ms if topic == SCHEDULE_TOPIC else max(now_ms, self.last_store_timestamp_ms)
-
-    def _refuse(self, message: Message, topic: bytes, properties: bytes) -> Appended | None:
-        """Limits of store.md 4 (RocketMQ: HookUtils, MessageExtEncoder)."""
-        longest = RETRY_TOPIC_MAX if message.topic.startswith(RETRY_PREFIX) else V1_TOPIC_MAX
-        v1_overflow = len(message.topic) <= V1_TOPIC_MAX < len(topic)
-        if not topic or len(topic) > longest or v1_overflow:
-            reason = f"the topic has {len(topic)} bytes, allowed are 1 to {longest}"
-            return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
-        if len(message.body) > self.config.max_message_size:
-            reason = f"the body has {len(message.body)} bytes, over {self.config.max_message_size}"
-            return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
-        reserved = CRC_RESERVED + 1 if self.config.enabled_append_prop_crc else 0
-        if len(properties) + reserved > kernel.MAX_PROPERTIES:
-            reason = f"the properties have {len(properties)} bytes, over {kernel.MAX_PROPERTIES}"
-            return Appended(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=reason)
-        return None
 
     def _place(
         self,
@@ -452,7 +447,7 @@ class CommitLog:
         return start + self.file_size <= self.flushed
 
     def _open_file(self, start: int) -> None:
-        self._file = self._mapped(start)
+        self._file = self.mapped(start)
         self._base = start
         self.tail.open(start, self._file.region)
 
@@ -500,7 +495,7 @@ class CommitLog:
         near = max(self.file_size >> 2, AHEAD_MIN, AHEAD_TICKS * self._grown)
         if self._next is not None or not segments.count or segments.end - self.tail.end > near:
             return
-        if not (self._lane.busy or self._ahead_failed):
+        if not (self._lane.busy or self._ahead_failed or self.rests):
             self._make_next(segments.end)
 
     def _watch(self, steady_ms: int) -> None:
@@ -528,6 +523,8 @@ class CommitLog:
         disk thread takes that over. A log that grows slowly is left alone: pages made present too
         early are written to the disk twice.
         """
+        if self.rests:
+            return
         self._watch(steady_ms)
         self._grown = grown = max(0, self.end - self._seen_end)
         self._seen_end = self.end
@@ -558,16 +555,20 @@ class CommitLog:
 
         self._warming.submit(partial(mapped.touch, at - start, stop - start), done)
 
-    def _take_unused(self) -> bool:
-        """Remove the file made ahead; whether there was one. Raises OSError."""
+    def _take_unused(self) -> str:
+        """Forget the file made ahead; its path, for the caller to remove, "" if there is none."""
         self._warming.finish()
         self._lane.finish()
         mapped, self._next = self._next, None
         if mapped is None:
-            return False
+            return ""
         mapped.close()
-        self.files.remove(mapped.path)
-        return True
+        return mapped.path
+
+    def _remove(self, path: str) -> None:
+        if path:
+            self.files.remove(path)
+            self.files.sync_folder(self.segments.folder)
 
     def _create(self, start: int) -> MappedFile:
         """A file with all its blocks, durable by name: a later sync of its bytes is enough."""
@@ -589,11 +590,11 @@ class CommitLog:
         if self.config.flush_disk_type is FlushMode.SYNC_FLUSH:
             mapped.expect_random(position)
 
-    def _mapped(self, start: int) -> MappedFile:
+    def mapped(self, start: int) -> MappedFile:
         return self.segments.mapped(start, lambda: self._may_close(start))
 
     def region(self, start: int) -> Region:
         """The memory of the file that starts at `start`."""
         if start == self._base and self._file is not None:
             return self._file.region
-        return self._mapped(start).region
+        return self.mapped(start).region

@@ -5,8 +5,11 @@ present. Called by the consume queues: a topic that is created again counts from
 its former life must not come back when queues are rebuilt from the log (store.md 25, trap 15).
 """
 
+from functools import partial
+
 from turbopump.engine import config_changes, fastjson
 from turbopump.engine.config_files import ConfigFiles
+from turbopump.engine.disk_steps import Work
 from turbopump.engine.files import Files
 from turbopump.engine.types import LogOffset, StoreError
 
@@ -78,13 +81,16 @@ class DeletedTopics:
         self._ends[topic] = log_end
 
     def clamp(self, log_end: LogOffset) -> None:
-        """The log was cut: what is written from here on is of the topics' present life."""
-        if any(end > log_end for end in self._ends.values()):
-            self._save({name: min(end, log_end) for name, end in self._ends.items()})
+        """The log was cut: what is written from here on is of the topics' present life. Raises
+        OSError."""
+        self.clamping(log_end)()
 
-    def _save(self, ends: dict[str, int]) -> None:
-        self._files.save(FILE_NAME, {MEMBER: ends})
-        self._ends = ends
+    def clamping(self, log_end: LogOffset) -> Work:
+        """As `clamp`: what is given makes it durable."""
+        if all(end <= log_end for end in self._ends.values()):
+            return lambda: None
+        self._ends = {name: min(end, log_end) for name, end in self._ends.items()}
+        return partial(self._files.save, FILE_NAME, {MEMBER: self._ends})
 
 
 def _text(value: str) -> bytes:

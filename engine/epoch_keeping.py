@@ -5,17 +5,19 @@ must never decide what the list should say, nor have a change of role wait for t
 `replicated`.
 """
 
+import errno
 import logging
 from collections.abc import Callable
 
 from turbopump.engine.commit_log import CommitLog
+from turbopump.engine.disk_steps import Steps
 from turbopump.engine.epoch_file import MARK_FILE, EpochFile, Trust
 from turbopump.engine.epochs import Epochs
 from turbopump.engine.files import Files
 from turbopump.engine.flush import Disk, Lane
 from turbopump.engine.in_turn import InTurn
 from turbopump.engine.marks import Marks
-from turbopump.engine.types import StoreError
+from turbopump.engine.types import LogOffset, StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +51,51 @@ class EpochKeeping:
         """Which master wrote which bytes."""
         return NO_EPOCHS if self._plain else self.file.epochs
 
-    def reopen(self) -> None:
-        """The files are gone: the log begins anew. Raises StoreError."""
-        self.file = self._open()
+    @property
+    def busy(self) -> bool:
+        """Whether a disk's thread is at work on the list."""
+        return self._steps.busy or self._lane.busy
+
+    def forget(self) -> None:
+        """The log is about to begin anew: no byte that is left is worth its label."""
+        self.file.epochs = NO_EPOCHS
+
+    def reopening(self) -> Steps:
+        """The files are gone: the log begins anew. Raises OSError."""
+        found: list[EpochFile] = []
+
+        def work() -> None:
+            try:
+                found.append(self._open())
+            except StoreError as error:
+                raise OSError(errno.EIO, str(error)) from error
+
+        yield work
+        self.file = found[0]
+
+    def cutting(self, log_end: LogOffset) -> Steps:
+        """After the log was cut at `log_end`. Raises OSError."""
+        file = self.file
+        if self._plain:
+            return
+        if file.trust is Trust.UNPROVEN:
+            file.cut(log_end)
+            return
+        epochs = file.epochs.cut(log_end)
+        yield file.writing(epochs) or nothing
+        file.took(epochs)
+
+    def adopting(self, epochs: Epochs) -> Steps:
+        """This is the list from now on, and the file follows at once. Raises OSError."""
+        file = self.file
+        yield file.writing(epochs) or nothing
+        file.took(epochs)
+        if file.is_behind:
+            write, took = file.folding()
+            yield write
+            took()
+        if epochs.entries:
+            yield self._marks.copied
 
     def finish(self) -> None:
         """Block until nothing is under way."""

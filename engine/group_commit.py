@@ -66,6 +66,10 @@ class GroupCommit:
         self._steady_ms = steady_ms
         self._looking = Lane(disk)
         self._sync_watch = SyncWatch("the log", config)
+        self.rests = False
+        """Whether no sync is to begin: the log is being cut."""
+        self.cut_watch: Callable[[int], OSError | None] | None = None
+        """Told what passed while steps of a cut are under way; the failure that they count as."""
         self._cuts = 0
         """Counts the cuts of the log: what was seen before one says nothing of the files behind."""
         self._last_check_ms = self._look_ms = LONG_AGO_MS
@@ -112,7 +116,7 @@ class GroupCommit:
     def start(self) -> None:
         """Sync all that was appended so far, unless a sync is under way or has failed."""
         log = self.log
-        if self._lane.busy or self.failed is not None or log.end <= log.flushed:
+        if self.rests or self._lane.busy or self.failed is not None or log.end <= log.flushed:
             return
         end, timestamp_ms = log.end, log.last_store_timestamp_ms
         self._sync_watch.begin(end - log.flushed)
@@ -139,7 +143,9 @@ class GroupCommit:
     def _look_at_files(self, steady_ms: int) -> None:
         """A file that is not there any more keeps nothing: no sync of it makes anything durable. A
         disk's thread looks, for a disk that hangs answers no such question either."""
-        if self.failed is not None or self._looking.busy or steady_ms < self._look_ms:
+        if self.rests or self.failed is not None:
+            return
+        if self._looking.busy or steady_ms < self._look_ms:
             return
         self._look_ms = steady_ms + WATCH_MS
         look, cuts = LogWatch(self.log), self._cuts
@@ -154,10 +160,20 @@ class GroupCommit:
 
     def _watch(self, passed_ms: int) -> None:
         """The sync that is under way, if any, has taken as much longer."""
-        if self._lane.busy and self.failed is None:
-            late = self._sync_watch.passed(passed_ms)
+        watch = self._sync_watch.passed if self._lane.busy else self.cut_watch
+        if watch is not None and self.failed is None:
+            late = watch(passed_ms)
             if late is not None:
                 self.fail(late)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no sync is under way."""
+        return not self._lane.busy
+
+    def let_go(self) -> None:
+        """Block until that is so."""
+        self._lane.finish()
 
     def is_slow(self) -> bool:
         """Whether the disk does not keep up with what is appended; a sync is under way then."""

@@ -141,6 +141,12 @@ class IndexFiles:
         part = self.parts[files - 1]
         return LogOffset(part.end_log_offset + 1), part.end_timestamp_ms
 
+    def reaches(self, log_end: int) -> bool:
+        """Whether `truncate` has something to take out."""
+        self._refresh()
+        last = self.parts[-1] if self.parts else None
+        return last is not None and (_is_behind(last, log_end) or last.end_log_offset >= log_end)
+
     def truncate(self, log_end: int, store_timestamp_ms: Callable[[int], int]) -> None:
         """Take out the entries of records at or behind `log_end`, the newest first, so that every
         slot leads to the entry before. `store_timestamp_ms` tells that of a record. What remains

@@ -11,10 +11,12 @@ has nothing for this.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from turbopump.engine.config_files import ConfigFiles
 from turbopump.engine.consume_queue import ConsumeQueues
+from turbopump.engine.disk_steps import Steps
 from turbopump.engine.dispatcher import Dispatcher
 from turbopump.engine.files import Files
 from turbopump.engine.store_paths import is_folder_name
@@ -47,14 +49,14 @@ class QueueCounts:
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(f"{FILE_NAME} holds something else than counts: {error}") from None
 
-    def forget(self, wanted: bool) -> None:
-        """The log begins anew, and nothing is known; durable on return. Raises OSError."""
+    def forgetting(self, *, wanted: bool) -> Steps:
+        """The log begins anew, and nothing is known. Raises OSError."""
         if self.wanted != wanted or self._counts:
-            self._save({}, 0, wanted)
+            yield from self._saving({}, 0, wanted)
 
-    def take(self, counts: Counts, log_end: int) -> None:
-        """A master said them while this log ended there; durable on return. Raises OSError."""
-        self._save(counts, log_end, False)
+    def taking(self, counts: Counts, log_end: int) -> Steps:
+        """A master said them while this log ended there. Raises OSError."""
+        yield from self._saving(counts, log_end, False)
 
     def each(self, deleted: dict[str, int]) -> Iterator[tuple[str, int, int]]:
         """(topic, queue id, count), but of topics that were deleted since: theirs begin at 0."""
@@ -87,9 +89,10 @@ class QueueCounts:
             if queues.table.next_offset(queue.slot) < count:
                 queues.table.set_next_offset(queue.slot, count)
 
-    def _save(self, counts: Counts, log_end: int, wanted: bool) -> None:
+    def _saving(self, counts: Counts, log_end: int, wanted: bool) -> Steps:
         text = {topic: {str(one): n for one, n in of.items()} for topic, of in counts.items()}
-        self._files.save(FILE_NAME, {"counts": text, "logEnd": log_end, "wanted": wanted})
+        value = {"counts": text, "logEnd": log_end, "wanted": wanted}
+        yield partial(self._files.save, FILE_NAME, value)
         self._counts, self._log_end, self.wanted = counts, log_end, wanted
 
 

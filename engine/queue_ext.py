@@ -150,10 +150,6 @@ class QueueExtensions:
                 paths.append(segments.forget_first())
         return paths
 
-    def delete_topic(self, topic: str) -> None:
-        """Forget a topic's extensions and remove their files. Raises OSError, StoreError."""
-        self.files.remove_folder(self.forget_topic(topic))
-
     def forget_topic(self, topic: str) -> str:
         """Forget a topic's extensions; returns the folder of their files. Raises StoreError."""
         folder = topic_folder(self.folder, topic)

@@ -1,11 +1,12 @@
-"""What records are made of, before they are written: the size of a batch's, texts without a CRC.
+"""What records are made of, before they are written: their limits, texts without a CRC.
 
 Owns what is said of bytes that senders sent. It must never write anything. Called by the commit
 log.
 """
 
-from turbopump.engine.types import Buffer
-from turbopump.pyx.record import count_batch
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.types import Appended, Buffer, Message, PutStatus
+from turbopump.pyx.record import MAX_PROPERTIES, count_batch
 
 CRC_PROPERTY = b"__CRC32#"
 CRC_RESERVED = 20
@@ -13,6 +14,32 @@ CRC_RESERVED = 20
 may have to be added before it."""
 BATCH_ELEMENT_FIXED = 22
 """An element of a batch body without body and properties (remoting.md 9.4)."""
+
+V1_TOPIC_MAX = 127
+"""Topics up to here are V1 records with a one-byte length, which every client reads (store.md 3).
+"""
+RETRY_TOPIC_MAX = 255
+"""HookUtils: only retry topics may be longer, up to this many bytes."""
+RETRY_PREFIX = "%RETRY%"
+
+
+def refusal(
+    config: StoreConfig, message: Message, topic: bytes, properties: bytes
+) -> Appended | None:
+    """Limits of store.md 4 (RocketMQ: HookUtils, MessageExtEncoder); None of what keeps them."""
+    longest = RETRY_TOPIC_MAX if message.topic.startswith(RETRY_PREFIX) else V1_TOPIC_MAX
+    v1_overflow = len(message.topic) <= V1_TOPIC_MAX < len(topic)
+    if not topic or len(topic) > longest or v1_overflow:
+        reason = f"the topic has {len(topic)} bytes, allowed are 1 to {longest}"
+        return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
+    if len(message.body) > config.max_message_size:
+        reason = f"the body has {len(message.body)} bytes, over {config.max_message_size}"
+        return Appended(PutStatus.MESSAGE_ILLEGAL, reason=reason)
+    reserved = CRC_RESERVED + 1 if config.enabled_append_prop_crc else 0
+    if len(properties) + reserved > MAX_PROPERTIES:
+        reason = f"the properties have {len(properties)} bytes, over {MAX_PROPERTIES}"
+        return Appended(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=reason)
+    return None
 
 
 def batch_records_size(batch: Buffer, fixed: int) -> int:

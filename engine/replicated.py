@@ -13,13 +13,13 @@ records, which a damaged log sends, are written as they come.) What a crash leav
    process that was killed leaves whole records only. The master sends again what is missing.
    A store without WHOLE_MARK_FILE has bytes of before that was so, or of RocketMQ's: a record that
    lacks its last bytes has zeros there, which no text ends in (pyx.walk: CUT_BYTES).
-2. The epoch list is durable before the bytes it labels (`record_epochs`, `to_master`), by one line
-   (epoch_file.py), and is cut after them (`truncate`): entries that start behind the log's end are
-   none, and go at the open.
+2. The epoch list is durable before the bytes it labels (`record`, `record_reign`), by one line
+   (epoch_file.py), and is cut after them (`truncating`): entries that start behind the log's end
+   are none, and go at the open.
 3. confirmOffset is in the checkpoint (RocketMQ's confirmPhyOffset), written each second and at the
    end, so it may be an older one; where the log lost bytes it is taken down to the log's end. The
    checkpoint says so before other bytes are appended there.
-4. `restart` writes down that it began. A start that finds that comes to the end of it.
+4. `restarting` writes down that it began. A start that finds that comes to the end of it.
 5. A cut: see truncation.py.
 
 A store knows that it was replicated by its epoch file, which is there before the first byte of a
@@ -37,10 +37,12 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from turbopump.engine import restart, truncation
+from turbopump.engine import truncation
 from turbopump.engine.boundary import whole_before
 from turbopump.engine.commit_log import CLOSED, NOT_MASTER
+from turbopump.engine.cutting import Cutting, Ended
 from turbopump.engine.damage import Damage
+from turbopump.engine.disk_steps import at_once
 from turbopump.engine.epoch_keeping import EpochKeeping, nothing
 from turbopump.engine.epochs import Epochs
 from turbopump.engine.fitness import failure, fitness, why_unfit
@@ -89,6 +91,7 @@ class Replicated:
             parts.files, parts.log, disk, self._steps, self._marks, plain=plain
         )
         self._counts = QueueCounts(parts.files, parts.config.root)
+        self._cutting = Cutting(parts, commit, retention, self._kept, self._counts)
         self._is_sync = parts.config.flush_disk_type is FlushMode.SYNC_FLUSH
         parts.log.tail.refuse(NOT_MASTER, True)
         self._begin_confirming()
@@ -170,6 +173,12 @@ class Replicated:
         """Whether bytes wait for a log file: nothing behind them may be done before `go_on`."""
         return self._incoming.blocked
 
+    @property
+    def is_being_cut(self) -> bool:
+        """Whether the log is being cut, or begins anew: nothing is appended, and where it ends is
+        not durable yet."""
+        return self._cutting.busy
+
     # Roles
 
     def to_replica(self, now_ms: int) -> None:
@@ -187,6 +196,7 @@ class Replicated:
         it starts: at the log's end, once the record that a transfer cut is gone. In default HA the
         epoch is not looked at. Raises StoreError, and is no master then. Waits for the disk: for
         tools, and before a loop runs."""
+        self._cutting.finish()
         start = self._ready_to_lead(epoch, now_ms)
         self._steps.finish()
         try:
@@ -201,6 +211,8 @@ class Replicated:
         """What `to_master` makes durable, by a disk's thread; gives where the reign starts. This is
         no master before `reign`, and need not become one: an epoch in which nothing was written is
         one that others may lack."""
+        if self._cutting.busy:
+            return self._cutting.after(lambda: self.record_reign(epoch, now_ms))
         told: Later[LogOffset | StoreError] = Later()
         try:
             start = self._ready_to_lead(epoch, now_ms)
@@ -282,15 +294,16 @@ class Replicated:
         """Bytes of the master's log, and `more` behind them, at the end of this one; an empty log
         begins there. They may end anywhere: what is no whole record yet waits in memory, and what
         comes next goes on behind it, or at `end` again. Raises StoreError, OSError; then all
-        before `end` was appended."""
+        before `end` was appended. Where `begins_at` says so it waits for the disk."""
         self._check_usable()
         log, coming = self._log, self._incoming
         if self.is_master:
             raise StoreError("a master takes no bytes of another log")
+        assert not self.is_being_cut, "bytes of a log that is being cut"
+        if self.begins_at(log_offset):
+            self._settle(self.beginning(log_offset))
         if log_offset != log.end + coming.size:
             coming.forget(sure=coming.sure)
-            if log_offset != log.end and log.min == log.end:
-                self._begin(log_offset, now_ms)
             if log_offset != log.end:
                 raise StoreError(f"bytes from {log_offset} on, the log ends at {log.end}")
         size = log.file_size
@@ -332,10 +345,12 @@ class Replicated:
         self._kept.file.adopt(epochs)
         self._kept.keep()
 
-    def record(self, epochs: Epochs) -> Later[OSError | None]:
+    def record(self, epochs: Epochs) -> Later[Ended]:
         """As `record_epochs`, by a disk's thread; what the list labels may be written once it is
         told that all is well."""
         assert not self.plain, "default HA has no epochs"
+        if self._cutting.busy:
+            return self._cutting.after(lambda: self.record(epochs))
 
         def begin() -> Callable[[], None]:
             write = self._kept.file.writing(epochs)
@@ -344,20 +359,22 @@ class Replicated:
 
         return self._in_turn(begin, lambda: self._kept.file.took(epochs))
 
-    def get_ready(self) -> Later[OSError | None]:
+    def get_ready(self) -> Later[Ended]:
         """Before a master is asked for its log: what was begun is durable, and that whole records
         are going to be written, of which recovery must know before the first of them."""
+        if self._cutting.busy:
+            return self._cutting.after(self.get_ready)
         whole = self._incoming.sure
         if self._marks.whole is whole and not self._steps.busy:
-            told: Later[OSError | None] = Later()
+            told: Later[Ended] = Later()
             told.resolve(None)
             return told
         return self._in_turn(lambda: partial(self._marks.written, whole=whole), lambda: None)
 
     def _in_turn(
         self, begin: Callable[[], Callable[[], None]], took: Callable[[], None]
-    ) -> Later[OSError | None]:
-        told: Later[OSError | None] = Later()
+    ) -> Later[Ended]:
+        told: Later[Ended] = Later()
 
         def done(error: OSError | None) -> None:
             if error is None:
@@ -369,36 +386,37 @@ class Replicated:
 
     def truncate(self, log_end: LogOffset, now_ms: int) -> None:
         """Cut the log at the start of a record, durably, with all that is derived, then its epochs.
-        Raises StoreError, OSError."""
-        self._check_usable()
-        if self.is_master:
-            raise StoreError("a master's log is not cut")
-        self._kept.finish()
-        truncation.cut(self._parts, self._commit, self._retention, log_end, now_ms)
-        self._incoming.forget(sure=True)
-        self._told = min(self._told, log_end)
-        if not self.plain:
-            self._kept.file.cut(log_end)
-        self._tell_cut()
+        Raises StoreError, OSError. Waits for the disk."""
+        self._settle(self.truncating(log_end, now_ms))
+
+    def truncating(self, log_end: LogOffset, now_ms: int) -> Later[Ended]:
+        """As `truncate`, by disk threads. Nothing is appended before it is over; heartbeats and
+        reads go on."""
+        was_cut = partial(self._was_cut, log_end)
+        return self._cut(lambda: self._cutting.cut(log_end, now_ms, was_cut))
 
     def restart(self, now_ms: int) -> None:
         """Remove log, queues, index and epochs, durably; the next append says where the log begins.
         Raises StoreError: after trouble with the disk the store takes nothing any more, and the
-        next start ends with an empty log, or with the old one."""
-        self._check_usable()
-        if self.is_master:
-            raise StoreError("a master's log does not begin anew")
-        self._kept.finish()
-        try:
-            restart.restart(self._parts, self._commit, self._retention)
-            self._incoming.forget(sure=True)
-            self._told = LogOffset(0)
-            self._kept.reopen()
-            self._counts.forget(wanted=False)
-        except OSError as error:
-            self._commit.fail(error)
-            raise StoreError(f"the log cannot begin anew: {error}") from error
-        self._tell_cut()
+        next start ends with an empty log, or with the old one. Waits for the disk."""
+        self._settle(self.restarting())
+
+    def restarting(self) -> Later[Ended]:
+        """As `restart`, by disk threads; see `truncating`."""
+        emptied = partial(self._was_cut, LogOffset(0))
+        return self._cut(lambda: self._cutting.restart(emptied))
+
+    def begins_at(self, log_offset: LogOffset) -> bool:
+        """Whether `beginning` is due before bytes from there on can be appended."""
+        log = self._log
+        return log.min == log.end and log_offset not in (log.end, log.end + self._incoming.size)
+
+    def beginning(self, log_offset: LogOffset) -> Later[Ended]:
+        """Have an empty log begin where the master's does, or its last file, by disk threads; see
+        `truncating`."""
+        emptied = partial(self._was_cut, LogOffset(0))
+        began = partial(self._set_confirm, log_offset)
+        return self._cut(lambda: self._cutting.begin(log_offset, emptied, began))
 
     def sync(self, now_ms: int) -> None:
         """Begin to make durable what was appended; `on_flushed` follows."""
@@ -444,7 +462,7 @@ class Replicated:
         """What a master of this reign says of its idle queues; durable on return. Of a queue that
         has messages in this log they say nothing new. Raises StoreError."""
         try:
-            self._counts.take(counts, self._log.end)
+            at_once(self._counts.taking(counts, self._log.end))
         except OSError as error:
             raise StoreError(f"what queues have counted cannot be kept: {error}") from error
 
@@ -452,10 +470,13 @@ class Replicated:
 
     def tick(self, now_ms: int) -> None:
         """Every 100 ms."""
-        self._kept.tick(self.failed)
+        self._cutting.tick()
+        if not self._cutting.busy:
+            self._kept.tick(self.failed)
 
     def finish(self) -> None:
         """The store is about to be closed. Raises StoreError where the log ends in no record."""
+        self._cutting.finish()
         self._kept.finish()
         self._told = self.confirm
         self._cut_torn()
@@ -481,10 +502,6 @@ class Replicated:
         return whole_before(self._log, self._parts.dispatcher.position, until)[0]
 
     # Inside
-
-    def _tell_cut(self) -> None:
-        for callback in self.on_cut:
-            callback()
 
     def _check_usable(self) -> None:
         if self._log.tail.refusals & CLOSED:
@@ -522,22 +539,32 @@ class Replicated:
             at, why = whole_before(self._log, behind, until)
         return at
 
-    def _begin(self, log_offset: LogOffset, now_ms: int) -> None:
-        """An empty log begins where the master's does, or its last file."""
-        log, parts = self._log, self._parts
-        if log_offset % log.file_size:
-            raise StoreError(f"{log_offset} is not where a file of {log.file_size} bytes begins")
-        if log.segments.count:
-            epochs = self.epochs  # recorded before these bytes, which they label
-            self.restart(now_ms)
-            if epochs.entries:
-                self.record_epochs(epochs)
-        self._counts.forget(wanted=True)
-        log.begin(log_offset)
-        parts.dispatcher.start(log_offset, log_offset)
-        self._set_confirm(log_offset)
-        # Recovery has to know where queues begin, or a lost first file of one is not missed.
-        parts.checkpointer.finish()
+    # Cuts
+
+    def _cut(self, begin: Callable[[], Later[Ended]]) -> Later[Ended]:
+        """Begin to do that to the log of a replica."""
+        told: Later[Ended] = Later()
+        try:
+            self._check_usable()
+            if self.is_master:
+                raise StoreError("a master's log is not cut, nor does it begin anew")
+        except StoreError as error:
+            told.resolve(error)
+            return told
+        return begin()
+
+    def _settle(self, told: Later[Ended]) -> None:
+        """Wait for the disk."""
+        if not told.done:
+            self._cutting.finish()
+        if told.value is not None:
+            raise told.value
+
+    def _was_cut(self, log_end: LogOffset) -> None:
+        self._incoming.forget(sure=True)
+        self._told = min(self._told, log_end)
+        for callback in self.on_cut:
+            callback()
 
     def _begin_confirming(self) -> None:
         """Readers stop where they are, until they may go on."""

@@ -1,8 +1,8 @@
 """Removing all of a store but its configuration: a replica whose log is not its master's.
 
 Owns the mark that says that it began. It must never leave a part: a start that finds the mark
-removes the rest before it looks at anything. Called by Replicated on the loop thread, which waits
-for the disk here, and by recovery.
+removes the rest before it looks at anything. Called by `cutting` in steps that disk threads do
+(disk_steps.py), and by recovery.
 
 The mark is durable before the first file goes, and goes when all removals are durable. So a crash
 leaves the old store or, after the next start, an empty one. RocketMQ does not know the mark: after
@@ -10,10 +10,12 @@ such a crash it finds a store with files missing.
 """
 
 import logging
+from functools import partial
 
 from turbopump.engine import checkpoint as checkpoints
 from turbopump.engine import epoch_lines, replacing
 from turbopump.engine.config import StoreConfig
+from turbopump.engine.disk_steps import Steps, Work
 from turbopump.engine.epoch_file import BACKUP
 from turbopump.engine.files import Files
 from turbopump.engine.group_commit import GroupCommit
@@ -29,31 +31,33 @@ MARK_FILE = "restart"
 _FOLDERS = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index")
 
 
-def restart(parts: StoreParts, commit: GroupCommit, retention: Retention) -> None:
-    """Remove a running store's log and all that is derived from it. Raises OSError."""
-    files, config, log = parts.files, parts.config, parts.log
-    retention.wait()
+def steps_of_restart(parts: StoreParts, commit: GroupCommit, retention: Retention) -> Steps:
+    """Remove a running store's log and all that is derived from it, while no other thread is at
+    work on it. The store is an empty one as soon as it is written down that it begins anew. Raises
+    OSError, StoreError."""
+    files, config = parts.files, parts.config
     withdrawn = commit.withdraw(LogOffset(-1))
     try:
         if commit.failed is not None:
             raise StoreError(f"the log cannot begin anew: {commit.failed}")
-        parts.checkpointer.wait()
-        path = f"{config.root}/{MARK_FILE}"
-        files.write(path, b"")
-        files.sync(path)
-        files.sync_folder(config.root)
-        _forget(parts)
+        yield partial(_mark, files, config)
+        clamp = _forget(parts)
         retention.forget()
-        finish(files, config)
-        parts.checkpointer.restart()
-        parts.checkpointer.finish()
+        yield clamp
+        yield partial(finish, files, config)
+        yield from parts.checkpointer.finishing()
         logger.info("the log begins anew")
-        if log.tail.limit != UNLIMITED:
-            log.tail.limit = 0
         commit.resume(0)
     finally:
         for later in withdrawn:
             later.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
+
+
+def _mark(files: Files, config: StoreConfig) -> None:
+    path = f"{config.root}/{MARK_FILE}"
+    files.write(path, b"")
+    files.sync(path)
+    files.sync_folder(config.root)
 
 
 def finish(files: Files, config: StoreConfig) -> None:
@@ -85,21 +89,25 @@ def finish_pending(files: Files, config: StoreConfig) -> None:
         finish(files, config)
 
 
-def _forget(parts: StoreParts) -> None:
-    """Nothing is known any more of the files that are about to go. Raises OSError."""
+def _forget(parts: StoreParts) -> Work:
+    """Nothing is known any more of the files that are about to go; what is given makes durable what
+    stays. Raises StoreError."""
     log, queues = parts.log, parts.queues
     queues.table.set_index(None)
     queues.table.take_arrivals()
     queues.forget_all()
     for topic in parts.batches.topics():
-        parts.batches.delete_topic(topic)
+        parts.batches.forget_topic(topic)
     if parts.extensions is not None:
         for topic in {name for name, _queue_id in parts.extensions.names()}:
-            parts.extensions.delete_topic(topic)
+            parts.extensions.forget_topic(topic)
     if parts.index is not None:
         parts.index.forget_all()
     log.forget_all()
     parts.dispatcher.start(log.end, log.end)
     parts.dispatcher.last_store_timestamp_ms = 0
     parts.damage.forget_from(0)
-    queues.deleted.clamp(log.end)
+    parts.checkpointer.restart()
+    if log.tail.limit != UNLIMITED:
+        log.tail.limit = 0
+    return queues.deleted.clamping(log.end)

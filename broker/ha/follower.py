@@ -8,8 +8,9 @@ by the simulator: times are of the monotonic clock; what is written down has its
 A store that failed follows no master: it would wait for this one, as a member of the SyncStateSet.
 
 What is written down beside the log is synced by a disk's thread: epochs before the bytes that they
-label, the log's marks before the handshake. Meanwhile the loop goes on: what the machine asks for
-is kept, in order, and the connection is not read.
+label, the log's marks before the handshake, a cut of the log or its beginning anew. Meanwhile the
+loop goes on, with heartbeats to controllers: what the machine asks for is kept, in order, and the
+connection is not read.
 
 Under SYNC_FLUSH (`waits_for_disk`) nothing is acknowledged that a power cut could take: the
 handshake waits until all that is there is durable, an acknowledgement until its bytes are.
@@ -19,9 +20,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from turbopump.broker.ha.ports import ReplicatedLog, Transport
 from turbopump.broker.ha.status import ByteRate
+from turbopump.engine.cutting import Ended
+from turbopump.engine.later import Later
 from turbopump.engine.types import Buffer, LogOffset, StoreError
 from turbopump.net.ha.actions import (
     Action,
@@ -67,7 +71,7 @@ class Follower:
         self._waiting = self._syncing = self._paused = False
         self._recording = self._blocked = self._grew = False
         self._kept: deque[Action] = deque()
-        """What is to be done once the epochs are recorded, or the bytes before it have a file."""
+        """What is to be done once a disk's thread is ready, or the bytes before it have a file."""
         self._now_ms = 0
         if self._waits_for_disk:
             log.on_flushed.append(self._on_flushed)
@@ -134,7 +138,7 @@ class Follower:
 
     # Inside
 
-    def _ready(self, connection: int, error: OSError | None) -> None:
+    def _ready(self, connection: int, error: Ended) -> None:
         """What a handshake relies on is durable but, under SYNC_FLUSH, the log itself."""
         if connection != self.connection or self.machine.state is State.SHUTDOWN:
             return
@@ -205,6 +209,20 @@ class Follower:
         while waiting:
             action = waiting.popleft()
             try:
+                told = self._by_disk(action)
+                if told is not None:
+                    if isinstance(action, Append):
+                        waiting.appendleft(action)  # once there is a log that begins there
+                    if not told.done:
+                        self._recording = True
+                        self._kept = deque(_copied(waiting))
+                        self._pause()
+                        told.then(partial(self._recorded, action))
+                        break
+                    if told.value is not None:
+                        raise told.value
+                    waiting.extendleft(reversed(self._behind(action)))
+                    continue
                 if isinstance(action, Append):
                     self._append(action, waiting)
                     if self._log.is_blocked:
@@ -213,33 +231,45 @@ class Follower:
                         self._pause()
                         break
                     continue
-                if isinstance(action, RecordEpochs):
-                    recorded = self._log.record(action.epochs)
-                    if not recorded.done:
-                        self._recording = True
-                        self._kept = deque(_copied(waiting))
-                        self._pause()
-                        recorded.then(self._recorded)
-                        break
-                    if recorded.value is not None:
-                        raise recorded.value
-                    continue
-                more = self._one(action, now_ms)
+                self._one(action, now_ms)
             except (StoreError, OSError) as error:
                 waiting = self._failed(type(action).__name__, error)
-                continue
-            waiting.extendleft(reversed(more))
         if self._grew:
             self._grew = False
             self._appended(now_ms)
 
-    def _recorded(self, error: OSError | None) -> None:
+    def _by_disk(self, action: Action) -> Later[Ended] | None:
+        """Have a disk's thread do it, or what has to come before it; None of any other."""
+        log = self._log
+        match action:
+            case RecordEpochs(epochs):
+                return log.record(epochs)
+            case Truncate(log_end):
+                logger.warning("the log is cut from %d to %d", log.end, log_end)
+                return log.truncating(log_end, self._wall_ms())
+            case Restart():
+                logger.warning("the log up to %d is given up and fetched anew", log.end)
+                return log.restarting()
+            case Append(log_offset) if log.begins_at(log_offset):
+                return log.beginning(log_offset)
+        return None
+
+    def _behind(self, action: Action) -> list[Action]:
+        """What is to be done next, once that is durable."""
+        if not isinstance(action, Truncate | Restart):
+            return []
+        assert isinstance(self.machine, Replica), "default HA cuts nothing"
+        return self.machine.on_truncated(self._state(), self._now_ms)
+
+    def _recorded(self, action: Action, error: Ended) -> None:
         if not self._recording:
             return  # that was another role
         self._recording = False
         waiting, self._kept = self._kept, deque()
         if error is not None:
-            waiting = self._failed("RecordEpochs", error)
+            waiting = self._failed(type(action).__name__, error)
+        else:
+            waiting.extendleft(reversed(self._behind(action)))
         self._go_on(waiting)
         self._read_on()
 
@@ -276,8 +306,7 @@ class Follower:
         self._log.append(action.log_offset, action.data, self._wall_ms(), more)
         self._grew = self._grew or self._log.end > before
 
-    def _one(self, action: Action, now_ms: int) -> list[Action]:
-        """Do it; returns what is to be done before the rest."""
+    def _one(self, action: Action, now_ms: int) -> None:
         log = self._log
         match action:
             case Send(data):
@@ -285,30 +314,18 @@ class Follower:
                     self._transport.send(self.connection, [data])
             case Confirm(log_offset):
                 log.confirm_to(log_offset, self._wall_ms())
-            case Truncate(log_end):
-                logger.warning("the log is cut from %d to %d", log.end, log_end)
-                log.truncate(log_end, self._wall_ms())
-                return self._truncated(now_ms)
-            case Restart():
-                logger.warning("the log up to %d is given up and fetched anew", log.end)
-                log.restart(self._wall_ms())
-                return self._truncated(now_ms)
             case Connect(address):
                 self._cut()
                 if log.failed is not None:
-                    return self.machine.on_closed(FAILED, now_ms)
-                self.connection = self._transport.connect(address)
+                    self.machine.on_closed(FAILED, now_ms)
+                else:
+                    self.connection = self._transport.connect(address)
             case Close(reason):
                 if self.connection is not None:
                     logger.info("the connection to the master is closed: %s", reason)
                 self._cut()
             case _:
                 raise AssertionError(f"{action} is nothing for a replica")
-        return []
-
-    def _truncated(self, now_ms: int) -> list[Action]:
-        assert isinstance(self.machine, Replica), "default HA cuts nothing"
-        return self.machine.on_truncated(self._state(), now_ms)
 
     def _cut(self) -> None:
         connection = self._gone()

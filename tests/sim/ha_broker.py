@@ -475,8 +475,8 @@ class Broker:
     def look(self) -> None:
         """Compare what it says with what it said."""
         log, store = self.replicated, self.store
-        if log is None or store is None:
-            return
+        if log is None or store is None or log.is_being_cut:
+            return  # of a cut nothing is said before it is durable
         end, confirm = log.end, log.confirm
         if end < self._end or log.min > self._end:
             self._was_cut(log.min, end)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.sim.disk import SimDisk, SimMapped
 from turbopump.engine import checkpoint as checkpoints
-from turbopump.engine import commit_log, config_files, log_scan, recovery
+from turbopump.engine import commit_log, config_files, log_scan, recovery, truncation
 from turbopump.engine.checkpointer import Checkpointer
 from turbopump.engine.commit_log import CommitLog
 from turbopump.engine.config_changes import Changes
@@ -81,16 +81,19 @@ def checkpoint_before_log(patch: Patch) -> None:
     """The checkpoint speaks of the end of the log, not of what is durable of it."""
     real = checkpoints.save
 
-    def planted(self: Checkpointer, *args: Any) -> None:
+    def planted(self: Checkpointer, *args: Any) -> Any:
         def save(files: Any, root: str, checkpoint: Any) -> None:
             marks = checkpoint.marks and checkpoint.marks._replace(log=self._log.end)
             real(files, root, checkpoint._replace(marks=marks))
 
-        with patch.context() as inside:
-            inside.setattr(checkpoints, "save", save)
-            self._lane.finish()
-            real_save(self, *args)
-            self._lane.finish()
+        work, done = real_save(self, *args)
+
+        def early() -> None:
+            with patch.context() as inside:
+                inside.setattr(checkpoints, "save", save)
+                work()
+
+        return early, done
 
     real_save = Checkpointer._save
     patch.setattr(Checkpointer, "_save", planted)
@@ -99,14 +102,14 @@ def checkpoint_before_log(patch: Patch) -> None:
 def truncation_by_position(patch: Patch) -> None:
     """The log is cut by moving its end; the bytes behind stay (RocketMQ: truncateDirtyFiles)."""
 
-    def cut(self: CommitLog, end: LogOffset, last_store_timestamp_ms: int) -> None:
-        if self._take_unused():
-            self.files.sync_folder(self.segments.folder)
-        self.drop_files_behind(end)
-        self.start_writing(end, last_store_timestamp_ms)
+    def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Any:
+        log.stop_at(log_end)
+        yield log.leave_unused()
+        yield log.dropping(log_end)
+        log.start_writing(log_end, last_timestamp_ms)
 
     patch.setattr(CommitLog, "truncate", CommitLog.drop_files_behind)
-    patch.setattr(CommitLog, "cut", cut)
+    patch.setattr(truncation, "cut_log", cut_log)
 
 
 def truncation_not_synced(patch: Patch) -> None:
@@ -333,11 +336,12 @@ def log_ahead_of_the_checkpoint_expires(patch: Patch) -> None:
     """Retention relies on a checkpoint that is still on its way to the disk."""
     real = Checkpointer._save
 
-    def save(self: Checkpointer, *args: Any) -> None:
-        real(self, *args)
+    def save(self: Checkpointer, *args: Any) -> Any:
+        found = real(self, *args)
         marks = self.checkpoint.marks
         assert marks is not None
         self.durable_end = marks.queues
+        return found
 
     patch.setattr(Checkpointer, "_save", save)
 

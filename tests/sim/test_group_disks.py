@@ -11,6 +11,8 @@ from tests.sim.group_disks import DISK_FAULTS, WAITING, draw
 from tests.sim.group_stories import Story
 from tests.sim.group_suite import Run
 from tests.sim.work import QueuedDisk
+from turbopump.broker.ha.membership import Stage
+from turbopump.net.ha.replica import State
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 
@@ -141,3 +143,32 @@ def test_each_trouble_is_drawn_and_few_seeds_know_one() -> None:
 def test_each_trouble(kind: str) -> None:
     for seed in range(3):
         Run(seed, (kind,)).play()
+
+
+def test_a_replica_cuts_its_log_while_its_loop_goes_on() -> None:
+    """An old master that comes back with syncs of 3 s: a dozen of them held its loop, so that it
+    counted as dead and its master had to leave it out."""
+    story = Story.whole(timeout_ms=6_000)
+    old, epoch = story.master, story.journal.role.epoch
+    story.apart([old], [*story.replicas, *story.controllers])
+    story.elected(epoch)
+    end = old.replicated.end
+    old.disk.sync_ms = 3_000
+    story.net.blocked.clear()
+    stood_ms = cut = 0
+    since_ms = story.now_ms
+
+    def is_back() -> bool:
+        nonlocal stood_ms, cut
+        stood_ms += 10 * old.paused
+        cut += old.service.counters.truncated_bytes > 0 or old.replicated.end < end
+        return bool(cut) and old.service.follower.machine.state is State.TRANSFER
+
+    story.until(is_back, 120_000, "not back")
+    assert story.now_ms - since_ms > 9_000, "a slow disk"
+    assert cut
+    assert stood_ms == 0
+    assert old.member.stage is Stage.MEMBER
+    old.disk.sync_ms = 0
+    story.writes()
+    story.end()

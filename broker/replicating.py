@@ -68,7 +68,7 @@ class Replicating:
             self.membership = Membership(
                 membership_options(config, life), self.service, log, files, calls, now_ms, steady_ms
             )
-            self.membership.on_doubt_told = partial(last_life.record, files, config.store, "")
+            self.membership.on_doubt_told = partial(last_life.write, files, config.store, "")
             self._elected(self.membership)
             self._heir = Heir(self.membership, self.service, steady_ms)
         self.service.on_role.append(self._role_changed)

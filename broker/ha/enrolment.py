@@ -10,7 +10,8 @@ the start: RocketMQ's broker repeats the same one for ever (observed in 5.5.0).
 
 import logging
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from turbopump.broker.ha import words
 from turbopump.broker.ha.controllers import Controllers
@@ -33,6 +34,12 @@ UNKNOWN_BROKER = frozenset(
 )
 
 
+class Elsewhere(Protocol):
+    """What has a disk's thread write: service.py."""
+
+    def elsewhere(self, work: Callable[[], None]) -> Later[OSError | None]: ...
+
+
 class Enrolment:
     """One broker's."""
 
@@ -42,8 +49,10 @@ class Enrolment:
         files: IdentityFiles,
         name: Name,
         wall_ms: Callable[[], int],
+        disk: Elsewhere,
     ) -> None:
         self._controllers = controllers
+        self._disk = disk
         self._files = files
         self._name = name
         self._wall_ms = wall_ms
@@ -59,36 +68,42 @@ class Enrolment:
             answer = yield controllers.ask(words.next_id(self._name))
             broker_id = words.read_next_id(answer)
             applied = Applied(broker_id, f"{address};{self._wall_ms()}")
-            files.save_applied(applied)
+            yield from self.write(partial(files.save_applied, applied))
         request = words.apply_id(self._name, applied.broker_id, applied.check_code)
         answer = yield controllers.ask(request)
         try:
             words.checked(answer)
         except BadAnswer as error:
             if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:
-                files.drop_applied()  # another broker was first
+                yield from self.write(files.drop_applied)  # another broker was first
             raise
-        files.save(applied.broker_id)
+        yield from self.write(partial(files.save, applied.broker_id))
         logger.info("this broker has the id %d", applied.broker_id)
         return applied.broker_id
 
     def register(
         self, broker_id: int, address: str, *, unclean: bool, damaged: bool
     ) -> Steps[Word | None]:
-        """Who is master. Raises BadAnswer, OSError."""
+        """Who is master. Raises BadAnswer, OSError; where the controllers do not know the broker
+        any more it is to `forget`."""
         applied = self._files.load_applied()
         request = words.register(
             self._name, broker_id, address, self._wall_ms(), unclean=unclean, damaged=damaged,
             check_code=applied.check_code if applied and applied.broker_id == broker_id else None,
         )  # fmt: skip
         answer = yield self._controllers.ask(request)
-        try:
-            return words.read_registered(answer)
-        except BadAnswer as error:
-            if error.code in UNKNOWN_BROKER:
-                logger.error(
-                    "the controllers do not know broker %d of %s any more: it registers anew,"
-                    " under another id", broker_id, self._name.broker,
-                )  # fmt: skip
-                self._files.forget()
-            raise
+        return words.read_registered(answer)
+
+    def forget(self, broker_id: int) -> Steps[None]:
+        """The id stands for no broker any more. Raises OSError."""
+        logger.error(
+            "the controllers do not know broker %d of %s any more: it registers anew, under another"
+            " id", broker_id, self._name.broker,
+        )  # fmt: skip
+        yield from self.write(self._files.forget)
+
+    def write(self, work: Callable[[], None]) -> Steps[None]:
+        """Have a disk's thread do it: the loop goes on. Raises OSError."""
+        failed: OSError | None = yield self._disk.elsewhere(work)
+        if failed is not None:
+            raise failed

@@ -2,7 +2,7 @@
 
 Owns BOOT_FILE, and the verdict that a controller gets at registration. It must never repair
 anything, nor forget a doubt that no controller knows of. `look` before the store is opened,
-`record` after; called by replicating.py and node.py.
+`record` after, `write` by a disk's thread; called by replicating.py and node.py.
 
 Without SYNC_FLUSH what was acknowledged may be in the page cache only. The end of the process does
 not take that, the end of the machine does. So a store that was not closed (`abort`) on a machine
@@ -74,13 +74,17 @@ def look(files: Files, config: StoreConfig, confirmed: LogOffset = NOTHING) -> L
 
 
 def record(files: Files, config: StoreConfig, doubt: str) -> None:
-    """After the store was opened, before anything is acknowledged; with `doubt` "" when it was
-    reported. Raises StoreError."""
-    path = f"{config.root}/{BOOT_FILE}"
+    """After the store was opened, before anything is acknowledged. Raises StoreError."""
     try:
-        files.write(path, f"{files.boot_id()}\n{doubt}".encode())
-        files.sync(path)
-        files.sync_folder(config.root)
-        sync_above(files, config.root)
+        write(files, config, doubt)
     except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error}") from error
+        raise StoreError(f"{config.root}/{BOOT_FILE} cannot be written: {error}") from error
+
+
+def write(files: Files, config: StoreConfig, doubt: str) -> None:
+    """As `record`, on any thread; with `doubt` "" when it was reported. Raises OSError."""
+    path = f"{config.root}/{BOOT_FILE}"
+    files.write(path, f"{files.boot_id()}\n{doubt}".encode())
+    files.sync(path)
+    files.sync_folder(config.root)
+    sync_above(files, config.root)

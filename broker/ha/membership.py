@@ -136,8 +136,8 @@ class Membership:
         self.on_renewed: Callable[[], None] = lambda: None
         """Called when it has one again."""
         self.on_doubt_told: Callable[[], None] = lambda: None
-        """Called when the controllers know that this broker may lack something, once, as it waits
-        for the disk; raises OSError, StoreError, and is called again then."""
+        """Called by a disk's thread when the controllers know that this broker may lack something;
+        raises OSError, and is called again then."""
         self._service, self._log = service, log
         self._wall_ms, self._steady_ms = wall_ms, steady_ms
         self._address = self._ha_address = ""
@@ -180,10 +180,9 @@ class Membership:
         )
         self.alterations.on_stale = self.look_soon
         self.finder = Finder(call, self._found, steady_ms)
-        self._identity = IdentityFiles(
-            files, options.identity_path, options.name.cluster, options.name.broker
-        )
-        self._enrolment = Enrolment(self.controllers, self._identity, options.name, wall_ms)
+        name, path = options.name, options.identity_path
+        self._identity = identity = IdentityFiles(files, path, name.cluster, name.broker)
+        self._enrolment = Enrolment(self.controllers, identity, name, wall_ms, service)
 
     # Life
 
@@ -260,8 +259,8 @@ class Membership:
         return serves and others and not self.heartbeats.leader_is_java
 
     def retire(self) -> None:
-        """Have another member lead: this broker is about to stop. It serves until there is one,
-        and follows no broker then."""
+        """Have another member lead: this broker serves until there is one, and follows none then.
+        """
         self._retires = True
         self.tick()
 
@@ -397,10 +396,11 @@ class Membership:
         except BadAnswer as error:
             if error.code in UNKNOWN_BROKER:
                 self._forgotten()
+                yield from self._enrolment.forget(broker_id)
             raise
         self._registered, self._told_damaged = True, damaged
         if self._unclean and not self._doubt_told:
-            self.on_doubt_told()
+            yield from self._enrolment.write(self.on_doubt_told)
             self._doubt_told = True
         return word
 

@@ -287,6 +287,12 @@ class HaService:
         """There is a lease again, or the first one of a reign."""
         self.grew()
 
+    def elsewhere(self, work: Callable[[], None]) -> Later[OSError | None]:
+        """Have a disk's thread do it; gives what went wrong."""
+        told: Later[OSError | None] = Later()
+        self._disk.submit(work, told.resolve)
+        return told
+
     def _leave(self) -> None:
         now_ms = self._steady_ms()
         self._change += 1

@@ -84,17 +84,23 @@ class Watch:
         return real(*lists)
 
     def cut(
-        self, real: Callable[..., None], log: Replicated, log_end: LogOffset, now_ms: int
-    ) -> None:
+        self, real: Callable[..., Any], log: Replicated, log_end: LogOffset, now_ms: int
+    ) -> Any:
         """A log is cut: that is written down once it is done."""
         confirm, own, end = log.confirm, log.epochs, log.end
         other, other_end = None, None
         if self._met and (own, end) == (self._met[0], self._met[1]):
             other, other_end = pairs(self._met[2]), self._met[3]
-        real(log, log_end, now_ms)
         lists = (pairs(own), other, other_end) if other is not None else (None, None, None)
         cut = Cut("a disk", end, log_end, own.last_epoch, confirm, *lists)
-        self.cuts.append((log._parts.files, cut))
+
+        def was_cut(error: object) -> None:
+            if error is None:
+                self.cuts.append((log._parts.files, cut))
+
+        told = real(log, log_end, now_ms)
+        told.then(was_cut)
+        return told
 
 
 @contextmanager
@@ -104,7 +110,7 @@ def watching() -> Iterator[Watch]:
     places: list[tuple[Any, str, Callable[..., Any]]] = [
         (Broker, "_answer", watch.answer), (Broker, "show", watch.show),
         (Broker, "_reigns", watch.reigns), (History, "forget", watch.forget),
-        (Replicated, "truncate", watch.cut), (replicas, "consistent_point", watch.meet),
+        (Replicated, "truncating", watch.cut), (replicas, "consistent_point", watch.meet),
     ]  # fmt: skip
     with patch.context() as inside:
         for owner, name, heard in places:

@@ -181,7 +181,7 @@ class GroupBroker(Stands, Broker):
             lambda: clock.wall_ms, lambda: clock.now_ms,
         )  # fmt: skip
         self.heir = Heir(self.member, self.service, lambda: clock.now_ms)
-        self.member.on_doubt_told = partial(last_life.record, self.disk, store, "")
+        self.member.on_doubt_told = partial(last_life.write, self.disk, store, "")
         self.tables = Tables(self, self.member)
         self.service.on_role.append(self._role_changed)
         self.service.lease = self.part.holds = self.member.holds

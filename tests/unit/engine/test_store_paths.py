@@ -89,7 +89,7 @@ def test_every_family_of_queues_refuses_it_by_itself(
     (tmp_path / "root" / Path(queues.folder).name / "T").mkdir(parents=True)
     before = tree(tmp_path)
     with pytest.raises(StoreError):
-        queues.delete_topic(name)
+        queues.forget_topic(name)
     assert tree(tmp_path) == before
 
 

@@ -23,7 +23,7 @@ from tests.unit.broker.ha.network import Group
 from turbopump.broker.ha.last_life import LastLife
 from turbopump.broker.ha.membership import NO_PRIORITY, Stage
 from turbopump.broker.identity import IdentityError
-from turbopump.engine.types import LogOffset, PutStatus, StoreError
+from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.ha.replica import Replica, State
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.controller import SyncStateSet
@@ -161,7 +161,7 @@ def test_a_doubt_is_told_each_time_and_written_down_once(make: Make) -> None:
     def on_told() -> None:
         told.append(len(told))
         if len(told) == 1:
-            raise StoreError("bootId cannot be written")
+            raise OSError("bootId cannot be written")
 
     member.membership.on_doubt_told = on_told
     member.start()

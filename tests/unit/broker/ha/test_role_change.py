@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.broker.ha.elected import TIMEOUT_MS, Make, pair, word
+from tests.unit.broker.ha.elected import CLUSTER, CODES, NAME, TIMEOUT_MS, Make, pair, word
 from tests.unit.broker.ha.network import Broker, Group
 from tests.unit.broker.ha.test_switching import PAIR, options
 
+from turbopump.broker.ha.last_life import LastLife
 from turbopump.broker.ha.membership import CHANGE_MAX_MS
 from turbopump.broker.ha.service import Overtaken
 from turbopump.engine.epochs import EpochEntry
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.ha.replica import State
+from turbopump.net.wire.headers import controller as headers
 
 
 @pytest.fixture
@@ -213,3 +215,33 @@ def test_a_disk_that_hangs_is_given_up(make: Make) -> None:
     two.script.beats.clear()
     two.pass_time(1000)
     assert {one.fields["unfit"] for one in two.script.beats} == {"failed"}, "another leads"
+
+
+def test_heartbeats_go_on_while_a_doubt_is_written_down(make: Make) -> None:
+    """Before, three syncs held the loop behind the registration: of 3 s each for longer than a
+    silent broker counts as alive."""
+    member = make(last_life=LastLife(confirmed=LogOffset(1 << 40)))
+    written: list[int] = []
+    member.membership.on_doubt_told = lambda: written.append(1)
+    member.start()
+    member.give_id(1)
+    member.broker.disk.hold()
+    member.registered()
+    assert written == []
+    member.pass_time(1000)
+    before = len(member.script.beats)
+    member.pass_time(TIMEOUT_MS)
+    assert len(member.script.beats) - before >= TIMEOUT_MS // 1000
+    member.broker.disk.release()
+    assert written == [1]
+
+
+def test_an_id_is_asked_for_once_it_is_written_down(make: Make) -> None:
+    member = make()
+    member.broker.disk.hold()
+    member.start()
+    asked = member.script.take(CODES.CONTROLLER_GET_NEXT_BROKER_ID)
+    asked.answer(headers.GetNextBrokerIdResponse(CLUSTER, NAME, 7))
+    assert CODES.CONTROLLER_APPLY_BROKER_ID not in member.script.codes()
+    member.broker.disk.release()
+    assert CODES.CONTROLLER_APPLY_BROKER_ID in member.script.codes()

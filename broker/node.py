@@ -59,7 +59,7 @@ from turbopump.broker.role import Role
 from turbopump.broker.saving import Saver
 from turbopump.broker.small import awaited, guarded, settle
 from turbopump.broker.statistics import SAMPLE_INTERVAL_MS, BrokerStatistics
-from turbopump.broker.stopping import patience_ms, write_down
+from turbopump.broker.stopping import ends, patience_ms, write_down
 from turbopump.broker.topics import TopicTable
 from turbopump.engine.config_files import ConfigFiles, pieces_of
 from turbopump.engine.files import Files, RealFiles
@@ -198,7 +198,7 @@ class BrokerNode:
                 await self._listen()
             except BaseException:
                 await self._stop_replication()
-                self._store.close(self._now_ms())
+                await self._stop_store(partial(self._store.close, self._now_ms()))
                 raise
         except BaseException:
             self._disk.close()
@@ -243,15 +243,15 @@ class BrokerNode:
             finally:
                 if self._timer is not None:
                     self._timer.cancel()
-                await self._stop_store()
+                await self._stop_store(self._write_down)
         _log.info("broker %s stopped", self._config.broker_name)
 
-    async def _stop_store(self) -> None:
+    async def _stop_store(self, work: Callable[[], None]) -> None:
         store, disks = self._store, (self._disk, self._config_disk)
         unflushed = store.max_log_offset - store.flushed_log_offset
         limit_ms = patience_ms(self._config.store.sync_timeout_ms, unflushed)
         self._reports.lend()
-        await write_down(self._write_down, self._files, disks, limit_ms)
+        await write_down(work, self._files, disks, limit_ms)
 
     def _write_down(self) -> None:
         try:
@@ -266,13 +266,12 @@ class BrokerNode:
 
     async def _open_store(self) -> None:
         _log.info("opening the store at %s", self._config.store.root)
-        self._topics.load()  # recovery asks which topics hold batches
         # In a thread: recovery of a big store takes minutes, and signals must be heard meanwhile.
         watch = Opening(self._loop.call_soon_threadsafe, self._on_progress, self._steady_ms)
-        self._reports.lend()
-        opening = asyncio.ensure_future(
-            asyncio.to_thread(
-                Store.open,
+
+        def work() -> Store:
+            self._topics.load()  # recovery asks which topics hold batches
+            return Store.open(
                 self._files,
                 self._config.store,
                 self._disk,
@@ -282,13 +281,17 @@ class BrokerNode:
                 is_batch_topic=self._topics.is_batch,
                 watch=watch.reached,
             )
-        )
+
+        self._reports.lend()
+        opening = asyncio.ensure_future(asyncio.to_thread(work))
         try:
             self._store = await asyncio.shield(opening)
             self._config.store = self._store.config
         except asyncio.CancelledError:
             watch.give_up()
-            await asyncio.wait([opening])
+            limit_ms = patience_ms(self._config.store.sync_timeout_ms, 0)
+            if not await ends(opening, self._files, (self._disk, self._config_disk), limit_ms):
+                raise
             self._reports.take_back()
             if opening.exception() is None:
                 opening.result().close(self._now_ms())

@@ -4,17 +4,21 @@ Owns for how long that is. It must never write itself, nor touch the store. Call
 
 A sync that does not return must not keep the process: an operator would kill it, or wait for
 ever. So where no sync returned for as long as one may take, the broker is left as a killed process
-leaves it, with its abort mark: what was acknowledged is in the log, and the next start recovers.
+leaves it, with its abort mark: what was acknowledged is in the log, and the next start recovers. So
+is a start that is given up while it recovers.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from turbopump.engine.files import Files
 from turbopump.engine.flush import DiskThreads, LastThread
 from turbopump.engine.sync_watch import SYNC_BYTES_MS
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -31,33 +35,59 @@ def patience_ms(sync_timeout_ms: int, unflushed: int) -> int:
 async def write_down(
     work: Callable[[], None], files: Files, disks: tuple[DiskThreads, ...], limit_ms: int
 ) -> bool:
-    """Do the work, which leaves the disks idle, and close these; False if it was given up, and is
+    """Do the work, wait until the disks are idle, and close these; False if it was given up, and is
     still under way. Raises what it raises. A cancellation waits."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     for disk in disks:
         disk.hand_over()
-    thread = LastThread(work, lambda: _tell(loop, ended))
-    cancelled = False
-    returned, since_s = files.syncs_returned(), loop.time()
-    while not ended.done():
-        try:
-            await asyncio.wait([ended], timeout=LOOK_S)
-        except asyncio.CancelledError:
-            cancelled = True
-        if files.syncs_returned() != returned:
-            returned, since_s = files.syncs_returned(), loop.time()
-        elif (loop.time() - since_s) * 1_000 > limit_ms and not ended.done():
-            _log.error("no sync returned for %d ms: the store is left as after a kill", limit_ms)
-            for disk in disks:
-                disk.abandon()
-            return False
+    thread = LastThread(partial(_finish, work, disks), lambda: _tell(loop, ended))
+    has_ended, cancelled = await _ends(ended, files, disks, limit_ms)
+    if not has_ended:
+        return False
     for disk in disks:
         disk.close()
     if cancelled:
         raise asyncio.CancelledError
     thread.result()
     return True
+
+
+async def ends(
+    work: "asyncio.Future[T]", files: Files, disks: tuple[DiskThreads, ...], limit_ms: int
+) -> bool:
+    """Wait for what another thread does, as long as syncs return; False if it was given up: its
+    disks are abandoned then."""
+    return (await _ends(work, files, disks, limit_ms))[0]
+
+
+async def _ends(
+    work: "asyncio.Future[T]", files: Files, disks: tuple[DiskThreads, ...], limit_ms: int
+) -> tuple[bool, bool]:
+    """(whether it ended, whether a cancellation waited for that)."""
+    loop, cancelled = asyncio.get_running_loop(), False
+    returned, since_s = files.syncs_returned(), loop.time()
+    while not work.done():
+        try:
+            await asyncio.wait([work], timeout=LOOK_S)
+        except asyncio.CancelledError:
+            cancelled = True
+        if files.syncs_returned() != returned:
+            returned, since_s = files.syncs_returned(), loop.time()
+        elif (loop.time() - since_s) * 1_000 > limit_ms and not work.done():
+            _log.error("no sync returned for %d ms: the store is left as after a kill", limit_ms)
+            for disk in disks:
+                disk.abandon()
+            return False, cancelled
+    return True, cancelled
+
+
+def _finish(work: Callable[[], None], disks: tuple[DiskThreads, ...]) -> None:
+    try:
+        work()
+    finally:
+        for disk in disks:
+            disk.finish()
 
 
 def _settle(ended: "asyncio.Future[None]") -> None:

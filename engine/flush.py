@@ -235,6 +235,7 @@ class DiskThreads:
         self._syncing: _SyncJob | None = None
         self._syncer: Syncer | None = None
         self._owner = threading.get_ident()
+        self._abandoned = False
         if loop is not None:
             self._syncer = Syncer()
             self._loop = loop
@@ -318,6 +319,7 @@ class DiskThreads:
         """Wait for nothing more: some work does not return. Its threads end with the process,
         which is to end by `os._exit`."""
         self.hand_over()
+        self._abandoned = True
         ABANDONED.append(self)
 
     async def close_within(self, seconds: float) -> bool:
@@ -332,6 +334,9 @@ class DiskThreads:
         return True
 
     def close(self) -> None:
+        """Finish all work and stop; of one that was abandoned nothing."""
+        if self._abandoned:
+            return
         self.finish()
         if self._syncer is not None:
             self._loop.remove_reader(self._syncer.descriptor)

@@ -64,8 +64,12 @@ async def serve(node: Node, ready: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    if not await _started(node, stop):
-        return
+    try:
+        if not await _started(node, stop):
+            return
+    finally:
+        if ABANDONED:
+            leave()
     collecting = Collecting()
     collecting.begin()
     try:

@@ -126,15 +126,20 @@ class BrokerProcess:
 
     def start(self) -> str:
         """Run it until it serves; returns its address."""
+        self.launch()
+        assert self.process is not None
+        assert self.process.stdout is not None
+        address = self.process.stdout.readline().strip()
+        assert address, "the broker did not start"
+        return address
+
+    def launch(self) -> None:
+        """Run it."""
         program = Path(__file__).with_name("broker_program.py")
         self.process = subprocess.Popen(
             [sys.executable, str(program), str(self.config)], stdout=subprocess.PIPE, text=True,
             env=os.environ | self._environment,
         )  # fmt: skip
-        assert self.process.stdout is not None
-        address = self.process.stdout.readline().strip()
-        assert address, "the broker did not start"
-        return address
 
     def kill(self) -> None:
         """kill -9."""

@@ -1,6 +1,9 @@
 """A broker on a machine whose clock is wrong, or whose disk stands still: a preloaded library."""
 
 import asyncio
+import fcntl
+import os
+import struct
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -134,6 +137,43 @@ def test_a_broker_whose_disk_hangs_ends_all_the_same(
         await caller.close()
         broker.stop()
         assert not abort.exists()
+
+    played(run, broker)
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a store is being opened, or is open: asked, and not tried."""
+    wanted = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    with (folder / "lock").open("r+b") as file:
+        found: bytes = fcntl.fcntl(file, fcntl.F_GETLK, wanted)
+    return int(struct.unpack("hhqqi", found)[0]) != fcntl.F_UNLCK
+
+
+def test_a_broker_that_recovers_on_a_disk_that_hangs_ends_all_the_same(
+    make_process: Any, connect: Any, machine: Machine, tmp_path: Path
+) -> None:
+    """Its start waited for the recovery, and that for the disk, for ever."""
+    broker = make_process(STOP, environment=machine.environment())
+
+    async def run() -> None:
+        caller = connect(broker.start())
+        assert (await caller.send(b"before")).code == 0
+        await caller.close()
+        broker.kill()
+        machine.hang("commitlog")  # what recovery reads is made durable first
+        broker.launch()
+        begin = time.monotonic()
+        while not is_locked(tmp_path / "store"):
+            assert time.monotonic() - begin < 20, "it opens nothing"
+            await asyncio.sleep(0.02)
+        began = time.monotonic()
+        assert await asyncio.to_thread(broker.terminate, 30) == 1
+        assert time.monotonic() - began < 5 * PATIENCE_S
+        machine.heal()
+        caller = connect(broker.start())
+        assert [one.body for one in await caller.read()] == [b"before"]
+        await caller.close()
+        broker.stop()
 
     played(run, broker)
 

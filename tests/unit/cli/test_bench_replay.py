@@ -107,6 +107,21 @@ def test_a_dataset_of_mmap_ninja_is_a_corpus(tmp_path) -> None:
     assert (len(corpus), corpus.size_max) == (4, 5000)
 
 
+def test_mmap_ninja_opens_a_dataset(tmp_path, monkeypatch) -> None:
+    """Its files are not read beside it."""
+    opened: list[Path] = []
+
+    class Noted(RaggedMmap):
+        def __init__(self, folder: Path) -> None:
+            opened.append(folder)
+            super().__init__(folder)
+
+    folder = ninja(tmp_path / "bodies", BODIES)
+    monkeypatch.setattr("mmap_ninja.RaggedMmap", Noted)
+    assert contents(open_corpus(folder)) == BODIES
+    assert opened == [folder]
+
+
 def test_the_body_column_of_an_export_is_taken(tmp_path) -> None:
     ninja(tmp_path / "body", BODIES)
     StringsMmap.from_strings(tmp_path / "tags", ["a"]).close()

@@ -8,6 +8,7 @@ import pytest
 from mmap_ninja import RaggedMmap, StringsMmap
 from mmap_ninja import numpy as ninja_numpy
 
+from turbopump.spark import ninja
 from turbopump.spark.ninja import Numbers, Ragged, Strings
 
 
@@ -43,6 +44,26 @@ def test_ragged_bytes_are_those_of_mmap_ninja(tmp_path, batches) -> None:
     assert files_of(tmp_path / "ours") == files_of(tmp_path / "theirs")
     read = RaggedMmap(tmp_path / "ours")
     assert [bytes(read[row]) for row in range(len(read))] == [bytes(value) for value in flat]
+
+
+def test_mmap_ninja_makes_and_extends_every_array(tmp_path, monkeypatch) -> None:
+    """The files are not written beside it: only bodies go to the one that it made."""
+    called: dict[str, set[str]] = {"from_ndarray": set(), "extend_dir": set()}
+    for name, folders in called.items():
+        before = getattr(ninja_numpy, name)
+
+        def noted(folder, values, before=before, folders=folders):
+            folders.add(folder.name)
+            return before(folder, values)
+
+        monkeypatch.setattr(ninja_numpy, name, noted)
+    monkeypatch.setattr(ninja, "WRITE_BUFFER", 16)
+    ours = Ragged(tmp_path / "ours")
+    for batch in BATCHES[0] * 2:
+        ours.append(*sliced(batch))
+    ours.finish()
+    columns = {"starts", "ends", "shapes", "flattened_shapes"}
+    assert called == {"from_ndarray": {"ours", *columns}, "extend_dir": columns}
 
 
 def test_strings_are_those_of_mmap_ninja(tmp_path) -> None:

@@ -170,7 +170,11 @@ class Hub:
             _log.warning("%s", text)
 
     def note_unsent(self, connection: Swept, size: int) -> None:
-        """A connection has more than UNSENT_NOTED_OVER bytes unsent; slow ones may be cut."""
+        """A connection has more than UNSENT_NOTED_OVER bytes unsent; slow ones may be cut.
+
+        A body that several connections share counts for each: too much while they share it, but
+        who reads on too slowly keeps it alone as soon as the others have the next one.
+        """
         self._unsent_total += size - self._unsent.get(connection, 0)
         self._unsent[connection] = size
         if self._unsent_total > self.options.unsent_max:

@@ -243,6 +243,8 @@ class Story:
         lists = [await one.epochs() for one in group.brokers.values()]
         if lists[1:] != lists[:-1]:
             raise Finding(f"epoch lists differ: {lists}")
+        # A replica's file follows its list by a write, and that is another thread's.
+        await group.until("all epoch files are alike", lambda: len(self._epoch_files()) == 1)
         self.told.log_end = group.seen[group.master].end
         self.told.acked, self.told.read = len(history.acked), len(history.read)
         self.told.sent = history.sent
@@ -268,8 +270,12 @@ class Story:
             audit.of(name).counts["found"] for name in ("acked-survives", "consumed-survives")
         )
 
+    def _epoch_files(self) -> set[bytes]:
+        folders = [one.folder for one in self.group.brokers.values()]
+        return {(folder / "epochFileCheckpoint").read_bytes() for folder in folders}
+
     def _compare_files(self, folders: list[Path]) -> None:
-        epochs = {(folder / "epochFileCheckpoint").read_bytes() for folder in folders}
+        epochs = self._epoch_files()
         if len(epochs) != 1:
             raise Finding(f"epoch files differ: {epochs}")
         for base in range(0, self.told.log_end, FILE_SIZE):

@@ -442,6 +442,21 @@ def test_a_long_snapshot_is_read_in_steps(tmp_path: Path) -> None:
     assert refused.code == ResponseCode.SYSTEM_ERROR
 
 
+def test_a_long_push_is_read_in_steps(tmp_path: Path) -> None:
+    """10,000 entries read at once stopped the loop for 38 ms."""
+    member = Member(tmp_path)
+    member.follow()
+    entries = [{"index": n, "term": 1, "pos": 48 * n, "size": 48} for n in range(5_000)]
+    steps = member.ask(RequestCode.PUSH, type="APPEND", batchEntry=entries)
+    assert isinstance(steps, Generator)
+    assert isinstance(finish(steps), Command | Later)
+    steps = member.ask(RequestCode.PUSH, type="APPEND", batchEntry=[*entries, {}])
+    assert isinstance(steps, Generator)
+    refused = finish(steps)
+    assert isinstance(refused, Command)
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+
+
 def test_what_the_machine_does_not_know_is_not_appended(tmp_path: Path) -> None:
     member = alone(tmp_path)
     refused = member.ask(RequestCode.APPEND, body="bm8=", term=-1)

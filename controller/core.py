@@ -343,16 +343,16 @@ class ControllerCore:
     def _register(self, connection: int, request: Command) -> Later[Command]:
         """1003."""
         header = read_header(headers.RegisterBrokerToControllerRequest, request.fields)
-        name, broker_id = header.broker_name, header.broker_id
-        self.heartbeats.on_life((header.cluster_name, name, broker_id), header.broker_address)
+        key = _, name, broker_id = header.cluster_name, header.broker_name, header.broker_id
+        self.heartbeats.on_life(key, header.broker_address)
         if header.unclean or header.damaged:
             # Until that is committed it must not be elected for what its last life told.
-            log.warning("broker %d of %r is back, and its log may lack what it had or is damaged",
-                        broker_id, name)  # fmt: skip
-            self.heartbeats.bury((header.cluster_name, name, broker_id), self._now_ms)
+            log.warning("broker %d of %r: its log is damaged or may lack bytes", broker_id, name)
+            self.heartbeats.bury(key, self._now_ms)
 
         def answer(told: Command) -> Command:
             if told.code == ResponseCode.SUCCESS:
+                self.heartbeats.on_registered(key, header)
                 self._touch(name, broker_id, connection)
                 self._pump()
             return told

@@ -28,6 +28,7 @@ from typing import Final
 from turbopump.controller.state import NAME_MAX, Group
 from turbopump.controller.strangers import Strangers
 from turbopump.engine.types import LONG_AGO_MS, Fitness
+from turbopump.net.wire.headers.controller import RegisterBrokerToControllerRequest
 from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
 from turbopump.net.wire.names import kept_size
 
@@ -179,6 +180,7 @@ class Heartbeats:
         self._silent = _Dead(is_registered)
         """Whose timeout is over, since this lead began."""
         self._lead_ms = LONG_AGO_MS
+        self._marked: dict[Key, int] = {}
         self._ticked_ms = LONG_AGO_MS
         self._last_epochs: dict[Key, Epochs] = {}
         """What registered brokers told last, or that their word is not taken for it."""
@@ -191,6 +193,7 @@ class Heartbeats:
 
     def lead(self, now_ms: int) -> None:
         """This controller leads from now on."""
+        self._marked.clear()
         self._lead_ms = now_ms
         self._silent.clear()
 
@@ -231,6 +234,15 @@ class Heartbeats:
         until now."""
         was_dead = not self.heard(key, now_ms)
         return self._touched(key, connection, now_ms) is not None and was_dead
+
+    def on_registered(self, key: Key, header: RegisterBrokerToControllerRequest) -> None:
+        """A registration is committed, with what it says of the broker's log."""
+        if header.life is not None and (header.unclean or header.damaged):
+            self._marked[key] = header.life
+
+    def is_marked(self, key: Key, life: int | None) -> bool:
+        """Whether this lead committed a registration of that life which said so."""
+        return life is not None and self._marked.get(key) == life
 
     def on_life(self, key: Key, address: str) -> None:
         """A broker registers: another program may run there than before."""
@@ -448,6 +460,10 @@ class Live:
         """What brokers of the group tell that run and are not registered."""
         since_ms = self.now_ms - int(self.heartbeats.timeout_ms * FRESH_SHARE)
         return self.heartbeats.strangers.of((group.cluster_name, group.broker_name), since_ms)
+
+    def is_marked(self, group: Group, broker_id: int, life: int | None) -> bool:
+        """Whether it is written down of that very life what became of its log."""
+        return self.heartbeats.is_marked(key_of(group, broker_id), life)
 
     def is_young(self) -> bool:
         """Whether this lead began a moment ago."""

@@ -123,7 +123,12 @@ def register(
             UpdateBrokerAddress(group.cluster_name, name, header.broker_address, broker_id)
         )
     if group.reigned and (header.unclean or header.damaged):
-        happened += _unfit(group, broker_id, DAMAGED if header.damaged else UNCLEAN, live)
+        reason = DAMAGED if header.damaged else UNCLEAN
+        # Of another life it is written down again: a change of the set that its master asked for
+        # before must not count any more.
+        is_known = group.replicas[broker_id].unfit == reason and group.master_id != broker_id
+        if not (is_known and live.is_marked(group, broker_id, header.life)):
+            happened += _unfit(group, broker_id, reason, live)
     elif group.replicas[broker_id].unfit == DAMAGED:
         # Repaired: what it has may be the best there is, but not all that it acknowledged.
         happened.append(MarkUnfit(name, broker_id, UNCLEAN))

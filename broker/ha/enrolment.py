@@ -56,6 +56,7 @@ class Enrolment:
         self._files = files
         self._name = name
         self._wall_ms = wall_ms
+        self._life = wall_ms()
 
     def identify(self, address: str) -> Steps[int]:
         """The broker's id. Raises BadAnswer, IdentityError, OSError."""
@@ -90,6 +91,7 @@ class Enrolment:
         request = words.register(
             self._name, broker_id, address, self._wall_ms(), unclean=unclean, damaged=damaged,
             check_code=applied.check_code if applied and applied.broker_id == broker_id else None,
+            life=self._life,
         )  # fmt: skip
         answer = yield self._controllers.ask(request)
         return words.read_registered(answer)

@@ -92,11 +92,12 @@ def register(
     unclean: bool,
     damaged: bool,
     check_code: str | None = None,
+    life: int | None = None,
 ) -> Command:
     """1003."""
     header = RegisterBrokerToControllerRequest(
         name.cluster, name.broker, broker_id, address, now_ms, unclean or None, damaged or None,
-        check_code,
+        check_code, life,
     )  # fmt: skip
     return new_request(RequestCode.CONTROLLER_REGISTER_BROKER, header)
 

@@ -63,9 +63,10 @@ class ElectMasterResponse:
 class RegisterBrokerToControllerRequest:
     """1003, RegisterBrokerToControllerRequestHeader.
 
-    Three are ours, which a Java controller ignores. `unclean`, `damaged`: the broker's last stop
+    Four are ours, which a Java controller ignores. `unclean`, `damaged`: the broker's last stop
     may have cost it bytes that it had acknowledged; its store is damaged. `registerCheckCode` is
-    that with which it got its id (1013): the id may be another broker's by now.
+    that with which it got its id (1013): the id may be another broker's by now. `life`: a number
+    that no other life of the broker has, from one opening of its store to the next.
     """
 
     cluster_name: str
@@ -76,6 +77,7 @@ class RegisterBrokerToControllerRequest:
     unclean: bool | None = None
     damaged: bool | None = None
     register_check_code: str | None = None
+    life: Int64 | None = None
 
 
 @dataclass(slots=True)

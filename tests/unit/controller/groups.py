@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import Any
 
 from turbopump.controller import elections, registration
 from turbopump.controller.core import ControllerCore, CoreOptions
@@ -36,6 +37,7 @@ class Alive:
     cold: set[int] = field(default_factory=set)
     away: list[Heard] = field(default_factory=list)
     young: bool = False
+    marked: dict[int, int] = field(default_factory=dict)
 
     def fresh(self, group: Group, broker_id: int) -> bool:
         return broker_id in self.ids
@@ -63,6 +65,9 @@ class Alive:
 
     def is_young(self) -> bool:
         return self.young
+
+    def is_marked(self, group: Group, broker_id: int, life: int | None) -> bool:
+        return life is not None and life == self.marked.get(broker_id)
 
     def fitness(self, group: Group, broker_id: int) -> Fitness:
         return self.unfit.get(broker_id, Fitness.FIT)
@@ -108,7 +113,7 @@ class Leader:
         assert self.take(registration.apply_id(self.tables, apply)).code == 0
         return self.register(broker_id)
 
-    def register(self, broker_id: int, **extra: bool) -> Decision:
+    def register(self, broker_id: int, **extra: Any) -> Decision:
         header = headers.RegisterBrokerToControllerRequest(
             CLUSTER, NAME, broker_id, f"a:{broker_id}", **extra
         )
@@ -302,7 +307,7 @@ class Node:
         assert self.register(broker_id).code == 0
         self.beat(broker_id, epoch=-1, max_offset=0)
 
-    def register(self, broker_id: int, **extra: bool) -> Command:
+    def register(self, broker_id: int, **extra: Any) -> Command:
         header = headers.RegisterBrokerToControllerRequest(
             CLUSTER, NAME, broker_id, f"a:{broker_id}", **extra
         )

@@ -1,7 +1,7 @@
 """Ids, registration, look-ups and cleaning: controller.md 3.3, 3.4 and vectors C11, C14."""
 
 import pytest
-from tests.unit.controller.groups import CLUSTER, NAME, Leader, set_up
+from tests.unit.controller.groups import CLUSTER, NAME, Leader, running, set_up
 
 from turbopump.controller import registration
 from turbopump.controller.events import CleanBrokerData, UpdateBrokerAddress
@@ -187,3 +187,22 @@ def test_cleaning_who_is_not_there_changes_nothing() -> None:
         )
     )
     assert told.code == Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+
+
+@pytest.mark.parametrize("word", ["unclean", "damaged"])
+def test_a_doubt_that_is_repeated_adds_no_entry(word: str) -> None:
+    """A broker that had to register again each half second wrote an entry and a set each time."""
+    node = running()
+    node.register(2, life=7, **{word: True})
+    entries, set_epoch = len(node.quorum.entries), node.group.set_epoch
+    for _ in range(3):
+        assert node.register(2, life=7, **{word: True}).code == 0
+    assert (len(node.quorum.entries), node.group.set_epoch) == (entries, set_epoch)
+    # Its next life may have lost what its master had seen it catch up with.
+    node.register(2, life=8, **{word: True})
+    assert (len(node.quorum.entries), node.group.set_epoch) == (entries + 1, set_epoch + 1)
+    # So may one that was in the set again.
+    node.beat(2)
+    assert node.alter(1, 2, 3).code == 0
+    node.register(2, life=8, **{word: True})
+    assert node.group.is_unfit(2)

@@ -38,7 +38,8 @@ TROUBLE_MS = (3000, 6000, 12_000)
 SETTLE_MS, WRITES_MS = 30_000, 10_000
 """I19: after the last fault all members are back, and writes succeed."""
 WITHOUT_MS = 15_000
-"""Without the last master: a new leader of the controllers waits 10 s for whom it never heard."""
+"""Without the last master: a new leader of the controllers waits 10 s for whom it never heard, also
+for one that lost its disk and came back with another id."""
 ONE_MS = 60_000
 """Until no broker reads less than another: a last acknowledgement is on its way."""
 LATENCY_MS = 3
@@ -324,8 +325,11 @@ class Run:
         self.acked_since = None
         if away is not None:
             self._write_without(away)
-        healed_ms = self.now_ms
-        self.until(lambda: self.acked_since is not None, WRITES_MS, "no write")
+        healed_ms, last = self.now_ms, self.journal.role.master
+        self.until(lambda: self.acked_since is not None, WITHOUT_MS, "no write")
+        took_ms = self.now_ms - healed_ms
+        if last is None or self.broker_of(last) is not None:
+            assert took_ms <= WRITES_MS, f"no write until {took_ms} ms\n{self.states()}"
         self.until(self.is_whole, SETTLE_MS - (self.now_ms - healed_ms), "not whole")
         for client in (*self.clients, self.clerk):
             client.active = False

@@ -39,7 +39,7 @@ BUGS: list[tuple[Plant, str, int]] = [
     (missing_member_does_not_count, "replicas-equal", 16),
     (queues_counted_up_to_confirm, "queue-offsets", 24),
     (cut_at_the_confirmed, "truncation", 2),
-    (truncation_by_position, "truncation", 193),
+    (truncation_by_position, "truncation", 299),
     (epoch_without_writes_refused, "one-writer", 2),
     (released_when_demoted, "acked-survives", 88),
     (joins_before_it_has_all, "replicas-equal", 387),

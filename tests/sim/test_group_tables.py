@@ -33,6 +33,7 @@ def whole() -> Story:
     story = Story.whole(timeout_ms=1000)
     story.clerk.active = False
     story.writes()
+    story.until(lambda: WHERE[::2] in story.clerk.safe, 5000, "no message of that queue")
     return story
 
 

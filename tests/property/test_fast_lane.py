@@ -396,7 +396,7 @@ def change_replicas(replicas: Replicas, step: str) -> None:
         replicas.too_few(replicas.leader.rules.mode is Mode.PLAIN)
     elif step == "wait":
         replicas.world.pass_time(replicas.world.config.replication.slave_timeout_ms)
-    elif step == "end":
+    elif step == "end" and replicas.log.damage is None:  # a damaged log cannot be led
         replicas.end()
         replicas.begin()
 
@@ -505,26 +505,25 @@ def send_to(queue_id: int, properties: str = KEYED) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@settings(max_examples=1)
-@given(st.none())
-def test_a_pull_from_a_queue_that_its_topic_lost_since_is_noted(_nothing: None) -> None:
-    """Found by the property: where the reader was in queue 1 was forgotten with the queue."""
-
-    def pull(queue_id: int) -> dict[str, Any]:
-        header = PullMessageRequest("live", "Plain", queue_id, 0, 32, 0, 1, 0, 0)
-        return {"codec": Codec.JSON, "version": 513, "header": header}
-
-    queues = [0, 0, 1, 1]
-    plan = [*map(send_to, queues), *map(pull, queues * 2), "narrow", *map(pull, [0, 0])]
-    compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False, "")
+def pull_of(queue_id: int) -> dict[str, Any]:
+    header = PullMessageRequest("live", "Plain", queue_id, 0, 32, 0, 1, 0, 0)
+    return {"codec": Codec.JSON, "version": 513, "header": header}
 
 
 @settings(max_examples=1)
 @given(st.none())
-def test_an_id_is_made_for_a_refused_message_too(_nothing: None) -> None:
-    """Found by the property: the next id was another one, where too few replicas were in sync."""
-    plan = [*[send_to(0)] * 3, "too few", send_to(0, ""), "too few", send_to(0, ""), "ack"]
-    compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False, SYNC_MASTER, replicated=True)
+def test_past_findings(_nothing: None) -> None:
+    """Of the property. Where a reader was in a queue that its topic lost since was forgotten with
+    the queue; the next id was another one, where too few replicas were in sync; no reign could
+    begin on a log that was damaged (the length of a topic, behind a body of two bytes)."""
+    queues, sent = [0, 0, 1, 1], {**send_to(0), "body": b"xx"}
+    reads = [*map(send_to, queues), *map(pull_of, queues * 2), "narrow", pull_of(0), pull_of(0)]
+    compare(reads, 1 << 20, FlushMode.ASYNC_FLUSH, False, "")
+    for plan in (
+        [*[send_to(0)] * 3, "too few", send_to(0, ""), "too few", send_to(0, ""), "ack"],
+        [*[sent] * 3, "damage", pull_of(0), sent, "end", sent, pull_of(0)],
+    ):
+        compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False, SYNC_MASTER, replicated=True)
 
 
 def compare(

@@ -34,6 +34,8 @@ BOUND_WARMUP_S = 0.5
 QUEUE_TOPICS = (1_000, 3_000)
 EXISTING_TOPICS = 10_000
 CREATED, CREATORS = 2_000, 64
+CREATED_AIM = 3_000.0
+"""New topics a second that sends are to stand beside."""
 SETTLE_S = 1.0
 """Between the end of a load and the look at memory: what the broker does behind it ends."""
 
@@ -177,12 +179,14 @@ class Rounds:
                           f" p99 {found.p99_ms:,.1f} ms")  # fmt: skip
                 if name == "creation":
                     topic_load.fill(address, EXISTING_TOPICS)
-            self._note("creation-beside", side, self._beside(target, address, made))
+            for name, rate in (("creation-beside", 0.0), ("creation-3000-beside", CREATED_AIM)):
+                self._note(name, side, self._beside(target, address, made, rate))
+                made += 2 * CREATED
 
-    def _beside(self, target: Target, address: str, made: int) -> Measured:
-        """Sends at a fixed rate while topics are made."""
+    def _beside(self, target: Target, address: str, made: int, rate: float) -> Measured:
+        """Sends at a fixed rate while topics are made, at a rate or as fast as can be."""
         maker = threading.Thread(
-            target=topic_load.create, args=(address, "update", made, CREATED, CREATORS)
+            target=topic_load.create, args=(address, "update", made, 2 * CREATED, CREATORS, rate)
         )
         maker.start()
         try:

@@ -1,4 +1,6 @@
-"""New topics at a broker, as fast as it makes them: updateTopic, or a send to an unknown topic.
+"""New topics at a broker, at a rate or as fast as it makes them.
+
+By updateTopic, or by a send to an unknown topic.
 
 Owns the frames and the connections of that load. It must never know which broker it loads. Called
 by the runs, and by hand: `python -m bench.versus.topic_load --help`.
@@ -6,6 +8,7 @@ by the runs, and by hand: `python -m bench.versus.topic_load --help`.
 
 import argparse
 import asyncio
+import itertools
 import json
 import struct
 import time
@@ -66,9 +69,13 @@ def frame(kind: str, topic: str, opaque: int) -> bytes:
 class _Maker(asyncio.Protocol):
     """One connection: the next topic once the last one was answered."""
 
-    def __init__(self, next_frame: Callable[[], bytes | None], done: asyncio.Future[None]) -> None:
+    def __init__(
+        self, next_frame: Callable[[], bytes | None], begin_s: Callable[[], float],
+        done: asyncio.Future[None],
+    ) -> None:  # fmt: skip
         self.took_s: list[float] = []
         self._next = next_frame
+        self._begin_s = begin_s
         self._done = done
         self._got = bytearray()
         self._begun = 0.0
@@ -96,6 +103,13 @@ class _Maker(asyncio.Protocol):
         self._fail(error or ConnectionError("the broker closed the connection"))
 
     def _ask(self) -> None:
+        wait_s = self._begin_s() - time.perf_counter()
+        if wait_s > 0:
+            asyncio.get_running_loop().call_later(wait_s, self._ask_now)
+        else:
+            self._ask_now()
+
+    def _ask_now(self) -> None:
         self._begun = time.perf_counter()
         request = self._next()
         if request is not None:
@@ -108,7 +122,9 @@ class _Maker(asyncio.Protocol):
             self._done.set_exception(error)
 
 
-async def _create(address: str, kind: str, first: int, count: int, connections: int) -> Created:
+async def _create(
+    address: str, kind: str, first: int, count: int, connections: int, rate: float
+) -> Created:
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
     numbers = iter(range(first, first + count))
@@ -118,10 +134,15 @@ async def _create(address: str, kind: str, first: int, count: int, connections: 
         return None if number is None else frame(kind, f"Created_{number}", number)
 
     begin = time.perf_counter()
+    turns = itertools.count()
+
+    def begin_s() -> float:
+        return begin + next(turns) / rate if rate else 0.0
+
     makers, waited = [], []
     for _ in range(connections):
         done = loop.create_future()
-        make = partial(_Maker, next_frame, done)
+        make = partial(_Maker, next_frame, begin_s, done)
         _, maker = await loop.create_connection(make, host, int(port))
         makers.append(maker)
         waited.append(done)
@@ -138,9 +159,12 @@ async def _create(address: str, kind: str, first: int, count: int, connections: 
     )
 
 
-def create(address: str, kind: str, first: int, count: int, connections: int) -> Created:
-    """Make the topics `Created_<first>` and on; each connection waits for its answer."""
-    return asyncio.run(_create(address, kind, first, count, connections))
+def create(
+    address: str, kind: str, first: int, count: int, connections: int, rate: float = 0.0
+) -> Created:
+    """Make the topics `Created_<first>` and on, `rate` a second if there is one; each connection
+    waits for its answer."""
+    return asyncio.run(_create(address, kind, first, count, connections, rate))
 
 
 def fill(address: str, count: int) -> None:
@@ -156,8 +180,10 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1_000)
     parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--rate", type=float, default=0.0, help="a second; 0: as fast as can be")
     chosen = parser.parse_args()
-    print(create(chosen.address, chosen.kind, chosen.first, chosen.count, chosen.connections))
+    print(create(chosen.address, chosen.kind, chosen.first, chosen.count, chosen.connections,
+                 chosen.rate))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -243,7 +243,8 @@ def read_all(address: str, topic: str, timeout_s: float = 120.0) -> dict[tuple[i
     """All places of a topic as a reader is given them. Raises AssertionError for a gap."""
     there: dict[tuple[int, int], int] = {}
     deadline = time.monotonic() + timeout_s
-    with connected(address) as connection:
+    # Its first pull makes the group, which waits for a disk; how long is measured elsewhere.
+    with connected(address, timeout_s) as connection:
         for queue in range(QUEUES):
             at, end = 0, 1
             while at < end:

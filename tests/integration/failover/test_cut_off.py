@@ -342,6 +342,7 @@ def test_a_master_is_cut_off(machines: Machines, tmp_path: Path, kind: str) -> N
                 print(play(group, kind, ledger), flush=True)
             senders.stop()
             group.until("logs end alike", lambda: len(group.ends()) == 1)
+            group.until("there is a master", group.master)
             found = ledger.compare(read_all(group.address(group.master()), TOPIC))
             print(found, ledger.errors)
             assert (found.lost, found.moved, found.twice) == (0, 0, 0)

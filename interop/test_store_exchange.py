@@ -1,5 +1,6 @@
 """One broker's store opened by the other: what was written is read, found and continued."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 COUNT = 10_000
 MORE = 500
 STEP_TIMEOUT_S = 180
+TABLE_TIMEOUT_S = 30.0
+TOPIC = "move-exchange"
 # Small files, so that log, queues and index all roll; both brokers must be given the same. RocketMQ
 # throws away the index files that were not full when its predecessor was killed, and without
 # messageIndexSafe fills them again from the checkpoint's logicsPhysicalOffset on only: what lies
@@ -47,6 +50,15 @@ class Move:
         finally:
             end(group)
 
+    def wait_for_topic(self) -> None:
+        """Until RocketMQ's own file has the topic: ours appends a new one beside it, and writes the
+        file within WHOLE_AFTER seconds (broker/saving.py). A killed broker may not have."""
+        table = self.store / "config" / "topics.json"
+        until_s = time.monotonic() + TABLE_TIMEOUT_S
+        while f'"{TOPIC}"' not in table.read_text():
+            assert time.monotonic() < until_s, "topics.json does not name the topic"
+            time.sleep(0.1)
+
     def step(self, scenario: str, *arguments: object) -> None:
         """Runs one scenario of the Java client against the broker that is open."""
         self._steps += 1
@@ -70,7 +82,8 @@ def test_store_is_read_and_continued(kind: Kind, built: None, work: Path, direct
     move = Move(work / f"{direction}-{ending}")
     with move.opened(writer, end):
         move.step("exchange-write", 0, COUNT)
-    for part in ("commitlog", "index", "consumequeue/move-exchange/0"):
+        move.wait_for_topic()
+    for part in ("commitlog", "index", "f"consumequeue/{TOPIC}/0"):
         assert len(list((move.store / part).iterdir())) > 1, f"{part} did not roll"
     with move.opened(reader, end):
         move.step("exchange-continue", COUNT, COUNT + MORE, offset)

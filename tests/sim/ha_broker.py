@@ -137,7 +137,7 @@ class Broker:
         """The last one it took."""
         self.is_lossy = False
         """Its last life ended, and may have taken what it had acknowledged."""
-        self.epochs_damaged = False
+        self.epochs_damaged = self._cut_for_damage = False
         self.lives = 0
         self._group = group
         self._rng: random.Random = group.rng
@@ -475,8 +475,12 @@ class Broker:
     def look(self) -> None:
         """Compare what it says with what it said."""
         log, store = self.replicated, self.store
-        if log is None or store is None or log.is_being_cut:
-            return  # of a cut nothing is said before it is durable
+        if log is None or store is None:
+            return
+        if log.is_being_cut:
+            # Nothing is said of it before it is durable; it may be in the set again by then.
+            self._cut_for_damage = self._cut_for_damage or self.epochs_damaged
+            return
         end, confirm = log.end, log.confirm
         if end < self._end or log.min > self._end:
             self._was_cut(log.min, end)
@@ -520,7 +524,9 @@ class Broker:
 
     def _was_cut(self, minimum: int, end: int) -> None:
         whole = end <= self._base or minimum > self._end
-        if self.settings.safe and not self.epochs_damaged and not self.settings.ha.may_lose:
+        is_damaged = self.epochs_damaged or self._cut_for_damage
+        self._cut_for_damage = False
+        if self.settings.safe and not is_damaged and not self.settings.ha.may_lose:
             cut_at = self._base if whole else end
             # Half a record at the end is no message: its sender sends it again.
             is_half = cut_at >= self._bounds[-1]

@@ -83,7 +83,7 @@ def test_store_is_read_and_continued(kind: Kind, built: None, work: Path, direct
     with move.opened(writer, end):
         move.step("exchange-write", 0, COUNT)
         move.wait_for_topic()
-    for part in ("commitlog", "index", "f"consumequeue/{TOPIC}/0"):
+    for part in ("commitlog", "index", f"consumequeue/{TOPIC}/0"):
         assert len(list((move.store / part).iterdir())) > 1, f"{part} did not roll"
     with move.opened(reader, end):
         move.step("exchange-continue", COUNT, COUNT + MORE, offset)

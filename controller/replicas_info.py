@@ -30,8 +30,9 @@ def in_steps(
 ) -> Steps[Later[Command]]:
     """The answer about the groups of these names, each as it stands in its step.
 
-    `now` gives the tables, who is alive and the term in which this controller leads; `answer` gets
-    None if that has changed, and checks that it surely leads: then it has led in each step, too.
+    `now` gives the tables, which brokers are alive and the term in which this controller leads;
+    `answer` gets None if that has changed, and checks that it surely leads: then it has led in each
+    step, too.
     """
     bodies: list[bytes] = []
     some: list[str] = []

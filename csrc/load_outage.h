@@ -44,7 +44,7 @@ void load_acked(struct load *load, struct load_connection *connection);
 /* Whether an answer says that another broker is the one to ask. */
 int load_is_moved(const struct load *load, uint32_t kind, int32_t code);
 
-/* Let a connection be lost, from another thread: nobody answers there, elsewhere somebody may. */
+/* Let a connection be lost, from another thread: that address does not answer, others may. */
 void load_drop(struct load *load, uint32_t number);
 
 /* Give a lost connection a new socket, from another thread; 0 if it has one already. */

@@ -417,8 +417,8 @@ class ConsumeQueues:
         return expired
 
     def forget_topic(self, topic: str, count: int) -> list[ConsumeQueue]:
-        """Forget up to so many queues of a topic, `deleted` has it. Their files are left to the
-        caller, who has the queues that went."""
+        """Forget up to so many queues of a topic that `deleted` has; returns them. The caller
+        removes their files."""
         gone = self.of_topic(topic)[:count]
         for queue in gone:
             self._forget(queue)

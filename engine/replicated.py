@@ -2,7 +2,7 @@
 
 Owns what replication does to a store: bytes of the master are appended as they are, the log is cut
 or begun anew, epochs are written down, readers stop at confirmOffset. It must never know a
-connection, nor decide who is the master or what is confirmed: its driver does. One thread.
+connection, nor decide which broker is the master or what is confirmed: its driver does. One thread.
 
 A transfer ends anywhere; what is written of it ends where a record does (incoming.py). So does all
 else that is written down: confirmOffset, and all that the checkpoint says. (Bytes that are no

@@ -21,6 +21,8 @@ RULES = ROOT / "docs" / "INVARIANTS.md"
 PLACES = (ROOT, ROOT / "docs", ROOT / "docs" / "reference", ROOT / "docs" / "internals")
 """Where a page that is named without its folder may lie."""
 TEXTS = {".py", ".pyx", ".pxd", ".pyi", ".c", ".h", ".md", ".txt", ".toml", ".in", ""}
+NO_PAGE = "nowhere" + ".md"
+"""A planted name, in two pieces: no document has it."""
 OWN = "tests/test_documents.py"
 """Its planted examples are wrong on purpose."""
 
@@ -224,7 +226,7 @@ def test_planted_ids_are_found(text: str, wrong: list[str]) -> None:
     [
         ("(store.md 12), remoting.md 9.4 and docs/FORMATS.md", []),
         ("store.md section 3, messages.md 0.6, 1.1", []),
-        ("see " + "nowhere" + ".md section 8", ["nowhere" + ".md"]),
+        (f"see {NO_PAGE} section 8", [NO_PAGE]),
         ("store.md 99 and store.md 6.9", ["store.md 99", "store.md 6.9"]),
         ("messages.md 5, 55", ["messages.md 55"]),
         ("[ha.md 7](docs/reference/ha.md#nowhere)", ["docs/reference/ha.md#nowhere"]),
@@ -235,8 +237,8 @@ def test_planted_ids_are_found(text: str, wrong: list[str]) -> None:
             ["docs/internals/store.md, No such section"],
         ),
         (
-            '[x.md](docs/FORMATS.md), [store.md](docs/internals/store.md), "Nowhere"',
-            ["x.md", "docs/internals/store.md, Nowhere"],
+            f'[{NO_PAGE}](docs/FORMATS.md), [store.md](docs/internals/store.md), "Nowhere"',
+            [NO_PAGE, "docs/internals/store.md, Nowhere"],
         ),
         ("docs/ARCHITECTURE.md, section 6", ["docs/ARCHITECTURE.md 6"]),
     ],
@@ -273,7 +275,7 @@ def test_planted_links_are_found(text: str, wrong: list[str]) -> None:
 
 
 def test_a_comment_of_a_snippet_is_no_section(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
+    page = tmp_path / NO_PAGE
     page.write_text("# Page\n\n```\n# comment\n```\n\n## Part `of` it\n")
     assert headings(page) == (frozenset(), {"page", "part-of-it"})
 

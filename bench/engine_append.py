@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.files import RealFiles
-from turbopump.engine.flush import InlineDisk
+from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
 from turbopump.engine.types import Message
 from turbopump.net.wire.codes import RequestCode

@@ -27,11 +27,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from interop import toolchain
-from interop.audit import audited
-from interop.controlled import METADATA_INFO, Controlled, Member, NotReadyError
-from interop.groups import Kind, RocketMQ, Turbopump, ask
-from interop.kills import (
+from interop.support import toolchain
+from interop.support.audit import audited
+from interop.support.controlled import METADATA_INFO, Controlled, Member, NotReadyError
+from interop.support.groups import Kind, RocketMQ, Turbopump, ask
+from interop.support.kills import (
     SETTLED_S,
     UNDER_LOAD_S,
     Limits,
@@ -41,7 +41,7 @@ from interop.kills import (
     make_topic,
     spread,
 )
-from interop.senders import BODY_SIZE, Found, Ledger, Senders, body_of
+from interop.support.senders import BODY_SIZE, Found, Ledger, Senders, body_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "PERFORMANCE.md"

@@ -8,23 +8,23 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from turbopump.broker.config import BrokerConfig
-from turbopump.broker.consumers import ConsumerTable
-from turbopump.broker.delay import DelayedMessages
-from turbopump.broker.fast_lane import FastLane
-from turbopump.broker.groups import GroupTable
-from turbopump.broker.ha.membership import Membership
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.ha.status import Replication
-from turbopump.broker.lag.lags import ConsumerLags
-from turbopump.broker.locks import QueueLocks
-from turbopump.broker.offsets import OffsetTable
-from turbopump.broker.producers import ProducerTable
-from turbopump.broker.pull_holds import PullHolds
-from turbopump.broker.request_modes import RequestModes
-from turbopump.broker.role import Role
-from turbopump.broker.saving import Saver
-from turbopump.broker.statistics import BrokerStatistics
-from turbopump.broker.topics import TopicTable
+from turbopump.broker.introspection.lags import ConsumerLags
+from turbopump.broker.scheduled.delay import DelayedMessages
+from turbopump.broker.tables.consumers import ConsumerTable
+from turbopump.broker.tables.groups import GroupTable
+from turbopump.broker.tables.locks import QueueLocks
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.tables.producers import ProducerTable
+from turbopump.broker.tables.pull_holds import PullHolds
+from turbopump.broker.tables.request_modes import RequestModes
+from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.statistics import BrokerStatistics
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.broker.traffic.fast_lane import FastLane
+from turbopump.broker.traffic.role import Role
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
 from turbopump.net.wire.java_properties import Property

@@ -13,24 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from turbopump.broker.addresses import VIP_DISTANCE, ip_of, local_ip, why_not
-from turbopump.broker.addresses import StartError as StartError
-from turbopump.broker.config import BrokerConfig
-from turbopump.broker.config_file import write_back
-from turbopump.broker.consumers import ConsumerTable
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.config.config_file import write_back
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.delay import FILE_NAME as DELAY_FILE
-from turbopump.broker.delay import DelayedMessages
-from turbopump.broker.exporter import MetricsExporter
-from turbopump.broker.fast_lane import FastLane
-from turbopump.broker.groups import GroupTable
-from turbopump.broker.ha import last_life
-from turbopump.broker.ha.last_life import LastLife
+from turbopump.broker.ha.control import last_life
+from turbopump.broker.ha.control.identity import IdentityError
+from turbopump.broker.ha.control.last_life import LastLife
 from turbopump.broker.handlers import (
-    admin_broker,
-    admin_groups,
-    admin_offsets,
-    admin_topics,
     clients,
     ha,
     locks,
@@ -42,29 +31,40 @@ from turbopump.broker.handlers import (
     send,
     send_back,
 )
-from turbopump.broker.identity import IdentityError
-from turbopump.broker.locks import QueueLocks
-from turbopump.broker.name_servers import NameServers
-from turbopump.broker.offsets import FILE_NAME as OFFSETS_FILE
-from turbopump.broker.offsets import OffsetTable
+from turbopump.broker.handlers.admin import broker as admin_broker
+from turbopump.broker.handlers.admin import groups as admin_groups
+from turbopump.broker.handlers.admin import offsets as admin_offsets
+from turbopump.broker.handlers.admin import topics as admin_topics
+from turbopump.broker.introspection.exporter import MetricsExporter
 from turbopump.broker.opening import Opening
-from turbopump.broker.producers import ProducerTable
-from turbopump.broker.pull_holds import PullHolds
-from turbopump.broker.registration import Registration
+from turbopump.broker.registration.addresses import VIP_DISTANCE, ip_of, local_ip, why_not
+from turbopump.broker.registration.addresses import StartError as StartError
+from turbopump.broker.registration.name_servers import NameServers
+from turbopump.broker.registration.registration import Registration
 from turbopump.broker.reopening import Reopening
 from turbopump.broker.replicating import Replicating, options_of
 from turbopump.broker.reports import Reports
-from turbopump.broker.request_modes import RequestModes
-from turbopump.broker.role import Role
-from turbopump.broker.saving import Saver
+from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
+from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.small import awaited, guarded, settle
-from turbopump.broker.statistics import SAMPLE_INTERVAL_MS, BrokerStatistics
 from turbopump.broker.stopping import ends, patience_ms, write_down
-from turbopump.broker.topics import TopicTable
-from turbopump.engine.config_files import ConfigFiles, pieces_of
-from turbopump.engine.files import Files, RealFiles
-from turbopump.engine.flush import DiskThreads
-from turbopump.engine.kept_table import Content
+from turbopump.broker.tables.consumers import ConsumerTable
+from turbopump.broker.tables.groups import GroupTable
+from turbopump.broker.tables.locks import QueueLocks
+from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.tables.producers import ProducerTable
+from turbopump.broker.tables.pull_holds import PullHolds
+from turbopump.broker.tables.request_modes import RequestModes
+from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.statistics import SAMPLE_INTERVAL_MS, BrokerStatistics
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.broker.traffic.fast_lane import FastLane
+from turbopump.broker.traffic.role import Role
+from turbopump.engine.disk.config_files import ConfigFiles, pieces_of
+from turbopump.engine.disk.files import Files, RealFiles
+from turbopump.engine.disk.flush import DiskThreads
+from turbopump.engine.disk.kept_table import Content
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
 from turbopump.engine.types import Progress, QueueOffset

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from turbopump.engine.flush import DiskThreads
+from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.store import Store
 from turbopump.engine.types import Fitness
 

@@ -12,20 +12,21 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from turbopump.broker.config import BrokerConfig
+from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha import last_life, options
+from turbopump.broker.ha import options
+from turbopump.broker.ha.control import last_life
+from turbopump.broker.ha.control.last_life import LastLife
+from turbopump.broker.ha.control.membership import Membership, MembershipOptions
+from turbopump.broker.ha.control.words import Name
 from turbopump.broker.ha.heir import Heir
-from turbopump.broker.ha.last_life import LastLife
-from turbopump.broker.ha.membership import Membership, MembershipOptions
-from turbopump.broker.ha.metadata import MetadataFollower
+from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.ha.options import HaOptions
 from turbopump.broker.ha.service import HaService
-from turbopump.broker.ha.words import Name
-from turbopump.broker.registration import Registration
-from turbopump.broker.role import MASTER_ID
-from turbopump.engine.files import Files
-from turbopump.engine.flush import Disk
+from turbopump.broker.registration.registration import Registration
+from turbopump.broker.traffic.role import MASTER_ID
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.flush import Disk
 from turbopump.engine.later import Later
 from turbopump.engine.types import FlushMode
 from turbopump.net.ha.replica import State

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from turbopump.engine.files import Files
-from turbopump.engine.flush import DiskThreads, LastThread
-from turbopump.engine.sync_watch import SYNC_BYTES_MS
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.flush import DiskThreads, LastThread
+from turbopump.engine.disk.sync_watch import SYNC_BYTES_MS
 
 T = TypeVar("T")
 

@@ -47,7 +47,7 @@ from turbopump.controller.raft.messages import (
 from turbopump.controller.raft.messages import ResponseCode as LedgerCode
 from turbopump.controller.raft.order import Order
 from turbopump.controller.raft.storage import Durable, RaftStorage
-from turbopump.engine.flush import Disk
+from turbopump.engine.disk.flush import Disk
 from turbopump.engine.later import Later
 from turbopump.net.transport.dispatcher import Answer as Reply
 from turbopump.net.transport.turns import Steps

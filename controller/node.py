@@ -22,9 +22,9 @@ from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.options import RaftOptions
 from turbopump.controller.raft.storage import RaftStorage
 from turbopump.controller.suspects import Probed
-from turbopump.engine.config_files import replace_file
-from turbopump.engine.files import Files, RealFiles
-from turbopump.engine.flush import DiskThreads
+from turbopump.engine.disk.config_files import replace_file
+from turbopump.engine.disk.files import Files, RealFiles
+from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.later import Later
 from turbopump.engine.types import StoreError
 from turbopump.net.transport.calls import Calls

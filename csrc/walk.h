@@ -13,7 +13,7 @@
  * Bytes of another log arrive in pieces that end anywhere. A page may have been written with the
  * beginning of a piece only, so WALK_CUT_BYTES takes no sector whose share of a text ends in zero.
  *
- * RocketMQ compares neither. Called by engine/log_scan.py through pyx/walk.pyx. */
+ * RocketMQ compares neither. Called by engine/log/scan.py through pyx/walk.pyx. */
 
 #include <stddef.h>
 #include <stdint.h>

@@ -37,25 +37,25 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from turbopump.engine import truncation
-from turbopump.engine.boundary import whole_before
-from turbopump.engine.commit_log import CLOSED, NOT_MASTER
-from turbopump.engine.cutting import Cutting, Ended
-from turbopump.engine.damage import Damage
-from turbopump.engine.disk_steps import at_once
-from turbopump.engine.epoch_keeping import EpochKeeping, nothing
-from turbopump.engine.epochs import Epochs
-from turbopump.engine.fitness import failure, fitness, why_unfit
-from turbopump.engine.flush import Disk
-from turbopump.engine.group_commit import GroupCommit
-from turbopump.engine.in_turn import InTurn
-from turbopump.engine.incoming import Incoming
+from turbopump.engine.disk.disk_steps import at_once
+from turbopump.engine.disk.flush import Disk
+from turbopump.engine.disk.in_turn import InTurn
 from turbopump.engine.later import Later
-from turbopump.engine.marks import Marks
-from turbopump.engine.parts import StoreParts
-from turbopump.engine.queue_counts import Counts, QueueCounts
-from turbopump.engine.retention import Retention
+from turbopump.engine.log.boundary import whole_before
+from turbopump.engine.log.commit_log import CLOSED, NOT_MASTER
+from turbopump.engine.log.damage import Damage
+from turbopump.engine.log.epoch_keeping import EpochKeeping, nothing
+from turbopump.engine.log.epochs import Epochs
+from turbopump.engine.log.group_commit import GroupCommit
+from turbopump.engine.log.incoming import Incoming
+from turbopump.engine.log.marks import Marks
+from turbopump.engine.queues.queue_counts import Counts, QueueCounts
 from turbopump.engine.types import Buffer, Fitness, FlushMode, LogOffset, PutStatus, StoreError
+from turbopump.engine.upkeep import truncation
+from turbopump.engine.upkeep.cutting import Cutting, Ended
+from turbopump.engine.upkeep.fitness import failure, fitness, why_unfit
+from turbopump.engine.upkeep.parts import StoreParts
+from turbopump.engine.upkeep.retention import Retention
 from turbopump.pyx import record as kernel
 from turbopump.pyx.tail import UNLIMITED
 

@@ -8,27 +8,22 @@ tools; its parts stay inside.
 import logging
 from collections.abc import Callable, Sequence
 
-from turbopump.engine import recovery, truncation
-from turbopump.engine.arrivals import Arrival, Arrivals
-from turbopump.engine.commit_log import CLOSED, NOT_MASTER
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.damage import Damage
-from turbopump.engine.dispatcher import with_inner_base
-from turbopump.engine.epochs import NO_EPOCH
-from turbopump.engine.files import FileLock, Files
-from turbopump.engine.fitness import fitness, why_unfit
-from turbopump.engine.flush import Disk
-from turbopump.engine.group_commit import GroupCommit
+from turbopump.engine.disk.files import FileLock, Files
+from turbopump.engine.disk.flush import Disk
+from turbopump.engine.disk.segments import MappingPool
+from turbopump.engine.disk.store_paths import is_folder_name
 from turbopump.engine.later import Later
-from turbopump.engine.lookup import Lookup
-from turbopump.engine.native import Commit, make_lane, make_pulls
-from turbopump.engine.parts import StoreParts, build_parts, lock_folder
+from turbopump.engine.log.commit_log import CLOSED, NOT_MASTER
+from turbopump.engine.log.damage import Damage
+from turbopump.engine.log.epochs import NO_EPOCH
+from turbopump.engine.log.group_commit import GroupCommit
+from turbopump.engine.queues.dispatcher import with_inner_base
+from turbopump.engine.queues.lookup import Lookup
+from turbopump.engine.queues.native import Commit, make_lane, make_pulls
+from turbopump.engine.queues.unit_repair import UnitRepair
 from turbopump.engine.replicated import Replicated
-from turbopump.engine.retention import Retention, make_room
-from turbopump.engine.segments import MappingPool
 from turbopump.engine.statistics import StoreStatistics
-from turbopump.engine.store_paths import is_folder_name
-from turbopump.engine.topic_deletion import TopicDeletions
 from turbopump.engine.types import (
     Appended,
     Boundary,
@@ -44,7 +39,12 @@ from turbopump.engine.types import (
     ReadResult,
     StoreError,
 )
-from turbopump.engine.unit_repair import UnitRepair
+from turbopump.engine.upkeep import recovery, truncation
+from turbopump.engine.upkeep.arrivals import Arrival, Arrivals
+from turbopump.engine.upkeep.fitness import fitness, why_unfit
+from turbopump.engine.upkeep.parts import StoreParts, build_parts, lock_folder
+from turbopump.engine.upkeep.retention import Retention, make_room
+from turbopump.engine.upkeep.topic_deletion import TopicDeletions
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
 from turbopump.pyx.record import Record

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from interop import groups, toolchain
-from interop.groups import Group, Kind
-from interop.suites import Suites
+from interop.support import groups, toolchain
+from interop.support.groups import Group, Kind
+from interop.support.suites import Suites
 
 KINDS: dict[str, Kind] = {"rocketmq": groups.RocketMQ(), "turbopump": groups.Turbopump()}
 _SUITES = pytest.StashKey[Suites]()

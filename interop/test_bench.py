@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from interop.groups import Group
+from interop.support.groups import Group
 
 SHAPES = {
     "one-by-one": ["-w", "8"],

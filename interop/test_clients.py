@@ -2,7 +2,7 @@
 
 import pytest
 
-from interop.suites import SCENARIOS, Suites
+from interop.support.suites import SCENARIOS, Suites
 
 # The first test of a suite runs all of it, and the very first one builds the clients.
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from interop.controlled import Controlled, Member
-from interop.groups import BROKER_NAME, CLUSTER, Kind, Ports, RocketMQ, Turbopump
-from interop.mqadmin import Admin
+from interop.support.controlled import Controlled, Member
+from interop.support.groups import BROKER_NAME, CLUSTER, Kind, Ports, RocketMQ, Turbopump
+from interop.support.mqadmin import Admin
 from interop.test_mixed_pairs import COUNT, FILE_SIZE, MORE, SETTINGS, Broker, Pair, epochs, until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]

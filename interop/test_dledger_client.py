@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from interop import processes, toolchain
-from interop.controlled import Controlled
-from interop.groups import Kind
-from interop.processes import Process
+from interop.support import processes, toolchain
+from interop.support.controlled import Controlled
+from interop.support.groups import Kind
+from interop.support.processes import Process
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 

@@ -1,15 +1,15 @@
 """The unmodified Java and Go clients send while the master is killed: nothing is lost.
 
-A few kills; `python -m interop.failover --kills 50` has more of them, and prints the times.
+A few kills; `python -m interop.support.failover --kills 50` has more of them, and prints the times.
 """
 
 from pathlib import Path
 
 import pytest
 
-from interop.failover import through_kills
-from interop.groups import Kind
-from interop.kills import spread
+from interop.support.failover import through_kills
+from interop.support.groups import Kind
+from interop.support.kills import spread
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 KILLS = 3
@@ -21,7 +21,7 @@ FIRST_S, WHOLE_S = 15.0, 40.0
 def test_clients_send_through_kills(kind: Kind, built: None, work: Path) -> None:
     """Java asks for the route each second and paces the kills; Go asks every 30 s."""
     if kind.name != "turbopump":
-        pytest.skip("RocketMQ loses messages: python -m interop.failover --target rocketmq")
+        pytest.skip("RocketMQ loses messages: python -m interop.support.failover --target rocketmq")
     told = through_kills(kind, ["java", "go"], KILLS, POLL_MS, work / "failover",
                          paced_by=["java"], say=print)
     for topic, found in told.found.items():

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from interop import logs
-from interop.groups import Answer, Kind, Ports, RocketMQ, ask, wait_listening
-from interop.mqadmin import RAW_KEY
-from interop.ports import BROKER_AND_HA, free_port
-from interop.processes import Process
-from interop.scripted_controller import Controller
-from interop.suites import java_client, parse
+from interop.support import logs
+from interop.support.groups import Answer, Kind, Ports, RocketMQ, ask, wait_listening
+from interop.support.mqadmin import RAW_KEY
+from interop.support.ports import BROKER_AND_HA, free_port
+from interop.support.processes import Process
+from interop.support.scripted_controller import Controller
+from interop.support.suites import java_client, parse
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 # All waits end with their condition; these are for a machine that is starved.

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from interop.controlled import METADATA_INFO, Controlled, Member
-from interop.groups import Kind, RocketMQ, Turbopump, ask
+from interop.support.controlled import METADATA_INFO, Controlled, Member
+from interop.support.groups import Kind, RocketMQ, Turbopump, ask
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 JAVA = 2

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from interop.groups import BROKER_NAME, CLUSTER, Group
-from interop.mqadmin import Admin
-from interop.processes import Process
-from interop.suites import java_client, parse
+from interop.support.groups import BROKER_NAME, CLUSTER, Group
+from interop.support.mqadmin import Admin
+from interop.support.processes import Process
+from interop.support.suites import java_client, parse
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 TOPIC = "admin-letters"

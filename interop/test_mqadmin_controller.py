@@ -18,10 +18,10 @@ from typing import TypeVar
 
 import pytest
 
-from interop.groups import CLUSTER, TURBOPUMP, Group, Kind, Ports, ask, wait_listening
-from interop.mqadmin import Admin
-from interop.ports import free_port, free_ports
-from interop.processes import Process
+from interop.support.groups import CLUSTER, TURBOPUMP, Group, Kind, Ports, ask, wait_listening
+from interop.support.mqadmin import Admin
+from interop.support.ports import free_port, free_ports
+from interop.support.processes import Process
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 

@@ -11,9 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from interop.groups import BROKER_NAME, CLUSTER, Group, Kind, Ports, wait_listening, wait_ready
-from interop.mqadmin import Admin
-from interop.ports import BROKER_AND_HA, free_port
+from interop.support.groups import (
+    BROKER_NAME,
+    CLUSTER,
+    Group,
+    Kind,
+    Ports,
+    wait_listening,
+    wait_ready,
+)
+from interop.support.mqadmin import Admin
+from interop.support.ports import BROKER_AND_HA, free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 TIMEOUT_S = 60

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from interop import groups
-from interop.groups import Group, Kind, Ports, RocketMQ
-from interop.suites import java_client, parse
+from interop.support import groups
+from interop.support.groups import Group, Kind, Ports, RocketMQ
+from interop.support.suites import java_client, parse
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 COUNT = 10_000
@@ -52,7 +52,7 @@ class Move:
 
     def wait_for_topic(self) -> None:
         """Until RocketMQ's own file has the topic: ours appends a new one beside it, and writes the
-        file within WHOLE_AFTER seconds (broker/saving.py). A killed broker may not have."""
+        file within WHOLE_AFTER seconds (broker/tables/saving.py). A killed broker may not have."""
         table = self.store / "config" / "topics.json"
         until_s = time.monotonic() + TABLE_TIMEOUT_S
         while f'"{TOPIC}"' not in table.read_text():

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from turbopump.engine.config_files import ConfigFiles, replace_file
-from turbopump.engine.files import Files, RealFiles
-from turbopump.engine.flush import DiskThreads
+from turbopump.engine.disk.config_files import ConfigFiles, replace_file
+from turbopump.engine.disk.files import Files, RealFiles
+from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.later import Later
 from turbopump.namesrv import handlers
 from turbopump.namesrv.config import ConfigError, NamesrvConfig

@@ -2,9 +2,9 @@
 """Answers to sends that wait until their records are safe: on the disk, and with the replicas.
 
 Owns the answers' bytes and their order, which is the log's. It must never decide what is safe: the
-group commit says what is durable (engine/group_commit.py), the broker what the replicas have
-(broker/fast_lane.py). Filled by the lane; an answer is given to its connection, many in one write,
-as bytes of its own: a connection that gets one may add others, which moves the texts.
+group commit says what is durable (engine/log/group_commit.py), the broker what the replicas have
+(broker/traffic/fast_lane.py). Filled by the lane; an answer is given to its connection, many in one
+write, as bytes of its own: a connection that gets one may add others, which moves the texts.
 
     texts    | answer | answer | answer | ...          in the order of their records
     ring     | end, need, connection, size | ...       an entry for each

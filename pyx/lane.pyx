@@ -2,8 +2,8 @@
 """The fast lane of a broker: plain requests served without a Python object for each.
 
 Owns the native topic table, the answers of one read, and the moment of dispatch. It must never
-decide what is plain: the broker says so (broker/fast_lane.py), and all else is left to the Python
-handlers. Called by FastConnection for each read, by the broker and by the store.
+decide what is plain: the broker says so (broker/traffic/fast_lane.py), and all else is left to the
+Python handlers. Called by FastConnection for each read, by the broker and by the store.
 """
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc

@@ -2,7 +2,7 @@
 """The load generator's binding: memory, plans in, figures out. The traffic is csrc/load.c.
 
 Owns the memory of a run; the sockets are the caller's and must outlive it. It must never know what
-a request means: templates come ready-made from net/wire. Called by cli/bench_run.py.
+a request means: templates come ready-made from net/wire. Called by cli/bench/run.py.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t

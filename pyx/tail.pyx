@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
 """The growing end of the commit log: where it is, and the memory of the file it is in.
 
-Owns the numbers that the log (engine/commit_log.py), the dispatcher and the native path all move,
-so that there is one of each. It must never decide when to roll or to dispatch. Called by
+Owns the numbers that the log (engine/log/commit_log.py), the dispatcher and the native path all
+move, so that there is one of each. It must never decide when to roll or to dispatch. Called by
 engine.commit_log and engine.dispatcher; cimported by the native path.
 """
 

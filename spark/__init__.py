@@ -39,7 +39,7 @@ def register(spark: "SparkSession") -> None:
     which: Spark's default is whatever `python3` is on the PATH, which may lack this package.
     """
     from turbopump.spark.session import use_this_python
-    from turbopump.spark.source import register as register_source
+    from turbopump.spark.source.format import register as register_source
 
     use_this_python(spark)
     register_source(spark)

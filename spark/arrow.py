@@ -10,9 +10,8 @@ from dataclasses import replace
 import pyarrow as pa
 from pyarrow import fs
 
-from turbopump.engine.inspect import Damage
-from turbopump.engine.log_ranges import INT64_MAX
-from turbopump.engine.log_table import (
+from turbopump.engine.table.inspect import Damage
+from turbopump.engine.table.log_table import (
     BATCH_ROWS,
     RANGE_BYTES,
     LogOpener,
@@ -21,6 +20,7 @@ from turbopump.engine.log_table import (
     Wish,
     decode,
 )
+from turbopump.engine.table.ranges import INT64_MAX
 from turbopump.engine.types import StoreError
 from turbopump.pyx.columns import KINDS, Batch
 from turbopump.spark.folders import Folder, locate

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import fs
 
-from turbopump.engine.log_table import LogBytes
+from turbopump.engine.table.log_table import LogBytes
 from turbopump.pyx.region import Region
 
 STEP_BYTES = 8 << 20

@@ -18,10 +18,10 @@ from typing import Any
 import zstandard
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.dispatcher import parse_properties
-from turbopump.engine.epochs import decode as decode_epochs
-from turbopump.engine.files import RealFiles
-from turbopump.engine.flush import InlineDisk
+from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.log.epochs import decode as decode_epochs
+from turbopump.engine.queues.dispatcher import parse_properties
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, Message, PutStatus
 from turbopump.pyx import record as kernel

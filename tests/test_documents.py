@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from turbopump.broker.known_keys import IDLE_KEYS as BROKER_KEYS
+from turbopump.broker.config.known_keys import IDLE_KEYS as BROKER_KEYS
 from turbopump.controller.config import IDLE_KEYS as CONTROLLER_KEYS
 from turbopump.namesrv.config import IDLE_KEYS as NAMESRV_KEYS
 

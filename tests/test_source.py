@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 FILE_LINES_MAX = 600
+FOLDER_FILES_MAX = 20
 FUNCTION_LINES_MAX = 70
 LINE_COLUMNS_MAX = 100
 ROOMS = ["pyx", "engine", "net", "controller", "broker", "namesrv", "spark"]
@@ -106,6 +107,17 @@ def test_file_sizes() -> None:
         assert lines <= FILE_LINES_MAX, f"{path}: {lines} lines tell more than one story"
 
 
+def test_folders_stay_small() -> None:
+    """A stub belongs to its module. Kernels lie side by side: their folder is one include path."""
+    flat = {"csrc", "pyx"}
+    seen: dict[Path, int] = {}
+    for path in tracked(".py", ".pyx", ".c"):
+        seen[path.parent] = seen.get(path.parent, 0) + (path.name != "__init__.py")
+    for folder, count in seen.items():
+        name = str(folder.relative_to(ROOT))
+        assert count <= FOLDER_FILES_MAX or name in flat, f"{name}: {count} files want folders"
+
+
 def test_line_lengths() -> None:
     for path in tracked(".pyx", ".pxd", ".pyi", ".c", ".h"):
         for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -193,7 +205,7 @@ def test_no_module_is_dead() -> None:
             for found in re.finditer(r"[\"'](turbopump\.[\w.]+?)[\"':]", text):
                 imported.add(found.group(1))
     for name, path in modules.items():
-        if path.name != "__init__.py" and name not in entries:
+        if path.name not in {"__init__.py", "__main__.py"} and name not in entries:
             assert name in imported, f"{path}: nobody imports {name}"
 
 
@@ -219,7 +231,7 @@ def test_no_place_of_one_machine() -> None:
 
 
 def test_paths_of_a_store_are_made_of_names_in_one_place() -> None:
-    """A topic is a text that some peer sent: engine/store_paths.py alone puts it into a path."""
+    """A topic is a text that some peer sent: one module alone puts it into a path."""
     made = re.compile(r"\{[\w.]*(?:folder|root)\}/\{[^}]*(?:topic|queue_id)")
     for path in (ROOT / "engine").rglob("*.py"):
         found = made.search(path.read_text())

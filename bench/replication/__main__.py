@@ -15,7 +15,7 @@ from bench.replication.pairs import Copied, Measured, measured
 from bench.replication.report import Results, markdown
 from bench.versus.__main__ import rocketmq_version, write
 from bench.versus.targets import BOUND, OURS, THEIRS
-from interop import toolchain
+from interop.support import toolchain
 
 BEGIN, END = "<!-- replication: begin -->", "<!-- replication: end -->"
 

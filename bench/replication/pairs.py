@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.versus.servers import KINDS
-from interop import groups
-from interop.groups import Kind, Ports
-from interop.mqadmin import RAW_KEY
-from interop.ports import BROKER_AND_HA, free_port
-from interop.processes import Process
+from interop.support import groups
+from interop.support.groups import Kind, Ports
+from interop.support.mqadmin import RAW_KEY
+from interop.support.ports import BROKER_AND_HA, free_port
+from interop.support.processes import Process
 
 BODY = 1024
 UPDATE_CONFIG, RUNTIME_INFO, HA_STATUS = 25, 28, 907

@@ -13,8 +13,8 @@ from typing import Any
 
 from bench.versus.servers import GET_BROKER_RUNTIME_INFO
 from bench.versus.workloads import PROGRAM
-from interop import groups
-from interop.groups import Group, Ports
+from interop.support import groups
+from interop.support.groups import Group, Ports
 
 COUNTS = "counts.json"
 SERVER, STORE = "server", "store"

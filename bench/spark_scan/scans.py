@@ -21,8 +21,8 @@ from pyspark.sql import functions as f
 from turbopump.pyx import record
 from turbopump.pyx.region import Region
 from turbopump.spark import read_arrow, register, session
-from turbopump.spark.options import likely_batch_rows
 from turbopump.spark.schema import COLUMNS, COLUMNS_WITHOUT_BODY
+from turbopump.spark.source.options import likely_batch_rows
 
 LIMITS_C = Path(__file__).resolve().parent.parent / "limits.c"
 PARQUET = "parquet"

@@ -15,7 +15,7 @@ from bench.versus.report import markdown
 from bench.versus.runs import SIDES, Plan, Rounds
 from bench.versus.servers import KINDS
 from bench.versus.workloads import LOADS
-from interop import groups, toolchain
+from interop.support import groups, toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "PERFORMANCE.md"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.versus.workloads import Target
-from interop import groups, processes, toolchain
-from interop.groups import Group, Kind, Ports
-from interop.processes import Process
+from interop.support import groups, processes, toolchain
+from interop.support.groups import Group, Kind, Ports
+from interop.support.processes import Process
 
 HEAP_MB = 2048
 GET_BROKER_RUNTIME_INFO = 28

@@ -24,9 +24,9 @@ from functools import partial
 
 from turbopump.broker.ha.ports import ReplicatedLog, Transport
 from turbopump.broker.ha.status import ByteRate
-from turbopump.engine.cutting import Ended
 from turbopump.engine.later import Later
 from turbopump.engine.types import Buffer, LogOffset, StoreError
+from turbopump.engine.upkeep.cutting import Ended
 from turbopump.net.ha.actions import (
     Action,
     Append,

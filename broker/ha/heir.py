@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from turbopump.broker.ha.membership import Membership
+from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.ha.service import HaService
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS

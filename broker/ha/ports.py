@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from turbopump.engine.cutting import Ended
-from turbopump.engine.damage import Damage
-from turbopump.engine.epochs import Epochs
 from turbopump.engine.later import Later
+from turbopump.engine.log.damage import Damage
+from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import Buffer, LogOffset
+from turbopump.engine.upkeep.cutting import Ended
 from turbopump.net.ha.sync_state import Proposal
 
 

@@ -27,8 +27,8 @@ from turbopump.broker.ha.options import HaOptions, Role
 from turbopump.broker.ha.ports import Alterations, ReplicatedLog, StaticSet, Transport
 from turbopump.broker.ha.sockets import Events, Sockets
 from turbopump.broker.ha.status import FollowerStatus, HaCounters, HaStatus
-from turbopump.engine.files import Files
-from turbopump.engine.flush import Disk
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.flush import Disk
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS, Buffer, LogOffset, PutStatus, StoreError
 from turbopump.net.ha.plain import PlainReplica

@@ -8,7 +8,7 @@ Owns the shapes, and nothing that happens. It must never touch a log, a socket o
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from turbopump.engine.epochs import Epochs
+from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha.replica import State
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from turbopump.broker.consumers import Member, TooManyGroups
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.shapes import answer_in_steps
-from turbopump.broker.producers import Producer, TooManyProducerGroups
+from turbopump.broker.tables.consumers import Member, TooManyGroups
+from turbopump.broker.tables.producers import Producer, TooManyProducerGroups
 from turbopump.engine.json_steps import Lazy, LazyItems
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.control.words import JAVA, BadAnswer, read_notice
 from turbopump.broker.ha.status import FollowerStatus, HaStatus, LeaderStatus, ReplicaStatus
-from turbopump.broker.ha.words import JAVA, BadAnswer, read_notice
 from turbopump.broker.handlers.shapes import answer_json
-from turbopump.engine.epochs import LOG_OFFSET_MAX
+from turbopump.engine.log.epochs import LOG_OFFSET_MAX
 from turbopump.engine.types import LogOffset
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.groups import FORBIDDEN_READ
-from turbopump.broker.pull_holds import Hold
-from turbopump.broker.replies import SEE_FAQ
-from turbopump.broker.role import MASTER_ID
+from turbopump.broker.tables.groups import FORBIDDEN_READ
+from turbopump.broker.tables.pull_holds import Hold
+from turbopump.broker.traffic.replies import SEE_FAQ
+from turbopump.broker.traffic.role import MASTER_ID
 from turbopump.engine.later import Later
 from turbopump.engine.types import QueueOffset, ReadResult, ReadStatus
 from turbopump.net.transport.dispatcher import Dispatcher, one_line

@@ -3,7 +3,7 @@
 Owns GET_CONSUMER_RUNNING_INFO (307), CONSUME_MESSAGE_DIRECTLY (309),
 INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223, which asks with 221) and the push of a reset to clients
 (220) (RocketMQ: Broker2Client). It must never change an answer of a client. Called by the
-dispatcher and by handlers/admin_offsets.py.
+dispatcher and by handlers/admin/offsets.py.
 """
 
 from collections.abc import Mapping

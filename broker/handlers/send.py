@@ -9,8 +9,10 @@ from datetime import datetime
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.fast_lane import MAX_WAITING
-from turbopump.broker.puts import (
+from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
+from turbopump.broker.tables.topics import NOT_ALLOWED_SEND_TOPICS
+from turbopump.broker.traffic.fast_lane import MAX_WAITING
+from turbopump.broker.traffic.puts import (
     INNER_BATCH_FLAGS,
     MULTI_TAGS_FLAG,
     TRANSACTION_BITS,
@@ -22,9 +24,7 @@ from turbopump.broker.puts import (
     waits_for_store,
     wants_light_queues,
 )
-from turbopump.broker.replies import REJECTED, SEE_FAQ, why_not
-from turbopump.broker.topic_attributes import CLEANUP_POLICY, COMPACTION
-from turbopump.broker.topics import NOT_ALLOWED_SEND_TOPICS
+from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ, why_not
 from turbopump.engine.later import Later
 from turbopump.engine.types import Appended, Buffer, Message, PutStatus
 from turbopump.net.transport.dispatcher import Dispatcher

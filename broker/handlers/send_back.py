@@ -5,8 +5,8 @@ itself for the delay: delay.py delivers. Called by the dispatch table.
 """
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.puts import Draft, Refusal, put
-from turbopump.broker.replies import REJECTED, SEE_FAQ
+from turbopump.broker.traffic.puts import Draft, Refusal, put
+from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ
 from turbopump.engine.later import Later
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.transport.dispatcher import Dispatcher

@@ -54,8 +54,8 @@ from turbopump.controller.raft.actions import (
 )
 from turbopump.controller.raft.log import Base, Entry, Log, Snapshot
 from turbopump.controller.raft.member import Restored
-from turbopump.engine import replacing
-from turbopump.engine.files import FileLock, Files, MappedFile, sync_above
+from turbopump.engine.disk import replacing
+from turbopump.engine.disk.files import FileLock, Files, MappedFile, sync_above
 from turbopump.engine.types import StoreError
 
 CURRENT_TERM = "currterm"

@@ -7,7 +7,7 @@ word is said stands before the word.
 
 from dataclasses import dataclass
 
-from turbopump.engine.epochs import Epochs
+from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import Buffer, LogOffset
 
 

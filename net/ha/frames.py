@@ -20,7 +20,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from turbopump.engine.epochs import Epochs, EpochsDamaged
+from turbopump.engine.log.epochs import Epochs, EpochsDamaged
 from turbopump.engine.types import Buffer, LogOffset
 
 HANDSHAKE = 1

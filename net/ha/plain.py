@@ -11,7 +11,7 @@ sent there before a heartbeat is due; ours reports at once.
 
 from dataclasses import dataclass
 
-from turbopump.engine.epochs import LOG_OFFSET_MAX
+from turbopump.engine.log.epochs import LOG_OFFSET_MAX
 from turbopump.engine.types import LONG_AGO_MS, Buffer, LogOffset
 from turbopump.net.ha.actions import Acked, Action, Append, Close, Connect, Send, SendLog
 from turbopump.net.ha.frames import BadFrame, PlainFramer, PlainTransfer, Report, ReportFramer

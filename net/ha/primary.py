@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
-from turbopump.engine.epochs import Epochs
+from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import Buffer, Epoch, LogOffset
 from turbopump.net.ha.actions import Acked, Action, Close, Send, SendLog
 from turbopump.net.ha.frames import (

@@ -20,7 +20,7 @@ was confirmed is not cut unless the operator allows it (I12).
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from turbopump.engine.epochs import (
+from turbopump.engine.log.epochs import (
     ENTRIES_MAX,
     LOG_OFFSET_MAX,
     EpochEntry,

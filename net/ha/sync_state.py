@@ -23,7 +23,7 @@ did not help for twice as long.
 
 from dataclasses import dataclass, field
 
-from turbopump.engine.epochs import LOG_OFFSET_MAX
+from turbopump.engine.log.epochs import LOG_OFFSET_MAX
 from turbopump.engine.types import LogOffset
 
 # How long a member may need to connect to a new master before it is proposed to be left out. Ours

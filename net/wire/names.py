@@ -3,7 +3,7 @@
 Owns RocketMQ's rules (common/topic/TopicValidator, client/Validators) and the lengths of names that
 it does not check itself. It must never know a table. Called by brokers, name servers and
 controllers before a name is kept or looked for on a disk. What may name a folder of a store is in
-engine/store_paths.py: the store does not rely on its callers.
+engine/disk/store_paths.py: the store does not rely on its callers.
 """
 
 import re

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from turbopump.engine.epochs import Epochs
+from turbopump.engine.log.epochs import Epochs
 from turbopump.spark.audit.ledger import Claim
 from turbopump.spark.audit.logs import Log, label_of
 from turbopump.spark.audit.verdicts import Finding, Tally

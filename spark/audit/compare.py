@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from turbopump.engine.epochs import Epochs, EpochsDamaged, consistent_point
+from turbopump.engine.log.epochs import Epochs, EpochsDamaged, consistent_point
 from turbopump.engine.types import LogOffset
 from turbopump.spark.audit.digests import DigestReport, first_difference, record_at
 from turbopump.spark.audit.ledger import Cut, Pairs

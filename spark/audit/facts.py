@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from turbopump.engine.dispatcher import parse_properties
+from turbopump.engine.queues.dispatcher import parse_properties
 from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
 from turbopump.spark.audit.claims import Court, Fact, Judged, judge

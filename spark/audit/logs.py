@@ -11,7 +11,7 @@ start has put it right, but not behind a cut that was reported: those bytes were
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from turbopump.engine.epochs import Epochs
+from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
 from turbopump.pyx.record import FILLER_SIZE
 from turbopump.spark.audit.ledger import Cut

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from turbopump.engine.consume_queue import BLANK_SIZE
-from turbopump.engine.files import MappedFile, RealFiles
-from turbopump.engine.queue_ext import is_address, position_of, unit_in
-from turbopump.engine.segments import is_file_name
+from turbopump.engine.disk.files import MappedFile, RealFiles
+from turbopump.engine.disk.segments import is_file_name
+from turbopump.engine.queues.consume_queue import BLANK_SIZE
+from turbopump.engine.queues.queue_ext import is_address, position_of, unit_in
 from turbopump.pyx.queue import UNIT_SIZE, get_unit
 from turbopump.spark.audit.replicas import extension_folder, queue_folder
 from turbopump.spark.audit.verdicts import Finding, Tally

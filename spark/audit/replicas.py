@@ -14,18 +14,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from turbopump.engine import checkpoint, deleted_topics, epoch_lines, epochs, fastjson
-from turbopump.engine.batch_queue import FOLDER as BATCH_FOLDER
-from turbopump.engine.boundary import was_replicated
+from turbopump.engine import fastjson
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.consume_queue import FOLDER as QUEUE_FOLDER
-from turbopump.engine.epoch_file import BACKUP, MARK_FILE
-from turbopump.engine.epochs import Epochs, EpochsDamaged
-from turbopump.engine.files import MappedFile, RealFiles
-from turbopump.engine.queue_ext import FOLDER as EXTENSION_FOLDER
-from turbopump.engine.recovery import ABORT_FILE
-from turbopump.engine.segments import is_file_name
+from turbopump.engine.disk import checkpoint
+from turbopump.engine.disk.files import MappedFile, RealFiles
+from turbopump.engine.disk.segments import is_file_name
+from turbopump.engine.log import epoch_lines, epochs
+from turbopump.engine.log.boundary import was_replicated
+from turbopump.engine.log.epoch_file import BACKUP, MARK_FILE
+from turbopump.engine.log.epochs import Epochs, EpochsDamaged
+from turbopump.engine.queues import deleted_topics
+from turbopump.engine.queues.batch_queue import FOLDER as BATCH_FOLDER
+from turbopump.engine.queues.consume_queue import FOLDER as QUEUE_FOLDER
+from turbopump.engine.queues.queue_ext import FOLDER as EXTENSION_FOLDER
 from turbopump.engine.types import LogOffset
+from turbopump.engine.upkeep.recovery import ABORT_FILE
 from turbopump.pyx.crc32 import masked_crc32
 from turbopump.spark.audit.verdicts import Finding
 

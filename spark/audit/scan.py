@@ -12,10 +12,10 @@ goes on where records go on; above it is the end of the log.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from turbopump.engine.batch_queue import inner_count
-from turbopump.engine.damage import find_record
-from turbopump.engine.dispatcher import parse_properties
-from turbopump.engine.files import MappedFile
+from turbopump.engine.disk.files import MappedFile
+from turbopump.engine.log.damage import find_record
+from turbopump.engine.queues.batch_queue import inner_count
+from turbopump.engine.queues.dispatcher import parse_properties
 from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
 from turbopump.spark.audit.queue_files import Queue, QueueFiles

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from turbopump.engine.dispatcher import parse_properties
+from turbopump.engine.queues.dispatcher import parse_properties
 from turbopump.engine.types import SCHEDULE_TOPIC
 from turbopump.pyx import record as kernel
 from turbopump.pyx.index import java_hash

@@ -16,8 +16,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from turbopump.spark.options import BadOption
 from turbopump.spark.sink.sending import Target, send_rows
+from turbopump.spark.source.options import BadOption
 
 logger = logging.getLogger(__name__)
 

@@ -7,12 +7,14 @@ programs pay only for the part they use.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from turbopump.broker.addresses import StartError
+    from turbopump.broker.registration.addresses import StartError
     from turbopump.cluster import Cluster, ClusterError
     from turbopump.engine.compression import CompressionMissing
     from turbopump.engine.types import StoreError
-    from turbopump.net.client.admin import Admin
-    from turbopump.net.client.consumer import Consumer
+    from turbopump.net.client.admin.client import Admin
+    from turbopump.net.client.consuming.consumer import Consumer
+    from turbopump.net.client.consuming.process_queue import FlowLimits
+    from turbopump.net.client.consuming.pull_consumer import PullConsumer, PullOptions
     from turbopump.net.client.errors import (
         BrokerError,
         ClientClosed,
@@ -29,9 +31,7 @@ if TYPE_CHECKING:
         MessageModel,
         Outcome,
     )
-    from turbopump.net.client.process_queue import FlowLimits
     from turbopump.net.client.producer import Producer, ProducerOptions
-    from turbopump.net.client.pull_consumer import PullConsumer, PullOptions
     from turbopump.net.transport.errors import (
         CallTimeout,
         ConnectError,
@@ -85,7 +85,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Admin": "turbopump.net.client.admin",
+    "Admin": "turbopump.net.client.admin.client",
     "BrokerError": "turbopump.net.client.errors",
     "CallTimeout": "turbopump.net.transport.errors",
     "ClientClosed": "turbopump.net.client.errors",
@@ -98,9 +98,9 @@ _HOMES = {
     "ConnectError": "turbopump.net.transport.errors",
     "ConnectionClosed": "turbopump.net.transport.errors",
     "ConsumeFrom": "turbopump.net.client.options",
-    "Consumer": "turbopump.net.client.consumer",
+    "Consumer": "turbopump.net.client.consuming.consumer",
     "ConsumerOptions": "turbopump.net.client.options",
-    "FlowLimits": "turbopump.net.client.process_queue",
+    "FlowLimits": "turbopump.net.client.consuming.process_queue",
     "InvalidArgument": "turbopump.net.client.errors",
     "Message": "turbopump.net.client.messages",
     "MessageModel": "turbopump.net.client.options",
@@ -109,14 +109,14 @@ _HOMES = {
     "Outcome": "turbopump.net.client.options",
     "Producer": "turbopump.net.client.producer",
     "ProducerOptions": "turbopump.net.client.producer",
-    "PullConsumer": "turbopump.net.client.pull_consumer",
-    "PullOptions": "turbopump.net.client.pull_consumer",
+    "PullConsumer": "turbopump.net.client.consuming.pull_consumer",
+    "PullOptions": "turbopump.net.client.consuming.pull_consumer",
     "ReceivedMessage": "turbopump.net.client.messages",
     "RemotingError": "turbopump.net.transport.errors",
     "RouteNotFound": "turbopump.net.client.errors",
     "SendResult": "turbopump.net.client.messages",
     "SendStatus": "turbopump.net.client.messages",
-    "StartError": "turbopump.broker.addresses",
+    "StartError": "turbopump.broker.registration.addresses",
     "StoreError": "turbopump.engine.types",
     "TlsError": "turbopump.net.transport.tls",
     "TooManyCalls": "turbopump.net.transport.errors",

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from turbopump.broker.config import BrokerConfig
+from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.node import BrokerNode, StartError
-from turbopump.engine.files import RealFiles
-from turbopump.engine.segments import file_size_in
+from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.segments import file_size_in
 from turbopump.engine.types import Progress, StoreError
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode

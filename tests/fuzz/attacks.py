@@ -49,7 +49,7 @@ NICER: Final = 5
 
 SERVER: Final = """
 import asyncio, gc, sys, uvloop
-from turbopump.broker.config import BrokerConfig, load_config
+from turbopump.broker.config.config import BrokerConfig, load_config
 from turbopump.broker.node import BrokerNode
 
 async def main():

@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.sim.disk import SimDisk
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.flush import InlineDisk
+from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
 from turbopump.engine.types import Boundary, Message, StoreError
 

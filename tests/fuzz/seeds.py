@@ -17,7 +17,7 @@ import zstandard
 
 from tests.fuzz.damage import store_seeds
 from tests.fuzz.targets import HEADERS
-from turbopump.broker.config import TLS_KEYS, BrokerConfig
+from turbopump.broker.config.config import TLS_KEYS, BrokerConfig
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.pyx import record, traffic
 from turbopump.pyx.region import Region

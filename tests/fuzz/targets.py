@@ -18,12 +18,13 @@ from typing import Any, Final
 from tests.fuzz import damage, models
 from tests.sim.disk import SimDisk
 from tests.traffic_model import check, check_properties
-from turbopump.broker import config as broker_config
-from turbopump.engine import checkpoint, fastjson
-from turbopump.engine.batch_queue import inner_count
+from turbopump.broker.config import config as broker_config
+from turbopump.engine import fastjson
 from turbopump.engine.compression import COMPRESSED_FLAG
-from turbopump.engine.config_files import BACKUP, ConfigFiles
-from turbopump.engine.dispatcher import parse_properties
+from turbopump.engine.disk import checkpoint
+from turbopump.engine.disk.config_files import BACKUP, ConfigFiles
+from turbopump.engine.queues.batch_queue import inner_count
+from turbopump.engine.queues.dispatcher import parse_properties
 from turbopump.engine.types import StoreError
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.net.wire import hosts, java_properties, message, message_id, properties

@@ -13,9 +13,9 @@ import pytest
 import zstandard
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.config_files import ConfigFiles
-from turbopump.engine.files import RealFiles
-from turbopump.engine.flush import InlineDisk
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
 from turbopump.engine.types import Message
 

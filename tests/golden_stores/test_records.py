@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from turbopump.engine.dispatcher import parse_properties
-from turbopump.engine.files import RealFiles
+from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.queues.dispatcher import parse_properties
 from turbopump.pyx import record as kernel
 from turbopump.pyx.crc32 import crc32, masked_crc32
 from turbopump.pyx.region import Region

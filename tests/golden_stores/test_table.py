@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.columns_model import rows
 
-from turbopump.engine.inspect import Damage
-from turbopump.engine.log_table import LogTable, Wish, decode
+from turbopump.engine.table.inspect import Damage
+from turbopump.engine.table.log_table import LogTable, Wish, decode
 from turbopump.net.wire import hosts
 from turbopump.pyx.columns import COLUMNS
 from turbopump.pyx.crc32 import crc32

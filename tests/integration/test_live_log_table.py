@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.columns_model import rows
 
-from turbopump.engine.log_table import LogTable, SegmentGone, Wish, decode
+from turbopump.engine.table.log_table import LogTable, SegmentGone, Wish, decode
 
 pytestmark = pytest.mark.integration
 
@@ -17,8 +17,8 @@ WRITER = """
 import random, select, sys
 from pathlib import Path
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.files import RealFiles
-from turbopump.engine.flush import InlineDisk
+from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
 from turbopump.engine.types import Message
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turbopump.engine.epochs import Epochs, EpochsDamaged, consistent_point
+from turbopump.engine.log.epochs import Epochs, EpochsDamaged, consistent_point
 from turbopump.engine.types import LogOffset
 
 NODES = 3

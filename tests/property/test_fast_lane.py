@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.unit.broker.conftest import World, offset_json
 from tests.unit.broker.replicas import SYNC_MASTER, Replicas
 
-from turbopump.broker.fast_lane import FastLane
-from turbopump.broker.groups import FORBIDDEN_READ
-from turbopump.broker.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE
+from turbopump.broker.tables.groups import FORBIDDEN_READ
+from turbopump.broker.tables.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE
+from turbopump.broker.traffic.fast_lane import FastLane
 from turbopump.engine.later import Later
 from turbopump.engine.types import FlushMode, QueueOffset
 from turbopump.net.ha.acks import Mode

@@ -21,7 +21,7 @@ Playing it gives the same text again, or the core behaves differently. The comma
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.sim.raft_group import START_MS, Flying, Group
+from tests.sim.raft.group import START_MS, Flying, Group
 from turbopump.controller.raft import actions as acts
 from turbopump.controller.raft.actions import Committed
 from turbopump.controller.raft.log import Entry, Log

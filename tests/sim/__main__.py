@@ -22,7 +22,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tests.sim import config_suite, group_suite, ha_suite, raft_suite, store_suite
+from tests.sim import config_suite, store_suite
+from tests.sim.group import suite as group_suite
+from tests.sim.ha import suite as ha_suite
+from tests.sim.raft import suite as raft_suite
 
 
 class Played(Protocol):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.disk import SimDisk
 from tests.sim.model import Model, Name, Sent
-from turbopump.engine.checkpoint import Marks
+from turbopump.engine.disk.checkpoint import Marks
 from turbopump.engine.store import Store
 from turbopump.engine.types import ReadStatus
 from turbopump.pyx.index import java_hash

@@ -13,8 +13,8 @@ import random
 from dataclasses import dataclass, field
 
 from tests.sim.disk import PowerCut, SimDisk
-from turbopump.engine.config_changes import SUFFIX, change
-from turbopump.engine.config_files import ConfigFiles
+from turbopump.engine.disk.config_changes import SUFFIX, change
+from turbopump.engine.disk.config_files import ConfigFiles
 
 FOLDER = "/broker/config"
 NAMES = ("topics.json", "consumerOffset.json")

@@ -2,7 +2,7 @@
 
 Whatever is done here the next start must repair: `check_store` then finds nothing. What no start
 can find (a flipped bit in a queue unit, which has no checksum) and damage of the log itself are
-tests of their own, in tests/unit/engine/test_damage.py.
+tests of their own, in tests/unit/engine/log/test_damage.py.
 """
 
 import random

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.sim import ha_suite
-from tests.sim.ha_broker import ROOT, Broker, Sent
-from tests.sim.ha_checkers import BODY_AT, BODY_SIZE_AT, PHYSICAL_AT, History, Key
-from turbopump.engine.epochs import Epochs
+from tests.sim.ha import suite as ha_suite
+from tests.sim.ha.broker import ROOT, Broker, Sent
+from tests.sim.ha.checkers import BODY_AT, BODY_SIZE_AT, PHYSICAL_AT, History, Key
+from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha import replica as replicas

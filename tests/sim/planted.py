@@ -13,18 +13,21 @@ from typing import Any
 import pytest
 
 from tests.sim.disk import SimDisk, SimMapped
-from turbopump.engine import checkpoint as checkpoints
-from turbopump.engine import commit_log, config_files, log_scan, recovery, truncation
-from turbopump.engine.checkpointer import Checkpointer
-from turbopump.engine.commit_log import CommitLog
-from turbopump.engine.config_changes import Changes
-from turbopump.engine.config_files import ConfigFiles
-from turbopump.engine.consume_queue import ConsumeQueues
-from turbopump.engine.group_commit import GroupCommit
+from turbopump.engine.disk import checkpoint as checkpoints
+from turbopump.engine.disk import config_files
+from turbopump.engine.disk.config_changes import Changes
+from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.later import Later
-from turbopump.engine.retention import Retention
+from turbopump.engine.log import commit_log
+from turbopump.engine.log import scan as log_scan
+from turbopump.engine.log.commit_log import CommitLog
+from turbopump.engine.log.group_commit import GroupCommit
+from turbopump.engine.queues.consume_queue import ConsumeQueues
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, PutStatus
+from turbopump.engine.upkeep import recovery, truncation
+from turbopump.engine.upkeep.checkpointer import Checkpointer
+from turbopump.engine.upkeep.retention import Retention
 from turbopump.pyx import record
 from turbopump.pyx.region import Region
 

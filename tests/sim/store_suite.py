@@ -23,8 +23,8 @@ from tests.sim.damage import Damage
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.model import Model, Sent
 from tests.sim.work import QueuedDisk
-from turbopump.engine import checkpoint
 from turbopump.engine.config import StoreConfig
+from turbopump.engine.disk import checkpoint
 from turbopump.engine.store import Store
 from turbopump.engine.types import FlushMode, LogOffset, Message, PutStatus, StoreError
 

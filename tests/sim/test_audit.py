@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.sim import group_suite, ha_suite
 from tests.sim.dump import dump, watching, without_checkers
-from tests.sim.ha_planted import (
+from tests.sim.group import suite as group_suite
+from tests.sim.ha import suite as ha_suite
+from tests.sim.ha.planted import (
     ABOUT,
     cut_at_the_confirmed,
     epoch_without_writes_refused,

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from tests.sim.disk import PowerCut, SimDisk
-from turbopump.engine import checkpoint
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.flush import InlineDisk
+from turbopump.engine.disk import checkpoint
+from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, Message, PutStatus
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from turbopump.net.client import admin_parse
+from turbopump.net.client.admin import parse as admin_parse
 from turbopump.net.client.messages import Message
 from turbopump.net.client.receiving import received_messages
 from turbopump.net.client.routes import interpret

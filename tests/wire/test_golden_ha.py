@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.wire.ha_streams import CONNECTIONS, PLAIN_CONNECTIONS, steps, stream
 
-from turbopump.engine.epochs import Epochs
+from turbopump.engine.log.epochs import Epochs
 from turbopump.net.ha.frames import (
     Ack,
     Handshake,

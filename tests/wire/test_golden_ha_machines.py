@@ -8,7 +8,7 @@ import pytest
 from tests.unit.net.ha.logs import MemoryLog, Shell, on_the_wire
 from tests.wire.ha_streams import CONNECTIONS, HA, SWITCHING, steps, stream
 
-from turbopump.engine.epochs import Epochs, decode
+from turbopump.engine.log.epochs import Epochs, decode
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha import primary
 from turbopump.net.ha.actions import Acked, Append, RecordEpochs, Truncate

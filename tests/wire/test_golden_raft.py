@@ -4,7 +4,7 @@ byte for byte, and answered as its controllers answered."""
 import random
 
 import pytest
-from tests.sim.raft_group import answer_kind
+from tests.sim.raft.group import answer_kind
 from tests.wire.frames import Golden, golden_frames
 
 from turbopump.controller.raft.core import Raft

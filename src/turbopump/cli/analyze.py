@@ -25,7 +25,7 @@ PACKAGES = ("pyarrow", "numpy", "pyspark", "mmap_ninja", "matplotlib")
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
 def throughput(context: typer.Context) -> None:
     """Messages, bytes, latencies, gaps and replication delay of stores, over time."""
-    _run("throughput", "turbopump.spark.throughput", context)
+    _run("throughput", "turbopump.spark.throughput.job", context)
 
 
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
@@ -37,13 +37,13 @@ def truncation(context: typer.Context) -> None:
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
 def rebalance(context: typer.Context) -> None:
     """How even, sticky and slow the rebalances of consumer groups were."""
-    _run("rebalance", "turbopump.spark.rebalance", context)
+    _run("rebalance", "turbopump.spark.rebalance.job", context)
 
 
 @app.command(context_settings=AS_THEY_ARE, add_help_option=False)
 def export(context: typer.Context) -> None:
     """Topics as Parquet, or as an mmap-ninja dataset."""
-    _run("export", "turbopump.spark.export", context)
+    _run("export", "turbopump.spark.export.job", context)
 
 
 def _run(job: str, module: str, context: typer.Context) -> None:

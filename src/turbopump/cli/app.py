@@ -10,10 +10,13 @@ from typing import Annotated
 
 import typer
 
-from turbopump.cli import admin, analyze, bench, inspect
+from turbopump.cli import analyze
+from turbopump.cli.admin import commands as admin
+from turbopump.cli.bench import commands as bench
 from turbopump.cli.consume import consume
 from turbopump.cli.errors import FAILED, UserError, fail, failure_of
 from turbopump.cli.group import commands as node
+from turbopump.cli.inspect import commands as inspect
 from turbopump.cli.nodes import broker, controller, namesrv
 from turbopump.cli.repair import repair
 from turbopump.cli.send import send

@@ -1,7 +1,7 @@
 """`turbopump consume`: print the messages of a topic as they come.
 
-Owns the options and the printing. The consuming is done by net/client/consumer.py. Called by
-app.py.
+Owns the options and the printing. The consuming is done by net/client/consuming/consumer.py. Called
+by app.py.
 """
 
 import os
@@ -18,7 +18,7 @@ from turbopump.cli.running import client_options, failing_clearly, run
 if TYPE_CHECKING:
     import asyncio
 
-    from turbopump.net.client.consumer import Consumer
+    from turbopump.net.client.consuming.consumer import Consumer
     from turbopump.net.client.messages import ReceivedMessage
 
 
@@ -57,7 +57,7 @@ def consume(
     import asyncio
     import signal
 
-    from turbopump.net.client.consumer import Consumer
+    from turbopump.net.client.consuming.consumer import Consumer
     from turbopump.net.client.instance import Instance
     from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
 

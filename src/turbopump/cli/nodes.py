@@ -111,7 +111,7 @@ def broker(
     as_json: Json = False,
 ) -> None:
     """Run one broker until Ctrl-C."""
-    from turbopump.broker.config import load_config
+    from turbopump.broker.config.config import load_config
     from turbopump.broker.node import BrokerNode
     from turbopump.cli.progress import Recovering
     from turbopump.cli.running import run

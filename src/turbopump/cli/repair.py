@@ -16,8 +16,8 @@ from turbopump.cli.options import INT64_MAX, Json
 from turbopump.cli.output import print_json, print_lines
 
 if TYPE_CHECKING:
-    from turbopump.broker.config import BrokerConfig
-    from turbopump.engine.damage import Damage
+    from turbopump.broker.config.config import BrokerConfig
+    from turbopump.engine.log.damage import Damage
     from turbopump.engine.store import Store
 
 
@@ -85,9 +85,9 @@ def _get_past(opened: "Store", give_up: int | None, cut_at: int | None, now_ms: 
 def _open(path: Path, config_file: Path | None) -> "tuple[Store, int]":
     import time
 
-    from turbopump.cli.inspect_files import log_files
-    from turbopump.engine.files import RealFiles
-    from turbopump.engine.flush import InlineDisk
+    from turbopump.cli.inspect.files import log_files
+    from turbopump.engine.disk.files import RealFiles
+    from turbopump.engine.disk.flush import InlineDisk
     from turbopump.engine.store import Store
     from turbopump.engine.types import StoreError
 
@@ -111,7 +111,7 @@ def _open(path: Path, config_file: Path | None) -> "tuple[Store, int]":
 
 
 def _config(path: Path | None) -> "BrokerConfig":
-    from turbopump.broker.config import load_config
+    from turbopump.broker.config.config import load_config
     from turbopump.net.wire.java_properties import PropertiesError
 
     try:
@@ -122,8 +122,8 @@ def _config(path: Path | None) -> "BrokerConfig":
 
 
 def _batch_topics(files: Any, root: str) -> set[str]:
-    from turbopump.broker.topics import FILE_NAME
-    from turbopump.engine.config_files import ConfigFiles
+    from turbopump.broker.tables.topics import FILE_NAME
+    from turbopump.engine.disk.config_files import ConfigFiles
     from turbopump.net.wire.topics import TopicConfigs
 
     saved = ConfigFiles(files, f"{root}/config").load(FILE_NAME)

@@ -13,7 +13,7 @@ from turbopump.cli.files import read_text
 from turbopump.cli.options import split_addresses
 
 if TYPE_CHECKING:
-    from turbopump.net.client.admin import Admin
+    from turbopump.net.client.admin.client import Admin
     from turbopump.net.client.options import ClientOptions
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 def ask(namesrv: str, call: "Callable[[Admin], Awaitable[T]]") -> T:
     """What an admin client answers; raises CommandFailed where none does, or where it is no."""
-    from turbopump.net.client.admin import Admin
+    from turbopump.net.client.admin.client import Admin
 
     addresses, options = split_addresses(namesrv), client_options()
 

@@ -14,7 +14,7 @@ from typing import NoReturn, Protocol
 
 from turbopump.cli.collecting import Collecting
 from turbopump.cli.errors import UserError, sentence_of
-from turbopump.engine.flush import ABANDONED
+from turbopump.engine.disk.flush import ABANDONED
 
 OPEN_FILES_MAX = 1 << 20
 """More than any broker uses: 200,000 connections and 16,384 mapped files."""

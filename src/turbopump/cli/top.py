@@ -1,7 +1,7 @@
 """`turbopump top`: the broker groups as they are, and every election as it happens.
 
 Owns the options, the pace and where it is shown: a terminal gets a screen, a pipe gets lines. The
-asking is done by net/client/group_watch.py, the layout by top_view.py. Called by app.py.
+asking is done by net/client/admin/group_watch.py, the layout by top_view.py. Called by app.py.
 """
 
 from collections import deque
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol, Self
 
 import typer
 
-from turbopump.cli.admin_controller import controller_addresses
+from turbopump.cli.admin.controller import controller_addresses
 from turbopump.cli.errors import CommandFailed
 from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, split_addresses
 from turbopump.cli.output import print_json, print_lines
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from rich.live import Live
 
-    from turbopump.net.client.group_view import Change, Sample
-    from turbopump.net.client.group_watch import GroupWatch
+    from turbopump.net.client.admin.group_view import Change, Sample
+    from turbopump.net.client.admin.group_watch import GroupWatch
 
 ANSWER_TIMEOUT_MS: Final = 1000
 """For one node: a stopped one must not stop the picture of the others."""
@@ -66,7 +66,7 @@ def top(
     import asyncio
     import signal
 
-    from turbopump.net.client.admin import Admin
+    from turbopump.net.client.admin.client import Admin
 
     addresses, options = split_addresses(namesrv), client_options()
     quorum = [] if controllers is None else controller_addresses(controllers)
@@ -101,7 +101,7 @@ async def _look_on(
 ) -> None:
     import asyncio
 
-    from turbopump.net.client.group_view import changes, remembered
+    from turbopump.net.client.admin.group_view import changes, remembered
 
     loop, before = asyncio.get_running_loop(), None
     while not stop.is_set():

@@ -12,7 +12,7 @@ from turbopump.cli.output import columns, duration_text, local_time
 if TYPE_CHECKING:
     from rich.console import JustifyMethod, RenderableType
 
-    from turbopump.net.client.group_view import (
+    from turbopump.net.client.admin.group_view import (
         BrokerView,
         Change,
         ControllerView,

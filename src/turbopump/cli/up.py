@@ -174,7 +174,7 @@ def _prepare(data: Path, log_level: str) -> None:
 
 def read_properties(path: Path) -> dict[str, str]:
     """The broker properties of a file, each checked; raises UserError naming file and line."""
-    from turbopump.broker.config import BrokerConfig
+    from turbopump.broker.config.config import BrokerConfig
     from turbopump.net.wire.java_properties import PropertiesError, parse_properties
 
     try:

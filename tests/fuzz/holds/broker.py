@@ -7,23 +7,16 @@ from typing import Final
 
 from tests.fuzz.holds.generic import generic
 from tests.fuzz.holds.meter import Case, Hold, Meter, OtherThread, ask, connect
-from tests.unit.broker.admin.test_hostile_names import NAMES, numbers
+from tests.unit.broker.admin.hostile.test_hostile_names import NAMES, numbers
 from tests.unit.broker.conftest import World
-from turbopump.broker import locks as lock_table
-from turbopump.broker.groups import FORBIDDEN_READ
-from turbopump.broker.handlers import (
-    admin_broker,
-    admin_groups,
-    admin_offsets,
-    admin_topics,
-    clients,
-    ha,
-    locks,
-    query,
-    relays,
-    request_reply,
-)
+from turbopump.broker.handlers import clients, ha, locks, query, relays, request_reply
+from turbopump.broker.handlers.admin import broker as admin_broker
+from turbopump.broker.handlers.admin import groups as admin_groups
+from turbopump.broker.handlers.admin import offsets as admin_offsets
+from turbopump.broker.handlers.admin import topics as admin_topics
 from turbopump.broker.handlers.shapes import MAX_LISTED
+from turbopump.broker.tables import locks as lock_table
+from turbopump.broker.tables.groups import FORBIDDEN_READ
 from turbopump.cli.collecting import Collecting
 from turbopump.engine import fastjson
 from turbopump.engine.later import Later

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import uvloop
 
-from turbopump.broker.config import load_config
+from turbopump.broker.config.config import load_config
 from turbopump.broker.node import BrokerNode
 from turbopump.cli.serving import serve
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.broker.config import load_config
+from turbopump.broker.config.config import load_config
 from turbopump.broker.node import BrokerNode
 from turbopump.net.transport.client import Client
 from turbopump.net.wire.command import Command, new_request

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from turbopump.broker.config import load_config
+from turbopump.broker.config.config import load_config
 from turbopump.broker.node import BrokerNode
 from turbopump.engine import fastjson
 from turbopump.namesrv.config import NamesrvConfig

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 import uvloop
-from interop.ports import BROKER, free_port
+from interop.support.ports import BROKER, free_port
 
 from turbopump.broker import node as node_module
-from turbopump.broker.config import load_config
+from turbopump.broker.config.config import load_config
 from turbopump.broker.node import BrokerNode, StartError
-from turbopump.broker.pull_holds import PullHolds
-from turbopump.engine import checkpoint as checkpoints
-from turbopump.engine.files import FileLock, RealFiles
-from turbopump.engine.flush import InlineDisk
+from turbopump.broker.tables.pull_holds import PullHolds
+from turbopump.engine.disk import checkpoint as checkpoints
+from turbopump.engine.disk.files import FileLock, RealFiles
+from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
 from turbopump.engine.types import Message, Progress, QueueOffset, StoreError
 from turbopump.namesrv.config import NamesrvConfig
@@ -464,7 +464,7 @@ def test_route_is_there_when_start_returns_and_gone_after_stop(
 def test_registration_goes_on_when_the_clock_is_set_back(
     tmp_path: Path, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turbopump.broker.registration.MIN_PERIOD_MS", 20)
+    monkeypatch.setattr("turbopump.broker.registration.registration.MIN_PERIOD_MS", 20)
     set_back_ms = 0
 
     async def run() -> None:

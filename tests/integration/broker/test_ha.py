@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 import uvloop
-from interop.ports import free_ports
+from interop.support.ports import free_ports
 
 from turbopump.broker.ha import sockets
 from turbopump.broker.ha.options import HaOptions, Role
 from turbopump.broker.ha.service import HaService
 from turbopump.broker.ha.sockets import Sockets
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.files import RealFiles
-from turbopump.engine.flush import DiskThreads
+from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.store import Store
 from turbopump.engine.types import FlushMode, Message, PutStatus
 
@@ -394,7 +394,7 @@ def test_a_master_that_is_killed_took_back_nothing(tmp_path: Path) -> None:
 
 def _bodies(folder: Path) -> list[str]:
     """The names in a log that stands still."""
-    from turbopump.engine.flush import InlineDisk
+    from turbopump.engine.disk.flush import InlineDisk
 
     config = StoreConfig(
         root=str(folder),

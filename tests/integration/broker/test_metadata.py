@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from interop.ports import BROKER_AND_HA, free_port
+from interop.support.ports import BROKER_AND_HA, free_port
 from tests.integration.broker.conftest import Caller, serving
 from tests.unit.broker.conftest import offset_json
 

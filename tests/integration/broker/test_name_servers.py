@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from interop.ports import free_port
+from interop.support.ports import free_port
 
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode

@@ -12,7 +12,7 @@ import uvloop
 from tests.integration.broker.conftest import SMALL_FILES
 from tests.unit.engine.conftest import TroubledFiles
 
-from turbopump.broker.config import load_config
+from turbopump.broker.config.config import load_config
 from turbopump.broker.node import BrokerNode
 from turbopump.net.transport.errors import RemotingError
 from turbopump.net.wire.codes import RequestCode, ResponseCode

@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 import pytest
 from mmap_ninja import RaggedMmap
 
-from turbopump.cli.bench_setup import Place
+from turbopump.cli.bench.setup import Place
 from turbopump.cli.load import failover
-from turbopump.net.client.admin import Admin
-from turbopump.net.client.pull_consumer import PullConsumer
+from turbopump.net.client.admin.client import Admin
+from turbopump.net.client.consuming.pull_consumer import PullConsumer
 from turbopump.testing import RunningCluster
 
 pytestmark = pytest.mark.integration
@@ -197,7 +197,7 @@ def test_lost_connections_end_it_with_a_sentence(
     cli: Cli, cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench(cli, cluster, "producer", "-t", "Cut", "-q", "1")
-    from turbopump.cli import bench_run
+    from turbopump.cli.bench import run as bench_run
 
     connect = bench_run._connect
     monkeypatch.setattr(bench_run, "SILENCE_NS", 300_000_000)
@@ -220,7 +220,7 @@ def test_lost_connections_are_made_anew(
 ) -> None:
     """To where the route says the broker is by then; the count goes on."""
     bench(cli, cluster, "producer", "-t", "Anew", "-q", "1")
-    from turbopump.cli import bench_run
+    from turbopump.cli.bench import run as bench_run
 
     connect = bench_run._connect
     with proxy(cluster.brokers[0].address, answers=10) as cutting:
@@ -246,7 +246,7 @@ def test_it_goes_on_while_a_connection_is_left(
     cli: Cli, cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench(cli, cluster, "producer", "-t", "Half", "-q", "1")
-    from turbopump.cli import bench_run
+    from turbopump.cli.bench import run as bench_run
 
     connect, made = bench_run._connect, []
     with proxy(cluster.brokers[0].address, answers=0) as cutting:

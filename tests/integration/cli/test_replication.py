@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.ports import free_ports
+from interop.support.ports import free_ports
 
 pytestmark = pytest.mark.integration
 

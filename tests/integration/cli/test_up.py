@@ -265,7 +265,7 @@ def test_help_imports_no_node(arguments: list[str]) -> None:
     code = (
         "import atexit, sys; "
         "heavy = {'asyncio', 'uvloop', 'ssl', 'turbopump.cluster', 'turbopump.engine.store', "
-        "'turbopump.net.client.admin'}; "
+        "'turbopump.net.client.admin.client'}; "
         "atexit.register(lambda: print(sorted(heavy & set(sys.modules)), file=sys.stderr)); "
         f"sys.argv = ['turbopump', *{arguments!r}]; "
         "from turbopump.cli import main; main()"
@@ -280,7 +280,7 @@ def test_importing_the_command_line_imports_no_node() -> None:
     code = (
         "import sys, turbopump, turbopump.testing, turbopump.cli.app; "
         "heavy = {'asyncio', 'uvloop', 'rich', 'turbopump.cluster', 'turbopump.engine.store', "
-        "'turbopump.net.client.admin', 'ssl'}; "
+        "'turbopump.net.client.admin.client', 'ssl'}; "
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from turbopump.net.client.admin import Admin
+from turbopump.net.client.admin.client import Admin
 from turbopump.testing import running_cluster
 
 DELAY_LEVELS = "1s 1s 1s 1s 1s 1s"

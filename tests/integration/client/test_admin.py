@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from turbopump.net.client.admin import Admin
-from turbopump.net.client.consumer import Consumer
+from turbopump.net.client.admin.client import Admin
+from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.errors import BrokerError, ClientError
 from turbopump.net.client.messages import Message, ReceivedMessage, SendResult
 from turbopump.net.client.options import ConsumeFrom, ConsumerOptions

@@ -14,11 +14,11 @@ from tests.integration.client.scripted import (
 )
 
 from turbopump.engine import fastjson
-from turbopump.net.client.consumer import Consumer
+from turbopump.net.client.consuming.consumer import Consumer
+from turbopump.net.client.consuming.process_queue import FlowLimits
 from turbopump.net.client.errors import BrokerError, ClientError, RouteNotFound
 from turbopump.net.client.messages import Message, ReceivedMessage, SendStatus
 from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
-from turbopump.net.client.process_queue import FlowLimits
 from turbopump.net.client.producer import Producer, ProducerOptions
 from turbopump.net.transport.errors import CallTimeout
 from turbopump.net.wire.codes import RequestCode, ResponseCode

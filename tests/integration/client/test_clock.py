@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.integration.client.scripted import ScriptedBroker, pulled, stored
 
-from turbopump.net.client.consumer import Consumer
+from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.messages import Message, ReceivedMessage
 from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
 from turbopump.net.client.producer import Producer

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from turbopump.net.client.admin import Admin
-from turbopump.net.client.consumer import Consumer
+from turbopump.net.client.admin.client import Admin
+from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.errors import ClientError
 from turbopump.net.client.messages import Message, ReceivedMessage
 from turbopump.net.client.options import ConsumeFrom, ConsumerOptions, MessageModel, Outcome

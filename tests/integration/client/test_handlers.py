@@ -11,7 +11,7 @@ import pytest
 from tests.integration.client.scripted import ScriptedBroker, pulled
 
 from turbopump.engine.later import Later
-from turbopump.net.client.consumer import Consumer
+from turbopump.net.client.consuming.consumer import Consumer
 from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ConsumerOptions, Outcome

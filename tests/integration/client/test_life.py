@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from turbopump.net.client.admin import Admin
-from turbopump.net.client.consumer import Consumer
+from turbopump.net.client.admin.client import Admin
+from turbopump.net.client.consuming.consumer import Consumer
+from turbopump.net.client.consuming.pull_consumer import PullConsumer
 from turbopump.net.client.errors import ClientClosed, ClientError
 from turbopump.net.client.instance import Instance
 from turbopump.net.client.messages import Message
 from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
 from turbopump.net.client.producer import Producer
-from turbopump.net.client.pull_consumer import PullConsumer
 from turbopump.net.transport.errors import ConnectError
 
 pytestmark = pytest.mark.integration

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from turbopump.net.client.admin import Admin
+from turbopump.net.client.admin.client import Admin
 from turbopump.net.client.errors import BrokerError, ClientClosed, ClientError
 from turbopump.net.client.messages import MAX_BODY_SIZE, Message, SendStatus
 from turbopump.net.client.producer import Producer, ProducerOptions

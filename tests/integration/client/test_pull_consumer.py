@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from turbopump.engine.types import QueueOffset
+from turbopump.net.client.consuming.pull_consumer import PullConsumer, PullOptions
 from turbopump.net.client.errors import ClientClosed, ClientError, RouteNotFound
 from turbopump.net.client.messages import Message
 from turbopump.net.client.options import ConsumeFrom
 from turbopump.net.client.producer import Producer
-from turbopump.net.client.pull_consumer import PullConsumer, PullOptions
 from turbopump.net.wire.queues import MessageQueue
 
 pytestmark = pytest.mark.integration

@@ -5,15 +5,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from interop.ports import BROKER, free_port
+from interop.support.ports import BROKER, free_port
 
 from turbopump.cluster import SMALL_FILES, Cluster
-from turbopump.net.client.consumer import Consumer
+from turbopump.net.client.consuming.consumer import Consumer
+from turbopump.net.client.consuming.pull_consumer import PullConsumer, PullOptions
 from turbopump.net.client.errors import ClientError
 from turbopump.net.client.messages import Message, ReceivedMessage
 from turbopump.net.client.options import ConsumeFrom, ConsumerOptions
 from turbopump.net.client.producer import Producer, ProducerOptions
-from turbopump.net.client.pull_consumer import PullConsumer, PullOptions
 from turbopump.net.transport.errors import RemotingError
 
 pytestmark = pytest.mark.integration

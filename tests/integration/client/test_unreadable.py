@@ -7,10 +7,10 @@ import pytest
 from tests.integration.client.scripted import ScriptedBroker, record_bytes
 
 from turbopump.engine.types import QueueOffset
-from turbopump.net.client.consumer import Consumer
+from turbopump.net.client.consuming.consumer import Consumer
+from turbopump.net.client.consuming.pull_consumer import PullConsumer, PullOptions
 from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import ConsumeFrom, ConsumerOptions, MessageModel
-from turbopump.net.client.pull_consumer import PullConsumer, PullOptions
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.headers.pull import PullMessageResponse

@@ -15,7 +15,7 @@ from turbopump import (
     Message,
     Producer,
 )
-from turbopump.broker.config import BrokerConfig
+from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.node import BrokerNode
 from turbopump.cluster import SMALL_FILES, Cluster
 from turbopump.net.wire.java_properties import Property

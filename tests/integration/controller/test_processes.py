@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from interop.ports import free_ports
+from interop.support.ports import free_ports
 from tests.integration.controller.quorum import CLUSTER, GROUP, Asker, asker
 
 from turbopump.net.wire.codes import RequestCode

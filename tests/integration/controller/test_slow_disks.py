@@ -1,7 +1,7 @@
 """Controllers as processes on disks whose syncs take 100 ms and 1 s: who leads, how soon another.
 
 A preloaded library makes each sync slow (tests/machine/shim.py). The simulator asks the same of
-any syncs (tests/sim/raft_slow.py); here are real files, sockets and clocks.
+any syncs (tests/sim/raft/slow.py); here are real files, sockets and clocks.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from interop.ports import free_ports
+from interop.support.ports import free_ports
 from tests.integration.controller.quorum import CLUSTER, Asker, asker
 from tests.integration.controller.test_processes import Member
 from tests.machine import shim

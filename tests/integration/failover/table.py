@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from interop import toolchain
-from interop.groups import Kind, RocketMQ, Turbopump
+from interop.support import toolchain
+from interop.support.groups import Kind, RocketMQ, Turbopump
 from tests.integration.failover.troubles import NEVER, SEND_S, TROUBLES, Seen, Trouble, measured
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.controlled import METADATA_INFO, SYNC_STATE_DATA
-from interop.groups import BROKER_NAME, CLUSTER, TURBOPUMP, Answer
-from interop.mqadmin import RAW_KEY
-from interop.processes import Process
-from interop.senders import (
+from interop.support.controlled import METADATA_INFO, SYNC_STATE_DATA
+from interop.support.groups import BROKER_NAME, CLUSTER, TURBOPUMP, Answer
+from interop.support.mqadmin import RAW_KEY
+from interop.support.processes import Process
+from interop.support.senders import (
     AGAIN_S,
     QUEUES,
     SUCCESS,

@@ -1,7 +1,7 @@
 """Three controllers, three brokers, a name server as processes: masters and leaders die under load.
 
-The short version of `python -m bench.failover` and of interop/failover.py: our own client, which
-also reads at all brokers while it goes on (tests/integration/ha/load.py).
+The short version of `python -m bench.failover` and of interop/support/failover.py: our own client,
+which also reads at all brokers while it goes on (tests/integration/ha/load.py).
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from interop import logs
-from interop.controlled import FILE_SIZE, Controlled
-from interop.groups import Turbopump
-from interop.senders import master_by_route
+from interop.support import logs
+from interop.support.controlled import FILE_SIZE, Controlled
+from interop.support.groups import Turbopump
+from interop.support.senders import master_by_route
 from tests.integration.ha.load import QUEUES, TOPIC, Load, read_all
 from tests.integration.ha.told import Told
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from interop.controlled import Controlled, Member
-from interop.groups import Turbopump
+from interop.support.controlled import Controlled, Member
+from interop.support.groups import Turbopump
 from tests.integration.failover.test_failover import LOOK_S, SOON_S, Route, compare, progress
 from tests.integration.ha.load import Load
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from interop.controlled import Controlled
-from interop.groups import Turbopump
-from interop.senders import Ledger, Senders, read_all
+from interop.support.controlled import Controlled
+from interop.support.groups import Turbopump
+from interop.support.senders import Ledger, Senders, read_all
 from tests.integration.ha.proxy import Link
 
 pytestmark = pytest.mark.integration

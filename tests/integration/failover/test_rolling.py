@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Self
 
 import pytest
-from interop.controlled import METADATA_INFO, Controlled, Member
-from interop.groups import Turbopump, ask
-from interop.senders import master_by_route
+from interop.support.controlled import METADATA_INFO, Controlled, Member
+from interop.support.groups import Turbopump, ask
+from interop.support.senders import master_by_route
 from tests.integration.ha.load import read_all
 
 from turbopump.net.client.errors import ClientError

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from interop.controlled import Controlled, Member
-from interop.groups import Turbopump
+from interop.support.controlled import Controlled, Member
+from interop.support.groups import Turbopump
 
 pytestmark = pytest.mark.integration
 STOPPED_S, RUNS_S = 1.1, 0.15

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.controlled import Controlled, Member
-from interop.groups import BROKER_NAME, TURBOPUMP, Turbopump
+from interop.support.controlled import Controlled, Member
+from interop.support.groups import BROKER_NAME, TURBOPUMP, Turbopump
 
 pytestmark = pytest.mark.integration
 SOON_S = 120.0

@@ -15,10 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from interop.controlled import Controlled, Member, NotReadyError
-from interop.groups import Kind
-from interop.kills import SETTLED_S, Told, judge, make_topic
-from interop.senders import Ledger, Senders, now_ms
+from interop.support.controlled import Controlled, Member, NotReadyError
+from interop.support.groups import Kind
+from interop.support.kills import SETTLED_S, Told, judge, make_topic
+from interop.support.senders import Ledger, Senders, now_ms
 from tests.machine.shim import Machine, build
 
 TOPIC = "Disks"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from interop.ports import BROKER, free_ports
+from interop.support.ports import BROKER, free_ports
 from tests.integration.ha.load import TOPIC, Finding, Load
 from tests.integration.ha.processes import HOST, Broker, Process, Seen
 from tests.integration.ha.proxy import Link

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.unit.spark.allocation import averaged, history, lines, sticky
 
-from turbopump.spark.rebalance import RebalanceOptions, main, run
-from turbopump.spark.rebalance_measures import measure, parse
+from turbopump.spark.rebalance.job import RebalanceOptions, main, run
+from turbopump.spark.rebalance.measures import measure, parse
 from turbopump.spark.session import JobError
 
 

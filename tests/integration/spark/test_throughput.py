@@ -11,13 +11,14 @@ import pyarrow as pa
 import pytest
 from tests.integration.spark import throughput_model as model
 
-from turbopump.spark import throughput_batches, throughput_cells
-from turbopump.spark.local.cells import merged
-from turbopump.spark.local.job import told
 from turbopump.spark.schema import arrow_schema
 from turbopump.spark.selection import Selection
-from turbopump.spark.throughput import ThroughputOptions, analyse
-from turbopump.spark.throughput_result import Throughput
+from turbopump.spark.throughput import batches as throughput_batches
+from turbopump.spark.throughput import cells as throughput_cells
+from turbopump.spark.throughput.job import ThroughputOptions, analyse
+from turbopump.spark.throughput.local.cells import merged
+from turbopump.spark.throughput.local.job import told
+from turbopump.spark.throughput.result import Throughput
 
 EXACT = (
     "messages", "bytes", "body_bytes", "skewed_messages", "skew_ms_max", "unborn_messages",
@@ -209,7 +210,7 @@ def test_gaps_stalls_and_steps_of_the_clock(analysed: Analysed) -> None:
 
 
 def test_duplicates_and_batches_are_told_apart_from_gaps(spark: Any) -> None:
-    from turbopump.spark import throughput_events
+    from turbopump.spark.throughput import events as throughput_events
 
     some = [{**r, "queue_offset": n, "topic": "T", "queue_id": 0, "sys_flag": 0}
             for n, r in enumerate(planted()[:200])]  # fmt: skip

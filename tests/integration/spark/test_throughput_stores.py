@@ -16,7 +16,7 @@ from tests.spark_stores import opened
 from turbopump.engine.types import Message, PutStatus
 from turbopump.spark.selection import Selection
 from turbopump.spark.session import JobError
-from turbopump.spark.throughput import ThroughputOptions, lag_of, main, run
+from turbopump.spark.throughput.job import ThroughputOptions, lag_of, main, run
 
 # Where a record with IPv4 hosts has what the tests change behind the store's back.
 QUEUE_OFFSET_AT = 20

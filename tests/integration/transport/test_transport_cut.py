@@ -18,7 +18,7 @@ from tests.integration.transport.conftest import TIME_LIMIT, Raw
 from tests.property.test_fast_lane import make
 from tests.unit.broker.test_fast_lane import SEND, frame_of, pull_frame
 
-from turbopump.broker.fast_lane import FastLane
+from turbopump.broker.traffic.fast_lane import FastLane
 from turbopump.engine.types import FlushMode
 from turbopump.net.transport.hub import UNSENT_NOTED_OVER, Gate
 from turbopump.net.transport.options import MIB, ServerOptions, TlsSettings

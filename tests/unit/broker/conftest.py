@@ -9,23 +9,23 @@ from typing import Any
 
 import pytest
 
-from turbopump.broker.config import BrokerConfig, load_config
-from turbopump.broker.consumers import ConsumerTable
+from turbopump.broker.config.config import BrokerConfig, load_config
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.delay import DelayedMessages
-from turbopump.broker.groups import GroupTable
 from turbopump.broker.handlers import offsets, pull, send, send_back
-from turbopump.broker.locks import QueueLocks
-from turbopump.broker.offsets import OffsetTable
-from turbopump.broker.producers import ProducerTable
-from turbopump.broker.pull_holds import PullHolds
-from turbopump.broker.request_modes import RequestModes
-from turbopump.broker.role import Role
-from turbopump.broker.saving import Saver
-from turbopump.broker.statistics import BrokerStatistics
-from turbopump.broker.topics import TopicTable
-from turbopump.engine.config_files import ConfigFiles
-from turbopump.engine.files import RealFiles
+from turbopump.broker.scheduled.delay import DelayedMessages
+from turbopump.broker.tables.consumers import ConsumerTable
+from turbopump.broker.tables.groups import GroupTable
+from turbopump.broker.tables.locks import QueueLocks
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.tables.producers import ProducerTable
+from turbopump.broker.tables.pull_holds import PullHolds
+from turbopump.broker.tables.request_modes import RequestModes
+from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.statistics import BrokerStatistics
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.broker.traffic.role import Role
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
 from turbopump.net.transport.dispatcher import Dispatcher

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from turbopump.broker import config as config_module
-from turbopump.broker.config import TLS_ALIASES, ConfigError, load_config, parse_delay_levels
-from turbopump.broker.ha.last_life import LastLife
-from turbopump.broker.known_keys import IDLE_KEYS
+from turbopump.broker.config import config as config_module
+from turbopump.broker.config.config import TLS_ALIASES, ConfigError, load_config, parse_delay_levels
+from turbopump.broker.config.known_keys import IDLE_KEYS
+from turbopump.broker.config.replication_config import PROPERTY_FIELDS as REPLICATION_FIELDS
+from turbopump.broker.ha.control.last_life import LastLife
 from turbopump.broker.replicating import membership_options, options_of
-from turbopump.broker.replication_config import PROPERTY_FIELDS as REPLICATION_FIELDS
 from turbopump.engine.config import PROPERTY_FIELDS
 from turbopump.engine.types import FlushMode
 from turbopump.net.transport.options import TlsMode

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.broker.delay import MAX_PER_STEP
+from turbopump.broker.scheduled.delay import MAX_PER_STEP
 from turbopump.engine.types import LogOffset, Message, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig

@@ -13,7 +13,7 @@ from tests.unit.broker.test_role import send
 
 from turbopump.broker.ha.leader import Leader, LeaderOptions
 from turbopump.broker.ha.ports import StaticSet
-from turbopump.broker.replies import REJECTED
+from turbopump.broker.traffic.replies import REJECTED
 from turbopump.net.ha.acks import AckRules, Mode
 from turbopump.net.ha.sync_state import SyncOptions
 from turbopump.net.wire.codes import RequestCode, ResponseCode

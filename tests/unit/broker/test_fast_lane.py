@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.property.test_fast_lane import Driven, frame_of, make
 
-from turbopump.broker.fast_lane import MAX_WAITING
+from turbopump.broker.traffic.fast_lane import MAX_WAITING
 from turbopump.engine.types import FlushMode, QueueOffset
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Codec, decode

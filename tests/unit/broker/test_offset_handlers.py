@@ -77,7 +77,7 @@ def test_commit_is_checked(world: Any) -> None:
 
 def test_a_commit_outside_of_the_queue_is_taken_as_it_is(world: Any) -> None:
     """As RocketMQ has it: tools set a group on beyond the end, and -1 stands for none. Who is made
-    master sets back what lies beyond its log (broker/ha/metadata.py)."""
+    master sets back what lies beyond its log (broker/ha/metadata/pulling.py)."""
     send(world)
     world.broker.groups.find("G", world.now_ms)
     for commit in (1 << 40, 2**63 - 1):

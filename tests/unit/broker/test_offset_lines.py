@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tests.unit.broker.conftest import offset_json
 
-from turbopump.broker import offset_lines, offsets
-from turbopump.broker.offsets import FILE_NAME, OffsetTable
+from turbopump.broker.tables import offset_lines, offsets
+from turbopump.broker.tables.offsets import FILE_NAME, OffsetTable
 from turbopump.engine import fastjson
-from turbopump.engine.config_files import ConfigFiles
-from turbopump.engine.files import RealFiles
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.types import QueueOffset
 
 NAMES = ["a", "b", "%RETRY%c", 'q"\\', "ünicode", "long" * 30]

@@ -1,6 +1,6 @@
 """Waiting pulls: woken once per growth, answered in time, forgotten with their connection."""
 
-from turbopump.broker.pull_holds import Hold, PullHolds
+from turbopump.broker.tables.pull_holds import Hold, PullHolds
 from turbopump.engine.types import QueueOffset
 
 

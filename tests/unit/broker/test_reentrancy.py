@@ -13,8 +13,8 @@ from tests.property.test_fast_lane import Driven, frame_of, make
 from tests.unit.broker.test_fast_lane import SEND, code, pull_frame, send
 from tests.unit.net.transport.test_tls import pair, pump
 
-from turbopump.engine.commit_log import CommitLog
-from turbopump.engine.lookup import Lookup
+from turbopump.engine.log.commit_log import CommitLog
+from turbopump.engine.queues.lookup import Lookup
 from turbopump.engine.store import Store
 from turbopump.engine.types import FlushMode, PutStatus
 from turbopump.net.transport.options import ClientTlsSettings, TlsSettings

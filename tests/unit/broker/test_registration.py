@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from turbopump.broker.config import load_config
-from turbopump.broker.registration import (
+from turbopump.broker.config.config import load_config
+from turbopump.broker.registration.registration import (
     MAX_SINGLE_TOPICS,
     MAX_WAIT_MS,
     RETRY_MS,
@@ -15,11 +15,11 @@ from turbopump.broker.registration import (
     Registration,
     Work,
 )
-from turbopump.broker.saving import Saver
-from turbopump.broker.topics import TopicTable
-from turbopump.engine.config_files import ConfigFiles
-from turbopump.engine.files import RealFiles
-from turbopump.engine.flush import InlineDisk
+from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.flush import InlineDisk
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.routes import RegisterBrokerRequest, UnRegisterBrokerRequest

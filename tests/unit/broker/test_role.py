@@ -8,7 +8,7 @@ from tests.unit.broker.conftest import World
 from tests.unit.broker.replicas import SYNC_MASTER, Replicas
 from tests.unit.broker.test_send import BATCH, V2, element, header
 
-from turbopump.broker.delay import FILE_NAME as DELAY_FILE
+from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
 from turbopump.engine.later import Later
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from turbopump.broker.saving import WHOLE_AFTER, Saver, Source
+from turbopump.broker.tables.saving import WHOLE_AFTER, Saver, Source
 from turbopump.engine import fastjson
-from turbopump.engine.config_changes import SIZE_MIN, change
-from turbopump.engine.config_files import ConfigFiles, pieces_of
-from turbopump.engine.files import RealFiles
+from turbopump.engine.disk.config_changes import SIZE_MIN, change
+from turbopump.engine.disk.config_files import ConfigFiles, pieces_of
+from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.net.wire.command import Command, new_request, response
 

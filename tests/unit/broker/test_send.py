@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from turbopump.broker.handlers.send import SendHandler
-from turbopump.broker.runtime_info import runtime_table
-from turbopump.engine import group_commit
+from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.engine.later import Later
+from turbopump.engine.log import group_commit
 from turbopump.engine.types import LogOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, new_request

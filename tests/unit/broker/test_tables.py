@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from tests.unit.broker.conftest import offset_json
 
-from turbopump.broker import groups as groups_module
-from turbopump.broker import offsets as offsets_module
-from turbopump.broker import topics as topics_module
-from turbopump.broker.config import BrokerConfig, ConfigError, load_config
-from turbopump.broker.groups import GroupTable
-from turbopump.broker.offsets import OffsetTable
-from turbopump.broker.saving import Saver
-from turbopump.broker.topics import TopicTable
+from turbopump.broker.config.config import BrokerConfig, ConfigError, load_config
+from turbopump.broker.tables import groups as groups_module
+from turbopump.broker.tables import offsets as offsets_module
+from turbopump.broker.tables import topics as topics_module
+from turbopump.broker.tables.groups import GroupTable
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine import fastjson
-from turbopump.engine.config_files import ConfigFiles
-from turbopump.engine.files import RealFiles
-from turbopump.engine.flush import InlineDisk
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire import names
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -377,7 +377,7 @@ def test_offsets_of_a_large_broker_are_read_again(files: ConfigFiles) -> None:
 def test_offsets_are_bounded_by_queues_and_names(
     files: ConfigFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turbopump.broker.offsets.MAX_QUEUES", 3)
+    monkeypatch.setattr("turbopump.broker.tables.offsets.MAX_QUEUES", 3)
     table = OffsetTable(files)
     for queue_id in range(5):
         table.commit("G", "T", queue_id, QueueOffset(1), 1)
@@ -385,12 +385,12 @@ def test_offsets_are_bounded_by_queues_and_names(
     table.commit("G", "T", 0, QueueOffset(2), 1)
     assert table.query("G", "T", 0) == 2
     table.save()
-    monkeypatch.setattr("turbopump.broker.offsets.MAX_QUEUES", 1)
+    monkeypatch.setattr("turbopump.broker.tables.offsets.MAX_QUEUES", 1)
     again = OffsetTable(files)
     again.load()
     assert again.queues_of("G", "T") == {0: 2, 1: 1, 2: 1}, "nothing saved is forgotten"
-    monkeypatch.setattr("turbopump.broker.offsets.MAX_QUEUES", 9)
-    monkeypatch.setattr("turbopump.broker.offsets.MAX_NAMES", 8)
+    monkeypatch.setattr("turbopump.broker.tables.offsets.MAX_QUEUES", 9)
+    monkeypatch.setattr("turbopump.broker.tables.offsets.MAX_NAMES", 8)
     for name in ("123456", "1234567"):
         table.commit("G", name, 0, QueueOffset(1), 1)
     assert table.topics_of("G") == ["T"]

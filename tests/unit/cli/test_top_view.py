@@ -17,7 +17,7 @@ from turbopump.cli.top_view import (
     screen,
     size_text,
 )
-from turbopump.net.client.group_view import (
+from turbopump.net.client.admin.group_view import (
     BrokerView,
     Change,
     ControllerView,

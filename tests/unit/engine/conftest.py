@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import pytest
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.files import FileLock, Files, MappedFile, RealFiles
-from turbopump.engine.flush import Disk, InlineDisk
+from turbopump.engine.disk.files import FileLock, Files, MappedFile, RealFiles
+from turbopump.engine.disk.flush import Disk, InlineDisk
 from turbopump.engine.store import Store
 from turbopump.engine.types import Appended, Message, Progress, PutStatus, QueueOffset
 

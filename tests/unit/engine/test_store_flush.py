@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from turbopump.engine import checkpoint as checkpoints
-from turbopump.engine import checkpointer, group_commit, sync_watch
-from turbopump.engine.files import MappedFile, RealFiles
+from turbopump.engine.disk import checkpoint as checkpoints
+from turbopump.engine.disk import sync_watch
+from turbopump.engine.disk.files import MappedFile, RealFiles
+from turbopump.engine.log import group_commit
 from turbopump.engine.types import Fitness, FlushMode, Message, PutStatus, ReadStatus, StoreError
+from turbopump.engine.upkeep import checkpointer
 
 NOW_MS = 1_700_000_000_000
 

@@ -19,8 +19,8 @@ from tests.spark_stores import (
     unpack_golden,
 )
 
-from turbopump.engine.inspect import Damage
-from turbopump.engine.log_table import DamagedLog
+from turbopump.engine.table.inspect import Damage
+from turbopump.engine.table.log_table import DamagedLog
 from turbopump.engine.types import StoreError
 from turbopump.spark import ARROW_SCHEMA, COLUMNS, folders, read_arrow
 from turbopump.spark.schema import UnknownColumn

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from turbopump.spark.bodies import BadBody, plain
+from turbopump.spark.export.bodies import BadBody, plain
 from turbopump.spark.schema import arrow_schema
 
 TEXT = b"text " * 100

@@ -8,8 +8,8 @@ import pytest
 from mmap_ninja import RaggedMmap, StringsMmap
 from mmap_ninja import numpy as ninja_numpy
 
-from turbopump.spark import ninja
-from turbopump.spark.ninja import Numbers, Ragged, Strings
+from turbopump.spark.export import ninja
+from turbopump.spark.export.ninja import Numbers, Ragged, Strings
 
 
 def sliced(values: list[bytes]) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,6 @@
 import pyarrow as pa
 import pytest
 
-from turbopump.spark.options import BadOption, Options, parse
 from turbopump.spark.schema import (
     COLUMNS,
     COLUMNS_WITHOUT_BODY,
@@ -12,6 +11,7 @@ from turbopump.spark.schema import (
     parse_columns,
     spark_ddl,
 )
+from turbopump.spark.source.options import BadOption, Options, parse
 
 
 def test_defaults() -> None:

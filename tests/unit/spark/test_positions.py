@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tests.spark_stores import NOW_MS, fill, opened, records
 
-from turbopump.engine.log_table import LogTable
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.store import Store
+from turbopump.engine.table.log_table import LogTable
 from turbopump.spark.arrow import open_table
-from turbopump.spark.positions import (
+from turbopump.spark.source.positions import (
     BadPosition,
     Fate,
     Position,

@@ -26,13 +26,14 @@ from tests.spark_stores import (
     unpack_golden,
 )
 
-from turbopump.engine.log_table import DamagedLog
+from turbopump.engine.table.log_table import DamagedLog
 from turbopump.engine.types import LogOffset
-from turbopump.spark import folders, partitions
+from turbopump.spark import folders
 from turbopump.spark.arrow import open_table, read_range
-from turbopump.spark.partitions import LogPartition, make_wish
 from turbopump.spark.schema import COLUMNS, arrow_schema
-from turbopump.spark.source import LogReader, LogSource, WrongSchema, wanted
+from turbopump.spark.source import partitions
+from turbopump.spark.source.format import LogReader, LogSource, WrongSchema, wanted
+from turbopump.spark.source.partitions import LogPartition, make_wish
 
 NAMES = (*GOLDEN_NAMES, "generated")
 SOME = ("topic", "log_offset", "store_time", "tags", "properties", "body")

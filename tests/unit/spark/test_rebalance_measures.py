@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.spark.allocation import Queue, averaged, history, lines, sticky
 
-from turbopump.spark.rebalance_measures import (
+from turbopump.spark.rebalance.measures import (
     BadHistory,
     assignment_id,
     measure,

@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 from turbopump.net.client.errors import InvalidArgument
 from turbopump.net.client.messages import Message, SendResult, SendStatus
 from turbopump.net.wire.queues import MessageQueue
-from turbopump.spark.options import BadOption
 from turbopump.spark.sink import sending
 from turbopump.spark.sink.sending import NotSafe, Target, chains, messages
 from turbopump.spark.sink.writer import WrongRows, target_of
+from turbopump.spark.source.options import BadOption
 
 PAIRS = pa.map_(pa.string(), pa.string())
 

@@ -14,13 +14,13 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from tests.spark_stores import NOW_MS, fill, opened, records
 
-from turbopump.engine.log_table import DamagedLog
+from turbopump.engine.table.log_table import DamagedLog
 from turbopump.engine.types import LogOffset
-from turbopump.spark.options import parse
-from turbopump.spark.partitions import make_wish
-from turbopump.spark.positions import StreamCut, StreamExpired
 from turbopump.spark.schema import arrow_schema
-from turbopump.spark.stream import LogStreamReader
+from turbopump.spark.source.options import parse
+from turbopump.spark.source.partitions import make_wish
+from turbopump.spark.source.positions import StreamCut, StreamExpired
+from turbopump.spark.source.stream import LogStreamReader
 
 ALL = ReadAllAvailable()
 

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from turbopump.spark.throughput_buckets import (
+from turbopump.spark.throughput.buckets import (
     ERROR_MAX,
     EXACT_BELOW,
     bounds,

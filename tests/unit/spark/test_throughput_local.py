@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tests.spark_stores import NOW_MS, fill, model_rows, opened
 
-from turbopump.spark.local import cells
-from turbopump.spark.local.figures import percentile
-from turbopump.spark.throughput import main
+from turbopump.spark.throughput.job import main
+from turbopump.spark.throughput.local import cells
+from turbopump.spark.throughput.local.figures import percentile
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_what_it_cannot_do_is_said(
 
 def test_it_needs_no_spark(store: Path) -> None:
     code = (
-        "import sys; from turbopump.spark.throughput import main\n"
+        "import sys; from turbopump.spark.throughput.job import main\n"
         f"main([{str(store)!r}, '--local'])\n"
         "assert not [name for name in sys.modules if name.startswith(('pyspark', 'py4j'))]"
     )

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from turbopump.spark.report import render, size, summary
-from turbopump.spark.throughput_buckets import bucket_of
-from turbopump.spark.throughput_result import (
+from turbopump.spark.throughput.buckets import bucket_of
+from turbopump.spark.throughput.report import render, size, summary
+from turbopump.spark.throughput.result import (
     ROWS_SHOWN,
     STEPS_SHOWN,
     Copies,

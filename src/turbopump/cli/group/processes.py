@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from turbopump.cli.errors import BAD_INPUT, FAILED, CommandFailed
 from turbopump.cli.group.files import BROKER, CONTROLLER, NodeFile
-from turbopump.net.client.admin import Admin
+from turbopump.net.client.admin.client import Admin
 from turbopump.net.client.errors import ClientError
 from turbopump.net.client.options import ClientOptions
 from turbopump.net.transport.errors import RemotingError

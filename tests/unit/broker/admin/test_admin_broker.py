@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from turbopump.broker.config import load_config
-from turbopump.broker.handlers.admin_broker import LIVE_KEYS
-from turbopump.broker.known_keys import IDLE_KEYS
-from turbopump.broker.runtime_info import size_text
+from turbopump.broker.config.config import load_config
+from turbopump.broker.config.known_keys import IDLE_KEYS
+from turbopump.broker.handlers.admin.broker import LIVE_KEYS
+from turbopump.broker.introspection.runtime_info import size_text
 from turbopump.engine import fastjson
 from turbopump.engine.later import Later
 from turbopump.net.wire.java_properties import Property, parse_properties

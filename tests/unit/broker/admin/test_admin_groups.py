@@ -79,7 +79,7 @@ def test_attributes_that_are_there_may_be_sent_back(admin: Any) -> None:
 def test_a_full_table_takes_no_more(admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     admin.ask(200, {"groupName": "g"})
     known = len(admin.broker.groups.all())
-    monkeypatch.setattr("turbopump.broker.handlers.admin_groups.MAX_GROUPS", known)
+    monkeypatch.setattr("turbopump.broker.handlers.admin.groups.MAX_GROUPS", known)
     assert admin.ask(200, {"groupName": "h"}).code == 1
     assert admin.ask(200, {"groupName": "g", "retryMaxTimes": 3}).code == 0
 

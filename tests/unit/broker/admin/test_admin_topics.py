@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from turbopump.broker.puts import Draft, put
-from turbopump.engine.files import RealFiles
+from turbopump.broker.traffic.puts import Draft, put
+from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.engine.types import Appended, PutStatus
 from turbopump.net.wire.queues import MessageQueue
@@ -123,7 +123,7 @@ def test_a_list_of_topics_is_made_whole_or_not(admin: Any) -> None:
 def test_a_full_table_takes_no_more(admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     admin.create_topic("T")
     known = len(admin.broker.topics.all())
-    monkeypatch.setattr("turbopump.broker.handlers.admin_topics.MAX_TOPICS", known)
+    monkeypatch.setattr("turbopump.broker.handlers.admin.topics.MAX_TOPICS", known)
     assert admin.create_topic("U").code == 1
     assert admin.create_topic("T", 4).code == 0
 

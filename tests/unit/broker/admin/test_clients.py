@@ -117,7 +117,7 @@ def test_odd_heartbeats(admin: Any, body: bytes, code: int) -> None:
 def test_too_many_groups_of_one_connection_are_refused(
     admin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turbopump.broker.consumers.MAX_GROUPS_OF_PEER", 1)
+    monkeypatch.setattr("turbopump.broker.tables.consumers.MAX_GROUPS_OF_PEER", 1)
     peer = admin.connect()
     answer = admin.heartbeat(peer, "c1", admin.consumer("g", "T"), admin.consumer("h", "T"))
     assert answer.code == 1

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from turbopump.broker import consumers, producers
-from turbopump.broker.consumers import ConsumerTable, TooManyGroups
-from turbopump.broker.producers import ProducerTable, TooManyProducerGroups
+from turbopump.broker.tables import consumers, producers
+from turbopump.broker.tables.consumers import ConsumerTable, TooManyGroups
+from turbopump.broker.tables.producers import ProducerTable, TooManyProducerGroups
 from turbopump.net.wire.heartbeat import BROADCASTING
 from turbopump.net.wire.subscription import parse_subscription
 

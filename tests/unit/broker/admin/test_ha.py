@@ -3,14 +3,14 @@
 from types import SimpleNamespace
 from typing import Any
 
+from turbopump.broker.ha.control.words import Word
 from turbopump.broker.ha.status import (
     FollowerStatus,
     HaStatus,
     LeaderStatus,
     ReplicaStatus,
 )
-from turbopump.broker.ha.words import Word
-from turbopump.engine.epochs import Epochs
+from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha.replica import State
 from turbopump.net.wire.controller import SyncStateSet

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from turbopump.broker import locks
-from turbopump.broker.locks import LEASE_MS, QueueLocks
+from turbopump.broker.tables import locks
+from turbopump.broker.tables.locks import LEASE_MS, QueueLocks
 from turbopump.net.wire.queues import MessageQueue
 
 NOW = 1_700_000_000_000

@@ -9,7 +9,7 @@ from tests.unit.broker.ha.elected import TIMEOUT_MS, Member, word
 from tests.unit.broker.ha.network import Group
 from tests.unit.broker.ha.test_switching import options
 
-from turbopump.broker.runtime_info import membership_table
+from turbopump.broker.introspection.runtime_info import membership_table
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from turbopump.broker.ha.status import (
     LeaderStatus,
     ReplicaStatus,
 )
-from turbopump.broker.metrics import Snapshot, render
-from turbopump.engine.epochs import Epochs
+from turbopump.broker.introspection.metrics import Snapshot, render
+from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha.replica import State
 from turbopump.net.wire.codes import RequestCode

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from turbopump.broker import statistics
-from turbopump.broker.statistics import (
+from turbopump.broker.tables import statistics
+from turbopump.broker.tables.statistics import (
     ALL,
     BROKER_GET_NUMS,
     BROKER_PUT_NUMS,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from turbopump.broker.topic_attributes import (
+from turbopump.broker.tables.topic_attributes import (
     MAX_ATTRIBUTES_TEXT,
     BadAttributes,
     apply_attributes,

@@ -6,11 +6,11 @@ from typing import Any
 
 from tests.unit.broker.ha.network import Broker, Group
 
-from turbopump.broker.ha.last_life import LastLife
+from turbopump.broker.ha.control.last_life import LastLife
+from turbopump.broker.ha.control.membership import Membership, MembershipOptions
+from turbopump.broker.ha.control.words import Name, Word
 from turbopump.broker.ha.leader import Leader
-from turbopump.broker.ha.membership import Membership, MembershipOptions
-from turbopump.broker.ha.words import Name, Word
-from turbopump.engine.files import RealFiles
+from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response

@@ -3,14 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from turbopump.broker.ha.metadata import MetadataFollower
-from turbopump.broker.handlers import (
-    admin_broker,
-    admin_groups,
-    admin_offsets,
-    admin_topics,
-    clients,
-)
+from turbopump.broker.ha.metadata.pulling import MetadataFollower
+from turbopump.broker.handlers import clients
+from turbopump.broker.handlers.admin import broker as admin_broker
+from turbopump.broker.handlers.admin import groups as admin_groups
+from turbopump.broker.handlers.admin import offsets as admin_offsets
+from turbopump.broker.handlers.admin import topics as admin_topics
 from turbopump.engine.later import Later
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.command import Command, new_request

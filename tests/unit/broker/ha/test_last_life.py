@@ -5,11 +5,11 @@ import random
 import pytest
 from tests.sim.disk import SimDisk
 
-from turbopump.broker.ha import last_life
-from turbopump.broker.ha.last_life import LastLife
-from turbopump.engine import checkpoint as checkpoints
-from turbopump.engine.checkpoint import Checkpoint
+from turbopump.broker.ha.control import last_life
+from turbopump.broker.ha.control.last_life import LastLife
 from turbopump.engine.config import StoreConfig
+from turbopump.engine.disk import checkpoint as checkpoints
+from turbopump.engine.disk.checkpoint import Checkpoint
 from turbopump.engine.types import FlushMode, LogOffset
 
 END = LogOffset(1000)

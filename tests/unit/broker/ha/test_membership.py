@@ -20,9 +20,9 @@ from tests.unit.broker.ha.elected import (
 )
 from tests.unit.broker.ha.network import Group
 
-from turbopump.broker.ha.last_life import LastLife
-from turbopump.broker.ha.membership import NO_PRIORITY, Stage
-from turbopump.broker.identity import IdentityError
+from turbopump.broker.ha.control.identity import IdentityError
+from turbopump.broker.ha.control.last_life import LastLife
+from turbopump.broker.ha.control.membership import NO_PRIORITY, Stage
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.ha.replica import Replica, State
 from turbopump.net.wire.codes import ResponseCode

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.broker.conftest import offset_json
 from tests.unit.broker.ha.pairs import DELAY, MASTER, Group, Link, copy_log, put, with_admin
 
-from turbopump.broker.ha import metadata as metadata_module
-from turbopump.broker.ha.metadata import MetadataFollower
+from turbopump.broker.ha.metadata import pulling as metadata_module
+from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig

@@ -9,8 +9,9 @@ from tests.unit.broker.conftest import offset_json
 from tests.unit.broker.ha.pairs import Group, Link
 from tests.wire.frames import golden_frames
 
-from turbopump.broker.ha import metadata_answers
-from turbopump.broker.handlers import admin_offsets, clients
+from turbopump.broker.ha.metadata import answers as metadata_answers
+from turbopump.broker.handlers import clients
+from turbopump.broker.handlers.admin import offsets as admin_offsets
 from turbopump.engine import fastjson
 from turbopump.engine.later import Later
 from turbopump.engine.types import QueueOffset

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.ha.pairs import MASTER, Group, with_admin
 
-from turbopump.broker.ha.metadata import MetadataFollower
+from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.topics import DataVersion, TopicConfig
 

@@ -10,10 +10,10 @@ from tests.unit.broker.ha.elected import CLUSTER, CODES, NAME, TIMEOUT_MS, Make,
 from tests.unit.broker.ha.network import Broker, Group
 from tests.unit.broker.ha.test_switching import PAIR, options
 
-from turbopump.broker.ha.last_life import LastLife
-from turbopump.broker.ha.membership import CHANGE_MAX_MS
+from turbopump.broker.ha.control.last_life import LastLife
+from turbopump.broker.ha.control.membership import CHANGE_MAX_MS
 from turbopump.broker.ha.service import Overtaken
-from turbopump.engine.epochs import EpochEntry
+from turbopump.engine.log.epochs import EpochEntry
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.ha.replica import State
 from turbopump.net.wire.headers import controller as headers

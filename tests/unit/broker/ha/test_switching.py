@@ -10,8 +10,8 @@ from tests.unit.broker.ha.network import Broker, Group
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.options import HaOptions
 from turbopump.broker.ha.ports import Agreed, Answer, Lost, Refused
-from turbopump.engine.epochs import decode
 from turbopump.engine.later import Later
+from turbopump.engine.log.epochs import decode
 from turbopump.engine.types import PutStatus
 from turbopump.net.ha.frames import Ack, Handshake
 from turbopump.net.ha.replica import State
@@ -453,7 +453,7 @@ def test_a_replica_whose_disk_does_not_keep_up_reads_no_more(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     master, replica = pair(group)
-    monkeypatch.setattr("turbopump.engine.group_commit.UNFLUSHED_MAX", 10_000)
+    monkeypatch.setattr("turbopump.engine.log.group_commit.UNFLUSHED_MAX", 10_000)
     assert replica.service.follower is not None
     connection = replica.service.follower.connection
     replica.disk.hold()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from turbopump.broker.config import load_config
+from turbopump.broker.config.config import load_config
 from turbopump.cli.errors import UserError
 from turbopump.cli.group.files import write_files
 from turbopump.cluster import Cluster

@@ -1,7 +1,7 @@
 """V1 to V7 (controller.md 12.6), the figure of Raft's paper, transfers, promises, clients."""
 
 import pytest
-from tests.sim.raft_group import Flying, Group
+from tests.sim.raft.group import Flying, Group
 
 from turbopump.controller.raft.actions import Committed, Failed
 from turbopump.controller.raft.log import Log

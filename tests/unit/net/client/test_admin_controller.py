@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.net.client.admin_controller import ControllerAdmin
+from turbopump.net.client.admin.controller import ControllerAdmin
 from turbopump.net.client.errors import BrokerError, ClientError, InvalidArgument
 from turbopump.net.transport.errors import ConnectError
 from turbopump.net.wire.bodies import BadBody

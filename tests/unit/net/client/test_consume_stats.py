@@ -1,7 +1,7 @@
 """What consumerProgress makes of GET_CONSUME_STATS: the time behind, where a broker tells it."""
 
-from turbopump.net.client.admin_parse import consume_stats
-from turbopump.net.client.admin_results import time_behind
+from turbopump.net.client.admin.parse import consume_stats
+from turbopump.net.client.admin.results import time_behind
 
 KEY = b'{"brokerName":"b","queueId":%d,"topic":"T"}'
 

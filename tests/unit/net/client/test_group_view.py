@@ -4,8 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from turbopump.net.client.admin_results import ReplicaLine, SyncStateLine
-from turbopump.net.client.group_view import (
+from turbopump.net.client.admin.group_view import (
     BrokerView,
     ControllerView,
     GroupView,
@@ -15,7 +14,8 @@ from turbopump.net.client.group_view import (
     leader_of,
     remembered,
 )
-from turbopump.net.client.group_watch import GroupWatch, read_group
+from turbopump.net.client.admin.group_watch import GroupWatch, read_group
+from turbopump.net.client.admin.results import ReplicaLine, SyncStateLine
 from turbopump.net.transport.errors import CallTimeout, ConnectError
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command

@@ -7,7 +7,7 @@ import pytest
 
 from turbopump.engine import fastjson
 from turbopump.engine.types import QueueOffset
-from turbopump.net.client.offsets import LocalOffsets
+from turbopump.net.client.consuming.offsets import LocalOffsets
 from turbopump.net.wire.queues import MessageQueue
 
 FIRST = MessageQueue("T", "broker-a", 0)

@@ -4,8 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turbopump.engine.types import QueueOffset
+from turbopump.net.client.consuming.process_queue import (
+    FlowLimits,
+    ProcessQueue,
+    Totals,
+    pause_reason,
+)
 from turbopump.net.client.messages import ReceivedMessage
-from turbopump.net.client.process_queue import FlowLimits, ProcessQueue, Totals, pause_reason
 from turbopump.net.wire.queues import MessageQueue
 
 QUEUE = MessageQueue("T", "broker-a", 0)

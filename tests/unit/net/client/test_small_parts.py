@@ -3,11 +3,12 @@
 from tests.unit.net.client.test_process_queue import received
 
 from turbopump.engine.types import QueueOffset
-from turbopump.net.client import admin_parse, backoff
+from turbopump.net.client import backoff
+from turbopump.net.client.admin import parse as admin_parse
+from turbopump.net.client.consuming.process_queue import ProcessQueue, Totals
+from turbopump.net.client.consuming.rates import Rates, TopicRates
+from turbopump.net.client.consuming.ready import ReadyQueues
 from turbopump.net.client.errors import BrokerError
-from turbopump.net.client.process_queue import ProcessQueue, Totals
-from turbopump.net.client.rates import Rates, TopicRates
-from turbopump.net.client.ready import ReadyQueues
 from turbopump.net.transport.errors import ConnectError
 from turbopump.net.wire.queues import MessageQueue
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from turbopump.engine.epochs import Epochs
+from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha.actions import (
     Action,

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.net.ha.logs import MemoryLog, on_the_wire
 
-from turbopump.engine.epochs import Epochs
+from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha import primary
 from turbopump.net.ha.actions import Acked, Action, Close, Send, SendLog

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.net.ha.logs import MemoryLog, Shell
 
-from turbopump.engine.epochs import ENTRIES_MAX, Epochs
+from turbopump.engine.log.epochs import ENTRIES_MAX, Epochs
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha.actions import (
     Action,

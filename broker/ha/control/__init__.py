@@ -1,0 +1,1 @@
+"""The broker and its controllers: enrolment, heartbeats, elections, what they say."""

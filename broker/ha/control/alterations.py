@@ -1,0 +1,73 @@
+"""The controller as the one who decides what the SyncStateSet is.
+
+Owns the fate of a proposal as `ports.Alterations` has it: agreed, refused or lost. It must never
+propose anything: net/ha/sync_state.py does. Made by membership.py, asked by the leader.
+
+An answer counts as a refusal only where the controller looked at this very proposal and said no.
+A controller that leads no more may have written it down before (R01): not an answer, like none.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from turbopump.broker.ha.control import words
+from turbopump.broker.ha.control.controllers import Controllers
+from turbopump.broker.ha.control.words import BadAnswer, Name
+from turbopump.broker.ha.ports import Agreed, Answer, Lost, Refused
+from turbopump.engine.later import Later
+from turbopump.net.ha.sync_state import Proposal
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.command import Command
+
+_REFUSALS = frozenset(
+    {
+        ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+        ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+        ResponseCode.CONTROLLER_INVALID_MASTER,
+        ResponseCode.CONTROLLER_INVALID_REPLICAS,
+        ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+    }
+)
+_OF_ANOTHER_SET = _REFUSALS - {
+    ResponseCode.CONTROLLER_INVALID_REPLICAS,
+    ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+}
+
+
+class ControllerAlterations:
+    """Alterations (see ports.py) over ALTER_SYNC_STATE_SET (1001)."""
+
+    def __init__(
+        self,
+        controllers: Controllers,
+        name: Name,
+        reign: Callable[[], tuple[int, int]],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        """`reign` is this broker's id and the epoch it is the master of."""
+        self.on_stale: Callable[[], None] = lambda: None
+        """Called when the controller's set, or its master, is not what was thought."""
+        self._controllers = controllers
+        self._name = name
+        self._reign = reign
+        self._wall_ms = wall_ms
+
+    def propose(self, proposal: Proposal) -> Later[Answer]:
+        """Ask for a set."""
+        own_id, epoch = self._reign()
+        request = words.alter(self._name, own_id, epoch, proposal, self._wall_ms())
+        told: Later[Answer] = Later()
+        self._controllers.ask(request).then(partial(self._answered, told))
+        return told
+
+    def _answered(self, told: Later[Answer], answer: Command | str) -> None:
+        try:
+            agreed = words.read_altered(answer)
+        except BadAnswer as error:
+            refused = error.code in _REFUSALS
+            told.resolve(Refused(str(error)) if refused else Lost(str(error)))
+            if not refused or error.code in _OF_ANOTHER_SET:
+                self.on_stale()
+            return
+        told.resolve(Agreed(agreed.members, agreed.set_epoch))

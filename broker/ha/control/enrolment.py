@@ -1,0 +1,111 @@
+"""How a broker becomes known to its controllers: an id of its own, and a place in its group.
+
+Owns the order of the three requests (next id, apply for it, register) and what is written down
+between them. It must never take a role: what the registration answers is returned. Run by
+membership.py, which begins anew after any failure; what was reached is in the identity files.
+
+A controller that does not know a persisted id (cleanBrokerMetadata) gets another registration, from
+the start: RocketMQ's broker repeats the same one for ever (observed in 5.5.0).
+"""
+
+import logging
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from turbopump.broker.ha.control import words
+from turbopump.broker.ha.control.controllers import Controllers
+from turbopump.broker.ha.control.identity import Applied, IdentityFiles
+from turbopump.broker.ha.control.words import BadAnswer, Name, Word
+from turbopump.engine.later import Later
+from turbopump.net.wire.codes import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Steps = Generator[Later[Any], Any, T]
+"""What is waited for, one after the other; each is sent back with its value."""
+
+UNKNOWN_BROKER = frozenset(
+    {
+        ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
+        ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+    }
+)
+
+
+class Elsewhere(Protocol):
+    """What has a disk's thread write: service.py."""
+
+    def elsewhere(self, work: Callable[[], None]) -> Later[OSError | None]: ...
+
+
+class Enrolment:
+    """One broker's."""
+
+    def __init__(
+        self,
+        controllers: Controllers,
+        files: IdentityFiles,
+        name: Name,
+        wall_ms: Callable[[], int],
+        disk: Elsewhere,
+    ) -> None:
+        self._controllers = controllers
+        self._disk = disk
+        self._files = files
+        self._name = name
+        self._wall_ms = wall_ms
+        self._life = wall_ms()
+
+    def identify(self, address: str) -> Steps[int]:
+        """The broker's id. Raises BadAnswer, IdentityError, OSError."""
+        files, controllers = self._files, self._controllers
+        known = files.load()
+        if known is not None:
+            return known
+        applied = files.load_applied()
+        if applied is None:
+            answer = yield controllers.ask(words.next_id(self._name))
+            broker_id = words.read_next_id(answer)
+            applied = Applied(broker_id, f"{address};{self._wall_ms()}")
+            yield from self.write(partial(files.save_applied, applied))
+        request = words.apply_id(self._name, applied.broker_id, applied.check_code)
+        answer = yield controllers.ask(request)
+        try:
+            words.checked(answer)
+        except BadAnswer as error:
+            if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:
+                yield from self.write(files.drop_applied)  # another broker was first
+            raise
+        yield from self.write(partial(files.save, applied.broker_id))
+        logger.info("this broker has the id %d", applied.broker_id)
+        return applied.broker_id
+
+    def register(
+        self, broker_id: int, address: str, *, unclean: bool, damaged: bool
+    ) -> Steps[Word | None]:
+        """Who is master. Raises BadAnswer, OSError; where the controllers do not know the broker
+        any more it is to `forget`."""
+        applied = self._files.load_applied()
+        request = words.register(
+            self._name, broker_id, address, self._wall_ms(), unclean=unclean, damaged=damaged,
+            check_code=applied.check_code if applied and applied.broker_id == broker_id else None,
+            life=self._life,
+        )  # fmt: skip
+        answer = yield self._controllers.ask(request)
+        return words.read_registered(answer)
+
+    def forget(self, broker_id: int) -> Steps[None]:
+        """The id stands for no broker any more. Raises OSError."""
+        logger.error(
+            "the controllers do not know broker %d of %s any more: it registers anew, under another"
+            " id", broker_id, self._name.broker,
+        )  # fmt: skip
+        yield from self.write(self._files.forget)
+
+    def write(self, work: Callable[[], None]) -> Steps[None]:
+        """Have a disk's thread do it: the loop goes on. Raises OSError."""
+        failed: OSError | None = yield self._disk.elsewhere(work)
+        if failed is not None:
+            raise failed

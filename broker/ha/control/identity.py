@@ -1,0 +1,133 @@
+"""Who this broker is to its controllers: the id that was given to it once, and keeps.
+
+Owns the two small files beside the store, and which of them says what after a crash. It must never
+ask a controller. Called by ha/control/enrolment.py; their form is RocketMQ's (BrokerMetadata,
+TempBrokerMetadata), so that the store may change hands:
+
+    brokerIdentity        clusterName#brokerName#brokerId
+    brokerIdentity-temp   clusterName#brokerName#brokerId#registerCheckCode
+
+What a crash leaves, and what the next start makes of it:
+
+    neither               nothing was asked for: begin
+    the second            the id may be given to us, or not: ask for that id with that code again,
+                          which a controller that gave it grants
+    both, or the first    the id is ours
+
+RocketMQ deletes and writes each file anew, without a sync: a crash between the two loses the id,
+and an empty file is taken for none. Ours are replaced whole and are durable before the next word to
+a controller. It also gives up its temporary id after any failure, which leaks one whenever an
+answer is lost; here the id stays until a controller says that it is another broker's.
+
+The second file stays: its code proves later, too, whose the id is. Controllers that lost all they
+had give ids anew, and two brokers with one id would both lead. (RocketMQ reads it only where the
+first one is missing.)
+"""
+
+import logging
+from dataclasses import dataclass
+
+from turbopump.engine.disk import replacing
+from turbopump.engine.disk.files import Files, sync_above
+
+logger = logging.getLogger(__name__)
+
+TEMPORARY = "-temp"
+FORGOTTEN = "-forgotten"
+_UNFINISHED = ".new"
+_SEPARATOR = "#"
+ID_MAX = 2**63 - 1
+
+
+class IdentityError(Exception):
+    """A file of another broker, or without anything credible; one clear sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """An id that was asked for; `check_code` proves that it was us."""
+
+    broker_id: int
+    check_code: str
+
+
+class IdentityFiles:
+    """The files of one broker. Methods raise OSError; what is written is durable on return."""
+
+    def __init__(self, files: Files, path: str, cluster_name: str, broker_name: str) -> None:
+        self._files = files
+        self._path = path
+        self._folder = path.rpartition("/")[0] or "."
+        self._cluster_name = cluster_name
+        self._broker_name = broker_name
+
+    def load(self) -> int | None:
+        """The id, None if none was given yet. Raises IdentityError."""
+        found = self._read(self._path, 3)
+        return None if found is None else self._id(found[2], self._path)
+
+    def load_applied(self) -> Applied | None:
+        """The id that was asked for last, and its code, whether it was given or not. Raises
+        IdentityError."""
+        path = self._path + TEMPORARY
+        found = self._read(path, 4)
+        return None if found is None else Applied(self._id(found[2], path), found[3])
+
+    def save_applied(self, applied: Applied) -> None:
+        """Before the controller is asked for that id."""
+        self._replace(self._path + TEMPORARY, f"{applied.broker_id}#{applied.check_code}")
+
+    def drop_applied(self) -> None:
+        """The id is another broker's."""
+        self._remove(self._path + TEMPORARY)
+
+    def save(self, broker_id: int) -> None:
+        """The controller gave it."""
+        self._replace(self._path, str(broker_id))
+
+    def forget(self) -> None:
+        """The controllers know of no such broker any more: the next id is another one. What the
+        file said is kept beside it, should they have been the wrong controllers."""
+        self._remove(self._path + TEMPORARY)
+        if self._files.exists(self._path):
+            replacing.set_aside(self._files, self._path, self._path + FORGOTTEN)
+            self._remove(self._path)
+            self._files.sync_folder(self._folder)
+
+    def _read(self, path: str, count: int) -> list[str] | None:
+        if not self._files.exists(path):
+            return None
+        content = self._files.read(path)
+        if not content.strip(b"\0 \t\r\n"):
+            logger.warning("%s holds nothing: a RocketMQ broker died while it wrote it", path)
+            return None
+        try:
+            parts = content.decode().strip().split(_SEPARATOR)
+        except UnicodeDecodeError:
+            parts = []
+        if len(parts) != count:
+            raise IdentityError(f"{path} is damaged: it names no cluster, broker and id")
+        if (parts[0], parts[1]) != (self._cluster_name, self._broker_name):
+            raise IdentityError(
+                f"{path} is of broker {parts[1]} of cluster {parts[0]}, not of"
+                f" {self._broker_name} of {self._cluster_name}: a broker that changes its name"
+                " needs a new store (cleanBrokerMetadata makes the controllers forget the old one)"
+            )
+        return parts
+
+    def _id(self, text: str, path: str) -> int:
+        if not (text.isascii() and text.isdigit() and 0 < int(text) <= ID_MAX):
+            raise IdentityError(f"{path} is damaged: {text[:20]!r} is no broker id")
+        return int(text)
+
+    def _replace(self, path: str, rest: str) -> None:
+        files, folder = self._files, self._folder
+        files.make_folders(folder)
+        content = _SEPARATOR.join((self._cluster_name, self._broker_name, rest))
+        replacing.replace(files, path, content.encode(), _UNFINISHED)
+        sync_above(files, folder)
+
+    def _remove(self, path: str) -> None:
+        if self._files.exists(path):
+            self._files.remove(self._files.resolve(path))
+            replacing.sync_names(self._files, path)

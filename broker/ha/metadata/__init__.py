@@ -1,0 +1,1 @@
+"""Tables of a master that its replicas copy."""

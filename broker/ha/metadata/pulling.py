@@ -1,0 +1,440 @@
+"""A replica's tables: topics, groups, offsets and delay progress of its master, copied every few
+seconds, and what becomes of them when the role changes.
+
+Owns the rhythm, what is asked in which order (RocketMQ: SlaveSynchronize), and which answers still
+count. It must never open a connection: it is given a function that asks. Called by node.py, which
+wires it to the role, ticks it, and by what learns that the master has news.
+
+    follow(address, epoch)   a master is known: asked at once, then every few seconds
+    tick(...)                whatever is due
+    lead(epoch)              this broker is the master: before it takes the first message
+    truncated()              the log was cut: nothing here may speak of what is gone
+    stop()                   no master, or the broker stops
+
+Law 7: nothing goes back. Tables are merged by version (reign, then changes), entries are forgotten
+only if the master is known to have had them. An answer counts for the reign it was asked in; one
+that comes after a change of role is dropped.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Protocol
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.metadata import answers as answers
+from turbopump.broker.scheduled.delay import read_progress
+from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
+from turbopump.broker.tables.offsets import Offsets
+from turbopump.broker.tables.versions import Versions, is_older
+from turbopump.engine.later import Later
+from turbopump.engine.queues.queue_counts import Counts
+from turbopump.engine.types import LONG_AGO_MS, LogOffset, StoreError
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.topics import DataVersion, TopicConfig
+
+logger = logging.getLogger(__name__)
+
+Call = Callable[[str, Command, int], Later[Command | str]]
+"""(address, request, time-out in ms): the answer, or why there is none; one of them comes."""
+
+PERIOD_MS: Final = 3_000
+"""Between two rounds; RocketMQ's replicas look every 3 s, and copy all every 10 or 60 s."""
+PERIOD_OF_MIB_MS: Final = 3_000
+"""Longer by that for each MiB a round brought: reading one takes some 20 ms of two loops."""
+MAX_PERIOD_MS: Final = 60_000
+FIRST_RETRY_MS: Final = 500
+"""After a failed round; doubled up to MAX_RETRY_MS. A master that has just restarted is asked soon,
+a dead one is not asked for nothing."""
+MAX_RETRY_MS: Final = 10_000
+TIMEOUT_MS: Final = 5_000
+"""Of one request (RocketMQ: 3 to 5 s)."""
+
+
+class Versioned(Protocol):
+    """A table of this broker."""
+
+    versions: Versions
+    data_version: DataVersion
+
+    def bump_version(self, now_ms: int) -> None:
+        """A new version of the same content."""
+
+
+class CountedLog(Protocol):
+    """What a replica's log may want to know (engine.replicated.Replicated)."""
+
+    @property
+    def min(self) -> LogOffset: ...
+    @property
+    def wants_counts(self) -> bool: ...
+    def take_counts(self, counts: Counts) -> None: ...
+
+
+@dataclass(slots=True)
+class Following:
+    """One master in one reign, and what it said before: the fence of every answer."""
+
+    address: str
+    epoch: int
+    topics: answers.Table | None = None
+    groups: answers.Table | None = None
+    offsets: Offsets | None = None
+    counts_from: int = -1
+    """Where the log began for which it was asked how far idle queues have counted."""
+    failures: int = 0
+    due_ms: int = LONG_AGO_MS
+    busy: bool = False
+    again: bool = False
+    bytes: int = 0
+    errors: list[str] = field(default_factory=list)
+
+
+class MetadataFollower:
+    """See the module. Loop thread only; times are of the monotonic clock, but `now_ms`."""
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        call: Call,
+        queue_end: Callable[[str, int], int] | None = None,
+        log: CountedLog | None = None,
+    ) -> None:
+        """`queue_end`: the offset behind the last message of a queue, of all records of the log; by
+        default the store's. `log`: engine.replicated.Replicated, which may want to know
+        the queues that it has nothing of."""
+        self.error = ""
+        """Why the last round was not whole; "" if it was."""
+        self.synced_ms = LONG_AGO_MS
+        """When all tables were last taken over and durable."""
+        self._broker = broker
+        self._call = call
+        self._log = log
+        self._queue_end = queue_end or broker.store.next_queue_offset
+        self._versions = Versions()
+        self._following: Following | None = None
+        self._deletions: dict[str, LogOffset] = {}
+        self._now_ms = broker.started_ms
+        for table in self._tables():
+            table.versions = self._versions
+
+    # Roles
+
+    @property
+    def master(self) -> str:
+        """The broker that is asked, "" if none."""
+        return self._following.address if self._following is not None else ""
+
+    def follow(self, address: str, epoch: int, steady_ms: int) -> None:
+        """This broker is a replica; its master serves clients at `address`, "" if that is not
+        known, in the reign `epoch` (0 and less: there are no epochs)."""
+        if not self._versions.following:
+            self._versions.following = True
+            self._broker.delay.follow()
+        now = self._following
+        if now is not None and (now.address, now.epoch) == (address, epoch):
+            return
+        self._following = None
+        self._deletions.clear()
+        self._broker.delay.forget_coming()
+        if address and address != self._broker.address:
+            self._following = Following(address, epoch, due_ms=steady_ms)
+
+    def stop(self) -> None:
+        """No broker is asked any more, and no answer counts."""
+        self._following = None
+
+    def lead(self, epoch: int, now_ms: int) -> Later[OSError | None]:
+        """This broker is the master, of that epoch (0 and less: there are none); to be called when
+        the log has changed sides, before it takes a message. Resolves when the tables are durable,
+        or with what went wrong.
+
+        Progress that its log does not hold goes: what an offset or a delay level stands for will be
+        other messages here. Topics that only the log knows come (R20).
+        """
+        self.stop()
+        self._apply_deletions(now_ms)
+        self._deletions.clear()
+        broker, versions = self._broker, self._versions
+        versions.following = False
+        versions.epoch = max(versions.epoch, epoch)
+        broker.delay.lead()
+        store = broker.store
+        broker.topics.add_stored(
+            lambda: {name: max(store.queue_ids(name)) + 1 for name in store.topics()},
+            now_ms,
+            always=True,
+        )
+        set_back = self._clamp(now_ms)
+        for table in self._tables():
+            if table.data_version.state_version < epoch:
+                table.bump_version(now_ms)
+        if set_back or epoch > 0:
+            broker.saver.changed(OFFSETS_FILE, broker.offsets.take)
+        return broker.saver.saved()
+
+    def truncated(self, now_ms: int) -> int:
+        """The log of a replica was cut, or begun anew; gives how many offsets were set back. They
+        do not count as set back: what the master says of them is right, and who still takes this
+        broker for its master must not set back its own."""
+        self._deletions.clear()
+        if self._following is not None:
+            self._following.offsets = None  # all of what it says is news again
+        set_back = self._clamp(now_ms)
+        if set_back:
+            self._broker.offsets.data_version = DataVersion()
+        return set_back
+
+    def _clamp(self, now_ms: int) -> int:
+        set_back = self._broker.offsets.clamp(self._queue_end, now_ms)
+        if set_back:
+            logger.warning("%d consumer offsets were beyond the log and are set back", set_back)
+        return set_back
+
+    def _tables(self) -> list[Versioned]:
+        broker = self._broker
+        return [broker.topics, broker.groups, broker.offsets, broker.delay]
+
+    # Rhythm
+
+    def hasten(self, steady_ms: int) -> None:
+        """The master has news (a new connection to it, a record of an unknown topic)."""
+        now = self._following
+        if now is not None and not now.failures:
+            now.due_ms, now.again = min(now.due_ms, steady_ms), now.busy
+
+    def tick(self, now_ms: int, steady_ms: int) -> None:
+        """Ask if that is due."""
+        self._now_ms = now_ms
+        self._apply_deletions(now_ms)
+        now = self._following
+        if now is None or now.busy:
+            return
+        if steady_ms >= now.due_ms or (not now.failures and self._wants_counts(now)):
+            now.busy, now.bytes = True, 0
+            now.errors.clear()
+            self._go_on(now, self._round(now), None)
+
+    def _go_on(
+        self,
+        now: Following,
+        steps: answers.Steps[None],
+        answer: object,
+    ) -> None:
+        while True:
+            if self._following is not now:
+                steps.close()  # another reign: what was asked in this one does not count
+                return
+            if isinstance(answer, str):
+                now.errors.append(answer)
+                self._ended(now, reached=False)
+                return
+            try:
+                if isinstance(answer, Command):
+                    now.bytes += len(answer.body)
+                asked = steps.send(answer)
+            except StopIteration:
+                self._ended(now, reached=True)
+                return
+            later: Later[Any]
+            if isinstance(asked, Command):
+                later = self._call(now.address, asked, TIMEOUT_MS)
+            else:
+                later = self._broker.saver.elsewhere(asked)
+            if not later.done:
+                later.then(partial(self._go_on, now, steps))
+                return
+            answer = later.value
+
+    def _ended(self, now: Following, reached: bool) -> None:
+        steady_ms = self._broker.steady_ms()
+        error = "; ".join(now.errors)
+        if error and error != self.error:
+            logger.warning("tables of the master %s: %s", now.address, error)
+        elif self.error and not error:
+            logger.info("the tables of the master %s are followed again", now.address)
+        self.error = error
+        now.busy = False
+        if reached:
+            now.failures = 0
+            period_ms = PERIOD_MS + PERIOD_OF_MIB_MS * (now.bytes >> 20)
+            now.due_ms = steady_ms + (0 if now.again else min(period_ms, MAX_PERIOD_MS))
+            if not error:
+                self._broker.saver.saved().then(partial(self._saved, now, steady_ms))
+        else:
+            wait_ms = min(FIRST_RETRY_MS << min(now.failures, 10), MAX_RETRY_MS)
+            now.failures += 1
+            now.due_ms = steady_ms + wait_ms
+            # Another process may answer there next: what this one said before says nothing of it.
+            now.topics = now.groups = now.offsets = None
+        now.again = False
+
+    def _saved(self, now: Following, at_ms: int, error: OSError | None) -> None:
+        if error is None and self._following is now:
+            self.synced_ms = at_ms
+
+    # A round
+
+    def _round(self, now: Following) -> answers.Steps[None]:
+        """One part that fails does not keep the others from being followed."""
+        for part in (self._topics, self._offsets, self._delay, self._groups, self._modes):
+            try:
+                yield from part(now)
+            except (BadBody, StoreError) as error:
+                now.errors.append(f"{part.__name__.strip('_')}: {error}")
+
+    def _is_told(self, now: Following, mine: DataVersion, theirs: DataVersion) -> bool:
+        """Whether all that is here came from this very table: it is of the same reign, in which
+        there is one master, and this broker was not that."""
+        same = theirs.state_version == mine.state_version == now.epoch
+        return now.epoch > 0 and same and not is_older(theirs, mine)
+
+    def _wants_counts(self, now: Following) -> bool:
+        """The log began anew, and this master was not asked since how far its queues are."""
+        log = self._log
+        return log is not None and log.wants_counts and now.counts_from != log.min
+
+    def _take_counts(self, table: answers.Table, log_min: LogOffset) -> None:
+        """What was asked of another beginning of the log says nothing of this one."""
+        log = self._log
+        counts = answers.counts_of(table)
+        if counts is not None and log is not None and log.wants_counts and log.min == log_min:
+            log.take_counts(counts)
+
+    def _topics(self, now: Following) -> answers.Steps[None]:
+        wants = self._log is not None and self._log.wants_counts
+        now.counts_from = began = self._log.min if self._log is not None else LogOffset(-1)
+        table = yield from answers.all_topics(wants)
+        if wants:
+            self._take_counts(table, began)
+        topics = self._broker.topics
+        mine = topics.all()
+        before = self._before(now, now.topics, table, topics.data_version, mine)
+        before -= topics.only_here
+        gone = {name for name in before - table.entries.keys() if name in mine}
+        gone = {name for name in gone if not topics.is_system(name)}
+        deleted = answers.deleted_of(table)
+        if gone - deleted.keys():
+            # How far its log was when the topic was surely gone: once more without it, behind that.
+            end = yield from answers.log_end()
+            table = yield from answers.all_topics()
+            gone -= table.entries.keys()
+            deleted = {**dict.fromkeys(gone, end), **answers.deleted_of(table)}
+        theirs = answers.topics_of(table)
+        if not theirs:
+            raise BadBody("a broker without any topic: its table is lost")
+        former = self._broker.store.deletions.ends()
+        new = {name: end for name, end in deleted.items() if former.get(name, 0) < end}
+        gone |= {
+            name for name in new if name not in table.entries and not topics.is_system(name)
+        }
+        result = answers.merged(mine, topics.data_version, theirs, table.version, gone)
+        answers.check_topics(result)
+        for name in new:
+            self._deletions[name] = new[name]
+        for name in gone & mine.keys():
+            self._broker.offsets.remove_topic(name)
+            self._broker.statistics.forget_topic(name)
+        only_here = frozenset(result.keys() - table.entries.keys())
+        topics.adopt(result, _taken(now, topics.data_version, table.version), only_here)
+        now.topics = answers.Table(table.version, dict.fromkeys(table.entries), {})
+        self._apply_deletions(self._now_ms)
+
+    def _groups(self, now: Following) -> answers.Steps[None]:
+        table = yield from answers.all_groups()
+        groups = self._broker.groups
+        mine, version = groups.all(), groups.data_version
+        before = self._before(now, now.groups, table, version, mine) - groups.only_here
+        gone = {name for name in before - table.entries.keys() if not groups.is_system(name)}
+        theirs = answers.groups_of(table)
+        if not theirs:
+            raise BadBody("a broker without any group: its table is lost")
+        banned = answers.bans_of(table)
+        result = answers.merged(mine, version, theirs, table.version, gone)
+        answers.check_groups(result)
+        answers.check_groups(banned)
+        # A ban that was lifted is not there either: of the newer table, or of none.
+        bans = groups.all_forbidden() if is_older(table.version, version) else banned
+        only_here = frozenset(result.keys() - table.entries.keys())
+        groups.adopt(result, bans, _taken(now, version, table.version), only_here)
+        now.groups = answers.Table(table.version, dict.fromkeys(table.entries), {})
+
+    def _before(
+        self,
+        now: Following,
+        said: answers.Table | None,
+        table: answers.Table,
+        version: DataVersion,
+        mine: dict[str, TopicConfig] | dict[str, SubscriptionGroupConfig],
+    ) -> set[str]:
+        """The names this master is known to have had; those it lacks now it has deleted."""
+        if said is not None and _goes_on(now, said.version, table.version):
+            return set(said.entries)
+        return set(mine) if self._is_told(now, version, table.version) else set()
+
+    def _offsets(self, now: Following) -> answers.Steps[None]:
+        answer = yield new_request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        theirs = yield from answers.read(answer, Offsets.from_json)
+        offsets = self._broker.offsets
+        before = now.offsets
+        if before is None or not _goes_on(now, before.version, theirs.version):
+            told = self._is_told(now, offsets.data_version, theirs.version)
+            before = offsets.told() if told else None
+        version = _taken(now, offsets.data_version, theirs.version)
+        offsets.adopt(replace(theirs, version=version), before)
+        now.offsets = theirs
+
+    def _delay(self, now: Following) -> answers.Steps[None]:
+        answer = yield new_request(RequestCode.GET_ALL_DELAY_OFFSET)
+        progress, version = read_progress(answers.checked(answer))
+        delay = self._broker.delay
+        end = LogOffset(0)
+        if progress != delay.progress():
+            end = yield from answers.log_end()
+        delay.adopt(progress, version, end)
+
+    def _modes(self, now: Following) -> answers.Steps[None]:
+        """402: which groups pop instead of pulling. Here all pull; what the master's others do is
+        kept for the day a RocketMQ broker is master again."""
+        answer = yield new_request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        self._broker.request_modes.adopt(answers.checked(answer))
+
+    # Deleted topics
+
+    def _apply_deletions(self, now_ms: int) -> None:
+        """Queues of a topic that the master deleted go once our log has come as far as its was:
+        what comes behind that is of the topic's next life, and counts from 0 again."""
+        if not self._deletions:
+            return
+        store = self._broker.store
+        due = [name for name, end in self._deletions.items() if store.dispatched_log_offset >= end]
+        for name in due:
+            end = self._deletions.pop(name)
+            try:
+                store.delete_topic(name, end, now_ms)
+            except StoreError as error:
+                logger.error("%s", error)
+
+
+def _taken(now: Following, mine: DataVersion, theirs: DataVersion) -> DataVersion:
+    """The version of a table that was taken over.
+
+    Not one of a later reign than this: who answers may be a replica of the next master by then, and
+    have what that never had. Its version would have all of it taken for the next master's own, and
+    deleted there.
+    """
+    if 0 < now.epoch < theirs.state_version or is_older(theirs, mine):
+        return mine
+    return theirs
+
+
+def _goes_on(now: Following, before: DataVersion, version: DataVersion) -> bool:
+    """Whether a table is what the same master's became: one of a broker that lost its files is not,
+    nor one of a later reign than this, which its owner may have as a replica of the next master."""
+    if 0 < now.epoch < version.state_version:
+        return False
+    return before == version or is_older(before, version)

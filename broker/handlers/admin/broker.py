@@ -1,0 +1,197 @@
+"""The broker itself as an operator sees it: its figures and its configuration.
+
+Owns GET_BROKER_RUNTIME_INFO (28), UPDATE_BROKER_CONFIG (25), GET_BROKER_CONFIG (26) and
+VIEW_BROKER_STATS_DATA (315). It must never let a running broker take a value that parts of it
+would not notice. Called by the dispatcher.
+"""
+
+from functools import partial
+from typing import Final
+
+from turbopump.broker.config import replication_config
+from turbopump.broker.config.config import MAX_KEY_SHOWN, is_known
+from turbopump.broker.config.known_keys import IDLE_KEYS
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.shapes import answer_json
+from turbopump.broker.introspection.runtime_info import runtime_table
+from turbopump.broker.tables.statistics import ALL, BROKER_GET_NUMS, BROKER_PUT_NUMS
+from turbopump.broker.tables.topics import AUTO_CREATE_TOPIC
+from turbopump.engine import config as store_config
+from turbopump.engine.later import Later
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire import bodies
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.admin import GetBrokerConfigResponse, ViewBrokerStatsDataRequest
+from turbopump.net.wire.java_properties import (
+    PropertiesError,
+    Property,
+    format_properties,
+    printable,
+)
+from turbopump.net.wire.property_update import parse_update
+from turbopump.net.wire.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion
+
+MAX_TOLD: Final = 20
+"""Refused keys that one answer names."""
+
+ALWAYS_BLACK_LISTED: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
+
+LIVE_KEYS: Final = frozenset(
+    {
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "brokerPermission",
+        "channelExpiredTimeout",
+        "flushConsumerOffsetInterval",
+        "flushDelayOffsetInterval",
+        "litePullMessageEnable",
+        "longPollingEnable",
+        "notifyConsumerIdsChangedEnable",
+        "offsetCheckInSlave",
+        "regionId",
+        "registerBrokerTimeoutMills",
+        "registerNameServerPeriod",
+        "shortPollingTimeMills",
+        "slaveReadEnable",
+        "startAcceptSendRequestTimeStamp",
+        "subscriptionExpiredTimeout",
+        "traceOn",
+        "useServerSideResetOffset",
+        "validateSystemTopicWhenUpdateTopic",
+    }
+    | store_config.LIVE_KEYS
+    | replication_config.LIVE_KEYS
+)
+"""Keys whose value is read each time it is used, so that a change is whole at once."""
+
+
+class ConfigRequests:
+    """The two configuration requests of one broker, with the version they count."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._version = DataVersion(timestamp=broker.started_ms)
+
+    def get(self, request: Command, _peer: Peer, _now_ms: int) -> Command:
+        """26: `key=value` lines; the version of the configuration is in the header."""
+        header = GetBrokerConfigResponse(bodies.dump(self._version.to_json()).decode())
+        body = format_properties(self._broker.config.values()).encode()
+        return response(request, ResponseCode.SUCCESS, header=header, body=body)
+
+    def update(self, request: Command, _peer: Peer, now_ms: int) -> Answer:
+        """25: all keys hold from now on and are saved, or none does and the answer names the bad
+        ones. What is taken over but does nothing is said in the remark. RocketMQ answers 0 to a
+        request without a body.
+        """
+        broker = self._broker
+        assert not isinstance(request.body, list), "a decoded body is bytes"
+        if not request.body:
+            return response(request, ResponseCode.SUCCESS)
+        try:
+            properties = parse_update(request.body)
+        except PropertiesError as error:
+            return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+        if any(item.key in self._black_list for item in properties):
+            remark = "Can not update config in black list."
+            return response(request, ResponseCode.NO_PERMISSION, remark)
+        if not properties:
+            return response(request, ResponseCode.SYSTEM_ERROR, "no key=value was sent")
+        shown = broker.config.values()
+        # What is in force anyway changes nothing: tools may send all that 26 gave them.
+        properties = [
+            item for item in properties if _can_change(item) or item.value != shown.get(item.key)
+        ]
+        refused = [why for item in properties if (why := _why_not(item))]
+        if refused:
+            return response(request, ResponseCode.SYSTEM_ERROR, "; ".join(refused[:MAX_TOLD]))
+        permission = broker.config.broker_permission
+        try:
+            notes = broker.config.update(properties)
+        except PropertiesError as error:
+            return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+        self._version = self._version.next(now_ms)
+        if not broker.config.path:
+            notes.append("it holds until this broker stops, which has no file to keep it in")
+        registered = Later[None]()
+        if broker.config.broker_permission == permission:
+            registered.resolve(None)
+        else:
+            # The broker registers this permission for each of its topics with the name servers.
+            broker.topics.bump_version(now_ms)
+            registered = broker.register_topics([])
+        self._add_default_topic(now_ms)
+        answered = Later[Command]()
+
+        def saved(error: OSError | None) -> None:
+            lost = [] if error is None else [f"it holds, but is lost at a restart: {error}"]
+            remark = "; ".join(notes + lost) or None
+            answer = response(request, ResponseCode.SUCCESS, remark)
+            registered.then(lambda _nothing: answered.resolve(answer))
+
+        broker.save_config(properties).then(saved)
+        return answered
+
+    @property
+    def _black_list(self) -> frozenset[str]:
+        listed = self._broker.config.config_black_list.split(";")
+        return ALWAYS_BLACK_LISTED | {key.strip() for key in listed if key.strip()}
+
+    def _add_default_topic(self, now_ms: int) -> None:
+        """Automatic creation that was off at start lacks the topic others are made from."""
+        config = self._broker.config
+        if config.auto_create_topic_enable:
+            perm = PERM_READ | PERM_WRITE | PERM_INHERIT
+            self._broker.topics.create_internal(
+                AUTO_CREATE_TOPIC, config.default_topic_queue_nums, perm, now_ms
+            )
+
+
+def _can_change(item: Property) -> bool:
+    return item.key in LIVE_KEYS or item.key in IDLE_KEYS
+
+
+def _why_not(item: Property) -> str:
+    """Why a key cannot change now; empty if it can, or does nothing anyway."""
+    key = item.key
+    if _can_change(item):
+        return IDLE_KEYS[key].refusal(item) if key in IDLE_KEYS else ""
+    if is_known(key):
+        return f"{key} cannot change while the broker runs: set it in its file and restart"
+    return f"unknown key {printable(key[:MAX_KEY_SHOWN])}"
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Add the handlers of this family."""
+    requests = ConfigRequests(broker)
+    table.add(RequestCode.UPDATE_BROKER_CONFIG, requests.update)
+    table.add(RequestCode.GET_BROKER_CONFIG, requests.get)
+    table.add(RequestCode.GET_BROKER_RUNTIME_INFO, partial(_runtime_info, broker))
+    table.add(RequestCode.VIEW_BROKER_STATS_DATA, partial(_stats_data, broker))
+
+
+def _runtime_info(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
+    return answer_json(request, {"table": runtime_table(broker, now_ms)})
+
+
+def _stats_data(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    """315: sums and rates of the last minute, hour and day."""
+    header = read_header(ViewBrokerStatsDataRequest, request.fields)
+    name, key = header.stats_name, header.stats_key
+    of_broker = name in (BROKER_PUT_NUMS, BROKER_GET_NUMS)
+    if of_broker and key == broker.config.broker_cluster_name:
+        found = broker.statistics.find(name, ALL)
+    else:
+        found = broker.statistics.find(name, key)
+    if found is None:
+        remark = f"The stats <{name}> <{key}> not exist"
+        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    minute, hour, day = found
+    body = {
+        "statsDay": day.to_json(),
+        "statsHour": hour.to_json(),
+        "statsMinute": minute.to_json(),
+    }
+    return answer_json(request, body)

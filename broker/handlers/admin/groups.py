@@ -1,0 +1,180 @@
+"""Consumer groups as an operator sees them: create, delete, describe, forbid, what they subscribe.
+
+Owns UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200) and its list form (225), DELETE_SUBSCRIPTIONGROUP
+(207), the group configurations (201, 352), UPDATE_AND_GET_GROUP_FORBIDDEN (353) and the topics and
+subscriptions of a group (343, 345). It must never know a group's progress: that is
+admin_offsets.py. Called by the dispatcher.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.shapes import (
+    MAX_LISTED,
+    answer_in_steps,
+    answer_json,
+    page,
+    topic_list,
+)
+from turbopump.broker.tables.groups import FORBIDDEN_READ, MAX_BANS, MAX_BEAN, MAX_GROUPS
+from turbopump.broker.tables.topic_attributes import BadAttributes, apply_group_attributes
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
+from turbopump.net.wire import bodies
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.admin import (
+    DeleteSubscriptionGroupRequest,
+    GetAllSubscriptionGroupRequest,
+    GetAllSubscriptionGroupResponse,
+    GetSubscriptionGroupConfigRequest,
+    QuerySubscriptionByConsumerRequest,
+    QueryTopicsByConsumerRequest,
+    UpdateGroupForbiddenRequest,
+)
+from turbopump.net.wire.names import validate_group_name, validate_topic_name
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Add the handlers of this family."""
+    table.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, partial(_put_group, broker))
+    table.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, partial(_put_groups, broker))
+    table.add(RequestCode.DELETE_SUBSCRIPTIONGROUP, partial(_delete_group, broker))
+    kept = bodies.KeptBody()
+    table.add(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, partial(_all_groups, broker, kept))
+    table.add(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, partial(_group_config, broker))
+    table.add(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, partial(_forbidden, broker))
+    table.add(RequestCode.QUERY_TOPICS_BY_CONSUMER, partial(_topics_of_group, broker))
+    table.add(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, partial(_subscription, broker))
+
+
+def _put_group(
+    broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
+) -> Steps[Command]:
+    if not request.body:
+        return response(request, ResponseCode.SUCCESS)
+    wanted = SubscriptionGroupConfig.from_json(bodies.small(request.body))
+    return (yield from _put_all(broker, request, [wanted], now_ms))
+
+
+def _put_groups(
+    broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
+) -> Steps[Command]:
+    """225: all or none."""
+    members = yield from bodies.object_in_steps(request.body)
+    wanted = yield from bodies.items_in_steps(
+        members, "groupConfigList", SubscriptionGroupConfig.from_json
+    )
+    if len(wanted) > MAX_LISTED:
+        remark = f"{len(wanted)} groups in one request, over {MAX_LISTED}"
+        return response(request, ResponseCode.INVALID_PARAMETER, remark)
+    return (yield from _put_all(broker, request, wanted, now_ms))
+
+
+def _put_all(
+    broker: BrokerContext, request: Command, groups: list[SubscriptionGroupConfig], now_ms: int
+) -> Steps[Command]:
+    known = broker.groups
+    changed: list[SubscriptionGroupConfig] = []
+    for number, group in enumerate(groups, 1):
+        if number % bodies.READ == 0:
+            yield
+        wrong = validate_group_name(group.group_name)
+        if wrong is not None:
+            return response(request, ResponseCode.INVALID_PARAMETER, wrong)
+        if len(group.encode()) > MAX_BEAN:
+            remark = f"the configuration of group {group.group_name} is over {MAX_BEAN} bytes"
+            return response(request, ResponseCode.INVALID_PARAMETER, remark)
+        before = known.get(group.group_name)
+        try:
+            current = before.attributes if before else None
+            attributes = apply_group_attributes(current, group.attributes)
+        except BadAttributes as error:
+            return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+        changed.append(replace(group, attributes=attributes))
+    new = {group.group_name for group in groups if known.get(group.group_name) is None}
+    if len(known) + len(new) > MAX_GROUPS:
+        remark = f"a broker holds at most {MAX_GROUPS} groups"
+        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    broker.groups.put_all(changed, now_ms)
+    return response(request, ResponseCode.SUCCESS)
+
+
+def _delete_group(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
+    header = read_header(DeleteSubscriptionGroupRequest, request.fields)
+    broker.groups.delete(header.group_name, now_ms)
+    broker.statistics.forget_group(header.group_name)
+    if header.clean_offset:
+        broker.offsets.remove_group(header.group_name)
+    return response(request, ResponseCode.SUCCESS)
+
+
+def _all_groups(
+    broker: BrokerContext, kept: bodies.KeptBody, request: Command, _peer: Peer, _now_ms: int
+) -> Steps[Command]:
+    """201: the whole of subscriptionGroup.json, or a page of its groups."""
+    header = read_header(GetAllSubscriptionGroupRequest, request.fields)
+    everything = broker.groups.names()
+    version = broker.groups.data_version
+    names = page(everything, header.group_seq, header.max_group_num, header.data_version, version)
+    key = broker.groups.state if len(names) == len(everything) else None
+    total = GetAllSubscriptionGroupResponse(len(everything))
+    body = broker.groups.body(names)
+    answer = yield from answer_in_steps(request, body, total, kept=kept, key=key)
+    broker.saver.promise_nothing()  # as in one step: the answer is what there is
+    return answer
+
+
+def _group_config(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
+    """352: asking creates the group where automatic creation is on (observed of 5.5.0)."""
+    name = read_header(GetSubscriptionGroupConfigRequest, request.fields).group
+    group = broker.groups.find(name, now_ms)
+    if group is None:
+        remark = f"No group in this broker. group: {name}"
+        return response(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+    return answer_json(request, group.to_json())
+
+
+def _forbidden(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
+    """353: forbid or allow a group to read a topic, and say how it stands."""
+    header = read_header(UpdateGroupForbiddenRequest, request.fields)
+    mask = broker.groups.forbidden(header.group, header.topic)
+    if header.readable is not None:
+        wrong = validate_group_name(header.group) or validate_topic_name(header.topic)
+        if wrong is not None:
+            return response(request, ResponseCode.INVALID_PARAMETER, wrong)
+        bans = sum(map(len, broker.groups.all_forbidden().values()))
+        if not mask and not header.readable and bans >= MAX_BANS:
+            remark = f"a broker holds at most {MAX_BANS} bans"
+            return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        mask = mask & ~FORBIDDEN_READ if header.readable else mask | FORBIDDEN_READ
+        broker.groups.set_forbidden(header.group, header.topic, mask, now_ms)
+    body = {
+        "group": header.group,
+        "readable": not mask & FORBIDDEN_READ,
+        "topic": header.topic,
+    }
+    return answer_json(request, body)
+
+
+def _topics_of_group(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Steps[Command]:
+    group = read_header(QueryTopicsByConsumerRequest, request.fields).group
+    topics = yield from broker.offsets.topics_in_steps(group)
+    return (yield from answer_in_steps(request, topic_list(topics, broker.address)))
+
+
+def _subscription(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    header = read_header(QuerySubscriptionByConsumerRequest, request.fields)
+    subscription = broker.consumers.find_subscription(header.group, header.topic)
+    body = {
+        "group": header.group,
+        "subscriptionData": subscription.to_json() if subscription else None,
+        "topic": header.topic,
+    }
+    return answer_json(request, body)

@@ -1,0 +1,398 @@
+"""How far groups are, as an operator sees it: progress, time spans, resets, copies.
+
+Owns GET_CONSUME_STATS (208), GET_BROKER_CONSUME_STATS (317), QUERY_CONSUME_TIME_SPAN (303),
+QUERY_CORRECTION_OFFSET (308), CLONE_GROUP_OFFSET (314), INVOKE_BROKER_TO_RESET_OFFSET (222) and the
+tables a replica copies (43, 45). It must never move a group but on request. Called by the
+dispatcher.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.relays import push_reset
+from turbopump.broker.handlers.shapes import (
+    Pace,
+    answer_in_steps,
+    answer_json,
+    by_queue_in_steps,
+    queue_key,
+    too_long,
+)
+from turbopump.broker.introspection.lags import behind_ms, waiting_since
+from turbopump.engine import fastjson
+from turbopump.engine.disk.kept_table import Content
+from turbopump.engine.fastjson import RawKeys
+from turbopump.engine.json_steps import LazyItems
+from turbopump.engine.types import Boundary, QueueOffset
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.admin import (
+    CloneGroupOffsetRequest,
+    GetBrokerConsumeStatsRequest,
+    GetConsumeStatsRequest,
+    QueryConsumeTimeSpanRequest,
+    QueryCorrectionOffsetRequest,
+)
+from turbopump.net.wire.headers.clients import ResetOffsetRequest
+from turbopump.net.wire.names import validate_group_name
+from turbopump.net.wire.queues import MessageQueue
+
+MAX_INLINE_QUEUES: Final = 2_000
+"""More offsets than these are written by another thread: each takes some 3 us."""
+QUEUES_OF_STEP: Final = 100
+"""Queues that are looked up in the store in one step: each takes 10 to 100 us."""
+OFFSETS_OF_STEP: Final = 1_000
+"""Offsets of groups that are read or set in one step: each takes some 2 us."""
+_PROGRESS_MIN: Final = 100
+"""Bytes of a queue's progress, without its key."""
+_INT64_MAX: Final = 2**63 - 1
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Add the handlers of this family."""
+    table.add(RequestCode.GET_CONSUME_STATS, partial(_consume_stats, broker))
+    table.add(RequestCode.GET_BROKER_CONSUME_STATS, partial(_broker_consume_stats, broker))
+    table.add(RequestCode.QUERY_CONSUME_TIME_SPAN, partial(_time_span, broker))
+    table.add(RequestCode.QUERY_CORRECTION_OFFSET, partial(_correction_offset, broker))
+    table.add(RequestCode.CLONE_GROUP_OFFSET, partial(_clone_offsets, broker))
+    table.add(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, partial(_reset_offset, broker))
+    table.add(RequestCode.GET_ALL_CONSUMER_OFFSET, partial(_all_offsets, broker))
+    table.add(RequestCode.GET_ALL_DELAY_OFFSET, partial(_delay_offsets, broker))
+
+
+def _consume_stats(
+    broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
+) -> Steps[Command]:
+    """208: an unknown group has an empty table, which mqadmin reports as such."""
+    header = read_header(GetConsumeStatsRequest, request.fields)
+    group = header.consumer_group
+    topics: Iterable[str]
+    if header.topic and header.topic.strip():
+        topics = [header.topic]
+    elif header.topic_list:
+        topics = [name for name in header.topic_list.split(";") if name]
+    else:
+        topics = yield from broker.offsets.topics_in_steps(group)
+    table: dict[str, dict[str, int]] = RawKeys()
+    pace = Pace()
+    rate = 0.0
+    for topic in dict.fromkeys(topics):
+        known = broker.topics.get(topic)
+        if known is not None and _concerns(broker, group, topic):
+            queues = known.read_queue_nums
+            yield from _progress(broker, pace, table, group, topic, queues, now_ms)
+            if pace.is_too_long:
+                return too_long(request)
+            rate += broker.statistics.got_tps(group, topic)
+    return (yield from answer_in_steps(request, {"consumeTps": rate, "offsetTable": table}))
+
+
+def _broker_consume_stats(
+    broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
+) -> Steps[Command]:
+    """317: every group of the broker with the progress in each of its topics."""
+    only_ordered = read_header(GetBrokerConsumeStatsRequest, request.fields).is_order
+    listed: list[dict[str, Any]] = []
+    behind = in_flight = 0
+    pace = Pace()
+    topics = yield from broker.offsets.topics_by_group()
+    for group in broker.groups.all():
+        if pace.is_over():
+            yield
+        of_group: list[dict[str, Any]] = []
+        for topic in sorted(topics.get(group, ())):
+            if pace.is_over():
+                yield
+            known = broker.topics.get(topic)
+            if known is None or (only_ordered and not known.order):
+                continue
+            if not _concerns(broker, group, topic):
+                continue
+            queues: dict[str, dict[str, int]] = RawKeys()
+            count = known.write_queue_nums
+            yield from _progress(broker, pace, queues, group, topic, count, now_ms)
+            if pace.is_too_long:
+                return too_long(request)
+            for queue in queues.values():
+                behind += queue["brokerOffset"] - queue["consumerOffset"]
+                in_flight += max(queue["pullOffset"] - queue["consumerOffset"], 0)
+            of_group.append(
+                {
+                    "consumeTps": broker.statistics.got_tps(group, topic),
+                    "offsetTable": queues,
+                }
+            )
+        listed.append({group: of_group})
+    body = {
+        "brokerAddr": broker.address,
+        "consumeStatsList": listed,
+        "totalDiff": behind,
+        "totalInflightDiff": in_flight,
+    }
+    return (yield from answer_in_steps(request, body))
+
+
+def _concerns(broker: BrokerContext, group: str, topic: str) -> bool:
+    """Whether the topic is the group's: while it is online, only what it subscribes is."""
+    if broker.consumers.subscription_count(group) == 0:
+        return True
+    return broker.consumers.find_subscription(group, topic) is not None
+
+
+def _progress(
+    broker: BrokerContext,
+    pace: Pace,
+    table: dict[str, dict[str, int]],
+    group: str,
+    topic: str,
+    queues: int,
+    now_ms: int,
+) -> Steps[None]:
+    """Add the topic's queues to a table of the beans of RocketMQ's OffsetWrapper, in steps, as far
+    as they fit into an answer; what is not known shows as 0.
+
+    `delayTime` and `delayTimeKnown` are ours, and passed over by RocketMQ's tools: for how long the
+    next message has waited, in ms, and whether it is not longer.
+    """
+    store, offsets = broker.store, broker.offsets
+    for queue_id in range(queues):
+        if pace.is_over():
+            yield
+        consumed = max(offsets.query(group, topic, queue_id), 0)
+        stored_ms = 0
+        if consumed > 0:
+            last = QueueOffset(consumed - 1)
+            stored_ms = max(store.store_timestamp_ms(topic, queue_id, last), 0)
+        key = queue_key(topic, broker.config.broker_name, queue_id)
+        pace.writes(len(key) + _PROGRESS_MIN)
+        if pace.is_too_long:
+            return
+        since = waiting_since(store, topic, queue_id, consumed)
+        table[key] = {
+            "brokerOffset": store.max_queue_offset(topic, queue_id),
+            "consumerOffset": consumed,
+            "delayTime": behind_ms(since, now_ms),
+            "delayTimeKnown": since[1],
+            "lastTimestamp": stored_ms,
+            "pullOffset": max(offsets.query_pull(group, topic, queue_id), 0),
+        }
+
+
+def _time_span(
+    broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
+) -> Steps[Command]:
+    """303: for each queue, when its first, last and consumed message were stored."""
+    header = read_header(QueryConsumeTimeSpanRequest, request.fields)
+    topic = broker.topics.get(header.topic)
+    if topic is None:
+        remark = f"topic[{header.topic}] not exist"
+        return response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+    queues = LazyItems(
+        range(topic.write_queue_nums),
+        lambda queue_id: _span(broker, header.group, header.topic, queue_id, now_ms),
+    )
+    return (yield from answer_in_steps(request, {"consumeTimeSpanSet": queues}))
+
+
+def _span(
+    broker: BrokerContext, group: str, topic: str, queue_id: int, now_ms: int
+) -> dict[str, Any]:
+    store = broker.store
+    end = store.max_queue_offset(topic, queue_id)
+    consumed = broker.offsets.query(group, topic, queue_id)
+
+    def stored_ms(queue_offset: int) -> int:
+        return store.store_timestamp_ms(topic, queue_id, QueueOffset(queue_offset))
+
+    first_ms = stored_ms(store.min_queue_offset(topic, queue_id))
+    consumed_ms = stored_ms(consumed - 1) if consumed > 0 else first_ms
+    next_ms = stored_ms(max(consumed, 0)) if consumed < end else -1
+    last_ms = stored_ms(end - 1) if end > 0 else -1
+    return {
+        "consumeTimeStamp": consumed_ms,
+        "consumeTimeStampStr": _clock_text(consumed_ms),
+        "delayTime": max(now_ms - next_ms, 0) if next_ms > 0 else 0,
+        "maxTimeStamp": last_ms,
+        "maxTimeStampStr": _clock_text(last_ms),
+        "messageQueue": MessageQueue(topic, broker.config.broker_name, queue_id).to_json(),
+        "minTimeStamp": first_ms,
+        "minTimeStampStr": _clock_text(first_ms),
+    }
+
+
+def _clock_text(at_ms: int) -> str:
+    """Local time as RocketMQ's QueueTimeSpan shows it."""
+    clock = datetime.fromtimestamp(at_ms // 1000)
+    return f"{clock:%Y-%m-%d#%H:%M:%S}:{at_ms % 1000:03d}"
+
+
+def _correction_offset(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Steps[Command]:
+    """308: the lowest progress of all groups by queue, for queues where it is not the compared one.
+
+    RocketMQ forgets the progress of the filtered groups on the way; here they are only left out.
+    """
+    header = read_header(QueryCorrectionOffsetRequest, request.fields)
+    filtered = {name for name in (header.filter_groups or "").split(",") if name}
+    lowest: dict[int, int] = {}
+    number = 0
+    for group in (yield from broker.offsets.groups_in_steps(header.topic)):
+        if group in filtered:
+            continue
+        for queue_id, queue_offset in broker.offsets.queues_of(group, header.topic).items():
+            if queue_offset >= broker.store.min_queue_offset(header.topic, queue_id):
+                lowest[queue_id] = min(queue_offset, lowest.get(queue_id, _INT64_MAX))
+            number += 1
+            if number % OFFSETS_OF_STEP == 0:
+                yield
+    compared = broker.offsets.queues_of(header.compare_group, header.topic)
+    for number, (queue_id, queue_offset) in enumerate(compared.items(), 1):
+        if lowest.get(queue_id, _INT64_MAX) > queue_offset:
+            lowest[queue_id] = _INT64_MAX
+        if number % OFFSETS_OF_STEP == 0:
+            yield
+    # Quoted keys: the fastjson2 of mqadmin 5.5.0 refuses bare numbers, every version reads text.
+    return (yield from answer_in_steps(request, {"correctionOffsets": lowest}))
+
+
+def _clone_offsets(
+    broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
+) -> Steps[Command]:
+    """314: a group starts where another one is; of one topic, or of all that one has."""
+    header = read_header(CloneGroupOffsetRequest, request.fields)
+    source = header.src_group
+    if not source and not header.dest_group:
+        return response(request, ResponseCode.SUCCESS)  # as RocketMQ without names
+    wrong = validate_group_name(header.dest_group)
+    if wrong is not None:  # RocketMQ takes any
+        return response(request, ResponseCode.INVALID_PARAMETER, wrong)
+    if header.topic:
+        topics = [header.topic]
+    else:
+        topics = yield from broker.offsets.topics_in_steps(source)
+    for number, topic in enumerate(topics, 1):
+        if number % OFFSETS_OF_STEP == 0:
+            yield
+        if broker.topics.get(topic) is None:
+            continue
+        if header.offline or _concerns(broker, source, topic):
+            for _ in broker.offsets.clone(source, header.dest_group, topic, now_ms):
+                yield
+    return response(request, ResponseCode.SUCCESS)
+
+
+def _reset_offset(
+    broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
+) -> Steps[Command]:
+    """222: each queue's next pull gets the new offset; older pulls that wait learn it at once.
+
+    With useServerSideResetOffset=false the online clients are notified instead (220).
+    """
+    header = read_header(ResetOffsetRequest, request.fields)
+    topic = broker.topics.get(header.topic)
+    if topic is None:
+        remark = f"Topic {header.topic} does not exist"
+        return response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+    if broker.groups.get(header.group) is None:
+        remark = f"Group {header.group} does not exist"
+        return response(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+    if not broker.config.use_server_side_reset_offset:
+        return (yield from _reset_by_clients(broker, request, header, topic.write_queue_nums))
+    queues = range(topic.read_queue_nums)
+    if header.queue_id >= 0:
+        if header.queue_id not in queues:
+            remark = f"queue {header.queue_id} is none of the {len(queues)} of {header.topic}"
+            return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        queues = range(header.queue_id, header.queue_id + 1)
+    targets: dict[int, QueueOffset] = {}
+    for queue_id in queues:
+        targets[queue_id] = _offset_at(broker, header.topic, queue_id, header.timestamp)
+        if len(targets) % QUEUES_OF_STEP == 0:
+            yield
+    if header.queue_id >= 0 and header.offset is not None and header.offset != -1:
+        first = broker.store.min_queue_offset(header.topic, header.queue_id)
+        end = broker.store.max_queue_offset(header.topic, header.queue_id)
+        if not first <= header.offset <= end + 1:
+            remark = f"Target offset {header.offset} not in consume queue range [{first}-{end}]"
+            return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        targets[header.queue_id] = QueueOffset(header.offset)
+    if not targets:
+        return response(request, ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+    for number, (queue_id, target) in enumerate(targets.items(), 1):
+        broker.offsets.set_reset(header.group, header.topic, queue_id, target, now_ms)
+        broker.holds.touch(header.topic, queue_id)
+        if number % QUEUES_OF_STEP == 0:
+            yield
+            if broker.topics.get(header.topic) is not topic:
+                remark = f"Topic {header.topic} was changed meanwhile"
+                return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    table = yield from by_queue_in_steps(header.topic, broker.config.broker_name, targets)
+    return (yield from answer_in_steps(request, {"offsetTable": table}))
+
+
+def _reset_by_clients(
+    broker: BrokerContext, request: Command, header: ResetOffsetRequest, queues: int
+) -> Steps[Command]:
+    targets: dict[MessageQueue, QueueOffset] = {}
+    for queue_id in range(queues):
+        consumed = broker.offsets.query(header.group, header.topic, queue_id)
+        if consumed < 0:
+            remark = f"THe consumer group <{header.group}> not exist"
+            return response(request, ResponseCode.SYSTEM_ERROR, remark)
+        target = _offset_at(broker, header.topic, queue_id, header.timestamp)
+        queue = MessageQueue(header.topic, broker.config.broker_name, queue_id)
+        targets[queue] = target if header.is_force else min(target, consumed)
+        if len(targets) % QUEUES_OF_STEP == 0:
+            yield
+    return (yield from push_reset(broker, request, header, targets))
+
+
+def _offset_at(
+    broker: BrokerContext, topic: str, queue_id: int, timestamp_ms: int
+) -> QueueOffset:
+    """The first queue offset stored at or after a time; below 0 means the end of the queue."""
+    if timestamp_ms < 0:
+        return broker.store.max_queue_offset(topic, queue_id)
+    return broker.store.search_time(topic, queue_id, timestamp_ms, Boundary.LOWER)
+
+
+def _all_offsets(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Steps[Answer]:
+    """43: the content of consumerOffset.json for a replica."""
+    if broker.offsets.queue_count <= MAX_INLINE_QUEUES:
+        return _with_text(request, broker.offsets.take())
+    content = yield from broker.offsets.take_in_steps()
+
+    def answered(answer: Command | OSError) -> Command:
+        if isinstance(answer, Command):
+            return answer
+        return response(request, ResponseCode.SYSTEM_ERROR, str(answer))
+
+    return broker.saver.elsewhere(lambda: _with_text(request, content)).map(answered)
+
+
+def _with_text(request: Command, content: Content) -> Command:
+    body = b"".join([fastjson.compact(piece) for piece in content()])
+    return response(request, ResponseCode.SUCCESS, body=body)
+
+
+def _delay_offsets(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    """45: the content of delayOffset.json for a replica, its integer keys quoted.
+
+    RocketMQ tells how far it is; a replica that believes it and lacks the last deliveries never
+    makes them. Here it gets what it can have.
+    """
+    body = {
+        "dataVersion": broker.delay.data_version.to_json(),
+        "offsetTable": broker.delay.safe_progress(),
+    }
+    return answer_json(request, body)

@@ -1,0 +1,400 @@
+"""Topics as an operator sees them: create, delete, describe, list, clean up.
+
+Owns UPDATE_AND_CREATE_TOPIC (17) and its list form (18), DELETE_TOPIC_IN_BROKER (215),
+GET_TOPIC_STATS_INFO (202), GET_TOPIC_CONFIG (351), GET_ALL_TOPIC_CONFIG (21), the system topic list
+(305), who consumes a topic (300) and the three clean-ups (306, 316, 329). It must never change the
+topic table behind its back. Called by the dispatcher.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from turbopump.broker.config.config import MAX_QUEUES_OF_TOPIC
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.shapes import (
+    MAX_LISTED,
+    Pace,
+    answer_in_steps,
+    answer_json,
+    page,
+    queue_key,
+    topic_list,
+)
+from turbopump.broker.tables.topic_attributes import (
+    CLEANUP_POLICY,
+    COMPACTION,
+    MESSAGE_TYPE,
+    MIXED,
+    BadAttributes,
+    apply_attributes,
+    parse_attributes,
+)
+from turbopump.broker.tables.topics import (
+    DELETED_TOPICS,
+    MAX_DELETED_TOPICS,
+    MAX_TOPICS,
+    QUEUE_COUNTS,
+)
+from turbopump.engine.disk.store_paths import is_folder_name
+from turbopump.engine.fastjson import RawKeys
+from turbopump.engine.json_steps import Lazy
+from turbopump.engine.later import Later
+from turbopump.engine.types import QueueOffset, StoreError
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.transport.turns import Steps
+from turbopump.net.wire import bodies
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.admin import (
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    GetAllTopicConfigRequest,
+    GetAllTopicConfigResponse,
+    GetTopicConfigRequest,
+    GetTopicStatsInfoRequest,
+    QueryTopicConsumeByWhoRequest,
+)
+from turbopump.net.wire.names import RETRY_PREFIX, validate_topic_name
+from turbopump.net.wire.topics import (
+    MULTI_TAG,
+    PERM_INHERIT,
+    PERM_PRIORITY,
+    PERM_READ,
+    PERM_WRITE,
+    SINGLE_TAG,
+    DataVersion,
+    TopicConfig,
+)
+
+GROUPS_OF_STEP: Final = 2_000
+"""Names that are looked up in a table in one step: each takes some 2 us."""
+
+_ALL_PERMS = PERM_INHERIT | PERM_WRITE | PERM_READ | PERM_PRIORITY
+
+
+class _Refused(Exception):
+    """A topic that cannot be as it was asked for."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+def register(table: Dispatcher, broker: BrokerContext) -> None:
+    """Add the handlers of this family."""
+    table.add(RequestCode.UPDATE_AND_CREATE_TOPIC, partial(_create_topic, broker))
+    table.add(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, partial(_create_topics, broker))
+    table.add(RequestCode.DELETE_TOPIC_IN_BROKER, partial(_delete_topic, broker))
+    table.add(RequestCode.GET_TOPIC_STATS_INFO, partial(_topic_stats, broker))
+    table.add(RequestCode.GET_TOPIC_CONFIG, partial(_topic_config, broker))
+    table.add(RequestCode.GET_ALL_TOPIC_CONFIG, partial(_all_topics, broker, bodies.KeptBody()))
+    table.add(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, partial(_system_topics, broker))
+    table.add(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, partial(_who_consumes, broker))
+    table.add(RequestCode.CLEAN_UNUSED_TOPIC, partial(_clean_unused_topics, broker))
+    table.add(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, partial(_delete_expired, broker))
+    table.add(RequestCode.DELETE_EXPIRED_COMMITLOG, partial(_delete_expired, broker))
+
+
+def _create_topic(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Answer:
+    header = read_header(CreateTopicRequest, request.fields)
+    wanted = TopicConfig(
+        topic_name=header.topic,
+        read_queue_nums=header.read_queue_nums,
+        write_queue_nums=header.write_queue_nums,
+        perm=header.perm,
+        topic_filter_type=header.topic_filter_type,
+        topic_sys_flag=header.topic_sys_flag or 0,
+        order=bool(header.order),
+    )
+    try:
+        attributes = parse_attributes(header.attributes)
+        return _put_topics(broker, request, [_checked(broker, wanted, attributes)], now_ms)
+    except BadAttributes as error:
+        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+    except _Refused as refused:
+        return response(request, refused.code, refused.remark)
+
+
+def _create_topics(
+    broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
+) -> Steps[Answer]:
+    """18: all or none."""
+    members = yield from bodies.object_in_steps(request.body)
+    listed = yield from bodies.items_in_steps(members, "topicConfigList", TopicConfig.from_json)
+    if len(listed) > MAX_LISTED:
+        remark = f"{len(listed)} topics in one request, over {MAX_LISTED}"
+        return response(request, ResponseCode.INVALID_PARAMETER, remark)
+    try:
+        checked: list[TopicConfig] = []
+        for wanted in listed:
+            checked.append(_checked(broker, wanted, wanted.attributes))
+            if len(checked) % bodies.READ == 0:
+                yield
+        return _put_topics(broker, request, checked, now_ms)
+    except BadAttributes as error:
+        return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+    except _Refused as refused:
+        return response(request, refused.code, refused.remark)
+
+
+def _put_topics(
+    broker: BrokerContext, request: Command, topics: list[TopicConfig], now_ms: int
+) -> Answer:
+    """Answered once the name servers know, so that the next route request sees the change."""
+    known = broker.topics
+    changed = [topic for topic in topics if known.peek(topic.topic_name) != topic]
+    if not changed:
+        return response(request, ResponseCode.SUCCESS)
+    new = sum(known.peek(topic.topic_name) is None for topic in changed)
+    if len(known) + new > MAX_TOPICS:
+        remark = f"a broker holds at most {MAX_TOPICS} topics"
+        return response(request, ResponseCode.SYSTEM_ERROR, remark)
+    broker.topics.put_all(changed, now_ms)
+    announced = broker.register_topics([topic.topic_name for topic in changed])
+    return announced.map(lambda _nothing: response(request, ResponseCode.SUCCESS))
+
+
+def _checked(
+    broker: BrokerContext, wanted: TopicConfig, attributes: Mapping[str, str]
+) -> TopicConfig:
+    """The topic with its final attributes. Raises _Refused, BadAttributes."""
+    name = wanted.topic_name
+    wrong = validate_topic_name(name)
+    if wrong is not None:
+        raise _Refused(ResponseCode.INVALID_PARAMETER, wrong)
+    _check_not_system(broker, name)
+    for queues in (wanted.read_queue_nums, wanted.write_queue_nums):
+        if not 0 <= queues <= MAX_QUEUES_OF_TOPIC:
+            remark = f"queue nums of topic {name} must be 0 to {MAX_QUEUES_OF_TOPIC}, not {queues}"
+            raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+    if not 0 <= wanted.perm <= _ALL_PERMS:
+        remark = f"perm of topic {name} must be 0 to {_ALL_PERMS}, not {wanted.perm}"
+        raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+    if wanted.topic_filter_type not in (SINGLE_TAG, MULTI_TAG):
+        remark = f"topicFilterType {wanted.topic_filter_type} is none of SINGLE_TAG, MULTI_TAG"
+        raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+    if attributes.get(f"+{MESSAGE_TYPE}") == MIXED:
+        remark = "MIXED message type is not supported."
+        raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+    if attributes.get(f"+{CLEANUP_POLICY}") == COMPACTION:
+        # Without compaction the newest value of a key would go with its log file.
+        remark = f"{CLEANUP_POLICY}={COMPACTION} is not supported, enableCompaction is false."
+        raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+    known = broker.topics.get(name)
+    wanted.attributes = apply_attributes(known.attributes if known else None, attributes)
+    return wanted
+
+
+def _check_not_system(broker: BrokerContext, name: str) -> None:
+    if broker.config.validate_system_topic_when_update_topic and broker.topics.is_system(name):
+        remark = f"The topic[{name}] is conflict with system topic."
+        raise _Refused(ResponseCode.INVALID_PARAMETER, remark)
+
+
+def _delete_topic(
+    broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
+) -> Steps[Answer]:
+    """215: configuration, offsets, queues, and the pop retry topics of the topic's groups."""
+    name = read_header(DeleteTopicRequest, request.fields).topic
+    wrong = validate_topic_name(name)
+    if wrong is not None and (broker.topics.get(name) is None or not is_folder_name(name)):
+        # RocketMQ answers 0 and does nothing. A topic of a time with other rules may go.
+        return response(request, ResponseCode.INVALID_PARAMETER, wrong)
+    try:
+        _check_not_system(broker, name)
+    except _Refused as refused:
+        return response(request, refused.code, refused.remark)
+    if not broker.role.is_master:
+        # mqadmin tells all brokers of a group. Here the topic goes when the master's has gone, at
+        # the place of the log where that was: its next life may have begun behind it.
+        return response(request, ResponseCode.SUCCESS)
+    doomed = [name]
+    groups = yield from broker.offsets.groups_in_steps(name)
+    for number, group in enumerate(groups, 1):
+        for separator in ("_", "+"):
+            retry = f"{RETRY_PREFIX}{group}{separator}{name}"
+            if broker.topics.get(retry) is not None:
+                doomed.append(retry)
+        if number % GROUPS_OF_STEP == 0:
+            yield
+    return _delete_all(broker, request, doomed, now_ms)
+
+
+def _delete_all(
+    broker: BrokerContext, request: Command, doomed: list[str], now_ms: int
+) -> Later[Command]:
+    """Answered once the queues are gone, and the table without the topics is durable."""
+    answered: Later[Command] = Later()
+    left = deque(doomed)
+
+    def saved(error: OSError | None) -> None:
+        answered.resolve(
+            response(request, ResponseCode.SUCCESS)
+            if error is None
+            else response(request, ResponseCode.SYSTEM_ERROR, f"the change is not saved: {error}")
+        )
+
+    def deleted(topic: str, error: StoreError | None) -> None:
+        if error is None and not broker.role.is_master:
+            error = StoreError("this broker became a replica meanwhile")
+        if error is not None:
+            answered.resolve(response(request, ResponseCode.SYSTEM_ERROR, str(error)))
+            return
+        broker.offsets.remove_topic(topic)
+        broker.topics.delete(topic, now_ms)
+        broker.statistics.forget_topic(topic)
+        go_on()
+
+    def go_on() -> None:
+        if left:
+            _delete_queues(broker, topic := left.popleft(), now_ms).then(partial(deleted, topic))
+        else:
+            broker.saver.saved().then(saved)
+
+    go_on()
+    return answered
+
+
+def _delete_queues(
+    broker: BrokerContext, topic: str, now_ms: int
+) -> Later[StoreError | None]:
+    gone = broker.store.deletions.delete(topic, now_ms)
+    broker.store.statistics.forget_topic(topic)
+    # What was plain before goes through the handlers, and is refused.
+    broker.topics.on_replace([topic])
+    return gone
+
+
+def _topic_stats(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Steps[Command]:
+    name = read_header(GetTopicStatsInfoRequest, request.fields).topic
+    topic = broker.topics.get(name)
+    if topic is None:
+        remark = f"topic[{name}] not exist"
+        return response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+    stats: dict[str, dict[str, int]] = RawKeys()
+    pace = Pace()
+    for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+        key = queue_key(name, broker.config.broker_name, queue_id)
+        stats[key] = _queue_stats(broker, name, queue_id)
+        if pace.is_over():
+            yield
+    body = {"offsetTable": stats, "topicPutTps": broker.statistics.put_tps(name)}
+    return (yield from answer_in_steps(request, body))
+
+
+def _queue_stats(broker: BrokerContext, topic: str, queue_id: int) -> dict[str, int]:
+    end = broker.store.max_queue_offset(topic, queue_id)
+    updated_ms = 0
+    if end > 0:
+        updated_ms = broker.store.store_timestamp_ms(topic, queue_id, QueueOffset(end - 1))
+    return {
+        "lastUpdateTimestamp": updated_ms,
+        "maxOffset": end,
+        "minOffset": max(broker.store.min_queue_offset(topic, queue_id), 0),
+    }
+
+
+def _topic_config(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    name = read_header(GetTopicConfigRequest, request.fields).topic
+    topic = broker.topics.get(name)
+    if topic is None:
+        remark = f"No topic in this broker. topic: {name}"
+        return response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+    return answer_json(request, topic.to_json())
+
+
+def _all_topics(
+    broker: BrokerContext, kept: bodies.KeptBody, request: Command, _peer: Peer, _now_ms: int
+) -> Steps[Command]:
+    """21: the whole table, or a page of it; static topics do not exist here."""
+    header = read_header(GetAllTopicConfigRequest, request.fields)
+    everything = broker.topics.names()
+    version = broker.topics.data_version
+    names = page(
+        everything, header.topic_seq, header.max_topic_num, header.data_version, version
+    )
+    # What most ask for is made once; an answer to a replica has more in it.
+    is_common = len(names) == len(everything) and not request.fields
+    key = broker.topics.state if is_common else None
+    body: dict[str, Any] = {
+        "dataVersion": version.to_json(),
+        "mappingDataVersion": DataVersion(timestamp=broker.started_ms).to_json(),
+        "topicConfigTable": broker.topics.body(names),
+        "topicQueueMappingDetailMap": {},
+        "topicQueueMappingInfoMap": {},
+    }
+    if DELETED_TOPICS in request.fields and not header.topic_seq:
+        deleted = broker.store.deletions.ends()
+        body[DELETED_TOPICS] = dict(list(deleted.items())[-MAX_DELETED_TOPICS:])
+    if QUEUE_COUNTS in request.fields and not header.topic_seq and broker.role.is_master:
+        counts = broker.store.idle_counts()
+        body[QUEUE_COUNTS] = Lazy(
+            counts, lambda queues: {str(queue_id): count for queue_id, count in queues.items()}
+        )
+    total = GetAllTopicConfigResponse(len(everything))
+    answer = yield from answer_in_steps(request, body, total, kept=kept, key=key)
+    broker.saver.promise_nothing()  # as in one step: the answer is what there is
+    return answer
+
+
+def _system_topics(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:
+    return answer_json(request, topic_list(broker.topics.system_topics()))
+
+
+def _who_consumes(
+    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
+) -> Steps[Command]:
+    topic = read_header(QueryTopicConsumeByWhoRequest, request.fields).topic
+    groups = yield from broker.offsets.groups_in_steps(topic)
+    online = broker.consumers.online_groups_of(topic)
+    if online:
+        groups = yield from bodies.sort_in_steps({*groups, *online})
+    return (yield from answer_in_steps(request, {"groupList": groups}))
+
+
+def _clean_unused_topics(
+    broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
+) -> Steps[Answer]:
+    """316: drop the queues of topics that have no configuration any more."""
+    unused: deque[str] = deque()
+    # A replica's log may know of topics that its table will only have with the next answer.
+    for number, topic in enumerate(broker.store.topics() if broker.role.is_master else [], 1):
+        if broker.topics.get(topic) is None and not broker.topics.is_system(topic):
+            unused.append(topic)
+        if number % GROUPS_OF_STEP == 0:
+            yield
+    return _clean(broker, request, unused, now_ms)
+
+
+def _clean(
+    broker: BrokerContext, request: Command, unused: deque[str], now_ms: int
+) -> Later[Command]:
+    answered: Later[Command] = Later()
+
+    def cleaned(error: StoreError | None) -> None:
+        if error is not None:
+            answered.resolve(response(request, ResponseCode.SYSTEM_ERROR, str(error)))
+            return
+        while unused:
+            topic = unused.popleft()
+            # It may have been made meanwhile, or another one leads.
+            if broker.topics.get(topic) is None and broker.role.is_master:
+                _delete_queues(broker, topic, now_ms).then(cleaned)
+                return
+        answered.resolve(response(request, ResponseCode.SUCCESS))
+
+    cleaned(None)
+    return answered
+
+
+def _delete_expired(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
+    """306 and 329: expired log files go, and with them the queue files that point into them."""
+    broker.store.delete_expired(now_ms)
+    return response(request, ResponseCode.SUCCESS)

@@ -1,0 +1,1 @@
+"""What a broker shows of itself: metrics, consumer lag, facts for administrators."""

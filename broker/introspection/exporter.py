@@ -1,0 +1,64 @@
+"""Metrics over HTTP, where the configuration asks for them.
+
+Owns when there is a port for Prometheus and what a scrape runs where. It must never know a metric.
+Made, started and stopped by node.py.
+"""
+
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from turbopump.broker.config.config import MetricsExporterType
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.introspection.metrics import Snapshot, render
+from turbopump.net.transport.scrape import ScrapeServer
+from turbopump.net.wire.hosts import join
+
+_log = logging.getLogger(__name__)
+
+
+class MetricsExporter:
+    """`elsewhere` runs work on a thread beside the loop, and raises OSError for its failure;
+    `pause` lets others have the loop for a turn."""
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        elsewhere: Callable[[Callable[[], Any]], Awaitable[Any]],
+        pause: Callable[[], Awaitable[None]],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._broker = broker
+        self._elsewhere = elsewhere
+        self._pause = pause
+        self._now_ms = now_ms
+        self._server = ScrapeServer(self._render)
+        self.address = ""
+        """`host:port` of the metrics; empty without any."""
+
+    async def start(self) -> None:
+        """Listen, if metrics are wanted. Raises OSError, its text a sentence for the operator."""
+        config = self._broker.config
+        if config.metrics_exporter_type is not MetricsExporterType.PROM:
+            return
+        host = config.metrics_prom_exporter_host or config.broker_ip1
+        port = config.metrics_prom_exporter_port
+        try:
+            self.address = join(host, await self._server.start(host, port))
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else error
+            raise OSError(f"metrics cannot be served at {host}:{port}: {reason}") from None
+        _log.info("metrics at http://%s/metrics", self.address)
+
+    async def stop(self) -> None:
+        """Close the port."""
+        await self._server.stop()
+
+    async def _render(self, accept: str) -> tuple[bytes, str]:
+        for _ in self._broker.lags.steps():
+            await self._pause()
+        snapshot = Snapshot.take(self._broker, self._now_ms())
+        body, content_type = await self._elsewhere(partial(render, snapshot, accept))
+        return body, content_type

@@ -1,0 +1,185 @@
+"""How far each consumer group is behind in each topic, in messages and in time.
+
+Owns what counts as behind (RocketMQ: ConsumerLagCalculator) and the walk over all groups. It must
+never read the log or a queue's file: ends, offsets and store times are all in memory. Called by the
+metrics, the runtime table, node.py's tick and handlers/admin/offsets.py.
+
+Where RocketMQ tells of groups with a member only, this tells of all that ever committed an offset:
+a group that is away is the one whose lag matters. What a group without members had pulled is not in
+flight: it comes again.
+"""
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import Final
+
+from turbopump.broker.tables.consumers import ConsumerTable
+from turbopump.broker.tables.groups import GroupTable
+from turbopump.broker.tables.offset_lines import Pair
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.engine.store import Store
+from turbopump.engine.types import QueueOffset
+
+STEP: Final = 500
+"""Queues looked at in one turn of the loop: each takes some 4 us."""
+
+INLINE: Final = 2 * STEP
+"""A broker whose groups have fewer queues in all is walked at once."""
+
+RETRY_PREFIX: Final = "%RETRY%"
+Since = tuple[int, bool]
+"""Epoch ms and whether that is known, see `waiting_since`."""
+NOTHING: Final[Since] = (0, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """One group in one topic, over its queues.
+
+    `messages` are those not acknowledged: `inflight` of them are with members, `ready` with none
+    yet. `since` is the store time of the oldest of them, `ready_since` of the oldest that is ready.
+    """
+
+    group: str
+    topic: str
+    members: int
+    messages: int
+    inflight: int
+    ready: int
+    since: Since
+    ready_since: Since
+
+
+def behind_ms(since: Since, now_ms: int) -> int:
+    """For how long a message has waited: 0 for none, -1 where unknown. At least so long where
+    the time is not known."""
+    stored_ms, _ = since
+    return max(now_ms - stored_ms, 0) if stored_ms > 0 else stored_ms
+
+
+def waiting_since(store: Store, topic: str, queue_id: int, queue_offset: int) -> Since:
+    """When the first message from `queue_offset` on was stored, and whether that is known.
+
+    (0, True): there is none. Else it was stored then or earlier; -1 where unknown.
+    """
+    if queue_offset >= store.max_queue_offset(topic, queue_id):
+        return NOTHING
+    first = max(queue_offset, store.min_queue_offset(topic, queue_id))
+    return store.stored_ms(topic, queue_id, first)
+
+
+class ConsumerLags:
+    """The lags of all groups as of the last walk."""
+
+    def __init__(
+        self,
+        store: Store,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        consumers: ConsumerTable,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._consumers = consumers
+        self._last: list[Lag] = []
+        self._walk: Iterator[None] | None = None
+
+    def current(self) -> list[Lag]:
+        """As they are now; of a broker with many offsets as of the last walk, and `tick` begins
+        another one."""
+        if self._is_small():
+            for _ in self.steps():
+                pass
+        elif self._walk is None:
+            self._walk = self.steps()
+        return self._last
+
+    def _is_small(self) -> bool:
+        pairs = self._offsets.offsets().committed
+        if len(pairs) > INLINE:
+            return False
+        return sum(self._queues_of(topic) for topic, _ in pairs) <= INLINE
+
+    def _queues_of(self, topic: str) -> int:
+        config = self._topics.get(topic)
+        return max(config.read_queue_nums, config.write_queue_nums) if config is not None else 0
+
+    def worst(self, count: int) -> list[Lag]:
+        """Those who are behind, the most messages first."""
+        behind = [lag for lag in self.current() if lag.messages > 0]
+        return nlargest(count, behind, key=lambda lag: (lag.messages, lag.group, lag.topic))
+
+    def tick(self) -> None:
+        """One step of a walk with a pending answer; every 100 ms."""
+        if self._walk is not None and next(self._walk, self) is self:
+            self._walk = None
+
+    def steps(self) -> Iterator[None]:
+        """A walk: others may have the loop between two steps. At its end `current` is new."""
+        self._offsets.collect()
+        found: list[Lag] = []
+        seen = 0
+        for pair in list(self._offsets.offsets().committed):
+            lag = yield from self._of(pair)
+            if lag is not None:
+                found.append(lag)
+            # Of a pair with many queues `_of` has paused already, but for the last of them.
+            seen += 1 + self._queues_of(pair[0]) % STEP
+            if seen >= STEP:
+                seen = 0
+                yield
+        self._last = found
+
+    def _of(self, pair: Pair) -> Generator[None, None, Lag | None]:
+        """None for what is no longer there, or no longer subscribed by a group that is online."""
+        topic, name = pair
+        queues = self._queues_of(topic)
+        offsets = self._offsets.offsets()
+        committed = offsets.committed.get(pair)
+        if not queues or committed is None or self._groups.get(name) is None:
+            return None
+        group = self._consumers.group(name)
+        members = len(group.members) if group is not None else 0
+        if members and not self._subscribes(name, topic):
+            return None
+        pulled = offsets.pulled.get(pair, {}) if members else {}
+        messages = inflight = ready = 0
+        since = ready_since = NOTHING
+        for queue_id in range(queues):
+            if (queue_id + 1) % STEP == 0:
+                yield
+            end = self._store.max_queue_offset(topic, queue_id)
+            done = committed.get(queue_id)
+            if done is None:  # nothing of it was consumed, so all that is left counts
+                done = self._store.min_queue_offset(topic, queue_id)
+            if done >= end:
+                continue
+            taken = min(max(pulled.get(queue_id, done), done), end)
+            messages += end - done
+            inflight += taken - done
+            ready += end - taken
+            oldest = waiting_since(self._store, topic, queue_id, done)
+            since = _older(since, oldest)
+            if taken != done:
+                oldest = waiting_since(self._store, topic, queue_id, QueueOffset(taken))
+            ready_since = _older(ready_since, oldest)
+        return Lag(name, topic, members, messages, inflight, ready, since, ready_since)
+
+    def _subscribes(self, group: str, topic: str) -> bool:
+        if topic.startswith(RETRY_PREFIX) or self._consumers.subscription_count(group) == 0:
+            return True
+        return self._consumers.find_subscription(group, topic) is not None
+
+
+def _older(one: Since, other: Since) -> Since:
+    """Of two times since when messages wait. One that is not known may be older than any."""
+    known = one[1] and other[1]
+    times = [at_ms for at_ms, _ in (one, other) if at_ms > 0]
+    if times:
+        return min(times), known
+    return NOTHING if known else (-1, False)

@@ -1,0 +1,304 @@
+"""What a broker tells Prometheus: RocketMQ's metrics under its names, and those of replication.
+
+Owns the names, labels and help texts (RocketMQ: BrokerMetricsConstant, DefaultStoreMetricsConstant;
+`turbopump_ha_*` are ours). It must never change anything, nor keep the loop: `Snapshot.take` copies
+counters on it, `render` makes the text of them on another thread. Called by node.py.
+
+prometheus_client is imported by the first scrape: most brokers never see one.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import TYPE_CHECKING, Final
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.status import HaStatus, ReplicaStatus
+from turbopump.broker.handlers.ha import ha_status
+from turbopump.broker.introspection.lags import Lag, behind_ms
+from turbopump.broker.tables.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE
+from turbopump.engine.types import Fitness
+from turbopump.net.ha.replica import State
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+RETRY_PREFIX: Final = "%RETRY%"
+MAX_LAGS: Final = 10_000
+"""Pairs of group and topic in a scrape: some 70,000 lines. Of more, the most messages count."""
+
+Samples = Sequence[tuple[tuple[str, ...], float]]
+"""(values of the labels, value)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A broker's counters at one moment; nothing in it changes any more."""
+
+    common: Mapping[str, str]
+    """The labels that every sample has."""
+    gauges: Mapping[str, float]
+    puts: Mapping[str, int]
+    """Messages by topic."""
+    put_size: int
+    gets: Mapping[str, int]
+    """Messages by `topic@group`."""
+    get_sizes: Mapping[str, int]
+    system_topics: frozenset[str]
+    producers: Mapping[str, int]
+    """Connections by language."""
+    consumers: Mapping[tuple[str, str], int]
+    """Connections by group and language."""
+    ha: HaStatus
+    lags: Sequence[Lag]
+    """Of all groups; at most MAX_LAGS, those furthest behind."""
+    system_groups: frozenset[str]
+    now_ms: int
+
+    @classmethod
+    def take(cls, broker: BrokerContext, now_ms: int) -> "Snapshot":
+        """What the broker counts now."""
+        config, store, statistics = broker.config, broker.store, broker.statistics
+        statistics.puts(
+            store.statistics.put_count_by_topic, store.statistics.put_size_by_topic
+        )
+        lags = broker.lags.current()
+        if len(lags) > MAX_LAGS:
+            lags = nlargest(MAX_LAGS, lags, key=lambda lag: lag.messages)
+        connections = {
+            peer: producer.language
+            for group in broker.producers.all().values()
+            for peer, producer in group.items()
+        }
+        return cls(
+            common={
+                "cluster": config.broker_cluster_name,
+                "node_type": "broker",
+                "node_id": config.broker_name,
+            },
+            gauges={
+                "rocketmq_broker_permission": config.broker_permission,
+                "rocketmq_topic_number": len(broker.topics),
+                "rocketmq_consumer_group_number": len(broker.groups),
+                "rocketmq_storage_size": store.max_log_offset - store.min_log_offset,
+                "rocketmq_storage_flush_behind_bytes": (
+                    store.max_log_offset - store.flushed_log_offset
+                ),
+                "rocketmq_storage_dispatch_behind_bytes": (
+                    store.max_log_offset - store.dispatched_log_offset
+                ),
+                "rocketmq_storage_message_reserve_time": (
+                    max(now_ms - store.first_stored_ms, 0) if store.first_stored_ms >= 0 else 0
+                ),
+                "turbopump_store_unfit": store.fitness is not Fitness.FIT,
+            },
+            puts=dict(store.statistics.put_count_by_topic),
+            put_size=store.statistics.total.put_size,
+            gets=statistics.sums(GROUP_GET_NUMS),
+            get_sizes=statistics.sums(GROUP_GET_SIZE),
+            system_topics=frozenset(broker.topics.system_topics()),
+            producers=Counter(connections.values()),
+            consumers=broker.consumers.connections(),
+            ha=ha_status(broker),
+            lags=lags,
+            system_groups=frozenset(
+                lag.group for lag in lags if broker.groups.is_system(lag.group)
+            ),
+            now_ms=now_ms,
+        )
+
+
+_HELP: Final = {
+    "rocketmq_broker_permission": "brokerPermission: 4 may be read, 2 may be written",
+    "rocketmq_topic_number": "Topics",
+    "rocketmq_consumer_group_number": "Consumer groups",
+    "rocketmq_storage_size": "Bytes of the commit log, first to last",
+    "rocketmq_storage_flush_behind_bytes": "Bytes of the commit log that are not durable yet",
+    "rocketmq_storage_dispatch_behind_bytes": "Bytes of the commit log that no queue shows yet",
+    "rocketmq_storage_message_reserve_time": "Age of the oldest message in ms",
+    "turbopump_store_unfit": "1 while the store takes no messages: a failed sync, damage, no room",
+}
+
+
+def render(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
+    """The text of a scrape and its content type, for an Accept header."""
+    from prometheus_client import CollectorRegistry, ProcessCollector
+    from prometheus_client.exposition import choose_encoder
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(snapshot))
+    ProcessCollector(registry=registry)
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+class _Collector:
+    """The samples of one snapshot, as prometheus_client asks for them."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._names = list(snapshot.common)
+        self._values = list(snapshot.common.values())
+
+    def describe(self) -> list["Metric"]:
+        """Nothing: names are checked by tests, not at each scrape."""
+        return []
+
+    def collect(self) -> Iterator["Metric"]:
+        """Every metric with its samples."""
+        for name, value in self._snapshot.gauges.items():
+            yield self._gauge(name, _HELP[name], [((), value)])
+        yield from self._traffic()
+        yield from self._clients()
+        yield from self._lags()
+        yield from self._replication()
+        if self._snapshot.ha.leader is not None:
+            yield from self._replicas()
+
+    def _traffic(self) -> Iterator["Metric"]:
+        shot = self._snapshot
+        yield self._counter(
+            "rocketmq_messages_in_total",
+            "Messages stored, by topic",
+            [((topic, self._is_system(topic)), n) for topic, n in shot.puts.items()],
+            ("topic", "is_system"),
+        )
+        size = [((), shot.put_size)]
+        yield self._counter("rocketmq_throughput_in_total", "Bytes of messages stored", size)
+        labels = ("topic", "consumer_group", "is_system", "is_retry")
+        for name, text, counts in (
+            ("rocketmq_messages_out_total", "Messages given to consumers", shot.gets),
+            ("rocketmq_throughput_out_total", "Bytes given to consumers", shot.get_sizes),
+        ):
+            samples = []
+            for key, count in counts.items():
+                topic, _, group = key.partition("@")
+                retry = _java(topic.startswith(RETRY_PREFIX))
+                samples.append(((topic, group, self._is_system(topic), retry), count))
+            yield self._counter(name, text, samples, labels)
+
+    def _clients(self) -> Iterator["Metric"]:
+        shot = self._snapshot
+        yield self._gauge(
+            "rocketmq_producer_connections",
+            "Connections of producers",
+            [((language,), count) for language, count in shot.producers.items()],
+            ("language",),
+        )
+        yield self._gauge(
+            "rocketmq_consumer_connections",
+            "Connections of consumers, by group",
+            list(shot.consumers.items()),
+            ("consumer_group", "language"),
+        )
+
+    def _lags(self) -> Iterator["Metric"]:
+        shot, now_ms = self._snapshot, self._snapshot.now_ms
+        labels = ("consumer_group", "topic", "is_retry", "is_system")
+        of: Callable[[Lag], float]
+        for name, text, of in (
+            ("rocketmq_consumer_lag_messages", "Messages a group has not acknowledged",
+             lambda lag: lag.messages),
+            ("rocketmq_consumer_lag_latency_milliseconds",
+             "For how long the oldest message not acknowledged has been there",
+             lambda lag: behind_ms(lag.since, now_ms)),
+            ("rocketmq_consumer_inflight_messages", "Messages pulled and not acknowledged",
+             lambda lag: lag.inflight),
+            ("rocketmq_consumer_ready_messages", "Messages not pulled yet", lambda lag: lag.ready),
+            ("rocketmq_consumer_queueing_latency_milliseconds",
+             "For how long the oldest message not pulled has been there",
+             lambda lag: behind_ms(lag.ready_since, now_ms)),
+            ("turbopump_consumer_lag_latency_known",
+             "1: the latency is as told; 0: it is at least that", lambda lag: lag.since[1]),
+            ("turbopump_consumer_members", "Connections of the group; 0: it is away",
+             lambda lag: lag.members),
+        ):  # fmt: skip
+            # What is unknown is left out: no latency is not a latency of 0.
+            samples = [
+                (self._labels_of(lag), value) for lag in shot.lags if (value := of(lag)) >= 0
+            ]
+            yield self._gauge(name, text, samples, labels)
+
+    def _labels_of(self, lag: Lag) -> tuple[str, ...]:
+        is_retry = _java(lag.topic.startswith(RETRY_PREFIX))
+        system = lag.group in self._snapshot.system_groups
+        is_system = "true" if system else self._is_system(lag.topic)
+        return lag.group, lag.topic, is_retry, is_system
+
+    def _replication(self) -> Iterator["Metric"]:
+        ha = self._snapshot.ha
+        leader, follower, counters = ha.leader, ha.follower, ha.counters
+        gauges: list[tuple[str, str, float]] = [
+            ("is_master", "1 of a master, 0 of a replica", follower is None),
+            ("epoch", "The epoch of the log's end, -1 without epochs",
+             ha.epochs.last_epoch if ha.epochs is not None else -1),
+            ("log_end_offset", "The log offset behind the last byte", ha.log_end),
+            ("confirm_offset", "The log offset up to which consumers may read", ha.confirm),
+            ("confirm_gap_bytes", "Bytes that are not confirmed yet", ha.log_end - ha.confirm),
+        ]  # fmt: skip
+        if leader is not None:
+            gauges += [
+                ("sync_state_set_size", "Members of the SyncStateSet, the master included",
+                 leader.in_sync_replicas + 1),
+                ("sync_state_set_epoch", "The epoch of the SyncStateSet", leader.set_epoch),
+            ]  # fmt: skip
+        if follower is not None:
+            following = follower.state is State.TRANSFER
+            gauges.append(("following", "1 while the log follows the master's", following))
+        for name, text, value in gauges:
+            yield self._gauge(f"turbopump_ha_{name}", text, [((), value)])
+        for name, text, count in (
+            ("sync_state_set_changes", "Changes of the SyncStateSet", counters.set_changes),
+            ("truncated_bytes", "Bytes cut off to follow a master", counters.truncated_bytes),
+            ("reconnects", "Connections to a master after one was lost", counters.reconnects),
+        ):
+            yield self._counter(f"turbopump_ha_{name}_total", text, [((), count)])
+
+    def _replicas(self) -> Iterator["Metric"]:
+        ha = self._snapshot.ha
+        assert ha.leader is not None
+        # Of two connections of one replica the newer one counts: a name must not come twice.
+        replicas = {replica.name: replica for replica in ha.leader.replicas}
+        of: Callable[[ReplicaStatus], float]
+        for name, text, of in (
+            ("lag_bytes", "How far a replica is behind", lambda r: ha.log_end - max(r.acked, 0)),
+            ("lag_milliseconds", "For how long a replica has not had all of the log",
+             lambda r: r.behind_ms),
+            ("in_sync", "1 of a replica that is in sync", lambda r: r.in_sync),
+            ("bytes_per_second", "What a replica is sent", lambda r: r.bytes_per_second),
+        ):  # fmt: skip
+            samples = [((label,), of(replica)) for label, replica in replicas.items()]
+            yield self._gauge(f"turbopump_ha_replica_{name}", text, samples, ("replica",))
+
+    def _is_system(self, topic: str) -> str:
+        return _java(topic in self._snapshot.system_topics)
+
+    def _gauge(
+        self, name: str, text: str, samples: Samples, labels: tuple[str, ...] = ()
+    ) -> "Metric":
+        from prometheus_client.core import GaugeMetricFamily
+
+        return self._filled(GaugeMetricFamily(name, text, labels=self._labels(labels)), samples)
+
+    def _counter(
+        self, name: str, text: str, samples: Samples, labels: tuple[str, ...] = ()
+    ) -> "Metric":
+        from prometheus_client.core import CounterMetricFamily
+
+        return self._filled(CounterMetricFamily(name, text, labels=self._labels(labels)), samples)
+
+    def _labels(self, labels: tuple[str, ...]) -> list[str]:
+        return [*self._names, *labels]
+
+    def _filled(
+        self, family: "GaugeMetricFamily | CounterMetricFamily", samples: Samples
+    ) -> "Metric":
+        for values, value in samples:
+            family.add_metric([*self._values, *values], value)
+        return family
+
+
+def _java(value: bool) -> str:
+    return "true" if value else "false"

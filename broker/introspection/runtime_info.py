@@ -1,0 +1,197 @@
+"""The table of GET_BROKER_RUNTIME_INFO: one text for each key RocketMQ's tools know.
+
+Owns the names and text forms (RocketMQ: AdminBrokerProcessor, StoreStatsService). It must never
+change anything. Called by handlers/admin/broker.py.
+
+Keys of machinery that does not exist here (thread pools, the transient pool, timers, page cache
+locks) say what such a machine says when it is idle: tools parse them and fail where one is missing.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.control.membership import Membership
+from turbopump.broker.ha.status import HaStatus
+from turbopump.broker.introspection.lags import behind_ms
+from turbopump.broker.tables.topics import SCHEDULE_TOPIC
+
+VERSION_TEXT: Final = "V5_5_0"
+"""The name of command.VERSION; tools show it, clients do not parse it."""
+
+GROUPS_TOLD: Final = 20
+"""Pairs of group and topic: what fits a screen."""
+
+_RATE_SECONDS = (10, 60, 600)
+_SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+_IDLE: Mapping[str, str] = {
+    "EndTransactionQueueSize": "0",
+    "EndTransactionThreadPoolQueueCapacity": "100000",
+    "ackThreadPoolQueueCapacity": "100000",
+    "ackThreadPoolQueueHeadWaitTimeMills": "0",
+    "ackThreadPoolQueueSize": "0",
+    "dispatchMaxBuffer": "0",
+    "getMessageEntireTimeMax": "0",
+    "litePullThreadPoolQueueCapacity": "100000",
+    "litePullThreadPoolQueueHeadWaitTimeMills": "0",
+    "litePullThreadPoolQueueSize": "0",
+    "pageCacheLockTimeMills": "0",
+    "pullThreadPoolQueueCapacity": "100000",
+    "pullThreadPoolQueueHeadWaitTimeMills": "0",
+    "pullThreadPoolQueueSize": "0",
+    "putLatency99": "0.00",
+    "putLatency999": "0.00",
+    "putMessageDistributeTime": (
+        "[<=0ms]:0 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:0 [500ms~1s]:0 "
+        "[1~2s]:0 [2~3s]:0 [3~4s]:0 [4~5s]:0 [5~10s]:0 [10s~]:0 "
+    ),
+    "putMessageEntireTimeMax": "0",
+    "queryThreadPoolQueueCapacity": "20000",
+    "queryThreadPoolQueueHeadWaitTimeMills": "0",
+    "queryThreadPoolQueueSize": "0",
+    "remainTransientStoreBufferNumbs": "2147483647",
+    "sendThreadPoolQueueCapacity": "10000",
+    "sendThreadPoolQueueHeadWaitTimeMills": "0",
+    "sendThreadPoolQueueSize": "0",
+    "timerCongestNum": "0",
+    "timerDequeueTps": "0.0",
+    "timerEnqueueTps": "0.0",
+    "timerOffsetBehind": "0",
+    "timerReadBehind": "0",
+}
+
+
+def runtime_table(broker: BrokerContext, now_ms: int) -> dict[str, str]:
+    """Every key with its value as text; times are epoch ms."""
+    stored = broker.store.statistics
+    broker.statistics.puts(stored.put_count_by_topic, stored.put_size_by_topic)
+    table = dict(_IDLE)
+    table.update(_of_broker(broker, now_ms))
+    table.update(_of_store(broker, now_ms))
+    table.update({key: str(value) for key, value in broker.statistics.totals().items()})
+    if broker.ha is not None:
+        table.update(_of_replication(broker.ha.status()))
+    if broker.membership is not None:
+        table.update(membership_table(broker.membership))
+    table.update(_of_groups(broker, now_ms))
+    for level, queue_offset in broker.delay.progress().items():
+        end = broker.store.max_queue_offset(SCHEDULE_TOPIC, level - 1)
+        table[f"scheduleMessageOffset_{level}"] = f"{queue_offset},{end}"
+    return table
+
+
+def _of_groups(broker: BrokerContext, now_ms: int) -> dict[str, str]:
+    """Ours: the consumer groups that are furthest behind; `top` reads them."""
+    table = {}
+    for lag in broker.lags.worst(GROUPS_TOLD):
+        behind = behind_ms(lag.since, now_ms)
+        waited = "?" if behind < 0 else f"{'' if lag.since[1] else '>='}{behind}"
+        told = f"{lag.messages} messages, {waited} ms, {lag.members} members"
+        table[f"consumerLag_{lag.topic}@{lag.group}"] = told
+    return table
+
+
+def _of_broker(broker: BrokerContext, now_ms: int) -> dict[str, str]:
+    return {
+        "bootTimestamp": str(broker.started_ms),
+        "brokerActive": "false" if broker.shutting_down else "true",
+        "brokerVersionDesc": VERSION_TEXT,
+        "runtime": _span_text(now_ms - broker.started_ms),
+        "startAcceptSendRequestTimeStamp": str(
+            broker.config.start_accept_send_request_timestamp_ms
+        ),
+    }
+
+
+def _of_store(broker: BrokerContext, now_ms: int) -> dict[str, str]:
+    store = broker.store
+    total = store.statistics.total
+    # An empty log reaches back to now: tools show the distance in hours.
+    earliest_ms = store.first_stored_ms if store.first_stored_ms >= 0 else now_ms
+    ratio = f"{store.disk_used_ratio():.2f}"
+    space, free = store.disk_space()
+    damage = {"commitLogDamage": str(store.damage)} if store.damage is not None else {}
+    unfit = {"storeUnfit": store.why_unfit} if store.why_unfit else {}
+    return damage | unfit | {
+        "commitLogDirCapacity": f"Total : {size_text(space)}, Free : {size_text(free)}.",
+        "commitLogDiskRatio": ratio,
+        f"commitLogDiskRatio_{store.config.log_folder}": ratio,
+        "commitLogMaxOffset": str(store.max_log_offset),
+        "commitLogMinOffset": str(store.min_log_offset),
+        "consumeQueueDiskRatio": ratio,
+        "dispatchBehindBytes": str(store.max_log_offset - store.dispatched_log_offset),
+        "earliestMessageTimeStamp": str(earliest_ms),
+        "getFoundTps": _rates(broker, "found_count"),
+        "getMissTps": _rates(broker, "miss_count"),
+        "getTotalTps": _rates(broker, "found_count", "miss_count"),
+        "getTransferredTps": _rates(broker, "transferred_count"),
+        "putMessageAverageSize": str(total.put_size / max(total.put_count, 1)),
+        "putMessageFailedTimes": str(total.put_failed_count),
+        "putMessageSizeTotal": str(total.put_size),
+        "putMessageTimesTotal": str(total.put_count),
+        "putTps": _rates(broker, "put_count"),
+        "remainHowManyDataToFlush": size_text(store.max_log_offset - store.flushed_log_offset),
+    }
+
+
+def _of_replication(ha: HaStatus) -> dict[str, str]:
+    """Ours: RocketMQ tells of replication only in GET_BROKER_HA_STATUS."""
+    counters = ha.counters
+    table = {
+        "haConfirmGap": str(ha.log_end - ha.confirm),
+        "haConfirmOffset": str(ha.confirm),
+        "haReconnects": str(counters.reconnects),
+        "haSyncStateSetChanges": str(counters.set_changes),
+        "haTruncatedBytes": str(counters.truncated_bytes),
+    }
+    if ha.epochs is not None:
+        table["haEpoch"] = str(ha.epochs.last_epoch)
+    if ha.follower is not None:
+        table["haState"] = ha.follower.state.name
+        if ha.follower.reason:
+            table["haReason"] = ha.follower.reason
+    if ha.leader is not None:
+        table["haSyncStateSet"] = ",".join(map(str, sorted(ha.leader.members)))
+        table["haSyncStateSetEpoch"] = str(ha.leader.set_epoch)
+        for replica in ha.leader.replicas:
+            lag = f"{ha.log_end - max(replica.acked, 0)} B, {replica.behind_ms} ms"
+            table[f"haReplicaLag_{replica.name}"] = lag
+    return table
+
+
+def membership_table(membership: Membership) -> dict[str, str]:
+    """Ours: a broker's part in a group whose masters are elected."""
+    table = {"haLease": "true" if membership.holds() else "false"}
+    if membership.own_id is not None:
+        table["haBrokerId"] = str(membership.own_id)
+    if membership.reason:
+        table["haMembership"] = f"{membership.stage.value}: {membership.reason}"
+    else:
+        table["haMembership"] = membership.stage.value
+    return table
+
+
+def _rates(broker: BrokerContext, *counters: str) -> str:
+    """Averages of 10, 60 and 600 s, separated by blanks; tools read the first token."""
+    rate = broker.store.statistics.rate
+    return " ".join(
+        str(sum(rate(counter, seconds) for counter in counters)) for seconds in _RATE_SECONDS
+    )
+
+
+def _span_text(span_ms: int) -> str:
+    seconds = max(span_ms, 0) // 1000
+    days, hours, minutes = seconds // 86_400, seconds // 3_600 % 24, seconds // 60 % 60
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]"
+
+
+def size_text(size: int) -> str:
+    """`2.1 KiB`; below 1024 bytes without a fraction (RocketMQ: toHumanReadable)."""
+    if size < 1024:
+        return f"{size} B"
+    scaled, unit = float(size), 0
+    while scaled >= 1024 and unit < len(_SIZE_UNITS) - 1:
+        scaled /= 1024
+        unit += 1
+    return f"{scaled:.1f} {_SIZE_UNITS[unit]}"

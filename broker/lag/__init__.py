@@ -1,1 +1,0 @@
-"""How far consumer groups are behind."""

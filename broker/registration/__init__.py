@@ -1,0 +1,1 @@
+"""The broker at its name servers: what it registers, where, under which address."""

@@ -1,0 +1,171 @@
+"""The broker's talk with its name servers: registrations sent, answers taken, a last word.
+
+Owns the requests that are under way. It must never know when one is due or what is in it: that is
+`registration`. A shell beside node.py, which starts it, ticks it and stops it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Protocol
+
+from turbopump.broker.registration.registration import (
+    MAX_INLINE_TOPICS,
+    NameServerState,
+    Outcome,
+    Registration,
+    Work,
+)
+from turbopump.engine.later import Later
+from turbopump.net.transport.client import Client
+from turbopump.net.transport.errors import CallTimeout, ConnectError, RemotingError
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.command import Command
+
+_log = logging.getLogger(__name__)
+
+FIRST_REGISTRATION_MS = 1_000
+"""How long a start waits for name servers; later they hear of it too, but clients may ask
+before."""
+UNREGISTER_MS = 1_000
+"""A stop waits no longer than this for name servers."""
+
+
+class Elsewhere(Protocol):
+    """Work on a disk thread."""
+
+    def __call__(self, work: Callable[[], Command]) -> Coroutine[None, None, Command]:
+        """What `work` gives; raises OSError."""
+
+
+class NameServers:
+    """The registration at work, on the running loop."""
+
+    def __init__(
+        self,
+        registration: Registration,
+        client: Client,
+        elsewhere: Elsewhere,
+        now_ms: Callable[[], int],
+        timeout_ms: int,
+        may: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Registers nothing until `may` returns True: no client is led to a broker that does
+        not know yet what it is (R32)."""
+        self._registration = registration
+        self._client = client
+        self._elsewhere = elsewhere
+        self._now_ms = now_ms
+        self._timeout_ms = timeout_ms
+        self._may = may
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._soon: asyncio.Handle | None = None
+        self._ended = False
+        self._complaints: dict[str, str] = {}
+        for server in registration.servers:
+            client.on_lost(server.address, partial(self._lost, server))
+
+    def reconfigure(self, timeout_ms: int) -> None:
+        """Another time to wait for an answer, and what Registration reads anew."""
+        self._timeout_ms = timeout_ms
+        self._registration.reconfigure()
+
+    def changed(self, topics: Sequence[str]) -> Later[None]:
+        """Topics have changed (none named: all, or the broker's role)."""
+        if not self._may():
+            unheard: Later[None] = Later()
+            unheard.resolve(None)
+            return unheard
+        told = self._registration.changed(topics, self._steady_ms())
+        self._tick_soon()
+        return told
+
+    def tick(self) -> None:
+        """Send what is due."""
+        self._soon = None
+        if self._ended or not self._may():
+            return
+        for server in self._registration.servers:
+            work = server.take(self._steady_ms())
+            if work is not None:
+                task = self._loop.create_task(self._register(server, work))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def first(self) -> None:
+        """Until each name server was asked once; a slow one is not waited for long."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=FIRST_REGISTRATION_MS / 1000)
+
+    async def leave(self) -> None:
+        """Nothing more is registered, and the name servers hear of it."""
+        self._ended = True
+        if not self._may():
+            return  # they never heard of it
+
+        async def leave(address: str) -> None:
+            try:
+                request = self._registration.unregister_request()
+                await self._client.call(address, request, UNREGISTER_MS)
+            except RemotingError as error:
+                _log.info("name server %s was not told of the stop: %s", address, error)
+
+        await asyncio.gather(*(leave(server.address) for server in self._registration.servers))
+
+    async def stop(self) -> None:
+        """What is under way ends."""
+        self._ended = True
+        if self._soon is not None:
+            self._soon.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _lost(self, server: NameServerState) -> None:
+        if not self._ended:
+            server.lost(self._steady_ms())
+            self._tick_soon()
+
+    def _tick_soon(self) -> None:
+        if self._soon is None:
+            # Soon, not now: a handler's changes of one moment go in one registration.
+            self._soon = self._loop.call_soon(self.tick)
+
+    async def _register(self, server: NameServerState, work: Work) -> None:
+        outcome = Outcome.REFUSED
+        try:
+            # First of all: a large request would be made for nothing, once a second.
+            await self._client.connect(server.address, self._timeout_ms)
+            topics, make = self._registration.request(work)
+            request = make() if topics <= MAX_INLINE_TOPICS else await self._elsewhere(make)
+            answer = await self._client.call(server.address, request, self._timeout_ms)
+            if self._registration.take_answer(answer, self._now_ms()):
+                outcome = Outcome.TAKEN
+            reason = answer.remark or str(answer.code)
+            if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                reason = "this is no name server"
+        except (RemotingError, OSError) as error:
+            reason = str(error)
+            if isinstance(error, ConnectError | CallTimeout):
+                outcome = Outcome.UNREACHED
+            if isinstance(error, CallTimeout):
+                self._client.renew(server.address)
+        finally:
+            server.answered(work, outcome, self._steady_ms())
+        self._report(server.address, "" if outcome is Outcome.TAKEN else reason)
+        self.tick()
+
+    def _report(self, address: str, complaint: str) -> None:
+        """A name server that is away is asked each second: it is logged when something changes."""
+        if complaint == self._complaints.get(address, ""):
+            return
+        self._complaints[address] = complaint
+        if complaint:
+            _log.warning("not registered at name server %s: %s", address, complaint)
+        else:
+            _log.info("registered at name server %s again", address)
+
+    def _steady_ms(self) -> int:
+        return round(self._loop.time() * 1_000)

@@ -1,0 +1,305 @@
+"""What the name servers have to know of this broker, and when.
+
+Owns the schedule of REGISTER_BROKER for each name server, and the bodies. It must never send: the
+shell in node.py does, one request at a time for each name server, so that a dead one holds up
+no other. Called by node.py.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from functools import partial
+from itertools import islice
+
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.broker.traffic.role import MASTER_ID
+from turbopump.engine.later import Later
+from turbopump.engine.types import LONG_AGO_MS
+from turbopump.net.wire import bodies
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.routes import (
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+    UnRegisterBrokerRequest,
+)
+from turbopump.net.wire.hosts import join, split
+from turbopump.net.wire.register import RegisterBrokerBody, body_crc32
+from turbopump.net.wire.topics import (
+    PERM_READ,
+    PERM_WRITE,
+    DataVersion,
+    TopicConfig,
+    TopicConfigs,
+)
+
+MIN_PERIOD_MS, MAX_PERIOD_MS = 10_000, 60_000  # RocketMQ bounds registerNameServerPeriod so
+RETRY_MS = 1_000
+"""Between two attempts to reach a name server, and between a registration and the next full one if
+the connection was lost meanwhile. One that returns has no routes until we have registered."""
+FIRST_REFUSED_MS = 500
+"""After a registration that was refused; doubled up to the period. It costs the name server and us
+as much as one that is taken, and seldom is taken a second later."""
+MAX_WAIT_MS = 3_000
+"""A request that changed a topic waits no longer than this for name servers that do not answer."""
+MAX_SINGLE_TOPICS = 500
+"""Changed topics of one registration, some 100 KB; the rest follows with the next one. All topics
+of a large broker take a second of work, which a flood of new ones must not cost each time."""
+MAX_INLINE_TOPICS = 50
+"""A request with more topics is made on a disk thread: each takes the loop some 20 us."""
+
+
+@dataclass(slots=True)
+class Work:
+    """One registration to send: of all topics, or (not full) of those named."""
+
+    full: bool
+    topics: list[str]
+
+
+class Outcome(Enum):
+    """How a registration ended: taken, refused (also by a closed connection), or nothing was heard
+    of the name server."""
+
+    TAKEN = auto()
+    REFUSED = auto()
+    UNREACHED = auto()
+
+
+@dataclass(slots=True)
+class _Waiter:
+    later: Later[None]
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class NameServerState:
+    """The registration at one name server: periodic, at changes, again after failures, and as soon
+    as its connection is lost.
+
+    A name server refuses a single topic of a broker it does not know, or (RocketMQ 4) takes it for
+    all of the broker's topics: changes are sent alone only after a full registration has succeeded
+    on the same connection. Times are of the monotonic clock: one set back an hour must not
+    keep the broker unregistered for that long.
+    """
+
+    address: str
+    period_ms: int
+    single: bool
+    _next_full_ms: int = 0
+    _last_full_ms: int = LONG_AGO_MS
+    _registered: bool = False
+    _lost: bool = False
+    _failures: int = 0
+    _refusals: int = 0
+    _busy: bool = False
+    _changed: dict[str, None] = field(default_factory=dict)
+    _waiting: list[_Waiter] = field(default_factory=list)
+    _sent: list[_Waiter] = field(default_factory=list)
+
+    def changed(self, topics: Sequence[str], now_ms: int) -> Later[None]:
+        """Topics have changed (none named: all); resolves when this name server knows, or is not to
+        be waited for."""
+        later: Later[None] = Later()
+        if not topics:
+            self._next_full_ms = min(self._next_full_ms, now_ms)
+        self._changed.update(dict.fromkeys(topics))
+        if self._failures:
+            later.resolve(None)  # it is down: its next full registration will tell it
+        else:
+            self._waiting.append(_Waiter(later, now_ms + MAX_WAIT_MS))
+        return later
+
+    def take(self, now_ms: int) -> Work | None:
+        """What to send now; None if nothing is due or a request is under way."""
+        self._give_up_waiting(now_ms)
+        if self._busy:
+            return None
+        full = now_ms >= self._next_full_ms
+        if not full and self._changed and not self._failures:
+            full = not (self.single and self._registered)
+        if not full and (not self._changed or self._failures):
+            return None
+        self._busy = True
+        if full:
+            self._last_full_ms = now_ms
+        work = Work(full, list(islice(self._changed, None if full else MAX_SINGLE_TOPICS)))
+        for topic in work.topics:
+            del self._changed[topic]
+        if not self._changed:
+            self._sent, self._waiting = self._waiting, []
+        return work
+
+    def answered(self, work: Work, outcome: Outcome, now_ms: int) -> None:
+        """How a registration that `take` gave has ended."""
+        self._busy = False
+        if outcome is Outcome.TAKEN:
+            self._failures = self._refusals = 0
+            self._registered = True
+            if work.full:
+                self._next_full_ms = now_ms + (RETRY_MS if self._lost else self.period_ms)
+                self._lost = False
+            self._resolve_sent()
+        elif work.full:
+            self._registered = False
+            self._failures += 1
+            self._next_full_ms = now_ms + self._retry_ms(outcome)
+            self._waiting, self._sent = [], self._sent + self._waiting
+            self._resolve_sent()
+        else:
+            # It does not know us (any more): it was restarted.
+            self._registered = False
+            self._next_full_ms = now_ms
+            self._waiting, self._sent = self._sent + self._waiting, []
+
+    def lost(self, now_ms: int) -> None:
+        """The connection to it was lost: it was restarted and knows nothing, or it forgets us.
+
+        RocketMQ's forgets a broker whose connection it sees closed, in its own time and perhaps
+        behind the new registration (BatchUnregistrationService): one more follows RETRY_MS later.
+        A name server that closes each connection is not registered at more often than that.
+        """
+        self._registered = False
+        self._lost = True
+        again_ms = max(now_ms, self._last_full_ms + RETRY_MS)
+        self._next_full_ms = min(self._next_full_ms, again_ms)
+
+    def _retry_ms(self, outcome: Outcome) -> int:
+        if outcome is Outcome.UNREACHED:
+            self._refusals = 0
+            return RETRY_MS
+        delay_ms = min(FIRST_REFUSED_MS << min(self._refusals, 10), self.period_ms)
+        self._refusals += 1
+        return delay_ms
+
+    def _resolve_sent(self) -> None:
+        sent, self._sent = self._sent, []
+        for waiter in sent:
+            if not waiter.later.done:
+                waiter.later.resolve(None)
+
+    def _give_up_waiting(self, now_ms: int) -> None:
+        for waiter in [*self._sent, *self._waiting]:
+            if now_ms >= waiter.deadline_ms and not waiter.later.done:
+                waiter.later.resolve(None)
+        self._waiting = [waiter for waiter in self._waiting if not waiter.later.done]
+
+
+class Registration:
+    """The broker's registration at every configured name server.
+
+    A broker whose role has changed registers anew under its new id: `changed` without topics.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicTable,
+        address: str,
+        broker_id: Callable[[], int] = lambda: MASTER_ID,
+    ) -> None:
+        """`broker_id` is what this broker is now: 0 while it is the master."""
+        host, port = split(address)
+        replication = config.replication
+        self.ha_address = join(
+            replication.broker_ip2 or host, replication.ha_listen_port or port + 1
+        )
+        """`host:port` at which replicas find this broker while it is the master."""
+        self.on_master: Callable[[str, str], None] = lambda address, ha_address: None
+        """Told the address of the live master and its replication port, by each answer to a
+        replica that names them."""
+        self._config = config
+        self._topics = topics
+        self._address = address
+        self._broker_id = broker_id
+        self.servers = [
+            NameServerState(server, self._period_ms, config.enable_single_topic_register)
+            for server in config.namesrv_addr
+        ]
+
+    def reconfigure(self) -> None:
+        """registerNameServerPeriod may have changed; it counts from the next registration on."""
+        for server in self.servers:
+            server.period_ms = self._period_ms
+
+    @property
+    def _period_ms(self) -> int:
+        return min(max(self._config.register_name_server_period_ms, MIN_PERIOD_MS), MAX_PERIOD_MS)
+
+    def changed(self, topics: Sequence[str], now_ms: int) -> Later[None]:
+        """Topics have changed (none named: all of them, by brokerPermission); resolves when every
+        name server that answers knows."""
+        done: Later[None] = Later()
+        missing = len(self.servers)
+        if not missing:
+            done.resolve(None)
+
+        def one_done(_: None) -> None:
+            nonlocal missing
+            missing -= 1
+            if not missing:
+                done.resolve(None)
+
+        for server in self.servers:
+            server.changed(topics, now_ms).then(one_done)
+        return done
+
+    def request(self, work: Work) -> tuple[int, Callable[[], Command]]:
+        """REGISTER_BROKER for some work; a topic that is gone makes it a full one.
+
+        How many topics it tells, and what makes the request: any thread may call that.
+        """
+        found = {name: self._topics.peek(name) for name in work.topics}
+        table = {name: one for name, one in found.items() if one is not None}
+        if work.full or len(table) < len(found):
+            table = self._topics.all()
+        return len(table), partial(self._request, self._topics.data_version, table)
+
+    def _request(self, version: DataVersion, table: dict[str, TopicConfig]) -> Command:
+        mask = self._config.broker_permission
+        if mask & (PERM_READ | PERM_WRITE) != PERM_READ | PERM_WRITE:
+            table = {name: replace(one, perm=one.perm & mask) for name, one in table.items()}
+        body = RegisterBrokerBody(TopicConfigs(version, table)).encode()
+        header = RegisterBrokerRequest(
+            broker_name=self._config.broker_name,
+            broker_addr=self._address,
+            cluster_name=self._config.broker_cluster_name,
+            broker_id=self._broker_id(),
+            ha_server_addr=self.ha_address,
+            enable_acting_master=False,
+            body_crc32=body_crc32(body),
+        )
+        return new_request(RequestCode.REGISTER_BROKER, header, body)
+
+    def unregister_request(self) -> Command:
+        """UNREGISTER_BROKER, for a clean stop."""
+        header = UnRegisterBrokerRequest(
+            broker_name=self._config.broker_name,
+            broker_addr=self._address,
+            cluster_name=self._config.broker_cluster_name,
+            broker_id=self._broker_id(),
+        )
+        return new_request(RequestCode.UNREGISTER_BROKER, header)
+
+    def take_answer(self, answer: Command, now_ms: int) -> bool:
+        """Whether a name server's answer is a success; adopts the order topics it names.
+
+        RocketMQ sets the order flag of topics in ORDER_TOPIC_CONFIG and never clears it
+        (TopicConfigManager.updateOrderTopicConfig).
+        """
+        if answer.code != ResponseCode.SUCCESS:
+            return False
+        told = read_header(RegisterBrokerResponse, answer.fields)
+        if told.master_addr and told.ha_server_addr:
+            self.on_master(told.master_addr, told.ha_server_addr)
+        if not answer.body:
+            return True
+        try:
+            ordered = bodies.table(bodies.small_object(answer.body), "table", bodies.as_text)
+        except bodies.BadBody:
+            return True
+        known = [config for name in ordered if (config := self._topics.get(name)) is not None]
+        self._topics.put_all([replace(config, order=True) for config in known], now_ms)
+        return True

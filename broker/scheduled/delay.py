@@ -1,0 +1,273 @@
+"""Delay levels: messages that wait in SCHEDULE_TOPIC_XXXX until their time, then get delivered.
+
+Owns how far each level was delivered (delayOffset.json). It must never deliver before the time in
+the queue's tags code, nor save or tell a progress that is ahead of what the disk, or the replicas,
+have of the deliveries: after any crash and any change of role a message is delivered at least once.
+Called by node.py every tick and by broker/ha/metadata/pulling.py.
+"""
+
+import logging
+import re
+from typing import Any
+
+from turbopump.broker.config.config import ConfigError
+from turbopump.broker.tables.topics import SCHEDULE_TOPIC
+from turbopump.broker.tables.versions import Versions, is_older
+from turbopump.broker.traffic.role import Role
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.fastjson import RawKeys
+from turbopump.engine.store import Store
+from turbopump.engine.types import LogOffset, Message, PutStatus, QueueOffset, QueueUnit
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.bodies import BadBody, as_int, as_object
+from turbopump.net.wire.properties import decode_properties, encode_properties
+from turbopump.net.wire.topics import DataVersion
+from turbopump.pyx.record import Record
+
+_log = logging.getLogger(__name__)
+
+FILE_NAME = "delayOffset.json"
+MAX_PER_STEP = 256
+"""Messages of all levels delivered by one step, some 10 ms: sends and pulls come in between."""
+_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+MAX_LEVELS = 1_000
+"""Of an answer; messageDelayLevel has 18, and no queue id of its topic can be over 65,535."""
+_INT = re.compile(r"[0-9]{1,9}", re.ASCII)  # of a queue id
+
+
+class DelayedMessages:
+    """Delivers what is due, level by level (RocketMQ: ScheduleMessageService). Loop thread only.
+
+    `delays_ms` is the delay of level 1, 2, ...; `version_step` the deliveries per data version.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        role: Role,
+        files: ConfigFiles,
+        delays_ms: list[int],
+        version_step: int = 200,
+    ) -> None:
+        self._store = store
+        self._role = role
+        self._files = files
+        self._delays_ms = delays_ms
+        self._version_step = version_step
+        self._progress: dict[int, QueueOffset] = {}
+        self._safe: dict[int, QueueOffset] = {}
+        """The newest progress whose deliveries no crash and no other master takes back."""
+        self._saved: dict[int, QueueOffset] | None = {}
+        """What the file says; None if that is not known."""
+        self._candidate: tuple[dict[int, QueueOffset], LogOffset] | None = None
+        self._coming: tuple[dict[int, QueueOffset], DataVersion, LogOffset] | None = None
+        self._steps = 0
+        self.data_version = DataVersion()
+        self.versions = Versions()
+
+    def load(self) -> None:
+        """Read delayOffset.json, ours or RocketMQ's; a level it does not name starts at its first
+        message. Raises ConfigError."""
+        saved = self._files.load(FILE_NAME)
+        if saved is None:
+            return
+        try:
+            self._progress, self.data_version = read_progress(saved)
+        except BadBody as error:
+            raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
+        self._safe = self._saved = dict(self._progress)
+
+    def progress(self) -> dict[int, QueueOffset]:
+        """Level to the queue offset to deliver next; levels that had messages only."""
+        return dict(self._progress)
+
+    def safe_progress(self) -> dict[int, QueueOffset]:
+        """As `progress`, less what a replica could lack of the deliveries; for replicas."""
+        self.begin_save()
+        self._settle()
+        return dict(self._safe)
+
+    def follow(self) -> None:
+        """The master delivers from here on. What it may not have of our deliveries did not
+        happen."""
+        self._settle()
+        self._progress, self._candidate = dict(self._safe), None
+
+    def adopt(
+        self, progress: dict[int, QueueOffset], version: DataVersion, log_end: LogOffset
+    ) -> None:
+        """The master had this progress when its log did not go beyond `log_end`: it is ours once
+        our log has as much, confirmed. Before that we may not have the deliveries behind it."""
+        if self._coming is None:  # one that is waited for comes sooner than a newer one
+            self._coming = (progress, version, log_end)
+        self._take_coming(self._store.confirm_log_offset)
+
+    def lead(self) -> None:
+        """This broker delivers from here on, from the progress whose deliveries its log has, which
+        can no longer be cut."""
+        self._take_coming(self._store.max_log_offset)
+        self._coming = None
+
+    def forget_coming(self) -> None:
+        """The master whose progress is waited for is not followed any more."""
+        self._coming = None
+
+    def bump_version(self, now_ms: int) -> None:
+        """A new version of the same progress: from here on it is of another reign."""
+        self.data_version = self.versions.next(self.data_version, now_ms)
+        self._saved = None
+
+    def step(self, now_ms: int) -> bool:
+        """Deliver what is due, at most MAX_PER_STEP; True if there may be more. A replica has them
+        delivered by its master."""
+        if not self._role.is_master:
+            self._take_coming(self._store.confirm_log_offset)
+            return False
+        budget = MAX_PER_STEP
+        for level in range(1, len(self._delays_ms) + 1):
+            budget -= self._deliver_level(level, budget, now_ms)
+            if budget <= 0:
+                return True
+        return False
+
+    def begin_save(self) -> None:
+        """Remember the progress now; it is saved once the deliveries behind it are on disk and with
+        the replicas that a message needs: they take over the progress."""
+        if self._candidate is None and self._progress != self._saved:
+            self._candidate = (dict(self._progress), self._store.max_log_offset)
+
+    def take_save(self) -> dict[str, Any] | None:
+        """What to write to FILE_NAME, once; None if nothing new is safe to write."""
+        self._settle()
+        if self._candidate is not None or self._safe == self._saved:
+            return None
+        self._saved = self._safe
+        return self._to_json(self._safe)
+
+    def save_failed(self) -> None:
+        """What `take_save` gave is not on disk: the next interval tries again."""
+        self._saved = None
+
+    def save(self) -> None:
+        """Write the progress now; the caller has flushed the store (a clean stop)."""
+        store = self._store
+        self._candidate = self._candidate or (dict(self._progress), store.max_log_offset)
+        self._settle()
+        if min(store.confirm_log_offset, self._role.safe_end()) >= store.max_log_offset:
+            self._safe = dict(self._progress)
+        if self._safe != self._saved:
+            self._saved = self._safe
+            self._files.save(FILE_NAME, self._to_json(self._safe))
+
+    def _settle(self) -> None:
+        """Whether the deliveries behind a progress that waits for it are safe by now."""
+        store = self._store
+        safe = min(store.flushed_log_offset, store.confirm_log_offset, self._role.safe_end())
+        if self._candidate is not None and safe >= self._candidate[1]:
+            self._safe, self._candidate = self._candidate[0], None
+
+    def _take_coming(self, ours: LogOffset) -> None:
+        if self._coming is None:
+            return
+        progress, version, log_end = self._coming
+        if ours >= log_end:
+            self._progress, self._coming = dict(progress), None
+            if not is_older(version, self.data_version):
+                self.data_version = version
+
+    def _to_json(self, progress: dict[int, QueueOffset]) -> dict[str, Any]:
+        return {
+            "dataVersion": self.data_version.to_json(),
+            "offsetTable": RawKeys(sorted(progress.items())),
+        }
+
+    def _deliver_level(self, level: int, budget: int, now_ms: int) -> int:
+        """Deliver one level's due messages; returns how many were looked at."""
+        queue_id = level - 1
+        high = self._store.max_queue_offset(SCHEDULE_TOPIC, queue_id)
+        known = self._progress.get(level)
+        if known == high or (known is None and high == 0):
+            return 0
+        low = self._store.min_queue_offset(SCHEDULE_TOPIC, queue_id)
+        # Retention may have taken messages, and the file may be of another life of the store.
+        at = QueueOffset(min(max(known or 0, low), high))
+        done = 0
+        for unit in self._store.units(SCHEDULE_TOPIC, queue_id, at, budget):
+            due_ms = unit.tags_code
+            # Later than its delay from now can only mean that the clock was set back: due.
+            waits = now_ms < due_ms <= now_ms + self._delays_ms[queue_id]
+            if waits or not self._deliver(unit, now_ms):
+                break
+            at = QueueOffset(at + 1)
+            done += 1
+        self._advance(level, at, done, now_ms)
+        return done
+
+    def _advance(self, level: int, at: QueueOffset, done: int, now_ms: int) -> None:
+        self._progress[level] = at
+        before = self._steps // self._version_step
+        self._steps += done
+        if self._steps // self._version_step > before:
+            self.data_version = self.versions.next(self.data_version, now_ms)
+
+    def _deliver(self, unit: QueueUnit, now_ms: int) -> bool:
+        """Append the waiting message where it belongs; False to try again later."""
+        log_offset = unit.log_offset
+        record = self._store.record_of(unit)
+        if record is None:
+            # Retention took it between the queue and the log, or the disk damaged it.
+            _log.error("delayed message at %d cannot be read: dropped", log_offset)
+            return True
+        message = _delivered(record)
+        if message is None:
+            _log.warning("delayed message at %d names no topic and queue: dropped", log_offset)
+            return True
+        if self._role.refusal() is not None:
+            return False
+        appended = self._store.append(message, now_ms)
+        if appended.status is PutStatus.PUT_OK:
+            return True
+        if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
+            # The store will never take it: its limits were lowered since. Blocking the level for
+            # ever would cost every message behind it.
+            _log.error("delayed message at %d: %s, dropped", log_offset, appended.status.value)
+            return True
+        return False
+
+
+def read_progress(value: Any) -> tuple[dict[int, QueueOffset], DataVersion]:
+    """Level to queue offset, from delayOffset.json or the answer to 45. Raises BadBody."""
+    members = as_object(value)
+    version = DataVersion.from_json(members.get("dataVersion"))
+    progress = {
+        as_int(level, "level"): QueueOffset(as_int(queue_offset, level))
+        for level, queue_offset in as_object(members.get("offsetTable") or {}).items()
+    }
+    if len(progress) > MAX_LEVELS:
+        raise BadBody(f"{len(progress)} delay levels")
+    return progress, version
+
+
+def _delivered(record: Record) -> Message | None:
+    """The message as its consumers get it (RocketMQ: messageTimeUp); None if it has no target.
+
+    DELAY, REAL_TOPIC and REAL_QID stay in its properties, as consumers of RocketMQ see them.
+    """
+    properties = decode_properties(record.properties)
+    topic, queue = properties.get(names.REAL_TOPIC), properties.get(names.REAL_QID, "")
+    if not topic or topic == _HALF_TOPIC or not _INT.fullmatch(queue):
+        return None
+    properties.pop(names.CRC32, None)
+    return Message(
+        topic=topic,
+        queue_id=int(queue),
+        body=record.body,
+        properties=encode_properties(properties),
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+    )

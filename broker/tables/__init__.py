@@ -1,0 +1,1 @@
+"""What a broker keeps of topics, groups, clients and their offsets."""

@@ -1,0 +1,297 @@
+"""The consumer groups of this broker: subscriptionGroup.json, automatic creation, read bans.
+
+Owns the group table, the table of forbidden (group, topic) pairs and their DataVersion; every
+change goes to the saver, which keeps back the answer to who asked for it until it is on disk. It
+must never know who is connected: that is consumers.py. Called by the handlers and node.py.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from turbopump.broker.config.config import BrokerConfig, ConfigError
+from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.versions import ONLY_HERE, Versions, read_only_here, write_only_here
+from turbopump.engine import fastjson
+from turbopump.engine.disk import config_changes
+from turbopump.engine.disk.kept_table import Content, KeptTable
+from turbopump.net.wire.bodies import BadBody, as_int, as_object, table
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.names import validate_group_name
+from turbopump.net.wire.topics import DataVersion
+
+FILE_NAME = "subscriptionGroup.json"
+TABLE, BANS = "subscriptionGroupTable", "forbiddenTable"
+MAX_APPENDED = 1_000
+"""Groups of one change that are appended beside the file; of more it is written anew."""
+MAX_GROUPS = 80_000
+"""Creation stops here: with names of any length subscriptionGroup.json stays below the 64 MiB that
+are read at the next start."""
+MAX_BEAN = 4_096
+"""Bytes of one group's bean, with the members that are unknown here; RocketMQ's has some 400."""
+MAX_BANS = 20_000
+"""(group, topic) pairs that are forbidden: some 12 MB with the longest names."""
+FORBIDDEN_READ = 1 << 2  # bit of PermName.INDEX_PERM_READ in the forbidden mask
+_SYSTEM_PREFIX = "CID_RMQ_SYS_"
+SYSTEM_GROUPS = frozenset(
+    {
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+        "CID_RMQ_SYS_TRANS",
+    }
+)
+_Groups = dict[str, SubscriptionGroupConfig]
+_Forbidden = dict[str, dict[str, int]]
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class GroupTable:
+    """Group name to configuration, kept in subscriptionGroup.json. Loop thread only.
+
+    What is in the tables is never changed, only replaced: the saver writes on another thread.
+    """
+
+    def __init__(self, config: BrokerConfig, saver: Saver) -> None:
+        self.on_change: Callable[[list[str]], None] = lambda names: None
+        """Told the groups that are others than before, or are gone, or whose bans have changed."""
+        self._config = config
+        self._saver = saver
+        self._groups: KeptTable[SubscriptionGroupConfig] = KeptTable()
+        self._forbidden: _Forbidden = {}
+        self.only_here: frozenset[str] = frozenset()
+        """Groups of a replica that no master is known to have had: where one lacks them it has not
+        deleted them."""
+        self.data_version = DataVersion()
+        self.versions = Versions()
+        self._changes = 0
+
+    def load(self, now_ms: int) -> None:
+        """Read subscriptionGroup.json and add the system groups (store.md 22).
+
+        Raises ConfigError.
+        """
+        saved = self._saver.load(FILE_NAME, self._take)
+        if saved is not None:
+            try:
+                self._read(as_object(saved))
+            except BadBody as error:
+                raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
+        missing = [name for name in sorted(SYSTEM_GROUPS) if name not in self._groups]
+        if missing:
+            made = {name: SubscriptionGroupConfig(group_name=name) for name in missing}
+            # Not counted, as in RocketMQ: a new broker's table is older than one that was used.
+            self._change(replace(self.data_version, timestamp=now_ms), made)
+
+    def find(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
+        """The group, created on first use where the configuration allows it.
+
+        None means the answer is SUBSCRIPTION_GROUP_NOT_EXIST (26): creation is off, the name is
+        illegal, or MAX_GROUPS are there (RocketMQ: findSubscriptionGroupConfig).
+        """
+        known = self._groups.get(name)
+        if known is not None:
+            return known
+        allowed = self._config.auto_create_subscription_group or name.startswith(_SYSTEM_PREFIX)
+        full = len(self._groups) >= MAX_GROUPS
+        if not allowed or full or validate_group_name(name) is not None:
+            return None
+        created = SubscriptionGroupConfig(group_name=name)
+        self.put(created, now_ms)
+        return created
+
+    def get(self, name: str) -> SubscriptionGroupConfig | None:
+        """The group, or None; never creates."""
+        return self._groups.get(name)
+
+    def all(self) -> dict[str, SubscriptionGroupConfig]:
+        """Every group; a copy of the table, not of the configurations."""
+        return self._groups.rows()
+
+    def names(self) -> list[str]:
+        """Every group's name, sorted."""
+        return self._groups.names()
+
+    def body(self, names: list[str]) -> dict[str, Any]:
+        """What subscriptionGroup.json says, with these groups, as the body of 201 has it."""
+        return {**self._members(), TABLE: self._groups.body(names)}
+
+    @property
+    def state(self) -> object:
+        """Another one whenever a group, a ban or the version has changed."""
+        return self._groups.changes, self._changes, self.data_version
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def put(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
+        """Create or replace a group: version bumped, saved."""
+        self.put_all([config], now_ms)
+
+    def put_all(self, configs: list[SubscriptionGroupConfig], now_ms: int) -> None:
+        """As `put` for several, with one new version. No change, no new version."""
+        changed = {
+            one.group_name: one for one in configs if self._groups.get(one.group_name) != one
+        }
+        if changed:
+            said: dict[str, Any] = {}
+            made = {name for name in changed if name not in self._groups}
+            if self.versions.following and made:
+                self.only_here |= made
+                said = write_only_here(self.only_here)
+            self._change(self.versions.next(self.data_version, now_ms), changed, said=said)
+        else:
+            self._saver.rely()  # a heartbeat may have made it a moment ago
+
+    def adopt(
+        self,
+        groups: _Groups,
+        forbidden: _Forbidden,
+        version: DataVersion,
+        only_here: frozenset[str] = frozenset(),
+    ) -> None:
+        """Have exactly these groups and bans, of this version: those of the master that is
+        followed, and those it was never known to have."""
+        put = {name: one for name, one in groups.items() if self._groups.get(name) != one}
+        gone = [name for name in self._groups.rows() if name not in groups]
+        mine = (self._forbidden, self.data_version, self.only_here)
+        if put or gone or (forbidden, version, only_here) != mine:
+            said: dict[str, Any] = {}
+            if only_here != self.only_here:
+                said[ONLY_HERE] = sorted(only_here) or None
+            banned = {
+                name: forbidden.get(name)
+                for name in forbidden.keys() | self._forbidden.keys()
+                if forbidden.get(name) != self._forbidden.get(name)
+            }
+            self.only_here = only_here
+            self._change(version, put, gone, banned, said)
+
+    def delete(self, name: str, now_ms: int) -> bool:
+        """Forget a group and its bans; False if it was not there."""
+        if name not in self._groups and name not in self._forbidden:
+            return False
+        known = name in self._groups
+        version = self.versions.next(self.data_version, now_ms)
+        banned = {name: None} if name in self._forbidden else {}
+        self._change(version, {}, [name] if known else [], banned)
+        return known
+
+    def all_forbidden(self) -> _Forbidden:
+        """Group to topic to mask; a copy of the outer table."""
+        return dict(self._forbidden)
+
+    def bump_version(self, now_ms: int) -> None:
+        """A new version of the same groups: from here on they are of another reign."""
+        said: dict[str, Any] = {}
+        if not self.versions.following and self.only_here:
+            self.only_here, said = frozenset(), {ONLY_HERE: None}  # the master has what there is
+        self._change(self.versions.next(self.data_version, now_ms), said=said)
+
+    def forbidden(self, group: str, topic: str) -> int:
+        """The mask of what the group may not do with the topic; one bit is used: FORBIDDEN_READ."""
+        return self._forbidden.get(group, {}).get(topic, 0)
+
+    def set_forbidden(self, group: str, topic: str, mask: int, now_ms: int) -> None:
+        """Set the mask; 0 lifts the ban."""
+        if self.forbidden(group, topic) == mask:
+            return
+        masks = {key: one for key, one in self._forbidden.get(group, {}).items() if key != topic}
+        if mask:
+            masks[topic] = mask
+        version = self.versions.next(self.data_version, now_ms)
+        self._change(version, banned={group: masks or None})
+
+    def is_system(self, name: str) -> bool:
+        """Whether the group belongs to RocketMQ's own tools (MixAll.isSysConsumerGroup)."""
+        return name in SYSTEM_GROUPS or name.startswith(_SYSTEM_PREFIX)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of subscriptionGroup.json."""
+        groups = self._groups.rows()
+        return {**self._members(), TABLE: {name: one.to_json() for name, one in groups.items()}}
+
+    def _members(self) -> dict[str, Any]:
+        """What is in the file beside the groups."""
+        return {
+            **write_only_here(self.only_here),
+            "dataVersion": self.data_version.to_json(),
+            BANS: {group: dict(masks) for group, masks in self._forbidden.items()},
+        }
+
+    def _take(self) -> Content:
+        return self._groups.snapshot(TABLE, self._members())
+
+    def _read(self, saved: dict[str, Any]) -> None:
+        self.data_version = DataVersion.from_json(saved.get("dataVersion"))
+        groups, self._forbidden = read_groups(saved)
+        self._groups.replace(groups)
+        self.only_here = read_only_here(saved)
+
+    def _change(
+        self,
+        version: DataVersion,
+        put: Mapping[str, SubscriptionGroupConfig] = _NOTHING,
+        gone: Sequence[str] = (),
+        banned: Mapping[str, dict[str, int] | None] = _NOTHING,
+        said: Mapping[str, Any] = _NOTHING,
+    ) -> None:
+        """Put groups, forget others, set the bans of some (None: there are none); `said` is what
+        else of the file changes."""
+        self._changes += 1
+        groups = self._groups
+        replaced = [name for name in put if name in groups] + [*gone, *banned]
+        groups.put_all(put)
+        for name in gone:
+            groups.remove(name)
+        for name, masks in banned.items():
+            if masks is None:
+                self._forbidden.pop(name, None)
+            else:
+                self._forbidden[name] = masks
+        self.data_version = version
+        self._save(put.values(), gone, banned, said)
+        if replaced:
+            self.on_change(replaced)
+
+    def _save(
+        self,
+        put: Collection[SubscriptionGroupConfig],
+        gone: Sequence[str],
+        banned: Mapping[str, dict[str, int] | None],
+        said: Mapping[str, Any],
+    ) -> None:
+        if len(put) + len(banned) > MAX_APPENDED:
+            self._saver.changed(FILE_NAME, self._take)
+            return
+        rows = [fastjson.compact(one.row()) for one in put]
+        bans = [
+            fastjson.compact(fastjson.row(name, masks, 2))
+            for name, masks in banned.items()
+            if masks is not None
+        ]
+        change = config_changes.change(
+            {"dataVersion": self.data_version.to_json(), **said},
+            {TABLE: rows, BANS: bans},
+            {TABLE: gone, BANS: [name for name, masks in banned.items() if masks is None]},
+        )
+        self._saver.changed(FILE_NAME, self._take, change)
+
+
+def read_groups(members: dict[str, Any]) -> tuple[_Groups, _Forbidden]:
+    """Groups and bans of subscriptionGroup.json, which is also the body of 201. Raises BadBody."""
+    groups = table(members, TABLE, SubscriptionGroupConfig.from_json)
+    return groups, read_bans(members)
+
+
+def read_bans(members: dict[str, Any]) -> _Forbidden:
+    """The bans of the same. Raises BadBody."""
+    return {
+        group: {topic: as_int(mask, topic) for topic, mask in masks.items()}
+        for group, masks in table(members, BANS, as_object).items()
+    }

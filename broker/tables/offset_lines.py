@@ -1,0 +1,146 @@
+"""The lines of consumerOffset.json: each is written once for each change of its offsets.
+
+Owns the text of the lines, and which of them are of before. It must never change an offset. Called
+by the offset table on the loop, a step at a time; the file's text is made of the lines on a disk
+thread.
+
+A broker with many groups has a hundred thousand lines, of which few change between two saves. To
+copy and write them all each time took the interpreter the better part of a second, and the loop got
+it for a moment each five milliseconds meanwhile.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from json.encoder import encode_basestring
+from typing import Final
+
+from turbopump.engine import fastjson
+from turbopump.engine.disk.kept_table import Taken
+
+Pair = tuple[str, str]
+"""Topic and group."""
+
+COPIED: Final = 64
+"""Topics of a group that are copied in the time that a line takes to write."""
+
+_BETWEEN: Final = ",\n\t\t\t"
+
+
+class _Line(bytes):
+    """A row that is written already."""
+
+    __slots__ = ()
+
+    def row(self) -> bytes:
+        return self
+
+
+def _line(name: str, queues: Mapping[int, int]) -> _Line:
+    """As fastjson.row(name, queues, 2), keys sorted as text.
+
+    Integer keys are quoted, unlike a Java peer's: all read both, and strict JSON is read faster.
+    """
+    members = _BETWEEN.join(sorted([f'"{queue_id}":{at}' for queue_id, at in queues.items()]))
+    text = f"{encode_basestring(name)}:{{\n\t\t\t{members}\n\t\t}}"
+    return _Line(text.encode("utf-8", "replace"))
+
+
+class OffsetLines:
+    """The lines of one table (topic, group) to queue id to a number."""
+
+    def __init__(self) -> None:
+        self._stale: dict[Pair, None] = {}
+        self._lines: dict[str, _Line] = {}
+
+    def touch(self, pair: Pair) -> None:
+        """The queues of a pair have changed, or the pair is gone."""
+        self._stale[pair] = None
+
+    def write(self, table: Mapping[Pair, Mapping[int, int]], step: int) -> Iterator[None]:
+        """Write the lines that are of before, so many pairs and queues in a step. What changes
+        between two steps may be part of it; several may do this at the same time."""
+        stale, lines = self._stale, self._lines
+        while stale:
+            done = 0
+            for pair in list(islice(stale, step)):
+                del stale[pair]
+                name, queues = f"{pair[0]}@{pair[1]}", table.get(pair)
+                done += 1 + len(queues or ())
+                if queues:
+                    lines[name] = _line(name, queues)
+                else:
+                    lines.pop(name, None)
+                if done >= step:
+                    break
+            if stale:
+                yield
+
+    def taken(self) -> Taken | None:
+        """What was written; None if there is nothing."""
+        return Taken(list(self._lines), dict(self._lines)) if self._lines else None
+
+
+class _GroupLine:
+    """The topics of a group. Its text is made when it is asked for: it may be long."""
+
+    __slots__ = ("_group", "_row", "_topics")
+
+    def __init__(self, group: str, topics: list[str]) -> None:
+        self._group, self._topics, self._row = group, topics, b""
+
+    def row(self) -> bytes:
+        if not self._row:
+            self._row = fastjson.row(self._group, self._topics, 2)
+            self._topics = []
+        return self._row
+
+
+class GroupLines:
+    """Group to its topics, sorted: groupTopicMap."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, list[str]] = {}
+        self._stale: dict[str, None] = {}
+        self._lines: dict[str, _GroupLine] = {}
+
+    def add(self, pair: Pair) -> None:
+        """A group has a topic, which it had not."""
+        topic, group = pair
+        insort(self._topics.setdefault(group, []), topic)
+        self._stale[group] = None
+
+    def remove(self, pair: Pair) -> None:
+        """A group has a topic no more, which it had."""
+        topic, group = pair
+        topics = self._topics[group]
+        del topics[bisect_left(topics, topic)]
+        if not topics:
+            del self._topics[group]
+        self._stale[group] = None
+
+    def of(self, group: str) -> list[str]:
+        """The topics of a group, sorted."""
+        return list(self._topics.get(group, ()))
+
+    def write(self, step: int) -> Iterator[None]:
+        """As OffsetLines.write."""
+        stale, lines = self._stale, self._lines
+        while stale:
+            done = 0
+            for group in list(islice(stale, step)):
+                del stale[group]
+                topics = self._topics.get(group)
+                done += 1 + len(topics or ()) // COPIED
+                if topics:
+                    lines[group] = _GroupLine(group, list(topics))
+                else:
+                    lines.pop(group, None)
+                if done >= step:
+                    break
+            if stale:
+                yield
+
+    def taken(self) -> Taken:
+        """What was noted; a line is a piece of text by itself."""
+        return Taken(list(self._lines), dict(self._lines), together=1)

@@ -1,0 +1,545 @@
+"""How far each group has consumed: consumerOffset.json, and pending server-side resets.
+
+Owns the committed and the pulled queue offset of every (topic, group, queue), how often one was set
+back, and the resets that wait for the next pull. It must never check that a topic or group exists:
+the handlers do. Called by the handlers and broker/ha/metadata/pulling.py; node.py saves it every
+few seconds and at stop.
+
+A replica has to tell an offset that was set back on purpose from one that is old. So each queue
+whose offset ever went back has a number that counts this (`_lowered`, `loweredTable` in the file
+and in the answer to 43, which RocketMQ passes over): of two tables the one with the higher number
+is right, whatever the offsets; at equal numbers the higher offset is.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from turbopump.broker.config.config import ConfigError
+from turbopump.broker.tables.offset_lines import GroupLines, OffsetLines, Pair
+from turbopump.broker.tables.versions import Versions, is_older
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.disk.kept_table import Content, text_of
+from turbopump.engine.types import QueueOffset
+from turbopump.net.wire.bodies import (
+    BadBody,
+    Steps,
+    as_int,
+    as_object,
+    sort_in_steps,
+    table,
+)
+from turbopump.net.wire.topics import DataVersion
+
+FILE_NAME = "consumerOffset.json"
+NONE = QueueOffset(-1)
+OWN = "ownOffsetTable"
+"""Of a replica: what its master has otherwise, or not at all. Where the master is asked anew it has
+not set these back, nor deleted them. RocketMQ passes over the member."""
+MAX_PAIRS = 200_000
+"""(topic, group) pairs with an offset: twice the topics; a commit for one more is ignored."""
+MAX_QUEUES = 600_000
+"""Queues of all pairs: a client may name any queue id. With MAX_NAMES it keeps consumerOffset.json,
+which has two such tables, below the 64 MiB that are read at the next start."""
+MAX_NAMES = 8_000_000
+"""Characters of all pairs' names; each is written up to three times."""
+
+
+STEP = 1_000
+"""Pairs and queues whose lines are written at once: a ms of the loop. What the table holds at its
+bounds would take it a second as a whole."""
+
+PAIRS_OF_STEP = 10_000
+"""Pairs that are looked through at once, in a ms."""
+
+MAX_NAME = 1_000
+"""Characters of a topic's and a group's name together, of offsets that come from a master: a retry
+topic has 255, a group 120, and RocketMQ's light topics are longer."""
+_INT32_MAX = 2**31 - 1
+_EPOCH_SHIFT = 32
+
+_Copy = dict[Pair, dict[int, QueueOffset]]
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """What consumerOffset.json or the answer to 43 says. It must not be changed."""
+
+    version: DataVersion
+    committed: _Copy
+    pulled: _Copy = field(default_factory=dict)
+    lowered: Mapping[Pair, Mapping[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Offsets":
+        """From the bean; what no queue can have is passed over. Raises BadBody."""
+        members = as_object(value)
+        return cls(
+            DataVersion.from_json(members.get("dataVersion")),
+            _read_table(members, "offsetTable"),
+            _read_table(members, "pullOffsetTable"),
+            _read_table(members, "loweredTable"),
+        )
+
+
+class _Table(dict[Pair, dict[int, QueueOffset]]):
+    """(topic, group) to queue id to queue offset, within the bounds above. A pair has at least one
+    queue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queues = 0
+        self._names = 0
+
+    def put(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> bool:
+        """Set an entry unless the table is at a bound; whether it was set."""
+        queues = self.get(pair)
+        if queues is None or queue_id not in queues:
+            names = 0 if queues is not None else len(pair[0]) + len(pair[1])
+            full = queues is None and len(self) >= MAX_PAIRS
+            if full or self.queues >= MAX_QUEUES or self._names + names > MAX_NAMES:
+                return False
+        self.restore(pair, queue_id, queue_offset)
+        return True
+
+    def restore(self, pair: Pair, queue_id: int, queue_offset: QueueOffset) -> None:
+        """Set an entry that was saved, whatever the bounds: progress must not be forgotten."""
+        queues = self.get(pair)
+        if queues is None:
+            queues = self[pair] = {}
+            self._names += len(pair[0]) + len(pair[1])
+            self.added(pair)
+        self.queues += queue_id not in queues
+        queues[queue_id] = queue_offset
+        self.touched(pair)
+
+    def take(self, pair: Pair, queue_id: int) -> QueueOffset | None:
+        """Remove an entry and return it; None if it is not there."""
+        queues = self.get(pair, {})
+        found = queues.pop(queue_id, None)
+        if found is not None:
+            self.queues -= 1
+            self.touched(pair)
+            if not queues:
+                self.remove(pair)
+        return found
+
+    def remove(self, pair: Pair) -> None:
+        """Remove every entry of a pair, which must be there."""
+        self.queues -= len(self.pop(pair))
+        self._names -= len(pair[0]) + len(pair[1])
+        self.touched(pair)
+        self.removed(pair)
+
+    def remove_all(self) -> None:
+        """Remove every entry."""
+        for pair in list(self):
+            self.remove(pair)
+
+    def added(self, pair: Pair) -> None:
+        """A pair is new."""
+
+    def removed(self, pair: Pair) -> None:
+        """A pair is gone."""
+
+    def touched(self, pair: Pair) -> None:
+        """A queue of a pair has changed, or the pair is gone."""
+
+
+class _Saved(_Table):
+    """With its lines in the file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines = OffsetLines()
+
+    def touched(self, pair: Pair) -> None:
+        """Its line is of before."""
+        self.lines.touch(pair)
+
+
+class _Committed(_Saved):
+    """With the topics of each group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups = GroupLines()
+
+    def added(self, pair: Pair) -> None:
+        """A group has begun to read a topic."""
+        self.groups.add(pair)
+
+    def removed(self, pair: Pair) -> None:
+        """A group reads a topic no more."""
+        self.groups.remove(pair)
+
+
+class OffsetTable:
+    """(topic, group) to queue id to the next queue offset to consume. Loop thread only.
+
+    `on_reset` is called with topic and queue of a new reset, so that a waiting pull learns it.
+    """
+
+    def __init__(self, files: ConfigFiles, version_step: int = 500) -> None:
+        self.on_reset: Callable[[str, int], None] = lambda topic, queue_id: None
+        self.collect: Callable[[], None] = lambda: None
+        """Asks for the pull offsets that were noted elsewhere meanwhile."""
+        self._files = files
+        self._version_step = version_step
+        self._committed = _Committed()
+        self._pulled = _Saved()
+        self._resets = _Table()
+        self._lowered = _Saved()
+        self._own = _Saved()
+        """What a replica has otherwise than its master said last, or has alone."""
+        self._tables: dict[str, _Saved] = {
+            "loweredTable": self._lowered, OWN: self._own,
+            "offsetTable": self._committed, "pullOffsetTable": self._pulled,
+        }  # fmt: skip
+        """By their names in the file, in the order in which they are gathered."""
+        self._commits = 0
+        self._changes = 0
+        self._saved_changes = 0
+        self.data_version = DataVersion()
+        self.versions = Versions()
+
+    def load(self) -> None:
+        """Read consumerOffset.json, ours or RocketMQ's; raises ConfigError."""
+        saved = self._files.load(FILE_NAME)
+        if saved is None:
+            return
+        try:
+            members = as_object(saved)
+            self.data_version = DataVersion.from_json(members.get("dataVersion"))
+            for name, mine in self._tables.items():
+                for pair, queues in _read_all(members, name):
+                    for queue_id, queue_offset in queues.items():
+                        mine.restore(pair, queue_id, queue_offset)
+        except BadBody as error:
+            raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
+        self.take()  # all lines are written: from here on those that change
+
+    def commit(
+        self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
+    ) -> None:
+        """Set the next queue offset to consume; a lower one is taken too (remoting.md 11)."""
+        pair = (topic, group)
+        queues = self._committed.get(pair)
+        if queues is not None and queue_offset < queues.get(queue_id, NONE):
+            self._count_lowered(pair, queue_id)
+        if self._committed.put(pair, queue_id, queue_offset):
+            if self.versions.following:
+                self._own.restore(pair, queue_id, queue_offset)
+            self._changes += 1
+            self._commits += 1
+            if self._commits % self._version_step == 0:
+                self.data_version = self.versions.next(self.data_version, now_ms)
+
+    def adopt(self, theirs: Offsets, before: Offsets | None) -> None:
+        """Follow a master's table.
+
+        `before` is what the same master had earlier, None if that is not known. An offset goes back
+        only if the master counted that it was set back, or had a higher one itself before (a
+        RocketMQ master counts nothing). What it had before and has no more is forgotten.
+        """
+        self.collect()
+        self._changes += 1
+        for pair, queues in theirs.committed.items():
+            said = before.committed.get(pair) if before else None
+            numbers: Mapping[int, int] = theirs.lowered.get(pair, {})
+            if before and said == queues and numbers == before.lowered.get(pair, {}):
+                continue
+            self._adopt_queues(pair, queues, said or {}, numbers)
+        for pair, queues in theirs.pulled.items():
+            for queue_id, queue_offset in queues.items():
+                self._pulled.put(pair, queue_id, queue_offset)
+        if before is not None:
+            gone = before.committed.keys() - theirs.committed.keys()
+            self._remove(lambda pairs: [pair for pair in pairs if pair in gone])
+        self._note_own(theirs.committed)
+        if not is_older(theirs.version, self.data_version):
+            self.data_version = theirs.version
+
+    def offsets(self) -> Offsets:
+        """What the table has; a view, good until it changes."""
+        return Offsets(self.data_version, self._committed, self._pulled, self._lowered)
+
+    def told(self) -> Offsets:
+        """What it has of the master that it followed last; a view, good until it changes."""
+        if not self._own:
+            return self.offsets()
+        committed: _Copy = dict(self._committed)
+        for pair, own in self._own.items():
+            theirs = {key: at for key, at in committed.pop(pair, {}).items() if key not in own}
+            if theirs:
+                committed[pair] = theirs
+        return Offsets(self.data_version, committed, self._pulled, self._lowered)
+
+    def clamp(self, queue_end: Callable[[str, int], int], now_ms: int) -> int:
+        """Set back each offset that is behind the end of its queue; gives how many.
+
+        `queue_end` counts all records of the log, also those readers may not see yet. What such an
+        offset had consumed is not in this log: the messages that will be there are others, and a
+        consumer must not skip them (R14).
+        """
+        self.collect()
+        ends: dict[tuple[str, int], int] = {}
+        found = 0
+        for entries in (self._pulled, self._resets, self._committed):
+            for pair, queues in entries.items():
+                topic, group = pair
+                for queue_id, queue_offset in list(queues.items()):
+                    end = ends.get((topic, queue_id))
+                    if end is None:
+                        end = ends[topic, queue_id] = queue_end(topic, queue_id)
+                    if queue_offset <= end:
+                        continue
+                    if entries is self._committed:
+                        self.commit(group, topic, queue_id, QueueOffset(end), now_ms)
+                        found += 1
+                    else:
+                        entries.restore(pair, queue_id, QueueOffset(end))
+        return found
+
+    def bump_version(self, now_ms: int) -> None:
+        """A new version of the same offsets: from here on they are of another reign."""
+        if not self.versions.following:
+            self._own.remove_all()  # the master has what there is
+        self._changes += 1
+        self.data_version = self.versions.next(self.data_version, now_ms)
+
+    def query(self, group: str, topic: str, queue_id: int) -> QueueOffset:
+        """The pending reset if there is one, else the committed offset, else -1."""
+        reset = self._resets.get((topic, group), {}).get(queue_id)
+        if reset is not None:
+            return reset
+        return self._committed.get((topic, group), {}).get(queue_id, NONE)
+
+    def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset) -> None:
+        """Remember where the last pull ended (for admin tools)."""
+        if self._pulled.put((topic, group), queue_id, queue_offset):
+            self._changes += 1
+
+    def query_pull(self, group: str, topic: str, queue_id: int) -> QueueOffset:
+        """Where the last pull ended, -1 if there was none."""
+        self.collect()
+        return self._pulled.get((topic, group), {}).get(queue_id, NONE)
+
+    def queues_of(self, group: str, topic: str) -> dict[int, QueueOffset]:
+        """Queue id to committed offset."""
+        return dict(self._committed.get((topic, group), {}))
+
+    def set_reset(
+        self, group: str, topic: str, queue_id: int, queue_offset: QueueOffset, now_ms: int
+    ) -> None:
+        """Record a reset that the next pull of the queue gets, and commit it."""
+        self.commit(group, topic, queue_id, queue_offset, now_ms)
+        self._resets.put((topic, group), queue_id, queue_offset)
+        self.on_reset(topic, queue_id)
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a reset still waits for the queue's next pull."""
+        return queue_id in self._resets.get((topic, group), {})
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
+        """The pending reset, which is then no longer pending; None if there is none."""
+        return self._resets.take((topic, group), queue_id)
+
+    def has_resets(self, group: str, topic: str) -> bool:
+        """Whether a reset still waits for the next pull of some queue."""
+        return bool(self._resets.get((topic, group)))
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics the group has committed offsets of, sorted."""
+        return self._committed.groups.of(group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have committed offsets of the topic, sorted."""
+        return sorted(group for other, group in self._committed if other == topic)
+
+    def topics_in_steps(self, group: str) -> Steps[list[str]]:
+        """As `topics_of`, in steps."""
+        found: list[str] = []
+        for pairs in self._pieces():
+            if pairs is None:
+                yield
+            else:
+                found += [topic for topic, other in pairs if other == group]
+        return (yield from sort_in_steps(found))
+
+    def groups_in_steps(self, topic: str) -> Steps[list[str]]:
+        """As `groups_of`, in steps."""
+        found: list[str] = []
+        for pairs in self._pieces():
+            if pairs is None:
+                yield
+            else:
+                found += [group for other, group in pairs if other == topic]
+        return (yield from sort_in_steps(found))
+
+    def topics_by_group(self) -> Steps[dict[str, list[str]]]:
+        """What `topics_of` says of every group that has offsets, in steps and not sorted."""
+        found: dict[str, list[str]] = {}
+        for pairs in self._pieces():
+            if pairs is None:
+                yield
+                continue
+            for topic, group in pairs:
+                found.setdefault(group, []).append(topic)
+        return found
+
+    def _pieces(self) -> Iterator[list[Pair] | None]:
+        """All pairs, some at a time; None where a step ends."""
+        pairs = list(self._committed)
+        for at in range(0, len(pairs), PAIRS_OF_STEP):
+            if at:
+                yield None
+            yield pairs[at : at + PAIRS_OF_STEP]
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget everything about a deleted topic."""
+        self.collect()
+        self._remove(lambda pairs: [pair for pair in pairs if pair[0] == topic])
+
+    def remove_group(self, group: str) -> None:
+        """Forget everything about a deleted group."""
+        self.collect()
+        self._remove(lambda pairs: [pair for pair in pairs if pair[1] == group])
+
+    def clone(
+        self, source_group: str, target_group: str, topic: str, now_ms: int
+    ) -> Iterator[None]:
+        """Give a group the committed offsets another group has for a topic, in steps."""
+        queues = self.queues_of(source_group, topic)
+        for number, (queue_id, queue_offset) in enumerate(queues.items(), 1):
+            self.commit(target_group, topic, queue_id, queue_offset, now_ms)
+            if number % STEP == 0:
+                yield
+
+    @property
+    def queue_count(self) -> int:
+        """Queues with an offset; so many the file has."""
+        return self._committed.queues + self._pulled.queues
+
+    def take(self) -> Content:
+        """The text of the file as it has to be now, for another thread."""
+        *_, content = self.gather()
+        assert content is not None
+        return content
+
+    def take_in_steps(self) -> Steps[Content]:
+        """As `take`, in steps."""
+        for content in self.gather():
+            if content is not None:
+                return content
+            yield
+        raise AssertionError("the last step gives the content")
+
+    def take_changes(self) -> Iterator[Content | None] | None:
+        """What is to be saved, gathered in steps; None if nothing changed since the last call.
+
+        Each step but the last gives None; the last one gives the text, for another thread.
+        """
+        self.collect()
+        if self._changes == self._saved_changes:
+            return None
+        self._saved_changes = self._changes
+        return self.gather()
+
+    def gather(self) -> Iterator[Content | None]:
+        """As `take`, in steps: each but the last gives None.
+
+        What is set back meanwhile may be sent with the number of before, never with a number of
+        later: it is sent again with its own, and until then the higher offset counts.
+        """
+        self.collect()
+        members: dict[str, Any] = {"dataVersion": self.data_version.to_json()}
+        for name, entries in self._tables.items():
+            for _ in entries.lines.write(entries, STEP):
+                yield None
+            members[name] = entries.lines.taken()
+        for _ in self._committed.groups.write(STEP):
+            yield None
+        members["groupTopicMap"] = self._committed.groups.taken()
+        for name in ("offsetTable", "pullOffsetTable"):
+            members[name] = members[name] or {}
+        yield partial(text_of, members)
+
+    def save_failed(self) -> None:
+        """What `take_changes` gave is not on disk: give it again."""
+        self._saved_changes = -1
+
+    def save(self) -> None:
+        """Write consumerOffset.json now."""
+        self._saved_changes = self._changes
+        self._files.replace(FILE_NAME, self.take())
+
+    def _adopt_queues(
+        self,
+        pair: Pair,
+        queues: dict[int, QueueOffset],
+        said: dict[int, QueueOffset],
+        numbers: Mapping[int, int],
+    ) -> None:
+        mine = self._committed.get(pair, {})
+        mine_lowered = self._lowered.get(pair, {})
+        for queue_id, queue_offset in queues.items():
+            number = numbers.get(queue_id, 0)
+            newer = number > mine_lowered.get(queue_id, 0)
+            set_back = newer or queue_offset < said.get(queue_id, NONE)
+            if not set_back and queue_offset <= mine.get(queue_id, NONE):
+                continue
+            if self._committed.put(pair, queue_id, queue_offset) and newer:
+                self._lowered.restore(pair, queue_id, QueueOffset(number))
+
+    def _note_own(self, theirs: _Copy) -> None:
+        """What is here and not the same there."""
+        mine, own = self._committed, self._own
+        own.remove_all()
+        for pair, queues in mine.items():
+            there = theirs.get(pair)
+            if there != queues:
+                for queue_id, at in queues.items():
+                    if there is None or there.get(queue_id) != at:
+                        own.restore(pair, queue_id, at)
+
+    def _count_lowered(self, pair: Pair, queue_id: int) -> None:
+        """A later reign's number is higher than all of an earlier one."""
+        if self.versions.following:
+            return
+        epoch = max(self.versions.epoch, self.data_version.state_version)
+        number = self._lowered.get(pair, {}).get(queue_id, NONE)
+        number = QueueOffset(max(number, epoch << _EPOCH_SHIFT, 0) + 1)
+        self._lowered.restore(pair, queue_id, number)
+
+    def _remove(self, chosen: Callable[[Iterable[Pair]], list[Pair]]) -> None:
+        """A call for each table, not for each of up to MAX_PAIRS pairs, which takes three times as
+        long."""
+        for entries in (self._committed, self._pulled, self._resets, self._lowered):
+            for pair in chosen(entries):
+                entries.remove(pair)
+        self._changes += 1
+
+
+def _read_all(members: dict[str, Any], name: str) -> Iterator[tuple[Pair, dict[int, QueueOffset]]]:
+    for pair, queues in table(members, name, as_object).items():
+        topic, separator, group = pair.partition("@")
+        if separator:  # RocketMQ passes over a key without one too
+            yield (
+                (topic, group),
+                {as_int(key, pair): QueueOffset(as_int(at, pair)) for key, at in queues.items()},
+            )
+
+
+def _read_table(members: dict[str, Any], name: str) -> _Copy:
+    """A table of another program, without what no queue can have."""
+    return {
+        (topic, group): {
+            queue_id: at
+            for queue_id, at in queues.items()
+            if at >= 0 and 0 <= queue_id <= _INT32_MAX
+        }
+        for (topic, group), queues in _read_all(members, name)
+        if topic and group and len(topic) + len(group) <= MAX_NAME
+    }

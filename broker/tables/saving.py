@@ -1,0 +1,238 @@
+"""Config files written behind the broker's back, and answers that wait for them.
+
+Owns which of topics.json and subscriptionGroup.json is not on disk yet and what waits for it: a
+change is made in memory, the answer to who asked for it leaves once the file is durable (persist,
+then speak). Writing a table of thousands takes long, so a change that says what it changes is
+appended beside the file (engine/disk/config_changes.py), together with those that came while the
+disk was busy; now and then, and at a clean stop, the file is written whole. It must never know what
+a file says. Called by the tables (changed), the dispatch table (review) and node.py.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.disk.flush import Disk
+from turbopump.engine.disk.kept_table import Content
+from turbopump.engine.later import Later
+from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.command import Command, response
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+WHOLE_AFTER: Final = 10
+"""Rounds of `tick`, seconds, after which a file with appended changes is written whole although
+there are still more of them: a RocketMQ broker that is started after a kill does not read them."""
+
+Source = Callable[[], Content]
+"""Takes what a file shall hold, on the loop."""
+
+
+@dataclass(slots=True)
+class _File:
+    """A file of which something has changed since the start.
+
+    `since` is the first change that is not durable, 0 for none; `later` the first one that the
+    write under way does not have, 0 for none; `error` why the last write failed. `changes` are to
+    be appended; with `whole` the file is to be written instead.
+    """
+
+    source: Source
+    since: int = 0
+    later: int = 0
+    writing: bool = False
+    whole: bool = False
+    error: OSError | None = None
+    changes: list[bytes] = field(default_factory=list)
+    newest: int = 0
+    seen: int = 0
+    rounds: int = 0
+
+
+class Saver:
+    """Loop thread only; the disk's threads write."""
+
+    def __init__(self, files: ConfigFiles, disk: Disk) -> None:
+        self._files = files
+        self._disk = disk
+        self._numbered = 0
+        self._reviewed = 0
+        self._relied = False
+        self._promised = True
+        self._files_by_name: dict[str, _File] = {}
+        self._waiting: list[tuple[int, Later[OSError | None]]] = []
+
+    def load(self, name: str, source: Source) -> Any | None:
+        """The content of a file, None if there is none. Raises StoreError. `source` takes it where
+        it is to be written whole although nothing changed: it was loaded with changes beside it."""
+        value = self._files.load(name)
+        if self._files.has_changes(name):
+            self._files_by_name[name] = _File(source)
+        return value
+
+    def is_latest(self, name: str) -> bool:
+        """Whether what was loaded is the last that was saved, not an older copy or nothing."""
+        return self._files.is_latest(name)
+
+    def changed(self, name: str, source: Source, change: bytes | None = None) -> int:
+        """A file has to hold what `source` takes from now on; it is durable as soon as can be.
+
+        `change` says what is another than before; without it the file is written whole. Gives the
+        number of the change.
+        """
+        self._numbered += 1
+        number = self._numbered
+        file = self._files_by_name.get(name)
+        if file is None:
+            file = self._files_by_name[name] = _File(source)
+        file.source, file.newest = source, number
+        if change is None:
+            file.whole = True
+        elif not file.whole:
+            file.changes.append(change)
+        if file.writing:
+            file.later = file.later or number
+        else:
+            file.since = file.since or number
+            self._write(name, file)
+        return number
+
+    @property
+    def durable(self) -> int:
+        """Every change up to this one is on disk."""
+        behind = [one for file in self._files_by_name.values() if (one := file.since or file.later)]
+        return min(behind, default=self._numbered + 1) - 1
+
+    def rely(self) -> None:
+        """What is answered next relies on changes of others, so it waits for them as they do."""
+        self._relied = True
+
+    def promise_nothing(self) -> None:
+        """What the request at hand has changed or found so far, is not promised: its answer
+        leaves at once, the files are written behind it."""
+        self._reviewed, self._relied, self._promised = self._numbered, False, False
+
+    def elsewhere(self, work: Callable[[], T]) -> Later[T | OSError]:
+        """What `work` gives, done by the thread that writes: long work that only makes or reads
+        the text of a table, and does not fail."""
+        later: Later[T | OSError] = Later()
+        self._disk.submit(work, later.resolve)
+        return later
+
+    def saved(self) -> Later[OSError | None]:
+        """Resolves when every change so far is durable, or with what went wrong."""
+        later: Later[OSError | None] = Later()
+        behind = [file for file in self._files_by_name.values() if file.since or file.later]
+        failed = [file.error for file in behind if not file.writing]
+        if failed or not behind:
+            later.resolve(failed[0] if failed else None)
+        else:
+            self._waiting.append((self._numbered, later))
+        return later
+
+    def review(self, request: Command, answer: Answer, stepped: bool = False) -> Answer:
+        """The answer to a request: if it changed something, only once that is durable.
+
+        One that took several steps waits for all changes so far: others were reviewed meanwhile.
+        """
+        promised, self._promised = self._promised, True
+        if stepped and promised:
+            self._relied = True
+        if self._numbered == self._reviewed and not self._relied:
+            return answer
+        self._reviewed, self._relied = self._numbered, False
+        saved = self.saved()
+        if (saved.done and saved.value is None) or answer is None or request.is_oneway:
+            return answer
+        reviewed: Later[Command | None] = Later()
+
+        def go_on(error: OSError | None) -> None:
+            if error is not None:
+                remark = f"the change is not saved: {error}"
+                reviewed.resolve(response(request, ResponseCode.SYSTEM_ERROR, remark))
+            elif isinstance(answer, Later):
+                answer.then(reviewed.resolve)
+            else:
+                reviewed.resolve(answer)
+
+        saved.then(go_on)
+        return reviewed
+
+    def tick(self) -> None:
+        """About a second has passed: write again what could not be written, and write files whole
+        that have changes beside them and got none for a while."""
+        for name, file in list(self._files_by_name.items()):
+            if self._files.has_changes(name):
+                file.rounds += 1
+                if file.rounds >= WHOLE_AFTER or file.seen == file.newest:
+                    file.whole = True
+                file.seen = file.newest
+            if not file.writing and (file.since or file.whole):
+                self._write(name, file)
+
+    def finish(self) -> None:
+        """Every file as RocketMQ has it, with nothing beside it, as far as the disk allows: for a
+        clean stop, when no change comes any more."""
+        for name, file in list(self._files_by_name.items()):
+            file.whole = file.whole or file.writing or self._files.has_changes(name)
+            if not file.writing and (file.since or file.whole):
+                self._write(name, file)
+
+    def _write(self, name: str, file: _File) -> None:
+        file.writing, file.later = True, 0
+        changes, file.changes = file.changes, []
+        if file.whole or not self._files.takes(name, sum(map(len, changes))):
+            file.whole, file.rounds = False, 0
+            work = partial(self._files.replace, name, file.source())
+        else:
+            work = partial(self._files.append, name, changes)
+
+        def done(result: OSError | None) -> None:
+            file.writing = False
+            if isinstance(result, OSError):
+                if file.error is None:
+                    _log.error("%s cannot be saved for now: %s", name, result)
+                file.error = result
+                if file.since:
+                    file.whole, file.later = True, 0
+                    self._fail(file.since, result)
+                elif file.later:
+                    # What is beside the file is whole, and takes these changes, too.
+                    file.since, file.later = file.later, 0
+                    self._write(name, file)
+            else:
+                self._say_recovered(name, file)
+                file.since, file.later, file.error = file.later, 0, None
+                if file.since or file.whole:
+                    self._write(name, file)
+            self._release()
+
+        self._disk.submit(work, done)
+
+    def _say_recovered(self, name: str, file: _File) -> None:
+        if file.error is not None:
+            _log.info("%s is saved again", name)
+
+    def _fail(self, since: int, error: OSError) -> None:
+        """Those whose changes were to be written get the error; the file stays behind."""
+        waiting, self._waiting = self._waiting, []
+        for upto, later in waiting:
+            if upto < since:
+                self._waiting.append((upto, later))
+            else:
+                later.resolve(error)
+
+    def _release(self) -> None:
+        durable = self.durable
+        waiting, self._waiting = self._waiting, []
+        for upto, later in waiting:
+            if upto > durable:
+                self._waiting.append((upto, later))
+            else:
+                later.resolve(None)

@@ -1,0 +1,148 @@
+"""Attributes of topics and groups: reading `+key=value,-key`, and what may become what.
+
+Owns RocketMQ's attribute names and rules (TopicAttributes, SubscriptionGroupAttributes,
+AttributeParser, AttributeUtil). It must never touch a table. Called by handlers/admin/topics.py and
+handlers/admin/groups.py.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+MESSAGE_TYPE: Final = "message.type"
+MIXED: Final = "MIXED"
+CLEANUP_POLICY: Final = "cleanup.policy"
+COMPACTION: Final = "COMPACTION"
+
+MAX_ATTRIBUTES_TEXT: Final = 4_096
+"""Characters of an attributes text: four attributes are known, none takes more than 100."""
+
+
+class BadAttributes(ValueError):
+    """An attributes text that cannot be read or is not allowed; the message is for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attribute:
+    check: Callable[[str], bool]
+    changeable: bool
+
+
+def _one_of(*values: str) -> Callable[[str], bool]:
+    return frozenset(values).__contains__
+
+
+def _int64(low: int, high: int = (1 << 63) - 1) -> Callable[[str], bool]:
+    def check(value: str) -> bool:
+        return bool(re.fullmatch(r"[+-]?[0-9]{1,19}", value)) and low <= int(value) <= high
+
+    return check
+
+
+def _boolean(value: str) -> bool:
+    return value.lower() in ("true", "false")
+
+
+def _text(value: str) -> bool:
+    return value.isprintable()
+
+
+_KNOWN: Mapping[str, _Attribute] = {
+    "queue.type": _Attribute(_one_of("BatchCQ", "SimpleCQ"), changeable=False),
+    CLEANUP_POLICY: _Attribute(_one_of("DELETE", COMPACTION), changeable=False),
+    MESSAGE_TYPE: _Attribute(
+        _one_of(
+            "UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", MIXED
+        ),
+        changeable=True,
+    ),
+    "reserve.time": _Attribute(_int64(-1), changeable=True),
+    "lite.topic.expiration": _Attribute(_int64(-1, 30 * 24 * 60), changeable=True),
+}
+
+_OF_GROUPS: Mapping[str, _Attribute] = {
+    "priority.factor": _Attribute(_int64(0, 100), changeable=True),
+    "lite.bind.topic": _Attribute(_text, changeable=True),
+    "lite.sub.model": _Attribute(_one_of("Shared", "Exclusive"), changeable=True),
+    "lite.sub.reset.offset.exclusive": _Attribute(_boolean, changeable=True),
+    "lite.sub.reset.offset.unsubscribe": _Attribute(_boolean, changeable=True),
+    "lite.sub.client.quota": _Attribute(_int64(-1), changeable=True),
+    "lite.sub.client.max.event.cnt": _Attribute(_int64(10), changeable=True),
+    "lite.sub.wildcard": _Attribute(_text, changeable=True),
+}
+"""Kept as RocketMQ keeps them; priority and light topics themselves are not here yet."""
+
+
+def parse_attributes(text: str | None) -> dict[str, str]:
+    """`+a=1,-b` as {"+a": "1", "-b": ""}; nothing as {}. Raises BadAttributes.
+
+    (RocketMQ: AttributeParser.parseToMap)
+    """
+    changes: dict[str, str] = {}
+    if text is None or not text.strip():
+        return changes
+    if len(text) > MAX_ATTRIBUTES_TEXT:
+        raise BadAttributes(f"attributes are over {MAX_ATTRIBUTES_TEXT} characters")
+    for part in text.split(","):
+        key, separator, value = (piece.strip() for piece in part.partition("="))
+        if separator:
+            if not key.startswith("+"):
+                raise BadAttributes(f"add/alter attribute format is wrong: {part}")
+        elif not key.startswith("-"):
+            raise BadAttributes(f"delete attribute format is wrong: {part}")
+        if not key[1:] or key[1:].startswith(("+", "-")):
+            raise BadAttributes(f"an attribute has no name: {part}")
+        if key in changes:
+            raise BadAttributes(f"key duplication: {key}")
+        changes[key] = value
+    return changes
+
+
+def apply_group_attributes(
+    current: Mapping[str, str] | None, changes: Mapping[str, str]
+) -> dict[str, str]:
+    """As `apply_attributes`, for a consumer group. What is there may be sent back as it is, by who
+    asked for the group and changed something else of it."""
+    if sum(len(key) + len(value) for key, value in changes.items()) > MAX_ATTRIBUTES_TEXT:
+        raise BadAttributes(f"attributes are over {MAX_ATTRIBUTES_TEXT} characters")
+    if current is not None and changes == current:
+        return dict(current)
+    return apply_attributes(current, changes, _OF_GROUPS)
+
+
+def apply_attributes(
+    current: Mapping[str, str] | None,
+    changes: Mapping[str, str],
+    attributes: Mapping[str, _Attribute] = _KNOWN,
+) -> dict[str, str]:
+    """The attributes after `changes`; `current` is None for a new topic. Raises BadAttributes.
+
+    On a new topic only `+` is allowed; an immutable attribute cannot change or go; keys are stored
+    without their sign (RocketMQ: AttributeUtil.alterCurrentAttributes).
+    """
+    result = dict(current or {})
+    if len({key[1:] for key in changes}) < len(changes):
+        raise BadAttributes("an attribute is both set and deleted")
+    for signed, value in changes.items():
+        sign, key = signed[:1], signed[1:]
+        if sign not in ("+", "-"):
+            raise BadAttributes(f"an attribute needs + or - before its name: {signed}")
+        known = attributes.get(key)
+        if known is None:
+            raise BadAttributes(f"unsupported key: {key}")
+        if sign == "-":
+            if current is None:
+                raise BadAttributes(f"only add attribute is supported while creating topic: {key}")
+            if key not in current:
+                raise BadAttributes(f"attempt to delete a nonexistent key: {key}")
+            if not known.changeable:
+                raise BadAttributes(f"attempt to delete an unchangeable attribute: {key}")
+            del result[key]
+            continue
+        if not known.check(value):
+            raise BadAttributes(f"value of {key} is not allowed: {value}")
+        if current is not None and not known.changeable and current.get(key) != value:
+            raise BadAttributes(f"attempt to update an unchangeable attribute: {key}")
+        result[key] = value
+    return result

@@ -1,0 +1,395 @@
+"""The topics of this broker: topics.json, the topics made at start, automatic creation.
+
+Owns the topic table and its DataVersion; every change goes to the saver, which keeps back the
+answer to who asked for it until it is on disk. It must never talk to a name server: it names the
+changed topics to `on_change`. Called by the handlers and node.py.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import Any
+
+from turbopump.broker.config.config import (
+    MAX_QUEUES_OF_TOPIC,
+    BrokerConfig,
+    ConfigError,
+)
+from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.versions import ONLY_HERE, Versions, read_only_here, write_only_here
+from turbopump.engine import fastjson, json_steps
+from turbopump.engine.disk import config_changes
+from turbopump.engine.disk.kept_table import Content, KeptTable
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.topics import (
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    DataVersion,
+    TopicConfig,
+    TopicConfigs,
+)
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "topics.json"
+TABLE = "topicConfigTable"
+MAX_APPENDED = 1_000
+"""Topics of one change that are appended beside the file; of more it is written anew."""
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+AUTO_CREATE_TOPIC = "TBW102"
+LIGHT_PREFIX = "%LMQ%"
+_SYSTEM_PREFIX = "rmq_sys_"
+_HALF_TOPIC, _OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+_PERM_RW = PERM_READ | PERM_WRITE
+
+MAX_TOPICS = 80_000
+"""Creation stops here: with the longest names topics.json stays below the 64 MiB that are read at
+the next start."""
+
+SYSTEM_TOPICS = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        "BenchmarkTest",
+        _HALF_TOPIC,
+        "RMQ_SYS_TRACE_TOPIC",
+        _OP_TOPIC,
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+"""Topics no client may create or delete (RocketMQ: TopicValidator)."""
+
+NOT_ALLOWED_SEND_TOPICS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        _HALF_TOPIC,
+        _OP_TOPIC,
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+"""Topics no client may send to (RocketMQ: TopicValidator.isNotAllowedSendTopic)."""
+
+DELETED_TOPICS = "deletedTopics"
+"""With this field in a request 21 our answer has this member: topic to the end of the log when it
+was deleted. A replica that only misses a topic cannot tell whether the master lost it, nor where
+the topic's next life begins. RocketMQ passes over the field."""
+MAX_DELETED_TOPICS = 10_000
+"""The last ones, some 500 KB."""
+
+QUEUE_COUNTS = "queueCounts"
+"""With this field our answer to 21 has this member: topic to queue id to the next queue offset, of
+queues without a message in the log. A copy that began behind the log's first byte asks for it
+until it has the answer (engine/queues/queue_counts.py)."""
+
+
+class TopicTable:
+    """Topic name to configuration, kept in topics.json. Loop thread only.
+
+    `on_change` gets the names of changed topics, `on_replace` before it those of them that were
+    there before. A configuration in the table is never changed, only replaced: the saver writes on
+    another thread.
+    """
+
+    def __init__(self, config: BrokerConfig, saver: Saver) -> None:
+        self.on_change: Callable[[list[str]], None] = lambda names: None
+        self.on_replace: Callable[[list[str]], None] = lambda names: None
+        self._config = config
+        self._saver = saver
+        self._topics: KeptTable[TopicConfig] = KeptTable()
+        self._unsaved: OrderedDict[str, int] = OrderedDict()
+        """Topics made by changes that may not be durable: those the saver numbered so, in order."""
+        self._made_at_start: set[str] = set()
+        self.only_here: frozenset[str] = frozenset()
+        """Topics of a replica that no master is known to have had: where one lacks them it has not
+        deleted them."""
+        self.data_version = DataVersion()
+        self.versions = Versions()
+
+    def load(self) -> None:
+        """Read topics.json; writes nothing, another broker may still hold the store.
+
+        Raises ConfigError.
+        """
+        saved = self._saver.load(FILE_NAME, self._take)
+        if saved is not None:
+            try:
+                configs = TopicConfigs.from_json(saved)
+            except BadBody as error:
+                raise ConfigError(f"{FILE_NAME} is damaged: {error}") from None
+            self._topics.replace(configs.topic_config_table)
+            self.data_version = configs.data_version
+            self.only_here = read_only_here(saved)
+
+    def add_boot_topics(self, now_ms: int) -> None:
+        """Make the topics a broker has at start (store.md 22), where they are missing."""
+        before = self._topics.changes
+        self._add_boot_topics()
+        if self._topics.changes != before:
+            # Not counted, as in RocketMQ: a new broker's table is older than one that was used.
+            self.data_version = replace(self.data_version, timestamp=now_ms)
+            self._saver.changed(FILE_NAME, self._take)
+
+    def add_stored(
+        self, stored: Callable[[], dict[str, int]], now_ms: int, *, always: bool = False
+    ) -> None:
+        """Where topics.json is gone, or was restored from an older copy: make the topics that the
+        store has queues of (`stored`: so many) but the table lacks. No client could read them.
+
+        `always`: whatever became of the file. A replica's log may know of a topic that its master
+        had made since it was last asked for all (R20).
+        """
+        if not always and self._saver.is_latest(FILE_NAME):
+            return
+        lacking = [
+            TopicConfig(name, count, count, _PERM_RW)
+            for name, count in sorted(stored().items())
+            if name not in self._topics and not name.startswith(LIGHT_PREFIX)
+        ]
+        for one in lacking[:MAX_TOPICS]:
+            logger.warning(
+                "topic %s is not in %s: made anew with the %d queues it has in the store",
+                one.topic_name, FILE_NAME, one.read_queue_nums,
+            )  # fmt: skip
+        self.put_all(lacking[:MAX_TOPICS], now_ms)
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def peek(self, name: str) -> TopicConfig | None:
+        """As `get`, for what is not answered."""
+        return self._topics.get(name)
+
+    def get(self, name: str) -> TopicConfig | None:
+        """The configuration, or None.
+
+        An answer that relies on a topic waits until that is durable, even by another request: a
+        message must not be safe in a topic that a crash takes away.
+        """
+        if self._unsaved and name in self._unsaved:
+            if self._unsaved[name] > self._saver.durable:
+                self._saver.rely()
+            else:
+                del self._unsaved[name]
+        return self._topics.get(name)
+
+    def is_saved(self, name: str) -> bool:
+        """Whether a topic that is there would still be after a crash now."""
+        return self._unsaved.get(name, 0) <= self._saver.durable
+
+    def all(self) -> dict[str, TopicConfig]:
+        """Every topic; a copy of the table, not of the configurations."""
+        return self._topics.rows()
+
+    def names(self) -> list[str]:
+        """Every topic's name, sorted."""
+        return self._topics.names()
+
+    def body(self, names: list[str]) -> json_steps.Rows:
+        """The table of these topics as it is now, as the body of 21 has it."""
+        return self._topics.body(names)
+
+    @property
+    def state(self) -> object:
+        """Another one whenever a topic or the version has changed."""
+        return self._topics.changes, self.data_version
+
+    def put(self, config: TopicConfig, now_ms: int) -> None:
+        """Create or replace one topic: version bumped, saved, announced."""
+        self.put_all([config], now_ms)
+
+    def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
+        """As `put` for several, with one new version. No change, no new version."""
+        changed = {
+            one.topic_name: one for one in configs if self._topics.get(one.topic_name) != one
+        }
+        if changed:
+            version = self.versions.next(self.data_version, now_ms)
+            said: dict[str, Any] = {}
+            made = {name for name in changed if name not in self._topics}
+            if self.versions.following and made:
+                self.only_here |= made
+                said = write_only_here(self.only_here)
+            self._change(changed, [], version, said)
+
+    def adopt(
+        self,
+        topics: dict[str, TopicConfig],
+        version: DataVersion,
+        only_here: frozenset[str] = frozenset(),
+    ) -> None:
+        """Have exactly these topics, of this version: those of the master that is followed, and
+        those it was never known to have."""
+        changed = {name: one for name, one in topics.items() if self._topics.get(name) != one}
+        gone = [name for name in self._topics.rows() if name not in topics]
+        if changed or gone or version != self.data_version or only_here != self.only_here:
+            said = {} if only_here == self.only_here else {ONLY_HERE: sorted(only_here) or None}
+            self.only_here = only_here
+            self._change(changed, gone, version, said)
+
+    def _change(
+        self,
+        put: dict[str, TopicConfig],
+        gone: list[str],
+        version: DataVersion,
+        said: dict[str, Any],
+    ) -> None:
+        """Put topics, forget others; `said` is what else of the file changes."""
+        topics = self._topics
+        made = [name for name in put if name not in topics]
+        replaced = [name for name in put if name in topics] + gone
+        topics.put_all(put)
+        for name in gone:
+            topics.remove(name)
+        self.data_version = version
+        number = self._save(put.values(), gone, said)
+        self._note_unsaved(made, number)
+        if replaced:
+            self.on_replace(replaced)
+        if put or gone:
+            self.on_change([*put, *gone])
+
+    def _save(
+        self, put: Collection[TopicConfig], gone: list[str], said: dict[str, Any]
+    ) -> int:
+        if len(put) > MAX_APPENDED:
+            return self._saver.changed(FILE_NAME, self._take)
+        members = {"dataVersion": self.data_version.to_json(), **said}
+        rows = [fastjson.compact(one.row()) for one in put]
+        return self._saver.changed(
+            FILE_NAME, self._take, config_changes.change(members, {TABLE: rows}, {TABLE: gone})
+        )
+
+    def _note_unsaved(self, made: list[str], number: int) -> None:
+        durable, unsaved = self._saver.durable, self._unsaved
+        while unsaved and next(iter(unsaved.values())) <= durable:
+            unsaved.popitem(last=False)
+        if number > durable:
+            for name in made:
+                unsaved.pop(name, None)
+                unsaved[name] = number
+
+    def create_from_default(
+        self, topic: str, default_topic: str, queue_nums: int, sys_flag: int, now_ms: int
+    ) -> TopicConfig | None:
+        """Automatic creation at a send (RocketMQ: createTopicInSendMessageMethod).
+
+        None where the default topic is missing or does not let others inherit from it.
+        """
+        known = self._topics.get(topic)
+        if known is not None:
+            return known
+        model = self._topics.get(default_topic)
+        if model is None or not model.is_inherited or len(self._topics) >= MAX_TOPICS:
+            return None
+        if default_topic == AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
+            return None  # still in topics.json from a time when it was enabled
+        queues = min(max(queue_nums, 0), model.write_queue_nums)
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=model.perm & ~PERM_INHERIT,
+            topic_filter_type=model.topic_filter_type,
+            topic_sys_flag=sys_flag,
+        )
+        self.put(created, now_ms)
+        return created
+
+    def create_internal(
+        self,
+        topic: str,
+        queues: int,
+        perm: int,
+        now_ms: int,
+        *,
+        order: bool = False,
+        sys_flag: int = 0,
+    ) -> TopicConfig | None:
+        """The topic, made if missing (retry, dead letter); None when the table is full."""
+        known = self._topics.get(topic)
+        if known is not None:
+            return known
+        if len(self._topics) >= MAX_TOPICS:
+            return None
+        count = min(max(queues, 1), MAX_QUEUES_OF_TOPIC)
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=count,
+            write_queue_nums=count,
+            perm=perm,
+            order=order,
+            topic_sys_flag=sys_flag,
+        )
+        self.put(created, now_ms)
+        return created
+
+    def delete(self, name: str, now_ms: int) -> bool:
+        """Forget a topic; False if it was not there."""
+        if name not in self._topics:
+            return False
+        self._change({}, [name], self.versions.next(self.data_version, now_ms), {})
+        return True
+
+    def bump_version(self, now_ms: int) -> None:
+        """A new version without another topic: what brokerPermission makes of each has changed.
+
+        Name servers read the topics of a registration only if its version is another one.
+        """
+        said: dict[str, Any] = {}
+        if not self.versions.following and self.only_here:
+            self.only_here, said = frozenset(), {ONLY_HERE: None}  # the master has what there is
+        self._change({}, [], self.versions.next(self.data_version, now_ms), said)
+
+    def is_batch(self, name: str) -> bool:
+        """Whether the topic's queues hold inner batches (attribute queue.type=BatchCQ)."""
+        config = self._topics.get(name)
+        return config is not None and config.attributes.get("queue.type") == "BatchCQ"
+
+    def is_system(self, name: str) -> bool:
+        """Whether the topic belongs to the broker (RocketMQ: TopicValidator.isSystemTopic)."""
+        return (
+            name in SYSTEM_TOPICS or name in self._made_at_start or name.startswith(_SYSTEM_PREFIX)
+        )
+
+    def system_topics(self) -> list[str]:
+        """Every system topic that exists here or is reserved, sorted."""
+        mine = {name for name in self._topics.rows() if self.is_system(name)}
+        return sorted(SYSTEM_TOPICS | self._made_at_start | mine)
+
+    def _take(self) -> Content:
+        """The content of topics.json."""
+        members = {**write_only_here(self.only_here), "dataVersion": self.data_version.to_json()}
+        return self._topics.snapshot(TABLE, members)
+
+    def _add_boot_topics(self) -> None:
+        def add(name: str, queues: int, perm: int = _PERM_RW) -> None:
+            # What topics.json says of it wins, as in RocketMQ.
+            self._made_at_start.add(name)
+            if name not in self._topics:
+                self._topics.put(name, TopicConfig(name, queues, queues, perm))
+
+        config = self._config
+        cluster, name = config.broker_cluster_name, config.broker_name
+        automatic = _PERM_RW | PERM_INHERIT
+        add("SELF_TEST_TOPIC", 1)
+        if config.auto_create_topic_enable:
+            add(AUTO_CREATE_TOPIC, config.default_topic_queue_nums, automatic)
+        add("BenchmarkTest", 1024)
+        add(cluster, 16, automatic if config.cluster_topic_enable else PERM_INHERIT)
+        add(name, 1, automatic if config.broker_topic_enable else PERM_INHERIT)
+        add("OFFSET_MOVED_EVENT", 1)
+        add(SCHEDULE_TOPIC, len(config.delay_levels_ms))
+        if config.trace_topic_enable:
+            add(config.msg_trace_topic_name, 1)
+        add(f"{cluster}_REPLY_TOPIC", 1)
+        add(f"rmq_sys_REVIVE_LOG_{cluster}", config.revive_queue_num)
+        add(f"rmq_sys_SYNC_BROKER_MEMBER_{name}", 1, PERM_INHERIT)
+        add(_HALF_TOPIC, 1)
+        add(_OP_TOPIC, 1)

@@ -1,0 +1,229 @@
+"""Which sends and pulls are plain: they are served natively instead of by their handlers.
+
+Owns the policy behind the tables of Lane and Pulls, and keeps them up to date. It must never serve
+a request or know a connection. Fed by handlers/send.py and handlers/pull.py, which have just served
+a request and say so: what is looked up there once is not looked up again, until something it
+depends on changes. Told of changes by node.py (topics, groups, consumers, resets, configuration).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
+from turbopump.broker.traffic.replies import why_not
+from turbopump.broker.traffic.role import ALONE, MASTER_ID
+from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.headers.pull import SUBSCRIPTION_FLAG, PullMessageRequest
+from turbopump.net.wire.names import MAX_TOPIC_LENGTH, RETRY_PREFIX
+from turbopump.net.wire.properties import encode_properties
+from turbopump.net.wire.topics import MULTI_TAG, TopicConfig
+from turbopump.pyx.lane import Lane
+from turbopump.pyx.pulls import Pulls
+
+if TYPE_CHECKING:
+    from turbopump.broker.context import BrokerContext
+
+CARRIED_MS: Final = 60_000
+"""For so long a subscription that pulls carry is known to be noted; the table of such
+subscriptions forgets after 10 minutes."""
+
+MAX_WAITING: Final = 10_000
+"""Sends that wait for a group commit (RocketMQ: sendThreadPoolQueueCapacity); one more has to
+come back later. Their bodies are in the log already: what waits is an answer of some 500 bytes."""
+
+_FOREVER_MS: Final = 1 << 62
+
+
+class FastLane:
+    """The broker's side of the native path."""
+
+    def __init__(self, lane: Lane, pulls: Pulls, broker: BrokerContext) -> None:
+        self._lane = lane
+        self._pulls = pulls
+        self._broker = broker
+        self._config = broker.config
+        self._topics = broker.topics
+        self._store_host = b""
+        self._waiting = 0
+        self._need: int | None = ALONE
+        self._ends: dict[int, LogOffset] = {}
+        broker.role.on_moved = self._replicas_moved
+        broker.role.on_change.append(self._role_changed)
+        broker.role.on_lapse = self._lapsed
+
+    def start(self, store_host: bytes) -> None:
+        """Let plain sends be served from now on; records carry this packed host."""
+        self._store_host = store_host
+        self.reconfigure()
+        self.wait(0)
+        self._role_changed()
+        # A record with a CRC of its own is encoded by the store.
+        self._lane.open = not self._config.store.enabled_append_prop_crc
+
+    def stop(self) -> None:
+        """Leave every request to the handlers."""
+        self._lane.open = False
+
+    def reconfigure(self) -> None:
+        """The configuration has changed: everything is looked up again."""
+        config = self._config
+        trace_on = "true" if config.trace_on else "false"
+        own = {
+            names.MSG_REGION: config.region_id,
+            names.TRACE_ON: trace_on,
+            names.CLUSTER: config.broker_cluster_name,
+        }
+        self._lane.forget_all()
+        self._pulls.forget_all()
+        self._replicas_moved()
+        self._lane.held.replica_wait_ms = config.replication.slave_timeout_ms
+        self._lane.held.configure(config.region_id.encode(), config.trace_on, _told())
+        self._lane.configure(
+            encode_properties(own),
+            config.region_id.encode(),
+            config.trace_on,
+            self._store_host,
+            config.start_accept_send_request_timestamp_ms,
+        )
+
+    def learn(self, topic: TopicConfig) -> None:
+        """A send to the topic was found legal: the next ones may be served natively."""
+        name = topic.topic_name
+        if self._is_plain(topic) and self._topics.is_saved(name):
+            self._lane.serve(name.encode(), max(topic.write_queue_nums, topic.read_queue_nums))
+
+    @property
+    def waiting(self) -> int:
+        """Sends that wait for the disk or for replicas, natively or not."""
+        return self._waiting + self._lane.held.count
+
+    def wait(self, change: int) -> None:
+        """So many sends more wait that are not served natively, or fewer."""
+        self._waiting += change
+        self._lane.held.limit = MAX_WAITING - self._waiting
+
+    def _role_changed(self) -> None:
+        """What was plain for a master is not for a replica, and the other way round."""
+        self._lane.forget_all()
+        self._pulls.forget_all()
+        self._replicas_moved()
+
+    def _lapsed(self) -> None:
+        """The lease is over: handlers say so, and pending sends fail: their outcome is unknown."""
+        self._role_changed()
+        self._lane.held.fail(PutStatus.SERVICE_NOT_AVAILABLE)
+
+    def _replicas_moved(self) -> None:
+        """Replicas have got further, or another number of them is asked for."""
+        role, held = self._broker.role, self._lane.held
+        need = role.need
+        if need != self._need:
+            self._need = need
+            code, remark = why_not(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
+            self._lane.ask_for(need, code, remark.encode())
+        if not held.count:
+            self._ends.clear()
+        if need is not None and need not in (0, ALONE):
+            self._ends.setdefault(need, LogOffset(-1))
+        # Those who wait since before need what was asked for then.
+        for each, before in self._ends.items():
+            end = role.safe_end_of(each)
+            if end != before:
+                self._ends[each] = end
+                held.replicated_to(each, end)
+
+    def forget(self, changed: Iterable[str]) -> None:
+        """These topics have changed."""
+        for name in changed:
+            self._lane.forget(name.encode())
+        self._pulls.forget_all()
+
+    def learn_pull(
+        self,
+        header: PullMessageRequest,
+        codes: frozenset[int] | None,
+        sub_version: int,
+        flags: tuple[int, int],
+        readers: tuple[int, int],
+        now_ms: int,
+    ) -> None:
+        """A pull was found legal and served: the next ones of the group may be natively.
+
+        `flags` are those of topic and group, `sub_version` that of the subscription it was served
+        by, `readers` the brokers that the group reads from near the end of the log and far from it.
+        """
+        if not self._broker.role.is_master:
+            return
+        topic = self._topics.get(header.topic)
+        pending = self._broker.offsets.has_resets(header.consumer_group, header.topic)
+        if topic is None or pending or self._topics.is_batch(header.topic):
+            return
+        carries = bool(header.sys_flag & SUBSCRIPTION_FLAG)
+        expression_type = header.expression_type
+        self._pulls.serve(
+            header.consumer_group.encode(),
+            header.topic.encode(),
+            topic.read_queue_nums,
+            readers=readers if self._config.slave_read_enable else (MASTER_ID, MASTER_ID),
+            topic_sys_flag=flags[0],
+            group_sys_flag=flags[1],
+            sub_version=sub_version,
+            subscription=(header.subscription or "").encode() if carries else None,
+            expression_type=None if expression_type is None else expression_type.encode(),
+            codes=codes,
+            until_ms=now_ms + CARRIED_MS if carries else _FOREVER_MS,
+        )
+
+    def pulled(self, group: str, topic: str, queue_id: int) -> None:
+        """A handler served a pull: where an earlier native one ended does not count any more."""
+        self._pulls.drop_pulled(group.encode(), topic.encode(), queue_id)
+
+    def forget_group(self, group: str) -> None:
+        """The group's members or subscriptions have changed."""
+        self._pulls.forget(group.encode())
+
+    def forget_groups(self, changed: Iterable[str]) -> None:
+        """These groups are others than before, or may read something else."""
+        for name in changed:
+            self.forget_group(name)
+
+    def forget_readers(self) -> None:
+        """Something has changed that any pull may depend on."""
+        self._pulls.forget_all()
+
+    def collect_offsets(self) -> None:
+        """Note where native pulls ended."""
+        for group, topic, queue_id, offset in self._pulls.take_pulled():
+            self._broker.offsets.commit_pull(
+                group.decode(), topic.decode(), queue_id, QueueOffset(offset)
+            )
+
+    def collect_got(self) -> None:
+        """Count what native pulls got."""
+        for group, topic, pulls, messages, size in self._pulls.take_got():
+            self._broker.statistics.got(group.decode(), topic.decode(), messages, size, pulls)
+
+    def _is_plain(self, topic: TopicConfig) -> bool:
+        name = topic.topic_name
+        return (
+            self._config.writable
+            and len(name) <= MAX_TOPIC_LENGTH
+            and not name.startswith(RETRY_PREFIX)
+            and topic.topic_filter_type != MULTI_TAG
+            and topic.attributes.get(CLEANUP_POLICY) != COMPACTION
+            and not self._topics.is_batch(name)
+        )
+
+
+def _told() -> dict[PutStatus, tuple[int, bytes | None]]:
+    """What a send that waited in vain is answered. A message that is stored has its place told."""
+    code, remark = why_not(PutStatus.SERVICE_NOT_AVAILABLE)
+    return {
+        PutStatus.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),
+        PutStatus.FLUSH_SLAVE_TIMEOUT: (ResponseCode.FLUSH_SLAVE_TIMEOUT, None),
+        PutStatus.SERVICE_NOT_AVAILABLE: (code, remark.encode()),
+    }

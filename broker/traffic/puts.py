@@ -1,0 +1,133 @@
+"""The one way a message of a client gets into the store: the checks and rewrites before the put.
+
+Owns RocketMQ's pre-put hook chain (HookUtils): name length, inner batches, delay levels, timers. It
+must never answer a request: the caller turns `Put` into a reply. Called by handlers/send.py,
+handlers/send_back.py.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.tables.topics import SCHEDULE_TOPIC
+from turbopump.engine.types import Appended, Buffer, Message, PutStatus
+from turbopump.net.wire import properties as names
+from turbopump.net.wire.names import DLQ_PREFIX, MAX_RETRY_TOPIC_LENGTH, RETRY_PREFIX
+from turbopump.net.wire.properties import encode_properties
+
+INNER_BATCH_FLAGS = 0x40 | 0x80  # NEED_UNWRAP and INNER_BATCH of MessageSysFlag
+TRANSACTION_BITS = 0x4 | 0x8
+MULTI_TAGS_FLAG = 0x2
+_MAX_V1_TOPIC = 127
+_TIMERS = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
+
+
+class Refusal(Enum):
+    """Why a message was not given to the store, where PutStatus has no word for it."""
+
+    TIMER_NOT_ENABLED = "WHEEL_TIMER_NOT_ENABLE"
+    LIGHT_QUEUES_NOT_ENABLED = "LMQ_NOT_ENABLE"
+
+
+@dataclass(slots=True)
+class Draft:
+    """A message before the put, its properties still a mapping. Hosts are packed."""
+
+    topic: str
+    queue_id: int
+    body: Buffer
+    properties: dict[str, str]
+    flag: int
+    sys_flag: int
+    born_timestamp_ms: int
+    born_host: bytes
+    reconsume_times: int = 0
+
+
+def put(
+    broker: BrokerContext, draft: Draft, now_ms: int, *, must_wait: bool = False
+) -> Appended | Refusal:
+    """Store one message; what is delayed goes to its level's queue (messages.md 0.6, 1.1).
+
+    `must_wait`: whatever its WAIT property says, it is to be as safe as any other.
+    """
+    level = delay_level(draft.properties)
+    if level is None or not _is_legal(broker, draft):
+        return Appended(PutStatus.MESSAGE_ILLEGAL)
+    topic, queue_id = draft.topic, draft.queue_id
+    if level > 0:
+        for name in _TIMERS:
+            draft.properties.pop(name, None)
+        draft.properties[names.REAL_TOPIC] = topic
+        draft.properties[names.REAL_QID] = str(queue_id)
+        topic, queue_id = SCHEDULE_TOPIC, min(level, len(broker.config.delay_levels_ms)) - 1
+    elif is_timer(draft.properties):
+        return Refusal.TIMER_NOT_ENABLED
+    if wants_light_queues(draft.topic, draft.properties):
+        return Refusal.LIGHT_QUEUES_NOT_ENABLED
+    message = Message(
+        topic=topic,
+        queue_id=queue_id,
+        body=draft.body,
+        properties=encode_properties(draft.properties),
+        flag=draft.flag,
+        sys_flag=draft.sys_flag,
+        born_timestamp_ms=draft.born_timestamp_ms,
+        born_host=draft.born_host,
+        store_host=broker.store_host,
+        reconsume_times=draft.reconsume_times,
+    )
+    # A sender that does not wait learns nothing of replicas, and not kept from writing by them.
+    return append(broker, message, now_ms, waits=must_wait or waits_for_store(draft.properties))
+
+
+def append(
+    broker: BrokerContext, message: Message, now_ms: int, *, waits: bool = True, batch: bool = False
+) -> Appended:
+    """Store.append, or append_batch, where the role allows it; `role.when_safe` is to follow."""
+    refused = broker.role.refusal(waits)
+    if refused is not None:
+        return Appended(refused)
+    if batch:
+        return broker.store.append_batch(message, now_ms)
+    return broker.store.append(message, now_ms)
+
+
+def waits_for_store(properties: dict[str, str]) -> bool:
+    """Whether the sender asks for an answer that is as safe as the broker can make it."""
+    return properties.get(names.WAIT, "true").lower() == "true"
+
+
+def delay_level(properties: dict[str, str]) -> int | None:
+    """The DELAY property; 0 without one, None if it is no int32."""
+    text = properties.get(names.DELAY)
+    if text is None:
+        return 0
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 10:
+        return None
+    level = int(text)
+    return level if -(2**31) <= level < 2**31 else None
+
+
+def wants_light_queues(topic: str, properties: dict[str, str]) -> bool:
+    """Whether a message is to be found in other queues than its own, too, where it would be missing
+    (RocketMQ without enableLmq and enableMultiDispatch forgets about them). Copies of what was
+    stored before, for another delivery, are not."""
+    asked = properties.get(names.INNER_MULTI_DISPATCH, "").strip()
+    return bool(asked) and not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
+def is_timer(properties: dict[str, str]) -> bool:
+    """Whether the message asks for delivery at a time (HookUtils.checkIfTimerMessage)."""
+    return names.TIMER_OUT_MS not in properties and any(name in properties for name in _TIMERS)
+
+
+def _is_legal(broker: BrokerContext, draft: Draft) -> bool:
+    size = len(draft.topic.encode())
+    limit = MAX_RETRY_TOPIC_LENGTH if draft.topic.startswith(RETRY_PREFIX) else _MAX_V1_TOPIC
+    if size > limit:
+        return False
+    if draft.sys_flag & INNER_BATCH_FLAGS:
+        return broker.topics.is_batch(draft.topic)
+    return names.INNER_NUM not in draft.properties

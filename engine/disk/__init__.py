@@ -1,0 +1,1 @@
+"""Files and their syncs: segments, checkpoints, tables, and the thread of the disk."""

@@ -1,0 +1,207 @@
+"""The JSON files of `config/`: topics, groups, offsets and whatever else must survive.
+
+Owns how such a file is replaced and which copy is read. It must never know what a file says, nor
+keep state: any thread may save. Called by the broker's and the name server's tables.
+
+A save writes X.tmp, makes it durable, renames X to X.bak and X.tmp to X, and makes the names
+durable (RocketMQ 5.x: X is renamed to X.bak and written anew). Wherever a crash hits, X or X.bak is
+whole; both brokers fall back to X.bak. Where X is a symbolic link what it leads to is replaced,
+there, and X.bak is a copy (replacing.py). Single changes of a large file may be appended to
+X.changes instead (config_changes.py); they are part of what is loaded.
+"""
+
+import errno
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from turbopump.engine import fastjson
+from turbopump.engine.disk import replacing
+from turbopump.engine.disk.config_changes import Changes, apply, digest_of
+from turbopump.engine.disk.files import Files, sync_above
+from turbopump.engine.disk.replacing import TEMPORARY
+from turbopump.engine.types import StoreError
+
+logger = logging.getLogger(__name__)
+
+BACKUP = ".bak"
+DAMAGED = ".damaged"
+
+
+def replace_file(files: Files, path: str, data: bytes) -> None:
+    """Replace a file of any kind, durably: a crash leaves the old one or the new one. Raises
+    OSError."""
+    folder = path.rpartition("/")[0] or "."
+    files.make_folders(folder)
+    replacing.replace(files, path, data)
+
+
+def pieces_of(value: Any) -> Iterator[bytes]:
+    """A value's text, as one piece, for `ConfigFiles.replace`. Raises ValueError for what could not
+    be read again."""
+    text = fastjson.dumps(value, pretty=True)
+    fastjson.check_readable(text)
+    yield text.encode()
+
+
+class ConfigFiles:
+    """The files of one folder."""
+
+    def __init__(self, files: Files, folder: str) -> None:
+        self._files = files
+        self._folder = folder
+        self._names_synced = False
+        self._latest: set[str] = set()
+        self._changes: dict[str, Changes] = {}
+
+    def is_latest(self, name: str) -> bool:
+        """Whether `load` found the file itself whole, and not an older copy or nothing."""
+        return name in self._latest
+
+    def load(self, name: str) -> Any | None:
+        """The value of a file or, if that is missing or damaged, of its backup; None without both.
+        With the changes that were appended since.
+
+        An empty or zeroed file counts as missing: a power cut leaves such files of brokers that
+        write in place; but where its backup is there and holds nothing either, something was lost.
+        What is returned is durable. Raises StoreError if a file is damaged and no copy can stand
+        in, or the disk fails.
+        """
+        damaged = ""
+        empty: list[str] = []
+        self._latest.discard(name)
+        changes = self._changes_of(name)
+        changes.stop()
+        for candidate in (name, name + BACKUP):
+            path = f"{self._folder}/{candidate}"
+            try:
+                is_there = self._files.exists(path)
+                text = self._files.read(path) if is_there else b""
+            except OSError as error:
+                raise StoreError(f"{path} cannot be read: {error}") from error
+            if not text.strip(b"\0 \t\r\n"):
+                if is_there:
+                    logger.warning("%s holds nothing", path)
+                    empty.append(path)
+                continue
+            try:
+                value = fastjson.loads(text)
+                if value is None:
+                    raise ValueError("it says null")
+            except ValueError as error:
+                logger.warning("%s is damaged: %s", path, error)
+                damaged = damaged or path
+                continue
+            value, changed = self._with_changes(changes, value, text)
+            if candidate == name:
+                self._latest.add(name)
+                if not changed:
+                    changes.begin(len(text), digest_of(text))
+            else:
+                self._restored(name)
+            self._keep(path, changes)
+            return value
+        if len(empty) > 1:
+            damaged = damaged or empty[0]
+        if damaged:
+            raise StoreError(f"{damaged} is damaged and no whole copy of it exists")
+        return None
+
+    def save(self, name: str, value: Any) -> None:
+        """Replace a file; it is durable on return. Raises OSError, the old value then stays.
+
+        That is also raised for what `load` would refuse: a broker must find its tables again.
+        """
+        self.replace(name, partial(pieces_of, value))
+
+    def replace(self, name: str, pieces: Callable[[], Iterable[bytes]]) -> None:
+        """As `save`, of a pretty text in pieces, none of which ends inside a string."""
+        path, files = f"{self._folder}/{name}", self._files
+        unfinished = files.resolve(path) + TEMPORARY
+        digest = hashlib.blake2b(digest_size=16)
+        size = references = 0
+        try:
+            for piece in pieces():
+                if size == 0:
+                    self._make_folder()
+                files.write(unfinished, piece, size or -1)
+                digest.update(piece)
+                size += len(piece)
+                references += piece.count(b'"$ref"')
+                if size > fastjson.SIZE_MAX:
+                    raise ValueError(f"a text of over {fastjson.SIZE_MAX} bytes")
+            if references > fastjson.REFERENCES_MAX:
+                raise ValueError(f"over {fastjson.REFERENCES_MAX} references")
+        except ValueError as error:
+            raise OSError(errno.EFBIG, f"{name} could not be read again: {error}") from None
+        files.sync(unfinished)
+        changes = self._changes_of(name)
+        changes.stop()
+        if files.exists(path):
+            replacing.set_aside(files, path, path + BACKUP)
+        replacing.take(files, path)
+        replacing.sync_names(files, path)
+        changes.begin(size, digest.hexdigest().encode())
+        changes.remove()
+
+    def takes(self, name: str, size: int) -> bool:
+        """Whether `append` would take changes of so many bytes; else the file is to be saved."""
+        return self._changes_of(name).fits(size)
+
+    def append(self, name: str, changes: Sequence[bytes]) -> None:
+        """Make changes of a file durable (config_changes.py). Raises OSError: the file must be
+        saved then."""
+        self._changes_of(name).append(changes)
+
+    def has_changes(self, name: str) -> bool:
+        """Whether a file lacks what was appended since it was saved."""
+        return self._changes_of(name).size > 0
+
+    def _changes_of(self, name: str) -> Changes:
+        found = self._changes.get(name)
+        if found is None:
+            found = self._changes[name] = Changes(self._files, f"{self._folder}/{name}")
+        return found
+
+    def _with_changes(self, changes: Changes, value: Any, text: bytes) -> tuple[Any, bool]:
+        """A value with what was appended to it, and whether anything was."""
+        try:
+            said = changes.read(digest_of(text))
+            for one in said:
+                value = apply(value, one)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{changes.path} cannot be read: {error}") from error
+        return value, bool(said)
+
+    def _make_folder(self) -> None:
+        self._files.make_folders(self._folder)
+        if not self._names_synced:
+            sync_above(self._files, self._folder)
+            self._names_synced = True
+
+    def _keep(self, path: str, changes: Changes) -> None:
+        """The save that wrote the file may have been killed before its names were durable; what is
+        read now is acted upon, so a power cut must not take it back."""
+        files = self._files
+        try:
+            changes.keep()
+            files.sync(path)
+            replacing.sync_names(files, path)
+            sync_above(files, self._folder)
+        except OSError as error:
+            # A read-only file system cannot hold a half-written file.
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise StoreError(f"{path} cannot be opened for good: {error}") from error
+
+    def _restored(self, name: str) -> None:
+        """Keep a damaged file out of the way: the next save must not make it the backup."""
+        path = f"{self._folder}/{name}"
+        logger.warning("%s was restored from %s%s", path, path, BACKUP)
+        if self._files.exists(path):
+            try:
+                damaged = self._files.resolve(path)
+                self._files.rename(damaged, damaged + DAMAGED)
+            except OSError as error:
+                raise StoreError(f"{path} is damaged and cannot be moved: {error}") from error

@@ -1,0 +1,396 @@
+"""Disk threads: the only place of the engine that owns threads.
+
+Owns `Disk`, the way to run blocking disk work off the loop thread, and its two kinds. It must never
+touch a table or a file itself: the work it is given does. Called by the store's parts with work
+that only syncs, preallocates, writes whole files or removes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from turbopump.engine.disk.files import MappedFile, RealMappedFile
+from turbopump.pyx.syncer import Syncer
+
+T = TypeVar("T")
+
+RUN_S = 0.001
+"""Work in Python on a disk thread, until the loop's thread has its turn."""
+PAUSE_S = 0.000_1
+"""How long it has it for sure. The interpreter by itself lets a thread run for 5 ms, and one that
+waits for it begins to wait anew each time that it was free for a moment."""
+
+_disk_thread = threading.local()
+
+# One for each lane of a store, see Lane: a sync that sends wait for is never behind a file that is
+# being removed, made or looked through. Those that are idle cost some KB.
+STORE_THREADS = 9
+
+
+LOOK_S = 0.02
+"""Between two looks whether work that is waited for has reported."""
+
+ABANDONED: list[DiskThreads] = []
+"""Those with work that did not return when a node was stopped."""
+
+
+def give_way() -> None:
+    """Between two pieces of long work in Python: on a disk thread let the loop's thread have the
+    interpreter; elsewhere nothing."""
+    since = getattr(_disk_thread, "since", None)
+    if since is not None and time.perf_counter() - since >= RUN_S:
+        time.sleep(PAUSE_S)
+        _disk_thread.since = time.perf_counter()
+
+
+class Job(Protocol):
+    """Work that was handed to a disk."""
+
+    def finish(self) -> None:
+        """Block until the work ran and `done` was called (at most once in all)."""
+
+
+class Disk(Protocol):
+    """Runs blocking work elsewhere and reports on the loop thread."""
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> Job:
+        """Run `work` on a disk thread, then `done` with its result or OSError on the loop."""
+
+    def close(self) -> None:
+        """Finish all work and stop."""
+
+
+class _FinishedJob:
+    def finish(self) -> None:
+        return
+
+
+class InlineDisk:
+    """Runs the work at once, on the calling thread: for tests and tools."""
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> Job:
+        result: T | OSError
+        try:
+            result = work()
+        except OSError as error:
+            result = error
+        done(result)
+        return _FinishedJob()
+
+    def close(self) -> None:
+        return
+
+
+class Lane:
+    """At most one piece of work on a disk at a time."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._job: Job | None = None
+        self.busy = False
+
+    def submit(
+        self, work: Callable[[], T], done: Callable[[T | OSError], None], disk: Disk | None = None
+    ) -> None:
+        """As Disk.submit (on `disk`, if given). A programmer error while busy."""
+        self._run(lambda free: (disk or self._disk).submit(work, free), done)
+
+    def _run(self, begin: Callable[[Callable[[T], None]], Job], done: Callable[[T], None]) -> None:
+        assert not self.busy, "two pieces of work in one lane"
+
+        def free(result: T) -> None:
+            self.busy = False
+            self._job = None
+            done(result)
+
+        self.busy = True
+        job = begin(free)
+        # An inline disk is done by now, and `done` may even have begun the next work.
+        if self.busy and self._job is None:
+            self._job = job
+
+    def sync(
+        self,
+        ranges: list[tuple[MappedFile, int, int]],
+        done: Callable[[OSError | None], None],
+    ) -> None:
+        """Make ranges of mapped files durable: (file, position, position end)."""
+        disk = self._disk
+        if isinstance(disk, DiskThreads) and len(ranges) == 1:
+            self._run(lambda free: disk.sync(*ranges[0], free), done)
+            return
+
+        def work() -> None:
+            for mapped, start, stop in ranges:
+                mapped.sync(start, stop)
+
+        self.submit(work, done)
+
+    def finish(self) -> None:
+        """Block until the work that is under way, if any, has reported."""
+        if self._job is not None:
+            self._job.finish()
+
+
+class _ThreadJob:
+    """One piece of work on its way through a disk thread."""
+
+    __slots__ = ("_done", "_ran", "_result", "_work")
+
+    def __init__(self, work: Callable[[], object], done: Callable[[object], None]) -> None:
+        self._work = work
+        self._done: Callable[[object], None] | None = done
+        # Held until the work ran: an Event costs more than all else here.
+        self._ran = threading.Lock()
+        self._ran.acquire()
+        self._result: object = None
+
+    def run(self) -> None:
+        try:
+            self._result = self._work()
+        except OSError as error:
+            self._result = error
+        except Exception as error:
+            # A programmer error must reach the loop as a failure, not end the thread in silence.
+            self._result = OSError(f"{type(error).__name__}: {error}")
+        self._ran.release()
+
+    def finish(self) -> None:
+        with self._ran:
+            pass
+        self.deliver()
+
+    def deliver(self) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(self._result)
+
+
+class _SyncJob:
+    """One range on its way through the native thread."""
+
+    __slots__ = ("_done", "_path", "_syncer")
+
+    def __init__(self, syncer: Syncer, path: str, done: Callable[[OSError | None], None]) -> None:
+        self._syncer = syncer
+        self._path = path
+        self._done: Callable[[OSError | None], None] | None = done
+
+    def look(self) -> None:
+        failed = self._syncer.take()
+        if failed is not None:
+            self._deliver(failed)
+
+    def finish(self) -> None:
+        if self._done is not None:
+            self._deliver(self._syncer.wait())
+
+    def _deliver(self, failed: int) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(OSError(failed, "msync failed", self._path) if failed else None)
+
+
+class Readers(Protocol):
+    """A loop that calls back whenever a descriptor is readable."""
+
+    def add_reader(self, descriptor: int, callback: Callable[[], None], /) -> object: ...
+    def remove_reader(self, descriptor: int, /) -> object: ...
+
+
+class _Worker:
+    """A disk thread that is asleep, and what it is woken for: nothing at the end."""
+
+    __slots__ = ("job", "wake")
+
+    def __init__(self) -> None:
+        self.job: _ThreadJob | None = None
+        self.wake = threading.Lock()
+        self.wake.acquire()
+
+
+class DiskThreads:
+    """A small pool of threads; results come back through `post` (loop.call_soon_threadsafe).
+
+    One thread is woken for one piece of work: those that wait at a common queue wake each other,
+    and each of them wants the interpreter before it sees that there is nothing left.
+
+    With `loop` there is one thread more for what sends wait for, `sync`. It is native: neither it
+    nor the loop waits for the interpreter to change hands. It serves the thread that made this.
+    """
+
+    def __init__(
+        self,
+        post: Callable[[Callable[[], None]], object],
+        threads: int = STORE_THREADS,
+        loop: Readers | None = None,
+    ) -> None:
+        self._post = post
+        self._pending: set[_ThreadJob | _SyncJob] = set()
+        self._syncing: _SyncJob | None = None
+        self._syncer: Syncer | None = None
+        self._owner = threading.get_ident()
+        self._abandoned = False
+        if loop is not None:
+            self._syncer = Syncer()
+            self._loop = loop
+            loop.add_reader(self._syncer.descriptor, self._look)
+        # Guards the next three. Work waits in the queue only while no thread is idle.
+        self._lock = threading.Lock()
+        self._queue: deque[_ThreadJob] = deque()
+        self._idle = [_Worker() for _ in range(threads)]
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._run, args=(worker,), name=f"disk-{number}", daemon=True)
+            for number, worker in enumerate(self._idle)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> Job:
+        def deliver(result: object) -> None:
+            self._pending.discard(job)
+            done(result)  # type: ignore[arg-type]
+
+        job = _ThreadJob(work, deliver)
+        self._pending.add(job)
+        with self._lock:
+            if not self._idle:
+                self._queue.append(job)
+                return job
+            # The last one that ended its work: its core is the least likely to be asleep.
+            worker = self._idle.pop()
+        worker.job = job
+        worker.wake.release()
+        return job
+
+    def sync(
+        self, mapped: MappedFile, start: int, end: int, done: Callable[[OSError | None], None]
+    ) -> Job:
+        """Make positions [start, end) of a mapped file durable; as `submit` otherwise."""
+        syncer = self._syncer
+        if (
+            syncer is None
+            or syncer.busy
+            or not isinstance(mapped, RealMappedFile)
+            or threading.get_ident() != self._owner  # while a store opens on a thread of its own
+        ):
+            return self.submit(lambda: mapped.sync(start, end), done)
+
+        def deliver(result: OSError | None) -> None:
+            self._pending.discard(job)
+            self._syncing = None
+            done(result)
+
+        job = _SyncJob(syncer, mapped.path, deliver)
+        syncer.begin(mapped.region, start, end - start)
+        self._syncing = job
+        self._pending.add(job)
+        return job
+
+    @property
+    def idle(self) -> bool:
+        """Whether all work that was handed over has reported."""
+        return not self._pending
+
+    def _look(self) -> None:
+        if self._syncing is not None:
+            self._syncing.look()
+        elif self._syncer is not None:
+            self._syncer.take()  # what was waited for leaves its event
+
+    def hand_over(self) -> None:
+        """Another thread is to `finish`: the loop looks for no results any more."""
+        if self._syncer is not None:
+            self._loop.remove_reader(self._syncer.descriptor)
+
+    def finish(self) -> None:
+        """Block until all work has reported, also what it leads to. On any thread, while no other
+        one uses this."""
+        while self._pending:
+            next(iter(self._pending)).finish()
+
+    def abandon(self) -> None:
+        """Wait for nothing more: some work does not return. Its threads end with the process,
+        which is to end by `os._exit`."""
+        self.hand_over()
+        self._abandoned = True
+        ABANDONED.append(self)
+
+    async def close_within(self, seconds: float) -> bool:
+        """`close`, once all work has reported; False if some did not in that time, and is left."""
+        until = time.monotonic() + seconds
+        while self._pending and time.monotonic() < until:
+            await asyncio.sleep(LOOK_S)
+        if self._pending:
+            self.abandon()
+            return False
+        self.close()
+        return True
+
+    def close(self) -> None:
+        """Finish all work and stop; of one that was abandoned nothing."""
+        if self._abandoned:
+            return
+        self.finish()
+        if self._syncer is not None:
+            self._loop.remove_reader(self._syncer.descriptor)
+            self._syncer.close()
+            self._syncer = None
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.wake.release()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, worker: _Worker) -> None:
+        _disk_thread.since = 0.0
+        while not self._closed:
+            worker.wake.acquire()
+            job, worker.job = worker.job, None
+            while job is not None:
+                job.run()
+                try:
+                    self._post(job.deliver)
+                except RuntimeError:
+                    pass  # the loop is closed: close() delivers what is left
+                job = self._next(worker)
+
+    def _next(self, worker: _Worker) -> _ThreadJob | None:
+        """More work, or the thread is idle from now on."""
+        with self._lock:
+            if self._queue:
+                return self._queue.popleft()
+            if not self._closed:
+                self._idle.append(worker)
+            return None
+
+
+class LastThread:
+    """A thread for the last work of a node, which the end of the process does not wait for."""
+
+    def __init__(self, work: Callable[[], None], ended: Callable[[], None]) -> None:
+        """Calls `ended` there when the work returned or raised."""
+        self._work = work
+        self._ended = ended
+        self._error: BaseException | None = None
+        threading.Thread(target=self._run, name="last", daemon=True).start()
+
+    def result(self) -> None:
+        """Raise what the work raised."""
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self._error = error
+        self._ended()

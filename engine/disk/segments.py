@@ -1,0 +1,254 @@
+"""A row of equal-size mapped files that together are one long range of bytes.
+
+Owns which files a row has, their names and their mappings; a pool keeps the number of mappings of
+a whole store within bounds. It must never know what the bytes mean. Called by the commit log, the
+consume queues and their extensions.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from itertools import pairwise
+
+from turbopump.engine.disk.files import Files, MappedFile
+from turbopump.engine.types import StoreError
+from turbopump.pyx.region import Region
+
+NAME_DIGITS = 20
+# Blocks of files that are written a little at a time are reserved this far ahead.
+RESERVE_STEP = 64 << 10
+# Bytes that are cut away are looked at in pieces, so that zeros which are there stay as they are.
+CLEAR_PIECE = 64 << 10
+
+
+def file_name(start: int) -> str:
+    """The name of the file that begins at byte `start` (RocketMQ: UtilAll.offset2FileName)."""
+    return f"{start:0{NAME_DIGITS}d}"
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a folder entry is one of a row's files and not something else beside them."""
+    return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
+
+
+def file_size_in(files: Files, folder: str) -> int | None:
+    """The size of the files that a folder's row has; None where there is none, or where the files
+    there do not tell. Files that were cut short do not count beside a longer one."""
+    found = [
+        (int(name), size)
+        for name, size in files.list_files(folder)
+        if is_file_name(name) and size
+    ]
+    size = max((size for _start, size in found), default=0)
+    if not size or any(start % size for start, _size in found):
+        return None
+    starts = [start for start, _size in found]
+    gaps = [after - before for before, after in pairwise(starts)]
+    # The length of a single file may be what a cut left of it; such a one is hardly even.
+    told = min(gaps) == size if gaps else size.bit_count() == 1
+    return size if told else None
+
+
+def clear_tail(mapped: MappedFile, position: int, *, sync: bool = True) -> int:
+    """Make [position, size) of a file zeros, durably unless the caller syncs; returns how many
+    bytes were looked at twice because they were not. Holes are not touched, so this needs no space.
+    Raises OSError."""
+    changed: list[tuple[int, int]] = []
+    for start, end in mapped.data(position):
+        for at in range(start, end, CLEAR_PIECE):
+            length = min(CLEAR_PIECE, end - at)
+            if not mapped.region.is_zero(at, length):
+                mapped.region.zero(at, length)
+                changed.append((at, at + length))
+    if changed and sync:
+        mapped.sync(changed[0][0], changed[-1][1])
+    return sum(end - start for start, end in changed)
+
+
+class MappingPool:
+    """Mapped files by path, at most `limit` at once: the least recently used one is closed."""
+
+    def __init__(self, files: Files, limit: int) -> None:
+        assert limit > 0, "a pool of no mappings"
+        self.files = files
+        self.limit = limit
+        self._mapped: OrderedDict[str, tuple[MappedFile, Callable[[], bool] | None]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._mapped)
+
+    def get(self, path: str, may_close: Callable[[], bool] | None = None) -> MappedFile:
+        """The mapping of an existing file. `may_close` is asked before it is closed for another."""
+        entry = self._mapped.get(path)
+        if entry is not None:
+            mapped, known = entry
+            if known is None and may_close is not None:
+                # First mapped by a reader that only looked, as recovery does.
+                self._mapped[path] = (mapped, may_close)
+            self._mapped.move_to_end(path)
+            return mapped
+        mapped = self.files.open(path)
+        self.put(mapped, may_close)
+        return mapped
+
+    def put(self, mapped: MappedFile, may_close: Callable[[], bool] | None = None) -> None:
+        """Take over a mapping that was just made."""
+        assert mapped.path not in self._mapped, "mapped twice"
+        self._make_room()
+        self._mapped[mapped.path] = (mapped, may_close)
+
+    def drop(self, path: str) -> None:
+        """Close the mapping of a file that is going away, if there is one."""
+        entry = self._mapped.pop(path, None)
+        if entry is not None:
+            entry[0].close()
+
+    def close(self) -> None:
+        """Close every mapping."""
+        for mapped, _may_close in self._mapped.values():
+            mapped.close()
+        self._mapped.clear()
+
+    def _make_room(self) -> None:
+        # Files that may not be closed now (unflushed log files) go to the young end; each is asked
+        # once, so the walk ends even when all refuse, and the limit then gives way to durability.
+        if len(self._mapped) < self.limit:
+            return
+        for _ in range(len(self._mapped)):
+            if len(self._mapped) < self.limit:
+                return
+            path, (mapped, may_close) = next(iter(self._mapped.items()))
+            if may_close is not None and not may_close():
+                self._mapped.move_to_end(path)
+                continue
+            del self._mapped[path]
+            mapped.close()
+
+
+class Segments:
+    """The files of one folder: `count` of them, contiguous from byte `first` on."""
+
+    __slots__ = ("count", "file_size", "first", "folder", "pool", "reserved")
+
+    def __init__(self, pool: MappingPool, folder: str, file_size: int) -> None:
+        self.pool = pool
+        self.folder = folder
+        self.file_size = file_size
+        self.first = 0
+        self.count = 0
+        self.reserved = 0
+        """Up to which byte of the last file `reserve` has been."""
+
+    @property
+    def end(self) -> int:
+        """The byte after the last file (equal to `first` when there is none)."""
+        return self.first + self.count * self.file_size
+
+    @property
+    def last(self) -> int:
+        """Where the last file starts. A programmer error when there is none."""
+        assert self.count > 0, "no files"
+        return self.end - self.file_size
+
+    def starts(self) -> range:
+        """Where each file starts, ascending."""
+        return range(self.first, self.end, self.file_size)
+
+    def start_of(self, at: int) -> int:
+        """Where the file that holds byte `at` starts."""
+        return at - at % self.file_size
+
+    def holds(self, at: int) -> bool:
+        """Whether byte `at` lies in an existing file."""
+        return self.first <= at < self.first + self.count * self.file_size
+
+    def path(self, start: int) -> str:
+        """The path of the file that starts at `start`."""
+        return f"{self.folder}/{start:0{NAME_DIGITS}d}"
+
+    def load(self, is_cut_short: Callable[[str], bool] = lambda _path: False) -> list[int]:
+        """Find the files. Returns starts of files behind a hole in the row, which are not taken in.
+
+        An empty file (a crash while it was created) counts as missing and is removed, and so does
+        a shorter one than configured of which `is_cut_short` says that it is not the configuration
+        that is wrong. Raises StoreError for another file of another size.
+        """
+        files = self.pool.files
+        found = []
+        for name, size in files.list_files(self.folder):
+            if not is_file_name(name):
+                continue
+            path = f"{self.folder}/{name}"
+            if size == 0:
+                files.remove(path)
+                continue
+            if size < self.file_size and int(name) % self.file_size == 0 and is_cut_short(path):
+                files.remove(path)
+                continue
+            if size != self.file_size or int(name) % self.file_size:
+                raise StoreError(
+                    f"{path} has {size} bytes, but the store is configured for files of "
+                    f"{self.file_size}"
+                )
+            found.append(int(name))
+        self.first = found[0] if found else 0
+        self.count = 0
+        for start in found:
+            if start != self.end:
+                break
+            self.count += 1
+        return found[self.count :]
+
+    def mapped(self, start: int, may_close: Callable[[], bool] | None = None) -> MappedFile:
+        """The mapping of the file that starts at `start`."""
+        assert self.first <= start < self.first + self.count * self.file_size, "no such file"
+        return self.pool.get(f"{self.folder}/{start:0{NAME_DIGITS}d}", may_close)
+
+    def region(self, start: int) -> Region:
+        """The memory of the file that starts at `start`."""
+        return self.mapped(start).region
+
+    def adopt(
+        self, start: int, mapped: MappedFile, may_close: Callable[[], bool] | None = None
+    ) -> None:
+        """Take in a file that was just created at the end of the row (or as the first of it)."""
+        if self.count == 0:
+            self.first = start
+        assert start == self.end, "a hole in the row"
+        self.count += 1
+        self.pool.put(mapped, may_close)
+
+    def create(self, start: int, may_close: Callable[[], bool] | None = None) -> MappedFile:
+        """Make the next file, sparse, and take it in. Raises OSError."""
+        mapped = self.pool.files.create(self.path(start), self.file_size)
+        self.adopt(start, mapped, may_close)
+        return mapped
+
+    def reserve(self, at: int, size: int) -> None:
+        """Give the next bytes blocks before they are written, in steps. Raises OSError (disk full),
+        and can then be called again."""
+        start = self.start_of(at)
+        if at + size > self.reserved or at < self.reserved - RESERVE_STEP:
+            position = at - start
+            end = min(self.file_size, position + size + RESERVE_STEP)
+            self.mapped(start).reserve(position, end)
+            self.reserved = start + end
+
+    def forget_first(self) -> str:
+        """Take the first file out of the row; returns its path for the caller to remove."""
+        assert self.count > 0, "no files"
+        path = self.path(self.first)
+        self.pool.drop(path)
+        self.first += self.file_size
+        self.count -= 1
+        return path
+
+    def forget_last(self) -> str:
+        """Take the last file out of the row; returns its path for the caller to remove. A row
+        without files begins at 0."""
+        path = self.path(self.last)
+        self.pool.drop(path)
+        self.count -= 1
+        if self.count == 0:
+            self.first = 0  # it must not pass for what went by age
+        self.reserved = 0  # it may be made again, and is sparse then
+        return path

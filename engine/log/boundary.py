@@ -1,0 +1,72 @@
+"""Where records end in a log that was copied as bytes.
+
+Owns the walk by lengths alone: a transfer ends anywhere, but readers, queues and cuts need whole
+records. It must never change a byte nor judge a record's content. Called by `replicated`, recovery
+and the store.
+"""
+
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.disk.checkpoint import Checkpoint
+from turbopump.engine.disk.files import Files
+from turbopump.engine.log import epoch_lines
+from turbopump.engine.log.commit_log import CommitLog
+from turbopump.engine.log.epoch_file import BACKUP, MARK_FILE, PLAIN_MARK_FILE, WHOLE_MARK_FILE
+from turbopump.engine.types import LogOffset
+from turbopump.pyx import record as kernel
+from turbopump.pyx.walk import whole_end
+
+
+def whole_before(log: CommitLog, start: LogOffset, until: LogOffset) -> tuple[LogOffset, int]:
+    """(the end of the last record that lies whole in [start, until), why it ends there), where a
+    record begins at `start`.
+
+    Why: OK if `until` is that end, SHORT if the next record or filler reaches beyond `until`,
+    BAD_RECORD if none begins there.
+    """
+    at: int = start
+    while at < until:
+        base, region, position, end = log.piece(LogOffset(at), until)
+        status, position = whole_end(region, position, end)
+        at = base + position
+        if status == kernel.BLANK_FOUND:
+            if until < base + log.file_size:
+                return LogOffset(at), kernel.SHORT
+            at = base + log.file_size
+        elif status == kernel.SHORT and end == log.file_size:
+            return LogOffset(at), kernel.BAD_RECORD  # no record reaches into the next file
+        elif status != kernel.OK:
+            return LogOffset(at), status
+    return LogOffset(at), kernel.OK
+
+
+def was_replicated(files: Files, config: StoreConfig) -> bool:
+    """Whether a store was one of several copies once: see replicated.py."""
+    epochs = config.epoch_path
+    paths = (epochs, epochs + BACKUP, f"{config.root}/{MARK_FILE}")
+    lines = epochs + epoch_lines.SUFFIX  # empty from the first opening on
+    return any(map(files.exists, paths)) or (files.exists(lines) and files.file_size(lines) > 0)
+
+
+def may_end_inside(files: Files, config: StoreConfig, saved: Checkpoint) -> bool:
+    """Whether the log's end may be that of a transfer, which cuts records anywhere: ours writes
+    whole records and says so, RocketMQ's does neither (nor leaves our numbers in a checkpoint)."""
+    root = config.root
+    is_copy = was_replicated(files, config) or files.exists(f"{root}/{PLAIN_MARK_FILE}")
+    is_whole = saved.marks is not None and files.exists(f"{root}/{WHOLE_MARK_FILE}")
+    return is_copy and not is_whole
+
+
+def confirmed_end(
+    files: Files, log: CommitLog, start: LogOffset, end: LogOffset, saved: Checkpoint
+) -> LogOffset | None:
+    """Up to where a log of [.., end) that is opened again may be read; None: all of it.
+
+    What lies behind confirmOffset may not be in the log of the next master. A record ends at
+    `start`; RocketMQ's confirmOffset may lie inside of one.
+    """
+    if not was_replicated(files, log.config):
+        return None
+    if saved.marks is None and log.segments.holds(saved.confirm_offset):
+        start = LogOffset(max(start, log.segments.start_of(saved.confirm_offset)))
+    wanted = LogOffset(min(end, saved.confirm_offset))
+    return whole_before(log, start, wanted)[0] if wanted > start else LogOffset(min(start, end))

@@ -1,0 +1,173 @@
+"""The epoch list of a store that is in use: opened, changed by steps, followed by its file.
+
+Owns the EpochFile, when its two copies follow what lines recorded, and which marks that needs. It
+must never decide what the list should say, nor have a change of role wait for the copies. Called by
+`replicated`.
+"""
+
+import errno
+import logging
+from collections.abc import Callable
+
+from turbopump.engine.disk.disk_steps import Steps
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.flush import Disk, Lane
+from turbopump.engine.disk.in_turn import InTurn
+from turbopump.engine.log.commit_log import CommitLog
+from turbopump.engine.log.epoch_file import MARK_FILE, EpochFile, Trust
+from turbopump.engine.log.epochs import Epochs
+from turbopump.engine.log.marks import Marks
+from turbopump.engine.types import LogOffset, StoreError
+
+logger = logging.getLogger(__name__)
+
+NO_EPOCHS = Epochs()
+AGAIN_TICKS = 50
+"""Calls of `tick`, 100 ms, before copies that could not be written are written again."""
+
+
+class EpochKeeping:
+    """Of one store; `plain`: default HA, which has no epochs. Loop thread only."""
+
+    def __init__(
+        self, files: Files, log: CommitLog, disk: Disk, steps: InTurn, marks: Marks, *, plain: bool
+    ) -> None:
+        """Raises StoreError."""
+        self._files, self._log, self._marks, self._plain = files, log, marks, plain
+        self._steps = steps
+        self._lane = Lane(disk)
+        self._pause = 0
+        self._expired_to = log.min
+        self.file = self._open()
+        if plain:
+            return
+        try:
+            marks.begin(listed=bool(self.epochs.entries))
+        except OSError as error:
+            raise StoreError(f"the store cannot be one of a group: {error}") from error
+
+    @property
+    def epochs(self) -> Epochs:
+        """Which master wrote which bytes."""
+        return NO_EPOCHS if self._plain else self.file.epochs
+
+    @property
+    def busy(self) -> bool:
+        """Whether a disk's thread is at work on the list."""
+        return self._steps.busy or self._lane.busy
+
+    def forget(self) -> None:
+        """The log is about to begin anew: no byte that is left is worth its label."""
+        self.file.epochs = NO_EPOCHS
+
+    def reopening(self) -> Steps:
+        """The files are gone: the log begins anew. Raises OSError."""
+        found: list[EpochFile] = []
+
+        def work() -> None:
+            try:
+                found.append(self._open())
+            except StoreError as error:
+                raise OSError(errno.EIO, str(error)) from error
+
+        yield work
+        self.file = found[0]
+
+    def cutting(self, log_end: LogOffset) -> Steps:
+        """After the log was cut at `log_end`. Raises OSError."""
+        file = self.file
+        if self._plain:
+            return
+        if file.trust is Trust.UNPROVEN:
+            file.cut(log_end)
+            return
+        epochs = file.epochs.cut(log_end)
+        yield file.writing(epochs) or nothing
+        file.took(epochs)
+
+    def adopting(self, epochs: Epochs) -> Steps:
+        """This is the list from now on, and the file follows at once. Raises OSError."""
+        file = self.file
+        yield file.writing(epochs) or nothing
+        file.took(epochs)
+        if file.is_behind:
+            write, took = file.folding()
+            yield write
+            took()
+        if epochs.entries:
+            yield self._marks.copied
+
+    def finish(self) -> None:
+        """Block until nothing is under way."""
+        self._steps.finish()
+        self._lane.finish()
+
+    def keep(self) -> None:
+        """Have the file follow now. Nothing may be under way. Raises OSError."""
+        if not self._plain:
+            self.file.fold()
+            if self.epochs.entries:
+                self._marks.copied()
+
+    def tick(self, failed: OSError | None) -> None:
+        """Every 100 ms: epochs whose bytes retention took go; the file follows."""
+        if not self._plain and not self._steps.busy and failed is None:
+            self._fold()
+            self._expire()
+
+    def _fold(self) -> None:
+        """Behind a change of role, by another thread than its steps."""
+        self._pause = max(0, self._pause - 1)
+        if self._lane.busy or self._pause > 0 or not self.file.is_behind:
+            return
+        write, took = self.file.folding()
+        has_list = bool(self.epochs.entries)
+
+        def work() -> None:
+            write()
+            if has_list:
+                self._marks.copied()
+
+        def done(error: OSError | None) -> None:
+            if error is None:
+                took()
+            else:
+                self._pause = AGAIN_TICKS
+                logger.warning("the epoch file lacks the last change for now: %s", error)
+
+        self._lane.submit(work, done)
+
+    def _expire(self) -> None:
+        log_min = self._log.min
+        if log_min == self._expired_to:
+            return
+        self._expired_to = log_min
+        epochs = self.epochs.without_expired(log_min)
+        if self.file.trust is Trust.UNPROVEN or epochs == self.epochs:
+            return
+
+        def begin() -> Callable[[], None]:
+            return self.file.writing(epochs) or nothing
+
+        def done(error: OSError | None) -> None:
+            if error is not None:
+                logger.warning("epochs before %d stay: %s", log_min, error)
+            else:
+                self.file.took(epochs)
+
+        self._steps.submit(begin, done)
+
+    def _open(self) -> EpochFile:
+        files, config, log = self._files, self._log.config, self._log
+        never_kept = not files.exists(f"{config.root}/{MARK_FILE}")
+        file = EpochFile.open(files, config.epoch_path, log.min, log.end, never_kept=never_kept)
+        if not self._plain:
+            try:
+                file.begin_lines()
+            except OSError as error:
+                raise StoreError(f"{config.epoch_path} cannot be used: {error}") from error
+        return file
+
+
+def nothing() -> None:
+    """The list is the one that there is."""

@@ -1,0 +1,48 @@
+"""Whether the files of the log are still what the log takes them for.
+
+Owns a look at names and sizes alone. It must never open a file, or change anything, nor look on the
+loop's thread. Called by the group commit once a second.
+
+A file that was removed from outside stays mapped: stores into it and syncs of it succeed, and all
+of that is gone with the process. One that was cut short ends the process (SIGBUS) as soon as a page
+behind its end is touched, which nothing here can prevent; the next start names the file.
+"""
+
+import errno
+
+from turbopump.engine.disk.segments import file_name
+from turbopump.engine.log.commit_log import CommitLog
+
+WATCH_MS = 1_000
+
+
+Found = dict[str, int]
+"""Names and sizes."""
+
+
+class LogWatch:
+    """One look. The log may roll and lose its oldest files meanwhile, but must not be cut."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._starts = set(log.segments.starts())
+        self._folder = log.segments.folder
+
+    def find(self) -> Found:
+        """What there is, on a disk's thread. Raises OSError: then nothing is known."""
+        return dict(self._log.files.list_files(self._folder))
+
+    def lost(self, found: Found) -> OSError | None:
+        """What became of the first file that is not as it was made; None if all are."""
+        segments, size_wanted = self._log.segments, self._log.file_size
+        for start in segments.starts():
+            if start not in self._starts:
+                continue
+            size = found.get(file_name(start))
+            if size is None:
+                text = "the log file was removed while the store was open"
+                return OSError(errno.ENOENT, text, segments.path(start))
+            if size != size_wanted:
+                text = f"the log file was cut to {size} of {size_wanted} bytes while it was open"
+                return OSError(errno.EIO, text, segments.path(start))
+        return None

@@ -1,0 +1,1 @@
+"""What is derived from the log: consume queues, the index, and look-ups in them."""

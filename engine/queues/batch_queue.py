@@ -1,0 +1,285 @@
+"""Batch consume queues: 46-byte units, each for one record that holds several messages.
+
+Owns the folders below `batchconsumequeue` and the offsets of topics with `queue.type=BatchCQ`
+(RocketMQ: store/queue/BatchConsumeQueue). It must never read the commit log. Called by the
+dispatcher, recovery, retention, lookup and the store; such topics are rare, so nothing is native.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from turbopump.engine.config import BATCH_UNIT_SIZE
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.segments import MappingPool, Segments, clear_tail
+from turbopump.engine.disk.store_paths import queue_folder, queue_folders, topic_folder
+from turbopump.engine.types import LogOffset, QueueOffset, QueueUnit
+from turbopump.pyx.index import java_hash
+from turbopump.pyx.record import Record
+
+FOLDER = "batchconsumequeue"
+# log offset, size, tags code, store time, base queue offset, count, compacted offset, reserved.
+_UNIT = struct.Struct(">qiqqqhii")
+_NOT_COMPACTED = -1
+_COUNT_DIGITS = 9  # any sender may write thousands of digits, and int() refuses those
+ZERO = QueueOffset(0)
+assert _UNIT.size == BATCH_UNIT_SIZE
+
+
+@dataclass(slots=True, frozen=True)
+class BatchUnit:
+    """One unit: `count` messages from queue offset `base` on, in one record."""
+
+    log_offset: int
+    size: int
+    tags_code: int
+    store_timestamp_ms: int
+    base: int
+    count: int
+
+    @property
+    def valid(self) -> bool:
+        """Whether it was written (RocketMQ: BatchConsumeQueue, store.md 13)."""
+        return self.log_offset >= 0 and self.size > 0 and self.base >= 0 and self.count > 0
+
+
+@dataclass(slots=True, eq=False)
+class BatchQueue:
+    """One queue; `unit_end` is the byte after its last unit."""
+
+    topic: str
+    queue_id: int
+    segments: Segments
+    unit_end: int = 0
+    min_offset: QueueOffset = ZERO
+    max_offset: QueueOffset = ZERO
+    next_offset: QueueOffset = ZERO
+    max_log_offset: int = 0
+    flushed_end: int = 0
+    names_synced: bool = True
+
+
+class BatchQueues:
+    """All batch queues of a store."""
+
+    def __init__(self, files: Files, root: str, file_size: int, pool: MappingPool) -> None:
+        self.files = files
+        self.folder = f"{root}/{FOLDER}"
+        self.file_size = file_size
+        self._pool = pool
+        self._by_topic: dict[str, dict[int, BatchQueue]] = {}
+
+    def __iter__(self) -> Iterator[BatchQueue]:
+        return (queue for queues in self._by_topic.values() for queue in queues.values())
+
+    def topics(self) -> set[str]:
+        """Topics that have a batch queue."""
+        return set(self._by_topic)
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether the topic has a batch queue."""
+        return topic in self._by_topic
+
+    def of_topic(self, topic: str) -> list[BatchQueue]:
+        """The queues of a topic."""
+        return list(self._by_topic.get(topic, {}).values())
+
+    def find(self, topic: str, queue_id: int) -> BatchQueue | None:
+        """The queue, if there is one."""
+        queues = self._by_topic.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def get(self, topic: str, queue_id: int) -> BatchQueue:
+        """The queue, made if there is none."""
+        queue = self.find(topic, queue_id)
+        if queue is None:
+            folder = queue_folder(self.folder, topic, queue_id)
+            segments = Segments(self._pool, folder, self.file_size)
+            queue = BatchQueue(topic, queue_id, segments)
+            self._by_topic.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def load(self) -> None:
+        """Find all queues and their ends. Files behind a hole are removed: the log has them."""
+        for topic, queue_id in queue_folders(self.files, self.folder):
+            queue = self.get(topic, queue_id)
+            for start in queue.segments.load():
+                self.files.remove(queue.segments.path(start))
+            self._recover_end(queue)
+
+    def dispatch(self, topic: str, record: Record, properties: Mapping[bytes, bytes]) -> bool:
+        """Write the unit of a record; False if the queue has it already. Raises OSError."""
+        queue = self.get(topic, record.queue_id)
+        if record.log_offset < queue.max_log_offset or record.queue_offset < queue.max_offset:
+            return False
+        tags = properties.get(b"TAGS")
+        unit = BatchUnit(
+            record.log_offset, record.size, java_hash(tags) if tags else 0,
+            record.store_timestamp_ms, record.queue_offset, inner_count(properties),
+        )  # fmt: skip
+        segments = queue.segments
+        start = segments.start_of(queue.unit_end)
+        if start == segments.end or segments.count == 0:
+            self.files.make_folders(segments.folder)
+            queue.names_synced = False
+            segments.create(start)
+        segments.reserve(queue.unit_end, BATCH_UNIT_SIZE)
+        self._write(queue, queue.unit_end, unit)
+        if queue.unit_end == segments.first:
+            queue.min_offset = QueueOffset(unit.base)
+        queue.unit_end += BATCH_UNIT_SIZE
+        self._advance(queue, unit)
+        return True
+
+    def units(self, queue: BatchQueue, queue_offset: int, count: int) -> list[QueueUnit]:
+        """Up to `count` units from the one that holds message `queue_offset` on."""
+        at = self._find(queue, queue_offset)
+        found: list[QueueUnit] = []
+        while at < queue.unit_end and len(found) < count:
+            unit = self.unit(queue, at)
+            log_offset, base = LogOffset(unit.log_offset), QueueOffset(unit.base)
+            found.append(QueueUnit(log_offset, unit.size, unit.tags_code, base, unit.count))
+            at += BATCH_UNIT_SIZE
+        return found
+
+    def positions(self, queue: BatchQueue, queue_offset: int) -> range:
+        """Bytes at which the units begin, from the one that holds message `queue_offset` on."""
+        return range(self._find(queue, queue_offset), queue.unit_end, BATCH_UNIT_SIZE)
+
+    def unit(self, queue: BatchQueue, at: int) -> BatchUnit:
+        """The unit at byte `at` of the queue."""
+        start = queue.segments.start_of(at)
+        data = queue.segments.region(start).read(at - start, BATCH_UNIT_SIZE)
+        return BatchUnit(*_UNIT.unpack(data)[:6])
+
+    def truncate(self, queue: BatchQueue, log_end: int) -> None:
+        """Cut away units of records at or behind `log_end`; what is cut becomes zeros."""
+        segments = queue.segments
+        queue.unit_end = self._end_before(queue, log_end)
+        while segments.count > 1 and segments.last >= queue.unit_end:
+            self.files.remove(segments.forget_last())
+        if segments.count:
+            start = segments.last
+            mapped = segments.mapped(start)
+            keep = queue.unit_end - start
+            clear_tail(mapped, keep)
+            self.files.sync_folder(segments.folder)
+        kept = queue.min_offset
+        self._recover_end(queue)
+        if queue.unit_end == segments.first:
+            # The counter of an emptied queue goes on where its first unit was, if known.
+            queue.min_offset = queue.max_offset = queue.next_offset = kept
+
+    def max_offset_before(self, queue: BatchQueue, log_end: int) -> QueueOffset:
+        """The max offset that `truncate` leaves."""
+        at = self._end_before(queue, log_end)
+        if at == queue.segments.first:
+            return queue.min_offset
+        unit = self.unit(queue, at - BATCH_UNIT_SIZE)
+        return QueueOffset(unit.base + unit.count)
+
+    def correct_min(self, queue: BatchQueue, min_log_offset: int) -> None:
+        """Move the min offset past units whose records are gone."""
+        at = self._find(queue, queue.min_offset)
+        while at < queue.unit_end:
+            unit = self.unit(queue, at)
+            if unit.log_offset >= min_log_offset:
+                queue.min_offset = QueueOffset(unit.base)
+                return
+            at += BATCH_UNIT_SIZE
+        queue.min_offset = queue.max_offset
+
+    def delete_expired(self, queue: BatchQueue, min_log_offset: int) -> list[str]:
+        """Take files out whose last record is gone, never the last one that is durable; returns
+        their paths."""
+        expired = []
+        while queue.segments.count > 1:
+            last = queue.segments.first + self.file_size - BATCH_UNIT_SIZE
+            if last + BATCH_UNIT_SIZE >= queue.flushed_end:
+                break
+            if self.unit(queue, last).log_offset >= min_log_offset:
+                break
+            expired.append(queue.segments.forget_first())
+        return expired
+
+    def forget_topic(self, topic: str) -> str:
+        """Forget a topic's queues; returns the folder of their files. Raises StoreError."""
+        folder = topic_folder(self.folder, topic)
+        for queue in self._by_topic.pop(topic, {}).values():
+            while queue.segments.count:
+                queue.segments.forget_last()
+        return folder
+
+    def dirty_paths(self, queue: BatchQueue) -> tuple[list[str], list[str], int]:
+        """What to sync to make the queue durable: (files, folders, the byte reached then)."""
+        segments = queue.segments
+        paths = []
+        if queue.unit_end > queue.flushed_end:
+            first = segments.start_of(queue.flushed_end)
+            starts = range(first, queue.unit_end, self.file_size)
+            paths = [segments.path(start) for start in starts if segments.holds(start)]
+        folders = []
+        if not queue.names_synced and segments.count:
+            root = self.folder.rpartition("/")[0]
+            folders = [segments.folder, topic_folder(self.folder, queue.topic), self.folder, root]
+        return paths, folders, queue.unit_end
+
+    def _write(self, queue: BatchQueue, at: int, unit: BatchUnit) -> None:
+        start = queue.segments.start_of(at)
+        data = _UNIT.pack(
+            unit.log_offset, unit.size, unit.tags_code, unit.store_timestamp_ms, unit.base,
+            unit.count, _NOT_COMPACTED, 0,
+        )  # fmt: skip
+        queue.segments.region(start).write(at - start, data)
+
+    def _advance(self, queue: BatchQueue, unit: BatchUnit) -> None:
+        queue.max_offset = QueueOffset(unit.base + unit.count)
+        queue.next_offset = QueueOffset(max(queue.next_offset, queue.max_offset))
+        queue.max_log_offset = unit.log_offset + unit.size
+
+    def _recover_end(self, queue: BatchQueue) -> None:
+        """Units end at the first one that is not valid; the last file with a valid one decides."""
+        segments = queue.segments
+        queue.unit_end = segments.first
+        queue.max_offset = queue.next_offset = queue.min_offset = QueueOffset(0)
+        queue.max_log_offset = 0
+        for start in reversed(segments.starts()):
+            low, high = start, start + self.file_size
+            while low < high and self.unit(queue, low).valid:
+                low += BATCH_UNIT_SIZE
+            if low > start:
+                queue.unit_end = low
+                break
+        if queue.unit_end > segments.first:
+            queue.min_offset = QueueOffset(self.unit(queue, segments.first).base)
+            queue.next_offset = QueueOffset(0)
+            self._advance(queue, self.unit(queue, queue.unit_end - BATCH_UNIT_SIZE))
+        queue.flushed_end = queue.unit_end
+
+    def _end_before(self, queue: BatchQueue, log_end: int) -> int:
+        at = queue.unit_end
+        while at > queue.segments.first:
+            if self.unit(queue, at - BATCH_UNIT_SIZE).log_offset < log_end:
+                break
+            at -= BATCH_UNIT_SIZE
+        return at
+
+    def _find(self, queue: BatchQueue, queue_offset: int) -> int:
+        """Byte of the unit that holds message `queue_offset`, or of the next one after it."""
+        first = queue.segments.first
+        low, high = 0, (queue.unit_end - first) // BATCH_UNIT_SIZE
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(queue, first + middle * BATCH_UNIT_SIZE)
+            if unit.base + unit.count <= queue_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return first + low * BATCH_UNIT_SIZE
+
+
+def inner_count(properties: Mapping[bytes, bytes]) -> int:
+    """How many messages a record holds: INNER_NUM, 1 for a single message or a damaged number."""
+    text = properties.get(b"INNER_NUM", b"1")
+    count = int(text) if text.isdigit() and len(text) <= _COUNT_DIGITS else 1
+    return count if 0 < count < 1 << 15 else 1

@@ -1,0 +1,331 @@
+"""From log to queues and index, once per byte.
+
+Owns how far the log has been dispatched and what the native dispatch cannot do alone: new queues,
+room in queue and index files, queues that are not plain. It must never run beyond the offset it is
+given (SYNC_FLUSH: the flushed one). Called by the store after appends and by recovery.
+"""
+
+import errno
+import logging
+from collections.abc import Callable, Sequence
+
+from turbopump.engine.disk.store_paths import is_folder_name
+from turbopump.engine.log.commit_log import STALLED, CommitLog
+from turbopump.engine.log.damage import LogDamage
+from turbopump.engine.queues.batch_queue import BatchQueues, inner_count
+from turbopump.engine.queues.consume_queue import ConsumeQueue, ConsumeQueues
+from turbopump.engine.queues.index import IndexFiles
+from turbopump.engine.queues.queue_ext import QueueExtensions
+from turbopump.engine.types import SCHEDULE_TOPIC, LogOffset, QueueOffset, StoreError
+from turbopump.pyx import dispatch as kernel
+from turbopump.pyx.index import java_hash
+from turbopump.pyx.record import Record, decode
+from turbopump.pyx.region import Region
+
+logger = logging.getLogger(__name__)
+
+# A hole in a queue is filled with blank units up to this many (200 MB); more is a damaged number.
+GAP_MAX = 10_000_000
+_LEVEL_DIGITS = 9
+
+
+class QueueGapError(Exception):
+    """A record's queue lacks units before it: the dispatch began too far on (recovery only)."""
+
+
+class Dispatcher:
+    """What was appended becomes visible here; `position` says how far."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        batches: BatchQueues,
+        index: IndexFiles | None,
+        extensions: QueueExtensions | None,
+        is_batch_topic: Callable[[str], bool],
+        delays_ms: Sequence[int],
+        damage: LogDamage,
+    ) -> None:
+        self.log = log
+        self.strict = False
+        """Raise QueueGapError instead of filling holes: while recovery may still start earlier."""
+        self.stalled: OSError | None = None
+        """Why the queues cannot follow the log now (disk full); cleared when they can again."""
+        self._queues = queues
+        self._batches = batches
+        self._index = index
+        self._extensions = extensions
+        self._batch_arrivals: list[tuple[str, int]] = []
+        self._is_batch_topic = is_batch_topic
+        self._damage = damage
+        self._delays_ms = list(delays_ms)
+        queues.table.set_delay_levels(self._delays_ms)
+        self._index_from = LogOffset(0)
+
+    @property
+    def position(self) -> LogOffset:
+        """The log offset up to which queues and index are complete."""
+        return LogOffset(self.log.tail.dispatched)
+
+    @position.setter
+    def position(self, log_offset: LogOffset) -> None:
+        self.log.tail.dispatched = log_offset
+
+    @property
+    def last_store_timestamp_ms(self) -> int:
+        """Store time of the last record dispatched."""
+        return self.log.tail.dispatched_timestamp_ms
+
+    @last_store_timestamp_ms.setter
+    def last_store_timestamp_ms(self, timestamp_ms: int) -> None:
+        self.log.tail.dispatched_timestamp_ms = timestamp_ms
+
+    def is_plain(self, topic: str) -> bool:
+        """Whether the native table may write the units of the topic's queues itself."""
+        return self._extensions is None and not self.is_batch(topic)
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the topic's messages go to batch queues: it says so, or has them already."""
+        return self._is_batch_topic(topic) or self._batches.has_topic(topic)
+
+    def start(self, position: LogOffset, index_from: LogOffset) -> None:
+        """Dispatch from `position`; records before `index_from` have their index entries."""
+        self.position = position
+        self._index_from = index_from
+        self._queues.table.ready = False
+
+    def cut(self, log_end: LogOffset) -> None:
+        """The log is cut there: what comes behind has neither units nor index entries."""
+        index_from = LogOffset(min(self._index_from, log_end))
+        self.start(LogOffset(min(self.position, log_end)), index_from)
+
+    def run(self, until: LogOffset, now_ms: int) -> None:
+        """Dispatch the records before `until`. A full disk stops it (`stalled`), nothing is lost.
+
+        Damage is noted and passed over. Raises StoreError for a record whose numbers cannot be
+        true, and in strict mode QueueGapError.
+        """
+        was_stalled, self.stalled = self.stalled is not None, None
+        try:
+            if self.position < self._index_from:
+                self._queues.table.set_index(None)
+                self._run(LogOffset(min(until, self._index_from)), now_ms, indexing=False)
+            if self.position < until:
+                if self._index is not None:
+                    self._queues.table.set_index(self._index.current(now_ms))
+                self._run(until, now_ms, indexing=self._index is not None)
+                # The native path goes on from here with the same index.
+                self._queues.table.ready = True
+        except OSError as error:
+            if not was_stalled:
+                logger.error("queues and index wait at log offset %d: %s", self.position, error)
+            self.stalled = error
+            self._queues.table.ready = False
+        self.log.tail.refuse(STALLED, self.stalled is not None)
+
+    def take_arrivals(self) -> tuple[list[int], list[tuple[str, int]]]:
+        """Slots and batch queues that got units since the last call."""
+        batches, self._batch_arrivals = self._batch_arrivals, []
+        return self._queues.table.take_arrivals(), batches
+
+    def count_on(self, until: LogOffset) -> None:
+        """Records up to `until` that are not dispatched yet have their queue offsets: the next
+        appends count on behind them. Raises StoreError, as `run` does."""
+        at = self.position
+        while at < until:
+            base, region, position, end = self.log.piece(at, until)
+            stop = self._queues.table.count_on(region, base, position, end)
+            at = LogOffset(base + stop.position)
+            if stop.status == kernel.UNKNOWN_QUEUE:
+                self._add_queue(self._record(base, region, stop.position, end))
+            elif stop.status == kernel.SPECIAL:
+                self._count_special(self._record(base, region, stop.position, end))
+                at = LogOffset(at + stop.size)
+            elif stop.status == kernel.BLANK_FOUND:
+                at = LogOffset(base + self.log.file_size)
+            elif stop.status != kernel.DONE:
+                at = self._damage.skip(at, until)
+
+    def _count_special(self, record: Record) -> None:
+        topic = record.topic.decode(errors="surrogateescape")
+        if not is_folder_name(topic) or record.queue_id < 0:
+            return
+        if self.is_batch(topic):
+            batch = self._batches.get(topic, record.queue_id)
+            count = inner_count(parse_properties(record.properties))
+            batch.next_offset = QueueOffset(max(batch.next_offset, record.queue_offset + count))
+            return
+        queue, table = self._queues.find(topic, record.queue_id), self._queues.table
+        assert queue is not None, "a queue with extensions has a slot"
+        if record.queue_offset >= table.next_offset(queue.slot):
+            table.set_next_offset(queue.slot, record.queue_offset + 1)
+
+    def index_only(self, start: LogOffset, until: LogOffset, now_ms: int) -> None:
+        """Index the records of [start, until), whose queue units are there. Raises OSError."""
+        if self._index is None or start >= until:
+            return
+        self._queues.table.set_index(self._index.current(now_ms))
+        at = start
+        while at < until:
+            base, region, position, end = self.log.piece(at, until)
+            stop = self._queues.table.dispatch(region, base, position, end, queues=False)
+            at = LogOffset(base + stop.position)
+            if stop.status == kernel.NEEDS_INDEX:
+                self._queues.table.set_index(self._index.next(now_ms))
+            elif stop.status == kernel.BLANK_FOUND:
+                at = LogOffset(base + self.log.file_size)
+            elif stop.status != kernel.DONE:
+                at = self._damage.skip(at, until)
+
+    def _run(self, until: LogOffset, now_ms: int, indexing: bool) -> None:
+        table = self._queues.table
+        log = self.log
+        while self.position < until:
+            base, region, position, end = log.piece(self.position, until)
+            stop = table.dispatch(region, base, position, end)
+            self.position = LogOffset(base + stop.position)
+            if stop.store_timestamp_ms:
+                self.last_store_timestamp_ms = stop.store_timestamp_ms
+            status = stop.status
+            if status == kernel.DONE:
+                continue
+            if status == kernel.NEEDS_ROOM:
+                queue = self._queues.by_slot(stop.slot)
+                self._check_removed(queue.topic)
+                self._queues.make_room(queue, table.max_offset(stop.slot))
+            elif status == kernel.NEEDS_INDEX:
+                assert self._index is not None, "index room asked for without an index"
+                table.set_index(self._index.next(now_ms))
+            elif status == kernel.BLANK_FOUND:
+                self.position = LogOffset(base + log.file_size)
+            elif status == kernel.UNKNOWN_QUEUE:
+                self._add_queue(self._record(base, region, stop.position, end))
+            elif status == kernel.QUEUE_GAP:
+                self._fill_gap(self._queues.by_slot(stop.slot), stop.queue_offset)
+            elif status == kernel.SPECIAL:
+                after = LogOffset(self.position + stop.size)
+                self._special(self._record(base, region, stop.position, end))
+                if indexing:
+                    self.index_only(self.position, after, now_ms)
+                self.position = after
+            else:
+                self.position = self._damage.skip(self.position, until)
+
+    def _check_removed(self, topic: str) -> None:
+        """Files of a former life may have the names of those that this record needs."""
+        if topic in self._queues.removing:
+            raise BlockingIOError(errno.EBUSY, f"files of topic {topic} are being removed")
+
+    def _record(self, base: int, region: Region, position: int, end: int) -> Record:
+        try:
+            return decode(region, position, end, base)
+        except ValueError as error:
+            raise StoreError(f"log offset {base + position}: {error}") from None
+
+    def _add_queue(self, record: Record) -> None:
+        topic = record.topic.decode(errors="surrogateescape")
+        if not is_folder_name(topic) or record.queue_id < 0:
+            logger.warning(
+                "log offset %d: no queue for topic %r, queue %d",
+                record.log_offset, topic, record.queue_id,
+            )  # fmt: skip
+            self._queues.add_special(record.topic, record.queue_id)
+        elif self.is_batch(topic):
+            self._queues.add_special(record.topic, record.queue_id)
+        else:
+            self._queues.add(topic, record.queue_id, self.is_plain(topic))
+
+    def _fill_gap(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        queues = self._queues
+        present = queues.max_offset(queue)
+        log_end = queues.table.max_log_offset(queue.slot)
+        if queue.emptied and queues.continue_at(queue, queue_offset):
+            return
+        if queue.segments.count == 0:
+            # The records before this one were deleted by age: the queue begins here.
+            if self.strict:
+                raise QueueGapError(f"{queue.topic}/{queue.queue_id} begins at {queue_offset}")
+            queues.table.set_progress(queue.slot, queue_offset, log_end)
+            return
+        if self.strict:
+            raise QueueGapError(f"{queue.topic}/{queue.queue_id} lacks {present}..{queue_offset}")
+        if queue_offset - present > GAP_MAX:
+            raise StoreError(
+                f"log offset {self.position}: queue offset {queue_offset} of {queue.topic}/"
+                f"{queue.queue_id} is {queue_offset - present} beyond its last unit"
+            )
+        logger.warning(
+            "%s/%d: units %d to %d are missing and stay blank",
+            queue.topic, queue.queue_id, present, queue_offset,
+        )  # fmt: skip
+        queues.fill_blank(queue, QueueOffset(queue_offset))
+        queues.correct_min(queue, self.log.min)
+
+    def _special(self, record: Record) -> None:
+        """The unit of a record of a batch topic or of a store with queue extensions."""
+        topic = record.topic.decode(errors="surrogateescape")
+        properties = parse_properties(record.properties)
+        if is_folder_name(topic) and record.queue_id >= 0:
+            self._check_removed(topic)
+            if self.is_batch(topic):
+                if self._batches.dispatch(topic, record, properties):
+                    self._batch_arrivals.append((topic, record.queue_id))
+            else:
+                self._extended(topic, record, properties)
+        self.last_store_timestamp_ms = record.store_timestamp_ms
+
+    def _extended(self, topic: str, record: Record, properties: dict[bytes, bytes]) -> None:
+        """A unit whose tags code is the address of an extension unit (store.md 12)."""
+        queues, extensions = self._queues, self._extensions
+        queue = queues.find(topic, record.queue_id)
+        assert queue is not None and extensions is not None
+        table = queues.table
+        if record.log_offset < table.max_log_offset(queue.slot):
+            return
+        present = queues.max_offset(queue)
+        if record.queue_offset > present:
+            self._fill_gap(queue, record.queue_offset)
+        elif record.queue_offset < present:
+            logger.warning("log offset %d: its queue is further on already", record.log_offset)
+            return
+        code = self._tags_code(topic, properties, record.store_timestamp_ms)
+        address = extensions.put(topic, record.queue_id, code, record.store_timestamp_ms)
+        queues.put(queue, record.log_offset, record.size, code if address is None else address)
+        table.note_stored(queue.slot, record.store_timestamp_ms)
+
+    def tags_code(self, record: Record) -> int:
+        """What the queue unit of a record says of its tags."""
+        topic = record.topic.decode(errors="surrogateescape")
+        properties = parse_properties(record.properties)
+        return self._tags_code(topic, properties, record.store_timestamp_ms)
+
+    def _tags_code(self, topic: str, properties: dict[bytes, bytes], store_ms: int) -> int:
+        """The tags' hash, or for the delay topic the delivery time (store.md 6.3)."""
+        level = properties.get(b"DELAY", b"").removeprefix(b"+")
+        if topic == SCHEDULE_TOPIC and level.isdigit() and level.strip(b"0") and self._delays_ms:
+            # The last level for any longer number: int() refuses thousands of digits.
+            number = int(level) if len(level) <= _LEVEL_DIGITS else len(self._delays_ms)
+            return store_ms + self._delays_ms[min(number, len(self._delays_ms)) - 1]
+        tags = properties.get(b"TAGS")
+        return java_hash(tags) if tags else 0
+
+
+def parse_properties(text: bytes) -> dict[bytes, bytes]:
+    """Names and values of a record's properties; later duplicates overwrite (store.md 5)."""
+    found = {}
+    for pair in text.split(b"\x02"):
+        name, separator, value = pair.partition(b"\x01")
+        if separator and name and value:
+            found[name] = value
+    return found
+
+
+def with_inner_base(text: bytes, queue_offset: int) -> tuple[bytes, int]:
+    """(the properties of a batch topic's message with the queue offset it gets, how many queue
+    offsets it takes)."""
+    properties = parse_properties(text)
+    if b"INNER_NUM" in properties:
+        properties[b"INNER_BASE"] = str(queue_offset).encode()
+        text = b"".join(name + b"\x01" + value + b"\x02" for name, value in properties.items())
+    return text, inner_count(properties)

@@ -1,0 +1,353 @@
+"""Index files: from the hash of a key to the log offsets of records that carry it.
+
+Owns the row of index files, which of them is written, and search over all. It must never read the
+commit log. Called by the dispatcher, recovery, retention, lookup and the store.
+"""
+
+import logging
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from turbopump.engine.config import INDEX_HEADER_SIZE, StoreConfig
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.segments import MappingPool
+from turbopump.engine.types import LogOffset, StoreError
+from turbopump.pyx.index import IndexFile
+from turbopump.pyx.region import Region
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "index"
+# Key hash, log offset, seconds since the file's begin, number of the slot's entry before.
+_ENTRY = struct.Struct(">iqii")
+ENTRY_SIZE = _ENTRY.size
+# In the header (hash_index.h).
+_END_TIMESTAMP_AT = 8
+_END_LOG_OFFSET_AT = 24
+_SLOT_COUNT_AT = 32
+_COUNT_AT = 36
+# Entries are given blocks in steps: one step is 1 MiB, some seconds of a busy broker.
+RESERVE_ENTRIES = (1 << 20) // ENTRY_SIZE
+
+
+@dataclass(slots=True)
+class IndexPart:
+    """One file of the index and what its header says."""
+
+    path: str
+    begin_timestamp_ms: int
+    end_timestamp_ms: int
+    begin_log_offset: int
+    end_log_offset: int
+    count: int
+
+    def covers(self, begin_ms: int, end_ms: int) -> bool:
+        """Whether the file may hold entries of the time range (IndexFile.isTimeMatched)."""
+        return begin_ms <= self.end_timestamp_ms and end_ms >= self.begin_timestamp_ms
+
+
+class IndexFiles:
+    """All index files, oldest first; the last one is written."""
+
+    def __init__(self, files: Files, config: StoreConfig, pool: MappingPool) -> None:
+        self.files = files
+        self.folder = f"{config.root}/{FOLDER}"
+        self.config = config
+        self._current: IndexFile | None = None
+        self.parts: list[IndexPart] = []
+        """What is known of the files; the last one's numbers are refreshed when asked for."""
+        self.rolled: list[IndexPart] = []
+        """Full files that the store has yet to make durable."""
+        self.bad: list[str] = []
+        """Files that were found and not taken in."""
+        self._pool = pool
+        self._reserved_entries = 0
+
+    def load(self) -> None:
+        """Read the headers. Files that cannot be index files of this configuration or contradict
+        themselves are `bad`."""
+        for name in self.files.list_folder(self.folder):
+            path = f"{self.folder}/{name}"
+            if not (name.isascii() and name.isdigit()) or self.files.is_folder(path):
+                continue
+            size = self.files.file_size(path)
+            if size not in (0, self.config.index_file_size) and not (
+                size < self.config.index_file_size and self._has_whole_file()
+            ):
+                raise StoreError(
+                    f"{path} has {size} bytes, but the store is configured for index files of "
+                    f"{self.config.index_file_size}"
+                )
+            part = self._read_part(path) if size == self.config.index_file_size else None
+            if part is None:
+                # The next file may get its name.
+                self._pool.drop(path)
+                self.bad.append(path)
+            else:
+                self.parts.append(part)
+        # A file is begun when the one before it is full: an empty one lost its header.
+        empty = [part for part in self.parts[:-1] if part.count <= 1]
+        for part in empty:
+            self._pool.drop(part.path)
+            self.bad.append(part.path)
+        self.parts = [part for part in self.parts if part not in empty]
+
+    def _has_whole_file(self) -> bool:
+        """Whether any file has the configured size: then a shorter one was cut."""
+        return any(
+            name.isascii() and name.isdigit() and size == self.config.index_file_size
+            for name, size in self.files.list_files(self.folder)
+        )
+
+    def remove_bad(self) -> None:
+        """Remove the files that were not taken in. Raises OSError."""
+        for path in self.bad:
+            self.files.remove(path)
+        if self.bad:
+            self.files.sync_folder(self.folder)
+        self.bad = []
+
+    def end(self) -> tuple[LogOffset, int]:
+        """Log offset and store time of the last record that has entries; (-1, 0) if none has."""
+        self._refresh()
+        for part in reversed(self.parts):
+            if part.count > 1 or part.end_log_offset > 0:
+                return LogOffset(part.end_log_offset), part.end_timestamp_ms
+        return LogOffset(-1), 0
+
+    def entry_count(self, files: int | None, log_min: int) -> int:
+        """Entries in the first so many files, None: in all. Files that end before `log_min` are not
+        counted: they may go at any time."""
+        self._refresh()
+        counted = [part for part in self.parts[:files] if part.end_log_offset >= log_min]
+        return sum(part.count - 1 for part in counted)
+
+    def closed(self, log_end: int | None = None) -> int:
+        """How many files come before the one that is written. With `log_end` as `truncate` will
+        leave them."""
+        self._refresh()
+        count = len(self.parts)
+        if log_end is not None:
+            count = sum(not _is_behind(part, log_end) for part in self.parts)
+        return max(0, count - 1)
+
+    def end_of(self, files: int) -> tuple[LogOffset, int]:
+        """Where the first so many files end: the log offset up to which records have their entries
+        in them, and the store time there."""
+        if files == 0:
+            return LogOffset(0), 0
+        part = self.parts[files - 1]
+        return LogOffset(part.end_log_offset + 1), part.end_timestamp_ms
+
+    def reaches(self, log_end: int) -> bool:
+        """Whether `truncate` has something to take out."""
+        self._refresh()
+        last = self.parts[-1] if self.parts else None
+        return last is not None and (_is_behind(last, log_end) or last.end_log_offset >= log_end)
+
+    def truncate(self, log_end: int, store_timestamp_ms: Callable[[int], int]) -> None:
+        """Take out the entries of records at or behind `log_end`, the newest first, so that every
+        slot leads to the entry before. `store_timestamp_ms` tells that of a record. What remains
+        is what a rebuild makes, but is not synced: `closed_end` does not count it as durable. The
+        table must not hold a file meanwhile. Raises OSError."""
+        self._refresh()
+        while self.parts and _is_behind(self.parts[-1], log_end):
+            self.files.remove(self.drop_last())
+            self.files.sync_folder(self.folder)
+        self.rolled = [part for part in self.rolled if part in self.parts]
+        if not self.parts or self.parts[-1].end_log_offset < log_end:
+            return
+        self._current = None
+        path = self.parts[-1].path
+        region = self._region(path)
+        last = self._cut_entries(region, self.parts[-1].count, log_end)
+        region.put_i64(_END_LOG_OFFSET_AT, last)
+        region.put_i64(_END_TIMESTAMP_AT, store_timestamp_ms(last))
+        part = self._read_part(path)
+        assert part is not None, "cut to something else than an index file"
+        self.rolled = [rolled for rolled in self.rolled if rolled.path != path]
+        self.parts[-1] = part
+
+    def drop_last(self) -> str:
+        """Take the last file out; the caller removes the returned path."""
+        part = self.parts.pop()
+        self._current = None
+        self._pool.drop(part.path)
+        return part.path
+
+    def forget_all(self) -> None:
+        """Know no file any more: the caller removes them all. The table holds none."""
+        while self.parts:
+            self.drop_last()
+        self.rolled, self.bad = [], []
+
+    def current(self, now_ms: int) -> IndexFile:
+        """The file that is written, perhaps a full one; made if there is none. Raises OSError."""
+        if self._current is None:
+            if self.parts:
+                self._current = self._open_last()
+            else:
+                self._create(now_ms)
+        assert self._current is not None
+        return self._current
+
+    def next(self, now_ms: int) -> IndexFile:
+        """Where to go on when the current file is full: the same with more room, or a new one."""
+        if self._reserved_entries < self.config.max_index_num:
+            self._current = self._open_last()
+        else:
+            self._refresh()
+            full = self.parts[-1]
+            self._create(now_ms)
+            self.rolled.append(full)
+        assert self._current is not None
+        return self._current
+
+    def finish(self) -> None:
+        """Have the file that is written made durable too, although it is not full."""
+        self._refresh()
+        if self.parts and (not self.rolled or self.rolled[-1] is not self.parts[-1]):
+            self.rolled.append(self.parts[-1])
+
+    def search(
+        self, key: bytes, max_count: int, begin_ms: int, end_ms: int, usable: Callable[[int], bool]
+    ) -> list[LogOffset]:
+        """Log offsets for a key (`topic#key`), newest first, at most `max_count`.
+
+        Entries are by hash: another key may share it. `usable` says whether a record is there.
+        """
+        found: list[LogOffset] = []
+        self._refresh()
+        for part in reversed(self.parts):
+            if part.covers(begin_ms, end_ms):
+                index = IndexFile(
+                    self._region(part.path), self.config.max_hash_slot_num,
+                    self.config.max_index_num,
+                )  # fmt: skip
+                room = max_count - len(found)
+                hits = index.search(key, room, begin_ms, end_ms)
+                found.extend(LogOffset(hit) for hit in hits if usable(hit))
+            if part.begin_timestamp_ms < begin_ms or len(found) >= max_count:
+                break
+        return found
+
+    def expired(self, min_log_offset: int) -> list[str]:
+        """Take out files of which no record is left, never the last; the caller removes them."""
+        self._refresh()
+        paths = []
+        while len(self.parts) > 1 and self.parts[0].end_log_offset < min_log_offset:
+            part = self.parts.pop(0)
+            self._pool.drop(part.path)
+            paths.append(part.path)
+        return paths
+
+    def _cut_entries(self, region: Region, count: int, log_end: int) -> LogOffset:
+        """Take the entries from `log_end` on out of slots and header; returns the last one kept."""
+        entries_at = INDEX_HEADER_SIZE + 4 * self.config.max_hash_slot_num
+        slots = region.get_i32(_SLOT_COUNT_AT)
+        while count > 1:
+            at = entries_at + (count - 1) * ENTRY_SIZE
+            key_hash, log_offset, _seconds, before = _ENTRY.unpack(region.read(at, ENTRY_SIZE))
+            if log_offset < log_end:
+                break
+            count -= 1
+            before = before if 0 < before < count else 0
+            slot = (key_hash & 0xFFFFFFFF) % self.config.max_hash_slot_num
+            region.put_i32(INDEX_HEADER_SIZE + 4 * slot, before)
+            slots -= before == 0
+            region.zero(at, ENTRY_SIZE)
+        region.put_i32(_SLOT_COUNT_AT, slots)
+        region.put_i32(_COUNT_AT, count)
+        return LogOffset(region.get_i64(entries_at + (count - 1) * ENTRY_SIZE + 4))
+
+    def _create(self, now_ms: int) -> None:
+        self.files.make_folders(self.folder)
+        path = f"{self.folder}/{self._name(now_ms)}"
+        mapped = self.files.create(path, self.config.index_file_size)
+        self._pool.put(mapped, lambda: self._may_close(path))
+        try:
+            limit = self._reserve(mapped.region.size, path, 1)
+        except OSError:
+            self._pool.drop(path)
+            self.files.remove(path)
+            raise
+        index = IndexFile(mapped.region, self.config.max_hash_slot_num, limit)
+        if self.parts:
+            last = self.parts[-1]
+            index.start_after(last.end_log_offset, last.end_timestamp_ms)
+        self._current = index
+        self._reserved_entries = limit
+        self.parts.append(IndexPart(path, 0, 0, 0, 0, 1))
+        self._refresh()
+
+    def _open_last(self) -> IndexFile:
+        part = self.parts[-1]
+        region = self._region(part.path)
+        self._refresh()
+        limit = self._reserve(region.size, part.path, part.count)
+        self._reserved_entries = limit
+        return IndexFile(region, self.config.max_hash_slot_num, limit)
+
+    def _reserve(self, size: int, path: str, count: int) -> int:
+        """Blocks for the slots and the next entries; returns up to which entry."""
+        entries_at = INDEX_HEADER_SIZE + 4 * self.config.max_hash_slot_num
+        limit = min(self.config.max_index_num, count + RESERVE_ENTRIES)
+        end = min(size, entries_at + limit * ENTRY_SIZE)
+        mapped = self._pool.get(path)
+        if count <= 1:
+            mapped.reserve(0, end)
+        else:
+            mapped.reserve(entries_at + (count - 1) * ENTRY_SIZE, end)
+        return limit
+
+    def _refresh(self) -> None:
+        """Bring the numbers of the last file up to what was written since."""
+        index = self._current
+        if index is not None and self.parts:
+            part = self.parts[-1]
+            part.begin_timestamp_ms = index.begin_timestamp_ms
+            part.end_timestamp_ms = index.end_timestamp_ms
+            part.begin_log_offset = index.begin_log_offset
+            part.end_log_offset = index.end_log_offset
+            part.count = index.count
+
+    def _read_part(self, path: str) -> IndexPart | None:
+        index = IndexFile(
+            self._region(path), self.config.max_hash_slot_num, self.config.max_index_num
+        )
+        if not 1 <= index.count <= self.config.max_index_num:
+            return None
+        return IndexPart(
+            path, index.begin_timestamp_ms, index.end_timestamp_ms, index.begin_log_offset,
+            index.end_log_offset, index.count,
+        )  # fmt: skip
+
+    def _region(self, path: str) -> Region:
+        mapped = self._pool.get(path, lambda: self._may_close(path))
+        # A look-up in a file that is not in memory takes a ninth of the time (bench/advice.py).
+        mapped.expect_random()
+        return mapped.region
+
+    def _may_close(self, path: str) -> bool:
+        return not (self.parts and self.parts[-1].path == path)
+
+    def _name(self, now_ms: int) -> str:
+        """Local time as yyyyMMddHHmmssSSS, later than the name of the last file."""
+        last = self.parts[-1].path.rpartition("/")[2] if self.parts else ""
+        name = _time_name(now_ms)
+        return name if name > last else str(int(last) + 1)
+
+
+def _is_behind(part: IndexPart, log_end: int) -> bool:
+    """Whether all that a file speaks of lies at or behind `log_end`."""
+    first = part.begin_log_offset if part.count > 1 else part.end_log_offset
+    return first >= log_end
+
+
+def _time_name(now_ms: int) -> str:
+    moment = datetime.fromtimestamp(now_ms // 1000)
+    day = (moment.year * 100 + moment.month) * 100 + moment.day
+    time = (moment.hour * 100 + moment.minute) * 100 + moment.second
+    return str((day * 1_000_000 + time) * 1000 + now_ms % 1000)

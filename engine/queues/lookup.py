@@ -1,0 +1,486 @@
+"""Reading: a queue from an offset on, a queue by time, records by key.
+
+Owns the limits of a read and the searches. It must never write, and never show what was not
+dispatched: it only follows queue units and index entries. Called by the store.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+
+from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
+from turbopump.engine.log.commit_log import CommitLog
+from turbopump.engine.log.damage import LogDamage
+from turbopump.engine.queues.batch_queue import BatchQueue, BatchQueues
+from turbopump.engine.queues.consume_queue import ConsumeQueue, ConsumeQueues
+from turbopump.engine.queues.index import IndexFiles
+from turbopump.engine.queues.queue_ext import QueueExtensions, is_address
+from turbopump.engine.queues.unit_repair import LIGHT_PREFIX, UnitRepair
+from turbopump.engine.types import (
+    Boundary,
+    LogOffset,
+    QueryResult,
+    QueueOffset,
+    QueueUnit,
+    ReadResult,
+    ReadStatus,
+)
+from turbopump.pyx import queue as kernel
+from turbopump.pyx.region import Region
+from turbopump.pyx.walk import part_end
+
+# maxFilterMessageSize: how many bytes of units one read examines at least.
+FILTER_SIZE = 16_000
+# A read without a size of its own gets what memory allows (limits of remoting.md 10.5).
+NO_LIMIT = 1 << 40
+# sysFlag: the born host has 16 bytes and moves the store time (store.md 3).
+BORN_V6 = 0x10
+# Bytes of a record up to behind the store time, born host IPv6.
+TIME_END_MAX = 76
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """What one read collected."""
+
+    slices: list[memoryview]
+    count: int = 0
+    size: int = 0
+    removed: bool = False
+    doubtful: bool = False
+    """A unit before `examined_to` does not fit the log."""
+    examined_to: int = 0
+    next_offset: int = 0
+
+
+class _Part:
+    """The messages that a read may serve: of one queue, from `first` on, before `end`."""
+
+    __slots__ = ("end", "first", "queue_id", "topic")
+
+    def __init__(self, queue: ConsumeQueue, first: int, end: int) -> None:
+        self.topic = queue.topic.encode(errors="surrogateescape")
+        self.queue_id = queue.queue_id
+        self.first = first
+        self.end = end
+
+
+def _is_unit(log_offset: int, size: int, _tags_code: int) -> bool:
+    """As cq_is_valid: zeros and what a disk made negative are no units."""
+    return log_offset >= 0 and size > 0
+
+
+class Lookup:
+    """All reading of a store."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        batches: BatchQueues,
+        index: IndexFiles | None,
+        extensions: QueueExtensions | None,
+        damage: LogDamage,
+        units: UnitRepair,
+        memory_size: int,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._batches = batches
+        self._index = index
+        self._extensions = extensions
+        self._damage = damage
+        self._repair = units
+        self.memory_size = memory_size * config.access_message_in_memory_max_ratio // 100
+
+    def in_memory(self, log_offset: int) -> bool:
+        """Whether a record is near enough to the end of the log to be in the page cache."""
+        return self._log.end - log_offset <= self.memory_size
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        codes: frozenset[int] | None,
+        max_size: int,
+    ) -> ReadResult:
+        """Records of a queue from `queue_offset` on (DefaultMessageStore.getMessage)."""
+        batch = self._batches.find(topic, queue_id)
+        queue = None if batch is not None else self._queues.find(topic, queue_id)
+        if batch is not None:
+            minimum, maximum = batch.min_offset, batch.max_offset
+        elif queue is not None:
+            minimum, maximum = queue.min_offset, self._queues.max_offset(queue)
+        else:
+            zero = QueueOffset(0)
+            return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, zero, zero, zero)
+
+        def nothing(status: ReadStatus, next_offset: int) -> ReadResult:
+            return ReadResult(status, QueueOffset(next_offset), minimum, maximum)
+
+        if maximum == 0:
+            return nothing(ReadStatus.NO_MESSAGE_IN_QUEUE, 0)
+        if queue_offset < minimum:
+            return nothing(ReadStatus.OFFSET_TOO_SMALL, minimum)
+        if queue_offset == maximum:
+            return nothing(ReadStatus.OFFSET_OVERFLOW_ONE, queue_offset)
+        if queue_offset > maximum:
+            return nothing(ReadStatus.OFFSET_OVERFLOW_BADLY, maximum)
+        size_max = max_size if max_size > 0 else NO_LIMIT
+        if queue is not None and self._extensions is None:
+            chosen = self._read_plain(queue, queue_offset, max_count, codes, size_max)
+            if chosen.doubtful and self._repair.repair(queue, queue_offset, chosen.examined_to):
+                chosen = self._read_plain(queue, queue_offset, max_count, codes, size_max)
+        else:
+            units = self._decoded_units(queue, batch, queue_offset, max_count, codes)
+            chosen = self._read_units(units, queue_offset, max_count, size_max)
+        if chosen.count:
+            status = ReadStatus.FOUND
+        elif chosen.removed:
+            status = ReadStatus.MESSAGE_WAS_REMOVING
+        else:
+            status = ReadStatus.NO_MATCHED_MESSAGE
+        return ReadResult(
+            status, QueueOffset(chosen.next_offset), minimum, maximum, chosen.slices,
+            chosen.count, chosen.size,
+        )  # fmt: skip
+
+    def units_of(
+        self, topic: bytes, queue_id: int, queue_offset: int
+    ) -> tuple[Region, int, int, int] | None:
+        """The file with a unit of a queue, for the native path: its memory, the queue offset it
+        begins at, the queue's slot and min offset. None where there is no such unit."""
+        queue = self._queues.find(topic.decode(errors="surrogateescape"), queue_id)
+        if queue is None or not self._queues.table.is_plain(queue.slot):
+            return None
+        if not queue.min_offset <= queue_offset < self._queues.max_offset(queue):
+            return None
+        start = queue.segments.start_of(queue_offset * QUEUE_UNIT_SIZE)
+        region = self._queues.region(queue, start)
+        return region, start // QUEUE_UNIT_SIZE, queue.slot, queue.min_offset
+
+    def next_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
+        """What the next record of a queue counts: one behind all of the log's."""
+        batch = self._batches.find(topic, queue_id)
+        if batch is not None:
+            return max(batch.next_offset, batch.max_offset)
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return QueueOffset(0)
+        following = QueueOffset(self._queues.table.next_offset(queue.slot))
+        return max(self._queues.max_offset(queue), following)
+
+    def search_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary
+    ) -> QueueOffset:
+        """The queue offset that belongs to a time (ConsumeQueue.getOffsetInQueueByTime)."""
+        batch = self._batches.find(topic, queue_id)
+        if batch is not None:
+            return self._search_batch(batch, timestamp_ms, boundary)
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return QueueOffset(0)
+        low, high = queue.min_offset, self._queues.max_offset(queue)
+        found = self._search_queue(queue, low, high, timestamp_ms, boundary)
+        return QueueOffset(min(max(found, low), high))
+
+    def store_timestamp_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Store time of a message, -1 if it is not there."""
+        units = self.units(topic, queue_id, queue_offset, 1)
+        return self._time_of(units[0].log_offset, units[0].size) if units else -1
+
+    def stored_ms(
+        self, topic: str, queue_id: int, queue_offset: int, opened_ms: int
+    ) -> tuple[int, bool]:
+        """(store time, whether it is known) of a message that is there, without reading anything.
+
+        Where it is not known the message was stored at that time or before; -1: unknown. What
+        came since the store was opened is known, within what csrc/queue_marks.h says.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:  # batch queues have no marks
+            return -1, False
+        found_ms, known = self._queues.table.stored_ms(queue.slot, queue_offset)
+        return (opened_ms, False) if found_ms < 0 else (found_ms, known)
+
+    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[QueueUnit]:
+        """Queue units from an offset on, extension addresses replaced by the tags code."""
+        batch = self._batches.find(topic, queue_id)
+        if batch is not None:
+            return self._batches.units(batch, queue_offset, count)
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return []
+        units = self._queues.units(queue, queue_offset, count)
+        if self._extensions is None:
+            return units
+        return [self._with_code(queue, unit) for unit in units]
+
+    def query(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, kind: str
+    ) -> QueryResult:
+        """Records by key, unique key or tag (DefaultMessageStore.queryMessage)."""
+        index = self._index
+        if index is None:
+            return QueryResult()
+        text = f"{topic}#T#{key}" if kind == "T" else f"{topic}#{key}"
+        log_offset, timestamp_ms = index.end()
+        result = QueryResult([], timestamp_ms, LogOffset(max(0, log_offset)))
+        count = min(max_count, self._config.max_msgs_num_batch)
+        if count <= 0:
+            return result
+
+        def usable(found: int) -> bool:
+            return self._log.min <= found < self._log.end
+
+        hits = index.search(text.encode(errors="surrogateescape"), count, begin_ms, end_ms, usable)
+        for hit in sorted(hits):
+            record = self._log.record(hit)
+            if record is None:
+                self._damage.suspect(hit, 0)
+                continue
+            view = self._log.view(hit, record.size)
+            if view is not None:
+                result.slices.append(view)
+        return result
+
+    def _read_plain(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        max_count: int,
+        codes: frozenset[int] | None,
+        max_size: int,
+    ) -> _Chosen:
+        """Native selection inside one queue file, then slices of the log."""
+        at = queue_offset * QUEUE_UNIT_SIZE
+        start = queue.segments.start_of(at)
+        unit_end = self._queues.max_offset(queue) * QUEUE_UNIT_SIZE
+        end = min(unit_end - start, queue.segments.file_size)
+        region = self._queues.region(queue, start)
+        first = kernel.get_unit(region, at - start)[0]
+        count, size = self._limits(first, max_count, max_size)
+        selection = kernel.select(
+            region, at - start, end, codes=codes, max_count=count, max_size=size,
+            max_units=max(FILTER_SIZE // QUEUE_UNIT_SIZE, max_count),
+        )  # fmt: skip
+        chosen = _Chosen([])
+        stop = selection.next_position
+        chosen.next_offset = chosen.examined_to = (start + stop) // QUEUE_UNIT_SIZE
+        if stop < end and not _is_unit(*kernel.get_unit(region, stop)):
+            # Not written or damaged, but before the queue's end.
+            chosen.doubtful = True
+            chosen.examined_to += 1
+        if chosen.next_offset == queue_offset:
+            # The reader goes on behind it. RocketMQ goes on in the next file
+            # (ConsumeQueue.rollNextFile), past messages that are there.
+            chosen.next_offset += 1
+        part = None
+        if not queue.topic.startswith(LIGHT_PREFIX):
+            part = _Part(queue, queue_offset, chosen.next_offset)
+        self._collect(chosen, selection.units, part=part)
+        return chosen
+
+    def _limits(self, log_offset: int, max_count: int, max_size: int) -> tuple[int, int]:
+        config = self._config
+        if self.in_memory(log_offset):
+            count = config.max_transfer_count_on_message_in_memory
+            size = config.max_transfer_bytes_on_message_in_memory
+        else:
+            count = config.max_transfer_count_on_message_in_disk
+            size = config.max_transfer_bytes_on_message_in_disk
+        return max(1, min(max_count, count)), min(max_size, size)
+
+    def _collect(
+        self,
+        chosen: _Chosen,
+        units: list[tuple[int, int]],
+        counts: dict[int, int] | None = None,
+        part: _Part | None = None,
+    ) -> None:
+        """Turn units into slices; neighbours in the log become one slice. `counts` says how many
+        messages a record holds, by its log offset, where that is not one; `part` which messages
+        they have to be."""
+        log = self._log
+        start_of = log.segments.start_of
+        run: list[tuple[int, int]] = []
+        run_start = run_end = 0
+        for log_offset, size in units:
+            start = start_of(log_offset)
+            # No record goes on in the next file: a damaged unit is passed over like a removed one.
+            in_log = log.min <= log_offset <= log.end - size
+            if size <= 0 or not in_log or start != start_of(log_offset + size - 1):
+                chosen.removed = True
+                chosen.doubtful |= log_offset >= log.min
+                continue
+            if log_offset != run_end or start != start_of(run_start):
+                self._add_run(chosen, run, run_end, counts, part)
+                run, run_start = [], log_offset
+            run.append((log_offset, size))
+            run_end = log_offset + size
+        self._add_run(chosen, run, run_end, counts, part)
+
+    def _add_run(
+        self,
+        chosen: _Chosen,
+        run: list[tuple[int, int]],
+        end: int,
+        counts: dict[int, int] | None,
+        part: _Part | None,
+    ) -> None:
+        """One slice for records that lie side by side, or one for each that is whole: a damaged
+        record is never served, nor another message, and the reader goes on behind it."""
+        if not run:
+            return
+        start = run[0][0]
+        if self._are_served(start, end, part):
+            view = self._log.view(start, end - start)
+            assert view is not None, "a queue unit points outside the log"
+            chosen.slices.append(view)
+            chosen.size += end - start
+            chosen.count += len(run) if counts is None else sum(counts[at] for at, _size in run)
+        elif len(run) > 1:
+            for one in run:
+                self._add_run(chosen, [one], one[0] + one[1], counts, part)
+        else:
+            chosen.removed = chosen.doubtful = True
+            self._damage.suspect(start, end - start)
+
+    def _are_served(self, start: int, end: int, part: _Part | None) -> bool:
+        """Whether [start, end) of one log file is whole records, of that part of a queue."""
+        if part is None:
+            return self._damage.is_whole(start, end - start)
+        base = self._log.segments.start_of(start)
+        behind = part_end(
+            self._log.region(base), start - base, end - base, base,
+            part.topic, part.queue_id, part.first, part.end,
+        )  # fmt: skip
+        if behind < 0:
+            return False
+        part.first = behind
+        return True
+
+    def _decoded_units(
+        self,
+        queue: ConsumeQueue | None,
+        batch: BatchQueue | None,
+        queue_offset: int,
+        max_count: int,
+        codes: frozenset[int] | None,
+    ) -> list[tuple[QueueUnit, bool]]:
+        """Units to examine, each with whether its tags match; for queues that are not plain."""
+        if batch is not None:
+            found = self._batches.units(batch, queue_offset, max(1, max_count))
+        else:
+            assert queue is not None
+            count = max(FILTER_SIZE // QUEUE_UNIT_SIZE, max_count)
+            found = self._queues.units(queue, queue_offset, count)
+            found = [self._with_code(queue, unit) for unit in found]
+        wanted = None if codes is None else {code & 0xFFFFFFFF for code in codes}
+        return [(unit, wanted is None or unit.tags_code & 0xFFFFFFFF in wanted) for unit in found]
+
+    def _read_units(
+        self, units: list[tuple[QueueUnit, bool]], queue_offset: int, max_count: int, max_size: int
+    ) -> _Chosen:
+        chosen = _Chosen([], next_offset=queue_offset)
+        picked: list[tuple[int, int]] = []
+        counts: dict[int, int] = {}
+        messages = total = 0
+        for unit, matches in units:
+            if matches:
+                count, size = self._limits(unit.log_offset, max_count, max_size)
+                if picked and (messages + unit.count > count or total + unit.size > size):
+                    break
+                picked.append((unit.log_offset, unit.size))
+                counts[unit.log_offset] = unit.count
+                messages += unit.count
+                total += unit.size
+            chosen.next_offset = unit.queue_offset + unit.count
+        self._collect(chosen, picked, counts)
+        return chosen
+
+    def _with_code(self, queue: ConsumeQueue, unit: QueueUnit) -> QueueUnit:
+        if self._extensions is None or not is_address(unit.tags_code):
+            return unit
+        extra = self._extensions.get(queue.topic, queue.queue_id, unit.tags_code)
+        if extra is None:
+            return unit
+        return replace(unit, tags_code=extra.tags_code, is_extended=True)
+
+    def _search_queue(
+        self, queue: ConsumeQueue, low: int, high: int, timestamp_ms: int, boundary: Boundary
+    ) -> int:
+        """Pick the file by the time of its last unit, then search inside it (store.md 11)."""
+        if low >= high:
+            return low
+        per_file = queue.segments.file_size // QUEUE_UNIT_SIZE
+        starts = range(low // per_file * per_file, high, per_file)
+        if boundary == Boundary.LOWER:
+            # The first file whose last unit is late enough, else the last file.
+            def late(start: int) -> bool:
+                return self._time_at(queue, min(start + per_file, high) - 1) >= timestamp_ms
+
+            start = next(filter(late, starts), starts[-1])
+        else:
+            # The last file whose first unit is early enough, else the first file.
+            def early(start: int) -> bool:
+                return self._time_at(queue, max(start, low)) <= timestamp_ms
+
+            start = next(filter(early, reversed(starts)), starts[0])
+        first = max(low, start)
+        last = min(high, start + per_file) - 1
+        if self._time_at(queue, last) < timestamp_ms:
+            return last + 1 if boundary == Boundary.LOWER else last
+        if self._time_at(queue, first) > timestamp_ms:
+            return first if boundary == Boundary.LOWER else 0
+        # The first unit with a time at or above (LOWER) or strictly above (UPPER).
+        left, right = first, last + 1
+        while left < right:
+            middle = (left + right) // 2
+            time_ms = self._time_at(queue, middle)
+            if time_ms < timestamp_ms or (boundary == Boundary.UPPER and time_ms == timestamp_ms):
+                left = middle + 1
+            else:
+                right = middle
+        return left if boundary == Boundary.LOWER else left - 1
+
+    def _search_batch(
+        self, queue: BatchQueue, timestamp_ms: int, boundary: Boundary
+    ) -> QueueOffset:
+        """LOWER: the first unit not older than the time, else the last. UPPER: the last not newer,
+        else the first (BatchConsumeQueue.getOffsetInQueueByTime, without its slip of taking the
+        next unit where that is the last one)."""
+        units = self._batches.positions(queue, queue.min_offset)
+        if not units:
+            return queue.min_offset
+
+        def is_behind(at: int) -> bool:
+            unit = self._batches.unit(queue, at)
+            time_ms = self._time_of(unit.log_offset, unit.size)
+            later = boundary == Boundary.UPPER
+            return time_ms > timestamp_ms if later else time_ms >= timestamp_ms
+
+        number = bisect_left(units, True, key=is_behind)
+        if boundary == Boundary.UPPER:
+            number -= 1
+        at = units[min(max(number, 0), len(units) - 1)]
+        return QueueOffset(self._batches.unit(queue, at).base)
+
+    def _time_at(self, queue: ConsumeQueue, queue_offset: int) -> int:
+        at = queue_offset * QUEUE_UNIT_SIZE
+        start = queue.segments.start_of(at)
+        region = self._queues.region(queue, start)
+        log_offset, size, _tags = kernel.get_unit(region, at - start)
+        return self._time_of(log_offset, size)
+
+    def _time_of(self, log_offset: int, size: int) -> int:
+        """The store time in the record's header, -1 if the record is gone."""
+        view = self._log.view(log_offset, size)
+        if view is None or size < TIME_END_MAX:
+            return -1
+        sys_flag = int.from_bytes(view[36:40], "big")
+        at = 68 if sys_flag & BORN_V6 else 56
+        return int.from_bytes(view[at : at + 8], "big", signed=True)

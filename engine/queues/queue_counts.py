@@ -1,0 +1,112 @@
+"""How far queues have counted whose messages are all older than this copy of the log.
+
+Owns a small file of our own beside RocketMQ's config files. It must never speak of a queue that has
+a message in the log: that one counts for itself. Called by `Replicated`.
+
+A copy that is fetched from a master begins where the master's log begins by then. Of a queue
+without a message behind that nothing in it speaks, and a broker made master with such a log would
+count it from 0 again: offsets given twice (I9), consumers beyond its end. So the copy is marked as
+one that wants these counts, durably, before its first byte, until a master has said them. RocketMQ
+has nothing for this.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.disk.disk_steps import Steps
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.store_paths import is_folder_name
+from turbopump.engine.queues.consume_queue import ConsumeQueues
+from turbopump.engine.queues.dispatcher import Dispatcher
+from turbopump.engine.types import LogOffset, StoreError
+
+FILE_NAME = "queueCounts.json"
+COUNTS_MAX = 1_000_000
+"""Queues in the file: some 30 MB. No broker has so many that are idle."""
+
+Counts = dict[str, dict[int, int]]
+"""Topic to queue id to the queue offset of the next message."""
+
+
+class QueueCounts:
+    """What a master said; a lower bound for each queue."""
+
+    def __init__(self, files: Files, root: str) -> None:
+        """Raises StoreError if the file is damaged and has no copy."""
+        self._files = ConfigFiles(files, f"{root}/config")
+        self._counts: Counts = {}
+        self._log_end = 0
+        value = self._files.load(FILE_NAME)
+        if value is None:
+            self.wanted = False
+            return
+        try:
+            self._counts = read_counts(value["counts"])
+            self._log_end = int(value["logEnd"])
+            self.wanted = bool(value["wanted"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(f"{FILE_NAME} holds something else than counts: {error}") from None
+
+    def forgetting(self, *, wanted: bool) -> Steps:
+        """The log begins anew, and nothing is known. Raises OSError."""
+        if self.wanted != wanted or self._counts:
+            yield from self._saving({}, 0, wanted)
+
+    def taking(self, counts: Counts, log_end: int) -> Steps:
+        """A master said them while this log ended there. Raises OSError."""
+        yield from self._saving(counts, log_end, False)
+
+    def each(self, deleted: dict[str, int]) -> Iterator[tuple[str, int, int]]:
+        """(topic, queue id, count), but of topics that were deleted since: theirs begin at 0."""
+        for topic, queues in self._counts.items():
+            if deleted.get(topic, -1) < self._log_end:
+                for queue_id, count in queues.items():
+                    yield topic, queue_id, count
+
+    def idle(self, queues: ConsumeQueues, log_min: LogOffset) -> Counts:
+        """The next queue offset of each queue all of whose messages are before `log_min`."""
+        found: Counts = {}
+        for topic, queue_id, count in self.each(queues.deleted.ends()):
+            queue = queues.find(topic, queue_id)
+            if queue is None or queues.max_offset(queue) < count:
+                found.setdefault(topic, {})[queue_id] = count
+        for queue in queues:
+            count = queues.max_offset(queue)
+            if count > 0 and queues.table.max_log_offset(queue.slot) <= log_min:
+                found.setdefault(queue.topic, {})[queue.queue_id] = count
+        return found
+
+    def count_on(self, queues: ConsumeQueues, dispatcher: Dispatcher) -> None:
+        """Have a new master's queues go on behind what was said of them."""
+        for topic, queue_id, count in self.each(queues.deleted.ends()):
+            if dispatcher.is_batch(topic):
+                continue
+            queue = queues.find(topic, queue_id)
+            if queue is None:
+                queue = queues.add(topic, queue_id, dispatcher.is_plain(topic))
+            if queues.table.next_offset(queue.slot) < count:
+                queues.table.set_next_offset(queue.slot, count)
+
+    def _saving(self, counts: Counts, log_end: int, wanted: bool) -> Steps:
+        text = {topic: {str(one): n for one, n in of.items()} for topic, of in counts.items()}
+        value = {"counts": text, "logEnd": log_end, "wanted": wanted}
+        yield partial(self._files.save, FILE_NAME, value)
+        self._counts, self._log_end, self.wanted = counts, log_end, wanted
+
+
+def read_counts(value: Any) -> Counts:
+    """Counts as they are written in JSON, of topics and queues a store can have. Raises ValueError,
+    TypeError or AttributeError."""
+    counts: Counts = {}
+    left = COUNTS_MAX
+    for topic, queues in value.items():
+        of = {int(queue_id): int(count) for queue_id, count in queues.items()}
+        left -= len(of)
+        if left < 0:
+            raise ValueError(f"more than {COUNTS_MAX} queues")
+        if not is_folder_name(topic) or not all(0 <= n < 1 << 31 for n in of):
+            raise ValueError(f"no queues of a topic: {topic[:80]!r}")
+        counts[topic] = {queue_id: count for queue_id, count in of.items() if count > 0}
+    return counts

@@ -1,0 +1,197 @@
+"""Consume queue extensions: what does not fit into a 20-byte unit.
+
+Owns the files below `consumequeue_ext` (RocketMQ: store/ConsumeQueueExt). A queue's tags code is
+then the address of an extension unit: tags code, store time, filter bitmap. It must never write a
+queue unit. Called by the dispatcher, lookup, recovery and retention, only where
+`enableConsumeQueueExt` is set.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.segments import MappingPool, Segments, clear_tail
+from turbopump.engine.disk.store_paths import queue_folder, queue_folders, topic_folder
+from turbopump.pyx.region import Region
+
+FOLDER = "consumequeue_ext"
+# size, tags code, store time, bitmap length.
+_HEAD = struct.Struct(">hqqh")
+# The last bytes of a file are kept for the mark that ends it.
+_END_RESERVED = 4
+_END_MARK = -1
+_ADDRESS_BASE = -(1 << 63)
+# Tags codes are 32-bit hashes, so that anything below them is an address.
+_ADDRESS_MAX = -(1 << 31) - 1
+
+
+@dataclass(slots=True, frozen=True)
+class ExtensionUnit:
+    """What an address points to."""
+
+    tags_code: int
+    store_timestamp_ms: int
+    bitmap: bytes
+
+
+@dataclass(slots=True, eq=False)
+class _Extension:
+    segments: Segments
+    end: int = 0
+
+
+def is_address(tags_code: int) -> bool:
+    """Whether a queue unit's tags code points into the extension (ConsumeQueueExt)."""
+    return tags_code <= _ADDRESS_MAX
+
+
+def position_of(address: int) -> int:
+    """The byte of all extension files together that an address means."""
+    return address - _ADDRESS_BASE
+
+
+def unit_in(region: Region, position: int, file_size: int) -> ExtensionUnit | None:
+    """The extension unit at a position of a file; None if none lies there."""
+    if position + _HEAD.size > file_size:
+        return None
+    size, tags_code, store_ms, bitmap_size = _HEAD.unpack(region.read(position, _HEAD.size))
+    if size != _HEAD.size + bitmap_size or bitmap_size < 0 or position + size > file_size:
+        return None
+    return ExtensionUnit(tags_code, store_ms, region.read(position + _HEAD.size, bitmap_size))
+
+
+class QueueExtensions:
+    """The extension files of all queues."""
+
+    def __init__(self, files: Files, root: str, file_size: int, pool: MappingPool) -> None:
+        self.files = files
+        self.folder = f"{root}/{FOLDER}"
+        self.file_size = file_size
+        self._pool = pool
+        self._by_name: dict[tuple[str, int], _Extension] = {}
+
+    def load(self) -> None:
+        """Find all files and the ends of their units."""
+        for topic, queue_id in queue_folders(self.files, self.folder):
+            extension = self._get(topic, queue_id)
+            for start in extension.segments.load():
+                self.files.remove(extension.segments.path(start))
+            extension.end = self._find_end(extension)
+
+    def names(self) -> list[tuple[str, int]]:
+        """Queues that have extension files."""
+        return list(self._by_name)
+
+    def put(
+        self, topic: str, queue_id: int, tags_code: int, store_ms: int, bitmap: bytes = b""
+    ) -> int | None:
+        """Write a unit; returns its address, None if it cannot be one. Raises OSError."""
+        size = _HEAD.size + len(bitmap)
+        if size > min(0x7FFF, self.file_size - _END_RESERVED):
+            return None
+        extension = self._get(topic, queue_id)
+        segments = extension.segments
+        start = segments.start_of(extension.end)
+        if segments.holds(extension.end) and (
+            extension.end + size > start + self.file_size - _END_RESERVED
+        ):
+            segments.region(start).write(extension.end - start, struct.pack(">h", _END_MARK))
+            extension.end = start + self.file_size
+        start = segments.start_of(extension.end)
+        if not segments.holds(extension.end):
+            self.files.make_folders(segments.folder)
+            segments.create(start)
+        segments.reserve(extension.end, size)
+        head = _HEAD.pack(size, tags_code, store_ms, len(bitmap))
+        segments.region(start).write(extension.end - start, head + bitmap)
+        address = extension.end + _ADDRESS_BASE
+        extension.end += size
+        return address
+
+    def get(self, topic: str, queue_id: int, address: int) -> ExtensionUnit | None:
+        """The unit at an address, None if there is none."""
+        extension = self._by_name.get((topic, queue_id))
+        at = position_of(address)
+        if extension is None or not is_address(address) or at >= extension.end:
+            return None
+        return self._read(extension, at)
+
+    def truncate(self, topic: str, queue_id: int, address_max: int | None) -> None:
+        """Cut behind the unit with the greatest address that a queue still has (None: none)."""
+        extension = self._by_name.get((topic, queue_id))
+        if extension is None:
+            return
+        segments = extension.segments
+        end = segments.first
+        if address_max is not None:
+            at = address_max - _ADDRESS_BASE
+            unit = self._read(extension, at) if at < extension.end else None
+            if unit is not None:
+                end = at + _HEAD.size + len(unit.bitmap)
+        while segments.count > 1 and segments.last >= end:
+            self.files.remove(segments.forget_last())
+        if segments.count:
+            start = segments.last
+            mapped = segments.mapped(start)
+            keep = max(0, end - start)
+            clear_tail(mapped, keep)
+            self.files.sync_folder(segments.folder)
+        extension.end = end
+
+    def delete_before(self, topic: str, queue_id: int, address_min: int) -> list[str]:
+        """Take out files that end before an address, never the last; returns their paths."""
+        extension = self._by_name.get((topic, queue_id))
+        paths = []
+        if extension is not None and is_address(address_min):
+            at = address_min - _ADDRESS_BASE
+            segments = extension.segments
+            while segments.count > 1 and segments.first + self.file_size <= at:
+                paths.append(segments.forget_first())
+        return paths
+
+    def forget_topic(self, topic: str) -> str:
+        """Forget a topic's extensions; returns the folder of their files. Raises StoreError."""
+        folder = topic_folder(self.folder, topic)
+        for name in [name for name in self._by_name if name[0] == topic]:
+            segments = self._by_name.pop(name).segments
+            while segments.count:
+                segments.forget_last()
+        return folder
+
+    def paths(self) -> Iterator[str]:
+        """The last file of every extension: what may hold unsynced units."""
+        for extension in self._by_name.values():
+            if extension.segments.count:
+                yield extension.segments.path(extension.segments.last)
+
+    def _get(self, topic: str, queue_id: int) -> _Extension:
+        extension = self._by_name.get((topic, queue_id))
+        if extension is None:
+            folder = queue_folder(self.folder, topic, queue_id)
+            extension = _Extension(Segments(self._pool, folder, self.file_size))
+            self._by_name[(topic, queue_id)] = extension
+        return extension
+
+    def _read(self, extension: _Extension, at: int) -> ExtensionUnit | None:
+        segments = extension.segments
+        if not segments.holds(at):
+            return None
+        start = segments.start_of(at)
+        return unit_in(segments.region(start), at - start, self.file_size)
+
+    def _find_end(self, extension: _Extension) -> int:
+        segments = extension.segments
+        at = segments.first
+        while segments.holds(at):
+            unit = self._read(extension, at)
+            if unit is not None:
+                at += _HEAD.size + len(unit.bitmap)
+                continue
+            start = segments.start_of(at)
+            position = at - start
+            ended = position + 2 <= self.file_size and segments.region(start).get_i16(position) < 0
+            if not ended or start == segments.last:
+                break
+            at = start + self.file_size
+        return at

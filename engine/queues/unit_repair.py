@@ -1,0 +1,125 @@
+"""Queue units that were damaged after they were written: found again in the log, and put right.
+
+Owns the search between a unit's neighbours. It must never trust a unit because it looks like one:
+the record must say that it is that message of that queue. Called by lookup, when a read met a unit
+that does not fit.
+"""
+
+import logging
+
+from turbopump.engine.config import QUEUE_UNIT_SIZE
+from turbopump.engine.log.commit_log import CommitLog
+from turbopump.engine.queues.consume_queue import ConsumeQueue, ConsumeQueues
+from turbopump.engine.queues.dispatcher import Dispatcher
+from turbopump.pyx import queue as queue_kernel
+from turbopump.pyx import record as kernel
+from turbopump.pyx.record import Record
+
+logger = logging.getLogger(__name__)
+
+# A search holds up the loop: this much of the log is looked through in some 10 ms. Queues whose
+# neighbours lie further apart are put right by removing their folder and a restart.
+SEARCH_MAX = 64 << 20
+# Neighbours looked at on each side for one that fits.
+NEIGHBOURS_MAX = 100
+# Units that could not be put right, remembered so that each costs one search.
+TRIED_MAX = 10_000
+# Light message queues point to records of other queues (store.md 9).
+LIGHT_PREFIX = "%LMQ%"
+
+
+class UnitRepair:
+    """Puts units of plain queues right."""
+
+    def __init__(self, log: CommitLog, queues: ConsumeQueues, dispatcher: Dispatcher) -> None:
+        self._log = log
+        self._queues = queues
+        self._dispatcher = dispatcher
+        self._tried: set[tuple[str, int, int]] = set()
+
+    def repair(self, queue: ConsumeQueue, first: int, end: int) -> int:
+        """Look at the units [first, end) of a queue; returns how many were put right."""
+        if queue.topic.startswith(LIGHT_PREFIX):
+            return 0
+        count = 0
+        for queue_offset in range(max(first, queue.min_offset), end):
+            name = (queue.topic, queue.queue_id, queue_offset)
+            if self._fitting(queue, queue_offset) or name in self._tried:
+                continue
+            if len(self._tried) >= TRIED_MAX:
+                break
+            self._tried.add(name)
+            record = self._search(queue, queue_offset)
+            if record is not None:
+                self._put(queue, queue_offset, record)
+                count += 1
+            else:
+                logger.error(
+                    "%s at byte %d: unit %d of %s/%d does not point to that message, and none was "
+                    "found in the log: it is passed over",
+                    *self._place(queue, queue_offset), queue_offset, queue.topic, queue.queue_id,
+                )  # fmt: skip
+        return count
+
+    def _place(self, queue: ConsumeQueue, queue_offset: int) -> tuple[str, int]:
+        """The file of a unit and its first byte there."""
+        at = queue_offset * QUEUE_UNIT_SIZE
+        start = queue.segments.start_of(at)
+        return queue.segments.path(start), at - start
+
+    def _fitting(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
+        """The record of a unit, if it is that message."""
+        for unit in self._queues.units(queue, queue_offset, 1):
+            record = self._log.record(unit.log_offset)
+            if record is not None and record.size == unit.size:
+                return record if self._is_it(record, queue, queue_offset) else None
+        return None
+
+    def _is_it(self, record: Record, queue: ConsumeQueue, queue_offset: int) -> bool:
+        name = record.topic.decode(errors="surrogateescape"), record.queue_id
+        return name == (queue.topic, queue.queue_id) and record.queue_offset == queue_offset
+
+    def _search(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
+        """The message in the log, between the records of the units before and behind."""
+        log = self._log
+        # Before that lie messages of a former life of the topic, with the same numbers.
+        at = max(int(log.min), self._queues.deleted.end(queue.topic))
+        end = int(self._dispatcher.position)
+        before = range(queue_offset - 1, queue.min_offset - 1, -1)[:NEIGHBOURS_MAX]
+        behind = range(queue_offset + 1, self._queues.max_offset(queue))[:NEIGHBOURS_MAX]
+        for number in before:
+            found = self._fitting(queue, number)
+            if found is not None:
+                at = found.log_offset + found.size
+                break
+        for number in behind:
+            found = self._fitting(queue, number)
+            if found is not None:
+                end = found.log_offset
+                break
+        end = min(end, at + SEARCH_MAX)
+        while at < end:
+            base = log.segments.start_of(at)
+            region, limit = log.region(base), min(end - base, log.file_size)
+            rows = kernel.scan(region, at - base, limit)
+            for row in range(rows.count):
+                if rows.rows[row, kernel.QUEUE_OFFSET] == queue_offset:
+                    record = log.record(base + rows.rows[row, kernel.POSITION])
+                    if record is not None and self._is_it(record, queue, queue_offset):
+                        return record
+            at = base + rows.position
+            if rows.status == kernel.BLANK_FOUND:
+                at = base + log.file_size
+            elif rows.status != kernel.OK:
+                break
+        return None
+
+    def _put(self, queue: ConsumeQueue, queue_offset: int, record: Record) -> None:
+        path, position = self._place(queue, queue_offset)
+        region = self._queues.region(queue, queue_offset * QUEUE_UNIT_SIZE - position)
+        logger.error(
+            "%s is damaged at byte %d: unit %d of %s/%d was put right from the log",
+            path, position, queue_offset, queue.topic, queue.queue_id,
+        )  # fmt: skip
+        code = self._dispatcher.tags_code(record)
+        queue_kernel.put_unit(region, position, record.log_offset, record.size, code)

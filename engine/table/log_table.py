@@ -1,0 +1,272 @@
+"""A store as a table: which records it has, and ranges of them that can be decoded apart.
+
+Owns where a log begins and ends for an analyst, what of it is confirmed, who wrote what, and where
+it may be split. It must never write, lock or repair anything, nor need a store that recovery
+accepts: live, stopped, killed and RocketMQ's own stores are all just files. Called by spark.
+
+The end. A log ends behind the last record that is whole: its lengths agree, its body has its CRC,
+it says that it lies where it lies. Of our own stores the walk begins at the checkpoint's mark, a
+record's end that is at most some seconds old; of RocketMQ's at the start of the last file that has
+records, and there only the last TAIL_BYTES are checked for more than lengths. The very last record
+of a live store may be half written: one whose texts end in zeros is left out. Where records go on
+shortly behind the end, it is none: that is damage.
+
+What is confirmed. A store that is one of several copies (it has an epoch file, its second copy or
+our mark: `boundary.was_replicated`) is read up to the confirmPhyOffset of its checkpoint. Broker
+and engine write that once a second and when they stop (RocketMQ: with each flush of the
+checkpoint), so of a live store it is about a second behind. Ours is always a record's end;
+RocketMQ's may lie inside a record, and then the record's start counts. Any other store is
+confirmed up to its end: with one copy, or default HA, there is nothing more to wait for.
+
+Splits. Every file begins with a record. Inside, a record is looked for from a position on: magic,
+lengths that agree, the body's CRC, its own log offset (64 bits that only a record at this very
+place has), and records that follow it up to the end of what was read. What a body holds can look
+like that only if it was put there on purpose, guessing the log offset; then the record before
+reaches beyond its range, and `log_ranges.decode` reports it.
+
+Times. Nothing in a log proves that store times ascend: a clock may have been set back, and after a
+failover another machine's counts. So limits by time leave out no file and no range, unless the wish
+says `prune_by_time`: then those whose first and last record are more than PRUNE_SLACK_MS away.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from turbopump.engine.log.epochs import Epochs
+from turbopump.engine.table.inspect import Damage, next_record
+from turbopump.engine.table.opening import (
+    UNKNOWN_MS,
+    Glance,
+    Segment,
+    first_ms_of,
+    look_at,
+    store_ms,
+)
+from turbopump.engine.table.ranges import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    INT64_MAX,
+    DamagedLog,
+    DiskOpener,
+    LogBytes,
+    LogOpener,
+    LogRange,
+    MappedLog,
+    SegmentGone,
+    Wish,
+    decode,
+    open_log,
+)
+from turbopump.engine.types import LogOffset, StoreError
+from turbopump.pyx import record as kernel
+from turbopump.pyx.walk import walk
+
+__all__ = [
+    "BATCH_BYTES", "BATCH_ROWS", "DamagedLog", "DiskOpener", "LogBytes", "LogOpener", "LogRange",
+    "LogTable", "MappedLog", "SegmentGone", "Segment", "Wish", "decode",
+]  # fmt: skip
+
+RANGE_BYTES = 128 << 20  # of a range: a second of work, and few enough to plan
+PRUNE_SLACK_MS = 600_000  # ten minutes: more than clocks of one group may differ
+SEARCH_BYTES = 1 << 20  # where a record is looked for at first
+_ANY_TIME = (-INT64_MAX, INT64_MAX)
+LISTINGS_MAX = 3  # a live store may remove a file between its listing and its opening
+
+
+@dataclass(frozen=True, slots=True)
+class LogTable:
+    """What a store had when it was opened. Records appended since are not part of it."""
+
+    path: str
+    segments: tuple[Segment, ...]
+    epochs: Epochs
+    """Empty without an epoch file that can be read."""
+    is_replicated: bool
+    """Whether the store is (or was) one of several copies: then readers stop at `confirmed_end`."""
+    end: LogOffset
+    """Behind the last whole record."""
+    confirmed_end: LogOffset
+    """A record's end: `end` of a store that is no copy of another; else what its checkpoint says is
+    confirmed."""
+    opener: LogOpener
+    glance: Glance
+    """What readers elsewhere see of a change: see `Glance.is_current`."""
+    last_store_ms: int
+    """Of the last record."""
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        opener: LogOpener | None = None,
+        *,
+        damaged: Callable[[Damage], None] | None = None,
+        check_body: bool = False,
+    ) -> "LogTable":
+        """Look at a store, a commitlog folder or a single log file.
+
+        Raises StoreError if there is no log, OSError, and DamagedLog, unless `damaged` takes it:
+        for a file that is missing between others, an epoch list that cannot be read, and where
+        records of the last file end before they should (`decode` reports that place again, if its
+        wish has the same `check_body`: a record whose body alone is wrong is damage only then).
+        """
+        opener = opener or DiskOpener()
+        path = path.rstrip("/") or "/"
+        for _attempt in range(LISTINGS_MAX):
+            try:
+                facts = look_at(path, opener, damaged, check_body)
+            except FileNotFoundError as error:
+                gone = error
+                continue
+            return cls(
+                path, facts.segments, facts.epochs, facts.is_replicated, facts.end,
+                facts.confirmed_end, opener, facts.glance, facts.last_store_ms,
+            )  # fmt: skip
+        raise StoreError(f"{path} changes faster than it can be read: {gone}")
+
+    @property
+    def min(self) -> LogOffset:
+        """The first record's log offset."""
+        return self.segments[0].base if self.segments else self.end
+
+    def epoch_at(self, log_offset: int) -> int | None:
+        """The epoch that the byte was written in; None if nothing says."""
+        number = self.epochs.at(LogOffset(log_offset))
+        return None if number is None else self.epochs.entries[number].epoch
+
+    def boundary(self, log_offset: int) -> LogOffset:
+        """A record's start at or shortly behind a log offset, `end` if there is none."""
+        if log_offset <= self.min:
+            return self.min
+        number = bisect_right(self.segments, log_offset, key=lambda one: one.base) - 1
+        if log_offset >= self.end or number < 0:
+            return self.end
+        segment = self.segments[number]
+        limit = min(segment.end, self.end)
+        file = open_log(self.opener, segment.path)
+        try:
+            found = _find_record(file, segment, log_offset - segment.base, limit - segment.base)
+        finally:
+            file.close()
+        return LogOffset(limit if found is None else segment.base + found[0])
+
+    def split(
+        self,
+        range_bytes: int = RANGE_BYTES,
+        wish: Wish | None = None,
+        *,
+        confirmed: bool = True,
+        start: int | None = None,
+        end: int | None = None,
+    ) -> list[LogRange]:
+        """Ranges of about that size, in order, that together hold every record of the table that
+        the wish rules out neither by log offset nor, if it says so, by time.
+
+        `start` and `end` are log offsets where a record begins (a stream's own positions, or what
+        `boundary` said): only what lies between them. Raises SegmentGone if the log no longer has
+        `start`, or a file that must be looked into.
+        """
+        assert range_bytes > 0, "a range of no bytes"
+        wish = wish or Wish()
+        first: int = self.min if start is None else start
+        if first < self.min:
+            raise SegmentGone(f"{self.path} begins at {self.min} now: {first} was removed")
+        last = min(self.confirmed_end if confirmed else self.end, INT64_MAX if end is None else end)
+        ranges: list[LogRange] = []
+        times = self._times() if wish.prune_by_time else [_ANY_TIME] * len(self.segments)
+        for segment, (first_ms, last_ms) in zip(self.segments, times, strict=True):
+            begin, stop = max(first, segment.base), min(last, segment.end)
+            if (
+                begin < stop
+                and begin < wish.end_log_offset
+                and stop > wish.min_log_offset
+                and _is_near(wish, first_ms, last_ms)
+            ):
+                cuts = self._cuts(segment, begin, stop, range_bytes)
+                ranges += [
+                    self._range(segment, here, there)
+                    for (here, ms), (there, later_ms) in pairwise(
+                        [(begin - segment.base, first_ms), *cuts, (stop - segment.base, last_ms)]
+                    )
+                    if segment.base + here < wish.end_log_offset
+                    and segment.base + there > wish.min_log_offset
+                    and (not wish.prune_by_time or _is_near(wish, ms, max(ms, later_ms)))
+                ]
+        return ranges
+
+    def _times(self) -> list[tuple[int, int]]:
+        """Store times of each file's first record, and of the next one's that is known. Raises
+        SegmentGone."""
+        made: list[tuple[int, int]] = []
+        until = self.last_store_ms
+        for segment in reversed(self.segments):
+            try:
+                first = first_ms_of(segment, self.opener)
+            except FileNotFoundError:
+                raise SegmentGone(f"{segment.path} is gone: it was removed meanwhile") from None
+            if first is None:
+                made.append((UNKNOWN_MS, until))
+            else:
+                made.append((first, max(first, until)))
+                until = first
+        return made[::-1]
+
+    def _cuts(
+        self, segment: Segment, begin: int, stop: int, range_bytes: int
+    ) -> list[tuple[int, int]]:
+        """Where one file's bytes between two log offsets are cut: (position, store time)."""
+        position, limit = begin - segment.base, stop - segment.base
+        cuts: list[tuple[int, int]] = []
+        if limit - position > range_bytes:
+            file = open_log(self.opener, segment.path)
+            try:
+                while limit - position > range_bytes:
+                    found = _find_record(file, segment, position + range_bytes, limit)
+                    if found is None:
+                        break
+                    cuts.append(found)
+                    position = found[0]
+            finally:
+                file.close()
+        return cuts
+
+    def _range(self, segment: Segment, start: int, end: int) -> LogRange:
+        epochs = self._epochs_of(segment.base + start, segment.base + end)
+        return LogRange(
+            segment.path, segment.base, start, end, segment.size, self.confirmed_end, epochs
+        )
+
+    def _epochs_of(self, start: int, end: int) -> tuple[tuple[int, int], ...]:
+        first = self.epochs.at(LogOffset(start)) or 0
+        return tuple((e.epoch, e.start) for e in self.epochs.entries[first:] if e.start < end)
+
+
+def _is_near(wish: Wish, first_store_ms: int, last_store_ms: int) -> bool:
+    return (
+        first_store_ms - PRUNE_SLACK_MS <= wish.max_store_ms
+        and last_store_ms + PRUNE_SLACK_MS >= wish.min_store_ms
+    )
+
+
+def _find_record(
+    file: LogBytes, segment: Segment, position: int, limit: int
+) -> tuple[int, int] | None:
+    """(position, store time) of a record at or behind a position that ends before `limit`."""
+    length = SEARCH_BYTES
+    while position < limit:
+        stop = min(position + length, limit)
+        region = file.region(position, stop)
+        base = segment.base + position
+        at = 0
+        while (found := next_record(region, at, base)) is not None:
+            chain = walk(region, found, region.size, base)
+            if chain.count and (chain.status != kernel.BAD_RECORD or chain.count > 1):
+                return position + found, store_ms(region, found)
+            at = found + 1
+        if stop == limit:
+            return None
+        # Nothing, or a record that is longer than what was read.
+        length *= 2
+    return None

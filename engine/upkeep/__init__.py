@@ -1,0 +1,1 @@
+"""A store from its opening to its end: recovery, checkpoints, retention, truncation."""

@@ -1,0 +1,467 @@
+"""Making queues and index durable, and the checkpoint behind them.
+
+Owns what of the derived files is not durable yet. It must never write a checkpoint before the data
+it speaks of is synced, and never sync on the loop thread while the store runs. Called by the store
+(tick, close) and by recovery (progress).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
+from turbopump.engine.disk import checkpoint as checkpoints
+from turbopump.engine.disk.checkpoint import Checkpoint, Marks
+from turbopump.engine.disk.disk_steps import Steps, Work, at_once
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.flush import Disk, Lane
+from turbopump.engine.disk.sync_watch import SyncWatch
+from turbopump.engine.log.commit_log import CHECKPOINT_FAILED, CommitLog
+from turbopump.engine.queues.batch_queue import BatchQueue, BatchQueues
+from turbopump.engine.queues.consume_queue import ConsumeQueue, ConsumeQueues
+from turbopump.engine.queues.dispatcher import Dispatcher
+from turbopump.engine.queues.index import IndexFiles, IndexPart
+from turbopump.engine.queues.queue_ext import QueueExtensions
+from turbopump.engine.types import LONG_AGO_MS, LogOffset, QueueOffset
+
+logger = logging.getLogger(__name__)
+
+# After a crash this much of the log is dispatched again at most, beyond one thorough interval's
+# worth: a fraction of a second.
+ROUND_BYTES = 256 << 20
+PAGE_SIZE = 4096
+
+Done = Callable[[OSError | None], None]
+
+
+@dataclass(slots=True)
+class _Round:
+    """One pass over what is dirty: decided on the loop, synced elsewhere, noted on the loop."""
+
+    paths: list[str]
+    folders: list[str]
+    reached: list[tuple[ConsumeQueue, QueueOffset]]
+    batches_reached: list[tuple[BatchQueue, int]]
+    rolled: list[IndexPart]
+    last_unit_log_offset: int
+    index_ms: int
+    marks: Marks
+    timestamp_ms: int
+    size: int
+    """Bytes that are to be synced, about."""
+
+
+class Checkpointer:
+    """At most one round is under way."""
+
+    def __init__(
+        self,
+        files: Files,
+        config: StoreConfig,
+        disk: Disk,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        batches: BatchQueues,
+        extensions: QueueExtensions | None,
+        index: IndexFiles | None,
+        dispatcher: Dispatcher,
+    ) -> None:
+        self.checkpoint = Checkpoint()
+        """What is on the disk, or on its way there."""
+        self.durable_end = LogOffset(0)
+        """Queue units of records before this are durable, and the checkpoint on the disk says so.
+        """
+        self.durable_log_min = LogOffset(0)
+        """The checkpoint on the disk has the log begin there, and counts on nothing before it."""
+        self.failed: OSError | None = None
+        self.confirm: LogOffset | None = None
+        """Of a replicated store: confirmOffset, to be written down."""
+        self._files = files
+        self._config = config
+        self._disk = disk
+        self._log = log
+        self._queues = queues
+        self._batches = batches
+        self._extensions = extensions
+        self._index = index
+        self._dispatcher = dispatcher
+        self._dirty: set[int] = set()
+        self._dirty_batches: set[tuple[str, int]] = set()
+        self._waiting: Marks | None = None
+        self._lane = Lane(disk)
+        self._watch = SyncWatch("queues or checkpoint", config)
+        self._ticked_ms = LONG_AGO_MS
+        self._last_ms = LONG_AGO_MS
+        self._last_thorough_ms = LONG_AGO_MS
+        self._requested = False
+        self._held = 0
+        self._reserved = False
+        self._ready: list[Callable[[], None]] = []
+
+    def load(self, saved: Checkpoint) -> None:
+        """Go on from the checkpoint the store is opened with."""
+        self.checkpoint = saved
+        if saved.marks is not None:
+            self.durable_end, self.durable_log_min = saved.marks.queues, saved.marks.log_min
+
+    def start(self, steady_ms: int) -> None:
+        """The store is open: the first thorough round comes one interval from now."""
+        self._last_thorough_ms = steady_ms
+
+    def arrived(self, slots: list[int], batches: list[tuple[str, int]]) -> None:
+        """These queues got units."""
+        self._dirty.update(slots)
+        self._dirty_batches.update(batches)
+
+    def forget(self, slot: int) -> None:
+        """A queue was deleted."""
+        self._dirty.discard(slot)
+
+    def count_units(self) -> tuple[int, int]:
+        """How many queues have units, and how many units they had in all."""
+        counts = [self._queues.max_offset(queue) for queue in self._queues]
+        counts += [queue.max_offset for queue in self._batches]
+        return sum(count > 0 for count in counts), sum(counts)
+
+    def tick(self, steady_ms: int, log_timestamp_ms: int) -> None:
+        """Each second the log's position and full index files; queues in the thorough rhythm, or
+        when a recovery would have much to dispatch."""
+        passed_ms, self._ticked_ms = steady_ms - self._ticked_ms, steady_ms
+        if self._lane.busy and self.failed is None:
+            late = self._watch.passed(passed_ms)
+            if late is not None:
+                self._fail(late)
+        interval_ms = self._config.flush_interval_consume_queue_ms
+        if steady_ms - self._last_ms < interval_ms and not self._requested:
+            return
+        self._last_ms = steady_ms
+        if self._lane.busy or self.failed is not None or self._held or self._reserved:
+            return
+        thorough_ms = self._config.flush_consume_queue_thorough_interval_ms
+        index_waits = self._index is not None and bool(self._index.rolled)
+        # A round is noted before the next one begins: what made it due is due until then.
+        if self._waiting is None and (
+            steady_ms - self._last_thorough_ms >= thorough_ms
+            or self._requested
+            or index_waits
+            or self._dispatcher.position - self.durable_end >= ROUND_BYTES
+        ):
+            self._last_thorough_ms = steady_ms
+            self._requested = False
+            self._lane.submit(*self._begin())
+        elif self._is_news():
+            self._lane.submit(*self._save(log_timestamp_ms))
+
+    def request(self) -> None:
+        """Have the next tick do a thorough round."""
+        self._requested = True
+
+    def finish(self, log_timestamp_ms: int = 0, *, last: bool = False) -> None:
+        """Make all durable now and save the checkpoint; the log must be flushed already. With
+        `last` the index file that is written counts as done. Raises OSError."""
+        self._lane.finish()
+        at_once(self.finishing(log_timestamp_ms, last=last))
+
+    def finishing(self, log_timestamp_ms: int = 0, *, last: bool = False) -> Steps:
+        """As `finish`, in steps; no round may be under way, nor begin."""
+        assert not self._lane.busy, "a round is under way"
+        if last and self._index is not None:
+            self._index.finish()
+        for begin in (partial(self._begin, last=last), partial(self._save, log_timestamp_ms)):
+            if self.failed is not None:
+                raise self.failed
+            work, done = begin()
+            result: OSError | None = None
+            try:
+                yield work
+            except OSError as error:
+                result = error
+            done(result)
+        if self.failed is not None:
+            raise self.failed
+
+    def lower(self, index_files: int, cuts_queues: bool) -> None:
+        """Before the first byte is changed: of the index files that are kept the last one will be
+        written, and does not count as durable any more; nor, in RocketMQ's numbers, do the queues
+        where units are to be cut and written again. Raises OSError."""
+        changed = old = self.checkpoint
+        if self._index is not None:
+            closed = max(0, index_files - 1)
+            index_end, index_ms = self._index.end_of(closed)
+            marks = old.marks
+            if marks is not None:
+                entries = self._index.entry_count(closed, marks.log_min)
+                marks = marks._replace(index=index_end, entry_count=entries)
+            index_ms = min(index_ms, old.index_timestamp_ms)
+            changed = changed._replace(index_timestamp_ms=index_ms, marks=marks)
+        if cuts_queues:
+            changed = changed._replace(queue_timestamp_ms=0, queue_log_offset=0)
+        if changed != old:
+            self.checkpoint = changed
+            checkpoints.save(self._files, self._config.root, changed)
+
+    def hold(self, ready: Callable[[], None]) -> None:
+        """Begin no round before `release`, which is to follow once for each call; `ready` is called
+        when none is under way, nor the store reserved."""
+        self._held += 1
+        if self._lane.busy or self._reserved:
+            self._ready.append(ready)
+        else:
+            ready()
+
+    def release(self) -> None:
+        """Queues were deleted: count anew."""
+        self._held -= 1
+        self._requested = True
+
+    @property
+    def held(self) -> bool:
+        """Whether something holds it that has begun."""
+        return self._held > (len(self._ready) if self._reserved else 0)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a cut that reserved it may begin."""
+        return not self._lane.busy and not self.held
+
+    def reserve(self, reserved: bool) -> None:
+        """For a cut of the log: begin no round, and nothing that asks to `hold` it, until it is
+        given back."""
+        self._reserved = reserved
+        if not reserved and not self._lane.busy:
+            self._ended()
+
+    def uncount(self) -> None:
+        """Before queues are deleted: a recovery must not miss them. Raises OSError."""
+        self._lane.finish()
+        self.uncounting()()
+
+    def uncounting(self) -> Callable[[], None]:
+        """As `uncount`, while no round is under way; what it gives is to be done on any thread."""
+        if self._waiting is not None:
+            self._waiting = self._waiting._replace(queue_count=-1)
+        marks = self.checkpoint.marks
+        if marks is None:
+            return lambda: None
+        new = self.checkpoint = self.checkpoint._replace(marks=marks._replace(queue_count=-1))
+        return lambda: checkpoints.save(self._files, self._config.root, new)
+
+    def doubt_queues(self, start: LogOffset) -> None:
+        """Before queues are compared with the log from `start` on: a recovery that does not come to
+        the end of it leaves units that are not durable, and the next one must not count on them.
+        Raises OSError."""
+        marks = self.checkpoint.marks
+        if marks is not None and marks.queues > start:
+            marks = marks._replace(queues=start, queue_count=-1)
+            self.checkpoint = self.checkpoint._replace(
+                queue_timestamp_ms=0, queue_log_offset=0, marks=marks
+            )
+            self.durable_end = LogOffset(min(self.durable_end, start))
+            checkpoints.save(self._files, self._config.root, self.checkpoint)
+
+    def cutting(self, log_end: LogOffset, log_timestamp_ms: int) -> Work:
+        """Before the log is cut at `log_end`: have the checkpoint say nothing of what is behind, in
+        RocketMQ's numbers too; what is given writes it. All that was dispatched is durable (see
+        `finish`)."""
+        self._waiting = None
+        if self.confirm is not None:
+            self.confirm = min(self.confirm, log_end)
+        old = self.checkpoint
+        marks = old.marks
+        index_end, index_ms, entries = LogOffset(0), 0, 0
+        if self._index is not None:
+            closed = self._index.closed(log_end)
+            index_end, index_ms = self._index.end_of(closed)
+            entries = self._index.entry_count(closed, 0 if marks is None else marks.log_min)
+        if marks is not None:
+            counts = marks.queue_count, marks.unit_count
+            if marks.queues > log_end:
+                counts = self.count_units_before(log_end)
+            if marks.index <= index_end:
+                index_end, entries = marks.index, marks.entry_count
+            marks = Marks(
+                min(marks.log, log_end), min(marks.queues, log_end), index_end, *counts, entries,
+                marks.log_min, marks.first_units,
+            )  # fmt: skip
+        self.checkpoint = Checkpoint(
+            min(old.log_timestamp_ms, log_timestamp_ms),
+            min(old.queue_timestamp_ms, log_timestamp_ms),
+            min(old.index_timestamp_ms, index_ms),
+            min(old.master_flushed_offset, log_end),
+            min(old.confirm_offset, log_end),
+            min(old.queue_log_offset, log_end),
+            marks,
+            old.damaged,
+        )
+        self.durable_end = LogOffset(min(self.durable_end, log_end))
+        return partial(checkpoints.save, self._files, self._config.root, self.checkpoint)
+
+    def count_units_before(self, log_end: LogOffset) -> tuple[int, int]:
+        """What `count_units` says once the queues are cut at `log_end`."""
+        queues = self._queues
+        counts = [queues.end_before(queue, log_end) // QUEUE_UNIT_SIZE for queue in queues]
+        counts += [self._batches.max_offset_before(batch, log_end) for batch in self._batches]
+        return sum(count > 0 for count in counts), sum(counts)
+
+    def restart(self) -> None:
+        """All that the checkpoint speaks of is gone, the file too. What was dirty is forgotten."""
+        self._lane.finish()
+        self._waiting = None
+        self._dirty.clear()
+        self._dirty_batches.clear()
+        self.checkpoint = Checkpoint()
+        self.durable_end = self.durable_log_min = LogOffset(0)
+        if self.confirm is not None:
+            self.confirm = LogOffset(0)
+
+    def wait(self) -> None:
+        """Block until the round that is under way, if any, is over."""
+        self._lane.finish()
+
+    def _is_news(self) -> bool:
+        """Whether the checkpoint can say more than what is on the disk."""
+        if self._waiting is not None and self._waiting.queues <= self._log.flushed:
+            return True
+        if self.confirm is not None and self.confirm != self.checkpoint.confirm_offset:
+            return True
+        marks = self.checkpoint.marks
+        return marks is not None and marks.log < self._log.mark(self._dispatcher.position)
+
+    def _begin(self, last: bool = False) -> tuple[Work, Done]:
+        """A round: (what makes it durable, what takes how that went)."""
+        plan = self._plan(last)
+        files = self._files
+
+        def work() -> None:
+            # Files of a topic that is deleted meanwhile, or that expire, are passed over.
+            files.sync_all(plan.paths, plan.folders, self._watch.returned)
+
+        def done(result: OSError | None) -> None:
+            if result is not None:
+                self._fail(result)
+            elif self.failed is None:  # else it took too long, and nothing is made of it
+                self._note(plan)
+            self._ended()
+
+        self._watch.begin(plan.size)
+        return work, done
+
+    def _plan(self, last: bool) -> _Round:
+        paths: list[str] = []
+        folders: dict[str, None] = {}
+        reached: list[tuple[ConsumeQueue, QueueOffset]] = []
+        last_unit = 0
+        size = 0
+        for slot in self._dirty:
+            queue = self._queues.by_slot(slot)
+            queue_paths, queue_folders, offset = self._queues.dirty_paths(queue)
+            # Now, not when the round is over: a file made meanwhile is one for the next round.
+            queue.names_synced = True
+            paths += queue_paths
+            folders.update(dict.fromkeys(queue_folders))
+            reached.append((queue, offset))
+            size += PAGE_SIZE + QUEUE_UNIT_SIZE * max(0, offset - queue.flushed_offset)
+            for unit in self._queues.units(queue, offset - 1, 1):
+                last_unit = max(last_unit, unit.log_offset)
+        batches_reached: list[tuple[BatchQueue, int]] = []
+        for name in self._dirty_batches:
+            batch = self._batches.find(*name)
+            if batch is not None:
+                batch_paths, batch_folders, end = self._batches.dirty_paths(batch)
+                batch.names_synced = True
+                paths += batch_paths
+                folders.update(dict.fromkeys(batch_folders))
+                batches_reached.append((batch, end))
+        if self._extensions is not None:
+            paths += self._extensions.paths()
+        rolled: list[IndexPart] = []
+        if self._index is not None:
+            rolled, self._index.rolled = self._index.rolled, []
+            paths += [part.path for part in rolled]
+            size += len(rolled) * self._config.index_file_size
+            if rolled:
+                folders[self._index.folder] = None
+        self._dirty.clear()
+        self._dirty_batches.clear()
+        index_end, index_ms, entries = LogOffset(0), 0, 0
+        position = self._dispatcher.position
+        if self._dispatcher.stalled is None:
+            count, units = self.count_units()
+        else:
+            # The record that waits may have its unit: a recovery cuts that before it counts.
+            count, units = self.count_units_before(position)
+        if self._index is not None:
+            closed = len(self._index.parts) if last else self._index.closed()
+            index_end, index_ms = self._index.end_of(closed)
+            entries = self._index.entry_count(closed, self._log.min)
+            if last:
+                index_end = position
+        marks = Marks(
+            self._log.flushed, position, index_end, count, units, entries, self._log.min,
+            self._queues.first_units(),
+        )  # fmt: skip
+        return _Round(
+            paths, list(folders), reached, batches_reached, rolled, last_unit, index_ms, marks,
+            self._dispatcher.last_store_timestamp_ms, size,
+        )  # fmt: skip
+
+    def _note(self, plan: _Round) -> None:
+        """The round is durable: remember how far, for the checkpoint that follows."""
+        for queue, offset in plan.reached:
+            queue.flushed_offset = offset
+        for batch, end in plan.batches_reached:
+            batch.flushed_end = end
+        self._waiting = plan.marks
+        old = self.checkpoint
+        self.checkpoint = old._replace(
+            queue_timestamp_ms=plan.timestamp_ms or old.queue_timestamp_ms,
+            index_timestamp_ms=plan.index_ms,
+            queue_log_offset=plan.last_unit_log_offset or old.queue_log_offset,
+        )
+
+    def _save(self, log_timestamp_ms: int) -> tuple[Work, Done]:
+        """Write the checkpoint, as `_begin`: queues and log are durable up to what it says."""
+        waiting, old = self._waiting, self.checkpoint
+        if waiting is None or waiting.queues > self._log.flushed:
+            waiting = old.marks
+        else:
+            self._waiting = None
+        assert waiting is not None and waiting.queues <= self._log.flushed
+        durable = max(self._log.mark(self._dispatcher.position), waiting.queues)
+        marks = waiting._replace(log=durable)
+        new = self.checkpoint = old._replace(
+            log_timestamp_ms=max(log_timestamp_ms, old.log_timestamp_ms),
+            confirm_offset=old.confirm_offset if self.confirm is None else self.confirm,
+            marks=marks,
+        )
+
+        def work() -> None:
+            checkpoints.save(self._files, self._config.root, new)
+
+        def done(result: OSError | None) -> None:
+            if result is not None:
+                self._fail(result)
+            elif self.failed is None:
+                self.durable_end = marks.queues
+                self.durable_log_min = marks.log_min
+            self._ended()
+
+        self._watch.begin(checkpoints.SIZE)
+        return work, done
+
+    def _ended(self) -> None:
+        if self._reserved:
+            return
+        ready, self._ready = self._ready, []
+        for callback in ready:
+            callback()
+
+    def _fail(self, error: OSError) -> None:
+        if self.failed is not None:
+            return
+        logger.error("queues or checkpoint cannot be made durable, writes are refused: %s", error)
+        self.failed = error
+        self._log.tail.refuse(CHECKPOINT_FAILED, True)

@@ -1,0 +1,87 @@
+"""What a store is made of.
+
+Owns which part gets which. It must never do anything with them. Called by the store; recovery and
+truncation work on the parts before and beside it.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from turbopump.engine.config import LOG_FILE_SIZE, MIN_COMMIT_LOG_FILE, StoreConfig
+from turbopump.engine.disk.files import FileLock, Files
+from turbopump.engine.disk.flush import Disk
+from turbopump.engine.disk.segments import MappingPool, file_size_in
+from turbopump.engine.log.commit_log import CommitLog
+from turbopump.engine.log.damage import LogDamage
+from turbopump.engine.queues.batch_queue import BatchQueues
+from turbopump.engine.queues.consume_queue import ConsumeQueues
+from turbopump.engine.queues.dispatcher import Dispatcher
+from turbopump.engine.queues.index import IndexFiles
+from turbopump.engine.queues.queue_ext import QueueExtensions
+from turbopump.engine.types import StoreError
+from turbopump.engine.upkeep.checkpointer import Checkpointer
+
+LOCK_FILE = "lock"
+LOCK_CONTENT = b"lock"
+
+
+@dataclass(slots=True)
+class StoreParts:
+    """One of each."""
+
+    files: Files
+    config: StoreConfig
+    log: CommitLog
+    queues: ConsumeQueues
+    batches: BatchQueues
+    extensions: QueueExtensions | None
+    index: IndexFiles | None
+    damage: LogDamage
+    dispatcher: Dispatcher
+    checkpointer: Checkpointer
+
+
+def build_parts(
+    files: Files,
+    config: StoreConfig,
+    disk: Disk,
+    pool: MappingPool,
+    is_batch_topic: Callable[[str], bool],
+    delays_ms: list[int],
+) -> StoreParts:
+    """The parts of a store that is not recovered yet. Where the size of log files is the default,
+    those that are there decide: they may have been begun with another."""
+    if config.mapped_file_size_commit_log == LOG_FILE_SIZE:
+        size = file_size_in(files, config.log_folder)
+        if size is not None and size >= MIN_COMMIT_LOG_FILE:
+            config = dataclasses.replace(config, mapped_file_size_commit_log=size)
+    log = CommitLog(files, config, disk, pool)
+    queues = ConsumeQueues(files, config.root, config.queue_file_size, pool)
+    batches = BatchQueues(files, config.root, config.batch_queue_file_size, pool)
+    extensions = None
+    if config.enable_consume_queue_ext:
+        size = config.mapped_file_size_consume_queue_ext
+        extensions = QueueExtensions(files, config.root, size, pool)
+    index = IndexFiles(files, config, pool) if config.message_index_enable else None
+    damage = LogDamage(files, config.root, log, disk)
+    dispatcher = Dispatcher(
+        log, queues, batches, index, extensions, is_batch_topic, delays_ms, damage
+    )
+    checkpointer = Checkpointer(
+        files, config, disk, log, queues, batches, extensions, index, dispatcher
+    )
+    return StoreParts(
+        files, config, log, queues, batches, extensions, index, damage, dispatcher, checkpointer
+    )
+
+
+def lock_folder(files: Files, config: StoreConfig) -> FileLock:
+    """Keep other processes and stores out of a folder. Raises StoreError."""
+    try:
+        files.make_folders(config.root)
+        return files.lock(f"{config.root}/{LOCK_FILE}", LOCK_CONTENT)
+    except BlockingIOError:
+        raise StoreError(f"the store in {config.root} is in use by a running broker") from None
+    except OSError as error:
+        raise StoreError(f"the store in {config.root} cannot be opened: {error}") from error

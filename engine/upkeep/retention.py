@@ -1,0 +1,266 @@
+"""Which old files go, and when, and whether there is room for new ones.
+
+Owns the decision: by age, by the disk's use, by hand; and the order log, queues, index. It must
+never remove the last file of a row, nor anything on the loop thread. Called by the store's tick.
+"""
+
+import errno
+import logging
+from collections import deque
+from collections.abc import Collection
+from datetime import datetime
+
+from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
+from turbopump.engine.disk.files import Files
+from turbopump.engine.disk.flush import Disk
+from turbopump.engine.disk.in_turn import InTurn
+from turbopump.engine.log.commit_log import DISK_FULL, CommitLog
+from turbopump.engine.queues.batch_queue import BatchQueues
+from turbopump.engine.queues.consume_queue import ConsumeQueue, ConsumeQueues
+from turbopump.engine.queues.index import IndexFiles
+from turbopump.engine.queues.queue_ext import QueueExtensions
+from turbopump.engine.types import LogOffset, StoreError
+from turbopump.engine.upkeep.checkpointer import Checkpointer
+from turbopump.pyx import queue as queue_kernel
+
+logger = logging.getLogger(__name__)
+
+HOUR_MS = 3_600_000
+# Queues that follow in one tick: some 20 ms even where none of their files is mapped.
+FOLLOW_MAX = 1000
+# RocketMQ bounds both ratios, so that neither can be switched off by a slip (store.md 20).
+WARNING_RANGE = (35, 90)
+FORCE_RANGE = (30, 85)
+
+
+class Retention:
+    """`disk_full` tells the store to refuse writes until cleaning has helped."""
+
+    def __init__(
+        self,
+        files: Files,
+        config: StoreConfig,
+        disk: Disk,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        batches: BatchQueues,
+        extensions: QueueExtensions | None,
+        index: IndexFiles | None,
+        checkpointer: Checkpointer,
+    ) -> None:
+        self.disk_full = False
+        self.held: dict[object, LogOffset] = {}
+        """Log offsets from which readers still go on: age leaves them, a full disk does not."""
+        self._files = files
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._batches = batches
+        self._extensions = extensions
+        self._index = index
+        self._checkpointer = checkpointer
+        self._last_ms = 0
+        self._left: list[str] = []
+        self._following: deque[ConsumeQueue] = deque()
+        self._stuck = False
+        self.turn = InTurn(disk)
+        """Removals, one after the other: also those of topics."""
+
+    def start(self, steady_ms: int) -> None:
+        """The first check comes one interval after the start."""
+        self._last_ms = steady_ms
+
+    def tick(self, now_ms: int, steady_ms: int) -> None:
+        """Every cleanResourceInterval: look at the disk and the clock."""
+        if self._following and not self.turn.busy:
+            self._follow()
+            self._remove()
+        if steady_ms - self._last_ms < self._config.clean_resource_interval_ms:
+            return
+        self._last_ms = steady_ms
+        if self.turn.busy:
+            return
+        used = self.used_percent()
+        config = self._config
+        warning = full_percent(config)
+        force = _clamp(config.disk_space_clean_forcibly_ratio, *FORCE_RANGE)
+        was_full, self.disk_full = self.disk_full, used > warning
+        self._log.tail.refuse(DISK_FULL, self.disk_full)
+        if self.disk_full != was_full:
+            logger.warning("the disk is used to %d %%: writes %s", used,
+                           "are refused" if self.disk_full else "go on")  # fmt: skip
+        at_once = used > force and config.clean_file_forcibly_enable
+        is_hour = datetime.fromtimestamp(now_ms // 1000).hour in config.delete_hours()
+        if at_once or used > config.disk_max_used_space_ratio or is_hour:
+            self.clean(now_ms, at_once=at_once)
+        else:
+            self._remove()
+
+    def clean(self, now_ms: int, *, at_once: bool = False) -> int:
+        """Take expired log files out (with `at_once` also young ones), and what only spoke of
+        them. Returns how many log files went; the files are unlinked on a disk thread."""
+        paths = self._expired_log_files(now_ms, at_once)
+        if paths:
+            logger.info("%d log files expired, the log now begins at %d", len(paths), self._log.min)
+            self._left += paths
+            self._following = deque(self._queues)
+            self._queues.table.changed()
+            self._follow()
+        self._remove()
+        return len(paths)
+
+    def forget(self) -> None:
+        """All files are gone. Nothing may be under way."""
+        self._left, self._following = [], deque()
+        self.held.clear()
+
+    def pass_over(self, folders: Collection[str]) -> None:
+        """These folders go as a whole, each by its own removal."""
+        self._left = [path for path in self._left if not path.startswith(tuple(folders))]
+
+    def wait(self) -> None:
+        """Block until the removals that are under way are over, also those of topics: their names
+        may be used again."""
+        while self.turn.busy or self._checkpointer.held:
+            self._checkpointer.wait()
+            self.turn.finish()
+
+    def _expired_log_files(self, now_ms: int, at_once: bool) -> list[str]:
+        """Oldest first, stopping at the first survivor; the last file stays, and files whose queue
+        units are not durable: a queue must not forget how far it had counted."""
+        log = self._log
+        reserved_ms = self._config.file_reserved_time_hours * HOUR_MS
+        paths: list[str] = []
+        while len(paths) < self._config.delete_file_batch_max and log.segments.count > 1:
+            oldest = log.segments.path(log.segments.first)
+            try:
+                expired = self._files.modified_ms(oldest) + reserved_ms <= now_ms
+            except OSError:
+                expired = True  # already gone: forgetting it is all that is left to do
+            if not expired and not at_once:
+                break
+            file_end = log.segments.first + log.file_size
+            if not at_once and any(held < file_end for held in self.held.values()):
+                break
+            if file_end > self._checkpointer.durable_end:
+                self._checkpointer.request()
+                break
+            paths.append(log.forget_oldest())
+        return paths
+
+    def _follow(self) -> None:
+        """Queues and index give up what pointed into the removed files, some queues at a time. A
+        reader that comes before its queue's turn learns that its message is being removed."""
+        minimum, paths = self._log.min, self._left
+        for _ in range(min(FOLLOW_MAX, len(self._following))):
+            queue = self._following.popleft()
+            if self._queues.find(queue.topic, queue.queue_id) is queue:
+                self._follow_queue(queue)
+        if self._following:
+            return
+        for batch in self._batches:
+            paths += self._batches.delete_expired(batch, minimum)
+            self._batches.correct_min(batch, minimum)
+
+    def _follow_queue(self, queue: ConsumeQueue) -> None:
+        minimum, paths = self._log.min, self._left
+        paths += self._queues.delete_expired(queue, minimum, self._checkpointer.durable_end)
+        self._queues.correct_min(queue, minimum)
+        if self._extensions is None or queue.segments.count == 0:
+            return
+        at = max(queue.min_offset * QUEUE_UNIT_SIZE, queue.segments.first)
+        if at < self._queues.max_offset(queue) * QUEUE_UNIT_SIZE:
+            start = queue.segments.start_of(at)
+            region = self._queues.region(queue, start)
+            address = queue_kernel.get_unit(region, at - start)[2]
+            paths += self._extensions.delete_before(queue.topic, queue.queue_id, address)
+
+    def _remove(self) -> None:
+        """Unlink what was taken out, in that order: a log file that stays keeps all that follow,
+        for a hole in the log would keep the next start from opening it. Index files follow when the
+        checkpoint does not count them any more, or a start would miss them."""
+        if self._index is not None:
+            self._left += self._index.expired(self._checkpointer.durable_log_min)
+        if not self._left or self.turn.busy:
+            return
+        todo, self._left = deque(self._left), []
+        if self._stuck:
+            todo = deque(path for path in todo if not self._is_log(path))
+
+        def work() -> None:
+            while todo:
+                path = todo[0]
+                try:
+                    self._files.remove(path)
+                except FileNotFoundError:
+                    pass  # an attempt before this one, or another process
+                if self._is_log(path):
+                    self._sync_removal()
+                todo.popleft()
+
+        def done(result: OSError | None) -> None:
+            if result is not None:
+                logger.warning("an expired file could not be removed: %s", result)
+                # Of the others each may be wanted anew meanwhile; the next start removes them.
+                self._left = [*filter(self._is_log, todo), *self._left]
+            elif self._left and not self._following:
+                self._remove()  # more went meanwhile
+
+        self.turn.submit(lambda: work, done)
+
+    def _is_log(self, path: str) -> bool:
+        return path.startswith(f"{self._config.log_folder}/")
+
+    def _sync_removal(self) -> None:
+        """One after the other: a power cut must not leave a hole in the log."""
+        try:
+            self._files.sync_folder(self._config.log_folder)
+        except OSError:
+            # A second attempt would report success whatever became of the first.
+            self._stuck = True
+            raise
+
+    def used_percent(self) -> float:
+        """The fuller one of the disks that hold log and queues."""
+        return used_percent(self._files, self._config)
+
+
+def used_percent(files: Files, config: StoreConfig) -> float:
+    """The fuller one of the disks that hold log and queues."""
+    folders = {config.log_folder, config.root}
+    return max((files.used_ratio(path) * 100 for path in folders if files.exists(path)), default=0)
+
+
+def full_percent(config: StoreConfig) -> int:
+    """Above this writes are refused (diskSpaceWarningLevelRatio)."""
+    return _clamp(config.disk_space_warning_level_ratio, *WARNING_RANGE)
+
+
+def make_room(files: Files, config: StoreConfig, log: CommitLog) -> None:
+    """A file for the next message. A store that holds messages is served without, too; an empty one
+    on a full disk is good for nothing. After recovery, which needs the room more. Raises
+    StoreError."""
+    is_empty = log.segments.count == 0
+    try:
+        log.make_first()
+    except OSError as error:
+        why = "the disk is full" if error.errno == errno.ENOSPC else str(error)
+        raise StoreError(
+            f"{config.log_folder} has no room for a first log file of {log.file_size} bytes: {why}"
+        ) from error
+    used, full = used_percent(files, config), full_percent(config)
+    if used <= full:
+        return
+    if is_empty:
+        log.close()
+        raise StoreError(
+            f"with a first log file of {log.file_size} bytes the disk of {config.log_folder} would "
+            f"be used to {used:.0f} %: above {full} % (diskSpaceWarningLevelRatio) messages are "
+            "refused"
+        )
+    logger.warning("the disk is used to %d %%: until there is room writes are refused", used)
+
+
+
+def _clamp(value: int, low: int, high: int) -> int:
+    return min(max(value, low), high)

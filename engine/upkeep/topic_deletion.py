@@ -1,0 +1,186 @@
+"""Removing a topic's queues; its records stay in the log (store.md 20).
+
+Owns the order of a deletion, and how a replica deletes what its master deleted earlier. It must
+never decide that a topic goes. Called by the store and, with `delete`, by the broker's handlers.
+
+What `delete` does durably is done by a disk's thread, in turn with the removals of retention:
+
+1. The checkpoint does not count the topic's queues any more, and the deletion is on record. After
+   a crash from here on, recovery removes what is left of their files.
+2. Some queues are forgotten on the loop, then their files go; so on until none is left.
+
+The log gets no record of the topic meanwhile: a put is refused. A broker that becomes a replica
+meanwhile is sent some; those wait to be dispatched until the last file has gone.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from turbopump.engine.disk.store_paths import topic_folder
+from turbopump.engine.later import Later
+from turbopump.engine.log.boundary import whole_before
+from turbopump.engine.types import LogOffset, StoreError
+from turbopump.engine.upkeep.parts import StoreParts
+from turbopump.engine.upkeep.retention import Retention
+
+QUEUES_OF_STEP: Final = 100
+"""Queues that are forgotten at once: each takes some 30 us, more where its files are mapped."""
+_ALL: Final = 1 << 31
+
+
+@dataclass(slots=True)
+class _Deletion:
+    """One that was asked for. `log_end`: records of the topic from there on are not concerned."""
+
+    topic: str
+    now_ms: int
+    log_end: LogOffset
+    kept: dict[str, int] | None = None
+    told: Later[StoreError | None] = field(default_factory=Later)
+
+
+class TopicDeletions:
+    """One after the other. Loop thread only; a disk's thread does the work."""
+
+    def __init__(self, parts: StoreParts, retention: Retention) -> None:
+        self._parts = parts
+        self._retention = retention
+        self._waiting: deque[_Deletion] = deque()
+        self._current: _Deletion | None = None
+        self.going: set[str] = set()
+        """Topics that are being deleted, or could not be: nothing is appended to them."""
+
+    def ends(self) -> dict[str, int]:
+        """Topic to where the log ended when it was deleted, the last deletion at the end."""
+        return self._parts.queues.deleted.ends()
+
+    def delete(self, topic: str, now_ms: int) -> Later[StoreError | None]:
+        """Remove a topic's queues; resolves when that is durable, or with why it is not: then it is
+        to be asked for again, as the topic takes no message. Raises StoreError for a name that no
+        folder can have."""
+        topic_folder(self._parts.queues.folder, topic)
+        one = _Deletion(topic, now_ms, self._parts.log.end)
+        self.going.add(topic)
+        self._waiting.append(one)
+        self._next()
+        return one.told
+
+    def delete_now(self, topic: str, at: int | None, now_ms: int) -> None:
+        """Delete a topic as it was when the log ended at `at`, which was dispatched; None: now. The
+        caller waits for the disk.
+
+        Records from there on are of its next life. Their queue units, which were passed over while
+        the former queue was in their way, are made again. Raises StoreError.
+        """
+        parts = self._parts
+        topic_folder(parts.queues.folder, topic)  # before anything is forgotten or begun
+        log, position = parts.log, parts.dispatcher.position
+        log_end = log.end if at is None else LogOffset(max(at, log.min))
+        if log_end < position:
+            start = LogOffset(max(log.min, log.segments.start_of(log_end)))
+            if whole_before(log, start, log_end)[0] != log_end:
+                raise StoreError(f"{topic} cannot be deleted at {log_end}: no record begins there")
+        self._retention.wait()
+        try:
+            parts.checkpointer.uncount()
+            parts.queues.deleted.add(topic, log_end, log.min)
+            for queue in parts.queues.forget_topic(topic, _ALL):
+                parts.checkpointer.forget(queue.slot)
+            for folder in _forget_rest(parts, topic):
+                parts.files.remove_folder(folder)
+            # If the log is cut its new records have the offsets of the former life's.
+            parts.files.sync_all([], [parts.queues.folder])
+        except OSError as error:
+            raise _failed(topic, error) from error
+        self.going.discard(topic)
+        _dispatch_from(parts, log_end, now_ms)
+        parts.checkpointer.request()
+
+    def _next(self) -> None:
+        if self._current is None and self._waiting:
+            self._current = one = self._waiting.popleft()
+            self._parts.checkpointer.hold(partial(self._record, one))
+
+    def _record(self, one: _Deletion) -> None:
+        parts = self._parts
+        log, deleted = parts.log, parts.queues.deleted
+        one.log_end, log_min = log.end, log.min
+        uncount = parts.checkpointer.uncounting()
+
+        def work() -> None:
+            uncount()
+            one.kept = deleted.write(one.topic, one.log_end, log_min)
+
+        self._retention.turn.submit(lambda: work, partial(self._recorded, one))
+
+    def _recorded(self, one: _Deletion, error: OSError | None) -> None:
+        queues = self._parts.queues
+        if error is not None:
+            self._end(one, error, is_whole=True)
+            return
+        queues.deleted.note(one.topic, one.log_end, one.kept)
+        queues.removing.add(one.topic)
+        self._step(one)
+
+    def _step(self, one: _Deletion) -> None:
+        parts, topic = self._parts, one.topic
+        queues, files = parts.queues, parts.files
+        gone = queues.forget_topic(topic, QUEUES_OF_STEP)
+        for queue in gone:
+            parts.checkpointer.forget(queue.slot)
+        folders = [queue.segments.folder for queue in gone]
+        is_last = not queues.of_topic(topic)
+        if is_last:
+            folders = _forget_rest(parts, topic)
+            self._retention.pass_over([f"{folder}/" for folder in folders])
+
+        def work() -> None:
+            for folder in folders:
+                files.remove_folder(folder)
+            if is_last:
+                # If the log is cut its new records have the offsets of the former life's.
+                files.sync_all([], [queues.folder])
+
+        self._retention.turn.submit(lambda: work, partial(self._stepped, one, is_last))
+
+    def _stepped(self, one: _Deletion, is_last: bool, error: OSError | None) -> None:
+        if error is None and not is_last:
+            self._step(one)
+            return
+        self._parts.queues.removing.discard(one.topic)
+        if error is None:
+            self._parts.queues.forget_topic(one.topic, _ALL)
+            _dispatch_from(self._parts, one.log_end, one.now_ms)
+        self._end(one, error, is_whole=error is None)
+
+    def _end(self, one: _Deletion, error: OSError | None, *, is_whole: bool) -> None:
+        self._current = None
+        if is_whole and all(other.topic != one.topic for other in self._waiting):
+            self.going.discard(one.topic)
+        self._parts.checkpointer.release()
+        self._next()
+        one.told.resolve(None if error is None else _failed(one.topic, error))
+
+
+def _forget_rest(parts: StoreParts, topic: str) -> list[str]:
+    """Forget what else than plain queues a topic has; returns all folders of its files."""
+    folders = [topic_folder(parts.queues.folder, topic), parts.batches.forget_topic(topic)]
+    if parts.extensions is not None:
+        folders.append(parts.extensions.forget_topic(topic))
+    return folders
+
+
+def _dispatch_from(parts: StoreParts, log_end: LogOffset, now_ms: int) -> None:
+    """Make the units of records of the topic's next life, which begins there."""
+    dispatcher = parts.dispatcher
+    position = dispatcher.position
+    if log_end < position:
+        # Dispatching does nothing twice: of the others' queues and the index all is there.
+        dispatcher.start(log_end, position)
+        dispatcher.run(position, now_ms)
+
+
+def _failed(topic: str, error: OSError) -> StoreError:
+    return StoreError(f"the queues of {topic} cannot be removed: {error}")

@@ -1,0 +1,215 @@
+"""Cutting the end of a store off while it runs: law 6, a truncated byte never comes back.
+
+Owns the order of the steps. It must never cut anywhere but where a record begins, nor report it
+before all is done. Called by Store.truncate, which waits, and by `cutting` in steps that disk
+threads do (disk_steps.py). The log has one writer: it has nothing to write before it knows where.
+
+Between two steps the loop serves reads. So the end of the log is moved before its bytes go, and
+where queues or index speak of what is cut, all from that on is done at once: a reader would look
+for records that are gone. A replica hardly ever has units of what it cuts: readers, and dispatch
+with them, stop at confirmOffset, and no master lacks what is before that but after an unclean
+election.
+
+A crash leaves the old log or the cut one, never a third, because recovery walks the log from the
+checkpoint's mark to the first record that is none. The windows:
+
+1. The checkpoint may speak of bytes behind the cut. It is lowered first and synced, and recovery
+   then begins to look before the cut: it finds the old end, and dispatches the tail again.
+2. The head of the record at the cut (its size and magic) becomes zeros and is synced. Before that
+   sync recovery finds one or the other; behind it the cut, whatever else there is.
+3. Log files behind the cut go, the last one first and each name durably, so that no hole is left;
+   the rest of the cut file becomes zeros and is synced. Recovery does the same again.
+4. Queues, extensions and index still speak of what is gone, or are cut in part. After a crash
+   recovery cuts queues at the mark, and rebuilds index files that were not closed before the cut.
+5. The checkpoint is written anew: log, queues and index agree, and it says so.
+"""
+
+import logging
+from functools import partial
+
+from turbopump.engine.disk.disk_steps import Steps, at_once
+from turbopump.engine.log.commit_log import CommitLog
+from turbopump.engine.log.damage import LogDamage
+from turbopump.engine.log.group_commit import GroupCommit
+from turbopump.engine.types import LogOffset, PutStatus, StoreError
+from turbopump.engine.upkeep import recovery
+from turbopump.engine.upkeep.parts import StoreParts
+from turbopump.engine.upkeep.retention import Retention
+from turbopump.pyx import record as kernel
+from turbopump.pyx.tail import UNLIMITED
+from turbopump.pyx.walk import walk
+
+logger = logging.getLogger(__name__)
+
+
+def cut(
+    parts: StoreParts,
+    commit: GroupCommit,
+    retention: Retention,
+    log_end: LogOffset,
+    now_ms: int,
+) -> None:
+    """Cut the log of a running store, see Store.truncate. Raises StoreError."""
+    last_timestamp_before(parts.log, parts.damage, log_end)
+    retention.wait()
+    parts.checkpointer.wait()
+    at_once(steps_of_cut(parts, commit, log_end, now_ms))
+
+
+def steps_of_cut(
+    parts: StoreParts, commit: GroupCommit, log_end: LogOffset, now_ms: int
+) -> Steps:
+    """As `cut`, while no other thread is at work on the store."""
+    if commit.failed or parts.checkpointer.failed:
+        raise StoreError("the log cannot be cut: the store does not take changes now")
+    timestamp_ms = last_timestamp_before(parts.log, parts.damage, log_end)
+    withdrawn = commit.withdraw(log_end)
+    try:
+        if commit.failed is not None:
+            raise StoreError(f"the log cannot be cut at {log_end}: {commit.failed}")
+        yield from _truncate(parts, log_end, timestamp_ms, now_ms)
+        commit.resume(timestamp_ms)
+    except OSError as error:
+        commit.fail(error)
+        raise StoreError(f"the log cannot be cut at {log_end}: {error}") from error
+    finally:
+        for later in withdrawn:
+            later.resolve(PutStatus.FLUSH_DISK_TIMEOUT)
+
+
+def last_timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -> int:
+    """Store time of the last record before a position, 0 if there is none.
+
+    Raises StoreError unless records end there. The file is walked from its beginning: bytes of a
+    body may look like a record.
+    """
+    if not log.min <= log_offset <= log.end:
+        raise StoreError(
+            f"the log cannot be cut at {log_offset}: it has the bytes from {log.min} to {log.end}"
+        )
+    if log_offset == log.end:
+        return log.last_store_timestamp_ms
+    return timestamp_before(log, damage, log_offset)
+
+
+def timestamp_before(log: CommitLog, damage: LogDamage, log_offset: LogOffset) -> int:
+    """Store time of the last record before a record's end, 0 if there is none; StoreError if none
+    ends there."""
+    start, known_ms = log.segments.start_of(log_offset), 0
+    tail = log.tail
+    if start < tail.dispatched <= log_offset and tail.dispatched_timestamp_ms > 0:
+        # A replica is cut near its end, while others wait for it: the file need not be read.
+        known_ms = tail.dispatched_timestamp_ms
+        at, timestamp_ms = _walk(log, damage, tail.dispatched, log_offset)
+    else:
+        at, timestamp_ms = _walk(log, damage, start, log_offset)
+    timestamp_ms = timestamp_ms or known_ms
+    if at != log_offset:
+        raise StoreError(f"the log cannot be cut at {log_offset}: no record begins there")
+    if timestamp_ms == 0 and start > log.min:
+        _at, timestamp_ms = _walk(log, damage, start - log.file_size, start)
+    return timestamp_ms
+
+
+def _walk(log: CommitLog, damage: LogDamage, start: int, until: int) -> tuple[int, int]:
+    """Over the records of one file: (where that ended, store time of the last one or 0)."""
+    at, timestamp_ms = start, 0
+    if start >= until:
+        return at, timestamp_ms
+    base, region = log.segments.start_of(start), log.region(log.segments.start_of(start))
+    while True:
+        found = walk(region, at - base, min(until - base, log.file_size), base)
+        timestamp_ms = found.store_timestamp_ms or timestamp_ms
+        at = base + found.position
+        behind = damage.known_end(at)
+        if at >= until or behind is None:
+            return at, timestamp_ms
+        at = behind
+
+
+def _truncate(
+    parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int, now_ms: int
+) -> Steps:
+    """Cut at `log_end`, where the record before was stored at `last_timestamp_ms`. No sync of the
+    log may be under way. Raises OSError; StoreError while nothing was changed yet.
+    """
+    log, dispatcher = parts.log, parts.dispatcher
+    cut_bytes = log.end - log_end
+    yield from _catch_up(parts, log_end, now_ms)
+    if cut_bytes == 0:
+        return
+    yield parts.checkpointer.cutting(log_end, last_timestamp_ms)
+    if dispatcher.position >= log_end:
+        dispatcher.last_store_timestamp_ms = last_timestamp_ms
+    dispatcher.cut(log_end)
+    if log.tail.limit != UNLIMITED:
+        log.tail.limit = min(log.tail.limit, log_end)
+    rest = _cut_files(parts, log_end, last_timestamp_ms)
+    if _has_units_from(parts, log_end):
+        at_once(rest)
+    else:
+        yield from rest
+    log.look_ahead()
+    logger.info("the log was cut at %d, %d bytes went", log_end, cut_bytes)
+
+
+def _cut_files(parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int) -> Steps:
+    log, index = parts.log, parts.index
+    yield from cut_log(log, log_end, last_timestamp_ms)
+    parts.damage.forget_from(log_end)
+    yield parts.queues.deleted.clamping(log_end)
+    if _has_units_from(parts, log_end):
+        recovery.cut_queues(parts, log_end, every=False)
+    recovery.settle_queues(parts)
+    if index is not None:
+        parts.queues.table.set_index(None)
+        index.truncate(log_end, lambda log_offset: _store_timestamp_ms(log, log_offset))
+    yield from parts.checkpointer.finishing(last_timestamp_ms)
+
+
+def _has_units_from(parts: StoreParts, log_end: LogOffset) -> bool:
+    """Whether queues or index speak of what is cut, or extensions of no queue."""
+    queues, table = parts.queues, parts.queues.table
+    if any(table.max_log_offset(queue.slot) > log_end for queue in queues):
+        return True
+    if any(batch.max_log_offset > log_end for batch in parts.batches):
+        return True
+    names = parts.extensions.names() if parts.extensions is not None else []
+    if any(queues.find(*name) is None for name in names):
+        return True
+    return parts.index is not None and parts.index.reaches(log_end)
+
+
+def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Steps:
+    """The log's own files: a crash leaves either all or what is before `log_end`, for the first
+    sync takes the head of the record there away, and no walk gets past that. All before `log_end`
+    is durable."""
+    log.stop_at(log_end)
+    yield log.leave_unused()  # before its neighbours, or it would be behind a hole
+    start = log.segments.start_of(log_end)
+    mapped, position = log.mapped(start), log_end - start
+    head = min(kernel.FILLER_SIZE, log.file_size - position)
+    mapped.region.zero(position, head)
+    yield partial(mapped.sync, position, position + head)
+    yield log.dropping(log_end)
+    yield log.clearing(log_end)
+    log.start_writing(log_end, last_timestamp_ms)
+
+
+def _catch_up(parts: StoreParts, log_end: LogOffset, now_ms: int) -> Steps:
+    """What stays is made durable and dispatched, so that each queue knows where it goes on."""
+    log, dispatcher, checkpointer = parts.log, parts.dispatcher, parts.checkpointer
+    for mapped, start, stop in log.unflushed(log_end):
+        yield partial(mapped.sync, start, stop)
+    log.flushed = LogOffset(max(log.flushed, log_end))
+    visible = LogOffset(min(log_end, log.tail.limit))
+    dispatcher.run(visible, now_ms)
+    if dispatcher.position < visible:
+        raise StoreError(f"the log cannot be cut at {log_end}: {dispatcher.stalled}")
+    checkpointer.arrived(*dispatcher.take_arrivals())
+    yield from checkpointer.finishing()
+
+
+def _store_timestamp_ms(log: CommitLog, log_offset: int) -> int:
+    record = log.record(log_offset)
+    return record.store_timestamp_ms if record is not None else log.last_store_timestamp_ms

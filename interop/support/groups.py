@@ -1,0 +1,285 @@
+"""Broker groups of one name server and one broker: RocketMQ's own, or ours.
+
+controlled.py makes larger ones, with controllers, of the same kinds.
+
+A group is started on free loopback ports with its files in one folder. Nothing here uses
+Turbopump's own client: readiness is asked with one hand-made frame. Called by conftest.py and
+the store exchange.
+"""
+
+import json
+import socket
+import struct
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from interop.support import processes, toolchain
+from interop.support.ports import BROKER_AND_HA, free_port
+from interop.support.processes import Process
+
+READY_TIMEOUT_S = 60
+BROKER_HEAP_MB = 512
+CONTROLLER_HEAP_MB = 128
+CLUSTER = "DefaultCluster"
+BROKER_NAME = "broker-a"
+GET_ROUTEINFO_BY_TOPIC = 105
+TURBOPUMP = str(Path(sys.executable).parent / "turbopump")
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where a group listens."""
+
+    namesrv: int
+    broker: int
+
+    @classmethod
+    def free(cls) -> "Ports":
+        """Ports nobody listens on now."""
+        return cls(free_port(), free_port(BROKER_AND_HA))
+
+    @property
+    def namesrv_address(self) -> str:
+        """The name server for clients."""
+        return f"127.0.0.1:{self.namesrv}"
+
+    @property
+    def broker_address(self) -> str:
+        """The broker for mqadmin -b."""
+        return f"127.0.0.1:{self.broker}"
+
+
+class Kind(Protocol):
+    """A maker of name servers and brokers."""
+
+    name: str
+
+    def namesrv(self, ports: Ports, folder: Path) -> Process:
+        """Starts a name server with its files under `folder`."""
+        ...
+
+    def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
+        """Starts a broker on the store at `store`."""
+        ...
+
+    def controller(self, own: int, peers: list[int], folder: Path,
+                   settings: dict[str, str]) -> Process:
+        """Starts the controller that has the place `own` among the ports of all."""
+        ...
+
+
+def _properties(file: Path, values: dict[str, str]) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+    return file
+
+
+def broker_properties(ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Path:
+    """Writes the properties file that RocketMQ's broker and ours are started with."""
+    values = {
+        "brokerClusterName": CLUSTER,
+        "brokerName": BROKER_NAME,
+        "brokerId": "0",
+        "brokerIP1": "127.0.0.1",
+        "listenPort": str(ports.broker),
+        "haListenPort": str(ports.broker + 1),
+        "namesrvAddr": ports.namesrv_address,
+        "storePathRootDir": str(store),
+        "storePathCommitLog": str(store / "commitlog"),
+        **settings,
+    }
+    return _properties(folder / "broker.conf", values)
+
+
+def controller_properties(own: int, peers: list[int], folder: Path,
+                          settings: dict[str, str]) -> Path:
+    """Writes the properties file that a controller of either kind is started with."""
+    named = ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(peers))
+    values = {
+        "controllerDLegerGroup": "interop",
+        "controllerDLegerPeers": named,
+        "controllerDLegerSelfId": f"n{own}",
+        "controllerStorePath": str(folder / "store"),
+        "configStorePath": str(folder / "controller.properties"),
+        **settings,
+    }
+    return _properties(folder / "controller.conf", values)
+
+
+@dataclass(frozen=True)
+class RocketMQ:
+    """Apache RocketMQ from its published jars."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Of its processes, beside ours."""
+    name = "rocketmq"
+
+    def namesrv(self, ports: Ports, folder: Path) -> Process:
+        """As Kind.namesrv."""
+        values = {"listenPort": str(ports.namesrv), "kvConfigPath": str(folder / "kv.json"),
+                  "rocketmqHome": str(folder)}
+        config = _properties(folder / "namesrv.conf", values)
+        return processes.java("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup",
+                              toolchain.classpath("server"), ["-c", str(config)], folder,
+                              heap_mb=128, environment=self.environment)
+
+    def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
+        """As Kind.broker."""
+        config = broker_properties(ports, folder, store, settings)
+        return processes.java("broker", "org.apache.rocketmq.broker.BrokerStartup",
+                              toolchain.classpath("server"), ["-c", str(config)], folder,
+                              heap_mb=BROKER_HEAP_MB, environment=self.environment)
+
+    def controller(self, own: int, peers: list[int], folder: Path,
+                   settings: dict[str, str]) -> Process:
+        """As Kind.controller."""
+        values = {"rocketmqHome": str(folder), **settings}
+        config = controller_properties(own, peers, folder, values)
+        return processes.java("controller", "org.apache.rocketmq.controller.ControllerStartup",
+                              toolchain.classpath("server"), ["-c", str(config)], folder,
+                              heap_mb=CONTROLLER_HEAP_MB, environment=self.environment)
+
+
+@dataclass(frozen=True)
+class Turbopump:
+    """Ours, through the command line a user types."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Of its processes, beside ours."""
+    program: str = TURBOPUMP
+    name = "turbopump"
+
+    def namesrv(self, ports: Ports, folder: Path) -> Process:
+        """As Kind.namesrv."""
+        config = _properties(folder / "namesrv.conf", {"listenPort": str(ports.namesrv)})
+        return self._process("namesrv", config, folder)
+
+    def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
+        """As Kind.broker."""
+        config = broker_properties(ports, folder, store, settings)
+        return self._process("broker", config, folder)
+
+    def controller(self, own: int, peers: list[int], folder: Path,
+                   settings: dict[str, str]) -> Process:
+        """As Kind.controller."""
+        config = controller_properties(own, peers, folder, settings)
+        return self._process("controller", config, folder)
+
+    def _process(self, what: str, config: Path, folder: Path) -> Process:
+        command = [self.program, what, "-c", str(config)]
+        return Process(what, command, folder, environment=dict(self.environment))
+
+
+@dataclass
+class Group:
+    """A running name server and broker, or one process that is both."""
+
+    ports: Ports
+    members: list[Process]
+
+    def stop(self) -> None:
+        """Stops the members, the broker first."""
+        for process in reversed(self.members):
+            process.stop()
+
+    def kill(self) -> None:
+        """Kills the members, the broker first; what it had acknowledged must be in its files."""
+        for process in reversed(self.members):
+            process.kill()
+
+
+def start(kind: Kind, ports: Ports, folder: Path, store: Path,
+          settings: dict[str, str] | None = None) -> Group:
+    """Starts a group and returns when clients can send to it."""
+    members = [kind.namesrv(ports, folder)]
+    wait_listening(ports.namesrv, members[0])
+    members.append(kind.broker(ports, folder, store, settings or {}))
+    group = Group(ports, members)
+    wait_ready(group)
+    return group
+
+
+def start_up_command(folder: Path) -> Group:
+    """Starts our group the way the README says: `turbopump up --json`."""
+    ports = Ports.free()
+    command = [TURBOPUMP, "up", "--json", "--data", str(folder / "data"),
+               "--namesrv-port", str(ports.namesrv), "--broker-port", str(ports.broker)]
+    group = Group(ports, [Process("up", command, folder)])
+    wait_ready(group)
+    ready = json.loads(group.members[0].out.read_text().splitlines()[0])
+    assert ready["event"] == "ready", ready
+    assert ready["namesrv"] == [ports.namesrv_address], ready
+    return group
+
+
+def wait_listening(port: int, process: Process) -> None:
+    """Returns when somebody accepts connections on a port."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError as error:
+            if not process.running or time.monotonic() > deadline:
+                group = Group(Ports(port, 0), [process])
+                raise _not_ready(group) from error
+            time.sleep(0.02)
+
+
+def wait_ready(group: Group) -> None:
+    """Returns when the name server gives out the broker's route for new topics."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while not _has_route(group.ports.namesrv, "TBW102"):
+        if time.monotonic() > deadline or not all(one.running for one in group.members):
+            raise _not_ready(group)
+        time.sleep(0.02)
+
+
+def _not_ready(group: Group) -> RuntimeError:
+    tails = "\n".join(process.tail() for process in group.members)
+    group.stop()
+    return RuntimeError(f"the group did not become ready:\n{tails}")
+
+
+def _has_route(port: int, topic: str) -> bool:
+    return succeeds(port, GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+
+
+def succeeds(port: int, code: int, fields: dict[str, str]) -> bool:
+    """Whether a request is answered with SUCCESS."""
+    try:
+        return ask(port, code, fields, timeout_s=2).code == 0
+    except (OSError, struct.error):
+        return False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response of RocketMQ's protocol."""
+
+    code: int
+    fields: dict[str, str]
+    body: bytes
+    remark: str
+
+
+def ask(port: int, code: int, fields: dict[str, str], body: bytes = b"", *,
+        timeout_s: float = 30) -> Answer:
+    """One request on a connection of its own. Raises OSError, struct.error."""
+    header = json.dumps({
+        "code": code, "language": "OTHER", "version": 513, "opaque": 1,
+        "flag": 0, "serializeTypeCurrentRPC": "JSON", "extFields": fields}).encode()
+    frame = struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
+    with socket.create_connection(("127.0.0.1", port), timeout_s) as connection:
+        connection.settimeout(timeout_s)
+        connection.sendall(frame)
+        with connection.makefile("rb") as stream:
+            size, header_size = struct.unpack(">II", stream.read(8))
+            header_size &= 0xFFFFFF
+            answer = json.loads(stream.read(header_size))
+            return Answer(int(answer["code"]), answer.get("extFields") or {},
+                          stream.read(size - 4 - header_size), answer.get("remark") or "")

@@ -1,0 +1,106 @@
+"""What a RocketMQ broker in controller mode asks its controller, answered by a script.
+
+It decides nothing: the test says who is the master. It owns its port and threads. Called by
+test_mixed_pairs.py; the real controller has tests of its own.
+"""
+
+import json
+import socketserver
+import struct
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from interop.support.groups import BROKER_NAME, CLUSTER, ask
+from interop.support.ports import free_port
+
+NOTIFY_ROLE = 1008
+MASTER_STILL_EXISTS, SET_REFUSED, UNKNOWN = 2011, 2013, 3
+
+
+@dataclass
+class Controller:
+    """The state that is told, and who asks: the one broker with the id `guest`."""
+
+    guest: int
+    addresses: dict[int, str]
+    port: int = field(default_factory=free_port)
+    epoch: int = 0
+    master: int = 0
+    members: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        controller = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                while sizes := self.rfile.read(8):
+                    size, header_size = struct.unpack(">II", sizes)
+                    header_size &= 0xFFFFFF
+                    request = json.loads(self.rfile.read(header_size))
+                    self.rfile.read(size - 4 - header_size)
+                    self.wfile.write(controller._answer(request))
+
+        class Server(socketserver.ThreadingTCPServer):
+            allow_reuse_address = True
+            daemon_threads = True
+            block_on_close = False
+
+        self._server = Server(("127.0.0.1", self.port), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """For controllerAddr."""
+        return f"127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        """Listens no more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def notify(self, port: int) -> None:
+        """Tells a broker, which else asks every five seconds."""
+        fields = {**self._master(), "syncStateSetEpoch": str(self.epoch)}
+        answer = ask(port, NOTIFY_ROLE, fields, self._set())
+        assert answer.code == 0, answer
+
+    def _master(self) -> dict[str, str]:
+        return {"masterBrokerId": str(self.master), "masterEpoch": str(self.epoch),
+                "masterAddress": self.addresses[self.master]}
+
+    def _set(self) -> bytes:
+        return json.dumps({"syncStateSet": self.members, "syncStateSetEpoch": self.epoch}).encode()
+
+    def _answer(self, request: dict[str, Any]) -> bytes:
+        code, fields, body = self._answer_to(request["code"])
+        header = json.dumps({
+            "code": code, "language": "OTHER", "version": 513, "opaque": request["opaque"],
+            "flag": 1, "serializeTypeCurrentRPC": "JSON", "extFields": fields}).encode()
+        return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
+
+    def _answer_to(self, code: int) -> tuple[int, dict[str, str], bytes]:
+        group = {"clusterName": CLUSTER, "brokerName": BROKER_NAME}
+        known = {**group, **self._master(), "syncStateSetEpoch": str(self.epoch)}
+        match code:
+            case 904:  # a heartbeat
+                return 0, {}, b""
+            case 1001:  # another SyncStateSet
+                return SET_REFUSED, {}, b""
+            case 1002:  # an election
+                members = json.dumps({"syncStateSet": self.members}).encode()
+                return MASTER_STILL_EXISTS, known, members
+            case 1003:  # registration
+                return 0, known, self._set()
+            case 1004:  # who is the master
+                return 0, self._master(), self._set()
+            case 1005:  # who is the controller
+                return 0, {"group": "g", "controllerLeaderId": "n0", "isLeader": "true",
+                           "controllerLeaderAddress": self.address,
+                           "peers": f"n0:{self.address};"}, b""
+            case 1012:  # the next free id
+                return 0, {**group, "nextBrokerId": str(self.guest)}, b""
+            case 1013:  # takes that id
+                return 0, group, b""
+            case _:
+                return UNKNOWN, {}, b""

@@ -1,0 +1,298 @@
+"""The requests behind the admin commands, each with the brokers it goes to.
+
+Owns who is asked (name servers, masters, one address of each broker group) and the reading of the
+answers. It must never combine them into a command's answer; admin.py does. Called by Admin.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import Any, Final, TypeVar
+
+from turbopump.net.client.admin import parse as admin_parse
+from turbopump.net.client.admin.parse import Connections
+from turbopump.net.client.admin.results import MessageTrack, QueueProgress
+from turbopump.net.client.errors import BrokerError, ClientError
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.client.receiving import received_messages
+from turbopump.net.client.routes import MASTER_ID
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.wire import hosts
+from turbopump.net.wire.bodies import BadBody, as_object, as_text, items, load_object, table
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Body
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.admin import (
+    GetConsumeStatsRequest,
+    QueryMessageRequest,
+    QueryTopicConsumeByWhoRequest,
+    ViewMessageRequest,
+)
+from turbopump.net.wire.headers.clients import (
+    GetConsumerConnectionListRequest,
+    GetConsumerRunningInfoRequest,
+)
+from turbopump.net.wire.headers.routes import (
+    GetKVConfigRequest,
+    GetKVConfigResponse,
+    GetRouteInfoRequest,
+    PutKVConfigRequest,
+)
+from turbopump.net.wire.message_id import decode_message_id
+from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.route import BrokerData, ClusterInfo, TopicRouteData
+
+ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
+
+PARALLEL: Final = 16
+"""Requests of one command on their way at the same time: thousands of groups must not flood a
+broker."""
+
+ANSWERS = (ClientError, RemotingError, ValueError)
+"""What asking may raise; ValueError for a body that cannot be read."""
+
+T = TypeVar("T")
+
+
+class AdminCalls:
+    """Asks the name servers and brokers of one cluster."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+
+    async def ask(self, address: str, code: int, header: Any = None, body: Body = b"") -> bytes:
+        """The body of one broker's answer; raises BrokerError, RemotingError."""
+        return _bytes((await self._instance.ask(address, code, header, body)).body)
+
+    async def ask_name_server(self, code: int, header: Any = None) -> bytes:
+        """The body of a name server's answer; raises BrokerError, RemotingError."""
+        return _bytes((await self._instance.ask_name_server(code, header)).body)
+
+    async def cluster_info(self) -> ClusterInfo:
+        """All broker groups."""
+        return ClusterInfo.decode(await self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """The route of a topic; BrokerError 17 if it has none."""
+        header = GetRouteInfoRequest(topic, True)
+        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        return TopicRouteData.decode(await self.ask_name_server(code, header))
+
+    async def topic_names(self) -> list[str]:
+        """All topics, sorted."""
+        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        return sorted(items(load_object(await self.ask_name_server(code)), "topicList", as_text))
+
+    async def brokers(
+        self, broker: str | None, cluster: str | None, *, masters_only: bool
+    ) -> list[str]:
+        """`broker` itself, or the addresses of a cluster; ClientError for an unknown one."""
+        if (broker is None) == (cluster is None):
+            raise ClientError("either a broker address or a cluster is needed")
+        if broker is not None:
+            return [broker]
+        info = await self.cluster_info()
+        addresses = [
+            address
+            for name in info.cluster_addr_table.get(cluster or "", [])
+            if name in info.broker_addr_table
+            for broker_id, address in info.broker_addr_table[name].broker_addrs.items()
+            if broker_id == MASTER_ID or not masters_only
+        ]
+        if not addresses:
+            raise ClientError(f"cluster {cluster} is not known, or has no broker")
+        return sorted(addresses)
+
+    async def replicas_of(self, broker_name: str) -> list[str]:
+        """The addresses of one broker group, the master's first; ClientError if unknown."""
+        info = await self.cluster_info()
+        group = info.broker_addr_table.get(broker_name)
+        if group is None or not group.broker_addrs:
+            raise ClientError(f"broker {broker_name} is not known")
+        return [address for _id, address in sorted(group.broker_addrs.items())]
+
+    async def runtime(self, address: str) -> dict[str, str]:
+        """The runtime table of a broker."""
+        code = RequestCode.GET_BROKER_RUNTIME_INFO
+        return admin_parse.runtime_table(await self.ask(address, code))
+
+    async def groups_of(self, topic: str, route: TopicRouteData) -> list[str]:
+        """The groups that consume a topic, or did."""
+        groups: set[str] = set()
+        for address in one_of_each(route):
+            header = QueryTopicConsumeByWhoRequest(topic)
+            body = await self.ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
+            groups.update(items(load_object(body), "groupList", as_text))
+        return sorted(groups)
+
+    async def progress(
+        self, group: str, route: TopicRouteData, topic: str | None
+    ) -> tuple[list[QueueProgress], float]:
+        """Queues of a group, sorted, and its consume rate, over the brokers of a route."""
+        header = GetConsumeStatsRequest(group, topic)
+        code = RequestCode.GET_CONSUME_STATS
+        bodies = await gather(self.ask(address, code, header) for address in one_of_each(route))
+        parts = [admin_parse.consume_stats(body) for body in bodies]
+        queues = [queue for part, _ in parts for queue in part]
+        queues.sort(key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))
+        return queues, sum(tps for _, tps in parts)
+
+    async def connections(self, group: str, route: TopicRouteData) -> Connections:
+        """The members of a group, from the first broker that knows it; BrokerError 206 if none."""
+        failure: Exception = ClientError(f"no broker of group {group} is known")
+        for address in one_of_each(route):
+            header = GetConsumerConnectionListRequest(group)
+            try:
+                body = await self.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+                return Connections.decode(body)
+            except (BrokerError, RemotingError) as error:
+                failure = error
+        raise failure
+
+    async def holders(self, group: str, route: TopicRouteData) -> dict[MessageQueue, str]:
+        """Which client (the ip of its id) holds each queue; silent members are left out."""
+        holders: dict[MessageQueue, str] = {}
+        addresses = one_of_each(route)
+
+        async def ask(client_id: str) -> None:
+            header = GetConsumerRunningInfoRequest(group, client_id, False)
+            try:
+                body = await self.ask(addresses[0], RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+                for key in table(load_object(body), "mqTable", as_object):
+                    holders[MessageQueue.from_key(key)] = client_id.partition("@")[0]
+            except ANSWERS:
+                return
+
+        try:
+            members = await self.connections(group, route)
+        except ANSWERS:
+            return holders
+        await gather(ask(client_id) for client_id in members.client_ids)
+        return holders
+
+    async def view(self, message_id: str) -> ReceivedMessage | None:
+        """The message of an offset message id; None if it is none, or no broker has it.
+
+        A unique key may decode too, to a host that does not exist.
+        """
+        try:
+            host, log_offset = decode_message_id(message_id)
+            address = hosts.unpack(host)
+            if hosts.split(address)[1] == 0:
+                return None
+            header = ViewMessageRequest(log_offset)
+            body = await self.ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
+            messages = received_messages(body, await self._name_of(address))
+        except ANSWERS:
+            return None
+        return messages[0] if messages else None
+
+    async def query(self, topic: str, header: QueryMessageRequest) -> list[ReceivedMessage]:
+        """What the brokers of a topic find in their indexes, by store time; may be foreign."""
+        route = await self.route(topic)
+
+        async def ask(broker: BrokerData) -> list[ReceivedMessage]:
+            address = _address(broker)
+            try:
+                body = await self.ask(address, RequestCode.QUERY_MESSAGE, header)
+            except BrokerError as error:
+                if error.code == ResponseCode.QUERY_NOT_FOUND:
+                    return []
+                raise
+            return received_messages(body, broker.broker_name)
+
+        parts = await gather(ask(broker) for broker in route.broker_datas if broker.broker_addrs)
+        found = [message for part in parts for message in part]
+        return sorted(found, key=lambda message: message.store_timestamp_ms)
+
+    async def tracks(self, message: ReceivedMessage) -> list[MessageTrack]:
+        """How far each group of the message's topic is with it."""
+        try:
+            route = await self.route(message.stored_topic)
+            groups = await self.groups_of(message.stored_topic, route)
+        except ANSWERS:
+            return []
+
+        async def track(group: str) -> MessageTrack:
+            try:
+                members = await self.connections(group, route)
+                queues, _ = await self.progress(group, route, message.stored_topic)
+            except BrokerError as error:
+                if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
+                    return MessageTrack(group, "NOT_ONLINE")
+                return MessageTrack(group, "UNKNOWN", str(error))
+            except ANSWERS as error:
+                return MessageTrack(group, "UNKNOWN", str(error))
+            return admin_parse.track_of(message, group, members, queues)
+
+        return await gather(track(group) for group in groups)
+
+    async def set_order(self, topic: str, addresses: list[str], queues: int, whole: bool) -> None:
+        """Put the ordered queues of a topic into the name servers' key-value table.
+
+        `whole` replaces what is there, else the brokers at `addresses` are added.
+        """
+        info = await self.cluster_info()
+        changed = {
+            name: queues
+            for name, broker in info.broker_addr_table.items()
+            if set(addresses) & set(broker.broker_addrs.values())
+        }
+        known = "" if whole else await self._order(topic)
+        header = PutKVConfigRequest(ORDER_NAMESPACE, topic, admin_parse.order_text(known, changed))
+        for address in list(self._instance.namesrv):
+            await self.ask(address, RequestCode.PUT_KV_CONFIG, header)
+
+    async def _order(self, topic: str) -> str:
+        try:
+            answer = await self._instance.ask_name_server(
+                RequestCode.GET_KV_CONFIG, GetKVConfigRequest(ORDER_NAMESPACE, topic)
+            )
+        except BrokerError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return ""
+            raise
+        return read_header(GetKVConfigResponse, answer.fields).value or ""
+
+    async def _name_of(self, address: str) -> str:
+        info = await self.cluster_info()
+        for name, broker in info.broker_addr_table.items():
+            if address in broker.broker_addrs.values():
+                return name
+        return ""
+
+
+def one_of_each(route: TopicRouteData) -> list[str]:
+    """One address of each broker group: its master, else the lowest id."""
+    return [_address(broker) for broker in route.broker_datas if broker.broker_addrs]
+
+
+async def gather(work: Iterable[Awaitable[T]]) -> list[T]:
+    """The results in order, PARALLEL at a time; after a failure nothing new is begun."""
+    numbered = enumerate(work)
+    results: dict[int, T] = {}
+    failures: list[Exception] = []
+
+    async def worker() -> None:
+        for number, task in numbered:
+            try:
+                results[number] = await task
+            except Exception as error:
+                failures.append(error)
+            if failures:
+                return
+
+    await asyncio.gather(*(worker() for _ in range(PARALLEL)))
+    if failures:
+        raise failures[0]
+    return [results[number] for number in sorted(results)]
+
+
+def _address(broker: BrokerData) -> str:
+    return broker.broker_addrs[min(broker.broker_addrs)]
+
+
+def _bytes(body: Body) -> bytes:
+    if not isinstance(body, bytes):
+        raise BadBody("the answer has no body")
+    return body

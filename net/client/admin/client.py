@@ -1,0 +1,459 @@
+"""The admin client: what mqadmin asks, as async methods with typed results.
+
+Owns the call sequences of the mqadmin commands (tools/admin/DefaultMQAdminExtImpl). It must never
+print or format. Called by the CLI, by tests and by programs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final
+
+from turbopump.net.client.admin import parse as admin_parse
+from turbopump.net.client.admin.calls import ANSWERS, AdminCalls, gather, one_of_each
+from turbopump.net.client.admin.controller import ControllerAdmin
+from turbopump.net.client.admin.group_watch import GroupWatch
+from turbopump.net.client.admin.results import (
+    BrokerEpochs,
+    BrokerLine,
+    BrokerStatus,
+    ClusterList,
+    ConsumerProgress,
+    DeletedTopic,
+    FoundMessage,
+    FoundMessages,
+    GroupProgress,
+    HaStatus,
+    QueueProgress,
+    ResetOffsets,
+    ResetQueue,
+    TopicLine,
+    TopicList,
+    TopicRouteResult,
+    TopicStatus,
+    UpdatedGroup,
+    UpdatedTopic,
+    time_behind,
+)
+from turbopump.net.client.errors import BrokerError, ClientError
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.sending import DEFAULT_TOPIC, check_group, check_topic
+from turbopump.net.wire.bodies import load_object
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.headers.admin import (
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    GetTopicStatsInfoRequest,
+    QueryMessageRequest,
+)
+from turbopump.net.wire.headers.clients import ResetOffsetRequest
+from turbopump.net.wire.headers.routes import DeleteTopicFromNamesrvRequest, GetRouteInfoRequest
+from turbopump.net.wire.properties import UNIQ_KEY
+from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.route import BrokerData, TopicRouteData
+from turbopump.net.wire.topics import SINGLE_TAG
+
+ADMIN_TIMEOUT_MS: Final = 5000
+"""How long one request of an admin command may take; mqadmin's value."""
+
+RETRY_PREFIX: Final = "%RETRY%"
+DEAD_LETTER_PREFIX: Final = "%DLQ%"
+
+END_OF_TIME_MS: Final = (1 << 63) - 1
+
+UNIQUE_QUERY_MAX: Final = 32
+"""What a broker answers at most to a query by unique key."""
+
+
+class Admin:
+    """An admin client of one cluster of name servers; use as `async with Admin([...]) as admin`.
+
+    Every method raises BrokerError (code and remark) for an error answer, ClientError for what
+    cannot be asked, RemotingError when no node answers, BadBody for an answer that cannot be read.
+
+    Args:
+        namesrv: addresses "host:port" of the name servers, or one text with ";" between.
+        timeout_ms: bound of each request.
+        client_options: intervals of the client, and TLS.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str],
+        *,
+        timeout_ms: int = ADMIN_TIMEOUT_MS,
+        client_options: ClientOptions | None = None,
+    ) -> None:
+        options = replace(client_options or ClientOptions(), timeout_ms=timeout_ms)
+        self._instance = Instance(namesrv, options)
+        self._calls = AdminCalls(self._instance)
+
+    async def start(self) -> None:
+        """Make the client ready; connections are made when first used."""
+        await self._instance.acquire()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._instance.release()
+
+    async def __aenter__(self) -> "Admin":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def cluster_list(self, cluster: str | None = None) -> ClusterList:
+        """clusterList: every broker with its runtime figures; `cluster` limits it to one."""
+        info = await self._calls.cluster_info()
+        if cluster is not None and cluster not in info.cluster_addr_table:
+            raise ClientError(f"cluster {cluster} is not known")
+
+        async def line(of: str, broker: BrokerData, broker_id: int, address: str) -> BrokerLine:
+            try:
+                figures = await self._calls.runtime(address)
+            except ANSWERS as error:
+                return BrokerLine(of, broker.broker_name, broker_id, address, error=str(error))
+            now_ms = self._instance.now_ms()
+            name = broker.broker_name
+            return admin_parse.broker_line(of, name, broker_id, address, figures, now_ms)
+
+        lines = (
+            line(of, info.broker_addr_table[name], broker_id, address)
+            for of, names in sorted(info.cluster_addr_table.items())
+            if cluster in (None, of)
+            for name in sorted(names)
+            if name in info.broker_addr_table
+            for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
+        )
+        return ClusterList(await gather(lines))
+
+    async def topic_list(self, *, with_clusters: bool = False) -> TopicList:
+        """topicList: the topics of the name server; `with_clusters` adds cluster and groups."""
+        names = await self._calls.topic_names()
+        if not with_clusters:
+            return TopicList([TopicLine(name) for name in names])
+
+        async def line(name: str) -> TopicLine:
+            try:
+                route = await self._calls.route(name)
+                groups = await self._calls.groups_of(name, route)
+            except ANSWERS:
+                return TopicLine(name)
+            clusters = sorted({broker.cluster for broker in route.broker_datas})
+            return TopicLine(name, ",".join(clusters), groups)
+
+        shown = [name for name in names if not name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))]
+        return TopicList(await gather(line(name) for name in shown))
+
+    async def topic_route(self, topic: str) -> TopicRouteResult:
+        """topicRoute: BrokerError 17 for an unknown topic."""
+        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        body = await self._calls.ask_name_server(code, GetRouteInfoRequest(topic, True))
+        return TopicRouteResult(topic, load_object(body))
+
+    async def update_topic(
+        self,
+        topic: str,
+        *,
+        broker: str | None = None,
+        cluster: str | None = None,
+        read_queues: int = 8,
+        write_queues: int = 8,
+        perm: int = 6,
+        order: bool = False,
+        unit: bool = False,
+        unit_subscribed: bool = False,
+        attributes: str = "",
+    ) -> UpdatedTopic:
+        """updateTopic at one broker address or at every master of a cluster.
+
+        `attributes` is RocketMQ's text `+key=value,-key`; `unit` and `unit_subscribed` are the bits
+        of topicSysFlag. Exactly one of `broker` and `cluster`.
+        """
+        check_topic(topic)
+        header = CreateTopicRequest(
+            topic=topic,
+            read_queue_nums=read_queues,
+            write_queue_nums=write_queues,
+            perm=perm,
+            topic_filter_type=SINGLE_TAG,
+            default_topic=DEFAULT_TOPIC,
+            topic_sys_flag=unit | unit_subscribed << 1,
+            order=order,
+            attributes=attributes,
+            force=False,
+        )
+        addresses = await self._calls.brokers(broker, cluster, masters_only=True)
+        for address in addresses:
+            await self._calls.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        if order:
+            await self._calls.set_order(topic, addresses, write_queues, whole=cluster is not None)
+        return UpdatedTopic(
+            topic, addresses, read_queues, write_queues, perm, order,
+            admin_parse.attributes_of(attributes),
+        )  # fmt: skip
+
+    async def delete_topic(self, topic: str, cluster: str) -> DeletedTopic:
+        """deleteTopic at every master of the cluster and at every name server."""
+        addresses = await self._calls.brokers(None, cluster, masters_only=True)
+        for address in addresses:
+            header = DeleteTopicRequest(topic)
+            await self._calls.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, header)
+        for address in self._instance.namesrv:
+            route = DeleteTopicFromNamesrvRequest(topic, cluster)
+            await self._calls.ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, route)
+        return DeletedTopic(topic, cluster, addresses, sorted(self._instance.namesrv))
+
+    async def topic_status(self, topic: str) -> TopicStatus:
+        """topicStatus: offsets of every queue."""
+        route = await self._calls.route(topic)
+
+        header = GetTopicStatsInfoRequest(topic)
+        code = RequestCode.GET_TOPIC_STATS_INFO
+        addresses = one_of_each(route)
+        bodies = await gather(self._calls.ask(address, code, header) for address in addresses)
+        parts = [admin_parse.topic_stats(body) for body in bodies]
+        queues = [queue for part, _ in parts for queue in part]
+        queues.sort(key=lambda queue: (queue.broker_name, queue.queue_id))
+        return TopicStatus(topic, sum(tps for _, tps in parts), queues)
+
+    async def consumer_progress(
+        self, group: str, *, topic: str | None = None, with_clients: bool = False
+    ) -> ConsumerProgress:
+        """consumerProgress -g: how far a group is; ClientError for an unknown group.
+
+        `with_clients` (-s) asks every member which queues it holds.
+        """
+        check_group(group)
+        try:
+            route = await self._calls.route(RETRY_PREFIX + group)
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                raise ClientError(f"group {group} is not known") from None
+            raise
+        queues, tps = await self._calls.progress(group, route, topic)
+        if not queues:
+            raise ClientError(f"group {group} has not consumed anything yet")
+        if with_clients:
+            holders = await self._calls.holders(group, route)
+            queues = [
+                replace(queue, client_address=holders.get(_queue(queue), "")) for queue in queues
+            ]
+        return ConsumerProgress(
+            group,
+            tps,
+            sum(queue.diff for queue in queues),
+            sum(queue.inflight for queue in queues),
+            queues,
+            *time_behind(queues),
+        )
+
+    async def consumer_progress_all(self) -> list[GroupProgress]:
+        """consumerProgress without -g: one line for each group, largest difference first."""
+
+        async def line(group: str) -> GroupProgress:
+            try:
+                route = await self._calls.route(RETRY_PREFIX + group)
+                queues, tps = await self._calls.progress(group, route, None)
+            except ANSWERS:
+                queues, tps, route = [], 0.0, TopicRouteData()
+            try:
+                members = await self._calls.connections(group, route)
+            except ANSWERS:
+                diff = sum(queue.diff for queue in queues)
+                return GroupProgress(group, 0, "", "", "", tps, diff, *time_behind(queues))
+            version = admin_parse.version_name(min(members.versions, default=0))
+            return GroupProgress(
+                group, len(members.client_ids), version, members.consume_type,
+                members.message_model, tps, sum(queue.diff for queue in queues),
+                *time_behind(queues),
+            )  # fmt: skip
+
+        names = await self._calls.topic_names()
+        groups = [name.removeprefix(RETRY_PREFIX) for name in names if name.startswith("%RETRY%")]
+        lines = await gather(line(group) for group in groups)
+        return sorted(lines, key=lambda found: (-found.diff_total, found.group))
+
+    async def query_message_by_id(self, topic: str, message_id: str) -> FoundMessage:
+        """queryMsgById: by offset message id, else by unique key; ClientError if not found."""
+        message = await self._calls.view(message_id)
+        if message is None:
+            return await self.query_message_by_unique_key(topic, message_id)
+        return FoundMessage(message, await self._calls.tracks(message))
+
+    async def query_message_by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = END_OF_TIME_MS,
+        max_count: int = 64,
+    ) -> FoundMessages:
+        """queryMsgByKey: hash collisions are left out; empty when nothing is found.
+
+        `max_count` bounds what each broker answers.
+        """
+        header = QueryMessageRequest(topic, key, max_count, begin_ms, end_ms, "K", "false")
+        messages = [
+            message
+            for message in await self._calls.query(topic, header)
+            if message.stored_topic == topic and key in message.keys
+        ]
+        return FoundMessages(topic, key, messages)
+
+    async def query_message_by_unique_key(self, topic: str, unique_key: str) -> FoundMessage:
+        """queryMsgByUniqueKey: by the client's message id; ClientError if not found."""
+        header = QueryMessageRequest(
+            topic, unique_key, UNIQUE_QUERY_MAX, 0, END_OF_TIME_MS, "U", "true"
+        )
+        for message in await self._calls.query(topic, header):
+            if message.properties.get(UNIQ_KEY) == unique_key and message.stored_topic == topic:
+                return FoundMessage(message, await self._calls.tracks(message))
+        raise ClientError(f"no message {unique_key} in topic {topic}")
+
+    async def broker_status(
+        self, *, broker: str | None = None, cluster: str | None = None
+    ) -> list[BrokerStatus]:
+        """brokerStatus of one address, or of every broker of a cluster."""
+        addresses = await self._calls.brokers(broker, cluster, masters_only=False)
+        tables = await gather(self._calls.runtime(address) for address in addresses)
+        return [BrokerStatus(*pair) for pair in zip(addresses, tables, strict=True)]
+
+    async def delete_expired_commit_log(
+        self, *, broker: str | None = None, cluster: str | None = None
+    ) -> list[str]:
+        """deleteExpiredCommitLog at one address, or at every broker of a cluster: log files older
+        than fileReservedTime go now. Returns whom it told."""
+        addresses = await self._calls.brokers(broker, cluster, masters_only=False)
+        code = RequestCode.DELETE_EXPIRED_COMMITLOG
+        await gather(self._calls.ask(address, code) for address in addresses)
+        return addresses
+
+    async def ha_status(
+        self, *, broker: str | None = None, cluster: str | None = None
+    ) -> list[HaStatus]:
+        """haStatus of one address, or of every master of a cluster."""
+        addresses = await self._calls.brokers(broker, cluster, masters_only=True)
+        code = RequestCode.GET_BROKER_HA_STATUS
+        bodies = await gather(self._calls.ask(address, code) for address in addresses)
+        return [admin_parse.ha_status(*pair) for pair in zip(addresses, bodies, strict=True)]
+
+    async def broker_epochs(
+        self, *, broker_name: str | None = None, cluster: str | None = None
+    ) -> list[BrokerEpochs]:
+        """getBrokerEpoch: of each replica of a broker group, or of a cluster. BrokerError 1 from
+        one that keeps no epochs."""
+        if broker_name is not None and cluster is None:
+            addresses = await self._calls.replicas_of(broker_name)
+        else:
+            addresses = await self._calls.brokers(broker_name, cluster, masters_only=False)
+        code = RequestCode.GET_BROKER_EPOCH_CACHE
+        bodies = await gather(self._calls.ask(address, code) for address in addresses)
+        return [admin_parse.broker_epochs(*pair) for pair in zip(addresses, bodies, strict=True)]
+
+    def controllers(self, addresses: Sequence[str]) -> ControllerAdmin:
+        """mqadmin's controller commands, at the controllers with these addresses. Raises
+        InvalidArgument for what is no address."""
+        return ControllerAdmin(self._instance, addresses)
+
+    def watch(
+        self, controllers: Sequence[str] = (), broker_name: str | None = None
+    ) -> GroupWatch:
+        """Samples of all broker groups, or of one; of the controllers too, if there are any."""
+        return GroupWatch(self._instance, self._calls, controllers, broker_name)
+
+    async def broker_names(self, cluster: str) -> list[str]:
+        """The broker groups of a cluster, sorted; ClientError for an unknown one."""
+        names = (await self._calls.cluster_info()).cluster_addr_table.get(cluster)
+        if not names:
+            raise ClientError(f"cluster {cluster} is not known, or has no broker")
+        return sorted(names)
+
+    async def update_subscription_group(
+        self,
+        group: str,
+        *,
+        broker: str | None = None,
+        cluster: str | None = None,
+        consume_enable: bool = True,
+        consume_from_min_enable: bool = False,
+        consume_broadcast_enable: bool = False,
+        consume_message_orderly: bool = False,
+        retry_queue_nums: int = 1,
+        retry_max_times: int = 16,
+        broker_id: int = 0,
+        which_broker_when_consume_slowly: int = 1,
+        notify_consumer_ids_changed_enable: bool = True,
+        retry_policy: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> UpdatedGroup:
+        """updateSubGroup at one broker address or at every master of a cluster.
+
+        The defaults are those of mqadmin (UpdateSubGroupSubCommand), which differ from the
+        broker's own for consume_from_min_enable and consume_broadcast_enable. `retry_policy` is
+        RocketMQ's GroupRetryPolicy, None for its default.
+        """
+        check_group(group)
+        config = SubscriptionGroupConfig(
+            group_name=group,
+            consume_enable=consume_enable,
+            consume_from_min_enable=consume_from_min_enable,
+            consume_broadcast_enable=consume_broadcast_enable,
+            consume_message_orderly=consume_message_orderly,
+            retry_queue_nums=retry_queue_nums,
+            retry_max_times=retry_max_times,
+            broker_id=broker_id,
+            which_broker_when_consume_slowly=which_broker_when_consume_slowly,
+            notify_consumer_ids_changed_enable=notify_consumer_ids_changed_enable,
+            attributes=dict(attributes or {}),
+        )
+        if retry_policy is not None:
+            config.group_retry_policy = dict(retry_policy)
+        addresses = await self._calls.brokers(broker, cluster, masters_only=True)
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        for address in addresses:
+            await self._calls.ask(address, code, body=config.encode())
+        return UpdatedGroup(group, addresses, config.to_json())
+
+    async def reset_offset_by_time(
+        self,
+        group: str,
+        topic: str,
+        timestamp_ms: int,
+        *,
+        force: bool = True,
+        broker: str | None = None,
+        queue_id: int = -1,
+        queue_offset: int | None = None,
+    ) -> ResetOffsets:
+        """resetOffsetByTime: -1 is the end of each queue.
+
+        The brokers do it themselves: members of the group learn it with their next pull. With
+        `broker`, an address, and `queue_id` only that queue is moved, to `queue_offset` if given.
+        """
+        check_group(group)
+        header = ResetOffsetRequest(topic, group, timestamp_ms, force, queue_id, queue_offset)
+        addresses = [broker] if broker is not None else one_of_each(await self._calls.route(topic))
+        offsets: dict[MessageQueue, int] = {}
+        for address in addresses:
+            code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+            body = await self._calls.ask(address, code, header)
+            offsets.update(admin_parse.offset_table(body))
+        queues = [
+            ResetQueue(queue.topic, queue.broker_name, queue.queue_id, offset)
+            for queue, offset in sorted(offsets.items())
+        ]
+        return ResetOffsets(group, topic, timestamp_ms, queues)
+
+
+def _queue(progress: QueueProgress) -> MessageQueue:
+    return MessageQueue(progress.topic, progress.broker_name, progress.queue_id)

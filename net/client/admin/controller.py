@@ -1,0 +1,212 @@
+"""The admin client's questions to controllers: what mqadmin's controller commands ask.
+
+Owns who is asked: the leader, found through any controller, or each controller given
+(tools/admin/DefaultMQAdminExtImpl). It must never print or format. Made by
+`Admin.controllers`.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from turbopump.net.client.admin.calls import gather
+from turbopump.net.client.admin.results import (
+    CleanedBroker,
+    ControllerConfig,
+    ControllerMetadata,
+    ElectedMaster,
+    ReplicaLine,
+    SyncStateLine,
+    UpdatedControllerConfig,
+)
+from turbopump.net.client.errors import ClientError, InvalidArgument
+from turbopump.net.client.instance import Instance
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.wire import hosts
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.command import Command
+from turbopump.net.wire.controller import (
+    BrokerReplicasInfo,
+    ElectMasterBody,
+    ReplicaIdentity,
+    ReplicasInfo,
+    decode_peers,
+    encode_names,
+)
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.controller import (
+    CleanBrokerDataRequest,
+    ElectMasterRequest,
+    ElectMasterResponse,
+    GetMetaDataResponse,
+)
+from turbopump.net.wire.java_properties import (
+    PropertiesError,
+    format_properties,
+    parse_properties,
+)
+
+NO_LEADER: Final = "they have no leader"
+
+
+class ControllerAdmin:
+    """Asks the controllers of one quorum.
+
+    Every method raises BrokerError (code and remark) for an error answer, ClientError where the
+    controllers have no leader, RemotingError when no node answers, BadBody or BadHeader for an
+    answer that cannot be read.
+    """
+
+    def __init__(self, instance: Instance, addresses: Sequence[str]) -> None:
+        self._instance = instance
+        self.addresses = _checked(addresses)
+
+    async def metadata(self) -> ControllerMetadata:
+        """getControllerMetaData: of the first controller that knows a leader, else of the first
+        that answers."""
+        found: ControllerMetadata | None = None
+        failure: RemotingError | None = None
+        for address in self.addresses:
+            try:
+                told = await self.metadata_of(address)
+            except RemotingError as error:
+                failure = error
+                continue
+            if told.leader_address:
+                return told
+            found = found or told
+        if found is None:
+            assert failure is not None
+            raise failure
+        return found
+
+    async def metadata_of(self, address: str) -> ControllerMetadata:
+        """What one controller knows of its quorum."""
+        answer = await self._instance.ask(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
+        header = read_header(GetMetaDataResponse, answer.fields)
+        return ControllerMetadata(
+            address,
+            header.group,
+            header.controller_leader_id or "",
+            header.controller_leader_address or "",
+            header.is_leader,
+            decode_peers(header.peers),
+            header.term,
+        )
+
+    async def sync_state_sets(self, broker_names: Collection[str]) -> list[SyncStateLine]:
+        """getSyncStateSet: of the groups that the controllers know, sorted by name."""
+        code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
+        answer = await self._ask_leader(code, body=encode_names(sorted(broker_names)))
+        groups = BrokerReplicasInfo.decode(_bytes(answer)).groups
+        return [_sync_state(name, info) for name, info in sorted(groups.items())]
+
+    async def elect_master(self, cluster: str, broker_name: str, broker_id: int) -> ElectedMaster:
+        """electMaster: make the replica with that id the master; the controller may refuse."""
+        header = ElectMasterRequest(
+            cluster_name=cluster,
+            broker_name=broker_name,
+            broker_id=broker_id,
+            designate_elect=True,
+            invoke_time=self._instance.now_ms(),
+        )
+        answer = await self._ask_leader(RequestCode.CONTROLLER_ELECT_MASTER, header)
+        told = read_header(ElectMasterResponse, answer.fields)
+        group = ElectMasterBody.decode(_bytes(answer)).group
+        return ElectedMaster(
+            cluster,
+            broker_name,
+            told.master_broker_id,
+            told.master_address or "",
+            told.master_epoch or 0,
+            told.sync_state_set_epoch or 0,
+            {} if group is None else dict(sorted(group.addresses.items())),
+        )
+
+    async def config(self) -> list[ControllerConfig]:
+        """getControllerConfig of each controller given."""
+        return await gather(self._config_of(address) for address in self.addresses)
+
+    async def update_config(self, key: str, value: str) -> UpdatedControllerConfig:
+        """updateControllerConfig at each controller given, one after the other."""
+        body = format_properties({key: value}).encode()
+        for address in self.addresses:
+            await self._instance.ask(address, RequestCode.UPDATE_CONTROLLER_CONFIG, body=body)
+        return UpdatedControllerConfig(list(self.addresses), key, value)
+
+    async def clean_broker(
+        self,
+        broker_name: str,
+        *,
+        cluster: str | None = None,
+        broker_ids: Sequence[int] = (),
+        living: bool = False,
+    ) -> CleanedBroker:
+        """cleanBrokerMetadata: forget replicas, or with no ids the whole group.
+
+        `living` cleans what is alive, too; RocketMQ's own controllers then forget the whole group
+        whatever the ids are (ReplicasInfoManager.cleanBrokerData).
+        """
+        header = CleanBrokerDataRequest(
+            cluster_name=cluster,
+            broker_name=broker_name,
+            broker_controller_ids_to_clean=";".join(map(str, broker_ids)) or None,
+            is_clean_living_broker=living,
+            invoke_time=self._instance.now_ms(),
+        )
+        await self._ask_leader(RequestCode.CLEAN_BROKER_DATA, header)
+        return CleanedBroker(broker_name, list(broker_ids))
+
+    async def _config_of(self, address: str) -> ControllerConfig:
+        answer = await self._instance.ask(address, RequestCode.GET_CONTROLLER_CONFIG)
+        return ControllerConfig(address, properties_of(answer))
+
+    async def _ask_leader(self, code: int, header: Any = None, body: bytes = b"") -> Command:
+        told = await self.metadata()
+        if not told.leader_address:
+            raise ClientError(f"controllers {';'.join(self.addresses)}: {NO_LEADER}")
+        return await self._instance.ask(told.leader_address, code, header, body)
+
+
+def properties_of(answer: Command) -> dict[str, str]:
+    """The properties text that a node answered, sorted by key; raises BadBody."""
+    try:
+        found = parse_properties(_bytes(answer).decode())
+    except (UnicodeDecodeError, PropertiesError) as error:
+        raise BadBody(f"the body is no properties text: {error}") from None
+    return {item.key: item.value for item in sorted(found, key=lambda item: item.key)}
+
+
+def _sync_state(name: str, info: ReplicasInfo) -> SyncStateLine:
+    return SyncStateLine(
+        name,
+        info.master_broker_id,
+        info.master_address or "",
+        info.master_epoch,
+        info.set_epoch,
+        [_replica(each) for each in info.in_sync],
+        [_replica(each) for each in info.not_in_sync],
+    )
+
+
+def _replica(identity: ReplicaIdentity) -> ReplicaLine:
+    return ReplicaLine(
+        identity.broker_name, identity.broker_id, identity.broker_address, identity.alive
+    )
+
+
+def _checked(addresses: Sequence[str]) -> list[str]:
+    if not addresses:
+        raise InvalidArgument("at least one controller address is needed")
+    for address in addresses:
+        try:
+            hosts.split(address)
+        except ValueError as error:
+            raise InvalidArgument(f"controller address: {error}") from None
+    return list(addresses)
+
+
+def _bytes(answer: Command) -> bytes:
+    if not isinstance(answer.body, bytes):
+        raise BadBody("the answer has no body")
+    return answer.body

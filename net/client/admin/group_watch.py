@@ -1,0 +1,321 @@
+"""Looks at broker groups again and again: name server, controllers and every broker.
+
+Owns who is asked for a sample and what is remembered between two. It must never compare (that is
+group_view.changes) or print. Made by `Admin.watch`, called by `turbopump top`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from turbopump.net.client.admin import parse as admin_parse
+from turbopump.net.client.admin.calls import ANSWERS, AdminCalls, gather
+from turbopump.net.client.admin.controller import ControllerAdmin, properties_of
+from turbopump.net.client.admin.group_view import (
+    MASTER,
+    SLAVE,
+    BrokerView,
+    ControllerView,
+    GroupView,
+    LagView,
+    Sample,
+    leader_of,
+)
+from turbopump.net.client.admin.results import ReplicaLine, SyncStateLine
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.routes import MASTER_ID
+from turbopump.net.wire.codes import RequestCode
+from turbopump.net.wire.route import BrokerData, ClusterInfo
+
+CONTROLLER_ADDR: Final = "controllerAddr"
+
+EPOCH: Final = "haEpoch"
+STATE: Final = "haState"
+UNFIT: Final = "storeUnfit"
+LEASE: Final = "haLease"
+MEMBERSHIP: Final = "haMembership"
+MEMBERS: Final = "haSyncStateSet"
+LOG_END: Final = "commitLogMaxOffset"
+LAG_PREFIX: Final = "haReplicaLag_"
+LAG_TEXT: Final = re.compile(r"(-?[0-9]{1,19}) B, ([0-9]{1,19}) ms")
+GROUP_LAG_PREFIX: Final = "consumerLag_"
+GROUP_LAG_TEXT: Final = re.compile(
+    r"([0-9]{1,19}) messages, (>=)?([0-9]{1,19}|\?) ms, ([0-9]{1,9}) members"
+)
+"""Keys of a broker's runtime table; those with ha and consumerLag are ours
+(broker/introspection/runtime_info.py)."""
+
+SETTLED: Final = "MEMBER"
+NO_LEASE: Final = "no lease: it acknowledges nothing"
+
+NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
+
+Table = dict[str, str] | str
+"""A broker's runtime table, or why there is none."""
+
+
+class GroupWatch:
+    """Samples of every group that a name server knows, or of one.
+
+    What could not be asked is as it was in the sample before, with its age, and told in the
+    sample's errors. The controllers are those given, else those that a broker's configuration
+    names, if any.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        calls: AdminCalls,
+        controllers: Sequence[str] = (),
+        broker_name: str | None = None,
+    ) -> None:
+        self._instance, self._calls = instance, calls
+        self._given = list(controllers)
+        self._peers: dict[str, str] = {}
+        """Id to address, once a controller told."""
+        self._names: dict[str, str] = {}
+        """Address to id: what they are called while none answers."""
+        self._broker_name = broker_name
+        self._info = ClusterInfo()
+        self._states: dict[str, SyncStateLine] = {}
+        self._errors: list[str] = []
+        self._info_at_ms = self._states_at_ms = self._asked_at_ms = 0
+        self._answered_at_ms: dict[str, int] = {}
+        """When each address shown last answered, by the steady clock."""
+
+    async def sample(self) -> Sample:
+        """How it is now. A node that does not answer is an error in the sample, none of ours."""
+        self._errors = []
+        at_ms, self._asked_at_ms = self._instance.now_ms(), self._instance.steady_ms()
+        await self._look_up()
+        controllers = await self._controllers()
+        await self._ask_leader(controllers)
+        names = sorted(self._info.broker_addr_table.keys() | self._states.keys())
+        shown = [name for name in names if self._broker_name in (None, name)]
+        groups = await gather(self._group(name) for name in shown)
+        controllers = [replace(each, age_ms=self._age(each)) for each in controllers]
+        groups = [self._aged(group) for group in groups]
+        shown_now = {each.address for each in controllers}
+        shown_now |= {broker.address for group in groups for broker in group.brokers}
+        for gone in self._answered_at_ms.keys() - shown_now:
+            del self._answered_at_ms[gone]
+        return Sample(at_ms, controllers, groups, self._errors)
+
+    def _age(self, view: ControllerView | BrokerView) -> int | None:
+        """How long ago it last answered; 0 notes that it did now."""
+        if not view.error:
+            self._answered_at_ms[view.address] = self._asked_at_ms
+        last = self._answered_at_ms.get(view.address)
+        return None if last is None else self._asked_at_ms - last
+
+    def _aged(self, group: GroupView) -> GroupView:
+        told_at_ms = self._states_at_ms if group.broker_name in self._states else self._info_at_ms
+        brokers = [replace(each, age_ms=self._age(each)) for each in group.brokers]
+        return replace(group, brokers=brokers, age_ms=self._asked_at_ms - told_at_ms)
+
+    async def _look_up(self) -> None:
+        try:
+            self._info = await self._calls.cluster_info()
+            self._info_at_ms = self._asked_at_ms
+        except ANSWERS as error:
+            self._errors.append(f"name server: {error}")
+        if self._given:
+            return
+        for data in self._info.broker_addr_table.values():
+            for address in data.broker_addrs.values():
+                try:
+                    answer = await self._instance.ask(address, RequestCode.GET_BROKER_CONFIG)
+                    named = properties_of(answer).get(CONTROLLER_ADDR, "")
+                except ANSWERS:
+                    continue
+                self._given = [part.strip() for part in named.split(";") if part.strip()]
+                return
+
+    async def _controllers(self) -> list[ControllerView]:
+        if not self._given:
+            return []
+        peers = self._peers or await self._learn_peers()
+        views = await gather(self._controller(*peer) for peer in sorted(peers.items()))
+        if all(view.error for view in views):
+            self._peers = {}  # the next sample begins with those given again
+        return views
+
+    async def _learn_peers(self) -> dict[str, str]:
+        """Id to address, from the nodes that answer; an address is its own id until then."""
+        try:
+            self._peers = (await ControllerAdmin(self._instance, self._given).metadata()).peers
+            self._names = {address: number for number, address in self._peers.items()}
+        except ANSWERS:
+            self._peers = {}
+        return self._peers or {self._names.get(each, each): each for each in self._given}
+
+    async def _controller(self, number: str, address: str) -> ControllerView:
+        try:
+            told = await ControllerAdmin(self._instance, [address]).metadata()
+        except ANSWERS as error:
+            return ControllerView(number, address, error=str(error))
+        return ControllerView(number, address, told.is_leader, told.leader_id, told.term)
+
+    async def _ask_leader(self, controllers: list[ControllerView]) -> None:
+        """The groups as the leader has them; without one they are what they were."""
+        leader = leader_of(controllers)
+        if leader is None:
+            if controllers:
+                self._errors.append("controllers: no leader answers")
+            return
+        asked = ControllerAdmin(self._instance, [leader.address])
+        names = {*self._info.broker_addr_table, *self._states}
+        if self._broker_name is not None:
+            names = {self._broker_name}
+        try:
+            states = await asked.sync_state_sets(names)
+        except ANSWERS as error:
+            self._errors.append(f"controllers: {error}")
+            return
+        self._states = {state.broker_name: state for state in states}
+        self._states_at_ms = self._asked_at_ms
+
+    async def _group(self, name: str) -> GroupView:
+        state = self._states.get(name)
+        data = self._info.broker_addr_table.get(name) or BrokerData("", name)
+        replicas = _replicas(data, state)
+        tables = await gather(self._table(each.address, state) for each in replicas)
+        return read_group(data, state, list(zip(replicas, tables, strict=True)))
+
+    async def _table(self, address: str, state: SyncStateLine | None) -> Table:
+        try:
+            table = await self._calls.runtime(address)
+            if state is not None and EPOCH not in table:  # RocketMQ's tells it only in its epochs
+                body = await self._calls.ask(address, RequestCode.GET_BROKER_EPOCH_CACHE)
+                epochs = admin_parse.broker_epochs(address, body).epochs
+                table[EPOCH] = str(epochs[-1].epoch) if epochs else ""
+            return table
+        except ANSWERS as error:
+            return str(error)
+
+
+def read_group(
+    data: BrokerData, state: SyncStateLine | None, told: list[tuple[ReplicaLine, Table]]
+) -> GroupView:
+    """A group out of the name server's words, the controller's, and each replica's own."""
+    if state is not None:
+        members = sorted(replica.broker_id for replica in state.in_sync)
+        master_id = state.master_id
+    else:
+        members = []
+        master_id = MASTER_ID if MASTER_ID in data.broker_addrs else None
+    master = next((found for who, found in told if who.broker_id == master_id), "")
+    ends = master if isinstance(master, dict) else {}
+    if state is None:
+        members = [int(part) for part in ends.get(MEMBERS, "").split(",") if part.isdecimal()]
+    brokers = [_broker(who, found, state, ends, who.broker_id == master_id) for who, found in told]
+    return GroupView(
+        data.cluster,
+        data.broker_name,
+        master_id,
+        None if state is None else state.master_epoch,
+        None if state is None else state.set_epoch,
+        members,
+        brokers,
+        lags=_lags(ends),
+    )
+
+
+def _lags(master: Mapping[str, str]) -> list[LagView]:
+    """The consumer groups behind at a master, of which it tells those furthest behind."""
+    found = []
+    for key, text in master.items():
+        told = GROUP_LAG_TEXT.fullmatch(text) if key.startswith(GROUP_LAG_PREFIX) else None
+        topic, at, group = key.removeprefix(GROUP_LAG_PREFIX).partition("@")
+        if told is not None and at:
+            messages, least, behind, members = told.groups()
+            waited = None if behind == "?" else int(behind)
+            known = waited is not None and not least
+            found.append(LagView(group, topic, int(messages), waited, known, int(members)))
+    return sorted(found, key=lambda lag: (-lag.messages, lag.consumer_group, lag.topic))
+
+
+def _replicas(data: BrokerData, state: SyncStateLine | None) -> list[ReplicaLine]:
+    """Who belongs to a group, by id. The name server calls every master 0: the controller's ids
+    are the ones that stay."""
+    found: dict[int, ReplicaLine] = {}
+    if state is not None:
+        found = {each.broker_id: each for each in [*state.in_sync, *state.not_in_sync]}
+    known = {each.address for each in found.values()}
+    for number, address in data.broker_addrs.items():
+        if address not in known and number not in found:
+            found[number] = ReplicaLine(data.broker_name, number, address, alive=False)
+    return [found[number] for number in sorted(found)]
+
+
+def _broker(
+    who: ReplicaLine,
+    found: Table,
+    state: SyncStateLine | None,
+    master: Mapping[str, str],
+    is_master: bool,
+) -> BrokerView:
+    """One broker; `master` is the table of the group's master, empty if it did not answer."""
+    in_state = state is not None and who in (*state.in_sync, *state.not_in_sync)
+    alive = who.alive if in_state else None
+    in_sync = who in state.in_sync if state is not None else None
+    if isinstance(found, str):
+        return BrokerView(who.broker_id, who.address, alive=alive, in_sync=in_sync, error=found)
+    line = admin_parse.broker_line("", who.broker_name, who.broker_id, who.address, found, 0)
+    lag, lag_ms = (None, None) if is_master else _lag(who.broker_id, found, master)
+    return BrokerView(
+        who.broker_id,
+        who.address,
+        _role(found, is_master),
+        alive,
+        in_sync,
+        _number(found.get(EPOCH)),
+        _number(found.get(LOG_END)),
+        _number(found.get("haConfirmOffset")),
+        lag,
+        lag_ms,
+        line.in_tps,
+        line.out_tps,
+        _state(found),
+    )
+
+
+def _role(found: Mapping[str, str], is_master: bool) -> str:
+    """What a broker does: ours says so, and one that joins does nothing yet; RocketMQ's is what it
+    was set to be."""
+    if STATE in found:
+        return SLAVE
+    if MEMBERS in found:
+        return MASTER
+    if MEMBERSHIP in found:
+        return ""
+    return MASTER if is_master else SLAVE
+
+
+def _state(found: Mapping[str, str]) -> str:
+    """How a replica follows; what keeps a broker from its part in the group."""
+    parts = [found.get(STATE, ""), found.get("haReason", "")]
+    if UNFIT in found:
+        parts.append(f"takes no messages: {found[UNFIT]}")
+    if MEMBERS in found and found.get(LEASE) == "false":
+        parts.append(NO_LEASE)
+    if found.get(MEMBERSHIP, SETTLED) != SETTLED:
+        parts.append(found[MEMBERSHIP])
+    return " ".join(filter(None, parts))
+
+
+def _lag(
+    broker_id: int, found: Mapping[str, str], master: Mapping[str, str]
+) -> tuple[int | None, int | None]:
+    """Bytes and milliseconds behind: as the master counts them, else by the ends of both logs,
+    which were read one after the other."""
+    told = LAG_TEXT.fullmatch(master.get(f"{LAG_PREFIX}{broker_id}", ""))
+    if told is not None:
+        return max(0, int(told[1])), int(told[2])
+    mine, other = _number(found.get(LOG_END)), _number(master.get(LOG_END))
+    return (None, None) if mine is None or other is None else (max(0, other - mine), None)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and NUMBER.fullmatch(text) else None

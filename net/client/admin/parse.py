@@ -1,0 +1,280 @@
+"""Bodies of admin answers as results: pure readings of what a broker says.
+
+Owns the reading of runtime tables, offset tables and connection lists. It must never ask a node.
+Called by the admin client.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from turbopump.net.client.admin.results import (
+    BrokerEpochs,
+    BrokerLine,
+    EpochSpan,
+    HaReplica,
+    HaStatus,
+    MessageTrack,
+    QueueProgress,
+    QueueStatus,
+)
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.wire.bodies import (
+    as_object,
+    as_text,
+    flag,
+    items,
+    load_object,
+    number,
+    table,
+    text,
+)
+from turbopump.net.wire.heartbeat import BROADCASTING, CONSUME_ACTIVELY
+from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.subscription import ALL, SubscriptionData
+
+HOUR_MS: Final = 3_600_000
+
+_V4_0_0: Final = 213
+"""MQVersion ordinal of V4_0_0; from there on each release follows its snapshot."""
+
+
+def version_name(ordinal: int) -> str:
+    """RocketMQ's name of a version ordinal (common/MQVersion), from 4.0.0 on.
+
+    Every minor version has ten patches, each with a snapshot before it: two ordinals a patch.
+    """
+    if ordinal < _V4_0_0:
+        return f"V3({ordinal})"
+    patches, is_snapshot = divmod(ordinal - _V4_0_0, 2)
+    patches += is_snapshot
+    major, rest = divmod(patches, 100)
+    minor, patch = divmod(rest, 10)
+    return f"V{4 + major}_{minor}_{patch}{'_SNAPSHOT' if is_snapshot else ''}"
+
+
+def runtime_table(body: bytes) -> dict[str, str]:
+    """The table of GET_BROKER_RUNTIME_INFO, sorted by key; raises BadBody."""
+    return dict(sorted(table(load_object(body), "table", as_text).items()))
+
+
+def broker_line(
+    cluster: str, broker_name: str, broker_id: int, address: str, info: Mapping[str, str],
+    now_ms: int,
+) -> BrokerLine:  # fmt: skip
+    """The figures of clusterList out of a runtime table; what cannot be read is 0."""
+    earliest_ms = _int(info, "earliestMessageTimeStamp")
+    put_morning, get_morning = (
+        _int(info, "msgPutTotalTodayMorning"),
+        _int(info, "msgGetTotalTodayMorning"),
+    )
+    return BrokerLine(
+        cluster=cluster,
+        broker_name=broker_name,
+        broker_id=broker_id,
+        address=address,
+        version=info.get("brokerVersionDesc", ""),
+        in_tps=_float(info, "putTps"),
+        out_tps=_float(info, "getTransferredTps"),
+        send_queue_size=_int(info, "sendThreadPoolQueueSize"),
+        send_queue_wait_ms=_int(info, "sendThreadPoolQueueHeadWaitTimeMills"),
+        pull_queue_size=_int(info, "pullThreadPoolQueueSize"),
+        pull_queue_wait_ms=_int(info, "pullThreadPoolQueueHeadWaitTimeMills"),
+        timer_read_behind=_int(info, "timerReadBehind"),
+        timer_offset_behind=_int(info, "timerOffsetBehind"),
+        timer_congest_num=_int(info, "timerCongestNum"),
+        timer_enqueue_tps=_float(info, "timerEnqueueTps"),
+        timer_dequeue_tps=_float(info, "timerDequeueTps"),
+        page_cache_wait_ms=_int(info, "pageCacheLockTimeMills"),
+        hours=max(0, now_ms - earliest_ms) / HOUR_MS if earliest_ms > 0 else 0.0,
+        space=_float(info, "commitLogDiskRatio"),
+        active=info.get("brokerActive", "") == "true",
+        in_total_yesterday=put_morning - _int(info, "msgPutTotalYesterdayMorning"),
+        out_total_yesterday=get_morning - _int(info, "msgGetTotalYesterdayMorning"),
+        in_total_today=_int(info, "msgPutTotalTodayNow") - put_morning,
+        out_total_today=_int(info, "msgGetTotalTodayNow") - get_morning,
+    )
+
+
+def topic_stats(body: bytes) -> tuple[list[QueueStatus], float]:
+    """Queues and put rate in the answer of GET_TOPIC_STATS_INFO; raises BadBody."""
+    members = load_object(body)
+    queues = [
+        QueueStatus(
+            broker_name=queue.broker_name,
+            queue_id=queue.queue_id,
+            min_queue_offset=number(value, "minOffset"),
+            max_queue_offset=number(value, "maxOffset"),
+            last_update_ms=number(value, "lastUpdateTimestamp"),
+        )
+        for queue, value in _by_queue(members, "offsetTable")
+    ]
+    return queues, _tps(members, "topicPutTps")
+
+
+def consume_stats(body: bytes) -> tuple[list[QueueProgress], float]:
+    """Queues and consume rate in the answer of GET_CONSUME_STATS; raises BadBody."""
+    members = load_object(body)
+    queues = [
+        QueueProgress(
+            topic=queue.topic,
+            broker_name=queue.broker_name,
+            queue_id=queue.queue_id,
+            broker_offset=number(value, "brokerOffset"),
+            consumer_offset=number(value, "consumerOffset"),
+            pull_offset=number(value, "pullOffset"),
+            last_time_ms=number(value, "lastTimestamp"),
+            behind_ms=behind if (behind := number(value, "delayTime", -1)) >= 0 else None,
+            behind_known=flag(value, "delayTimeKnown"),
+        )
+        for queue, value in _by_queue(members, "offsetTable")
+    ]
+    return queues, _tps(members, "consumeTps")
+
+
+def offset_table(body: bytes) -> dict[MessageQueue, int]:
+    """`{"offsetTable":{queue:offset}}`; raises BadBody."""
+    members = load_object(body)
+    beans = as_object(members.get("offsetTable") or {})
+    return {MessageQueue.from_key(key): number(beans, key) for key in beans}
+
+
+def ha_status(address: str, body: bytes) -> HaStatus:
+    """The answer of GET_BROKER_HA_STATUS; raises BadBody."""
+    members = load_object(body)
+    if flag(members, "master"):
+        return HaStatus(
+            address,
+            is_master=True,
+            log_end=number(members, "masterCommitLogMaxOffset"),
+            in_sync_replicas=number(members, "inSyncSlaveNums"),
+            replicas=items(members, "haConnectionInfo", _ha_replica),
+        )
+    client = as_object(members.get("haClientRuntimeInfo") or {})
+    return HaStatus(
+        address,
+        is_master=False,
+        log_end=number(client, "maxOffset"),
+        master_address=text(client, "masterAddr"),
+        bytes_per_second=number(client, "transferredByteInSecond"),
+        last_read_ms=number(client, "lastReadTimestamp"),
+        last_write_ms=number(client, "lastWriteTimestamp"),
+        master_flushed=number(client, "masterFlushOffset"),
+    )
+
+
+def _ha_replica(value: object) -> HaReplica:
+    members = as_object(value)
+    return HaReplica(
+        address=text(members, "addr"),
+        acked=number(members, "slaveAckOffset"),
+        diff=number(members, "diff"),
+        bytes_per_second=number(members, "transferredByteInSecond"),
+        in_sync=flag(members, "inSync"),
+        next=number(members, "transferFromWhere"),
+    )
+
+
+def broker_epochs(address: str, body: bytes) -> BrokerEpochs:
+    """The answer of GET_BROKER_EPOCH_CACHE; raises BadBody."""
+    members = load_object(body)
+    log_end = number(members, "maxOffset")
+    entries = items(members, "epochList", as_object)
+    spans = [
+        EpochSpan(number(e, "epoch"), number(e, "startOffset"), number(e, "endOffset"))
+        for e in entries
+    ]
+    if spans:  # the last one is still open: its end is sent as the largest number there is
+        spans[-1] = replace(spans[-1], end=log_end)
+    return BrokerEpochs(
+        cluster=text(members, "clusterName"),
+        broker_name=text(members, "brokerName"),
+        address=address,
+        broker_id=number(members, "brokerId"),
+        log_end=log_end,
+        epochs=spans,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """Who consumes a group: the answer of GET_CONSUMER_CONNECTION_LIST."""
+
+    client_ids: list[str]
+    versions: list[int]
+    consume_type: str
+    message_model: str
+    subscriptions: dict[str, SubscriptionData]
+
+    @classmethod
+    def decode(cls, body: bytes) -> "Connections":
+        """From the answer's body; raises BadBody."""
+        members = load_object(body)
+        connections = items(members, "connectionSet", as_object)
+        return cls(
+            [text(connection, "clientId") for connection in connections],
+            [number(connection, "version") for connection in connections],
+            text(members, "consumeType"),
+            text(members, "messageModel"),
+            table(members, "subscriptionTable", SubscriptionData.from_json),
+        )
+
+
+def track_of(
+    message: ReceivedMessage, group: str, connections: Connections, progress: list[QueueProgress]
+) -> MessageTrack:
+    """How far an online group is with a message (DefaultMQAdminExtImpl.messageTrackDetail)."""
+    if connections.message_model == BROADCASTING:
+        return MessageTrack(group, "CONSUME_BROADCASTING")
+    if connections.consume_type == CONSUME_ACTIVELY:
+        return MessageTrack(group, "PULL")
+    consumed = any(
+        queue.consumer_offset > message.queue_offset
+        for queue in progress
+        if (queue.topic, queue.broker_name, queue.queue_id)
+        == (message.stored_topic, message.broker_name, message.queue_id)
+    )
+    if not consumed:
+        return MessageTrack(group, "NOT_CONSUME_YET")
+    wanted = connections.subscriptions.get(message.topic)
+    if wanted is not None and wanted.sub_string != ALL and not wanted.wants_tag(message.tags):
+        return MessageTrack(group, "CONSUMED_BUT_FILTERED")
+    return MessageTrack(group, "CONSUMED")
+
+
+def attributes_of(changes: str) -> dict[str, str]:
+    """The assignments in `+key=value,-key`."""
+    pairs = (item.strip()[1:].split("=", 1) for item in changes.split(",") if "=" in item)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def order_text(known: str, changed: Mapping[str, int]) -> str:
+    """`broker:queues;...` with the queues of some brokers changed."""
+    counts = dict(item.rsplit(":", 1) for item in known.split(";") if ":" in item)
+    counts.update({name: str(count) for name, count in changed.items()})
+    return ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))
+
+
+def _by_queue(members: dict[str, Any], name: str) -> list[tuple[MessageQueue, dict[str, Any]]]:
+    beans = table(members, name, as_object)
+    return sorted((MessageQueue.from_key(key), value) for key, value in beans.items())
+
+
+def _tps(members: dict[str, Any], name: str) -> float:
+    value = members.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _int(info: Mapping[str, str], name: str) -> int:
+    try:
+        return int(info.get(name, "0"))
+    except ValueError:
+        return 0
+
+
+def _float(info: Mapping[str, str], name: str) -> float:
+    """The first of several numbers: the rate over the shortest time."""
+    try:
+        return float(info.get(name, "").split()[0])
+    except (ValueError, IndexError):
+        return 0.0

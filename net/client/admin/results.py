@@ -1,0 +1,415 @@
+"""What the admin commands return: one frozen dataclass for each mqadmin command.
+
+Owns the shapes and their JSON (`to_json`), nothing else: no call, no formatting for people. Called
+by net/client/admin/client.py, which fills them, and by the CLI, which prints them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from turbopump.net.client.messages import ReceivedMessage
+
+
+def plain(value: object) -> Any:
+    """`value` as JSON-ready dicts, lists, numbers and texts; bytes are not accepted."""
+    if isinstance(value, Result | ReceivedMessage):
+        return value.to_json()
+    if isinstance(value, dict):
+        return {str(key): plain(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(member) for member in value]
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Base of every result: the members under their own names."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as JSON-ready data: member name to value, nested results likewise."""
+        return {member.name: plain(getattr(self, member.name)) for member in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLine(Result):
+    """One broker in clusterList (tools/command/cluster/ClusterListSubCommand).
+
+    `error` is empty, or says why the broker did not answer; the figures are zero then. `hours` is
+    how far back the log reaches, `space` the used ratio of the log's disk.
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    version: str = ""
+    in_tps: float = 0.0
+    out_tps: float = 0.0
+    send_queue_size: int = 0
+    send_queue_wait_ms: int = 0
+    pull_queue_size: int = 0
+    pull_queue_wait_ms: int = 0
+    timer_read_behind: int = 0
+    timer_offset_behind: int = 0
+    timer_congest_num: int = 0
+    timer_enqueue_tps: float = 0.0
+    timer_dequeue_tps: float = 0.0
+    page_cache_wait_ms: int = 0
+    hours: float = 0.0
+    space: float = 0.0
+    active: bool = False
+    in_total_yesterday: int = 0
+    out_total_yesterday: int = 0
+    in_total_today: int = 0
+    out_total_today: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterList(Result):
+    """The answer of clusterList, sorted by cluster, broker name and broker id."""
+
+    brokers: list[BrokerLine]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLine(Result):
+    """One topic in topicList; cluster and groups are filled only when asked for (`-c`)."""
+
+    topic: str
+    cluster: str = ""
+    consumer_groups: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicList(Result):
+    """The answer of topicList, sorted by topic."""
+
+    topics: list[TopicLine]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRouteResult(Result):
+    """The answer of topicRoute: `route` is the name server's JSON, as mqadmin prints it."""
+
+    topic: str
+    route: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """The route itself, under RocketMQ's member names."""
+        return self.route
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedTopic(Result):
+    """The answer of updateTopic: the configuration as sent and the brokers that took it."""
+
+    topic: str
+    addresses: list[str]
+    read_queues: int
+    write_queues: int
+    perm: int
+    order: bool
+    attributes: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopic(Result):
+    """The answer of deleteTopic."""
+
+    topic: str
+    cluster: str
+    addresses: list[str]
+    name_servers: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus(Result):
+    """One queue in topicStatus; `last_update_ms` is 0 for an empty queue."""
+
+    broker_name: str
+    queue_id: int
+    min_queue_offset: int
+    max_queue_offset: int
+    last_update_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatus(Result):
+    """The answer of topicStatus, sorted by broker name and queue id."""
+
+    topic: str
+    put_tps: float
+    queues: list[QueueStatus]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress(Result):
+    """One queue in consumerProgress; `client_address` is filled only when asked for (`-s`).
+
+    `behind_ms` says for how long the oldest message not acknowledged has been there: 0 if there is
+    none, None where the broker does not tell (RocketMQ's do not), and at least that if not
+    `behind_known`.
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    broker_offset: int
+    consumer_offset: int
+    pull_offset: int
+    last_time_ms: int
+    client_address: str = ""
+    behind_ms: int | None = None
+    behind_known: bool = False
+
+    @property
+    def diff(self) -> int:
+        """Messages not yet acknowledged."""
+        return self.broker_offset - self.consumer_offset
+
+    @property
+    def inflight(self) -> int:
+        """Messages pulled and not yet acknowledged."""
+        return max(0, self.pull_offset - self.consumer_offset)
+
+    def to_json(self) -> dict[str, Any]:
+        """The members and the two differences."""
+        return {
+            **super(QueueProgress, self).to_json(),
+            "diff": self.diff,
+            "inflight": self.inflight,
+        }
+
+
+def time_behind(queues: Sequence[QueueProgress]) -> tuple[int | None, bool]:
+    """(`behind_ms`, `behind_known`) of all of a group's queues: of the one furthest behind."""
+    told = [queue for queue in queues if queue.behind_ms is not None]
+    if not told:
+        return None, False
+    known = len(told) == len(queues) and all(queue.behind_known for queue in told)
+    return max(queue.behind_ms or 0 for queue in told), known
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerProgress(Result):
+    """The answer of consumerProgress for one group, sorted by topic, broker and queue id."""
+
+    group: str
+    consume_tps: float
+    diff_total: int
+    inflight_total: int
+    queues: list[QueueProgress]
+    behind_ms: int | None = None
+    behind_known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProgress(Result):
+    """One group in consumerProgress without `-g`; `count` is the number of online members."""
+
+    group: str
+    count: int
+    version: str
+    consume_type: str
+    message_model: str
+    consume_tps: float
+    diff_total: int
+    behind_ms: int | None = None
+    behind_known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTrack(Result):
+    """How far one group is with a message (tools/admin/api/MessageTrack).
+
+    `track` is one of CONSUMED, CONSUMED_BUT_FILTERED, NOT_CONSUME_YET, NOT_ONLINE, PULL,
+    CONSUME_BROADCASTING, UNKNOWN; `error` says why for UNKNOWN.
+    """
+
+    group: str
+    track: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessage(Result):
+    """The answer of queryMsgById and queryMsgByUniqueKey: a message and who consumed it."""
+
+    message: ReceivedMessage
+    tracks: list[MessageTrack]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessages(Result):
+    """The answer of queryMsgByKey: at most 64 messages a broker, sorted by store time."""
+
+    topic: str
+    key: str
+    messages: list[ReceivedMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus(Result):
+    """The answer of brokerStatus for one broker: GET_BROKER_RUNTIME_INFO's table, sorted."""
+
+    address: str
+    table: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HaReplica(Result):
+    """A replica's connection in haStatus; `acked` and `next` are log offsets, -1 if not known."""
+
+    address: str
+    acked: int
+    diff: int
+    bytes_per_second: int
+    in_sync: bool
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class HaStatus(Result):
+    """The answer of haStatus for one broker. A replica has its log's end as `log_end`, too, and the
+    times of its connection to `master_address` (0: never)."""
+
+    address: str
+    is_master: bool
+    log_end: int
+    in_sync_replicas: int = 0
+    replicas: list[HaReplica] = field(default_factory=list)
+    master_address: str = ""
+    bytes_per_second: int = 0
+    last_read_ms: int = 0
+    last_write_ms: int = 0
+    master_flushed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSpan(Result):
+    """One entry in getBrokerEpoch: the log offsets that the master of an epoch wrote."""
+
+    epoch: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerEpochs(Result):
+    """The answer of getBrokerEpoch for one broker; the last epoch ends where the log does."""
+
+    cluster: str
+    broker_name: str
+    address: str
+    broker_id: int
+    log_end: int
+    epochs: list[EpochSpan]
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerMetadata(Result):
+    """The answer of getControllerMetaData, as the controller at `address` has it.
+
+    `leader_id` and `leader_address` are empty while it knows no leader; `peers` is id to address;
+    `term` is ours alone, None from RocketMQ's controllers.
+    """
+
+    address: str
+    group: str
+    leader_id: str
+    leader_address: str
+    is_leader: bool
+    peers: dict[str, str]
+    term: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLine(Result):
+    """One replica in getSyncStateSet; `broker_id` is the controller's, which never changes."""
+
+    broker_name: str
+    broker_id: int
+    address: str
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStateLine(Result):
+    """The answer of getSyncStateSet for one broker group; no master: None and empty."""
+
+    broker_name: str
+    master_id: int | None
+    master_address: str
+    master_epoch: int
+    set_epoch: int
+    in_sync: list[ReplicaLine]
+    not_in_sync: list[ReplicaLine]
+
+
+@dataclass(frozen=True, slots=True)
+class ElectedMaster(Result):
+    """The answer of electMaster; `members` is id to address of the group's replicas."""
+
+    cluster: str
+    broker_name: str
+    master_id: int | None
+    master_address: str
+    master_epoch: int
+    set_epoch: int
+    members: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig(Result):
+    """The answer of getControllerConfig for one controller, sorted by key."""
+
+    address: str
+    table: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedControllerConfig(Result):
+    """The answer of updateControllerConfig: who took it."""
+
+    addresses: list[str]
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedBroker(Result):
+    """The answer of cleanBrokerMetadata; without ids the whole group was forgotten."""
+
+    broker_name: str
+    broker_ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedGroup(Result):
+    """The answer of updateSubGroup: the configuration as sent (RocketMQ's member names)."""
+
+    group: str
+    addresses: list[str]
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ResetQueue(Result):
+    """One queue that resetOffsetByTime moved; `queue_offset` is the next message to consume."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOffsets(Result):
+    """The answer of resetOffsetByTime, sorted by broker name and queue id."""
+
+    group: str
+    topic: str
+    timestamp_ms: int
+    queues: list[ResetQueue]

@@ -1,0 +1,1 @@
+"""Consumers: membership, balance, pulls, delivery, retries and offsets."""

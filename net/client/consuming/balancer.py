@@ -1,0 +1,271 @@
+"""Keeps the running queues of a push consumer equal to its share.
+
+Owns the rebalance: asking who the members are, computing the share, starting and stopping pull
+loops, holding the locks of an ordered consumer. It must never handle messages. Called by the
+consumer.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from turbopump.engine.types import QueueOffset
+from turbopump.net.client.consuming.locks import LIVE_MS, RENEW_AGAIN_MS, RENEW_MS, QueueLocks
+from turbopump.net.client.consuming.membership import Membership
+from turbopump.net.client.consuming.process_queue import ProcessQueue
+from turbopump.net.client.consuming.queue_runner import QueueRunner
+from turbopump.net.client.consuming.rebalance import allocate_averagely, changes
+from turbopump.net.client.errors import BrokerError, ClientError
+from turbopump.net.client.routes import TopicRoute
+from turbopump.net.client.tasks import TaskSet
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.wire.bodies import as_text, items, load_object
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.headers.clients import GetConsumerListByGroupRequest
+from turbopump.net.wire.queues import MessageQueue
+
+log = logging.getLogger(__name__)
+
+UNBALANCED_FIRST_MS: Final = 100
+"""Until the next try when a topic has no route, a broker did not answer or a lock is held by
+another member: a new group's retry topic, say, is there a moment after the first heartbeat."""
+
+UNBALANCED_MS: Final = 1000
+"""The longest wait while that goes on (RebalanceService.minInterval)."""
+
+LOG_EVERY: Final = 30
+"""Of failures in a row, the first and then every 30th is logged: a broker may be down for long."""
+
+RELEASE_MAX_MS: Final = 60_000
+"""How long a queue that is given up waits for its handler before it is unlocked all the same: the
+broker's lease ends then anyway."""
+
+
+class Balancer:
+    """The rebalance of one push consumer."""
+
+    def __init__(
+        self, membership: Membership, tasks: TaskSet, arrived: Callable[[ProcessQueue], None]
+    ) -> None:
+        self._membership = membership
+        self._tasks = tasks
+        self._arrived = arrived
+        self._locks = QueueLocks(membership.instance, membership.group)
+        self._wanted = asyncio.Event()
+        self._runners: dict[MessageQueue, QueueRunner] = {}
+        self._releasing: set[MessageQueue] = set()
+        self._failures = 0
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues being consumed, sorted."""
+        return sorted(queue for queue in self._runners if queue not in self._releasing)
+
+    def wake(self) -> None:
+        """Rebalance at once."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Rebalance for ever; the first time at once."""
+        unbalanced_ms = UNBALANCED_FIRST_MS
+        while True:
+            self._wanted.clear()
+            if await self.rebalance():
+                wait_ms, unbalanced_ms = self._membership.options.rebalance_ms, UNBALANCED_FIRST_MS
+            else:
+                wait_ms, unbalanced_ms = unbalanced_ms, min(2 * unbalanced_ms, UNBALANCED_MS)
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+
+    async def rebalance(self) -> bool:
+        """Take and give up queues; False if something is missing and should be tried soon."""
+        topics = list(self._membership.subscriptions)
+        balanced = True
+        for topic in topics:
+            try:
+                balanced &= await self._rebalance(topic)
+            except (ClientError, RemotingError, ValueError) as error:
+                self._failures += 1
+                if self._failures % LOG_EVERY == 1:
+                    log.warning("no rebalance of %s: %s", topic, error)
+                balanced = False
+        if balanced:
+            self._failures = 0
+        gone = [queue for queue in self.queues if queue.topic not in topics]
+        for queue in gone:
+            self._give_up(queue)
+        return balanced
+
+    async def keep_locks(self) -> None:
+        """Renew the locks for ever, sooner when a broker did not answer."""
+        while True:
+            renewed = await self.renew_locks()
+            await asyncio.sleep((RENEW_MS if renewed else RENEW_AGAIN_MS) / 1000)
+
+    async def renew_locks(self) -> bool:
+        """Renew the locks of all queues; False if a broker did not answer.
+
+        A queue whose lock went to another member is given up.
+        """
+        queues = self.queues
+        asked_ms = self._membership.instance.steady_ms()
+        granted, refused = await self._locks.lock(queues)
+        for queue in granted:
+            runner = self._runners.get(queue)
+            if runner is not None:
+                runner.locked(asked_ms + LIVE_MS)
+        for queue in refused & set(self.queues):
+            log.warning("the lock of %s went to another member", queue)
+            self._give_up(queue)
+        if refused:
+            self.wake()
+        return len(granted) + len(refused) == len(queues)
+
+    async def ready(self, timeout_ms: int) -> None:
+        """Wait until every queue knows where it begins, `timeout_ms` at most."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await asyncio.gather(*(runner.ready() for runner in self._runners.values()))
+        except TimeoutError:
+            log.warning("some queues do not know yet where they begin")
+
+    def restart(self, queue: MessageQueue, queue_offset: QueueOffset) -> None:
+        """Consume a queue from another offset (RESET_CONSUMER_CLIENT_OFFSET)."""
+        if queue in self._runners and queue not in self._releasing:
+            self._give_up(queue, move_to=queue_offset)
+
+    async def close(self, timeout_ms: int) -> None:
+        """Stop pulling, let running handlers end, commit, unlock."""
+        for runner in self._runners.values():
+            runner.process.retire()
+            if runner.task is not None:
+                runner.task.cancel()
+        busy = [runner for runner in self._runners.values() if runner.process.in_flight]
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await asyncio.gather(*(runner.drained() for runner in busy))
+        except TimeoutError:
+            log.info("%d queues have messages without an outcome: they come again", len(busy))
+        await self._membership.persist(confirmed=True)
+        if self._membership.locks_queues:
+            await self._locks.unlock(self._runners)
+        for runner in self._runners.values():
+            runner.process.drop()
+        self._runners.clear()
+        self._membership.running.clear()
+
+    async def _rebalance(self, topic: str) -> bool:
+        instance = self._membership.instance
+        route = await instance.route(topic)
+        if route is not None and not route.subscribe:
+            route = await instance.refresh(topic)
+        if route is None or not route.subscribe:
+            return False
+        held = [queue for queue in self.queues if queue.topic == topic]
+        wanted: Collection[MessageQueue] = route.subscribe
+        if not self._membership.options.broadcast:
+            members = await self._members(route)
+            if instance.client_id not in members:
+                # A broker that restarted does not know us: tell it, then look again.
+                await instance.heartbeat()
+                members = await self._members(route)
+            wanted = allocate_averagely(instance.client_id, members, route.subscribe)
+            if instance.client_id not in members:
+                log.warning("no broker of %s lists this consumer", topic)
+                self._apply(held, wanted)
+                return False
+        return await self._apply_locked(held, wanted)
+
+    async def _members(self, route: TopicRoute) -> list[str]:
+        """Client ids of the group, from the first broker of the route that answers."""
+        failure: Exception | None = None
+        header = GetConsumerListByGroupRequest(self._membership.group)
+        for name in sorted(route.brokers):
+            reader = self._membership.instance.brokers.reader(name)
+            if reader is None:
+                continue
+            try:
+                answer = await self._membership.instance.ask(
+                    reader[1], RequestCode.GET_CONSUMER_LIST_BY_GROUP, header
+                )
+            except BrokerError as error:
+                if error.code == ResponseCode.SYSTEM_ERROR:
+                    return []
+                failure = error
+            except RemotingError as error:
+                failure = error
+            else:
+                assert isinstance(answer.body, bytes)
+                return items(load_object(answer.body), "consumerIdList", as_text)
+        raise failure or ClientError(f"no broker of {route.topic} is known")
+
+    async def _apply_locked(
+        self, held: Collection[MessageQueue], wanted: Collection[MessageQueue]
+    ) -> bool:
+        """Take and give up queues; an ordered consumer takes only those it can lock."""
+        new = self._apply(held, wanted)
+        free = [queue for queue in new if queue not in self._releasing]
+        if not self._membership.locks_queues:
+            for queue in free:
+                self._take(queue)
+            return len(free) == len(new)
+        asked_ms = self._membership.instance.steady_ms()
+        granted, _ = await self._locks.lock(free)
+        for queue in sorted(granted):
+            self._take(queue).locked(asked_ms + LIVE_MS)
+        return len(granted) == len(new)
+
+    def _apply(
+        self, held: Collection[MessageQueue], wanted: Collection[MessageQueue]
+    ) -> list[MessageQueue]:
+        """Give up what is not wanted; returns what is to be taken."""
+        gone, new = changes(held, wanted)
+        for queue in gone:
+            self._give_up(queue)
+        return new
+
+    def _take(self, queue: MessageQueue, start: QueueOffset | None = None) -> QueueRunner:
+        log.info("group %s consumes %s", self._membership.group, queue)
+        runner = QueueRunner(self._membership, queue, self._arrived)
+        self._runners[queue] = runner
+        self._membership.running[queue] = runner
+        runner.task = self._tasks.spawn(runner.run(start), f"pull {queue}")
+        return runner
+
+    def _give_up(self, queue: MessageQueue, move_to: QueueOffset | None = None) -> None:
+        """Stop consuming a queue; commits, and unlocks once its handler ended."""
+        runner = self._runners[queue]
+        self._releasing.add(queue)
+        if runner.task is not None:
+            runner.task.cancel()
+        if runner.process.ordered:
+            runner.process.retire()
+        self._tasks.spawn(self._release(runner, move_to), f"release {queue}")
+
+    async def _release(self, runner: QueueRunner, move_to: QueueOffset | None) -> None:
+        queue = runner.queue
+        log.info("group %s gives up %s", self._membership.group, queue)
+        try:
+            if runner.process.ordered:
+                try:
+                    async with asyncio.timeout(RELEASE_MAX_MS / 1000):
+                        await runner.drained()
+                except TimeoutError:
+                    log.warning("the handler of %s still runs", queue)
+            offset = runner.process.commit_queue_offset if move_to is None else move_to
+            runner.process.drop()
+            if runner.positioned or move_to is not None:
+                await self._membership.offsets.commit({queue: offset}, confirmed=True)
+            if runner.process.ordered and move_to is None:
+                await self._locks.unlock([queue])
+        finally:
+            self._membership.puller.forget(queue)
+            self._releasing.discard(queue)
+            if self._runners.get(queue) is runner:
+                del self._runners[queue]
+                self._membership.running.pop(queue, None)
+            self.wake()

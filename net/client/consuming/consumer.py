@@ -1,0 +1,387 @@
+"""The push consumer: subscribe, then handle messages by a callback or iterate over them.
+
+Owns the life of a consumer and its public face; the work is done by the balancer (which queues),
+the pull loops and the delivery (handlers, acknowledgements). It must never touch a record. Called
+by programs and the CLI.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from turbopump.engine.later import Later
+from turbopump.engine.types import QueueOffset
+from turbopump.net.client.consuming.balancer import Balancer
+from turbopump.net.client.consuming.delivery import Delivery, on_the_loop
+from turbopump.net.client.consuming.membership import Handler, Membership, RunningHandler
+from turbopump.net.client.consuming.offsets import (
+    BrokerOffsets,
+    LocalOffsets,
+    OffsetStore,
+    QueueOffsets,
+)
+from turbopump.net.client.consuming.process_queue import FlowLimits
+from turbopump.net.client.consuming.pulling import Puller
+from turbopump.net.client.consuming.retry import Retries
+from turbopump.net.client.consuming.running_info import consumer_status, running_info
+from turbopump.net.client.errors import ClientClosed, ClientError, InvalidArgument
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.client.options import ClientOptions, ConsumerOptions, Outcome
+from turbopump.net.client.receiving import received_messages
+from turbopump.net.client.sending import check_group, check_topic
+from turbopump.net.client.tasks import TaskSet
+from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.wire.bodies import as_int, as_object, dump, load_object
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.clients import GetConsumerStatusRequest, ResetOffsetRequest
+from turbopump.net.wire.heartbeat import ConsumerData
+from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.subscription import ALL, TAG, parse_subscription
+
+log = logging.getLogger(__name__)
+
+POSITION_TIMEOUT_MS: Final = 3000
+"""How long `start` waits until the first queues know where they begin."""
+
+OVERDUE_CHECK_MS: Final = 10_000
+"""How often handlers are checked against consume_timeout_ms."""
+
+
+class Consumer:
+    """A member of a consumer group that gets messages pushed.
+
+    Either register a handler with `on_message`, or iterate:
+
+        async with Consumer("group", ["127.0.0.1:9876"]) as consumer:
+            async for message in consumer:
+                ...
+
+    Iterating acknowledges a message when the next one is asked for (`auto_ack`), so the message at
+    which a loop is left is delivered again later unless `ack` was called for it.
+
+    Args:
+        group: the consumer group.
+        namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
+        options: cluster or broadcast, ordered, where to begin, and so on.
+        limits: how much may wait for acknowledgement.
+        offsets_folder: where a broadcasting consumer keeps its offsets; None keeps them in memory.
+        instance: a client to share with other producers and consumers.
+        client_options: intervals and timeouts of an own client.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = (),
+        *,
+        options: ConsumerOptions | None = None,
+        limits: FlowLimits | None = None,
+        offsets_folder: Path | None = None,
+        instance: Instance | None = None,
+        client_options: ClientOptions | None = None,
+    ) -> None:
+        check_group(group)
+        self.group = group
+        self._options = options or ConsumerOptions()
+        self._instance = instance or Instance(namesrv, client_options)
+        offsets: OffsetStore = (
+            LocalOffsets(group, offsets_folder)
+            if self._options.broadcast
+            else BrokerOffsets(
+                self._instance, group, young_from_start=self._options.young_from_start
+            )
+        )
+        self._membership = Membership(
+            self._instance,
+            group,
+            self._options,
+            limits or FlowLimits(),
+            offsets,
+            Puller(self._instance, group, lite=False),
+            QueueOffsets(self._instance),
+            Retries(self._instance, group, self._options.retry_limit),
+        )
+        self._background, self._pulls, self._handlers = TaskSet(), TaskSet(), TaskSet()
+        self._delivery = Delivery(self._membership, self._handlers)
+        self._balancer = Balancer(self._membership, self._pulls, self._delivery.arrived)
+        self._handler: RunningHandler | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._started_ms = 0
+        self._closed = False
+
+    @property
+    def client_id(self) -> str:
+        """The id under which brokers list this consumer; empty before `start`."""
+        return self._instance.client_id
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues this member consumes now, sorted; the retry topic's included."""
+        return self._balancer.queues
+
+    def subscribe(self, topic: str, expression: str = ALL, kind: str = TAG) -> None:
+        """Consume a topic; a later call for the same topic replaces the expression.
+
+        Args:
+            topic: its name.
+            expression: "*", or tags joined by "||"; SQL text for kind "SQL92".
+            kind: "TAG" or "SQL92" (the broker must have enablePropertyFilter).
+
+        Raises InvalidArgument for a name or an expression that cannot be.
+        """
+        check_topic(topic)
+        try:
+            data = parse_subscription(topic, expression, kind, self._instance.now_ms())
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from None
+        self._membership.subscriptions[topic] = data
+        self._changed()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop consuming a topic."""
+        self._membership.subscriptions.pop(topic, None)
+        self._membership.rates.forget(topic)
+        self._changed()
+
+    def on_message(self, handler: Handler) -> Handler:
+        """Have every message handled by `handler`; usable as a decorator, before and after `start`.
+        The last one registered counts.
+
+        An `async def` handler runs on the loop, a plain `def` in a thread, up to
+        `options.concurrency` at a time. Returning acknowledges; raising, or returning
+        Outcome.RETRY, has the message delivered again later. Raises ClientClosed.
+        """
+        if self._closed:
+            raise ClientClosed("the consumer is closed")
+        if self._threads is None:
+            # Its threads are made with the first plain function.
+            self._threads = ThreadPoolExecutor(self._options.concurrency, self.group)
+        self._handler = on_the_loop(handler, self._threads)
+        if self._started_ms:
+            self._delivery.start(self._handler)
+        return handler
+
+    async def start(self) -> None:
+        """Join the group. Returns when the queues of this member know where they begin.
+
+        Raises RemotingError if no name server answers, BrokerError for a subscription that the
+        broker refuses.
+        """
+        if self._started_ms or self._closed:
+            raise ClientError("a consumer starts once")
+        self._started_ms = self._instance.now_ms()
+        if not self._options.broadcast:
+            retry_topic = self._membership.retry_topic
+            self._membership.subscriptions[retry_topic] = parse_subscription(
+                retry_topic, ALL, TAG, self._started_ms
+            )
+        await self._instance.acquire()
+        try:
+            self._instance.add_member(self)
+            for topic in list(self._membership.subscriptions):
+                await self._instance.refresh(topic)
+            await self._check_expressions()
+        except BaseException:
+            await self._leave()
+            raise
+        await self._instance.heartbeat()
+        self._delivery.start(self._handler)
+        await self._balancer.rebalance()
+        await self._balancer.ready(POSITION_TIMEOUT_MS)
+        self._background.spawn(self._balancer.run(), "rebalance")
+        self._background.every(self._options.persist_ms, self._persist, "offset commit")
+        overdue = self._delivery.send_back_overdue
+        self._background.every(OVERDUE_CHECK_MS, overdue, "overdue check")
+        if self._membership.locks_queues:
+            self._background.spawn(self._balancer.keep_locks(), "lock renewal")
+
+    async def close(self) -> None:
+        """Leave the group: running handlers end (up to close_timeout_ms), offsets are committed.
+
+        Closing twice does nothing.
+        """
+        if self._closed or not self._started_ms:
+            self._closed = True
+            return
+        self._closed = True
+        await self._background.cancel()
+        self._delivery.stop()
+        has_handlers = self._handler is not None
+        await self._balancer.close(self._options.close_timeout_ms if has_handlers else 0)
+        await self._pulls.cancel()
+        await self._handlers.cancel()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        await self._leave()
+
+    async def __aenter__(self) -> "Consumer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> "MessageIterator":
+        if self._handler is not None:
+            raise ClientError("a consumer with a handler is not iterated over")
+        return MessageIterator(self)
+
+    async def receive(self) -> ReceivedMessage | None:
+        """The next message, waiting for one; None once the consumer is closed.
+
+        The caller settles it with `ack` or `retry`. Raises BrokerError where the broker refuses all
+        queues of a topic for a reason that waiting does not change: a filter, a right.
+        """
+        if not self._started_ms:
+            raise ClientClosed("the consumer is not started")
+        if self._handler is not None:
+            raise ClientError("this consumer's messages go to its handler")
+        return await self._delivery.receive()
+
+    async def ack(self, message: ReceivedMessage) -> bool:
+        """The message is done with; False if it is not ours any more and will come again."""
+        return await self._delivery.settle(message, Outcome.ACK, 0)
+
+    async def retry(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
+        """Have the message delivered again later; False if it is not ours any more.
+
+        `delay_level` 0 lets the broker choose (10 s, 30 s, 1 min, ...), -1 makes it a dead letter.
+        An ordered queue stops at the message and gets it again after suspend_ms.
+        """
+        return await self._delivery.settle(message, Outcome.RETRY, delay_level)
+
+    def heartbeat_data(self) -> ConsumerData:
+        """What heartbeats say about this consumer; for the instance."""
+        return self._membership.heartbeat_data()
+
+    def topics(self) -> Collection[str]:
+        """The subscribed topics, the group's retry topic included."""
+        return self._membership.subscriptions.keys()
+
+    def wake(self) -> None:
+        """Compute the shares anew, at once; for the instance."""
+        self._balancer.wake()
+
+    def answer(self, request: Command, now_ms: int) -> Answer:
+        """Answer a broker's request about this consumer; for the instance."""
+        del now_ms
+        if request.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+            return self._reset(request)
+        if request.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
+            topic = read_header(GetConsumerStatusRequest, request.fields).topic
+            body = consumer_status(self._membership, topic)
+            return response(request, ResponseCode.SUCCESS, body=body)
+        if request.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
+            body = running_info(self._membership, self._started_ms)
+            return response(request, ResponseCode.SUCCESS, body=body)
+        answer: Later[Command | None] = Later()
+        assert isinstance(request.body, bytes)
+        broker_name = request.fields.get("brokerName", "")
+        consuming = self._consume_directly(request, request.body, broker_name, answer)
+        self._handlers.spawn(consuming, "direct consumption")
+        return answer
+
+    def _changed(self) -> None:
+        if self._started_ms and not self._closed:
+            self._background.spawn(self._resubscribe(), "subscription change")
+
+    async def _resubscribe(self) -> None:
+        for topic in list(self._membership.subscriptions):
+            await self._instance.route(topic)
+        await self._instance.heartbeat()
+        self._balancer.wake()
+
+    async def _persist(self) -> None:
+        await self._membership.persist(confirmed=False)
+
+    async def _leave(self) -> None:
+        await self._instance.remove_member(self)
+        await self._instance.release()
+
+    async def _check_expressions(self) -> None:
+        """Ask a broker to compile what is not a tag expression (CHECK_CLIENT_CONFIG)."""
+        for data in self._membership.subscriptions.values():
+            if data.is_tag_type:
+                continue
+            route = await self._instance.route(data.topic)
+            for broker_name in sorted(route.brokers) if route is not None else ():
+                reader = self._instance.brokers.reader(broker_name)
+                if reader is not None:
+                    body = {
+                        "clientId": self._instance.client_id,
+                        "group": self.group,
+                        "subscriptionData": data.to_json(),
+                    }
+                    code = RequestCode.CHECK_CLIENT_CONFIG
+                    await self._instance.ask(reader[1], code, body=dump(body))
+
+    def _reset(self, request: Command) -> Command | None:
+        header = read_header(ResetOffsetRequest, request.fields)
+        assert isinstance(request.body, bytes)
+        table = as_object(load_object(request.body).get("offsetTable", {}))
+        for key, value in table.items():
+            queue = MessageQueue.from_key(key)
+            if queue.topic == header.topic:
+                self._balancer.restart(queue, QueueOffset(as_int(value, "offset")))
+        return None if request.is_oneway else response(request, ResponseCode.SUCCESS)
+
+    async def _consume_directly(
+        self, request: Command, record: bytes, broker_name: str, answer: Later[Command | None]
+    ) -> None:
+        """Run the handler on a stored record for an operator (CONSUME_MESSAGE_DIRECTLY)."""
+        begin_ms, remark, result = self._instance.steady_ms(), "", "CR_SUCCESS"
+        try:
+            message = received_messages(record, broker_name, self.group)[0]
+            if self._handler is None:
+                raise ClientError("this consumer has no handler")
+            if await self._handler(message) is Outcome.RETRY:
+                result = "CR_LATER"
+        except asyncio.CancelledError:
+            answer.resolve(None)
+            raise
+        except Exception as error:
+            log.exception("the handler failed on a message that an operator sent")
+            result, remark = "CR_THROW_EXCEPTION", repr(error)
+        body = dump(
+            {
+                "autoCommit": True,
+                "consumeResult": result,
+                "order": self._options.ordered,
+                "remark": remark,
+                "spentTimeMills": self._instance.steady_ms() - begin_ms,
+            }
+        )
+        answer.resolve(response(request, ResponseCode.SUCCESS, body=body))
+
+
+class MessageIterator:
+    """One `async for` over a consumer; several may run at the same time."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._previous: ReceivedMessage | None = None
+
+    def __aiter__(self) -> "MessageIterator":
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        previous, self._previous = self._previous, None
+        if previous is not None and self._consumer._options.auto_ack:
+            await self._consumer.ack(previous)
+        message = await self._consumer.receive()
+        if message is None:
+            raise StopAsyncIteration
+        self._previous = message
+        return message

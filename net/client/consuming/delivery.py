@@ -1,0 +1,218 @@
+"""From pulled to acknowledged: hands messages to handlers and settles how they end.
+
+Owns the running handlers and the rules of success, retry and suspension. It must never pull or
+choose queues. Called by the pull loops (`arrived`), the consumer and its iterators.
+"""
+
+import asyncio
+import inspect
+import logging
+from concurrent.futures import Executor
+from contextvars import copy_context
+from typing import Final
+
+from turbopump.net.client.consuming.membership import Handler, Membership, Running, RunningHandler
+from turbopump.net.client.consuming.process_queue import ProcessQueue
+from turbopump.net.client.consuming.ready import ReadyQueues
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.client.options import Outcome
+from turbopump.net.client.tasks import TaskSet
+
+log = logging.getLogger(__name__)
+
+TURN: Final = 64
+"""Messages a worker handles before it lets the loop run: a handler need not ever wait."""
+
+RESEND_FAILED_MS: Final = 5000
+"""Pause of a queue whose failed message could not be sent back
+(ConsumeMessageConcurrentlyService.submitConsumeRequestLater)."""
+
+OVERDUE_DELAY_LEVEL: Final = 3
+"""Delay of a message whose handler took too long (ProcessQueue.cleanExpiredMsg): 10 s."""
+
+
+def on_the_loop(handler: Handler, threads: Executor) -> RunningHandler:
+    """A program's handler as a coroutine function: a plain function runs in a thread."""
+    called = type(handler).__call__
+    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called):
+
+        async def wait(message: ReceivedMessage) -> object:
+            result = handler(message)
+            assert inspect.isawaitable(result)
+            return await result
+
+    else:
+
+        async def wait(message: ReceivedMessage) -> object:
+            def call() -> tuple[object, Exception | None]:
+                try:
+                    return handler(message), None
+                except Exception as error:  # a future takes no StopIteration
+                    return None, error
+
+            loop = asyncio.get_running_loop()
+            result, error = await loop.run_in_executor(threads, copy_context().run, call)
+            if error is not None:
+                raise error
+            return await result if inspect.isawaitable(result) else result
+
+    async def run(message: ReceivedMessage) -> Outcome:
+        return Outcome.RETRY if await wait(message) is Outcome.RETRY else Outcome.ACK
+
+    return run
+
+
+class Delivery:
+    """Hands out messages, to the handler if there is one, else to the caller of `receive`."""
+
+    def __init__(self, membership: Membership, tasks: TaskSet) -> None:
+        self._membership = membership
+        self._tasks = tasks
+        self._ready = ReadyQueues()
+        self._handler: RunningHandler | None = None
+        self._stopped = False
+        self._workers = 0
+        self._settling: set[int] = set()
+        self._arrived = asyncio.Event()
+
+    def start(self, handler: RunningHandler | None) -> None:
+        """Hand out messages from now on; called again for another handler."""
+        self._handler = handler
+        self._pump()
+
+    def arrived(self, process: ProcessQueue) -> None:
+        """The queue may have something to hand out."""
+        self._ready.offer(process)
+        self._arrived.set()
+        self._pump()
+
+    def stop(self) -> None:
+        """Hand out nothing more; running handlers go on."""
+        self._stopped = True
+        self._arrived.set()
+
+    async def receive(self) -> ReceivedMessage | None:
+        """The next message, for iterators: the caller settles it. None once stopped.
+
+        Raises BrokerError where a topic's queues are all refused for good.
+        """
+        while not self._stopped:
+            item = self._next()
+            if item is not None:
+                return item[1]
+            refusal = self._membership.take_refusal()
+            if refusal is not None:
+                raise refusal
+            self._arrived.clear()
+            await self._arrived.wait()
+        return None
+
+    async def settle(self, message: ReceivedMessage, outcome: Outcome, delay_level: int) -> bool:
+        """The message was handled; False if it is not in flight any more (lost to a rebalance).
+
+        A failed message is sent back to the broker, which delivers it again later; in an ordered
+        queue it stays first and the queue pauses; in broadcast mode it is let go.
+        """
+        running = self._membership.holder(message)
+        if running is None or id(message) in self._settling:
+            return False
+        self._settling.add(id(message))
+        try:
+            await self._settle(running, message, outcome, delay_level)
+        finally:
+            self._settling.discard(id(message))
+        running.settled()
+        if running.process.ordered:
+            self.arrived(running.process)
+        return True
+
+    async def _settle(
+        self, running: Running, message: ReceivedMessage, outcome: Outcome, delay_level: int
+    ) -> None:
+        process, options = running.process, self._membership.options
+        now_ms = self._membership.instance.now_ms()
+        if outcome is Outcome.ACK or options.broadcast:
+            if outcome is not Outcome.ACK:
+                log.warning("message %s failed and is not retried", message.message_id)
+            process.ack(message, now_ms)
+        elif options.ordered:
+            await self._retry_in_place(process, message)
+        elif await self._membership.retries.send_back(message, delay_level):
+            process.ack(message, self._membership.instance.now_ms())
+        else:
+            self._put_back(process, message, RESEND_FAILED_MS)
+
+    async def send_back_overdue(self) -> None:
+        """Messages in a handler for too long are sent back; what the handler says is ignored."""
+        options = self._membership.options
+        if options.ordered or options.broadcast:
+            return
+        now_ms = self._membership.instance.steady_ms()
+        for running in list(self._membership.running.values()):
+            for message in running.process.overdue(now_ms, options.consume_timeout_ms):
+                log.warning("message %s is overdue and sent back", message.message_id)
+                await self.settle(message, Outcome.RETRY, OVERDUE_DELAY_LEVEL)
+
+    def _next(self) -> tuple[ProcessQueue, ReceivedMessage] | None:
+        return None if self._stopped else self._ready.next(self._membership.instance.steady_ms())
+
+    def _pump(self) -> None:
+        limit = self._membership.options.concurrency
+        while self._handler is not None and self._workers < limit:
+            item = self._next()
+            if item is None:
+                return
+            self._workers += 1
+            self._tasks.spawn(self._work(self._handler, *item), "message handler")
+
+    async def _work(
+        self, handler: RunningHandler, process: ProcessQueue, first: ReceivedMessage
+    ) -> None:
+        item: tuple[ProcessQueue, ReceivedMessage] | None = (process, first)
+        handled = 0
+        try:
+            while item is not None:
+                await self._handle(handler, *item)
+                handled += 1
+                if handled % TURN == 0:
+                    await asyncio.sleep(0)
+                item = self._next()
+        finally:
+            self._workers -= 1
+
+    async def _handle(
+        self, handler: RunningHandler, process: ProcessQueue, message: ReceivedMessage
+    ) -> None:
+        now_ms = self._membership.instance.steady_ms
+        begin_ms = now_ms()
+        try:
+            outcome = await handler(message)
+        except Exception:
+            log.exception("the handler failed on message %s", message.message_id)
+            outcome = Outcome.RETRY
+        took_ms = now_ms() - begin_ms
+        self._membership.rates.handled(message.topic, outcome is Outcome.ACK, took_ms, now_ms())
+        if not await self.settle(message, outcome, 0) and process.dropped:
+            process.finished(message)
+
+    async def _retry_in_place(self, process: ProcessQueue, message: ReceivedMessage) -> None:
+        """Ordered: again after a pause, until the limit makes it a dead letter."""
+        options = self._membership.options
+        limit = options.max_reconsume_times
+        if 0 <= limit <= message.reconsume_times:
+            if await self._membership.retries.send_to_dead_letters(message):
+                process.ack(message, self._membership.instance.now_ms())
+                return
+        else:
+            message.reconsume_times += 1
+        self._put_back(process, message, options.suspend_ms)
+
+    def _put_back(self, process: ProcessQueue, message: ReceivedMessage, pause_ms: int) -> None:
+        process.put_back(message, self._membership.instance.steady_ms() + pause_ms)
+
+        async def resume() -> None:
+            while (rest_ms := process.suspended_for_ms(self._membership.instance.steady_ms())) > 0:
+                await asyncio.sleep(rest_ms / 1000)
+            self.arrived(process)
+
+        self._tasks.spawn(resume(), "resume queue")

@@ -1,0 +1,108 @@
+"""What the parts of one consumer share: who it is, what it wants, what it holds.
+
+Owns the subscriptions, the running queues and their totals. It must never start or stop anything.
+Called by the consumer, its delivery, its rebalance and its pull loops.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from turbopump.engine.types import QueueOffset
+from turbopump.net.client.consuming.offsets import OffsetStore, QueueOffsets
+from turbopump.net.client.consuming.process_queue import FlowLimits, ProcessQueue, Totals
+from turbopump.net.client.consuming.pulling import Puller
+from turbopump.net.client.consuming.rates import TopicRates
+from turbopump.net.client.consuming.retry import Retries
+from turbopump.net.client.errors import BrokerError
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.client.options import ConsumerOptions, Outcome
+from turbopump.net.wire.heartbeat import CONSUME_PASSIVELY, ConsumerData
+from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.subscription import SubscriptionData
+
+Handler = Callable[[ReceivedMessage], Awaitable[object] | object]
+"""A message handler, `async def` or plain `def`: returning acknowledges, raising or Outcome.RETRY
+asks for the message again later."""
+
+RunningHandler = Callable[[ReceivedMessage], Awaitable[Outcome]]
+"""A handler as the loop runs it."""
+
+
+class Running(Protocol):
+    """A queue that is being consumed: its state and the signal that there is room again."""
+
+    process: ProcessQueue
+    positioned: bool
+    committed: QueueOffset | None
+    refusal: BrokerError | None
+
+    def settled(self) -> None:
+        """A message of the queue was acknowledged, put back or let go."""
+
+
+@dataclass(slots=True)
+class Membership:
+    """The shared state of one push consumer."""
+
+    instance: Instance
+    group: str
+    options: ConsumerOptions
+    limits: FlowLimits
+    offsets: OffsetStore
+    puller: Puller
+    queue_offsets: QueueOffsets
+    retries: Retries
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    running: dict[MessageQueue, Running] = field(default_factory=dict)
+    totals: Totals = field(default_factory=Totals)
+    rates: TopicRates = field(default_factory=TopicRates)
+
+    @property
+    def retry_topic(self) -> str:
+        """Where the group's failed messages come back."""
+        return f"%RETRY%{self.group}"
+
+    @property
+    def locks_queues(self) -> bool:
+        """Whether queues are consumed under a broker's lock: ordered, and shared out."""
+        return self.options.ordered and not self.options.broadcast
+
+    def heartbeat_data(self) -> ConsumerData:
+        """What heartbeats say about this consumer."""
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=CONSUME_PASSIVELY,
+            message_model=self.options.model.value,
+            consume_from_where=self.options.consume_from.value,
+            subscription_data_set=list(self.subscriptions.values()),
+        )
+
+    def holder(self, message: ReceivedMessage) -> Running | None:
+        """The running queue in which the message is in flight."""
+        running = self.running.get(message.queue)
+        return running if running is not None and running.process.holds(message) else None
+
+    def take_refusal(self) -> BrokerError | None:
+        """Why a topic cannot be consumed, if the broker refuses each of its queues for a reason
+        that waiting does not change; told once, until it is refused anew."""
+        by_topic: dict[str, list[Running]] = {}
+        for queue, running in self.running.items():
+            by_topic.setdefault(queue.topic, []).append(running)
+        for of_topic in by_topic.values():
+            refusals = [running.refusal for running in of_topic]
+            if all(refusals):
+                for running in of_topic:
+                    running.refusal = None
+                return refusals[0]
+        return None
+
+    async def persist(self, *, confirmed: bool) -> None:
+        """Commit what changed since the last time."""
+        changed: dict[MessageQueue, QueueOffset] = {}
+        for queue, running in self.running.items():
+            if running.positioned and running.committed != running.process.commit_queue_offset:
+                running.committed = changed[queue] = running.process.commit_queue_offset
+        if changed:
+            await self.offsets.commit(changed, confirmed=confirmed)

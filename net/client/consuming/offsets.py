@@ -1,0 +1,206 @@
+"""Where a group is in each queue: kept by the broker (cluster mode) or by the client (broadcast).
+
+Owns reading and committing offsets and the client's own file. It must never decide what may be
+committed; the process queues do. Called by the consumers.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.fastjson import RawKeys
+from turbopump.engine.types import QueueOffset
+from turbopump.net.client.errors import BrokerError, ClientError, RouteNotFound
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.options import ConsumeFrom
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.wire.bodies import as_int, as_object
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import new_request
+from turbopump.net.wire.header import read_header
+from turbopump.net.wire.headers.offsets import (
+    GetMaxOffsetRequest,
+    GetMaxOffsetResponse,
+    GetMinOffsetRequest,
+    GetMinOffsetResponse,
+    QueryConsumerOffsetRequest,
+    QueryConsumerOffsetResponse,
+    SearchOffsetRequest,
+    SearchOffsetResponse,
+    UpdateConsumerOffsetRequest,
+)
+from turbopump.net.wire.queues import MessageQueue
+
+log = logging.getLogger(__name__)
+
+OFFSETS_FILE: Final = "offsets.json"
+"""Name and content of RocketMQ's LocalFileOffsetStore."""
+
+
+class OffsetStore(Protocol):
+    """The committed offsets of one group."""
+
+    async def read(self, queue: MessageQueue) -> QueueOffset | None:
+        """The committed offset, None if there is none. Raises BrokerError, RemotingError."""
+
+    async def commit(self, offsets: Mapping[MessageQueue, QueueOffset], *, confirmed: bool) -> None:
+        """Commit; `confirmed` waits until it is done. Failures are logged: the next one follows."""
+
+
+class QueueOffsets:
+    """Asks the broker of a queue where the queue begins, ends, or was at a time."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+
+    async def earliest(self, queue: MessageQueue) -> QueueOffset:
+        """The first offset still stored."""
+        answer = await self._instance.ask(
+            self._address(queue),
+            RequestCode.GET_MIN_OFFSET,
+            GetMinOffsetRequest(queue.topic, queue.queue_id, queue.broker_name),
+        )
+        return QueueOffset(read_header(GetMinOffsetResponse, answer.fields).offset)
+
+    async def latest(self, queue: MessageQueue) -> QueueOffset:
+        """The offset the next message will get."""
+        answer = await self._instance.ask(
+            self._address(queue),
+            RequestCode.GET_MAX_OFFSET,
+            GetMaxOffsetRequest(queue.topic, queue.queue_id, True, queue.broker_name),
+        )
+        return QueueOffset(read_header(GetMaxOffsetResponse, answer.fields).offset)
+
+    async def at_time(self, queue: MessageQueue, timestamp_ms: int) -> QueueOffset:
+        """The first offset stored at `timestamp_ms` (epoch milliseconds) or later."""
+        answer = await self._instance.ask(
+            self._address(queue),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+            SearchOffsetRequest(
+                queue.topic, queue.queue_id, timestamp_ms, "LOWER", queue.broker_name
+            ),
+        )
+        return QueueOffset(read_header(SearchOffsetResponse, answer.fields).offset)
+
+    async def start(
+        self, queue: MessageQueue, where: ConsumeFrom, timestamp_ms: int
+    ) -> QueueOffset:
+        """Where a group without an offset begins (RebalancePushImpl.computePullFromWhere).
+
+        A retry queue begins at 0: what is in it was meant for this group.
+        """
+        if queue.topic.startswith("%RETRY%") or where is ConsumeFrom.FIRST:
+            return await self.earliest(queue)
+        if where is ConsumeFrom.TIMESTAMP:
+            return await self.at_time(queue, timestamp_ms)
+        return await self.latest(queue)
+
+    def _address(self, queue: MessageQueue) -> str:
+        return broker_address(self._instance, queue)
+
+
+class BrokerOffsets:
+    """Offsets kept by the broker of each queue (client/consumer/store/RemoteBrokerOffsetStore).
+
+    With `young_from_start` a broker answers 0 for a group that has no offset yet, where nothing of
+    the queue was deleted and its first message is still in memory.
+    """
+
+    def __init__(self, instance: Instance, group: str, *, young_from_start: bool = True) -> None:
+        self._instance = instance
+        self._group = group
+        self._zero_if_not_found = None if young_from_start else False
+
+    async def read(self, queue: MessageQueue) -> QueueOffset | None:
+        try:
+            answer = await self._instance.ask(
+                broker_address(self._instance, queue),
+                RequestCode.QUERY_CONSUMER_OFFSET,
+                QueryConsumerOffsetRequest(
+                    self._group,
+                    queue.topic,
+                    queue.queue_id,
+                    self._zero_if_not_found,
+                    queue.broker_name,
+                ),
+            )
+        except BrokerError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        offset = read_header(QueryConsumerOffsetResponse, answer.fields).offset
+        return None if offset is None or offset < 0 else QueueOffset(offset)
+
+    async def commit(self, offsets: Mapping[MessageQueue, QueueOffset], *, confirmed: bool) -> None:
+        await asyncio.gather(
+            *(self._commit(queue, offset, confirmed) for queue, offset in offsets.items())
+        )
+
+    async def commit_one(
+        self, queue: MessageQueue, offset: QueueOffset, *, confirmed: bool = True
+    ) -> None:
+        """Commit one offset; raises BrokerError, RemotingError, RouteNotFound."""
+        address = broker_address(self._instance, queue)
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        header = UpdateConsumerOffsetRequest(
+            self._group, queue.topic, queue.queue_id, offset, queue.broker_name
+        )
+        if confirmed:
+            await self._instance.ask(address, code, header)
+        else:
+            await self._instance.notify(address, new_request(code, header, oneway=True))
+
+    async def _commit(self, queue: MessageQueue, offset: QueueOffset, confirmed: bool) -> None:
+        try:
+            await self.commit_one(queue, offset, confirmed=confirmed)
+        except (ClientError, RemotingError) as error:
+            log.warning("offset %d of %s was not committed: %s", offset, queue, error)
+
+
+class LocalOffsets:
+    """Offsets kept by this client, in memory or, with a folder, in `FOLDER/GROUP/offsets.json`.
+
+    The file is RocketMQ's (client/consumer/store/LocalFileOffsetStore) and replaced atomically. Two
+    processes need two folders.
+    """
+
+    def __init__(self, group: str, folder: Path | None) -> None:
+        self._offsets: dict[MessageQueue, QueueOffset] = {}
+        self._files: ConfigFiles | None = None
+        if folder is not None:
+            self._files = ConfigFiles(RealFiles(), str(folder / group))
+            self._load(self._files.load(OFFSETS_FILE))
+
+    async def read(self, queue: MessageQueue) -> QueueOffset | None:
+        return self._offsets.get(queue)
+
+    async def commit(self, offsets: Mapping[MessageQueue, QueueOffset], *, confirmed: bool) -> None:
+        del confirmed  # The file is written before this returns, whatever was asked for.
+        if all(self._offsets.get(queue) == offset for queue, offset in offsets.items()):
+            return
+        self._offsets.update(offsets)
+        if self._files is not None:
+            table = RawKeys({queue.bean_key(): at for queue, at in self._offsets.items()})
+            try:
+                self._files.save(OFFSETS_FILE, {"offsetTable": table})
+            except OSError as error:
+                log.error("offsets were not saved: %s", error)
+
+    def _load(self, value: object) -> None:
+        if value is None:
+            return
+        table = as_object(as_object(value).get("offsetTable", {}))
+        for key, offset in table.items():
+            self._offsets[MessageQueue.from_key(key)] = QueueOffset(as_int(offset, "offset"))
+
+
+def broker_address(instance: Instance, queue: MessageQueue) -> str:
+    """The address to ask about a queue: its master, else any; raises RouteNotFound."""
+    reader = instance.brokers.reader(queue.broker_name)
+    if reader is None:
+        raise RouteNotFound(f"no address of broker {queue.broker_name} is known")
+    return reader[1]

@@ -1,0 +1,371 @@
+"""The pull consumer: a program assigns queues, polls, and commits when it likes.
+
+Owns the read-ahead of the assigned queues and the positions in them. It must never share queues
+out among members or retry messages: the caller decides. Called by programs.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final
+
+from turbopump.engine.types import QueueOffset
+from turbopump.net.client import backoff
+from turbopump.net.client.consuming.offsets import BrokerOffsets, QueueOffsets
+from turbopump.net.client.consuming.pulling import Puller, PullStatus
+from turbopump.net.client.consuming.queue_runner import FAILURES
+from turbopump.net.client.errors import (
+    BrokerError,
+    ClientClosed,
+    ClientError,
+    InvalidArgument,
+    RouteNotFound,
+)
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.client.options import ClientOptions, ConsumeFrom, MessageModel
+from turbopump.net.client.sending import check_group
+from turbopump.net.client.tasks import TaskSet
+from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.heartbeat import CONSUME_ACTIVELY, ConsumerData
+from turbopump.net.wire.queues import MessageQueue
+from turbopump.net.wire.subscription import ALL, TAG, SubscriptionData, parse_subscription
+
+log = logging.getLogger(__name__)
+
+SUSPEND_MS: Final = 20_000
+"""How long a broker may hold a pull (DefaultLitePullConsumer.brokerSuspendMaxTimeMillis)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullOptions:
+    """How a pull consumer works (client/consumer/DefaultLitePullConsumer).
+
+    Args:
+        consume_from: where a queue without a committed offset begins.
+        consume_from_ms: the time for ConsumeFrom.TIMESTAMP, epoch milliseconds.
+        pull_batch: messages asked for by one pull, and returned by one poll.
+        buffer_messages: messages of one queue read ahead; one pull may go beyond.
+        buffer_bytes: bytes of one queue read ahead; one pull may go beyond.
+    """
+
+    consume_from: ConsumeFrom = ConsumeFrom.LAST
+    consume_from_ms: int = 0
+    pull_batch: int = 32
+    buffer_messages: int = 1000
+    buffer_bytes: int = 16 * 1024 * 1024
+
+
+class _ReadAhead:
+    """One assigned queue: what was read and not yet returned, and the task that reads on."""
+
+    __slots__ = ("error", "messages", "next_fetch", "position", "room", "size", "task")
+
+    def __init__(self) -> None:
+        self.messages: deque[ReceivedMessage] = deque()
+        self.size = 0
+        self.next_fetch = QueueOffset(0)
+        self.position: QueueOffset | None = None
+        self.error: BrokerError | None = None
+        self.room = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    def take(self) -> ReceivedMessage:
+        message = self.messages.popleft()
+        self.size -= len(message.body)
+        self.position = QueueOffset(message.queue_offset + 1)
+        if not self.messages:
+            self.position = self.next_fetch
+        self.room.set()
+        return message
+
+
+class PullConsumer:
+    """Reads assigned queues; use as `async with PullConsumer("group", [...]) as consumer`.
+
+    Args:
+        group: the consumer group whose offsets are read and committed.
+        namesrv: addresses "host:port", or one text with ";" between; not needed with `instance`.
+        options: where to begin, how much to read ahead.
+        instance: a client to share with other producers and consumers.
+        client_options: intervals and timeouts of an own client.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = (),
+        *,
+        options: PullOptions | None = None,
+        instance: Instance | None = None,
+        client_options: ClientOptions | None = None,
+    ) -> None:
+        check_group(group)
+        self.group = group
+        self._options = options or PullOptions()
+        self._instance = instance or Instance(namesrv, client_options)
+        self._offsets = BrokerOffsets(self._instance, group)
+        self._queue_offsets = QueueOffsets(self._instance)
+        self._puller = Puller(self._instance, group, lite=True)
+        self._tasks = TaskSet()
+        self._assigned: dict[MessageQueue, _ReadAhead] = {}
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._arrived = asyncio.Event()
+        self._running = False
+
+    async def start(self) -> None:
+        """Make the consumer ready; nothing is read before `assign`."""
+        if self._running:
+            raise ClientError("the consumer is started already")
+        await self._instance.acquire()
+        try:
+            self._instance.add_member(self)
+        except BaseException:
+            await self._instance.release()
+            raise
+        self._running = True
+
+    async def close(self) -> None:
+        """Stop reading and leave the group; commits nothing. Closing twice does nothing."""
+        if self._running:
+            self._running = False
+            self._arrived.set()
+            await self._tasks.cancel()
+            self._assigned.clear()
+            await self._instance.remove_member(self)
+            await self._instance.release()
+
+    async def __aenter__(self) -> "PullConsumer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def assigned(self) -> list[MessageQueue]:
+        """The assigned queues, sorted."""
+        return sorted(self._assigned)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that can be read, sorted; raises RouteNotFound."""
+        route = await self._instance.route(topic)
+        if route is None:
+            raise RouteNotFound(f"no name server knows topic {topic}")
+        return list(route.subscribe)
+
+    async def assign(
+        self, queues: Collection[MessageQueue], expression: str = ALL, kind: str = TAG
+    ) -> None:
+        """Read these queues and no others; those kept keep their position.
+
+        `expression` is "*", tags joined by "||", or SQL text for kind "SQL92". Raises
+        InvalidArgument for an expression that cannot be, RouteNotFound for an unknown topic.
+        """
+        self._check_running()
+        for topic in {queue.topic for queue in queues}:
+            await self.queues(topic)
+            try:
+                data = parse_subscription(topic, expression, kind, self._instance.now_ms())
+            except ValueError as error:
+                raise InvalidArgument(str(error)) from None
+            self._subscriptions[topic] = data
+        for queue in [queue for queue in self._assigned if queue not in queues]:
+            await self._stop(queue)
+            del self._assigned[queue]
+            self._puller.forget(queue)
+        for topic in set(self._subscriptions) - {queue.topic for queue in queues}:
+            del self._subscriptions[topic]
+        await self._instance.heartbeat()
+        for queue in queues:
+            if queue not in self._assigned:
+                self._assigned[queue] = _ReadAhead()
+                self._read_on(queue, None)
+
+    async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Go on reading an assigned queue at a queue offset."""
+        self._of(queue)
+        await self._stop(queue)
+        self._assigned[queue] = _ReadAhead()
+        self._read_on(queue, QueueOffset(queue_offset))
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the oldest stored message."""
+        await self.seek(queue, await self._queue_offsets.earliest(queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on at the next message to come."""
+        await self.seek(queue, await self._queue_offsets.latest(queue))
+
+    async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
+        """Go on at the first message stored at a time (epoch milliseconds) or later."""
+        await self.seek(queue, await self._queue_offsets.at_time(queue, timestamp_ms))
+
+    async def poll(self, timeout_ms: int = 1000, max_count: int = 0) -> list[ReceivedMessage]:
+        """Up to `max_count` messages (0: pull_batch), waiting `timeout_ms` for the first.
+
+        Empty when none came. Raises BrokerError if none came and a broker refuses to be read.
+        """
+        self._check_running()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self._running and not any(ahead.messages for ahead in self._all()):
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        except TimeoutError:
+            for ahead in self._all():
+                if ahead.error is not None:
+                    raise ahead.error from None
+        return self._take(max_count or self._options.pull_batch)
+
+    def position(self, queue: MessageQueue) -> QueueOffset | None:
+        """The offset after the last message returned of an assigned queue; None if not known."""
+        return self._of(queue).position
+
+    async def committed(self, queue: MessageQueue) -> QueueOffset | None:
+        """The group's committed offset of a queue, None if there is none."""
+        self._check_running()
+        await self.queues(queue.topic)
+        return await self._offsets.read(queue)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commit queue offsets; without any, the positions of all assigned queues.
+
+        Raises BrokerError, RemotingError, RouteNotFound; those before it are committed then.
+        """
+        self._check_running()
+        if offsets is None:
+            offsets = {
+                queue: ahead.position
+                for queue, ahead in self._assigned.items()
+                if ahead.position is not None
+            }
+        for queue, queue_offset in offsets.items():
+            await self._offsets.commit_one(queue, QueueOffset(queue_offset))
+
+    def heartbeat_data(self) -> ConsumerData:
+        """What heartbeats say about this consumer; for the instance."""
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=CONSUME_ACTIVELY,
+            message_model=MessageModel.CLUSTERING.value,
+            consume_from_where=self._options.consume_from.value,
+            subscription_data_set=list(self._subscriptions.values()),
+        )
+
+    def topics(self) -> Collection[str]:
+        """The topics of the assigned queues; for the instance."""
+        return self._subscriptions.keys()
+
+    def wake(self) -> None:
+        """Members changed; of no interest here."""
+
+    def answer(self, request: Command, now_ms: int) -> Answer:
+        """Brokers' requests about push consumers are refused; for the instance."""
+        del now_ms
+        return response(request, ResponseCode.SYSTEM_ERROR, "this is a pull consumer")
+
+    def _all(self) -> Collection[_ReadAhead]:
+        return self._assigned.values()
+
+    def _of(self, queue: MessageQueue) -> _ReadAhead:
+        ahead = self._assigned.get(queue)
+        if ahead is None:
+            raise ClientError(f"{queue} is not assigned")
+        return ahead
+
+    def _check_running(self) -> None:
+        if not self._running:
+            raise ClientClosed("the consumer is not started, or is closed")
+
+    def _take(self, max_count: int) -> list[ReceivedMessage]:
+        """Messages of the queue that waits longest, then of the others in turn."""
+        taken: list[ReceivedMessage] = []
+        for queue in list(self._assigned):
+            ahead = self._assigned[queue]
+            if ahead.messages:
+                self._assigned[queue] = self._assigned.pop(queue)
+            while ahead.messages and len(taken) < max_count:
+                taken.append(ahead.take())
+        return taken
+
+    async def _stop(self, queue: MessageQueue) -> None:
+        task = self._assigned[queue].task
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _read_on(self, queue: MessageQueue, start: QueueOffset | None) -> None:
+        ahead = self._assigned[queue]
+        ahead.task = self._tasks.spawn(self._read(queue, ahead, start), f"read {queue}")
+
+    async def _read(
+        self, queue: MessageQueue, ahead: _ReadAhead, start: QueueOffset | None
+    ) -> None:
+        options, failures = self._options, 0
+        while True:
+            try:
+                if start is None:
+                    start = await self._start_of(queue)
+                if ahead.position is None:
+                    ahead.position = ahead.next_fetch = start
+                while (
+                    len(ahead.messages) >= options.buffer_messages
+                    or ahead.size >= options.buffer_bytes
+                ):
+                    ahead.room.clear()
+                    await ahead.room.wait()
+                await self._fetch(queue, ahead)
+                failures, ahead.error = 0, None
+            except FAILURES as error:
+                failures += 1
+                log.info("reading %s failed: %s", queue, error)
+                ahead.error = error if isinstance(error, BrokerError) else None
+                await asyncio.sleep(backoff.wait_ms(error, failures) / 1000)
+                await self._find(queue.topic)
+
+    async def _start_of(self, queue: MessageQueue) -> QueueOffset:
+        committed = await self._offsets.read(queue)
+        if committed is not None:
+            return committed
+        options = self._options
+        return await self._queue_offsets.start(queue, options.consume_from, options.consume_from_ms)
+
+    async def _fetch(self, queue: MessageQueue, ahead: _ReadAhead) -> None:
+        pulled = await self._puller.pull(
+            queue,
+            ahead.next_fetch,
+            self._subscriptions[queue.topic],
+            max_count=self._options.pull_batch,
+            suspend_ms=SUSPEND_MS,
+        )
+        if pulled.status is PullStatus.MOVED:
+            log.warning("%s moves to offset %d", queue, pulled.next_queue_offset)
+        for message, error in pulled.unreadable:
+            log.error(
+                "message %s (%s, offset %d) cannot be read and is skipped: %s",
+                message.message_id, queue, message.queue_offset, error,
+            )  # fmt: skip
+        ahead.messages.extend(pulled.messages)
+        ahead.size += sum(len(message.body) for message in pulled.messages)
+        ahead.next_fetch = pulled.next_queue_offset
+        if ahead.messages:
+            self._arrived.set()
+        else:
+            ahead.position = ahead.next_fetch
+
+    async def _find(self, topic: str) -> None:
+        try:
+            await self._instance.refresh(topic)
+        except FAILURES as error:
+            log.info("no new route of %s: %s", topic, error)

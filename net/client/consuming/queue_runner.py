@@ -1,0 +1,229 @@
+"""The pull loop of one queue of a push consumer.
+
+Owns the position in the queue, the pauses (flow control, failures, missing lock) and the reaction
+to every answer of a pull. It must never handle a message or choose which queues run. Called by the
+rebalance, which starts and stops it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, TypeGuard
+
+from turbopump.engine.compression import CompressionMissing
+from turbopump.engine.types import QueueOffset
+from turbopump.net.client import backoff
+from turbopump.net.client.consuming.membership import Membership
+from turbopump.net.client.consuming.offsets import broker_address
+from turbopump.net.client.consuming.process_queue import ProcessQueue, pause_reason
+from turbopump.net.client.consuming.pulling import Pulled, PullStatus
+from turbopump.net.client.errors import BrokerError, ClientError
+from turbopump.net.client.messages import ReceivedMessage
+from turbopump.net.transport.errors import RemotingError
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.net.wire.message import BodyChanged
+from turbopump.net.wire.queues import MessageQueue
+
+log = logging.getLogger(__name__)
+
+LOG_EVERY: Final = 10
+"""Of failures in a row, the first and then every tenth is logged: a broker may be down for long."""
+
+REFUSALS: Final = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.NO_PERMISSION,
+    }
+)
+"""Answers to a pull that stay what they are until an operator or the program changes something."""
+
+FAILURES = (ClientError, RemotingError, ValueError, CompressionMissing)
+"""What a pull may raise: an error answer, no answer, an answer that cannot be read."""
+
+
+class QueueRunner:
+    """Consumes one queue until it is stopped.
+
+    `positioned` is set once the start offset is known; until then nothing may be committed.
+    """
+
+    def __init__(
+        self, membership: Membership, queue: MessageQueue, arrived: Callable[[ProcessQueue], None]
+    ) -> None:
+        self.queue = queue
+        self.process = self._new_process(membership, queue, QueueOffset(0))
+        self.positioned = False
+        self.committed: QueueOffset | None = None
+        self.refusal: BrokerError | None = None
+        """Why the broker refuses the queue, if that is for good."""
+        self.task: asyncio.Task[None] | None = None
+        self.lock_until_ms = 0
+        self._membership = membership
+        self._arrived = arrived
+        self._set_aside_upto = -1
+        self._changed = -1
+        self._signal = asyncio.Event()
+        self._ready = asyncio.Event()
+
+    def settled(self) -> None:
+        """A message was acknowledged, put back or let go: there may be room, or it was the last."""
+        self._signal.set()
+
+    def locked(self, until_ms: int) -> None:
+        """The broker granted or renewed the lock of the queue, until a time of the steady clock."""
+        self.process.last_lock_ms = self._membership.instance.now_ms()
+        self.lock_until_ms = self.process.lock_until_ms = until_ms
+        self._arrived(self.process)
+
+    async def ready(self) -> None:
+        """Wait until the start offset is known."""
+        await self._ready.wait()
+
+    async def drained(self) -> None:
+        """Wait until no message of the queue is in flight."""
+        while self.process.in_flight:
+            self._signal.clear()
+            await self._signal.wait()
+
+    async def run(self, start: QueueOffset | None = None) -> None:
+        """Pull for ever; `start` overrules the committed offset."""
+        await self._position(start)
+        failures = 0
+        while True:
+            await self._wait_for_room()
+            try:
+                pulled = await self._pull()
+                for message, error in pulled.unreadable:
+                    await self._set_aside(message, error)
+            except FAILURES as error:
+                failures += 1
+                await self._recover(error, failures)
+                continue
+            failures, self.refusal = 0, None
+            if pulled.status is PullStatus.MOVED:
+                await self._move(pulled.next_queue_offset)
+            else:
+                self.process.put(pulled.messages, pulled.next_queue_offset)
+                if pulled.messages:
+                    self._arrived(self.process)
+
+    async def _position(self, start: QueueOffset | None) -> None:
+        options, failures = self._membership.options, 0
+        while start is None:
+            try:
+                start = self.committed = await self._membership.offsets.read(self.queue)
+                if start is None:
+                    start = await self._membership.queue_offsets.start(
+                        self.queue, options.consume_from, options.consume_from_ms
+                    )
+            except FAILURES as error:
+                failures += 1
+                await self._recover(error, failures)
+        self._begin_at(start)
+        self._ready.set()
+
+    def _begin_at(self, queue_offset: QueueOffset) -> None:
+        self.process = self._new_process(self._membership, self.queue, queue_offset)
+        self.process.lock_until_ms = self.lock_until_ms
+        self._set_aside_upto = self._changed = -1
+        self.positioned = True
+
+    @staticmethod
+    def _new_process(
+        membership: Membership, queue: MessageQueue, queue_offset: QueueOffset
+    ) -> ProcessQueue:
+        ordered = membership.locks_queues
+        return ProcessQueue(queue, queue_offset, membership.totals, ordered=ordered)
+
+    async def _wait_for_room(self) -> None:
+        while (reason := pause_reason(self.process, self._membership.limits)) is not None:
+            log.debug("pulling %s pauses: %s", self.queue, reason)
+            self._signal.clear()
+            await self._signal.wait()
+
+    async def _pull(self) -> Pulled:
+        membership, process = self._membership, self.process
+        subscription = membership.subscriptions.get(self.queue.topic)
+        if subscription is None:
+            raise ClientError(f"{self.queue.topic} is not subscribed any more")
+        commit = None if membership.options.broadcast else process.commit_queue_offset
+        begin_ms = membership.instance.steady_ms()
+        process.last_pull_ms = membership.instance.now_ms()
+        pulled = await membership.puller.pull(
+            self.queue,
+            process.next_queue_offset,
+            subscription,
+            max_count=membership.options.pull_batch,
+            commit=commit or None,
+        )
+        if pulled.messages:
+            end_ms = membership.instance.steady_ms()
+            took_ms = end_ms - begin_ms
+            membership.rates.pulled(self.queue.topic, len(pulled.messages), took_ms, end_ms)
+        return pulled
+
+    async def _set_aside(self, message: ReceivedMessage, error: Exception) -> None:
+        """Let go of a message whose body cannot be read: it must not block those behind it.
+
+        The broker takes it back where it can: another member may be able to read it, and in the
+        end it is a dead letter. Raises FAILURES where it has to be pulled again.
+        """
+        if message.queue_offset <= self._set_aside_upto:
+            return  # the pull was repeated for another one
+        changed = isinstance(error, BodyChanged)
+        if changed and self._changed != message.queue_offset:
+            self._changed = message.queue_offset
+            raise error  # perhaps it changed on the way: read it again, once
+        options = self._membership.options
+        # Not with another CRC: the broker would store what is damaged as if it were whole.
+        returns = not (changed or options.ordered or options.broadcast)
+        returned = returns and await self._membership.retries.send_back_unread(message)
+        log.error(
+            "message %s (%s, offset %d) cannot be read and is %s: %s",
+            message.message_id, self.queue, message.queue_offset,
+            "sent back" if returned else "skipped", error,
+        )  # fmt: skip
+        self._set_aside_upto = message.queue_offset
+
+    async def _move(self, queue_offset: QueueOffset) -> None:
+        """Go on at the broker's offset; what is in flight belongs to the past.
+
+        An ordered queue first waits for its handler, so that no two run at once.
+        """
+        log.warning(
+            "%s moves from offset %d to %d", self.queue, self.process.next_queue_offset,
+            queue_offset,
+        )  # fmt: skip
+        if self.process.ordered:
+            self.process.retire()
+            await self.drained()
+        self.process.drop()
+        self._begin_at(queue_offset)
+        self.committed = queue_offset
+        await self._membership.offsets.commit({self.queue: queue_offset}, confirmed=True)
+
+    async def _recover(self, error: Exception, failures: int) -> None:
+        if failures % LOG_EVERY == 1:
+            log.warning("pulling %s failed: %s", self.queue, error)
+        if _is_refusal(error):
+            self.refusal = error
+            self._arrived(self.process)
+        instance = self._membership.instance
+        try:
+            if backoff.needs_heartbeat(error):
+                await instance.heartbeat([broker_address(instance, self.queue)])
+            elif not isinstance(error, BrokerError):
+                await instance.refresh(self.queue.topic)
+        except FAILURES as second:
+            log.debug("recovery of %s failed: %s", self.queue, second)
+        await asyncio.sleep(backoff.wait_ms(error, failures) / 1000)
+
+
+def _is_refusal(error: Exception) -> TypeGuard[BrokerError]:
+    """For good, as far as waiting goes. RocketMQ says that it has no SQL filters with SYSTEM_ERROR
+    (PullMessageProcessor)."""
+    if not isinstance(error, BrokerError):
+        return False
+    no_filters = error.code == ResponseCode.SYSTEM_ERROR and "filter message" in error.remark
+    return no_filters or error.code in REFUSALS

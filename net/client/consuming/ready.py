@@ -1,0 +1,41 @@
+"""Which message is handled next: fair between the queues that have one.
+
+Owns the turn of the queues. It must never run a handler. Called by the push consumer's delivery.
+"""
+
+from collections import deque
+
+from turbopump.net.client.consuming.process_queue import ProcessQueue
+from turbopump.net.client.messages import ReceivedMessage
+
+
+class ReadyQueues:
+    """Queues that may have a message to hand out, in turn.
+
+    A queue that has none leaves; what changes that (a pull, an acknowledgement in ordered
+    mode, the end of a suspension, a renewed lock) offers it again.
+    """
+
+    def __init__(self) -> None:
+        self._turn: deque[ProcessQueue] = deque()
+        self._members: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._turn)
+
+    def offer(self, queue: ProcessQueue) -> None:
+        """The queue may have a message to hand out."""
+        if id(queue) not in self._members:
+            self._members.add(id(queue))
+            self._turn.append(queue)
+
+    def next(self, now_ms: int) -> tuple[ProcessQueue, ReceivedMessage] | None:
+        """The next message and its queue, or None when no queue has one for the moment."""
+        while self._turn:
+            queue = self._turn.popleft()
+            message = queue.take(now_ms)
+            if message is not None:
+                self._turn.append(queue)
+                return queue, message
+            self._members.discard(id(queue))
+        return None

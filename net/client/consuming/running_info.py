@@ -1,0 +1,97 @@
+"""What a consumer tells about itself: GET_CONSUMER_RUNNING_INFO and GET_CONSUMER_STATUS.
+
+Owns the bodies of these answers (remoting/protocol/body/ConsumerRunningInfo). It must never change
+the consumer. Called by the push consumer.
+"""
+
+from typing import Any, Final
+
+from turbopump.engine.fastjson import RawKeys
+from turbopump.net.client.consuming.membership import Membership, Running
+from turbopump.net.wire.bodies import dump
+
+MIB: Final = 1024 * 1024
+
+
+def running_info(membership: Membership, started_ms: int) -> bytes:
+    """The body of the answer to 307."""
+    options, now_ms = membership.options, membership.instance.steady_ms()
+    properties = {
+        "PROP_NAMESERVER_ADDR": ";".join(membership.instance.namesrv) + ";",
+        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+        "PROP_CONSUMEORDERLY": "true" if options.ordered else "false",
+        "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
+        "PROP_THREADPOOL_CORE_SIZE": str(options.concurrency),
+        "PROP_CLIENT_VERSION": "V5_5_0",
+        "consumerGroup": membership.group,
+        "consumeFromWhere": options.consume_from.value,
+        "maxReconsumeTimes": str(options.max_reconsume_times),
+        "messageModel": options.model.value,
+        "pullBatchSize": str(options.pull_batch),
+        "pullThresholdForQueue": str(membership.limits.queue_messages),
+        "pullThresholdSizeForQueue": str(membership.limits.queue_bytes // MIB),
+    }
+    statuses = {}
+    for topic in membership.subscriptions:
+        rates = membership.rates.read(topic, now_ms)
+        statuses[topic] = {
+            "consumeFailedMsgs": rates.failed_count,
+            "consumeFailedTPS": rates.failed_tps,
+            "consumeOKTPS": rates.ok_tps,
+            "consumeRT": rates.handling_ms,
+            "pullRT": rates.pulling_ms,
+            "pullTPS": rates.pull_tps,
+        }
+    subscriptions = sorted(membership.subscriptions.values(), key=lambda data: data.topic)
+    return dump(
+        {
+            "jstack": "",
+            "mqPopTable": {},
+            "mqTable": RawKeys(
+                {
+                    queue.bean_key(): _queue_info(running, now_ms)
+                    for queue, running in membership.running.items()
+                }
+            ),
+            "properties": properties,
+            "statusTable": statuses,
+            "subscriptionSet": [data.to_json() for data in subscriptions],
+            "userConsumerInfo": {},
+        }
+    )
+
+
+def consumer_status(membership: Membership, topic: str) -> bytes:
+    """The body of the answer to 221: what would be committed of the topic's queues now."""
+    return dump(
+        {
+            "messageQueueTable": RawKeys(
+                {
+                    queue.bean_key(): running.process.commit_queue_offset
+                    for queue, running in membership.running.items()
+                    if running.positioned and topic in ("", queue.topic)
+                }
+            )
+        }
+    )
+
+
+def _queue_info(running: Running, now_ms: int) -> dict[str, Any]:
+    process = running.process
+    return {
+        "cachedMsgCount": process.count,
+        "cachedMsgMaxOffset": process.newest_queue_offset,
+        "cachedMsgMinOffset": process.commit_queue_offset if process.count else 0,
+        "cachedMsgSizeInMiB": process.size // MIB,
+        "commitOffset": process.commit_queue_offset,
+        # RocketMQ's spelling.
+        "droped": process.dropped,
+        "lastConsumeTimestamp": process.last_consume_ms,
+        "lastLockTimestamp": process.last_lock_ms,
+        "lastPullTimestamp": process.last_pull_ms,
+        "locked": process.ordered and now_ms < process.lock_until_ms,
+        "transactionMsgCount": 0,
+        "transactionMsgMaxOffset": 0,
+        "transactionMsgMinOffset": 0,
+        "tryUnlockTimes": 0,
+    }

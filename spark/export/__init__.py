@@ -1,0 +1,1 @@
+"""Export of topics to files that other tools read."""

@@ -1,0 +1,233 @@
+"""Export of topics: to Parquet by Spark, to an mmap-ninja dataset without it.
+
+Owns what is in the target, and that it is there whole or not at all: it is written beside its place
+and renamed. It must never change a store, nor hold more than a batch of it. Run by `turbopump
+analyze export`, `python -m turbopump.spark.export.job` and spark-submit. docs/FORMATS.md says what
+a dataset is made of; `turbopump bench producer --replay` sends one.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from turbopump.engine.types import StoreError
+from turbopump.spark.commands import parsers
+from turbopump.spark.export.bodies import BadBody, plain, plain_frame
+from turbopump.spark.export.ninja import Numbers, Ragged, Strings
+from turbopump.spark.places import is_remote, placed
+from turbopump.spark.progress import following
+from turbopump.spark.schema import COLUMNS, UnknownColumn, parse_columns
+from turbopump.spark.selection import Selection, selection_of
+from turbopump.spark.session import BAD_INPUT, JobError, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FAILED = 1
+DATASET_VERSION = 1
+MANIFEST = "dataset.json"
+PARQUET_MARK = "_SUCCESS"  # Spark's, in a folder that it has written to the end
+NUMBERS = {
+    "queue_id": "int32", "queue_offset": "int64", "log_offset": "int64", "size": "int32",
+    "body_size": "int32", "flag": "int32", "sys_flag": "int32", "reconsume_times": "int32",
+}  # fmt: skip
+TIMES = {"born_ms": "born_time", "store_ms": "store_time"}
+STRINGS = ("topic", "tags", "keys")
+READ = (*NUMBERS, *TIMES.values(), *STRINGS, "body")
+"""Columns of the table that a dataset is made of."""
+
+
+class NothingFound(JobError):
+    """No row was selected; exit code 1."""
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What goes where. `columns` are Parquet's; a dataset always has the same."""
+
+    selection: Selection
+    target: str
+    format: str = "parquet"
+    columns: tuple[str, ...] = COLUMNS
+    plain_bodies: bool = False
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What came of it; `body_bytes` is None where no bodies were exported."""
+
+    target: str
+    format: str
+    rows: int
+    body_bytes: int | None
+
+    def lines(self) -> list[str]:
+        """For people."""
+        bodies = "" if self.body_bytes is None else f", {self.body_bytes:,} bytes of bodies"
+        return [f"{self.target}: {self.rows:,} messages{bodies}"]
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "target": self.target, "format": self.format, "rows": self.rows,
+            "body_bytes": self.body_bytes,
+        }  # fmt: skip
+
+
+def run(spark: "SparkSession | None", options: ExportOptions) -> ExportResult:
+    """Export; Parquet needs a session, a dataset none. Raises JobError, and NothingFound where
+    there is no message to export."""
+    try:
+        if options.format == "ninja":
+            return _to_ninja(options)
+        assert spark is not None, "Parquet is written by Spark"
+        return _to_parquet(spark, options)
+    except (StoreError, UnknownColumn, BadBody) as error:
+        raise JobError(str(error)) from error
+
+
+def _to_parquet(spark: "SparkSession", options: ExportOptions) -> ExportResult:
+    wanted = options.columns
+    asked = set(wanted)
+    if options.plain_bodies:
+        asked |= {"body", "sys_flag", "topic", "queue_id", "queue_offset"}
+    columns = tuple(name for name in COLUMNS if name in asked)
+    frame = options.selection.frame(spark, columns)
+    if options.plain_bodies:
+        frame = plain_frame(frame).select(*wanted)
+    with placed(options.target, options.overwrite, PARQUET_MARK) as folder:
+        mode = "overwrite" if options.overwrite else "errorifexists"
+        frame.write.mode(mode).option("compression", "zstd").parquet(folder)
+        written = spark.read.parquet(folder)
+        sizes = "sum(octet_length(body))" if "body" in wanted else "cast(null as bigint)"
+        row = written.selectExpr("count(*) as rows", f"{sizes} as bytes").collect()[0]
+        if not row["rows"]:
+            raise NothingFound("there is no such message")
+    return ExportResult(options.target, "parquet", row["rows"], row["bytes"])
+
+
+def _to_ninja(options: ExportOptions) -> ExportResult:
+    if is_remote(options.target):
+        raise JobError(f"{options.target}: a dataset is mapped into memory, so it is a folder")
+    with (
+        placed(options.target, options.overwrite, MANIFEST) as folder,
+        closing(_Dataset(Path(folder))) as dataset,
+        following(dataset.look),
+    ):
+        for store, batch in options.selection.arrow(READ):
+            dataset.append(store, plain(batch) if options.plain_bodies else batch)
+        dataset.finish(options)
+    return ExportResult(options.target, "ninja", dataset.rows, dataset.body_bytes)
+
+
+class _Dataset:
+    """The folder of a dataset while it is written."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._store = Numbers(folder / "store", "int32")
+        self._numbers = {
+            name: Numbers(folder / name, kind)
+            for name, kind in {**NUMBERS, **dict.fromkeys(TIMES, "int64")}.items()
+        }
+        self._strings = {name: Strings(folder / name) for name in STRINGS}
+        self._bodies = Ragged(folder / "body")
+        self._parts: list[Numbers | Strings | Ragged] = [
+            self._store, *self._numbers.values(), *self._strings.values(), self._bodies
+        ]  # fmt: skip
+        self.rows = 0
+        self.body_bytes = 0
+
+    def look(self) -> tuple[int, None, str]:
+        """How far it is."""
+        return self.rows, None, f"messages, {self.body_bytes >> 20:,} MiB"
+
+    def append(self, store: int, batch: pa.RecordBatch) -> None:
+        self._store.append(np.full(batch.num_rows, store, np.int32))
+        for name in NUMBERS:
+            self._numbers[name].append(batch.column(name).to_numpy())
+        for name, column in TIMES.items():
+            micros = batch.column(column).cast(pa.int64()).to_numpy()
+            self._numbers[name].append(micros // 1000)
+        for name in STRINGS:
+            self._strings[name].append(*_slices(pc.fill_null(batch.column(name), "")))
+        offsets, data = _slices(batch.column("body"))
+        self._bodies.append(offsets, data)
+        self.rows += batch.num_rows
+        self.body_bytes += int(offsets[-1] - offsets[0])
+
+    def finish(self, options: ExportOptions) -> None:
+        """Complete the files and say what they are. Raises NothingFound if there are no rows."""
+        if not self.rows:
+            raise NothingFound("there is no such message")
+        for part in self._parts:
+            part.finish()
+        kinds = {"store": "int32", **NUMBERS, **dict.fromkeys(TIMES, "int64")}
+        kinds |= {**dict.fromkeys(STRINGS, "string"), "body": "ragged uint8"}
+        about = {
+            "turbopump_dataset": DATASET_VERSION, "rows": self.rows, "body_bytes": self.body_bytes,
+            "bodies": "plain" if options.plain_bodies else "stored", "columns": kinds,
+            **options.selection.describe(),
+        }  # fmt: skip
+        (self._folder / MANIFEST).write_text(json.dumps(about, indent=1) + "\n")
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for part in self._parts:
+            part.close()
+
+
+def _slices(column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The offsets and the bytes of an array of strings or binaries, without a copy of the bytes."""
+    _, offsets, data = column.buffers()
+    wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
+    places = np.frombuffer(offsets, np.int64 if wide else np.int32)
+    places = places[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    return places, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+
+
+def options_of(given: argparse.Namespace) -> ExportOptions:
+    """The options that were given. Raises JobError."""
+    if not given.topics and not given.all_topics:
+        raise JobError("say what to export: topics with -t, or --all-topics")
+    try:
+        columns = parse_columns(given.columns)
+    except UnknownColumn as error:
+        raise JobError(str(error)) from None
+    return ExportOptions(
+        selection_of(given), given.output, given.format, columns, given.plain_bodies,
+        given.overwrite,
+    )  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run it as a program; the exit code."""
+    made = parsers.export()
+    given = made.parse_args(argv)
+    try:
+        options = options_of(given)
+        if options.format == "ninja":
+            result = run(None, options)
+        else:
+            with session(made.prog, given.master, given.conf, verbose=given.verbose) as spark:
+                result = run(spark, options)
+    except JobError as error:
+        print(f"{made.prog}: {error}", file=sys.stderr)
+        return FAILED if isinstance(error, NothingFound) else BAD_INPUT
+    print(json.dumps(result.to_json()) if given.json else "\n".join(result.lines()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

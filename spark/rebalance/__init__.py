@@ -1,0 +1,1 @@
+"""The rebalance job: what a change of consumers cost."""

@@ -1,0 +1,324 @@
+"""Rebalance report: how even, how sticky and how slow the rebalances of consumer groups were.
+
+Owns the grouping of what rebalance_measures.py says of each line of the histories, and the verdict.
+It must never judge an assignment itself. Run by `turbopump analyze rebalance`, `python -m
+turbopump.spark.rebalance.job` and spark-submit; docs/FORMATS.md has the histories' format.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from turbopump.spark.commands import parsers
+from turbopump.spark.places import placed, write_text
+from turbopump.spark.rebalance.measures import (
+    BadHistory,
+    Rebalance,
+    assignment_id,
+    measure,
+    parse,
+)
+from turbopump.spark.session import JobError, job_main
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+VIOLATED = 1
+SHOWN_MAX = 100  # faults and broken lines that are listed; all are counted
+VERDICT = "verdict.json"
+SHARES = (0.5, 0.9, 0.99)
+KEY = ("group", "topic", "allocator")
+
+ROW_DDL = (
+    "file STRING, error STRING, time TIMESTAMP, `group` STRING, topic STRING, allocator STRING, "
+    "trigger STRING, members BIGINT, queues BIGINT, balance_degree DOUBLE, balance_score BIGINT, "
+    "evenness DOUBLE, spread BIGINT, revoked BIGINT, assigned BIGINT, stayed BIGINT, "
+    "moved BIGINT, moved_min BIGINT, retention DOUBLE, owned BIGINT, stickiness DOUBLE, "
+    "compute_ms DOUBLE, time_consumed_ms BIGINT, "
+    "faults ARRAY<STRING>, before_id STRING, after_id STRING"
+)
+
+
+@dataclass(frozen=True)
+class RebalanceOptions:
+    """Histories and what is asked of them; None: nothing."""
+
+    histories: tuple[str, ...]
+    output: str | None = None
+    window_minutes: int = 60
+    max_balance_degree: float | None = None
+    min_stickiness: float | None = None
+    max_time_ms: float | None = None
+    min_evenness: float | None = None
+    min_retention: float | None = None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """One allocator's rebalances of one topic of one group; durations are percentiles in ms."""
+
+    group: str
+    topic: str
+    allocator: str
+    rebalances: int
+    balance_degree_mean: float
+    balance_degree_max: float
+    stickiness: float | None
+    """Of all queues, those that the same member kept; None if there is a first assignment only."""
+    evenness_mean: float
+    evenness_min: float
+    balance_score_max: int
+    spread_max: int
+    retention: float
+    """Of all queues that could have stayed, the share that did."""
+    moved: int
+    moved_min: int
+    revoked: int
+    assigned: int
+    faulty: int
+    breaks: int
+    """Rebalances that did not begin with what the one before had left: lines are missing."""
+    compute_ms: tuple[float, ...] | None
+    """At 50, 90, 99 and 100 %; None if no line says."""
+    time_consumed_ms: tuple[float, ...] | None
+
+
+@dataclass(frozen=True)
+class RebalanceResult:
+    """The report."""
+
+    rebalances: int
+    unreadable: int
+    groups: tuple[GroupSummary, ...]
+    violations: tuple[str, ...]
+    """What fails the histories, in sentences; the first SHOWN_MAX of each kind."""
+    output: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "verdict": "ok" if self.ok else "violated", "rebalances": self.rebalances,
+            "unreadable": self.unreadable, "violations": list(self.violations),
+            "groups": [asdict(group) for group in self.groups], "output": self.output,
+        }  # fmt: skip
+
+    def lines(self) -> list[str]:
+        """For people."""
+        made = [f"{self.rebalances} rebalances"]
+        for one in self.groups:
+            made += [
+                f"{one.group} {one.topic} ({one.allocator}): {one.rebalances} rebalances",
+                f"  balance degree  {one.balance_degree_mean:.3f}, at worst "
+                f"{one.balance_degree_max:.3f} (0 is best)",
+                f"  stickiness      {_share(one.stickiness)} (1 is best)",
+                f"  time            {_durations('from start to end', one.time_consumed_ms)}; "
+                f"{_durations('computing', one.compute_ms)}",
+                f"  beside the best possible: evenness {one.evenness_mean:.3f}, at worst "
+                f"{one.evenness_min:.3f} (score {one.balance_score_max}, spread {one.spread_max}); "
+                f"retention {one.retention:.3f}: {one.moved} queues moved, {one.moved_min} had to",
+            ]
+            if one.breaks:
+                made.append(f"  {one.breaks} did not begin with what the one before had left")
+        made += [f"violated: {text}" for text in self.violations]
+        made.append("verdict: " + ("ok" if self.ok else "violated"))
+        return made
+
+
+def _share(found: float | None) -> str:
+    return "unknown: there are first assignments only" if found is None else f"{found:.3f}"
+
+
+def _durations(name: str, found: tuple[float, ...] | None) -> str:
+    if found is None:
+        return f"{name} unknown"
+    p50, _, p99, largest = found
+    return f"{name} p50 {p50:.1f} ms, p99 {p99:.1f} ms, at most {largest:.1f} ms"
+
+
+def run(spark: "SparkSession", options: RebalanceOptions) -> RebalanceResult:
+    """Read, measure, group, judge, write. Raises JobError."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as f
+
+    try:
+        texts = spark.read.text(list(options.histories))
+    except AnalysisException as error:
+        raise JobError(str(error.getMessage() or error).splitlines()[0]) from None
+    lines = texts.select("value", f.input_file_name().alias("file")).where("trim(value) != ''")
+    # Through Python rows, not Arrow: mapInArrow needs pandas, and a history is short.
+    measured = lines.rdd.map(lambda row: _row(row["value"], row["file"]))
+    rows = spark.createDataFrame(measured, ROW_DDL).persist()
+    try:
+        good = _with_breaks(rows.where("error is null"))
+        summary = good.groupBy(*KEY).agg(*_aggregates()).orderBy(*KEY)
+        groups = tuple(_summary_of(row.asDict()) for row in summary.toLocalIterator())
+        result = RebalanceResult(
+            sum(one.rebalances for one in groups),
+            rows.where("error is not null").count(),
+            groups,
+            tuple(_violations(rows, groups, options)),
+            options.output,
+        )
+        if options.output is not None:
+            _write(options, good, summary, result)
+        return result
+    finally:
+        rows.unpersist()
+
+
+def _row(line: str, file: str) -> dict[str, Any]:
+    try:
+        one = parse(line)
+    except BadHistory as error:
+        return {"file": file, "error": f"{error}: {line[:80]}"}
+    return {
+        "file": file, "time": datetime.fromtimestamp(one.time_ms / 1000, UTC),
+        "group": one.group, "topic": one.topic, "allocator": one.allocator,
+        "trigger": one.trigger, **asdict(measure(one)),
+        "compute_ms": one.compute_ms, "time_consumed_ms": one.time_consumed_ms,
+        "faults": list(one.faults),
+        **_ids(one),
+    }  # fmt: skip
+
+
+def _ids(one: Rebalance) -> dict[str, str]:
+    """Short names of both assignments: the texts themselves would be most of the report."""
+    pairs = (("before_id", one.before), ("after_id", one.after))
+    return {
+        name: hashlib.blake2b(assignment_id(assignment).encode(), digest_size=12).hexdigest()
+        for name, assignment in pairs
+    }
+
+
+def _with_breaks(rows: "DataFrame") -> "DataFrame":
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    before = Window.partitionBy("group", "topic").orderBy("time")
+    left = f.lag("after_id").over(before)
+    return rows.withColumn("is_break", left.isNotNull() & (left != f.col("before_id")))
+
+
+def _aggregates() -> "list[Column]":
+    from pyspark.sql import functions as f
+
+    could = f.sum("stayed") + f.sum("moved") - f.sum("moved_min")
+    made = [
+        f.count("*").alias("rebalances"),
+        f.avg("balance_degree").alias("balance_degree_mean"),
+        f.max("balance_degree").alias("balance_degree_max"),
+        f.try_divide(f.sum(f.when(f.col("owned") > 0, f.col("stayed")).otherwise(0)),
+                     f.sum("owned")).alias("stickiness"),
+        f.avg("evenness").alias("evenness_mean"),
+        f.min("evenness").alias("evenness_min"),
+        f.max("balance_score").alias("balance_score_max"),
+        f.max("spread").alias("spread_max"),
+        f.when(could == 0, 1.0).otherwise(f.least(f.lit(1.0), f.sum("stayed") / could))
+        .alias("retention"),
+        *(f.sum(name).alias(name) for name in ("moved", "moved_min", "revoked", "assigned")),
+        f.sum((f.size("faults") > 0).cast("bigint")).alias("faulty"),
+        f.sum(f.col("is_break").cast("bigint")).alias("breaks"),
+    ]  # fmt: skip
+    for name in ("compute_ms", "time_consumed_ms"):
+        shares = [f.lit(share) for share in (*SHARES, 1.0)]
+        made.append(f.percentile(name, f.array(*shares)).alias(name))
+    return made
+
+
+def _summary_of(row: dict[str, Any]) -> GroupSummary:
+    known = {one.name: row[one.name] for one in fields(GroupSummary)}
+    for name in ("compute_ms", "time_consumed_ms"):
+        known[name] = tuple(known[name]) if known[name] else None
+    return GroupSummary(**known)
+
+
+def _violations(
+    rows: "DataFrame", groups: Sequence[GroupSummary], options: RebalanceOptions
+) -> Iterator[str]:
+    for row in rows.where("error is not null").limit(SHOWN_MAX).toLocalIterator():
+        yield f"{row['file']}: a line is no rebalance: {row['error']}"
+    for row in rows.where("size(faults) > 0").limit(SHOWN_MAX).toLocalIterator():
+        faults = "; ".join(row["faults"][:3])
+        more = len(row["faults"]) - 3
+        time = f"{row['time']:%Y-%m-%d %H:%M:%S.%f}"[:-3]
+        yield f"{row['group']} {row['topic']} at {time}: {faults}" + (
+            f"; and {more} more" if more > 0 else ""
+        )
+    for one in groups:
+        name = f"{one.group} {one.topic} ({one.allocator})"
+        for what, found, limit, is_broken in _limits(one, options):
+            if is_broken:
+                yield f"{name}: {what} {found:.3f} breaks the limit, {limit}"
+
+
+def _limits(
+    one: GroupSummary, options: RebalanceOptions
+) -> Iterator[tuple[str, float, float, bool]]:
+    """(what, found, limit, whether it is broken) of each limit that was given."""
+    p99_ms = one.time_consumed_ms[2] if one.time_consumed_ms else None
+    for what, found, most in (
+        ("the balance degree", one.balance_degree_max, options.max_balance_degree),
+        ("p99 of the time in ms", p99_ms, options.max_time_ms),
+    ):
+        if most is not None and found is not None:
+            yield what, found, most, found > most
+    for what, found, least in (
+        ("the stickiness", one.stickiness, options.min_stickiness),
+        ("the evenness", one.evenness_min, options.min_evenness),
+        ("the retention", one.retention, options.min_retention),
+    ):
+        if least is not None and found is not None:
+            yield what, found, least, found < least
+
+
+def _write(
+    options: RebalanceOptions, good: "DataFrame", summary: "DataFrame", result: RebalanceResult
+) -> None:
+    from pyspark.sql import functions as f
+
+    assert options.output is not None
+    span = f.window("time", f"{options.window_minutes} minutes")
+    windows = good.groupBy(span.start.alias("from"), span.end.alias("until"), *KEY)
+    with placed(options.output, options.overwrite, VERDICT) as folder:
+        mode = "overwrite" if options.overwrite else "errorifexists"
+        for name, frame in (
+            ("rebalances", good.drop("error", "before_id", "after_id")),
+            ("summary", summary),
+            ("windows", windows.agg(*_aggregates()).orderBy("from", *KEY)),
+        ):
+            frame.write.mode(mode).parquet(f"{folder}/{name}")
+        write_text(folder, VERDICT, json.dumps(result.to_json(), indent=1) + "\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run it as a program; the exit code, 1 where the histories are violated."""
+
+    def work(spark: "SparkSession", given: argparse.Namespace) -> int:
+        if given.window < 1:
+            raise JobError(f"--window {given.window}: a minute is the least")
+        result = run(
+            spark,
+            RebalanceOptions(
+                tuple(given.histories), given.output, given.window, given.max_balance_degree,
+                given.min_stickiness, given.max_time_ms, given.min_evenness,
+                given.min_retention, given.overwrite,
+            ),
+        )  # fmt: skip
+        print(json.dumps(result.to_json()) if given.json else "\n".join(result.lines()))
+        return 0 if result.ok else VIOLATED
+
+    return job_main(parsers.rebalance(), argv, work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

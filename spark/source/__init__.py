@@ -1,0 +1,1 @@
+"""The data source `turbopump`: a store as a table for Spark, or as a stream."""

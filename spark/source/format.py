@@ -1,0 +1,113 @@
+"""The log as a data source of Spark: `spark.read.format("turbopump")`.
+
+Owns what Spark asks of a data source written in Python: schema, partitions, batches; `sink` has
+the way back. It
+must never hold what cannot be pickled: the class goes into Python workers, where turbopump must be
+importable, each partition into another one. Called by Spark.
+
+Spark (4.1 to 4.3) says too little to such a source. It does not say which columns a query uses:
+they are chosen by the option `columns`, or by a schema of the reader. It pushes filters, but keeps
+them with the DataFrame and applies them to every later query on it, whatever that one asks for:
+rows are missing, silently. So this source takes none (it has no `pushFilters`); filters for the
+decoder are options, which belong to the DataFrame. How queries on one DataFrame are otherwise kept
+apart is said in `partitions`.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from turbopump.spark.schema import ARROW_SCHEMA, arrow_schema, ordered
+from turbopump.spark.source.options import Options, parse
+from turbopump.spark.source.partitions import LogPartition, make_wish, plan_scan, read_scan
+from turbopump.spark.source.stream import LogStreamReader
+
+FORMAT = "turbopump"
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session."""
+    spark.dataSource.register(LogSource)
+
+
+class LogSource(DataSource):
+    """Stores as a table."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(arrow_schema(parse(self.options).columns))
+
+    def reader(self, schema: StructType) -> "LogReader":
+        return LogReader(parse(self._given(schema)), schema)
+
+    def streamReader(self, schema: StructType) -> LogStreamReader:
+        options, columns = parse(self._given(schema)), wanted(schema)
+        return LogStreamReader(options, columns, make_wish(options, columns))
+
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from turbopump.spark.sink.writer import TopicWriter, target_of  # readers need no client
+
+        return TopicWriter(target_of(self.options, schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from turbopump.spark.sink.writer import TopicStreamWriter, target_of
+
+        return TopicStreamWriter(target_of(self.options, schema, overwrite))
+
+    def _given(self, schema: StructType) -> dict[str, str]:
+        """The options, with the columns that are read whether an option or a schema named them."""
+        return {**self.options, "columns": ",".join(schema.fieldNames())}
+
+
+class WrongSchema(ValueError):
+    """A schema was given that the table does not have."""
+
+
+def wanted(schema: StructType) -> pa.Schema:
+    """The Arrow schema of what Spark asked for: columns in any order, types as in the table.
+
+    Nullability is Spark's: it takes batches only if they say the same. Raises WrongSchema,
+    UnknownColumn.
+    """
+    ordered(schema.fieldNames())
+    given = to_arrow_schema(schema, timezone="UTC")
+    table = from_arrow_schema(ARROW_SCHEMA)
+    for field in schema.fields:
+        kind = table[field.name].dataType.simpleString()
+        if field.dataType.simpleString() != kind:
+            told = field.dataType.simpleString()
+            raise WrongSchema(f"column {field.name!r} is {kind}, not {told}")
+    return given
+
+
+class LogReader(DataSourceReader):
+    """One scan over stores."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = wanted(schema)
+        self._wish = make_wish(options, self._schema)
+
+    def partitions(self) -> list[LogPartition]:
+        options = self._options
+        return [
+            part for location in options.paths for part in plan_scan(options, self._wish, location)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, LogPartition)
+        return read_scan(self._options, self._schema, self._wish, partition)

@@ -1,0 +1,196 @@
+"""The options of the data source, read from the texts that Spark hands on.
+
+Owns names, defaults and what is said of a value that cannot be. It must never need pyspark. Called
+by `source`.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from turbopump.engine.log.epochs import LOG_OFFSET_MAX
+from turbopump.engine.table.log_table import RANGE_BYTES
+from turbopump.spark.commands.times import time_ms
+from turbopump.spark.schema import parse_columns
+
+BATCH_ROWS_MIN, BATCH_ROWS_MAX = 4_096, 65_536
+BATCH_BYTES = 4 << 20
+"""Of a batch on its way into the JVM, which has two of them in memory for each task and reads them
+row by row: they should lie in a cache, and of narrow rows there should be many, for each batch
+costs its way. Four columns came 1.6 times as fast in batches of 65,536 rows as in such of 4,096."""
+_WIDE = {
+    "store": 32, "topic": 32, "born_host": 24, "store_host": 24, "keys": 40, "tags": 20,
+    "unique_key": 40, "properties": 256, "body": 1024,
+}  # fmt: skip
+_NARROW = 8
+"""Likely bytes of a column in a row."""
+PARTITION_BYTES_MIN = 1 << 10
+"""Smaller ranges are a task for each record, which only a mistyped number asks for."""
+
+TIME_MS_MAX = 1 << 62
+"""Any time that the log's 64 bits have a limit beyond it for."""
+
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
+_POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_BOOLEANS = {"true": True, "false": False}
+_NAMES = (
+    "path", "paths", "columns", "confirmed", "partitionBytes", "batchRows", "verifyCrc",
+    "skipDamaged", "topics", "queues", "since", "until", "minLogOffset", "maxLogOffset",
+    "pruneByTime", "startingOffsets", "maxBytesPerTrigger", "failOnTruncation", "failOnDataLoss",
+)  # fmt: skip
+
+EARLIEST = "earliest"
+LATEST = "latest"
+
+
+class BadOption(ValueError):
+    """An option that is not known, or a value that cannot be; the text names both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user of the data source chose; see docs/SPARK.md for each."""
+
+    paths: tuple[str, ...]
+    columns: tuple[str, ...]
+    confirmed: bool = True
+    partition_bytes: int = RANGE_BYTES
+    batch_rows: int = BATCH_ROWS_MIN
+    verify_crc: bool = False
+    skip_damaged: bool = False
+    topics: frozenset[str] | None = None
+    """None: all."""
+    queue_ids: frozenset[int] | None = None
+    min_store_ms: int | None = None
+    max_store_ms: int | None = None
+    min_log_offset: int | None = None
+    max_log_offset: int | None = None
+    """Inclusive, as all of these."""
+    prune_by_time: bool = False
+    starting_offsets: str = EARLIEST
+    max_bytes_per_trigger: int | None = None
+    fail_on_truncation: bool = True
+    fail_on_data_loss: bool = True
+
+
+def parse(given: Mapping[str, str]) -> Options:
+    """The options as Spark has them, whose names know no case. Raises BadOption, UnknownColumn."""
+    lower = {name.lower(): text for name, text in given.items()}
+    known = {name.lower(): name for name in _NAMES}
+    for name in sorted(set(lower) - set(known)):
+        raise BadOption(f"there is no option {name!r}; there are {', '.join(_NAMES)}")
+    texts = {known[name]: text for name, text in lower.items()}
+    until_ms = _time(texts, "until")
+    columns = parse_columns(texts.get("columns"))
+    return Options(
+        paths=_paths(texts),
+        columns=columns,
+        confirmed=_boolean(texts, "confirmed", True),
+        partition_bytes=_number(texts, "partitionBytes", RANGE_BYTES, PARTITION_BYTES_MIN),
+        batch_rows=_number(texts, "batchRows", likely_batch_rows(columns), 1),
+        verify_crc=_boolean(texts, "verifyCrc", False),
+        skip_damaged=_boolean(texts, "skipDamaged", False),
+        topics=_topics(texts),
+        queue_ids=_queue_ids(texts),
+        min_store_ms=_time(texts, "since"),
+        max_store_ms=None if until_ms is None else until_ms - 1,
+        min_log_offset=_log_offset(texts, "minLogOffset"),
+        max_log_offset=_log_offset(texts, "maxLogOffset"),
+        prune_by_time=_boolean(texts, "pruneByTime", False),
+        starting_offsets=texts.get("startingOffsets", EARLIEST),
+        max_bytes_per_trigger=_number(texts, "maxBytesPerTrigger", 0, 1) or None,
+        fail_on_truncation=_boolean(texts, "failOnTruncation", True),
+        fail_on_data_loss=_boolean(texts, "failOnDataLoss", True),
+    )
+
+
+def likely_batch_rows(columns: Iterable[str]) -> int:
+    """Rows of a batch that is about BATCH_BYTES large."""
+    width = sum(_WIDE.get(name, _NARROW) for name in columns)
+    return min(max(BATCH_BYTES // max(width, 1), BATCH_ROWS_MIN), BATCH_ROWS_MAX)
+
+
+def _paths(texts: Mapping[str, str]) -> tuple[str, ...]:
+    found = [texts["path"]] if texts.get("path") else []
+    if texts.get("paths"):
+        try:
+            more = json.loads(texts["paths"])
+        except ValueError:
+            more = None
+        if not isinstance(more, list) or not all(isinstance(path, str) for path in more):
+            raise BadOption(f"paths is {texts['paths']!r}, but must be a JSON list of texts")
+        found += more
+    if not found:
+        raise BadOption("no store was named: load('/path/of/a/store'), or the option paths")
+    twice = sorted({path for path in found if found.count(path) > 1})
+    if twice:
+        raise BadOption(f"{twice[0]!r} is named twice: its records would be, too")
+    return tuple(found)
+
+
+def _topics(texts: Mapping[str, str]) -> frozenset[str] | None:
+    """A comma list, or for names that hold commas a JSON list."""
+    if "topics" not in texts:
+        return None
+    text = texts["topics"].strip()
+    found: object = [name for one in text.split(",") if (name := one.strip())]
+    if text.startswith("["):
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+    if (
+        not isinstance(found, list)
+        or not found
+        or not all(isinstance(name, str) for name in found)
+    ):
+        raise BadOption(f"topics is {texts['topics']!r}, but must be a comma list, or a JSON list")
+    return frozenset(found)
+
+
+def _queue_ids(texts: Mapping[str, str]) -> frozenset[int] | None:
+    if "queues" not in texts:
+        return None
+    numbers = [one.strip() for one in texts["queues"].split(",")]
+    if not all(one.isascii() and one.isdigit() for one in numbers):
+        raise BadOption(f"queues is {texts['queues']!r}, but must be a comma list of numbers")
+    return frozenset(map(int, numbers))
+
+
+def _time(texts: Mapping[str, str], name: str) -> int | None:
+    if name not in texts:
+        return None
+    try:
+        found = time_ms(texts[name].strip())
+    except (ValueError, OverflowError):
+        found = TIME_MS_MAX + 1
+    if not -TIME_MS_MAX <= found <= TIME_MS_MAX:
+        raise BadOption(f"{name} is {texts[name]!r}, but must be ISO 8601 or epoch ms")
+    return found
+
+
+def _log_offset(texts: Mapping[str, str], name: str) -> int | None:
+    if name not in texts:
+        return None
+    text = texts[name].strip()
+    if not (text.isascii() and text.isdigit()) or int(text) > LOG_OFFSET_MAX:
+        raise BadOption(f"{name} is {texts[name]!r}, but must be a log offset")
+    return int(text)
+
+
+def _boolean(texts: Mapping[str, str], name: str, default: bool) -> bool:
+    text = texts.get(name, str(default)).strip().lower()
+    if text not in _BOOLEANS:
+        raise BadOption(f"{name} is {texts[name]!r}, but must be true or false")
+    return _BOOLEANS[text]
+
+
+def _number(texts: Mapping[str, str], name: str, default: int, least: int) -> int:
+    if name not in texts:
+        return default
+    match = _SIZE.fullmatch(texts[name].strip())
+    number = int(match[1]) << _POWERS[match[2].lower()] if match else -1
+    if number < least:
+        raise BadOption(f"{name} is {texts[name]!r}, but must be a number of at least {least}")
+    return number

@@ -1,0 +1,122 @@
+"""What goes into a Python worker of Spark: a part of a store's log, and the reading of it.
+
+Owns the work that batches and streams share, and how a scan that was planned once is read again.
+It must never know a session: it runs where there is none. Called by `source` and `stream`.
+
+Spark (4.1 to 4.3) plans the scan of a DataFrame once and keeps the partitions as long as the
+DataFrame: a second query on it asks only to read them again, later, and nothing says so. So a
+partition is an interval of log offsets, and what lies in it is looked up when it is read. The last
+one has no end, which is how a log that grew is read to its end; the bounds of the others are
+records' starts, so that each record lies in one of them, whatever the store became. As long as
+the store's small files say what they said when the scan was planned, a closed interval is read as
+it was planned, without a second look.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from turbopump.engine.table.inspect import Damage
+from turbopump.engine.table.log_table import LogRange, LogTable, Wish
+from turbopump.engine.table.opening import Glance
+from turbopump.engine.table.ranges import INT64_MAX, DiskOpener
+from turbopump.spark import arrow
+from turbopump.spark.arrow import OnDamage, open_table, read_range
+from turbopump.spark.folders import locate
+from turbopump.spark.source.options import Options
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LogPartition(InputPartition):
+    """The records of a store that begin in [start, end), two log offsets."""
+
+    location: str
+    start: int
+    end: int | None
+    """None: to the end of the log, wherever that is when it is read."""
+    planned: LogRange | None
+    """Where these records lay when the scan was planned."""
+    glance: Glance
+    """Of the store as it was then."""
+
+
+def make_wish(options: Options, schema: pa.Schema) -> Wish:
+    """What the decoder is asked for."""
+    return arrow.make_wish(
+        schema.names,
+        topics=options.topics,
+        queue_ids=options.queue_ids,
+        min_store_ms=options.min_store_ms,
+        max_store_ms=options.max_store_ms,
+        min_log_offset=options.min_log_offset,
+        max_log_offset=options.max_log_offset,
+        prune_by_time=options.prune_by_time,
+        verify_crc=options.verify_crc,
+        batch_rows=options.batch_rows,
+    )
+
+
+def plan_scan(options: Options, wish: Wish, location: str) -> list[LogPartition]:
+    """The partitions of one store. Only those that log offsets or times rule out are left out."""
+    table = open_store(options, location)
+    found = [
+        LogPartition(location, part.log_offset, part.base + part.end, part, table.glance)
+        for part in table.split(options.partition_bytes, wish, confirmed=options.confirmed)
+    ]
+    end = table.confirmed_end if options.confirmed else table.end
+    if not found or found[-1].end != end:
+        found.append(LogPartition(location, end, None, None, table.glance))
+    found[-1] = replace(found[-1], end=None)
+    found[0] = replace(found[0], start=0)  # a log may begin earlier when it is read: it was copied
+    return found
+
+
+def read_scan(
+    options: Options, schema: pa.Schema, wish: Wish, partition: LogPartition
+) -> Iterator[pa.RecordBatch]:
+    """The batches of one partition, as the store is now."""
+    location, planned = partition.location, partition.planned
+    is_closed = partition.end is not None and planned is not None
+    opener = locate(location)[1] or DiskOpener()
+    if is_closed and partition.glance.is_current(opener):
+        assert planned is not None
+        yield from read_part(options, schema, wish, location, planned)
+        return
+    table = open_store(options, location)
+    end = None if partition.end is None else table.boundary(partition.end)
+    for part in table.split(
+        INT64_MAX, wish, confirmed=options.confirmed,
+        start=table.boundary(partition.start), end=end,
+    ):  # fmt: skip
+        yield from read_part(options, schema, wish, location, part)
+
+
+def read_part(
+    options: Options, schema: pa.Schema, wish: Wish, location: str, part: LogRange
+) -> Iterator[pa.RecordBatch]:
+    """The batches of one range of a store."""
+    return read_range(location, part, schema, wish, damaged=on_damage(options, location))
+
+
+def open_store(options: Options, location: str) -> LogTable:
+    """The table of one of the stores."""
+    damaged = on_damage(options, location)
+    return open_table(location, damaged=damaged, verify_crc=options.verify_crc)
+
+
+def on_damage(options: Options, location: str) -> OnDamage | None:
+    """What is done about damage; None: it ends the query."""
+    return partial(_pass_over, location) if options.skip_damaged else None
+
+
+def _pass_over(location: str, damage: Damage) -> None:
+    logger.warning(
+        "%s: %s is damaged at byte %d, which is passed over: %s",
+        location, damage.file, damage.position, damage.reason,
+    )  # fmt: skip

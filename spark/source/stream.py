@@ -1,0 +1,215 @@
+"""The log as a stream of Spark: `spark.readStream.format("turbopump")`.
+
+Owns what Spark asks of a stream written in Python: offsets, limits, partitions, batches. It must
+never deliver bytes of a log that is no longer the one whose beginning was delivered: a cut is said,
+by an exception that ends the query, or by a warning if the user chose to go on. Called by Spark.
+
+A place in the stream is a `positions.Position` of each store. It is judged before a batch is
+planned, and what was read of it behind the reading: a log may be cut at any moment, but new bytes
+come only behind the entry in the epoch list that labels them (engine/replicated.py, 2).
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
+
+from turbopump.engine.table.log_table import LogRange, LogTable, SegmentGone, Wish
+from turbopump.engine.types import LogOffset, StoreError
+from turbopump.spark.source.options import EARLIEST, LATEST, BadOption, Options
+from turbopump.spark.source.partitions import open_store, read_part
+from turbopump.spark.source.positions import (
+    BadPosition,
+    Fate,
+    Position,
+    StreamCut,
+    StreamExpired,
+    Verdict,
+    decode_position,
+    judge,
+    position_at,
+)
+
+logger = logging.getLogger(__name__)
+
+Offsets = dict[str, list[object]]
+
+
+@dataclass(frozen=True)
+class StreamPartition(InputPartition):
+    """A range of one store's log, and the position of who has read it."""
+
+    location: str
+    part: LogRange
+    position: Position
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """An endless scan over stores."""
+
+    def __init__(self, options: Options, schema: pa.Schema, wish: Wish) -> None:
+        self._options = options
+        self._schema = schema
+        self._wish = wish
+        self._last: dict[str, LogOffset] | None = None
+        """Where the stream ends; None: never."""
+
+    def initialOffset(self) -> Offsets:
+        text = self._options.starting_offsets.strip()
+        given: Mapping[str, Any] = {}
+        if text not in (EARLIEST, LATEST):
+            given = _parse_offsets(text, self._options.paths)
+        offsets: Offsets = {}
+        for location in self._options.paths:
+            table = open_store(self._options, location)
+            if location in given:
+                offsets[location] = _given(location, table, given[location]).encode()
+            else:
+                at = self._end(table) if text == LATEST else table.min
+                offsets[location] = position_at(table, at).encode()
+        return offsets
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        bytes_max = self._options.max_bytes_per_trigger
+        return ReadAllAvailable() if bytes_max is None else ReadMaxBytes(bytes_max)
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        """Where the next batch ends: at the confirmed ends, or sooner. Of several stores each gets
+        the same share of the limit; what one does not need the next batch will."""
+        share = None
+        if isinstance(limit, ReadMaxBytes):
+            share = max(1, limit.max_bytes // len(self._options.paths))
+        offsets: Offsets = {}
+        for location in self._options.paths:
+            table = open_store(self._options, location)
+            at = self._resume(table, self._position(start, location, table))
+            end = max(at, self._end(table))
+            if share is not None and at + share < end:
+                end = min(end, table.boundary(at + share))
+            if self._last is not None and location in self._last:
+                end = max(at, min(end, self._last[location]))
+            offsets[location] = position_at(table, end).encode()
+            if (
+                end == at
+                and location in start
+                and decode_position(start[location]).log_offset == at
+            ):
+                offsets[location] = start[location]
+        return offsets
+
+    def reportLatestOffset(self) -> Offsets:
+        ends: Offsets = {}
+        for location in self._options.paths:
+            table = open_store(self._options, location)
+            ends[location] = position_at(table, self._end(table)).encode()
+        return ends
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._last = {}
+        for location in self._options.paths:
+            table = open_store(self._options, location)
+            self._last[location] = self._end(table)
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[StreamPartition]:
+        found = []
+        for location in self._options.paths:
+            if location not in end:
+                continue  # of a checkpoint from before the store was added
+            table = open_store(self._options, location)
+            first = self._resume(table, self._position(start, location, table))
+            position = decode_position(end[location])
+            last = self._resume(table, position)
+            if last <= first:
+                continue
+            for part in table.split(
+                self._options.partition_bytes, self._wish, confirmed=False,
+                start=table.boundary(first), end=last,
+            ):  # fmt: skip
+                read = position_at(table, part.base + part.end)
+                found.append(StreamPartition(location, part, read))
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches of a range. What was read is what it was taken for if it still is: see the
+        module. A range that is no longer there cannot be read to its end, and that is why."""
+        assert isinstance(partition, StreamPartition)
+        failed: StoreError | None = None
+        try:
+            yield from read_part(
+                self._options, self._schema, self._wish, partition.location, partition.part
+            )
+        except StoreError as error:
+            failed = error
+        verdict = judge(open_store(self._options, partition.location), partition.position)
+        if verdict.fate is Fate.CUT:
+            self._tell(verdict)
+        elif isinstance(failed, SegmentGone):
+            text = f"{failed}; with failOnDataLoss=false the stream goes on behind it"
+            _raise_or_warn(StreamExpired(text), self._options.fail_on_data_loss)
+        elif failed is not None:
+            raise failed
+
+    def _position(self, start: Offsets, location: str, table: LogTable) -> Position:
+        """A store that the checkpoint does not know is read from its beginning."""
+        if location in start:
+            return decode_position(start[location])
+        return position_at(table, table.min)
+
+    def _end(self, table: LogTable) -> LogOffset:
+        return table.confirmed_end if self._options.confirmed else table.end
+
+    def _resume(self, table: LogTable, position: Position) -> LogOffset:
+        """Where to go on behind a position. Raises StreamCut, StreamExpired unless told not to."""
+        verdict = judge(table, position)
+        self._tell(verdict)
+        return verdict.resume
+
+    def _tell(self, verdict: Verdict) -> None:
+        options = self._options
+        if verdict.fate is Fate.CUT:
+            advice = f"; with failOnTruncation=false the stream goes on at {verdict.resume}"
+            _raise_or_warn(StreamCut(verdict.reason + advice), options.fail_on_truncation)
+        elif verdict.fate is Fate.EXPIRED:
+            advice = f"; with failOnDataLoss=false the stream goes on at {verdict.resume}"
+            _raise_or_warn(StreamExpired(verdict.reason + advice), options.fail_on_data_loss)
+
+
+def _raise_or_warn(error: StoreError, raised: bool) -> None:
+    if raised:
+        raise error
+    logger.warning("%s", error)
+
+
+def _parse_offsets(text: str, paths: tuple[str, ...]) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise BadOption(
+            f"startingOffsets is {text!r}, but must be {EARLIEST}, {LATEST} or a JSON object of"
+            " [epoch, log offset] by store"
+        )
+    for location in sorted(set(found) - set(paths)):
+        raise BadOption(f"startingOffsets names {location!r}, which is not read")
+    return found
+
+
+def _given(location: str, table: LogTable, value: object) -> Position:
+    """The position that a user chose; a log offset alone is taken as it is."""
+    try:
+        if isinstance(value, int):
+            return position_at(table, table.boundary(value))
+        return decode_position(value)
+    except BadPosition as error:
+        raise BadOption(f"startingOffsets of {location!r}: {error}") from error

@@ -1,0 +1,184 @@
+"""Records to cells, some hundred thousand at a time, where they are read: before Spark has them.
+
+Owns the counting of records (throughput_cells.py says what a cell is); a cell may come out of every
+chunk of records, and all of one name are added up behind. It must never need Spark, nor hold more
+than CHUNK_ROWS records and a batch. Called by throughput_source.py, in Python
+workers.
+
+Spark itself would make five rows of each record and look at each of them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from turbopump.spark.throughput.buckets import buckets_of
+
+Ints = npt.NDArray[np.int64]
+
+CHUNK_ROWS = 1 << 17
+"""Records that are counted together: 20 MB of them. Cells of busy queues come once in a chunk."""
+NEEDED = (
+    "store", "topic", "queue_id", "queue_offset", "log_offset", "size", "born_time", "store_time",
+    "born_host", "sys_flag", "body_size",
+)  # fmt: skip
+"""The columns of the table that are read."""
+OFFSETS_A_CELL = 64
+LATE_MS_MAX = 100 * 366 * 86_400_000
+"""A born time further away is no time: a number that a client sent. It also keeps sums in 64 bits:
+three million of them in one cell."""
+SIZE, BODY, LATENCY, SKEWED, UNBORN, OFFSET, UNQUEUED, BATCH, CLOCK = METRICS = (
+    "size", "body", "latency", "skewed", "unborn", "offset", "unqueued", "batch", "clock",
+)  # fmt: skip
+KEYS = ("store", "topic", "queue_id", "born_host", "second", "metric", "bucket")
+CELL = pa.schema([
+    ("store", pa.string()), ("topic", pa.string()), ("queue_id", pa.int32()),
+    ("born_host", pa.string()), ("second", pa.int64()), ("metric", pa.string()),
+    ("bucket", pa.int64()), ("messages", pa.int64()), ("total", pa.int64()), ("least", pa.int64()),
+    ("most", pa.int64()), ("first_ms", pa.int64()), ("last_ms", pa.int64()), ("bits", pa.int64()),
+])  # fmt: skip
+
+# RocketMQ's MessageSysFlag: the transaction bits, two of whose values have no queue offset, and the
+# bit of records that hold a batch and take as many queue offsets as their INNER_NUM says.
+TRANSACTION, PREPARED, ROLLED_BACK = 0xC, 0x4, 0xC
+INNER_BATCH = 0x80
+
+
+def counted(
+    batches: Iterable[pa.RecordBatch], *, with_ports: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Cells of the records of batches that have the columns NEEDED, in any order."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= CHUNK_ROWS:
+            yield from _cells(pa.Table.from_batches(held), with_ports)
+            held, rows = [], 0
+    if rows:
+        yield from _cells(pa.Table.from_batches(held), with_ports)
+
+
+def _cells(table: pa.Table, with_ports: bool) -> Iterator[pa.RecordBatch]:
+    stores, topics = _coded(table, "store"), _coded(table, "topic")
+    hosts = _coded(table, "born_host")
+    if not with_ports:
+        hosts = _without_ports(hosts)
+    names = {"store": stores[1], "topic": topics[1], "born_host": hosts[1]}
+    store_ms, born_ms = _ms(table, "store_time"), _ms(table, "born_time")
+    queue = {"store": stores[0], "topic": topics[0], "queue_id": _numbers(table, "queue_id")}
+    place = {**queue, "born_host": hosts[0], "second": _div(store_ms, 1000)}
+    for metric, column in ((SIZE, "size"), (BODY, "body_size")):
+        sizes = _numbers(table, column)
+        found = _added({**place, "bucket": buckets_of(sizes)}, sizes, store_ms)
+        yield _batch(found, names, np.full(len(found), METRICS.index(metric)))
+    is_born = (born_ms > 0) & (np.abs(store_ms - born_ms) <= LATE_MS_MAX)
+    late_ms = np.where(is_born, np.abs(store_ms - born_ms), 0)
+    kinds = np.where(born_ms > store_ms, METRICS.index(SKEWED), METRICS.index(LATENCY))
+    kinds = np.where(is_born, kinds, METRICS.index(UNBORN))
+    found = _added({**place, "metric": kinds, "bucket": buckets_of(late_ms)}, late_ms, store_ms)
+    yield _batch(found, names, found["metric"].to_numpy())
+    found = _of_offsets(queue, table, store_ms)
+    yield _batch(found, names, found["metric"].to_numpy())
+    at = _numbers(table, "log_offset")
+    found = _added({"store": stores[0], "bucket": store_ms}, at, store_ms)
+    zeros = pa.array(np.zeros(len(found), np.int64))
+    found = found.set_column(found.column_names.index("total"), "total", zeros)
+    yield _batch(found, names, np.full(len(found), METRICS.index(CLOCK)))
+
+
+def _of_offsets(queue: Mapping[str, Ints], table: pa.Table, store_ms: Ints) -> pa.Table:
+    """The cells of queue offsets, which say also which ones are there: one bit for each that is,
+    however many records have it."""
+    offsets, flags = _numbers(table, "queue_offset"), _numbers(table, "sys_flag")
+    transaction = flags & TRANSACTION
+    kinds = np.where(flags & INNER_BATCH != 0, METRICS.index(BATCH), METRICS.index(OFFSET))
+    unqueued = (transaction == PREPARED) | (transaction == ROLLED_BACK)
+    kinds = np.where(unqueued, METRICS.index(UNQUEUED), kinds)
+    bit = np.left_shift(np.int64(1), offsets & (OFFSETS_A_CELL - 1))
+    keys = {**queue, "metric": kinds, "bucket": _div(offsets, OFFSETS_A_CELL)}
+    bits = np.where(kinds == METRICS.index(OFFSET), bit, 0)
+    single = _added({**keys, "bits": bits}, offsets, store_ms)
+    merged = single.group_by(list(keys), use_threads=False).aggregate([
+        ("messages", "sum"), ("total", "sum"), ("least", "min"), ("most", "max"),
+        ("first_ms", "min"), ("last_ms", "max"), ("bits", "sum"),
+    ])  # fmt: skip
+    return merged.rename_columns([_plain(name) for name in merged.column_names])
+
+
+def _added(keys: Mapping[str, Ints], values: Ints, store_ms: Ints) -> pa.Table:
+    """One row for each combination of keys."""
+    table = pa.table({**keys, "value": values, "ms": store_ms})
+    found = table.group_by(list(keys), use_threads=False).aggregate([
+        ("value", "count"), ("value", "sum"), ("value", "min"), ("value", "max"), ("ms", "min"),
+        ("ms", "max"),
+    ])  # fmt: skip
+    return found.rename_columns([_ADDED.get(name, name) for name in found.column_names])
+
+
+_ADDED = {
+    "value_count": "messages", "value_sum": "total", "value_min": "least", "value_max": "most",
+    "ms_min": "first_ms", "ms_max": "last_ms",
+}  # fmt: skip
+
+
+def _plain(name: str) -> str:
+    """The name of a column without the function that made it."""
+    first, _, function = name.rpartition("_")
+    return first if function in ("sum", "min", "max") else name
+
+
+def _batch(
+    found: pa.Table, names: Mapping[str, pa.Array], metrics: npt.NDArray[Any]
+) -> pa.RecordBatch:
+    """Cells as a batch of CELL: codes become names again, what a metric does not have is null."""
+    told: dict[str, pa.Array] = {}
+    for name in found.column_names:
+        array = found[name].combine_chunks()
+        told[name] = names[name].take(array) if name in names else array
+    told["metric"] = pa.array(METRICS).take(pa.array(metrics))
+    rows = len(found)
+    told.setdefault("bits", pa.array(np.zeros(rows, np.int64)))
+    return pa.RecordBatch.from_arrays([
+        told[field.name].cast(field.type) if field.name in told else pa.nulls(rows, field.type)
+        for field in CELL
+    ], schema=CELL)  # fmt: skip
+
+
+def _coded(table: pa.Table, name: str) -> tuple[Ints, pa.Array]:
+    """(for each row the number of its text, the texts)."""
+    coded = table[name].combine_chunks().dictionary_encode()
+    return coded.indices.to_numpy().astype(np.int64), coded.dictionary
+
+
+def _without_ports(hosts: tuple[Ints, pa.Array]) -> tuple[Ints, pa.Array]:
+    """`ip` of "ip:port", `[ip]` of "[ip]:port"."""
+    codes, texts = hosts
+    bare = pa.array([_host(text) for text in texts.to_pylist()], pa.string()).dictionary_encode()
+    return bare.indices.to_numpy().astype(np.int64)[codes], bare.dictionary
+
+
+def _host(text: str) -> str:
+    if text.startswith("["):
+        return text.partition("]")[0] + "]"
+    return text.partition(":")[0]
+
+
+def _numbers(table: pa.Table, name: str) -> Ints:
+    numbers: Ints = table[name].to_numpy().astype(np.int64)
+    return numbers
+
+
+def _ms(table: pa.Table, name: str) -> Ints:
+    micros: Ints = table[name].cast(pa.int64()).to_numpy()
+    return micros // 1000
+
+
+def _div(values: Ints, by: int) -> Ints:
+    """Towards zero, as SQL's `div`."""
+    divided: Ints = values // by + ((values % by != 0) & (values < 0))
+    return divided

@@ -1,0 +1,79 @@
+"""Cells of stores (throughput_cells.py), read and added up in this process.
+
+Owns their merging and the bound on their number. It must never keep records. Called by `job`.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from turbopump.spark.arrow import read_arrow
+from turbopump.spark.schema import ordered
+from turbopump.spark.selection import Selection
+from turbopump.spark.session import JobError
+from turbopump.spark.throughput.batches import CELL, KEYS, NEEDED, counted
+
+CELLS_MAX = 4_000_000
+"""Half a gigabyte of them. Of traffic there are far fewer than records, at worst five a record."""
+MERGED_AT = 500_000
+"""So many cells that came in parts are added up before more are read."""
+_SUMS = [
+    ("messages", "sum"), ("total", "sum"), ("least", "min"), ("most", "max"), ("first_ms", "min"),
+    ("last_ms", "max"),
+]  # fmt: skip
+
+
+def cells_of(selection: Selection, *, with_ports: bool = False) -> pa.Table:
+    """All cells of a selection. Raises JobError where they are too many, StoreError."""
+    found = CELL.empty_table()
+    parts: list[pa.RecordBatch] = []
+    columns = ordered(NEEDED)
+    for _number, store in enumerate(selection.stores):
+        reader = read_arrow(store, columns=columns, **selection.limits())
+        for batch in counted(reader, with_ports=with_ports):
+            parts.append(batch)
+            if sum(part.num_rows for part in parts) >= MERGED_AT:
+                found, parts = merged(found, parts), []
+                if len(found) > CELLS_MAX:
+                    raise JobError(
+                        f"{store} is too large for --local: it has more than {CELLS_MAX:,} cells;"
+                        " leave --local out, or choose topics or times"
+                    )
+    return merged(found, parts)
+
+
+def merged(found: pa.Table, parts: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Whole cells, of those that come in parts."""
+    table = pa.concat_tables([found, pa.Table.from_batches(list(parts), schema=CELL)])
+    if len(table) == 0:
+        return table
+    added = table.group_by(list(KEYS), use_threads=False).aggregate([*_SUMS, ("bits", "list")])
+    lists = added["bits_list"].combine_chunks()
+    starts = lists.offsets.to_numpy()[:-1]
+    bits = np.bitwise_or.reduceat(lists.flatten().to_numpy(zero_copy_only=False), starts)
+    return pa.table(
+        [
+            *(added[name] for name in KEYS),
+            *(added[f"{name}_{function}"] for name, function in _SUMS),
+            pa.array(bits, pa.int64()),
+        ],
+        schema=CELL,
+    )
+
+
+def of_metrics(cells: pa.Table, *metrics: str) -> pa.Table:
+    """The cells of some metrics."""
+    return cells.filter(pc.is_in(cells["metric"], pa.array(metrics)))
+
+
+def added(cells: pa.Table, keys: Sequence[str]) -> list[dict[str, object]]:
+    """The cells added up to coarser keys, a row for each value of them."""
+    if len(cells) == 0:
+        return []
+    found = cells.group_by(list(keys), use_threads=False).aggregate(_SUMS)
+    names = [*keys, *(f"{name}_{function}" for name, function in _SUMS)]
+    plain = found.select(names).rename_columns([*keys, *(name for name, _ in _SUMS)])
+    rows: list[dict[str, object]] = plain.to_pylist()
+    return rows

@@ -1,0 +1,215 @@
+"""Replication delay, told from the files of two stores: what they say, and what they do not.
+
+Owns two comparisons. It must never claim a delay of single records of one group: a replica's record
+is byte for byte its master's, store time included (that is what makes it a replica), so nothing in
+the log tells when the replica got it. Called by throughput.py.
+
+Stores of one group (`lag`): what can be said is how far the replica was behind when both were read.
+Both logs are compared up to the shorter one's end by digests of blocks; where they differ, the
+records of one block are compared. Behind the common end, the leader has what the replica lacks:
+bytes, records, and for how long at least the oldest of them had been waiting (`waiting_ms`): the
+leader wrote it at its store time, and was alive at the store time of its last record, while the
+replica did not have it. `ends_apart_ms`, the difference of the last store times, is what RocketMQ's
+brokerStatus would show; after a quiet hour it is an hour for a replica that lacks one new record.
+The replica is read first, so that a live pair's delay is not understated. Digests are of what the
+records' headers say and of their body CRCs; the truncation audit compares bytes.
+
+Stores of distinct groups (`copies`: a mirror, a disaster copy): the copy has its own store time, so
+the delay of each message is the difference of the two, joined by topic and unique key. A message
+sent again under its key counts once, with its first store time. Negative delays (clocks that
+disagree) are counted apart. A message the copy lacks is `missing_inside` if the copy has a later
+one of the topic, else it may still be on its way.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from turbopump.spark.throughput.buckets import bucket_sql
+from turbopump.spark.throughput.result import ReplicaLag
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+NEEDED = (
+    "store", "topic", "queue_id", "queue_offset", "log_offset", "size", "store_time", "unique_key",
+    "body_crc", "confirmed",
+)  # fmt: skip
+"""The columns of the table that a comparison reads."""
+BLOCK = 16 << 20
+"""Bytes of log under one digest: a log of 16 TB has a million. No record is that large."""
+# Records of the block where the common part begins, of the first one that differs within, and of
+# the one where it ends: no other block can hold the first difference.
+_BLOCKS_COMPARED = 3
+_RECORD = "xxhash64(log_offset, topic, queue_id, queue_offset, size, store_ms, body_crc)"
+
+
+def lag(leader: "DataFrame", replica: "DataFrame", names: tuple[str, str]) -> ReplicaLag:
+    """Compare two stores of one group; both tables with what is not confirmed."""
+    theirs, ours = _records(replica), _records(leader)
+    their_blocks = _blocks(theirs).persist()
+    replica_ends = _ends(their_blocks)
+    our_blocks = _blocks(ours).persist()
+    leader_ends = _ends(our_blocks)
+    start = max(replica_ends["start"], leader_ends["start"])
+    end = min(replica_ends["end"], leader_ends["end"])
+    difference = _first_difference(
+        (ours, our_blocks), (theirs, their_blocks), start, end
+    ) if start < end else None  # fmt: skip
+    common_end = end if difference is None else difference
+    lacking, extra = _behind(ours, common_end), _behind(theirs, common_end)
+    near = ours.where(f"log_offset >= {common_end - BLOCK} and log_offset < {common_end}")
+    last_common_ms = _one(near.selectExpr("max_by(store_ms, log_offset) as ms"))["ms"]
+    last_ms = leader_ends["last_ms"]
+    for blocks in (our_blocks, their_blocks):
+        blocks.unpersist()
+    return ReplicaLag(
+        leader=names[0], replica=names[1],
+        leader_end=leader_ends["end"], replica_end=replica_ends["end"],
+        common_end=common_end, differs=difference is not None,
+        leader_confirmed_end=leader_ends["confirmed_end"],
+        replica_confirmed_end=replica_ends["confirmed_end"],
+        bytes_behind=leader_ends["end"] - common_end, records_behind=lacking["records"],
+        waiting_ms=last_ms - lacking["first_ms"] if lacking["records"] else 0,
+        ends_apart_ms=last_ms - last_common_ms if last_common_ms is not None else 0,
+        bytes_extra=replica_ends["end"] - common_end, records_extra=extra["records"],
+    )  # fmt: skip
+
+
+def paired(origin: "DataFrame", copy: "DataFrame") -> "DataFrame":
+    """One row for each topic and unique key that either has: outcome, delay, times it is there."""
+    from pyspark.sql import functions as f
+
+    def keyed(table: "DataFrame", name: str) -> "DataFrame":
+        return (
+            table.where("unique_key is not null")
+            .selectExpr("topic", "unique_key", "unix_millis(store_time) as store_ms")
+            .groupBy("topic", "unique_key")
+            .agg(f.min("store_ms").alias(f"{name}_ms"), f.count("store_ms").alias(f"{name}_times"))
+        )
+
+    both = keyed(origin, "origin").join(keyed(copy, "copy"), ["topic", "unique_key"], "full_outer")
+    outcome = (
+        "case when copy_ms is null then 'missing' when origin_ms is null then 'only_in_copy'"
+        " when copy_ms < origin_ms then 'early' else 'copied' end"
+    )
+    return both.selectExpr(
+        "topic", "origin_ms", "copy_times", f"{outcome} as outcome",
+        "coalesce(abs(copy_ms - origin_ms), 0L) as delay_ms",
+    )  # fmt: skip
+
+
+def copy_cells(pairs: "DataFrame") -> "DataFrame":
+    """Pairs counted by topic, second of the origin's store time, outcome and bucket of delay."""
+    return (
+        pairs.selectExpr(
+            "topic", "origin_ms div 1000 as second", "outcome", "delay_ms", "origin_ms",
+            f"{bucket_sql('delay_ms')} as bucket", "greatest(copy_times - 1, 0L) as again",
+        )
+        .groupBy("topic", "second", "outcome", "bucket")
+        .agg(*_exprs(
+            "count(1) as messages", "sum(delay_ms) as total", "max(delay_ms) as most",
+            "sum(again) as again", "min(origin_ms) as first_ms", "max(origin_ms) as last_ms",
+        ))
+    )  # fmt: skip
+
+
+def copy_figures(cells: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
+    """One row for each value of `keys`, of `topic` and `second`; none: all in one row."""
+    outcomes = ("copied", "early", "missing", "only_in_copy")
+    merged = cells.groupBy(*keys, "outcome", "bucket").agg(*_exprs(
+        "sum(messages) as messages", "sum(cast(total as double)) as total", "max(most) as most",
+        "sum(again) as again",
+    ))  # fmt: skip
+    late = "case when outcome = 'copied' then"
+    return merged.groupBy(*keys).agg(*_exprs(
+        *(f"coalesce(sum(case when outcome = '{name}' then messages end), 0L) as {name}"
+          for name in outcomes),
+        "sum(again) as copied_again",
+        f"sum({late} total end) / sum({late} messages end) as delay_ms_avg",
+        f"max({late} most end) as delay_ms_max",
+        f"percentile({late} total / messages end, array(0.5D, 0.99D, 0.999D),"
+        f" {late} messages else 0L end) as at",
+        "coalesce(max(case when outcome = 'early' then most end), 0L) as early_ms_max",
+    )).selectExpr(
+        *keys, *outcomes, "copied_again", "delay_ms_avg", "delay_ms_max",
+        "at[0] as delay_ms_p50", "at[1] as delay_ms_p99", "at[2] as delay_ms_p999", "early_ms_max",
+    )  # fmt: skip
+
+
+def missing_inside(pairs: "DataFrame") -> "DataFrame":
+    """For each topic: messages the copy lacks although it has one that was stored later."""
+    last = pairs.where("outcome in ('copied', 'early')").groupBy("topic").agg(
+        *_exprs("max(origin_ms) as last_ms")
+    )  # fmt: skip
+    return (
+        pairs.where("outcome = 'missing'").join(last, "topic").where("origin_ms < last_ms")
+        .groupBy("topic").agg(*_exprs("count(1) as missing_inside"))
+    )  # fmt: skip
+
+
+def _records(table: "DataFrame") -> "DataFrame":
+    return table.selectExpr(
+        "topic", "queue_id", "queue_offset", "log_offset", "size", "body_crc", "confirmed",
+        "unix_millis(store_time) as store_ms",
+    )  # fmt: skip
+
+
+def _blocks(records: "DataFrame") -> "DataFrame":
+    return records.groupBy(*_exprs(f"log_offset div {BLOCK} as block")).agg(*_exprs(
+        f"bit_xor({_RECORD}) as digest", "count(1) as records", "min(log_offset) as start",
+        "max(log_offset + size) as end", "max_by(store_ms, log_offset) as last_ms",
+        "max(case when confirmed then log_offset + size end) as confirmed_end",
+    ))  # fmt: skip
+
+
+def _ends(blocks: "DataFrame") -> dict[str, int]:
+    row = _one(blocks.selectExpr(
+        "min(start) as start", "max(end) as end", "max_by(last_ms, block) as last_ms",
+        "max(confirmed_end) as confirmed_end",
+    ))  # fmt: skip
+    return {name: value or 0 for name, value in row.items()}
+
+
+def _first_difference(
+    ours: "tuple[DataFrame, DataFrame]", theirs: "tuple[DataFrame, DataFrame]", start: int, end: int
+) -> int | None:
+    """The first log offset in [start, end) at which only one has a record, or another one."""
+    one = ours[1].selectExpr("block", "digest as our_digest", "records as our_records")
+    other = theirs[1].selectExpr("block", "digest as their_digest", "records as their_records")
+    differing = (
+        one.join(other, "block", "full_outer")
+        .where("not (our_digest <=> their_digest and our_records <=> their_records)")
+        .where(f"block between {start // BLOCK} and {(end - 1) // BLOCK}")
+        .orderBy("block").limit(_BLOCKS_COMPARED).collect()
+    )  # fmt: skip
+    for row in differing:
+        low, high = max(start, row.block * BLOCK), min(end, (row.block + 1) * BLOCK)
+        inside = f"log_offset >= {low} and log_offset < {high}"
+        found = _one(
+            ours[0].where(inside).selectExpr("log_offset", f"{_RECORD} as our")
+            .join(theirs[0].where(inside).selectExpr("log_offset", f"{_RECORD} as their"),
+                  "log_offset", "full_outer")
+            .where("not (our <=> their)")
+            .selectExpr("min(log_offset) as at")
+        )["at"]  # fmt: skip
+        if found is not None:
+            return int(found)
+    return None
+
+
+def _behind(records: "DataFrame", log_offset: int) -> dict[str, int]:
+    row = _one(records.where(f"log_offset >= {log_offset}").selectExpr(
+        "count(1) as records", "min_by(store_ms, log_offset) as first_ms"
+    ))  # fmt: skip
+    return {name: value or 0 for name, value in row.items()}
+
+
+def _one(frame: "DataFrame") -> dict[str, Any]:
+    row = frame.first()
+    assert row is not None, "an aggregate without keys has one row"
+    return row.asDict()
+
+
+def _exprs(*texts: str) -> "list[Column]":
+    from pyspark.sql import functions
+
+    return [functions.expr(text) for text in texts]

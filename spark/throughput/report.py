@@ -1,0 +1,431 @@
+"""The throughput report: one HTML file with everything in it, and the few lines for a terminal.
+
+Owns how a Throughput is shown. It must never need Spark or the network, and never let a name from
+a store be read as markup. Called by throughput.py; a result that was kept can be drawn again.
+"""
+
+import html
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from turbopump.spark.throughput import plots
+from turbopump.spark.throughput.buckets import ERROR_MAX, EXACT_BELOW, bounds
+from turbopump.spark.throughput.result import Copies, ReplicaLag, Row, Shown, Throughput
+
+OTHERS = "all others"
+SILENCES_TOLD = 3
+"""On the terminal, of stores."""
+STALLS_DRAWN = 40
+"""Bars one can still tell apart."""
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+_CONTROL = dict.fromkeys((*range(9), *range(11, 32), 127), "\N{REPLACEMENT CHARACTER}")
+_STYLE = """
+:root{color-scheme:light}*{box-sizing:border-box}
+body{font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif;color:#223;background:#fbfbfc;
+margin:0 auto;max-width:1120px;padding:28px 20px 60px}
+h1{font-size:25px;margin:0 0 4px}h2{font-size:18px;margin:38px 0 8px}
+p{margin:6px 0}.note{color:#667;font-size:13px}
+.facts{display:grid;grid-template-columns:repeat(auto-fill,minmax(170px,1fr));
+gap:10px;margin:20px 0}
+.fact{background:#fff;border:1px solid #e3e5ea;border-radius:8px;padding:9px 12px}
+.fact b{display:block;font-size:19px;font-weight:600}.fact span{color:#667;font-size:13px}
+.bad b{color:#b0413e}figure{margin:10px 0;background:#fff;border:1px solid #e3e5ea;
+border-radius:8px;padding:10px}figure svg{width:100%;height:auto;display:block}
+figcaption{font-size:13px;color:#445}.key{display:inline-block;margin-right:14px;white-space:nowrap}
+.key i{display:inline-block;width:11px;height:11px;border-radius:2px;margin-right:5px}
+.scroll{overflow-x:auto;background:#fff;border:1px solid #e3e5ea;border-radius:8px}
+table{border-collapse:collapse;width:100%;font-size:13px}
+th,td{padding:4px 10px;text-align:right;white-space:nowrap;border-bottom:1px solid #eef0f3}
+th{background:#f4f5f7;font-weight:600}th.t,td.t{text-align:left}
+td.t{max-width:340px;overflow:hidden;text-overflow:ellipsis}tr:last-child td{border-bottom:0}
+"""
+
+Column = tuple[str, str, Callable[[Any], str]]
+
+
+def render(result: Throughput) -> str:
+    """The whole page."""
+    parts = [
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width">',
+        f"<title>Throughput of {escape(_stores(result))}</title>",
+        f"<style>{_STYLE}</style></head><body>",
+        f"<h1>Throughput</h1><p>{escape(_stores(result))}</p>",
+        f'<p class="note">{escape(_span(result))}. Percentiles are exact below {EXACT_BELOW} (ms,'
+        f" bytes) and off by less than {ERROR_MAX:.1%} above. Times are store times in UTC.</p>",
+        _facts(result),
+        *_plots(result),
+        *_tables(result),
+        *(_replicas(result.replicas) if result.replicas else ()),
+        *(_copies(result.copies) if result.copies else ()),
+        "</body></html>\n",
+    ]
+    return "\n".join(parts)
+
+
+def summary(result: Throughput) -> list[str]:
+    """What a terminal gets."""
+    t: Mapping[str, Any] = result.totals
+    lines = [
+        f"{_stores(result)}: {count(t['messages'])} messages, {size(t['bytes'])}, in"
+        f" {count(t['topics'])} topics and {count(t['queues'])} queues from"
+        f" {count(t['hosts'])} producer hosts",
+        f"time: {_span(result)}; at most {count(t['peak_messages_per_s'])} messages and"
+        f" {size(t['peak_bytes_per_s'])} in a second",
+        f"record size: avg {number(t['size_avg'])}, p50 {number(t['size_p50'])}, p99"
+        f" {number(t['size_p99'])}, at most {count(t['size_max'])} B; body: avg"
+        f" {number(t['body_avg'])}, at most {count(t['body_max'])} B",
+        f"latency born to stored: p50 {ms(t['latency_ms_p50'])}, p99 {ms(t['latency_ms_p99'])},"
+        f" p99.9 {ms(t['latency_ms_p999'])}, at most {ms(t['latency_ms_max'])}",
+        f"clocks: {count(t['skewed_messages'])} messages were born after they were stored (by"
+        f" {ms(t['skew_ms_max'])} at most), {count(t['unborn_messages'])} have no born time; store"
+        f" time went back {count(t['clock_steps'])} times (by {ms(t['back_ms_max'])} at most)",
+        f"queue offsets: {count(t['missing_offsets'])} missing in {count(t['gaps'])} gaps,"
+        f" {count(t['duplicate_offsets'])} more than once",
+        f"stalls of {result.stall_seconds} s or more: {count(t['queue_stalls'])} of queues,"
+        f" {count(t['topic_stalls'])} of topics, {count(t['store_stalls'])} of stores",
+    ]
+    longest = [row for row in result.silences if row["level"] == "store"][:SILENCES_TOLD]
+    if longest:
+        told = (f"{ms(row['silent_ms'])} from {text(row['from_time'])}" for row in longest)
+        lines.append(f"longest silences of a store: {', '.join(told)}")
+    lines += [_lag_line(lag) for lag in result.replicas]
+    if result.copies is not None:
+        c: Mapping[str, Any] = result.copies.totals
+        lines.append(
+            f"copy {result.copies.copy}: {count(c['copied'] + c['early'])} messages copied, delay"
+            f" p50 {ms(c['delay_ms_p50'])}, p99 {ms(c['delay_ms_p99'])}, at most"
+            f" {ms(c['delay_ms_max'])}; {count(c['early'])} with a negative delay,"
+            f" {count(c['missing'])} missing ({count(c['missing_inside'])} before later ones)"
+        )
+    return [*lines, *(f"written: {place}" for place in result.written)]
+
+
+def escape(text: object) -> str:
+    """Text that is only text, wherever it stands on the page."""
+    return html.escape(str(text).translate(_CONTROL), quote=True)
+
+
+def count(value: Any) -> str:
+    """A whole number."""
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def number(value: Any) -> str:
+    """A number with as many digits as matter."""
+    if value is None:
+        return "–"
+    return f"{value:,.1f}" if abs(value) < 100 and value != int(value) else f"{value:,.0f}"
+
+
+def ms(value: Any) -> str:
+    """Milliseconds."""
+    return "–" if value is None else f"{number(value)} ms"
+
+
+def size(value: Any) -> str:
+    """Bytes."""
+    if value is None:
+        return "–"
+    amount, unit = float(value), 0
+    while abs(amount) >= 1000 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1000, unit + 1
+    return f"{amount:,.0f} B" if unit == 0 else f"{amount:,.2f} {_UNITS[unit]}"
+
+
+def text(value: Any) -> str:
+    """A name."""
+    return "–" if value is None else str(value)
+
+
+def _stores(result: Throughput) -> str:
+    names = ", ".join(result.stores[:3])
+    return names + (f" and {len(result.stores) - 3} more" if len(result.stores) > 3 else "")
+
+
+def _span(result: Throughput) -> str:
+    first, last = result.totals.get("first_time"), result.totals.get("last_time")
+    return f"from {first} to {last}" if first is not None else "no message"
+
+
+def _lag_line(lag: ReplicaLag) -> str:
+    line = (
+        f"replica {lag.replica}: {count(lag.records_behind)} records and"
+        f" {size(lag.bytes_behind)} behind {lag.leader}"
+    )
+    if lag.records_behind:
+        line += f", for at least {ms(lag.waiting_ms)}"
+    if lag.differs:
+        line += f"; they differ from log offset {lag.common_end} on"
+    elif lag.records_extra:
+        line += f"; and {count(lag.records_extra)} records ahead of it"
+    return line
+
+
+def _facts(result: Throughput) -> str:
+    t: Mapping[str, Any] = result.totals
+    facts = [
+        (count(t["messages"]), "messages", False),
+        (size(t["bytes"]), f"records ({size(t['body_bytes'])} of bodies)", False),
+        (f"{count(t['topics'])} / {count(t['queues'])}", "topics / queues", False),
+        (count(t["hosts"]), "producer hosts", False),
+        (count(t["peak_messages_per_s"]), "most messages in a second", False),
+        (ms(t["latency_ms_p50"]), "latency p50", False),
+        (ms(t["latency_ms_p99"]), "latency p99", False),
+        (ms(t["latency_ms_p999"]), "latency p99.9", False),
+        (count(t["skewed_messages"]), "born after they were stored", bool(t["skewed_messages"])),
+        (count(t["unborn_messages"]), "without a born time", False),
+        (count(t["missing_offsets"]), f"queue offsets missing in {count(t['gaps'])} gaps",
+         bool(t["gaps"])),
+        (count(t["duplicate_offsets"]), "queue offsets more than once",
+         bool(t["duplicate_offsets"])),
+        (count(t["store_stalls"]), f"stalls of a store ({result.stall_seconds} s or more)",
+         bool(t["store_stalls"])),
+        (count(t["clock_steps"]), "times store time went back", bool(t["clock_steps"])),
+    ]  # fmt: skip
+    boxes = (
+        f'<div class="fact{" bad" if bad else ""}"><b>{escape(value)}</b>'
+        f"<span>{escape(name)}</span></div>"
+        for value, name, bad in facts
+    )
+    return f'<div class="facts">{"".join(boxes)}</div>'
+
+
+def _plots(result: Throughput) -> Iterable[str]:
+    if not result.over_time:
+        return
+    step, colour = result.step_seconds, plots.COLOURS
+    yield f'<h2>Throughput over time</h2><p class="note">Points are {count(step)} s wide.</p>'
+    lines = _topic_lines(result)
+    drawn = [plots.Line(points, colour[at]) for at, (_, points) in enumerate(lines)]
+    yield _figure(
+        plots.over_time(1, drawn, "messages a second"),
+        [(name, colour[at]) for at, (name, _) in enumerate(lines)],
+    )
+    traffic = _filled(result.over_time, "bytes", step)
+    yield _figure(
+        plots.over_time(2, [plots.Line(traffic, colour[0])], "bytes a second"),
+        [("records of all topics", colour[0])],
+    )
+    yield "<h2>Latency over time</h2>"
+    wanted = (("latency_ms_p50", "p50"), ("latency_ms_p99", "p99"), ("latency_ms_p999", "p99.9"))
+    yield _figure(
+        plots.over_time(
+            3,
+            [plots.Line(_values(result.over_time, key, step), colour[at])
+             for at, (key, _) in enumerate(wanted)],
+            "ms, born to stored", log=True,
+        ),
+        [(name, colour[at]) for at, (_, name) in enumerate(wanted)],
+    )  # fmt: skip
+    yield "<h2>Sizes and latencies</h2>"
+    yield _figure(
+        plots.histogram(4, [(_buckets(result, metric), colour[at])
+                            for at, metric in enumerate(("size", "body"))], "bytes"),
+        [("record", colour[0]), ("body", colour[1])],
+    )  # fmt: skip
+    yield _figure(
+        plots.histogram(5, [(_buckets(result, "latency"), colour[0])], "ms"),
+        [("latency, where it is not negative", colour[0])],
+    )
+
+
+def _topic_lines(result: Throughput) -> list[tuple[str, list[tuple[float, float | None]]]]:
+    step = result.step_seconds
+    of_topic: dict[str, list[Row]] = {}
+    for row in result.topics_over_time:
+        of_topic.setdefault(str(row["topic"]), []).append(row)
+    everything = _filled(result.over_time, "messages", step)
+    starts = [start for start, _ in everything]
+    rest = {start: value or 0.0 for start, value in everything}
+    lines: list[tuple[str, list[tuple[float, float | None]]]] = []
+    for name, rows in of_topic.items():
+        points = _values(rows, "messages", step, per_s=True)
+        values = {start: value or 0.0 for start, value in points}
+        lines.append((name, [(start, values.get(start, 0.0)) for start in starts]))
+        for start, value in values.items():
+            rest[start] = rest.get(start, 0.0) - value
+    if any(value > 1e-6 for value in rest.values()):
+        lines.append((OTHERS, [(start, max(0.0, rest[start])) for start in starts]))
+    return lines
+
+
+def _values(
+    rows: Iterable[Row], key: str, step_s: int, *, per_s: bool = False
+) -> list[tuple[float, float | None]]:
+    """(start, value) of rows; a step that is not there breaks the line."""
+    points: list[tuple[float, float | None]] = []
+    for row in rows:
+        start, value = float(_as_number(row["start_s"])), row[key]
+        if points and start > points[-1][0] + step_s and not per_s:
+            points.append((points[-1][0] + step_s, None))
+        amount = None if value is None else float(_as_number(value))
+        points.append((start, amount / step_s if per_s and amount is not None else amount))
+    return points
+
+
+def _filled(rows: Sequence[Row], key: str, step_s: int) -> list[tuple[float, float | None]]:
+    """Values a second, with 0 for each step without a row."""
+    there = dict(_values(rows, key, step_s, per_s=True))
+    first, last = min(there), max(there)
+    starts = (first + step_s * at for at in range(int((last - first) // step_s) + 1))
+    return [(start, there.get(start, 0.0)) for start in starts]
+
+
+def _buckets(result: Throughput, metric: str) -> Iterable[tuple[int, int, int]]:
+    for row in result.histograms:
+        if row["metric"] == metric:
+            low, high = bounds(int(_as_number(row["bucket"])))
+            yield low, high, int(_as_number(row["messages"]))
+
+
+def _as_number(value: object) -> int | float:
+    assert isinstance(value, int | float), f"{value!r} is no number"
+    return value
+
+
+_PLACE: tuple[Column, ...] = (
+    ("store", "store", text), ("topic", "topic", text), ("queue_id", "queue", text),
+)  # fmt: skip
+_TRAFFIC: tuple[Column, ...] = (
+    ("messages", "messages", count), ("bytes", "bytes", size), ("size_avg", "avg size", number),
+    ("size_p99", "size p99", number), ("size_max", "largest", count),
+    ("peak_messages_per_s", "most in 1 s", count),
+)  # fmt: skip
+_LATENCY: tuple[Column, ...] = (
+    ("latency_ms_p50", "p50 ms", number), ("latency_ms_p99", "p99 ms", number),
+    ("latency_ms_p999", "p99.9 ms", number), ("latency_ms_max", "max ms", number),
+    ("skewed_messages", "negative", count), ("unborn_messages", "no born time", count),
+)  # fmt: skip
+
+
+def _tables(result: Throughput) -> Iterable[str]:
+    yield _table("Stores", result.by_store, (_PLACE[0], *_TRAFFIC, *_LATENCY))
+    yield _table("Topics with most bytes", result.topics, (*_PLACE[:2], *_TRAFFIC, *_LATENCY))
+    yield _table(
+        "Worst queues by latency p99", result.queues,
+        (*_PLACE, *_TRAFFIC[:2], *_LATENCY, ("missing_offsets", "missing", count),
+         ("duplicate_offsets", "twice", count)),
+    )  # fmt: skip
+    host = ("born_host", "producer host", text)
+    yield _table("Producer hosts", result.hosts, (_PLACE[0], host, *_TRAFFIC[:2], *_LATENCY))
+    yield _table(
+        "Gaps: queue offsets that no record has", result.gaps,
+        (*_PLACE, ("first_missing", "from", count), ("last_missing", "to", count),
+         ("missing", "missing", count), ("seen_time", "found at", text)),
+    )  # fmt: skip
+    yield _table(
+        f"Stalls: {result.stall_seconds} s or more without a record", result.stalls,
+        (("level", "of a", text), *_PLACE, ("from_time", "from", text),
+         ("until_time", "until", text), ("silent_ms", "silent", ms)),
+    )  # fmt: skip
+    if result.stalls.rows:
+        bars = [
+            (_unix_s(row["from_time"]), _unix_s(row["until_time"]))
+            for row in result.stalls.rows[:STALLS_DRAWN]
+        ]
+        yield _figure(plots.spans(6, bars, "row of the table"), [])
+    yield _table(
+        "Longest silences", Shown(result.silences, len(result.silences)),
+        (("level", "of a", text), *_PLACE, ("from_time", "from", text),
+         ("until_time", "until", text), ("silent_ms", "silent", ms)),
+    )  # fmt: skip
+    yield _table(
+        "Store time that went back", result.clock_steps,
+        (_PLACE[0], ("later_time", "first", text), ("later_log_offset", "at log offset", count),
+         ("earlier_time", "then", text), ("earlier_log_offset", "at log offset", count),
+         ("back_ms", "back", ms)),
+    )  # fmt: skip
+
+
+def _replicas(lags: Sequence[ReplicaLag]) -> Iterable[str]:
+    yield "<h2>Replicas when they were read</h2>"
+    yield (
+        '<p class="note">Records are the same bytes on all replicas, so none tells when a replica'
+        " got it. Waiting: how long the oldest record that the replica lacks had been in the"
+        " leader's log, at least.</p>"
+    )
+    yield from (f"<p>{escape(_lag_line(lag))}</p>" for lag in lags)
+    rows = tuple(vars(lag) for lag in lags)
+    yield _table("", Shown(rows, len(rows)), (
+        ("leader", "leader", text), ("replica", "replica", text),
+        ("leader_end", "leader's end", count), ("replica_end", "replica's end", count),
+        ("common_end", "same until", count), ("replica_confirmed_end", "confirmed", count),
+        ("records_behind", "records behind", count), ("bytes_behind", "bytes", count),
+        ("waiting_ms", "waiting", ms), ("ends_apart_ms", "ends apart", ms),
+        ("records_extra", "records extra", count),
+    ))  # fmt: skip
+
+
+def _copies(copies: Copies) -> Iterable[str]:
+    columns: tuple[Column, ...] = (
+        ("copied", "copied", count), ("early", "negative delay", count),
+        ("missing", "missing", count), ("missing_inside", "before later ones", count),
+        ("only_in_copy", "only in the copy", count), ("copied_again", "again", count),
+        ("delay_ms_p50", "p50 ms", number), ("delay_ms_p99", "p99 ms", number),
+        ("delay_ms_p999", "p99.9 ms", number), ("delay_ms_max", "max ms", number),
+    )  # fmt: skip
+    yield f"<h2>Copy in {escape(copies.copy)}</h2>"
+    yield '<p class="note">Delay: store time there less store time here, by unique key.</p>'
+    if copies.over_time:
+        wanted = (("delay_ms_p50", "p50"), ("delay_ms_p99", "p99"))
+        step = _step_of(copies.over_time)
+        lines = [
+            plots.Line(_values(copies.over_time, key, step), plots.COLOURS[at])
+            for at, (key, _) in enumerate(wanted)
+        ]
+        yield _figure(
+            plots.over_time(7, lines, "ms, stored to stored", log=True),
+            [(name, plots.COLOURS[at]) for at, (_, name) in enumerate(wanted)],
+        )
+    yield _table("All topics", Shown((copies.totals,), 1), columns)
+    yield _table("Topics", copies.topics, (("topic", "topic", text), *columns))
+
+
+def _step_of(rows: Sequence[Row]) -> int:
+    starts = [int(_as_number(row["start_s"])) for row in rows]
+    return min((b - a for a, b in pairwise(starts)), default=1)
+
+
+def _unix_s(value: object) -> float:
+    try:
+        return datetime.fromisoformat(str(value)).timestamp()
+    except ValueError:
+        return float(str(value).removesuffix(" ms")) / 1000
+
+
+def _figure(svg: str, keys: Sequence[tuple[str, str]]) -> str:
+    legend = "".join(
+        f'<span class="key"><i style="background:{colour}"></i>{escape(name)}</span>'
+        for name, colour in keys
+    )
+    return f"<figure>{svg}<figcaption>{legend}</figcaption></figure>"
+
+
+def _table(title: str, shown: Shown, columns: Sequence[Column]) -> str:
+    heading = f"<h2>{escape(title)}</h2>" if title else ""
+    if not shown.rows:
+        return f'{heading}<p class="note">None.</p>'
+    kinds = [' class="t"' if show is text else "" for _, _, show in columns]
+    head = "".join(
+        f'<th scope="col"{kind}>{escape(name)}</th>'
+        for kind, (_, name, _) in zip(kinds, columns, strict=True)
+    )
+    body = "\n".join(
+        "<tr>"
+        + "".join(
+            f"<td{kind}>{escape(show(row.get(key)))}</td>"
+            for kind, (key, _, show) in zip(kinds, columns, strict=True)
+        )
+        + "</tr>"
+        for row in shown.rows
+    )
+    left = (
+        f'<p class="note">{count(shown.left_out)} more rows are in the Parquet table.</p>'
+        if shown.left_out
+        else ""
+    )
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+    return f'{heading}<div class="scroll">{table}</div>{left}'

@@ -1,0 +1,74 @@
+"""Stores as cells: the data source that the throughput job reads, made of the one of records.
+
+Owns the way from a selection to a frame of cells, which Python workers count out of what they
+decode: no record reaches the JVM. It must never count differently from what it reads. Called by
+throughput.py; not for users, whose table is `turbopump`.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from turbopump.spark.schema import arrow_schema, ordered
+from turbopump.spark.selection import Selection
+from turbopump.spark.source.format import LogReader, register
+from turbopump.spark.source.options import Options
+from turbopump.spark.throughput.batches import CELL, NEEDED, counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = "turbopump_cells"
+BATCH_ROWS = 1 << 15
+"""These batches are not read row by row."""
+
+
+def counted_frame(
+    spark: "SparkSession", selection: Selection, *, with_ports: bool = False
+) -> "DataFrame":
+    """The cells of a selection, some of them in parts. Raises what Spark raises."""
+    register(spark)
+    spark.dataSource.register(CellSource)
+    options = {"selection": json.dumps(selection.describe()), "withPorts": json.dumps(with_ports)}
+    return spark.read.format(FORMAT).options(**options).load()
+
+
+class CellSource(DataSource):
+    """Cells of stores as a table."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(CELL)
+
+    def reader(self, schema: StructType) -> "CellReader":
+        asked = json.loads(self.options["selection"])
+        return CellReader(asked, json.loads(self.options["withPorts"]))
+
+
+class CellReader(LogReader):
+    """One scan over stores: what its workers read they count."""
+
+    def __init__(self, asked: dict[str, object], with_ports: bool) -> None:
+        columns = ordered(NEEDED)
+        chosen = Selection(**asked)  # type: ignore[arg-type]
+        options = Options(
+            tuple(chosen.stores), columns, confirmed=chosen.confirmed, batch_rows=BATCH_ROWS,
+            topics=frozenset(chosen.topics) or None, queue_ids=frozenset(chosen.queue_ids) or None,
+            min_store_ms=chosen.from_ms,
+            max_store_ms=None if chosen.until_ms is None else chosen.until_ms - 1,
+            min_log_offset=chosen.min_log_offset, max_log_offset=chosen.max_log_offset,
+            prune_by_time=chosen.prune_by_time,
+        )  # fmt: skip
+        super().__init__(options, from_arrow_schema(arrow_schema(columns)))
+        self._with_ports = with_ports
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return counted(super().read(partition), with_ports=self._with_ports)

@@ -1,0 +1,95 @@
+"""Tables of the throughput job: where they are kept, and how rows of them reach the driver.
+
+Owns writing, reading back and the bound on rows. It must never know what a table means. Called by
+throughput.py.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from turbopump.spark.throughput.result import ROWS_SHOWN, TIMES, Row, Shown, iso
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Tables:
+    """Computes each table once: into Parquet below `output`, or, without one, into memory."""
+
+    def __init__(self, spark: "SparkSession", output: str | None, *, overwrite: bool) -> None:
+        self._spark = spark
+        self._output = output.rstrip("/") if output else None
+        self._mode = "overwrite" if overwrite else "errorifexists"
+        self.written: list[str] = []
+        self._kept: list[DataFrame] = []
+
+    def keep(
+        self, name: str, frame: "DataFrame", *partitioned_by: str, is_large: bool = False
+    ) -> "DataFrame":
+        """The table as it is computed now; readers do not compute it again. Files have
+        a sensible size; those of a large table have it without being shuffled for it."""
+        if self._output is None:
+            kept = frame.persist()
+            self._kept.append(kept)
+            return kept
+        path = f"{self._output}/{name}"
+        parts = frame if is_large else frame.hint("rebalance", *partitioned_by)
+        parts.write.mode(self._mode).partitionBy(*partitioned_by).parquet(path)
+        self.written.append(path)
+        return self._spark.read.schema(parts.schema).parquet(path)
+
+    def close(self) -> None:
+        """Forget what was kept in memory."""
+        for frame in self._kept:
+            frame.unpersist()
+
+
+def stamped(frame: "DataFrame") -> "DataFrame":
+    """Points in time as timestamps; the cells have them as numbers."""
+    return frame.selectExpr(*(
+        f"timestamp_millis({name}) as {TIMES[name]}" if name in TIMES else f"`{name}`"
+        for name in frame.columns
+    ))  # fmt: skip
+
+
+def shown(frame: "DataFrame", *order: str) -> Shown:
+    """The first rows in an order (`column` or `column desc`, nulls last) and how many there are."""
+    from pyspark.sql import functions as f
+
+    columns = []
+    for text in order:
+        name, _, direction = text.partition(" ")
+        column = f.col(name)
+        columns.append(column.desc_nulls_last() if direction else column.asc_nulls_last())
+    first = rows(frame.orderBy(*columns).limit(ROWS_SHOWN))
+    return Shown(first, frame.count() if len(first) == ROWS_SHOWN else len(first))
+
+
+def rows(frame: "DataFrame") -> tuple[Row, ...]:
+    """All rows; the caller has bounded them. Points in time come as ISO 8601 text."""
+    from pyspark.sql.types import TimestampType
+
+    times = {part.name for part in frame.schema.fields if isinstance(part.dataType, TimestampType)}
+    plain = frame.selectExpr(*(
+        f"unix_millis(`{name}`) as `{name}`" if name in times else f"`{name}`"
+        for name in frame.columns
+    ))  # fmt: skip
+    return tuple(
+        {
+            name: iso(value) if name in times and value is not None else value
+            for name, value in row.asDict().items()
+        }
+        for row in plain.collect()
+    )
+
+
+def one(frame: "DataFrame") -> dict[str, Any]:
+    """The row of an aggregate without keys."""
+    row = frame.first()
+    assert row is not None, "an aggregate without keys has one row"
+    return row.asDict()
+
+
+def is_one_of(column: str, values: Iterable[str]) -> str:
+    """SQL for a choice among our own words."""
+    return f"{column} in ({', '.join(repr(value) for value in values)})"

@@ -1,0 +1,1 @@
+"""`turbopump admin`: its commands, by what they are about."""

@@ -1,0 +1,149 @@
+"""`admin clusterList`, `brokerStatus` and `deleteExpiredCommitLog`.
+
+Owns their options and columns (RocketMQ: ClusterListSubCommand, BrokerStatusSubCommand,
+DeleteExpiredCommitLogSubCommand). The asking is done by net/client/admin/client.py.
+"""
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turbopump.cli.options import (
+    DEFAULT_NAMESRV,
+    Interval,
+    Json,
+    Namesrv,
+    OneBroker,
+    one_place,
+)
+from turbopump.cli.output import columns, print_json, print_lines, table
+from turbopump.cli.running import ask
+
+if TYPE_CHECKING:
+    from turbopump.net.client.admin.results import BrokerLine, ClusterList
+
+BASE = "{:<22}  {:<22}  {:<4}  {:<22} {:<16}  {:>16}  {:>30}  {:<22}  {:>11}  {:<12}  {:<8}  {:>10}"
+MORE = "{:<16}  {:<32} {:>14} {:>14} {:>14} {:>14}"
+
+WholeCluster = Annotated[
+    str | None, typer.Option("-c", "--clusterName", help="Every broker of a cluster.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the group."""
+    app.command("clusterList")(cluster_list)
+    app.command("brokerStatus")(broker_status)
+    app.command("deleteExpiredCommitLog")(delete_expired_commit_log)
+
+
+def cluster_list(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    more: Annotated[
+        bool, typer.Option("-m", "--moreStats", help="Messages of yesterday and today.")
+    ] = False,
+    interval: Interval = None,
+    cluster: Annotated[
+        str | None, typer.Option("-c", "--clusterName", help="One cluster only.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Every broker of every cluster with its load."""
+    while True:
+        found = ask(namesrv, lambda admin: admin.cluster_list(cluster))
+        if as_json:
+            print_json(found.to_json())
+        else:
+            print_lines(_more(found) if more else _base(found))
+        if interval is None:
+            return
+        time.sleep(interval)
+
+
+def _base(found: "ClusterList") -> list[str]:
+    head = columns(
+        BASE, "#Cluster Name", "#Broker Name", "#BID", "#Addr", "#Version", "#InTPS(LOAD)",
+        "#OutTPS(LOAD)", "#Timer(Progress)", "#PCWait(ms)", "#Hour", "#SPACE", "#ACTIVATED",
+    )  # fmt: skip
+    lines = [head]
+    for broker in found.brokers:
+        lines.append(_base_line(broker))
+        if broker.error:
+            lines.append(f"  {broker.address}: {broker.error}")
+    return lines
+
+
+def _base_line(broker: "BrokerLine") -> str:
+    timer = (
+        f"{broker.timer_read_behind}-{broker.timer_offset_behind}"
+        f"({broker.timer_congest_num / 10_000:.1f}w, {broker.timer_enqueue_tps:.1f}, "
+        f"{broker.timer_dequeue_tps:.1f})"
+    )
+    return columns(
+        BASE,
+        broker.cluster,
+        broker.broker_name,
+        broker.broker_id,
+        broker.address,
+        broker.version,
+        f"{broker.in_tps:9.2f}({broker.send_queue_size},{broker.send_queue_wait_ms}ms)",
+        f"{broker.out_tps:9.2f}({broker.pull_queue_size},{broker.pull_queue_wait_ms}ms|N,Nms)",
+        timer,
+        broker.page_cache_wait_ms,
+        f"{broker.hours:2.2f}",
+        f"{broker.space:.4f}",
+        broker.active,
+    )
+
+
+def _more(found: "ClusterList") -> list[str]:
+    head = (
+        "#Cluster Name", "#Broker Name", "#InTotalYest", "#OutTotalYest", "#InTotalToday",
+        "#OutTotalToday",
+    )  # fmt: skip
+    rows = (
+        (
+            broker.cluster,
+            broker.broker_name,
+            broker.in_total_yesterday,
+            broker.out_total_yesterday,
+            broker.in_total_today,
+            broker.out_total_today,
+        )
+        for broker in found.brokers
+    )
+    return table(MORE, head, rows)
+
+
+def broker_status(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    broker: OneBroker = None,
+    cluster: WholeCluster = None,
+    as_json: Json = False,
+) -> None:
+    """A broker's own figures."""
+    one_place(broker, cluster)
+    for status in ask(namesrv, lambda admin: admin.broker_status(broker=broker, cluster=cluster)):
+        if as_json:
+            print_json(status.to_json())
+            continue
+        whose = f"{status.address:<24} " if cluster else ""
+        print_lines([f"{whose}{key:<32}: {value}" for key, value in sorted(status.table.items())])
+
+
+def delete_expired_commit_log(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    broker: OneBroker = None,
+    cluster: WholeCluster = None,
+    as_json: Json = False,
+) -> None:
+    """Have log files older than fileReservedTime go now, whatever the hour."""
+    one_place(broker, cluster)
+    told = ask(
+        namesrv, lambda admin: admin.delete_expired_commit_log(broker=broker, cluster=cluster)
+    )
+    if as_json:
+        print_json({"brokers": told})
+    else:
+        print_lines(["success"])

@@ -1,0 +1,28 @@
+"""`turbopump admin`: mqadmin's commands under its names, letters and columns.
+
+Owns the group of commands; they live in admin_*.py by what they are about. Called by app.py.
+"""
+
+import typer
+
+from turbopump.cli.admin import brokers as admin_brokers
+from turbopump.cli.admin import controller as admin_controller
+from turbopump.cli.admin import groups as admin_groups
+from turbopump.cli.admin import ha as admin_ha
+from turbopump.cli.admin import messages as admin_messages
+from turbopump.cli.admin import topics as admin_topics
+
+app = typer.Typer(
+    help="What mqadmin does, with its command names, option letters and columns.",
+    no_args_is_help=True,
+)
+MODULES = (
+    admin_brokers,
+    admin_ha,
+    admin_controller,
+    admin_topics,
+    admin_groups,
+    admin_messages,
+)
+for module in MODULES:
+    module.register(app)

@@ -1,0 +1,299 @@
+"""`admin getSyncStateSet`, `electMaster`, `cleanBrokerMetadata` and the other commands of
+controllers.
+
+Owns their options and columns (RocketMQ: tools/command/controller, GetSyncStateSetSubCommand). The
+asking is done by net/client/admin/controller.py.
+"""
+
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from turbopump.cli.errors import CommandFailed, UserError
+from turbopump.cli.options import (
+    DEFAULT_NAMESRV,
+    INT64_MAX,
+    Interval,
+    Json,
+    Namesrv,
+    split_addresses,
+)
+from turbopump.cli.output import columns, print_json, print_lines
+from turbopump.cli.running import ask
+
+if TYPE_CHECKING:
+    from turbopump.net.client.admin.client import Admin
+    from turbopump.net.client.admin.controller import ControllerAdmin
+    from turbopump.net.client.admin.results import (
+        ControllerConfig,
+        ControllerMetadata,
+        ElectedMaster,
+        ReplicaLine,
+        SyncStateLine,
+    )
+
+T = TypeVar("T")
+
+CONFIG_LINE = "{:<50}=  {}"
+
+Controllers = Annotated[
+    str,
+    typer.Option(
+        "-a",
+        "--controllerAddress",
+        metavar="HOST:PORT",
+        help="Any of the controllers, several separated by ';': the leader is found.",
+    ),
+]
+EachController = Annotated[
+    str,
+    typer.Option(
+        "-a",
+        "--controllerAddress",
+        metavar="HOST:PORT",
+        help="The controllers, separated by ';'; each one is asked.",
+    ),
+]
+BrokerName = Annotated[
+    str, typer.Option("-bn", "--brokerName", metavar="NAME", help="The broker group.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the group."""
+    app.command("getSyncStateSet")(sync_state_set)
+    app.command("electMaster")(elect_master)
+    app.command("getControllerMetaData")(controller_metadata)
+    app.command("getControllerConfig")(controller_config)
+    app.command("updateControllerConfig")(update_controller_config)
+    app.command("cleanBrokerMetadata")(clean_broker_metadata)
+
+
+def sync_state_set(
+    controllers: Controllers,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    broker_name: Annotated[
+        str | None, typer.Option("-b", "--brokerName", metavar="NAME", help="One broker group.")
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option("-c", "--clusterName", help="Every group of a cluster of the name server."),
+    ] = None,
+    interval: Interval = None,
+    as_json: Json = False,
+) -> None:
+    """Who is master of a broker group, and which replicas have everything."""
+    if (broker_name is None) == (cluster is None):
+        raise UserError("say where: either a broker's name with -b or a cluster with -c")
+    addresses = controller_addresses(controllers)
+
+    async def found(admin: "Admin") -> "list[SyncStateLine]":
+        names = [broker_name or ""]
+        if cluster is not None:
+            names = await admin.broker_names(cluster)
+        return await admin.controllers(addresses).sync_state_sets(names)
+
+    while True:
+        groups = ask(namesrv, found)
+        if not groups:
+            raise CommandFailed(f"the controllers do not know {broker_name or cluster}")
+        for group in groups:
+            if as_json:
+                print_json(group.to_json())
+            else:
+                print_lines(sync_state_lines(group), flush=True)
+        if interval is None:
+            return
+        time.sleep(interval)
+
+
+def sync_state_lines(group: "SyncStateLine") -> list[str]:
+    """A group as mqadmin prints it."""
+    lines = [
+        "",
+        f"#brokerName\t{group.broker_name}",
+        f"#MasterBrokerId\t{_or_null(group.master_id)}",
+        f"#MasterAddr\t{_or_null(group.master_address)}",
+        f"#MasterEpoch\t{group.master_epoch}",
+        f"#SyncStateSetEpoch\t{group.set_epoch}",
+        f"#SyncStateSetNums\t{len(group.in_sync)}",
+    ]
+    for title, replicas in (
+        ("InSyncReplica", group.in_sync),
+        ("NotInSyncReplica", group.not_in_sync),
+    ):
+        for replica in replicas:
+            lines += ["", f"{title}:\t{_identity(replica)}"]
+    return lines
+
+
+def elect_master(
+    controllers: Controllers,
+    broker_id: Annotated[
+        int,
+        typer.Option(
+            "-b", "--brokerId", min=1, max=INT64_MAX, metavar="N", help="The replica to elect."
+        ),
+    ],
+    broker_name: BrokerName,
+    cluster: Annotated[str, typer.Option("-c", "--clusterName", help="The group's cluster.")],
+    as_json: Json = False,
+) -> None:
+    """Make one replica of a group its master; the controllers refuse one that is not fit."""
+    elected = ask_controllers(
+        controllers, lambda asked: asked.elect_master(cluster, broker_name, broker_id)
+    )
+    if as_json:
+        print_json(elected.to_json())
+    else:
+        print_lines(elected_lines(elected))
+
+
+def elected_lines(elected: "ElectedMaster") -> list[str]:
+    """The outcome as mqadmin prints it."""
+    return [
+        "",
+        f"#ClusterName\t{elected.cluster}",
+        f"#BrokerName\t{elected.broker_name}",
+        f"#BrokerMasterAddr\t{elected.master_address}",
+        f"#MasterEpoch\t{elected.master_epoch}",
+        f"#SyncStateSetEpoch\t{elected.set_epoch}",
+        *(f"\t#Broker\t{number}\t{address}" for number, address in elected.members.items()),
+    ]
+
+
+def controller_metadata(controllers: Controllers, as_json: Json = False) -> None:
+    """Who leads the controllers, and who they are."""
+    told = ask_controllers(controllers, lambda asked: asked.metadata())
+    if as_json:
+        print_json(told.to_json())
+    else:
+        print_lines(metadata_lines(told))
+
+
+def metadata_lines(told: "ControllerMetadata") -> list[str]:
+    """A quorum as mqadmin prints it."""
+    return [
+        "",
+        f"#ControllerGroup\t{told.group}",
+        f"#ControllerLeaderId\t{_or_null(told.leader_id)}",
+        f"#ControllerLeaderAddress\t{_or_null(told.leader_address)}",
+        *(f"#Peer:\t{number}:{address}" for number, address in told.peers.items()),
+    ]
+
+
+def controller_config(controllers: EachController, as_json: Json = False) -> None:
+    """The properties of each controller."""
+    for found in ask_controllers(controllers, lambda asked: asked.config()):
+        if as_json:
+            print_json(found.to_json())
+        else:
+            print_lines(config_lines(found))
+
+
+def config_lines(found: "ControllerConfig") -> list[str]:
+    """A controller's properties as mqadmin prints them."""
+    return [
+        f"============{found.address}============",
+        *(columns(CONFIG_LINE, key, value) for key, value in found.table.items()),
+    ]
+
+
+def update_controller_config(
+    controllers: EachController,
+    key: Annotated[str, typer.Option("-k", "--key", metavar="KEY", help="The property.")],
+    value: Annotated[str, typer.Option("-v", "--value", metavar="VALUE", help="Its new value.")],
+    as_json: Json = False,
+) -> None:
+    """Change one property of each controller while it runs."""
+    updated = ask_controllers(controllers, lambda asked: asked.update_config(key, value))
+    if as_json:
+        print_json(updated.to_json())
+        return
+    who = ", ".join(updated.addresses)
+    print_lines([f"update controller config success![{who}]", f"{key} : {value}"])
+
+
+def clean_broker_metadata(
+    controllers: Controllers,
+    broker_name: BrokerName,
+    broker_ids: Annotated[
+        str | None,
+        typer.Option(
+            "-b",
+            "--brokerControllerIdsToClean",
+            metavar="IDS",
+            help="The replicas to forget, as in 1;2;3; the whole group if not given.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option("-c", "--clusterName", help="The group's cluster; needed without -l."),
+    ] = None,
+    living: Annotated[
+        bool,
+        typer.Option(
+            "-l",
+            "--cleanLivingBroker",
+            help="Living ones, too. RocketMQ's own controllers then forget the whole group, "
+            "whatever -b says.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Let the controllers forget replicas that will not come back."""
+    if cluster is None and not living:
+        raise UserError("say which cluster the broker is of, with -c; only -l does without")
+    numbers = broker_numbers(broker_ids)
+    cleaned = ask_controllers(
+        controllers,
+        lambda asked: asked.clean_broker(
+            broker_name, cluster=cluster, broker_ids=numbers, living=living
+        ),
+    )
+    if as_json:
+        print_json(cleaned.to_json())
+    else:
+        print_lines([f"clear broker {broker_name} metadata from controller success! "])
+
+
+def ask_controllers(
+    controllers: str, call: "Callable[[ControllerAdmin], Awaitable[T]]"
+) -> T:
+    """What controllers answer. An admin client begins with name servers: here it asks none, and
+    gets the controllers' addresses in their place."""
+    addresses = controller_addresses(controllers)
+    return ask(";".join(addresses), lambda admin: call(admin.controllers(addresses)))
+
+
+def controller_addresses(text: str) -> list[str]:
+    """`host:port;host:port` as a list; raises UserError for anything else."""
+    if not text.strip(" ;,"):
+        raise UserError("no controller address is given: -a host:port")
+    return split_addresses(text)
+
+
+def broker_numbers(text: str | None) -> list[int]:
+    """`1;2;3` as numbers, each once; raises UserError for anything else."""
+    parts = [part.strip() for part in (text or "").split(";") if part.strip()]
+    for part in parts:
+        if not re.fullmatch("[0-9]{1,18}", part):
+            raise UserError(f"{part} is no broker id: numbers as in 1;2;3 are expected")
+    if text is not None and not parts:
+        raise UserError("no broker id is given: numbers as in 1;2;3 are expected")
+    return sorted({int(part) for part in parts})
+
+
+def _identity(replica: "ReplicaLine") -> str:
+    return (
+        f"ReplicaIdentity{{brokerName='{replica.broker_name}', brokerId={replica.broker_id}, "
+        f"brokerAddress='{replica.address}', alive={str(replica.alive).lower()}}}"
+    )
+
+
+def _or_null(value: object) -> object:
+    """As Java prints what is not there."""
+    return "null" if value in (None, "") else value

@@ -1,0 +1,134 @@
+"""`admin haStatus` and `getBrokerEpoch`: who follows whom, how far, and who wrote what.
+
+Owns their options and columns (RocketMQ: HAStatusSubCommand, GetBrokerEpochSubCommand). The asking
+is done by net/client/admin/client.py.
+"""
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turbopump.cli.errors import UserError
+from turbopump.cli.options import (
+    DEFAULT_NAMESRV,
+    Interval,
+    Json,
+    Namesrv,
+    OneBroker,
+    one_place,
+)
+from turbopump.cli.output import columns, local_time, print_json, print_lines
+from turbopump.cli.running import ask
+
+if TYPE_CHECKING:
+    from turbopump.net.client.admin.results import BrokerEpochs, HaStatus
+
+REPLICAS = "{:<32}  {:<16} {:>16} {:>16} {:>16} {:>16}"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the group."""
+    app.command("haStatus")(ha_status)
+    app.command("getBrokerEpoch")(broker_epoch)
+
+
+def ha_status(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    broker: OneBroker = None,
+    cluster: Annotated[
+        str | None, typer.Option("-c", "--clusterName", help="Every master of a cluster.")
+    ] = None,
+    interval: Interval = None,
+    as_json: Json = False,
+) -> None:
+    """A master's replicas with how far each is, or a replica's connection to its master."""
+    one_place(broker, cluster)
+    while True:
+        for status in ask(namesrv, lambda admin: admin.ha_status(broker=broker, cluster=cluster)):
+            if as_json:
+                print_json(status.to_json())
+            else:
+                lines = master_lines if status.is_master else replica_lines
+                print_lines(lines(status), flush=True)
+        if interval is None:
+            return
+        time.sleep(interval)
+
+
+def master_lines(status: "HaStatus") -> list[str]:
+    """A master as mqadmin prints it."""
+    lines = [
+        "",
+        f"#MasterAddr\t{status.address}",
+        f"#MasterCommitLogMaxOffset\t{status.log_end}",
+        f"#SlaveNum\t{len(status.replicas)}",
+        f"#InSyncSlaveNum\t{status.in_sync_replicas}",
+        columns(
+            REPLICAS, "#SlaveAddr", "#SlaveAckOffset", "#Diff", "#TransferSpeed(KB/s)", "#Status",
+            "#TransferFromWhere",
+        ),
+    ]  # fmt: skip
+    for replica in status.replicas:
+        speed = f"{replica.bytes_per_second / 1024:.2f}"
+        state = "OK" if replica.in_sync else "Fall Behind"
+        row = (replica.address, replica.acked, replica.diff, speed, state, replica.next)
+        lines.append(columns(REPLICAS, *row))
+    return lines
+
+
+def replica_lines(status: "HaStatus") -> list[str]:
+    """A replica as mqadmin prints it."""
+    return [
+        "",
+        f"#MasterAddr\t{status.master_address}",
+        f"#CommitLogMaxOffset\t{status.log_end}",
+        f"#TransferSpeed(KB/s)\t{status.bytes_per_second / 1024:.2f}",
+        f"#LastReadTime\t{local_time(status.last_read_ms)}",
+        f"#LastWriteTime\t{local_time(status.last_write_ms)}",
+        f"#MasterFlushOffset\t{status.master_flushed}",
+    ]
+
+
+def broker_epoch(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    broker_name: Annotated[
+        str | None,
+        typer.Option("-b", "--brokerName", metavar="NAME", help="Every replica of one broker."),
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("-c", "--clusterName", help="Every broker of a cluster.")
+    ] = None,
+    interval: Interval = None,
+    as_json: Json = False,
+) -> None:
+    """Which master wrote what of the log, as each replica has it."""
+    if (broker_name is None) == (cluster is None):
+        raise UserError("say where: either a broker's name with -b or a cluster with -c")
+    while True:
+        for found in ask(
+            namesrv, lambda admin: admin.broker_epochs(broker_name=broker_name, cluster=cluster)
+        ):
+            if as_json:
+                print_json(found.to_json())
+            else:
+                print_lines(epoch_lines(found), flush=True)
+        if interval is None:
+            return
+        time.sleep(interval)
+
+
+def epoch_lines(found: "BrokerEpochs") -> list[str]:
+    """A broker's epochs as mqadmin prints them."""
+    return [
+        "",
+        f"#clusterName\t{found.cluster}",
+        f"#brokerName\t{found.broker_name}",
+        f"#brokerAddr\t{found.address}",
+        f"#brokerId\t{found.broker_id}",
+        *(
+            f"#Epoch: EpochEntry{{epoch={span.epoch}, startOffset={span.start}, "
+            f"endOffset={span.end}}}"
+            for span in found.epochs
+        ),
+    ]

@@ -1,0 +1,164 @@
+"""`admin queryMsgById`, `queryMsgByKey` and `queryMsgByUniqueKey`.
+
+Owns their options and columns (RocketMQ: tools/command/message). The asking is done by
+net/client/admin/client.py.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turbopump.cli.errors import UserError
+from turbopump.cli.options import (
+    DEFAULT_NAMESRV,
+    INT32_MAX,
+    INT64_MAX,
+    Json,
+    MessageId,
+    Namesrv,
+    Topic,
+)
+from turbopump.cli.output import java_text, local_time, print_json, print_lines, table
+from turbopump.cli.running import ask
+
+if TYPE_CHECKING:
+    from turbopump.net.client.admin.client import Admin
+    from turbopump.net.client.admin.results import FoundMessage
+    from turbopump.net.client.messages import ReceivedMessage
+
+FOUND = "{:<50} {:>4} {:>40}"
+BodyFolder = Annotated[
+    Path | None,
+    typer.Option("--body-dir", metavar="DIR", help="Write the body to a file of this folder."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the group."""
+    app.command("queryMsgById")(by_id)
+    app.command("queryMsgByKey")(by_key)
+    app.command("queryMsgByUniqueKey")(by_unique_key)
+
+
+def by_id(
+    topic: Topic,
+    message_id: MessageId,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    body_format: Annotated[
+        str | None,
+        typer.Option("-f", "--bodyFormat", metavar="CHARSET", help="Print the body as text."),
+    ] = None,
+    body_folder: BodyFolder = None,
+    as_json: Json = False,
+) -> None:
+    """Messages by the broker's id or the client's; several separated by commas."""
+    wanted = [part.strip() for part in message_id.split(",") if part.strip()]
+    if not wanted:
+        raise UserError("no message id is given: -i ID")
+
+    async def each(admin: "Admin") -> "list[FoundMessage]":
+        return [await admin.query_message_by_id(topic, one) for one in wanted]
+
+    for found in ask(namesrv, each):
+        _show(found, as_json, body_folder, body_format)
+
+
+def by_unique_key(
+    topic: Topic,
+    message_id: MessageId,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    body_folder: BodyFolder = None,
+    as_json: Json = False,
+) -> None:
+    """A message by the id that its client gave it."""
+    found = ask(namesrv, lambda admin: admin.query_message_by_unique_key(topic, message_id))
+    _show(found, as_json, body_folder, None)
+
+
+def by_key(
+    topic: Topic,
+    key: Annotated[str, typer.Option("-k", "--msgKey", help="One of the message's keys.")],
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    begin_ms: Annotated[
+        int,
+        typer.Option(
+            "-b", "--beginTimestamp", min=0, max=INT64_MAX, help="Not older, milliseconds."
+        ),
+    ] = 0,
+    end_ms: Annotated[
+        int,
+        typer.Option("-e", "--endTimestamp", min=0, max=INT64_MAX, help="Not newer, milliseconds."),
+    ] = INT64_MAX,
+    max_count: Annotated[
+        int,
+        typer.Option("-m", "--maxNum", min=1, max=INT32_MAX, help="At most so many of a broker."),
+    ] = 64,
+    as_json: Json = False,
+) -> None:
+    """Messages by key."""
+    found = ask(
+        namesrv,
+        lambda admin: admin.query_message_by_key(
+            topic, key, begin_ms=begin_ms, end_ms=end_ms, max_count=max_count
+        ),
+    )
+    if as_json:
+        print_json(found.to_json())
+        return
+    rows = ((one.message_id, one.queue_id, one.queue_offset) for one in found.messages)
+    print_lines(table(FOUND, ("#Message ID", "#QID", "#Offset"), rows))
+
+
+def _show(
+    found: "FoundMessage", as_json: bool, body_folder: Path | None, body_format: str | None
+) -> None:
+    if as_json:
+        print_json(found.to_json())
+        return
+    message = found.message
+    fields: list[tuple[str, object]] = [
+        ("OffsetID:", message.offset_message_id),
+        ("Topic:", message.topic),
+        ("Tags:", f"[{message.tags}]"),
+        ("Keys:", f"[{' '.join(message.keys)}]"),
+        ("Queue ID:", message.queue_id),
+        ("Queue Offset:", message.queue_offset),
+        ("CommitLog Offset:", message.log_offset),
+        ("Reconsume Times:", message.reconsume_times),
+        ("Born Timestamp:", local_time(message.born_timestamp_ms)),
+        ("Store Timestamp:", local_time(message.store_timestamp_ms)),
+        ("Born Host:", message.born_host),
+        ("Store Host:", message.store_host),
+        ("System Flag:", message.sys_flag),
+        ("Properties:", java_text(message.properties)),
+    ]
+    if body_folder is not None:
+        body_folder.mkdir(parents=True, exist_ok=True)
+        path = body_folder / body_name(message)
+        path.write_bytes(message.body)
+        fields.append(("Message Body Path:", path))
+    else:
+        fields.append(("Message Body:", _text(message.body, body_format or "utf-8")))
+    lines = [f"{name:<20} {value}" for name, value in fields]
+    lines.append("")
+    if not found.tracks:
+        lines.append("WARN: No Consumer")
+    for track in found.tracks:
+        error = f" exceptionDesc={track.error}" if track.error else ""
+        lines.append(f"MessageTrack [consumerGroup={track.group}, trackType={track.track}]{error}")
+    print_lines(lines)
+
+
+def body_name(message: "ReceivedMessage") -> str:
+    """The name of the file for a body: the message's id, unless the client that chose it made it
+    one that could lead out of the folder."""
+    plain = message.message_id.isascii() and message.message_id.isalnum()
+    return message.message_id if plain else message.offset_message_id
+
+
+def _text(body: bytes, charset: str) -> str:
+    try:
+        return body.decode(charset, "backslashreplace")
+    except LookupError:
+        raise typer.BadParameter(f"{charset} is no known character set") from None

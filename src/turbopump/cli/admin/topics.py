@@ -1,0 +1,203 @@
+"""`admin topicList`, `topicRoute`, `topicStatus`, `updateTopic` and `deleteTopic`.
+
+Owns their options and columns (RocketMQ: tools/command/topic). The asking is done by
+net/client/admin/client.py.
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+from turbopump.cli.options import (
+    DEFAULT_NAMESRV,
+    INT32_MAX,
+    Json,
+    Namesrv,
+    Switch,
+    Topic,
+    one_place,
+)
+from turbopump.cli.output import columns, front, local_time, print_json, print_lines, table
+from turbopump.cli.running import ask
+
+TOPICS = "{:<20}  {:<64}  {:<64}"
+ROUTE = "{:<45} {:<32} {:<50} {:<10} {:<11} {:<5}"
+STATUS = "{:<32}  {:<4}  {:<20}  {:<20}    {}"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the group."""
+    app.command("topicList")(topic_list)
+    app.command("topicRoute")(topic_route)
+    app.command("topicStatus")(topic_status)
+    app.command("updateTopic")(update_topic)
+    app.command("deleteTopic")(delete_topic)
+
+
+def topic_list(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    with_clusters: Annotated[
+        bool, typer.Option("-c", "--clusterModel", help="With cluster and consumer groups.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Every topic that the name server knows."""
+    found = ask(namesrv, lambda admin: admin.topic_list(with_clusters=with_clusters))
+    if as_json:
+        print_json(found.to_json())
+    elif not with_clusters:
+        print_lines([line.topic for line in found.topics])
+    else:
+        rows = (
+            (front(line.cluster, 20), front(line.topic, 64), front(group, 64))
+            for line in found.topics
+            for group in line.consumer_groups or [""]
+        )
+        print_lines(table(TOPICS, ("#Cluster Name", "#Topic", "#Consumer Group"), rows))
+
+
+def topic_route(
+    topic: Topic,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    as_list: Annotated[bool, typer.Option("-l", "--list", help="As columns.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Where the queues of a topic are: RocketMQ's route, as JSON unless -l."""
+    import json
+
+    found = ask(namesrv, lambda admin: admin.topic_route(topic))
+    if as_json:
+        print_json(found.to_json())
+    elif as_list:
+        print_lines(_route_lines(found.route))
+    else:
+        print(json.dumps(found.route, ensure_ascii=False, indent="\t", sort_keys=True))
+
+
+def _route_lines(route: dict[str, Any]) -> list[str]:
+    brokers = {broker["brokerName"]: broker for broker in route["brokerDatas"]}
+    queues = sorted(
+        (queue for queue in route["queueDatas"] if queue["brokerName"] in brokers),
+        key=lambda queue: str(queue["brokerName"]),
+    )
+    head = "#ClusterName", "#BrokerName", "#BrokerAddrs", "#ReadQueue", "#WriteQueue", "#Perm"
+    rows = []
+    for queue in queues:
+        broker = brokers[queue["brokerName"]]
+        addresses = ", ".join(f"{key}={value}" for key, value in broker["brokerAddrs"].items())
+        counts = queue["readQueueNums"], queue["writeQueueNums"], queue["perm"]
+        rows.append((broker["cluster"], queue["brokerName"], f"{{{addresses}}}", *counts))
+    reads = sum(queue["readQueueNums"] for queue in queues)
+    writes = sum(queue["writeQueueNums"] for queue in queues)
+    total = columns(ROUTE, "Total:", len(queues), "", reads, writes, "")
+    return [*table(ROUTE, head, rows), "-" * 158, total]
+
+
+def topic_status(topic: Topic, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False) -> None:
+    """The offsets of every queue of a topic."""
+    found = ask(namesrv, lambda admin: admin.topic_status(topic))
+    if as_json:
+        print_json(found.to_json())
+        return
+    head = "#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated"
+    rows = (
+        (
+            front(queue.broker_name, 32),
+            queue.queue_id,
+            queue.min_queue_offset,
+            queue.max_queue_offset,
+            local_time(queue.last_update_ms),
+        )
+        for queue in found.queues
+    )
+    print_lines([*table(STATUS, head, rows), "", f"Topic Put TPS: {found.put_tps}"])
+
+
+def update_topic(
+    topic: Topic,
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    broker: Annotated[
+        str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="At one broker.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("-c", "--clusterName", help="At every master of a cluster.")
+    ] = None,
+    read_queues: Annotated[
+        int,
+        typer.Option("-r", "--readQueueNums", min=1, max=INT32_MAX, help="Queues to read from."),
+    ] = 8,
+    write_queues: Annotated[
+        int,
+        typer.Option("-w", "--writeQueueNums", min=1, max=INT32_MAX, help="Queues to write to."),
+    ] = 8,
+    perm: Annotated[
+        int, typer.Option("-p", "--perm", min=0, max=15, help="2 write, 4 read, 6 both.")
+    ] = 6,
+    order: Annotated[
+        Switch,
+        typer.Option("-o", "--order", case_sensitive=False, help="Ordered, with a fixed route."),
+    ] = Switch.FALSE,
+    unit: Annotated[
+        Switch, typer.Option("-u", "--unit", case_sensitive=False, help="Of one unit.")
+    ] = Switch.FALSE,
+    unit_subscribed: Annotated[
+        Switch, typer.Option("-s", "--hasUnitSub", case_sensitive=False, help="Units subscribe.")
+    ] = Switch.FALSE,
+    attributes: Annotated[
+        str, typer.Option("-a", "--attributes", metavar="+A=B,-C", help="Attributes to change.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Create a topic or change it."""
+    one_place(broker, cluster)
+    done = ask(
+        namesrv,
+        lambda admin: admin.update_topic(
+            topic,
+            broker=broker,
+            cluster=cluster,
+            read_queues=read_queues,
+            write_queues=write_queues,
+            perm=perm,
+            order=bool(order),
+            unit=bool(unit),
+            unit_subscribed=bool(unit_subscribed),
+            attributes=attributes,
+        ),
+    )
+    if as_json:
+        print_json(done.to_json())
+        return
+    print_lines([f"create topic to {address} success." for address in done.addresses])
+    config = {
+        "topicName": done.topic,
+        "readQueueNums": done.read_queues,
+        "writeQueueNums": done.write_queues,
+        "perm": _perm_text(done.perm),
+        "order": done.order,
+        "attributes": done.attributes,
+    }
+    shown = ", ".join(columns("{}={}", key, value) for key, value in config.items())
+    print(f"TopicConfig [{shown}]")
+
+
+def _perm_text(perm: int) -> str:
+    """RocketMQ: PermName.perm2String."""
+    return "".join((
+        "R" if perm & 4 else "-", "W" if perm & 2 else "-", "X" if perm & 1 else "-",
+    ))  # fmt: skip
+
+
+def delete_topic(
+    topic: Topic,
+    cluster: Annotated[str, typer.Option("-c", "--clusterName", help="The cluster.")],
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    as_json: Json = False,
+) -> None:
+    """Delete a topic from every broker of a cluster and from the name servers."""
+    done = ask(namesrv, lambda admin: admin.delete_topic(topic, cluster))
+    if as_json:
+        print_json(done.to_json())
+        return
+    print(f"delete topic [{topic}] from cluster [{cluster}] success.")
+    print(f"delete topic [{topic}] from NameServer success.")

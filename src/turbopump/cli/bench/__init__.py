@@ -1,0 +1,1 @@
+"""`turbopump bench`: loads, their plan, and what they report."""

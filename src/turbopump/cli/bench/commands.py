@@ -1,0 +1,265 @@
+"""`turbopump bench`: a native load for any RocketMQ broker, with RocketMQ's own flags.
+
+Owns the commands, and what is shown while they run. The load is bench_run.py's. Called by app.py.
+"""
+
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from turbopump.cli.bench import options as of
+from turbopump.cli.errors import UserError
+from turbopump.cli.options import DEFAULT_NAMESRV, Json, Namesrv, Switch, split_addresses
+from turbopump.cli.output import print_json, print_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from turbopump.cli.bench.frames import Shape
+    from turbopump.cli.bench.plan import Plan
+    from turbopump.pyx.load import Load
+
+TOPIC = "BenchmarkTest"
+ASYNC_IN_FLIGHT = 256
+"""What `-y true` has in flight: RocketMQ's benchmark bounds it by a queue of its client only."""
+
+app = typer.Typer(no_args_is_help=True, help="Load for any RocketMQ broker, measured.")
+
+
+@app.command()
+def producer(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    topic: of.Topic = TOPIC,
+    threads: of.Threads = 64,
+    size: of.Size = 128,
+    key_enable: of.KeyEnable = Switch.FALSE,
+    property_size: of.PropertySize = 0,
+    tag_count: of.TagCount = 0,
+    messages: of.Messages = 0,
+    delay_enable: of.DelayEnable = Switch.FALSE,
+    delay_level: of.DelayLevel = 1,
+    async_enable: of.AsyncEnable = Switch.FALSE,
+    trace_enable: of.TraceEnable = Switch.FALSE,
+    acl_enable: of.AclEnable = Switch.FALSE,
+    batch: of.Batch = 1,
+    in_flight: of.InFlight = None,
+    rate: of.Rate = 0.0,
+    duration_s: of.Duration = 0.0,
+    warmup_s: of.Warmup = 0.0,
+    encoding: of.Header = of.Encoding.ROCKETMQ,
+    no_unique_key: of.NoUniqueKey = False,
+    queues: of.Queues = 8,
+    topics: of.Topics = 1,
+    workload: of.WorkloadFile = None,
+    replay: of.Replay = None,
+    plot: of.Plot = None,
+    as_json: Json = False,
+) -> None:
+    """Send, and measure how fast and how late the answers come."""
+    from turbopump.cli.bench.plan import Plan
+
+    _refuse(trace_enable, acl_enable)
+    shape = _shape(
+        encoding, no_unique_key, size=size, batch=batch, keys=bool(key_enable),
+        tag_count=tag_count, property_size=property_size,
+        delay_level=delay_level if delay_enable else 0,
+    )  # fmt: skip
+    plan = Plan(
+        split_addresses(namesrv), topic, topics, queues, shape,
+        send_connections=1 if async_enable else threads,
+        in_flight=in_flight or (ASYNC_IN_FLIGHT if async_enable else 1),
+        rate=rate, messages=messages, duration_s=duration_s, warmup_s=warmup_s,
+    )  # fmt: skip
+    plan = _with_corpus(_with_file(plan, workload), replay)
+    _run(replace(plan, pull_connections=0), plot, as_json)
+
+
+@app.command()
+def consumer(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    topic: of.Topic = TOPIC,
+    threads: of.PullConnections = 20,
+    group: of.Group = "benchmark_consumer",
+    suffix: of.Suffix = Switch.FALSE,
+    messages: of.Messages = 0,
+    trace_enable: of.TraceEnable = Switch.FALSE,
+    acl_enable: of.AclEnable = Switch.FALSE,
+    pull_size: of.PullSize = 32,
+    begin: of.From = of.Begin.FIRST,
+    follow: of.Follow = False,
+    check_crc: of.CheckCrc = False,
+    duration_s: of.Duration = 0.0,
+    warmup_s: of.Warmup = 0.0,
+    encoding: of.Header = of.Encoding.ROCKETMQ,
+    topics: of.Topics = 1,
+    plot: of.Plot = None,
+    as_json: Json = False,
+) -> None:
+    """Read what a topic holds, from all its queues at once, and count it."""
+    from turbopump.cli.bench.plan import Plan
+
+    _refuse(trace_enable, acl_enable)
+    plan = Plan(
+        split_addresses(namesrv), topic, topics, shape=_shape(encoding, True),
+        pull_connections=threads, pull_size=pull_size,
+        group=f"{group}_{_suffix()}" if suffix else group,
+        from_end=begin is of.Begin.LAST, follow=follow or begin is of.Begin.LAST,
+        check_crc=check_crc, messages=messages, duration_s=duration_s, warmup_s=warmup_s,
+    )  # fmt: skip
+    _run(plan, plot, as_json)
+
+
+@app.command()
+def mixed(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    topic: of.Topic = TOPIC,
+    threads: of.Threads = 64,
+    consumers: of.Consumers = 8,
+    size: of.Size = 128,
+    messages: of.Messages = 0,
+    batch: of.Batch = 1,
+    in_flight: of.InFlight = None,
+    rate: of.Rate = 0.0,
+    pull_size: of.PullSize = 32,
+    check_crc: of.CheckCrc = False,
+    duration_s: of.Duration = 0.0,
+    warmup_s: of.Warmup = 0.0,
+    encoding: of.Header = of.Encoding.ROCKETMQ,
+    queues: of.Queues = 8,
+    topics: of.Topics = 1,
+    workload: of.WorkloadFile = None,
+    plot: of.Plot = None,
+    as_json: Json = False,
+) -> None:
+    """Send and read at once: also how long a message takes from its maker to its reader."""
+    from turbopump.cli.bench.plan import Plan
+
+    plan = Plan(
+        split_addresses(namesrv), topic, topics, queues,
+        _shape(encoding, False, size=size, batch=batch),
+        send_connections=threads, in_flight=in_flight or 1, rate=rate,
+        pull_connections=consumers, pull_size=pull_size, from_end=True, follow=True,
+        check_crc=check_crc, messages=messages, duration_s=duration_s, warmup_s=warmup_s,
+    )  # fmt: skip
+    _run(_with_file(plan, workload), plot, as_json)
+
+
+def _shape(encoding: of.Encoding, no_unique_key: bool, **fields: Any) -> "Shape":
+    from turbopump.cli.bench.frames import Shape
+    from turbopump.cli.bench.run import unique_prefix
+    from turbopump.net.wire.command import Codec
+
+    prefix = "" if no_unique_key else unique_prefix()
+    return Shape(codec=Codec[encoding.name], unique_prefix=prefix, **fields)
+
+
+def _refuse(trace_enable: Switch, acl_enable: Switch) -> None:
+    for wanted, what in ((trace_enable, "-m true: traces"), (acl_enable, "-a true: signatures")):
+        if wanted:
+            raise UserError(f"{what} are not part of a load")
+
+
+def _suffix() -> int:
+    """RocketMQ's: the last two digits of the milliseconds."""
+    from turbopump.net.client.options import wall_clock_ms
+
+    return wall_clock_ms() % 100
+
+
+def _with_file(plan: "Plan", path: Path | None) -> "Plan":
+    """The plan with what a workload file decides; its other keys are named in a warning."""
+    if path is None:
+        return plan
+    from turbopump.cli.bench.workload import Workload
+
+    workload = Workload(path)
+    if workload.ignored:
+        names = ", ".join(workload.ignored)
+        print(f"turbopump: {path}: these keys are ignored: {names}", file=sys.stderr)
+    body = workload.body()
+    shape = replace(plan.shape, **workload.shape_fields())
+    if body is not None:
+        shape = replace(shape, size=len(body))
+    fields = workload.plan_fields()
+    if not plan.send_connections:
+        fields.pop("send_connections", None)
+    return replace(plan, shape=shape, body=body, **fields)
+
+
+def _with_corpus(plan: "Plan", path: Path | None) -> "Plan":
+    """The plan with the bodies of a dataset; its size is that of the largest."""
+    if path is None:
+        return plan
+    from turbopump.cli.bench.corpus import open_corpus
+
+    corpus = open_corpus(path)
+    return replace(plan, corpus=corpus, shape=replace(plan.shape, size=corpus.size_max))
+
+
+def _run(plan: "Plan", picture: Path | None, as_json: bool) -> None:
+    """Carry the plan out, show it meanwhile, print what came of it."""
+    from turbopump.cli.bench.report import plot
+    from turbopump.cli.bench.run import carry_out
+
+    if picture is not None:
+        _check_picture(picture)
+    with _Progress() if sys.stderr.isatty() else nullcontext(_silent) as watch:
+        report = carry_out(plan, watch)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        print_lines(report.lines())
+    if picture is not None:
+        plot(report, picture)
+    report.check()
+
+
+def _check_picture(path: Path) -> None:
+    """Before the load, not after it, is the time to say that it cannot be drawn."""
+    from importlib.util import find_spec
+
+    if find_spec("matplotlib") is None:
+        raise UserError("--plot needs matplotlib: pip install 'turbopump[bench]'")
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"{path.absolute().parent} is no folder")
+
+
+def _silent(load: "Load") -> None:
+    """No progress is shown."""
+
+
+class _Progress:
+    """One line on the terminal that follows the load."""
+
+    def __enter__(self) -> "Callable[[Load], None]":
+        from rich.console import Console
+        from rich.live import Live
+
+        self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+        self._live.start()
+        self._before = (0.0, 0, 0)
+        return self._show
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def _show(self, load: "Load") -> None:
+        seconds, sent, read, errors = load.progress()
+        before_s, before_sent, before_read = self._before
+        passed = max(seconds - before_s, 1e-3)
+        parts = [f"{seconds:6.1f} s"]
+        for name, now, then in (("sent", sent, before_sent), ("read", read, before_read)):
+            if now:
+                parts.append(f"{name} {now:,} ({(now - then) / passed:,.0f}/s)")
+        rows = load.rows()
+        if rows:
+            last = rows[-1][0] if sent else rows[-1][1]
+            parts.append(f"p50 {last[1] / 1000:,.0f} us  p99 {last[2] / 1000:,.0f} us")
+        if errors:
+            parts.append(f"errors {errors:,}")
+        self._live.update("  ".join(parts), refresh=True)
+        self._before = (seconds, sent, read)

@@ -1,0 +1,99 @@
+"""What a load is to be, and what can be wrong with it before anything is connected.
+
+Owns the plan and its bounds. It must never open a socket. Made by bench.py from options and
+workload files; carried out by bench_run.py.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from turbopump.cli.bench.corpus import Corpus
+from turbopump.cli.bench.frames import Shape
+from turbopump.cli.errors import UserError
+from turbopump.net.client.sending import check_group, check_topic
+from turbopump.net.wire.command import FRAME_MAX
+from turbopump.pyx.load import WINDOW_MAX
+
+CONNECTIONS_MAX = 10_000  # more than that is a test of the kernel
+TEMPLATES_MAX = 200_000  # queues and tags: some 100 MB of prepared requests
+RATE_MAX = 100_000_000.0  # beyond it a request would be due every few nanoseconds
+SECONDS_MAX = 86_400.0  # one row of figures a second is kept
+DURATION_S = 30.0  # of a load that nothing else ends
+HEADER_ROOM = 65_536  # of a frame, for its header
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One load: who sends, who pulls, how fast, how long.
+
+    `send_connections` or `pull_connections` of 0: none. `rate` counts messages a second, 0
+    is as fast as the answers come. `messages` counts from the start, warm-up included. `follow`
+    pulls what arrives instead of what lies there. The bodies of a `corpus` go by turns instead of
+    the one `body`; the shape's size is then that of the largest.
+    """
+
+    namesrv: list[str]
+    topic: str = "BenchmarkTest"
+    topics: int = 1
+    queues: int = 8
+    shape: Shape = field(default_factory=Shape)
+    body: bytes | None = None
+    corpus: Corpus | None = None
+    send_connections: int = 0
+    in_flight: int = 1
+    rate: float = 0.0
+    pull_connections: int = 0
+    pull_size: int = 32
+    group: str = "benchmark_consumer"
+    from_end: bool = False
+    follow: bool = False
+    check_crc: bool = False
+    messages: int = 0
+    duration_s: float = 0.0
+    warmup_s: float = 0.0
+
+    def topic_names(self) -> list[str]:
+        """The topic itself, or as many as wanted, numbered."""
+        if self.topics == 1:
+            return [self.topic]
+        return [f"{self.topic}-{number}" for number in range(self.topics)]
+
+    def check(self) -> "Plan":
+        """This plan; raises UserError for what cannot be carried out."""
+        from turbopump.net.client.errors import InvalidArgument
+
+        try:
+            for name in (self.topic, self.topic_names()[-1]):
+                check_topic(name)
+            check_group(self.group)
+        except InvalidArgument as error:
+            raise UserError(str(error)) from None
+        content = self.shape.size + self.shape.property_size
+        if content * self.shape.batch > FRAME_MAX - HEADER_ROOM:
+            raise UserError(f"{content * self.shape.batch} bytes do not fit into one request")
+        if not math.isfinite(self.rate) or not 0 <= self.rate <= RATE_MAX:
+            raise UserError(f"a rate of {self.rate} messages a second is not from 0 to 100 million")
+        for seconds in (self.duration_s, self.warmup_s):
+            if not math.isfinite(seconds) or not 0 <= seconds <= SECONDS_MAX:
+                raise UserError(f"{seconds} seconds are not from 0 to a day")
+        if self.send_connections + self.pull_connections > CONNECTIONS_MAX:
+            raise UserError(f"more than {CONNECTIONS_MAX} connections")
+        if not 0 < self.in_flight <= WINDOW_MAX:
+            raise UserError(f"{self.in_flight} requests in flight are not from 1 to {WINDOW_MAX}")
+        return self
+
+    def describe(self) -> dict[str, Any]:
+        """The plan as the JSON result repeats it."""
+        shape = self.shape
+        return {
+            "topic": self.topic, "topics": self.topics, "size": shape.size, "batch": shape.batch,
+            "keys": shape.keys, "tags": shape.tag_count, "property_size": shape.property_size,
+            "delay_level": shape.delay_level, "unique_key": bool(shape.unique_prefix),
+            "encoding": shape.codec.name, "send_connections": self.send_connections,
+            "in_flight": self.in_flight, "rate": self.rate,
+            "pull_connections": self.pull_connections, "pull_size": self.pull_size,
+            "follow": self.follow, "check_crc": self.check_crc, "messages": self.messages,
+            "duration_s": self.duration_s, "warmup_s": self.warmup_s,
+            "replay": str(self.corpus.path) if self.corpus is not None else None,
+        }  # fmt: skip

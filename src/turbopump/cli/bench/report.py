@@ -1,0 +1,236 @@
+"""What a load measured: as JSON, as lines, as a picture.
+
+Owns the formats. It must never run anything. Made by bench_run.py, shown by bench.py.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from turbopump.cli.bench.plan import Plan
+from turbopump.cli.errors import CommandFailed, UserError
+from turbopump.net.wire.codes import ResponseCode
+from turbopump.pyx import load as native
+from turbopump.pyx.load import Load
+
+SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
+NAMES = {native.SEND: "producer", native.PULL: "consumer"}
+NO_CODES = {
+    native.CODE_UNANSWERED: "unanswered",
+    native.CODE_LOST: "connection lost",
+    native.CODE_MALFORMED: "malformed",
+}
+
+
+def code_name(code: int) -> str:
+    """An error as the JSON result names it: the answer code's number, or a word."""
+    return NO_CODES.get(code, str(code))
+
+
+@dataclass(frozen=True)
+class Section:
+    """The figures of those who sent, or of those who pulled."""
+
+    messages: int
+    all_messages: int
+    requests: int
+    bytes: int
+    duration_s: float
+    errors: dict[str, int]
+    remarks: dict[str, str]
+    latency_us: dict[str, float]
+    delivery_us: dict[str, float]
+    series: list[dict[str, float]]
+
+    @classmethod
+    def of(cls, load: Load, kind: int, follow: bool) -> "Section":
+        """The figures of one kind of a finished load."""
+        found = load.figures(kind)
+        rows = [row[kind] for row in load.rows()]
+        latency = {name: load.latency(kind, share) / 1000 for name, share in SHARES.items()}
+        with_delivery = follow and kind == native.PULL
+        return cls(
+            messages=found["messages"], all_messages=found["all_messages"],
+            requests=found["requests"], bytes=found["bytes"],
+            duration_s=load.measured_ns / 1e9,
+            errors={code_name(code): count for code, count, _ in found["errors"]},
+            remarks={
+                code_name(code): remark.decode("utf-8", "replace")
+                for code, _, remark in found["errors"] if remark
+            },
+            latency_us={**latency, "max": load.latency_max(kind) / 1000},
+            delivery_us=(
+                {name: load.delivery(share) / 1000 for name, share in SHARES.items()}
+                if with_delivery else {}
+            ),
+            series=[
+                {"messages": messages, "p50_us": p50 / 1000, "p99_us": p99 / 1000,
+                 "max_us": most / 1000}
+                for messages, p50, p99, most in rows
+            ],
+        )  # fmt: skip
+
+    @property
+    def messages_per_s(self) -> float:
+        """Throughput of the measured time."""
+        return self.messages / self.duration_s if self.duration_s else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures of the JSON result."""
+        made: dict[str, Any] = {
+            "messages": self.messages, "all_messages": self.all_messages,
+            "requests": self.requests, "bytes": self.bytes, "errors": self.errors,
+            "error_texts": self.remarks, "duration_s": self.duration_s,
+            "messages_per_s": self.messages_per_s, "latency_us": self.latency_us,
+        }  # fmt: skip
+        if self.delivery_us:
+            made["delivery_us"] = self.delivery_us
+        return {**made, "series": self.series}
+
+    def lines(self, name: str) -> list[str]:
+        """The figures for people."""
+        speed = self.bytes / self.duration_s / (1 << 20) if self.duration_s else 0.0
+        shown = [
+            f"{name}: {self.messages:,} messages in {self.duration_s:.2f} s,"
+            f" {self.messages_per_s:,.0f} a second, {speed:,.1f} MiB/s",
+            f"  latency   {_percentiles(self.latency_us)}",
+        ]
+        if self.delivery_us:
+            shown.append(f"  delivery  {_percentiles(self.delivery_us)}")
+        for code, count in self.errors.items():
+            text = f": {self.remarks[code]}" if code in self.remarks else ""
+            shown.append(f"  {count:,} times {_error(code)}{text}")
+        return shown
+
+
+def _percentiles(values: dict[str, float]) -> str:
+    return "  ".join(f"{name} {_time(value)}" for name, value in values.items())
+
+
+def _time(us: float) -> str:
+    return f"{us:,.0f} us" if us < 10_000 else f"{us / 1000:,.1f} ms"
+
+
+def _error(code: str) -> str:
+    known = {str(member.value): member.name for member in ResponseCode}
+    return f"{code} {known[code]}" if code in known else code
+
+
+@dataclass(frozen=True)
+class Outage:
+    """What a failover cost: when the first send failed (s from the start of the load), the longest
+    time without an acknowledgement meanwhile, sends that failed, and how long after the first
+    failure a connection that had failed was acknowledged something again; None: not any more."""
+
+    at_s: float
+    gap_ms: float
+    failed_sends: int
+    resumed_ms: float | None
+
+    @classmethod
+    def of(cls, began_ns: int, resumed_ns: int, gap_ns: int, failed: int) -> "Outage":
+        """As `Load.outages` tells it."""
+        resumed_ms = (resumed_ns - began_ns) / 1e6 if resumed_ns >= 0 else None
+        return cls(began_ns / 1e9, gap_ns / 1e6, failed, resumed_ms)
+
+    def to_json(self) -> dict[str, float | None]:
+        """The figures of the JSON result."""
+        return {
+            "at_s": self.at_s, "gap_ms": self.gap_ms, "failed_sends": self.failed_sends,
+            "resumed_ms": self.resumed_ms,
+        }  # fmt: skip
+
+    def line(self) -> str:
+        """The figures for people."""
+        again = "not acknowledged again"
+        if self.resumed_ms is not None:
+            again = f"acknowledged again {self.resumed_ms:,.0f} ms after the first of them"
+        return (
+            f"failover at {self.at_s:.1f} s: no acknowledgement for {self.gap_ms:,.0f} ms, "
+            f"{self.failed_sends:,} sends failed, {again}"
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """One finished load. `sections` are by native.SEND and native.PULL."""
+
+    plan: Plan
+    sections: dict[int, Section]
+    connections: int
+    connections_lost: int
+    queues_unread: int
+    unsent: int
+    generator_cpu_s: float
+    is_late: bool
+    is_lost: bool
+    outages: list[Outage] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON result: flat for one kind, a member for each where both ran."""
+        common = {
+            "workload": self.plan.describe(), "connections": self.connections,
+            "connections_lost": self.connections_lost, "unsent": self.unsent,
+            "generator_cpu_s": self.generator_cpu_s,
+            "outages": [outage.to_json() for outage in self.outages],
+        }  # fmt: skip
+        parts = {NAMES[kind]: section.to_json() for kind, section in self.sections.items()}
+        if len(parts) == 1:
+            return {**common, **next(iter(parts.values()))}
+        return {**common, **parts}
+
+    def lines(self) -> list[str]:
+        """The result for people."""
+        shown: list[str] = []
+        for kind, section in self.sections.items():
+            shown += section.lines(NAMES[kind])
+        if self.unsent:
+            shown.append(f"{self.unsent:,} requests were due and never had room to be sent")
+        shown += [outage.line() for outage in self.outages]
+        cpu = self.generator_cpu_s
+        return [*shown, f"load generator: {cpu:.2f} s of CPU, {self.connections} connections"]
+
+    def check(self) -> None:
+        """Raises CommandFailed if the load is no measurement of what was wanted."""
+        counted = sum(section.all_messages for section in self.sections.values())
+        lost = f"{self.connections_lost} of {self.connections} connections"
+        if self.is_lost:
+            raise CommandFailed(f"the broker closed {lost}, after {counted} messages")
+        for section in self.sections.values():
+            if section.errors and not section.all_messages:
+                code = max(section.errors, key=lambda it: section.errors[it])
+                text = section.remarks.get(code, "")
+                raise CommandFailed(f"nothing but errors, {_error(code)}: {text}".rstrip(": "))
+        if self.queues_unread:
+            raise CommandFailed(f"{self.queues_unread} queues could not be read to their end")
+        if self.is_late:
+            raise CommandFailed("the last messages were not answered or not delivered in time")
+
+
+def plot(report: Report, path: Path) -> None:
+    """Draw throughput and latency over time, and the percentiles, into a PNG file."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise UserError("--plot needs matplotlib: pip install 'turbopump[bench]'") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (speed, latency, shares) = pyplot.subplots(1, 3, figsize=(15, 4.5))
+    for kind, section in report.sections.items():
+        seconds = range(1, len(section.series) + 1)
+        name = NAMES[kind]
+        speed.plot(seconds, [row["messages"] for row in section.series], label=name)
+        for key in ("p50", "p99"):
+            values = [row[f"{key}_us"] for row in section.series]
+            latency.plot(seconds, values, label=f"{name} {key}")
+        shares.plot(list(section.latency_us), list(section.latency_us.values()), "o-", label=name)
+    speed.set(title="messages a second", xlabel="second", ylim=(0, None))
+    latency.set(title="latency, us", xlabel="second", yscale="log")
+    shares.set(title="latency of all requests, us", yscale="log")
+    for part in (speed, latency, shares):
+        part.grid(alpha=0.3)
+        part.legend()
+    figure.tight_layout()
+    figure.savefig(path, format="png", dpi=110)
+    pyplot.close(figure)

@@ -1,0 +1,230 @@
+"""Carries out a plan: connects, hands the sockets to the native loop, waits, reads the figures.
+
+Owns the sockets and the thread of a run. It must never touch a message: that is pyx/load.pyx.
+Called by bench.py, and by programs that compare brokers: `carry_out(plan)` is the whole interface.
+"""
+
+import os
+import random
+import secrets
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+from turbopump.cli.bench import frames as frames
+from turbopump.cli.bench.plan import DURATION_S, SECONDS_MAX, TEMPLATES_MAX, Plan
+from turbopump.cli.bench.report import Outage, Report, Section
+from turbopump.cli.bench.setup import Place, Survey, survey
+from turbopump.cli.errors import CommandFailed, UserError
+from turbopump.cli.load.failover import LOOK_S, Links
+from turbopump.cli.running import client_options, failing_clearly, run
+from turbopump.net.wire.message_id import UniqueIds
+from turbopump.pyx import load as native
+from turbopump.pyx.load import Load
+
+DRAIN_NS = 5_000_000_000  # for the last answers: as long as a broker may flush
+SILENCE_NS = 30_000_000_000  # without any answer: as long as RocketMQ's clients wait for a pull
+WATCH_S = 0.5  # between two looks at a run
+SERIAL_BITS = 40  # UNIQ_KEYs begin at a random number below, and have 48 bits to count
+
+Watch = Callable[[Load], None]
+
+
+def unique_prefix() -> str:
+    """The first 20 digits of this process's UNIQ_KEYs, in RocketMQ's form."""
+    address = socket.inet_aton("127.0.0.1")
+    made = UniqueIds(address, os.getpid(), secrets.randbits(32), lambda: 0).next()
+    return made[: -len(frames.SERIAL)]
+
+
+def carry_out(plan: Plan, watch: Watch = lambda load: None) -> Report:
+    """Run a load to its end; `watch` is called now and then meanwhile.
+
+    Raises UserError for a plan that cannot be, CommandFailed where no node answers. Ctrl-C ends a
+    load early, with the figures so far.
+    """
+    plan.check()
+    options = client_options()
+    if options.remoting.tls is not None:
+        raise UserError("the load generator does not speak TLS: unset TURBOPUMP_TLS")
+    found = run(failing_clearly(survey(plan, options)))
+    links = Links(plan.namesrv, options)
+    with closing(links), select.epoll() as epoll:
+        load = _prepare(plan, found, links)
+        thread = _Runner(load, epoll.fileno())
+        with _interrupt_stops(load):
+            thread.start()
+            _wait(thread, load, watch, links)
+        return _report(plan, load, thread, len(links))
+
+
+class _Runner(threading.Thread):
+    """The thread in which the native loop runs, and the CPU time it took."""
+
+    def __init__(self, load: Load, epoll_fd: int) -> None:
+        super().__init__(name="load", daemon=True)
+        self._load = load
+        self._epoll_fd = epoll_fd
+        self.cpu_s = 0.0
+        self.how = native.SYSTEM
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self.how = self._load.run(self._epoll_fd)
+            self.cpu_s = time.thread_time()
+        finally:
+            self.over.set()
+
+
+@contextmanager
+def _interrupt_stops(load: Load) -> Iterator[None]:
+    """Ctrl-C ends the load and nothing else: as an exception it could come where the loop runs and
+    nothing waits for it yet."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets signals
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: load.stop())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _wait(thread: _Runner, load: Load, watch: Watch, links: Links) -> None:
+    """Until it is over. Not by `join`: an interrupted join calls the thread dead (CPython 3.11)."""
+    shown_s = time.monotonic()
+    try:
+        while not thread.over.wait(LOOK_S):
+            links.look_after(load)
+            if time.monotonic() - shown_s >= WATCH_S:
+                shown_s = time.monotonic()
+                watch(load)
+    finally:
+        load.stop()
+        thread.over.wait()
+
+
+def _prepare(plan: Plan, found: Survey, links: Links) -> Load:
+    """The load with its connections."""
+    shape = plan.shape
+    body, unique_at, stride = _body(plan)
+    made = frames.Templates()
+    senders = _senders(plan, found.sends, made, len(body))
+    pulls, pullers = _pullers(plan, found.pulls, made)
+    load = Load(
+        bytes(made.texts), made.rows, body, connections=len(senders) + len(pullers),
+        queues=pulls, rows=int(min(plan.duration_s or SECONDS_MAX, SECONDS_MAX)) + 1,
+    )  # fmt: skip
+    if plan.corpus is not None:
+        element, serial_at = frames.empty_element(shape) if shape.batch > 1 else (b"", 0)
+        load.set_corpus(
+            plan.corpus.data, plan.corpus.starts, plan.corpus.ends,
+            element=element, unique_at=serial_at, per_send=shape.batch,
+        )  # fmt: skip
+    elif shape.batch > 1:
+        load.set_batch(shape.batch, unique_at, stride)
+    for place, first, count, begin in senders:
+        connected = _connect(links, place, True)
+        load.add_sender(connected, plan.in_flight, first, count, begin)
+    for place, queues in pullers:
+        load.add_puller(_connect(links, place, False), queues)
+    ends = plan.messages or plan.duration_s or (not senders and not plan.follow)
+    load.set_limits(
+        interval_ns=max(round(1e9 * shape.batch / plan.rate), 1) if plan.rate else 0,
+        warmup_ns=round(plan.warmup_s * 1e9),
+        duration_ns=round((plan.duration_s or (0 if ends else DURATION_S)) * 1e9),
+        drain_ns=DRAIN_NS, silence_ns=SILENCE_NS, messages=plan.messages,
+        serial=random.getrandbits(SERIAL_BITS),
+        follow=plan.follow, check_crc=plan.check_crc, reconnect=True,
+    )  # fmt: skip
+    return load
+
+
+def _body(plan: Plan) -> tuple[bytes, int, int]:
+    """What follows each request, and the places of UNIQ_KEYs in it; nothing if a corpus does."""
+    if plan.corpus is not None:
+        return b"", 0, 0
+    content = plan.body if plan.body is not None else frames.random_body(plan.shape.size)
+    return frames.batch_body(plan.shape, content) if plan.shape.batch > 1 else (content, 0, 0)
+
+
+def _senders(
+    plan: Plan, places: list[Place], made: frames.Templates, body: int
+) -> list[tuple[Place, int, int, int]]:
+    """Who sends: (a queue of its broker, first template, templates, which one to begin with)."""
+    if not plan.send_connections:
+        return []
+    shape = plan.shape
+    tags = shape.tag_count if shape.batch == 1 and shape.tag_count else 1
+    if len(places) * tags > TEMPLATES_MAX:
+        raise UserError(f"{len(places) * tags} queues and tags are over {TEMPLATES_MAX}")
+    ranges = []
+    some = {place.address: place for place in reversed(places)}
+    for address in sorted(some):
+        first = len(made.rows)
+        for tag in range(tags):
+            for place in places:
+                if place.address == address:
+                    frames.add_send(made, shape, place.queue, tag, body)
+        ranges.append((some[address], first, len(made.rows) - first))
+    senders = []
+    for number in range(max(plan.send_connections, len(ranges))):
+        place, first, count = ranges[number % len(ranges)]
+        senders.append((place, first, count, number // len(ranges) % count))
+    return senders
+
+
+Queues = list[tuple[int, int, int]]
+
+
+def _pullers(
+    plan: Plan, places: list[Place], made: frames.Templates
+) -> tuple[int, list[tuple[Place, Queues]]]:
+    """How many queues are pulled, and by whom: (a queue of its broker, [(template, next, end)])."""
+    if not plan.pull_connections:
+        return 0, []
+    by_address: dict[str, list[Place]] = {}
+    for place in places:
+        if plan.follow or place.begin < place.end:
+            by_address.setdefault(place.address, []).append(place)
+    if not by_address:
+        raise CommandFailed(f"there is nothing to read in topic {plan.topic}")
+    share = max(plan.pull_connections // len(by_address), 1)
+    pullers: list[tuple[Place, Queues]] = []
+    for _, here in sorted(by_address.items()):
+        mine: list[Queues] = [[] for _ in range(min(share, len(here)))]
+        for number, place in enumerate(here):
+            template = frames.add_pull(
+                made, plan.shape.codec, plan.group, place.queue, plan.pull_size, plan.follow
+            )
+            mine[number % len(mine)].append((template, place.begin, place.end))
+        pullers += [(here[0], queues) for queues in mine]
+    return sum(map(len, by_address.values())), pullers
+
+
+def _connect(links: Links, place: Place, is_sender: bool) -> int:
+    queue = place.queue
+    return links.connect(queue.broker_name, queue.topic, is_sender, place.address)
+
+
+def _report(plan: Plan, load: Load, thread: _Runner, connections: int) -> Report:
+    if thread.how == native.SYSTEM:
+        raise CommandFailed(f"epoll: {os.strerror(load.failure)}")
+    kinds = [(native.SEND, plan.send_connections), (native.PULL, plan.pull_connections)]
+    return Report(
+        plan,
+        {kind: Section.of(load, kind, plan.follow) for kind, there in kinds if there},
+        connections=connections,
+        connections_lost=load.lost_connections,
+        queues_unread=load.unread_queues,
+        unsent=load.unsent,
+        outages=[Outage.of(*each) for each in load.outages()],
+        generator_cpu_s=thread.cpu_s,
+        is_late=thread.how == native.LATE,
+        is_lost=thread.how == native.LOST,
+    )

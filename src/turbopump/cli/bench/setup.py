@@ -1,0 +1,107 @@
+"""Asks the cluster what a load needs to know: topics, queues, addresses, offsets.
+
+Owns the questions; missing topics are created. It must never carry traffic. Called by bench_run.py.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from turbopump.cli.bench.plan import Plan
+from turbopump.cli.errors import CommandFailed
+from turbopump.net.client.admin.client import Admin
+from turbopump.net.client.instance import Instance
+from turbopump.net.client.options import ClientOptions
+from turbopump.net.client.routes import TopicRoute
+from turbopump.net.wire.queues import MessageQueue
+
+TOPICS_AT_ONCE = 16  # as many topics are asked for or created together
+ROUTE_WAIT_S = 10.0  # how long a created topic may take to reach the name server
+ROUTE_STEP_S = 0.05
+
+
+@dataclass(frozen=True)
+class Place:
+    """A queue and where it is."""
+
+    queue: MessageQueue
+    address: str
+    begin: int = 0
+    end: int = 0
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The queues to send to and those to pull."""
+
+    sends: list[Place]
+    pulls: list[Place]
+
+
+async def survey(plan: Plan, options: ClientOptions) -> Survey:
+    """Ask; raises what clients raise, and CommandFailed where nothing can be sent or pulled."""
+    instance = Instance(plan.namesrv, options)
+    await instance.acquire()
+    try:
+        async with Admin(plan.namesrv, client_options=options) as admin:
+            asking = _Asking(plan, instance, admin)
+            places = [await asking.topic(name) for name in plan.topic_names()[:1]]
+            names = plan.topic_names()[1:]
+            for at in range(0, len(names), TOPICS_AT_ONCE):
+                some = names[at : at + TOPICS_AT_ONCE]
+                places += await asyncio.gather(*map(asking.topic, some))
+    finally:
+        await instance.release()
+    return Survey(
+        [place for sends, _ in places for place in sends],
+        [place for _, pulls in places for place in pulls],
+    )
+
+
+class _Asking:
+    """The questions about one topic after the other."""
+
+    def __init__(self, plan: Plan, instance: Instance, admin: Admin) -> None:
+        self._plan = plan
+        self._instance = instance
+        self._admin = admin
+        self._clusters: list[str] = []
+
+    async def topic(self, name: str) -> tuple[list[Place], list[Place]]:
+        """The queues of one topic to send to, and to pull."""
+        route = await self._instance.refresh(name)
+        if route is None:
+            if not self._plan.send_connections:
+                raise CommandFailed(f"there is no topic {name} to read")
+            route = await self._create(name)
+        sends = [Place(queue, route.brokers[queue.broker_name][0]) for queue in route.publish]
+        if self._plan.send_connections and not sends:
+            raise CommandFailed(f"no broker takes messages for topic {name}")
+        return sends, await self._pulls(route) if self._plan.pull_connections else []
+
+    async def _create(self, name: str) -> TopicRoute:
+        if not self._clusters:
+            brokers = (await self._admin.cluster_list()).brokers
+            self._clusters = sorted({line.cluster for line in brokers})
+        count = self._plan.queues
+        for cluster in self._clusters:
+            await self._admin.update_topic(
+                name, cluster=cluster, read_queues=count, write_queues=count
+            )
+        for _ in range(int(ROUTE_WAIT_S / ROUTE_STEP_S)):
+            route = await self._instance.refresh(name)
+            if route is not None:
+                return route
+            await asyncio.sleep(ROUTE_STEP_S)
+        raise CommandFailed(f"topic {name} was created, but no name server knows it")
+
+    async def _pulls(self, route: TopicRoute) -> list[Place]:
+        status = await self._admin.topic_status(route.topic)
+        places = []
+        for line in status.queues:
+            queue = MessageQueue(route.topic, line.broker_name, line.queue_id)
+            if queue in route.subscribe:
+                addresses = route.brokers[line.broker_name]
+                begin = line.max_queue_offset if self._plan.from_end else line.min_queue_offset
+                address = addresses.get(0) or addresses[min(addresses)]
+                places.append(Place(queue, address, begin, line.max_queue_offset))
+        return places

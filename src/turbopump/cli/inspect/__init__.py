@@ -1,0 +1,1 @@
+"""`turbopump inspect`: the files of a store, read without a broker."""

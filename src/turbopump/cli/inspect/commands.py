@@ -1,0 +1,233 @@
+"""`turbopump inspect log|queue|index|epochs PATH`: what is in the files of any store, line by line.
+
+Owns the commands. It must never change, lock or create a file: a running broker's store may be
+looked at. Called by app.py.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turbopump.cli.errors import FAILED
+from turbopump.cli.options import Json
+
+if TYPE_CHECKING:
+    from turbopump.cli.inspect.files import QueueFile
+    from turbopump.engine.table.inspect import IndexHead
+    from turbopump.pyx.region import Region
+
+app = typer.Typer(
+    help="Read the files of a store, RocketMQ's included: one line for each record, unit or entry. "
+    "Exit code 1 if there is damage.",
+    no_args_is_help=True,
+)
+
+StorePath = Annotated[
+    Path, typer.Argument(help="A store, one of its folders, or one file.", show_default=False)
+]
+EpochsPath = Annotated[Path, typer.Argument(help="A store, or an epoch file.", show_default=False)]
+OtherPath = Annotated[
+    Path | None, typer.Argument(help="Another one, to compare.", show_default=False)
+]
+EpochFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--epoch-file", metavar="FILE",
+        help="The list of the first store where storePathEpochFile moved it; once more for the "
+        "second.",
+    ),
+]  # fmt: skip
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("-t", "--topic", help="Only records of this topic; may be repeated."),
+]
+Start = Annotated[
+    int,
+    typer.Option(
+        "--offset", min=0, metavar="N",
+        help="Begin with the record at this log offset, or with the next one.",
+    ),
+]  # fmt: skip
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", min=0, metavar="N", help="Stop after so many records."),
+]
+Slots = Annotated[
+    int | None,
+    typer.Option("--slots", min=1, help="Hash slots of the index files, where not to be guessed."),
+]
+
+SLOTS_A_WRITE = 10_000  # slots of an index file's line that are written at once
+
+
+@app.command()
+def log(
+    path: StorePath,
+    topics: Topics = None,
+    log_offset: Start = 0,
+    limit: Limit = None,
+    as_json: Json = False,
+) -> None:
+    """The records of a commit log, its fillers and the end of each file."""
+    from turbopump.cli.inspect.files import log_files, open_readonly
+    from turbopump.cli.inspect.lines import log_line
+    from turbopump.engine.table.inspect import LogRecord, walk_log
+
+    printer = _Printer(as_json)
+    wanted = {topic.encode() for topic in topics or ()}
+    files = printer.readable(log_files(path), lambda file: file)
+    for line in walk_log(files, open_readonly, log_offset):
+        if isinstance(line, LogRecord):
+            if wanted and line.record.topic not in wanted:
+                continue
+            if limit == 0:
+                break
+            limit = None if limit is None else limit - 1
+        printer.line(log_line(line))
+    printer.end()
+
+
+@app.command()
+def queue(path: StorePath, as_json: Json = False) -> None:
+    """The units of consume queues, batch consume queues and their extensions."""
+    from turbopump.cli.inspect.files import open_readonly, queue_files
+    from turbopump.cli.inspect.lines import queue_line
+    from turbopump.engine.table import inspect as engine
+
+    walkers = {
+        "consumequeue": engine.walk_queue,
+        "batchconsumequeue": engine.walk_batch_queue,
+        "consumequeue_ext": engine.walk_queue_extension,
+    }
+    printer = _Printer(as_json)
+    for one in printer.readable(queue_files(path), lambda one: one.file):
+        with open_readonly(one.file.path) as region:
+            for line in walkers[one.kind](one.file, region):
+                printer.line(queue_line(line, one.topic, one.queue_id))
+            if one.kind != "consumequeue_ext":
+                printer.line(_queue_file_line(one, region.size))
+    printer.end()
+
+
+def _queue_file_line(one: "QueueFile", length: int) -> dict[str, Any]:
+    return {
+        "t": "queueFile",
+        "kind": one.kind,
+        "topic": one.topic,
+        "queue": one.queue_id,
+        "name": one.file.name,
+        "length": length,
+    }
+
+
+@app.command()
+def index(path: StorePath, as_json: Json = False, slots: Slots = None) -> None:
+    """The header, the slots in use and the entries of index files."""
+    from turbopump.cli.inspect.files import index_files, open_readonly
+    from turbopump.cli.inspect.lines import damage_line, index_entry_line, index_head_line
+    from turbopump.engine.table import inspect as engine
+
+    printer = _Printer(as_json)
+    for file in printer.readable(index_files(path), lambda file: file):
+        with open_readonly(file.path) as region:
+            try:
+                head = engine.read_index_head(region, slots)
+            except ValueError as error:
+                printer.line(damage_line(engine.Damage(file.path, 0, str(error))))
+                continue
+            members = index_head_line(file.name, region.size, head)
+            printer.index_head(members, region, head)
+            for line in engine.walk_index_entries(file, region, head):
+                printer.line(index_entry_line(file.name, line))
+    printer.end()
+
+
+@app.command()
+def epochs(
+    path: EpochsPath,
+    other: OtherPath = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Only what differs.")] = False,
+    epoch_files: EpochFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Which master wrote what of a log; with two, what differs and where the logs part."""
+    from itertools import zip_longest
+
+    from turbopump.cli.errors import UserError
+    from turbopump.cli.inspect import epochs as inspect_epochs
+
+    printer = _Printer(as_json)
+    logs = []
+    stores = [path, other] if other else [path]
+    if len(epoch_files or ()) > len(stores):
+        raise UserError("more epoch files than stores were named")
+    for one, moved in zip_longest(stores, epoch_files or ()):
+        found = inspect_epochs.read(one, moved)
+        if isinstance(found, inspect_epochs.Labelled):
+            logs.append(found)
+        else:
+            printer.line(found)
+    for log in [] if diff else logs:
+        for line in inspect_epochs.lines(log):
+            printer.line(line)
+    if len(logs) == 2:
+        for line in inspect_epochs.difference(*logs):
+            printer.line(line)
+    printer.end()
+
+
+class _Printer:
+    """Writes lines as JSON or text and remembers whether there was damage."""
+
+    def __init__(self, as_json: bool) -> None:
+        from turbopump.cli.inspect.lines import text_of
+
+        self._text: Callable[[dict[str, Any]], str] = json.dumps if as_json else text_of
+        self._json = as_json
+        self._damaged = False
+
+    def readable(self, ones: list[Any], file_of: Callable[[Any], Any]) -> list[Any]:
+        """The files that have bytes; an empty one is damage and cannot be mapped."""
+        from turbopump.cli.inspect.lines import damage_line
+        from turbopump.engine.table.inspect import Damage
+
+        kept = []
+        for one in ones:
+            file = file_of(one)
+            if Path(file.path).stat().st_size:
+                kept.append(one)
+            else:
+                self.line(damage_line(Damage(file.path, 0, "the file is empty")))
+        return kept
+
+    def line(self, members: dict[str, Any]) -> None:
+        """One line."""
+        self._damaged = self._damaged or members["t"] == "damage"
+        sys.stdout.write(self._text(members) + "\n")
+
+    def index_head(self, members: dict[str, Any], region: "Region", head: "IndexHead") -> None:
+        """The line of an index file, its slots written piece by piece: there may be millions."""
+        from turbopump.engine.table.inspect import walk_slots
+
+        if not self._json:
+            self.line(members)
+            return
+        sys.stdout.write(json.dumps(members)[:-1] + ', "slots": {')
+        pieces: list[str] = []
+        separator = ""
+        for slot, entry in walk_slots(region, head):
+            pieces.append(f'"{slot}": {entry}')
+            if len(pieces) == SLOTS_A_WRITE:
+                sys.stdout.write(separator + ", ".join(pieces))
+                pieces, separator = [], ", "
+        sys.stdout.write((separator if pieces else "") + ", ".join(pieces) + "}}\n")
+
+    def end(self) -> None:
+        """The end of the command: exit code 1 after damage."""
+        sys.stdout.flush()
+        if self._damaged:
+            raise typer.Exit(FAILED)

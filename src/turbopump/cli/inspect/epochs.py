@@ -1,0 +1,97 @@
+"""`turbopump inspect epochs A [B]`: whose bytes a log holds, and where two logs part.
+
+Owns the lines. It must never change, lock or create a file: a running broker's store may be looked
+at. Called by inspect.py.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from turbopump.cli.errors import UserError
+from turbopump.cli.inspect.files import log_files, open_readonly
+from turbopump.cli.inspect.lines import Members, damage_line
+from turbopump.engine.log.epoch_file import BACKUP, EPOCH_FILE
+from turbopump.engine.log.epoch_lines import SUFFIX, told
+from turbopump.engine.log.epochs import (
+    LOG_OFFSET_MAX,
+    Epochs,
+    EpochsDamaged,
+    consistent_point,
+    decode,
+)
+from turbopump.engine.table.inspect import Damage
+from turbopump.engine.types import LogOffset
+from turbopump.pyx.walk import walk
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A log by its epochs; `end` is LOG_OFFSET_MAX where only the list is known."""
+
+    path: Path
+    epochs: Epochs
+    end: LogOffset
+
+
+def read(path: Path, epoch_file: Path | None = None) -> Labelled | Members:
+    """The list of a store, or of an epoch file alone; the line of its damage if it has one.
+
+    `epoch_file` is the list of a store that keeps it elsewhere (storePathEpochFile).
+    """
+    file = epoch_file or (path / EPOCH_FILE if path.is_dir() else path)
+    if not file.is_file():
+        hint = "; if storePathEpochFile moved it: --epoch-file" if path.is_dir() else ""
+        raise UserError(f"{file}: no epoch file is there{hint}")
+    others = (file.with_name(file.name + BACKUP), file, file.with_name(file.name + SUFFIX))
+    texts = [one.read_bytes() if one.is_file() else None for one in others]
+    try:
+        decode(texts[1] or b"")
+    except EpochsDamaged as error:
+        return damage_line(Damage(str(file), 0, str(error)))
+    epochs = told(*texts, is_marked=True)[0] or Epochs()
+    folder = (path if path.is_dir() else file.parent) / "commitlog"
+    return Labelled(file, epochs, log_end(folder) if folder.is_dir() else LOG_OFFSET_MAX)
+
+
+def log_end(folder: Path) -> LogOffset:
+    """Where the records of a log end; its last files may have been made ahead."""
+    files = log_files(folder)
+    for file in reversed(files):
+        with open_readonly(file.path) as region:
+            found = walk(region, 0, region.size, file.base)
+        if found.position:
+            return LogOffset(file.base + found.position)
+    return LogOffset(files[0].base)
+
+
+def lines(log: Labelled) -> Iterator[Members]:
+    """One for each entry."""
+    for number, entry in enumerate(log.epochs):
+        end = log.epochs.end_of(number, log.end)
+        yield {
+            "t": "epoch",
+            "file": str(log.path),
+            "epoch": entry.epoch,
+            "start": entry.start,
+            "end": None if end == LOG_OFFSET_MAX else end,
+        }
+
+
+def difference(a: Labelled, b: Labelled) -> Iterator[Members]:
+    """The entries that only one has, and where the logs part: None if nothing common is known."""
+    for log, other in ((a, b), (b, a)):
+        for entry in log.epochs:
+            if entry not in other.epochs.entries:
+                yield {
+                    "t": "onlyIn",
+                    "file": str(log.path),
+                    "epoch": entry.epoch,
+                    "start": entry.start,
+                }
+    point = consistent_point(a.epochs, a.end, b.epochs, b.end)
+    yield {
+        "t": "consistentPoint",
+        "offset": None if point == LOG_OFFSET_MAX else point,
+        "same": point is not None and point == a.end == b.end,
+    }

@@ -1,0 +1,125 @@
+"""Which files of a store a path means: a store, one of its folders, or a single file.
+
+Owns the folder layout of store.md 1 as a reader needs it. It must never open a file for writing.
+Called by inspect.py.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from turbopump.cli.errors import UserError, sentence_of
+from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.table.inspect import StoreFile
+from turbopump.pyx.region import Region
+
+QUEUE_NAME_DIGITS = 20
+INDEX_NAME_DIGITS = 17
+QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFile:
+    """A file of a queue: which kind of units it holds, and whose they are."""
+
+    kind: str
+    topic: str
+    queue_id: int
+    file: StoreFile
+
+
+@contextmanager
+def open_readonly(path: str) -> Iterator[Region]:
+    """The bytes of a file, mapped; nothing is read before it is looked at."""
+    try:
+        mapped = RealFiles().open(path, readonly=True)
+    except OSError as error:
+        raise UserError(sentence_of(error)) from None
+    try:
+        yield mapped.region
+    finally:
+        mapped.close()
+
+
+def log_files(path: Path) -> list[StoreFile]:
+    """The files of a commit log in order: of a store, a commitlog folder, or one file."""
+    return _store_files(path, "commitlog", QUEUE_NAME_DIGITS)
+
+
+def index_files(path: Path) -> list[StoreFile]:
+    """The index files in order of their creation."""
+    return _store_files(path, "index", INDEX_NAME_DIGITS)
+
+
+def queue_files(path: Path) -> list[QueueFile]:
+    """The queue files of a store, of a kind, a topic, a queue, or one file; in order of queues."""
+    _must_exist(path)
+    if path.is_file():
+        return [_queue_file(path)]
+    store = _store(path, *QUEUE_FOLDERS)
+    kinds = [store / name for name in QUEUE_FOLDERS if (store / name).is_dir()] or [path]
+    found = [_queue_file(file) for kind in kinds for file in _numbered(_files_below(kind))]
+    if not found:
+        raise UserError(f"{path}: no file named by {QUEUE_NAME_DIGITS} digits is below it")
+    return sorted(found, key=_place)
+
+
+def _place(one: QueueFile) -> tuple[int, str, int, int]:
+    return QUEUE_FOLDERS.index(one.kind), one.topic, one.queue_id, one.file.base
+
+
+def _store_files(path: Path, folder: str, digits: int) -> list[StoreFile]:
+    _must_exist(path)
+    if path.is_file():
+        return [_store_file(path)]
+    store = _store(path, folder)
+    place = store / folder if (store / folder).is_dir() else path
+    files = sorted(_numbered(place.iterdir(), digits))
+    if not files:
+        raise UserError(f"{place}: no file named by {digits} digits is in it")
+    return [_store_file(file) for file in files]
+
+
+def _store(path: Path, *folders: str) -> Path:
+    """The store a folder is, or the only one in it: `turbopump up` keeps a store for a broker."""
+    if any((path / folder).is_dir() for folder in folders):
+        return path
+    stores = sorted({below.parent for folder in folders for below in path.glob(f"*/{folder}")})
+    if len(stores) > 1:
+        names = ", ".join(str(store) for store in stores)
+        raise UserError(f"{path} holds several stores, say which: {names}")
+    return stores[0] if stores else path
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Every file; unlike rglob it raises OSError for a folder that may not be read."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for at, _, names in os.walk(folder, onerror=refuse):
+        yield from (Path(at, name) for name in names)
+
+
+def _numbered(files: Iterable[Path], digits: int = QUEUE_NAME_DIGITS) -> list[Path]:
+    named = (file for file in files if file.name.isdecimal() and len(file.name) == digits)
+    return [file for file in named if file.is_file()]
+
+
+def _queue_file(path: Path) -> QueueFile:
+    parts = path.absolute().parts
+    kind = next((part for part in reversed(parts) if part in QUEUE_FOLDERS), QUEUE_FOLDERS[0])
+    queue, topic = parts[-2], parts[-3] if len(parts) > 2 else ""
+    return QueueFile(kind, topic, int(queue) if queue.isdecimal() else 0, _store_file(path))
+
+
+def _store_file(path: Path) -> StoreFile:
+    base = int(path.name) if path.name.isdecimal() else 0
+    return StoreFile(str(path), path.name, base)
+
+
+def _must_exist(path: Path) -> None:
+    if not path.exists():
+        raise UserError(f"{path}: there is no such file or folder")

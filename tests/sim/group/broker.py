@@ -1,0 +1,448 @@
+"""A broker of a simulated group with controllers: that of the replication suite, whose role is what
+the real membership makes of it, and whose sends obey the real rules of `broker/traffic/role.py`.
+"""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tests.sim.group.calls import Clock, Endpoint
+from tests.sim.group.controller import addresses
+from tests.sim.group.machines import CALL_TIMEOUT_MS, CLUSTER, GROUP, NAMES_ADDRESS
+from tests.sim.group.tables import Kept, Tables
+from tests.sim.ha.broker import ROOT, Broker, Options, Sent, Settings
+from tests.sim.ha.checkers import History
+from tests.sim.ha.net import Network
+from tests.sim.ha.oracle import Role as Known
+from tests.sim.ha.suite import store_config
+from tests.sim.work import Stands
+from turbopump.broker.config.replication_config import ReplicationConfig
+from turbopump.broker.ha.control import last_life
+from turbopump.broker.ha.control.membership import Membership, MembershipOptions
+from turbopump.broker.ha.control.words import Name
+from turbopump.broker.ha.heir import Heir
+from turbopump.broker.ha.leader import Leader
+from turbopump.broker.ha.options import Role as ConfiguredRole
+from turbopump.broker.ha.ports import Answer as Replied
+from turbopump.broker.reopening import TRY_MS
+from turbopump.broker.traffic.role import Role
+from turbopump.engine.later import Later
+from turbopump.engine.types import Fitness, Message, PutStatus
+from turbopump.net.ha.sync_state import Proposal
+from turbopump.net.transport.dispatcher import Answer
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.register import RegisterBrokerBody
+from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
+
+if TYPE_CHECKING:
+    from tests.sim.group.suite import Plan, Run
+
+PORT = 10911
+HEARTBEATS = 5
+"""In the time after which a broker counts as dead."""
+REGISTER_MS = 2000
+"""Between two registrations at the name server."""
+CODES = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
+}
+
+
+def settings_of(plan: "Plan", rng: random.Random) -> Settings:
+    """What the brokers of a seed have in common."""
+    store = store_config(rng, sync=plan.sync)
+    batch = rng.choice((300, 4000))
+    return Settings(store, Options(
+        role=ConfiguredRole.SYNC_MASTER,
+        auto_switch=True,
+        sync_flush=plan.sync,
+        ha_send_heartbeat_interval_ms=500,
+        ha_housekeeping_interval_ms=2000,
+        ha_transfer_batch_size=batch,
+        ha_max_time_slave_not_catchup_ms=1500,
+        ha_max_time_sends_wait_ms=500 if batch == 300 else 0,
+        in_sync_replicas=rng.choice((1, 2)),
+        all_ack_in_sync_state_set=True,
+        may_lose=plan.unclean or (not plan.sync and "power" in plan.kinds),
+    ))  # fmt: skip
+
+
+class Place:
+    """What a broker knows of its group: by its own clocks."""
+
+    def __init__(self, group: "Run", clock: Clock) -> None:
+        self.group = group
+        self.clock = clock
+        self.rng: random.Random = group.rng
+        self.net: Network = group.net
+        self.history: History = group.history
+        self.retention = group.retention
+        self.answered: Callable[[Broker, Sent], None] = group.answered
+        self.confirmed: Callable[[Broker, int, int], None] = group.confirmed
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms
+
+    @property
+    def wall_ms(self) -> int:
+        return self.clock.wall_ms
+
+    @property
+    def ends(self) -> int:
+        return self.group.ends
+
+    @ends.setter
+    def ends(self, count: int) -> None:
+        self.group.ends = count
+
+
+class GroupBroker(Stands, Broker):
+    """See the module. Its number is that of its machine; its id its controllers give it."""
+
+    tick_ms = 100
+
+    def __init__(self, group: "Run", number: int) -> None:
+        self.clock = Clock(lambda: group.now_ms, group.start_ms)
+        self.run_of = group
+        self.place = Place(group, self.clock)
+        super().__init__(self.place, number, group.settings, learner=False, last_file=False)
+        self.endpoint = Endpoint(group.net, self, PORT, group.trouble)
+        self.ha_address = f"{self.name}:{PORT + 1}"
+        group.net.hosts[self.ha_address] = self
+        self.due_ms = 0
+        self.disk_chance = 1.0
+        self.part: Role
+        """Its role as sends see it."""
+        self.member: Membership | None = None
+        self.heir: Heir | None = None
+        self.tables: Tables | None = None
+        self.kept = Kept()
+        """What is surely durable of its tables."""
+        self.counted: tuple[frozenset[int], int] = (frozenset(), 0)
+        """The set that it took for the one in force when it last was master, and its epoch."""
+        self._confirmed_before = last_life.NOTHING
+        """What a life in the same process had confirmed."""
+        self.tries_again = True
+        """Whether it opens a store that failed again by itself; a story may do that instead."""
+        self._trying = self._opens_anew = False
+        self._stops = self._may_stop = self._starts_again = False
+        self._behind: Callable[[], None] | None = None
+        """What is to be done once it has stopped."""
+        self._try_ms = 0
+        self._ran = False
+        """Whether any of its code ran since it was looked at."""
+        self._id = 0
+        self._registered_ms = 0
+        self._versions = 0
+
+    # Its life
+
+    @property
+    def controller_id(self) -> int:
+        """0 while none was ever given to it."""
+        if self.member is not None and self.member.own_id is not None:
+            self._id = self.member.own_id
+        return self._id
+
+    def _start(self) -> None:
+        self.disk.restart()
+        self.endpoint.start()
+        store, clock = self.settings.store, self.clock
+        life = last_life.look(self.disk, store, self._confirmed_before)
+        self._confirmed_before, self._trying, self._opens_anew = last_life.NOTHING, False, False
+        super()._start()
+        last_life.record(self.disk, store, life.lost(self.replicated.end))
+        assert self.store is not None and self.service is not None, "it is up"
+        timeout_ms = self.run_of.plan.timeout_ms
+        interval_ms = timeout_ms // HEARTBEATS
+        options = MembershipOptions(
+            Name(CLUSTER, GROUP), list(addresses().values()), f"{ROOT}/brokerIdentity",
+            controller_heart_beat_timeout_ms=timeout_ms, broker_heartbeat_interval_ms=interval_ms,
+            last_life=life,
+        )  # fmt: skip
+        self.part = Role(
+            ReplicationConfig(
+                enable_controller_mode=True,
+                in_sync_replicas=self.options.in_sync_replicas,
+                slave_timeout_ms=self.options.slave_timeout_ms,
+            ),
+            0, self.store, lambda: clock.now_ms,
+        )  # fmt: skip
+        self.member = Membership(
+            options, self.service, self.replicated, self.disk, self.endpoint.call,
+            lambda: clock.wall_ms, lambda: clock.now_ms,
+        )  # fmt: skip
+        self.heir = Heir(self.member, self.service, lambda: clock.now_ms)
+        self.member.on_doubt_told = partial(last_life.write, self.disk, store, "")
+        self.tables = Tables(self, self.member)
+        self.service.on_role.append(self._role_changed)
+        self.service.lease = self.part.holds = self.member.holds
+        self.member.on_lapse, self.member.on_renewed = self.part.lapse, self._renewed
+        self.member.start(self.endpoint.address, self.ha_address)
+
+    def propose(self, proposal: Proposal) -> Later[Replied]:
+        """Alterations."""
+        return self.member.alterations.propose(proposal)
+
+    def _gone(self) -> None:
+        power = not self.disk.kill
+        super()._gone()
+        self.stands_until_ms = self.disk_free_ms = self.disk.spent_ms = 0
+        if power and not self.settings.is_sync:
+            self.run_of.journal.doubtful.add(self.number)
+        self.endpoint.gone(power=power)
+        self.member = self.heir = self.tables = None
+        self._stops = self._may_stop = self._starts_again = False
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            behind()
+
+    @property
+    def may_be_late(self) -> bool:
+        """Whether sends may wait for its disk for so long that it has to leave the set."""
+        return self.disk.sync_ms > 0 and self.settings.ha.ha_max_time_sends_wait_ms > 0
+
+    def move(self) -> None:
+        """It has another address from now on."""
+        port = int(self.endpoint.address.partition(":")[2]) + 10
+        self.endpoint.moved(port)
+        self.ha_address = f"{self.name}:{port + 1}"
+        self.run_of.net.hosts[self.ha_address] = self
+
+    def lose_disk(self) -> None:
+        """Everything is gone while it is down: it will have another id."""
+        self.disk.wipe(ROOT)
+        self.run_of.journal.doubtful.add(self.number)
+        self.kept, self.epochs_damaged, self._id = Kept(), False, 0
+        self._kept = 0  # of its log
+
+    def stop(self, behind: Callable[[], None] | None = None) -> None:
+        """A clean stop, as broker/node.py does it: another broker leads first, and this one serves
+        until then. `behind`: called when it has ended, however it did."""
+        assert self.up and self.heir is not None, "it is not up"
+        if self._stops:
+            return
+        self._stops, self._behind = True, behind
+
+        def led(_: None) -> None:
+            self._may_stop = True
+
+        self.run(lambda: self.heir.hand_over().then(led))
+        self._end_in_order()
+
+    def start_again(self) -> None:
+        """Someone starts it who found it up: once it has stopped, if it is about to."""
+        self._starts_again = self._stops
+
+    def _end_in_order(self) -> None:
+        """The loop's next turn, behind the end of its lead."""
+        if self.up and self._may_stop:
+            starts_again = self._starts_again
+            super().stop()
+            if starts_again:
+                self.run_of.start(self)
+
+    def turn(self) -> bool:
+        """The loop's turn ends; True if its disk has work."""
+        self._end_in_order()
+        if self.wire.due:
+            self.run(self.wire.turn)
+        if self.up and self.endpoint.wire.due:
+            self.run(self.endpoint.wire.turn)
+        can_step = self.up and self.run_of.now_ms >= self.disk_free_ms
+        for _ in range(len(self.work.jobs) if can_step else 0):
+            if self.up and self._rng.random() < self.disk_chance:
+                self.run(self.work.step)
+        if self._ran:
+            self._ran = False
+            self.look()
+        return can_step and self.up and bool(self.work.jobs)
+
+    def run(self, what: Callable[..., Any], *args: Any) -> Any:
+        """Nothing it says changes but by this."""
+        self._ran = True
+        found = super().run(what, *args)
+        if self.disk.spent_ms or (self.up and self.work.busy_ms):
+            self.run_of.stands(self)
+        return found
+
+    def tick(self) -> None:
+        """Time passed. A store that failed is opened anew, as broker/reopening.py does it."""
+        super().tick()
+        if self.up and self._opens_anew:
+            self._confirmed_before = self.store.confirm_log_offset
+            self.crash(power=False)
+            self.run_of.start(self)
+
+    def _try_again(self) -> None:
+        store, now_ms = self.store, self.clock.now_ms
+        is_failed = store.fitness is Fitness.FAILED and store.damage is None
+        if not (is_failed and self.tries_again) or self._trying or now_ms < self._try_ms:
+            return
+        if self._stops:
+            return  # node.py ends the reopening first
+
+        def tried(result: OSError | None) -> None:
+            if self.store is store:
+                self._trying, self._opens_anew = False, result is None
+
+        self._try_ms = now_ms + TRY_MS
+        self._trying = store.try_again(tried)
+
+    def _tick(self) -> None:
+        super()._tick()
+        if self.up:
+            self._try_again()
+        self.endpoint.tick()
+        if self.up:
+            self.part.tick()
+            self.member.tick()
+            self.heir.look()
+            self._counts_on()
+            self.tables.tick()
+        if self.up and self.clock.now_ms - self._registered_ms >= REGISTER_MS:
+            self.register()
+
+    def _counts_on(self) -> None:
+        """The set that a master takes for the one in force is that (R02)."""
+        reign = self.service.reign
+        if isinstance(reign, Leader):
+            self.counted = (reign.sync.members, reign.sync.set_epoch)
+            self.run_of.journal.same_set(self, *self.counted)
+
+    # Its role
+
+    def _role_changed(self) -> None:
+        """As broker/replicating.py does it."""
+        service = self.service
+        assert service is not None, "it is up"
+        if service.reign is not None:
+            journal, epoch, log = self.run_of.journal, service.epoch, self.replicated
+            self.role = Known(self.number, epoch, frozenset(), 0)
+            self.look()
+            if epoch in journal.lossy:
+                self._history.forget(self.log, log.min, log.end, epoch)
+                journal.doubtful.discard(self.number)
+            due = journal.due(self, epoch)
+            assert due is None or not self.member.holds(), f"a lease of {epoch}, which is over"
+            self._reigns(epoch, due)
+            journal.reigns_now(self, epoch)
+            self.tables.lead(epoch)
+            self.part.begin(service.reign)
+        else:
+            self.part.end(max(self.controller_id, 1))
+            self.heir.look()
+        self.register()
+
+    def _renewed(self) -> None:
+        """A master has a lease, its first one or another: it has what was due when it began, and
+        more since (I3)."""
+        service, log = self.service, self.replicated
+        if service is not None and service.reign is not None:
+            due = self.run_of.journal.due(self, service.epoch)
+            self._history.begins(self.number, self.log, log.min, log.end, due)
+        self.part.renew()
+
+    # The name server
+
+    def register(self) -> None:
+        """Under the id of its role, once it has one."""
+        self._registered_ms = self.clock.now_ms
+        if not self.part.is_known:
+            return
+        self._versions += 1
+        epoch = self.service.epoch
+        version = DataVersion(self._versions, epoch, self.clock.wall_ms)
+        topics = {name: TopicConfig(name, 2, 2) for name in ("A", "Longer-topic")}
+        body = RegisterBrokerBody(TopicConfigs(version, topics)).encode()
+        fields = {
+            "brokerName": GROUP, "brokerAddr": self.endpoint.address, "clusterName": CLUSTER,
+            "brokerId": str(self.part.broker_id), "haServerAddr": self.ha_address,
+            "enableActingMaster": "false",
+        }  # fmt: skip
+        request = new_request(RequestCode.REGISTER_BROKER, None, body, fields=fields)
+        self.endpoint.call(NAMES_ADDRESS, request, CALL_TIMEOUT_MS)
+
+    # Its clients
+
+    def answer(self, request: Command, peer: Peer) -> Answer:
+        """Requests of all peers."""
+        if request.code == RequestCode.SEND_MESSAGE:
+            return self._serve_send(request)
+        return self.tables.answer(request, peer)
+
+    def _follow_counts(self) -> None:
+        """Its tables ask."""
+
+    def _stop(self) -> None:
+        if self.tables is not None:
+            self.tables.close()
+        super()._stop()
+
+    def _serve_send(self, request: Command) -> Answer:
+        fields = request.fields
+        put = self._put(fields["topic"], int(fields["queueId"]), bytes(request.body))
+        if isinstance(put, PutStatus):
+            return response(request, CODES.get(put, ResponseCode.SYSTEM_ERROR), put.value)
+        return put[1].map(
+            lambda status: response(
+                request, CODES.get(status, ResponseCode.SYSTEM_ERROR), status.value
+            )
+        )
+
+    def _send(self, topic: str, queue_id: int, body: bytes) -> Sent | None:
+        put = self._put(topic, queue_id, body)
+        return None if isinstance(put, PutStatus) else put[0]
+
+    def _put(
+        self, topic: str, queue_id: int, body: bytes
+    ) -> PutStatus | tuple[Sent, Later[PutStatus]]:
+        store, service, part = self.store, self.service, self.part
+        assert store is not None and service is not None, "it is up"
+        message = Message(topic, queue_id, body, b"KEYS\x01k\x02")
+        if not service.is_master:
+            self._refuses(store, message)
+        refusal = part.refusal()
+        if refusal is not None:
+            return refusal
+        self.tables.make_topic(topic)
+        appended = store.append(message, self.clock.wall_ms)
+        if appended.status is not PutStatus.PUT_OK:
+            return appended.status
+        self._history.writes(self.number, service.epoch)
+        self.look()
+        sent = Sent(
+            service.epoch, part.need or 0, appended.log_offsets[0], appended.end, body, topic,
+            queue_id, appended.queue_offset,
+        )  # fmt: skip
+        self.run_of.journal.took(self, sent)
+        safe = part.when_safe(appended)
+
+        def told(status: PutStatus) -> None:
+            sent.status[:] = [status, status]
+            self._answer(sent)
+
+        safe.then(told)
+        return sent, safe
+
+    def state(self) -> str:
+        """For a finding."""
+        if not self.up:
+            return f"{self.name}: down"
+        log, follower = self.replicated, self.service.follower
+        machine = follower.machine if follower is not None else None
+        return (
+            f"{self.name} {self.controller_id}: [{log.min}, {log.end}) confirm {log.confirm} "
+            f"flushed {log.flushed} epochs {log.epochs.entries} "
+            f"{'master' if self.is_master else machine and (machine.state.name, machine.reason)} "
+            f"{self.member.stage.value} in epoch {self.member.epoch}: {self.member.reason}, lease "
+            f"{self.member.holds()}"
+        )

@@ -1,0 +1,264 @@
+"""A controller of a simulated group: Raft, its files, its driver and the state machine are the real
+ones; only sockets, clock and disk are simulated.
+"""
+
+import errno
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tests.sim.disk import Copy, SimDisk
+from tests.sim.group.checkers import Said
+from tests.sim.group.machines import GROUP, Process
+from tests.sim.work import QueuedDisk, Stands
+from turbopump.controller import handlers
+from turbopump.controller.config import ControllerConfig
+from turbopump.controller.core import ControllerCore
+from turbopump.controller.driver import Driver
+from turbopump.controller.node import AGAIN_MS, core_options, raft_options
+from turbopump.controller.raft.core import Raft
+from turbopump.controller.raft.storage import RaftStorage
+from turbopump.engine.later import Later
+from turbopump.engine.types import StoreError
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.command import Command
+
+if TYPE_CHECKING:
+    from tests.sim.group.suite import Run
+
+ROOT = "/controller"
+COUNT = 3
+PORT = 9878
+ENTRIES_SIZE = 8192
+"""Of the file of a log: pages of a simulated disk are compared one by one."""
+
+
+@dataclass(slots=True, frozen=True)
+class Timing:
+    """What brokers and controllers must agree on; the rest is the default."""
+
+    timeout_ms: int
+    """controllerHeartBeatTimeoutMills."""
+
+
+def address_of(number: int) -> str:
+    """Where a controller is."""
+    return f"controller-{number}:{PORT}"
+
+
+def addresses() -> dict[str, str]:
+    """Of all, by the id of the quorum's member."""
+    return {f"n{number}": address_of(number) for number in range(COUNT)}
+
+
+class Watched:
+    """The machine behind the driver, with what the journal must see of it."""
+
+    def __init__(self, controller: "Controller", core: Any) -> None:
+        self._controller = controller
+        self._core = core
+        self._is_anew = False
+        """Whether its tables are those of a snapshot."""
+
+    def on_applied(self, entry: Any) -> None:
+        controller, journal = self._controller, self._controller.group.journal
+        if self._is_anew:
+            self._is_anew = False
+            journal.stands(controller.name, entry.index - 1, controller.says())
+        journal.applies(controller.name, entry.index, bytes(entry.body))
+        self._core.on_applied(entry)
+        journal.stands(controller.name, entry.index, controller.says())
+
+    def on_leader(self, leads: bool) -> None:
+        controller = self._controller
+        if leads:
+            controller.group.journal.leads(controller.name, controller.raft.term)
+        self._core.on_leader(leads)
+
+    def snapshot(self) -> bytes:
+        return self._core.snapshot()
+
+    def restore(self, data: bytes) -> None:
+        self._core.restore(data)
+        self._is_anew = True
+
+    def append(self, body: bytes, now_ms: int) -> Any:
+        return self._core.append(body, now_ms)
+
+
+class WatchedStorage(RaftStorage):
+    """The files of a member; what is durable of its term and vote the journal knows."""
+
+    def __init__(self, controller: "Controller", folder: str) -> None:
+        super().__init__(controller.disk, folder, ENTRIES_SIZE)
+        self._controller = controller
+
+    def save_term(self, term: int, vote: str | None) -> None:
+        super().save_term(term, vote)
+        self._controller.group.journal.saves(self._controller.name, term, vote)
+
+
+class Controller(Stands, Process):
+    """See the module."""
+
+    port = PORT
+    tick_ms = 50
+
+    def __init__(self, group: "Run", number: int) -> None:
+        self.number = number
+        self.id = f"n{number}"
+        super().__init__(group, f"controller-{number}")
+        self.disk = SimDisk(group.rng, lambda: self.clock.wall_ms)
+        self.disk_chance = 1.0
+        self.copies: list[Copy] = []
+        """Of its disk, at the start of its last lives."""
+        self.driver: Driver | None = None
+        self.raft: Any = None
+        self.core: Any = None
+        self.work: QueuedDisk
+        self._lives = 0
+
+    @property
+    def is_leader(self) -> bool:
+        """As far as it knows."""
+        return self.up and self.driver is not None and self.driver.is_leader
+
+    @property
+    def applied_end(self) -> int:
+        """How many entries it has applied."""
+        return self.core.applied + 1
+
+    @property
+    def log_size(self) -> int:
+        """Entries of the quorum's log that it keeps."""
+        log = self.raft.member.log
+        return log.end - log.base.index
+
+    def begin(self) -> None:
+        """As controller/node.py does it."""
+        self.copies = [*self.copies[-2:], self.disk.copy()]
+        self.disk.restart()
+        self.driver = None
+        self.work = QueuedDisk(self.group.rng, self.disk)
+        self.parts = handlers.Controller(
+            self._config(), lambda: self.clock.now_ms, lambda _: Later()
+        )
+        self.table = Dispatcher()
+        handlers.register(self.table, self.parts)
+        try:
+            self._open()
+        except (OSError, StoreError) as error:
+            self._disk_failed(OSError(str(error)))  # its process ends, and is started again
+
+    def _open(self) -> None:
+        """Its files, and all that it is by them. Raises OSError or StoreError."""
+        group, now_ms = self.group, self.clock.now_ms
+        self.work = QueuedDisk(group.rng, self.disk)
+        config = self.parts.config
+        self.storage = storage = WatchedStorage(self, config.folder)
+        restored = storage.open()
+        group.journal.restores(self.name, restored.term, restored.vote)
+        rng = random.Random(group.rng.getrandbits(32))
+        members = addresses()
+        options = raft_options(config, members)
+        keep = min(options.snapshot_keep, config.snapshot_threshold)
+        self.raft = Raft(replace(options, snapshot_keep=keep), restored, rng, now_ms)
+        self.driver = Driver(
+            self.raft, storage, self.work, self.endpoint.call, self.endpoint.refuses,
+            lambda: self.clock.now_ms, self._disk_failed,
+        )  # fmt: skip
+        self.core = ControllerCore(
+            core_options(config), self.driver, self._notify, self.endpoint.probe
+        )
+        self.parts.driver, self.parts.core = self.driver, self.core
+        self.driver.begin(Watched(self, self.core), now_ms)
+
+    def run(self, what: Callable[..., Any], *args: Any) -> Any:
+        """Its loop waits for what it syncs."""
+        found = super().run(what, *args)
+        if self.up and (self.disk.spent_ms or self.work.busy_ms):
+            self.group.stands(self)
+        return found
+
+    def _config(self) -> ControllerConfig:
+        plan = self.group.plan
+        return ControllerConfig(
+            peers=";".join(f"{key}-{address}" for key, address in addresses().items()),
+            self_id=self.id,
+            store_path=ROOT,
+            enable_elect_unclean_master=plan.unclean,
+            snapshot_threshold=plan.snapshot_entries,
+        )
+
+    def _notify(self, address: str, notice: Command) -> None:
+        self.endpoint.notify(address, notice)
+
+    def _disk_failed(self, error: OSError) -> None:
+        """As controller/node.py does it: all but the files is forgotten."""
+        has_trouble = self.disk.failed_syncs > 0 or error.errno == errno.ENOSPC
+        assert has_trouble or "no space" in str(error), f"{self.name}: {error}"
+        self.driver = self.parts.driver = self.parts.core = None
+        self.endpoint.call_later(AGAIN_MS, self._open_again)
+
+    def _open_again(self) -> None:
+        self.storage.close()
+        try:
+            self._open()
+        except (OSError, StoreError) as error:
+            self._disk_failed(OSError(str(error)))
+
+    def lose_disk(self) -> None:
+        """Everything is gone while it is down."""
+        self.disk.wipe(ROOT)
+
+    def restore_disk(self) -> None:
+        """It is while it is down what it was at the start of some life before."""
+        self.disk.put_back(self.copies[int(self.group.rng.random() * len(self.copies))])
+
+    def answer(self, request: Command, peer: Peer) -> Answer:
+        return self.table.dispatch(request, peer, self.clock.now_ms)
+
+    def on_tick(self, now_ms: int) -> None:
+        self.parts.tick()
+
+    def turn(self) -> bool:
+        """The loop's turn ends; True if its disk has work."""
+        super().turn()
+        if not self.work.jobs or self.group.now_ms < self.disk_free_ms:
+            return False
+        for _ in range(len(self.work.jobs) if self.up else 0):
+            if self.up and self.group.rng.random() < self.disk_chance:
+                self.run(self.work.step)
+        return self.up and bool(self.work.jobs)
+
+    def died(self) -> None:
+        self.ended(power=not self.disk.kill)
+
+    def crash(self, *, power: bool) -> None:
+        self.disk.kill = not power
+        self.disk.end()
+        super().crash(power=power)
+
+    def ended(self, *, power: bool) -> None:
+        self.group.ends += 1
+        super().ended(power=power)
+        self.stands_until_ms = self.disk_free_ms = self.disk.spent_ms = 0
+        self.driver = None
+
+    def says(self) -> Said:
+        """What its tables have."""
+        found = self.core.tables.groups.get(GROUP)
+        if found is None:
+            return None, 0, frozenset(), 0, frozenset()
+        numbers = found.master_epoch, found.members, found.set_epoch
+        return found.master_id, *numbers, found.eligible
+
+    def state(self) -> str:
+        """For a finding."""
+        if not self.up or self.driver is None:
+            return f"{self.name}: {'its disk failed' if self.up else 'down'}"
+        leads = "leads" if self.is_leader else f"follows {self.raft.leader_id}"
+        says = self.says()
+        return f"{self.name}: {leads} in term {self.raft.term}, {self.log_size} entries: {says}"

@@ -1,0 +1,271 @@
+"""The machines of a simulated group that are no brokers: what all have, the name server, clients.
+
+A machine has a name, two clocks, a port and a process, which may be paused, killed, or lose its
+power at any moment. What a process knows is gone with it; what its disk keeps the disk decides.
+"""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tests.disk_parts import saved_at_once
+from tests.sim.disk import PowerCut
+from tests.sim.group.calls import Clock, Endpoint
+from turbopump.engine.later import Later
+from turbopump.namesrv import handlers
+from turbopump.namesrv.config import NamesrvConfig
+from turbopump.namesrv.handlers import NameServer
+from turbopump.namesrv.key_values import KeyValues
+from turbopump.namesrv.routes import RouteTable
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request, response
+from turbopump.net.wire.headers.routes import GetRouteInfoRequest
+from turbopump.net.wire.register import RegisterBrokerBody
+from turbopump.net.wire.route import TopicRouteData
+
+if TYPE_CHECKING:
+    from tests.sim.group.suite import Run
+
+NAMES_ADDRESS = "names:9876"
+CLUSTER, GROUP = "cluster", "broker"
+CALL_TIMEOUT_MS = 3000
+SEND_CODES = frozenset({
+    ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY,
+    ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.SERVICE_NOT_AVAILABLE,
+    ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST,
+})  # fmt: skip
+"""What a send may be answered with."""
+# A client that was refused asks for the route, and tries again after this.
+AGAIN_MS = (50, 200, 700)
+
+
+class Process:
+    """A machine and the process on it."""
+
+    port = 0
+    tick_ms = 100
+    """From tick to tick."""
+
+    def __init__(self, group: "Run", name: str) -> None:
+        self.group = group
+        self.name = name
+        self.paused = False
+        self.clock = Clock(lambda: group.now_ms, group.start_ms)
+        self.endpoint = Endpoint(group.net, self, self.port, group.trouble)
+        self.due_ms = 0
+        self.up = False
+
+    def run(self, what: Callable[..., Any], *args: Any) -> Any:
+        """Run its code; the process may die of that."""
+        try:
+            return what(*args)
+        except PowerCut:
+            self.died()
+            return None
+
+    def start(self) -> None:
+        """A process."""
+        self.paused = False
+        self.up = True
+        self.endpoint.start()
+        self.run(self.begin)
+
+    def died(self) -> None:
+        """Its disk went, in the midst of what it did."""
+        self.ended(power=True)
+
+    def crash(self, *, power: bool) -> None:
+        """It is killed, or the power goes."""
+        self.ended(power=power)
+
+    def ended(self, *, power: bool) -> None:
+        """The process is gone."""
+        self.up = self.paused = False
+        self.endpoint.gone(power=power)
+
+    def tick(self) -> None:
+        """Time passed."""
+        self.run(self._tick)
+
+    def turn(self) -> bool:
+        """The loop's turn ends; True if there is more to do soon."""
+        if self.endpoint.wire.due:
+            self.run(self.endpoint.wire.turn)
+        return False
+
+    def _tick(self) -> None:
+        self.endpoint.tick()
+        if self.up:
+            self.on_tick(self.clock.now_ms)
+
+    def begin(self) -> None:
+        """What a new process begins with."""
+
+    def on_tick(self, now_ms: int) -> None:
+        """By its own clock."""
+
+    def answer(self, request: Command, peer: Peer) -> Answer:
+        """No peer asks."""
+        return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+
+class Names(Process):
+    """The name server: the real table and handlers. It keeps nothing."""
+
+    port = 9876
+
+    def begin(self) -> None:
+        config = NamesrvConfig()
+        self.routes = RouteTable()
+        server = NameServer(
+            config, self.routes, KeyValues(saved_at_once), self.clock.now_ms,
+            lambda notice: None, saved_at_once,
+        )  # fmt: skip
+        self.table = Dispatcher()
+        handlers.register(self.table, server)
+        self._scan_ms = config.scan_not_active_broker_interval_ms
+        self._scanned_ms = self.clock.now_ms
+
+    def answer(self, request: Command, peer: Peer) -> Answer:
+        if request.code != RequestCode.REGISTER_BROKER:
+            return self.table.dispatch(request, peer, self.clock.now_ms)
+        before = self.master
+        if request.fields["brokerId"] == "0":
+            version = RegisterBrokerBody.decode(request.body).topics.data_version
+            self.group.journal.registered(request.fields["brokerAddr"], version.state_version)
+        answer = self.table.dispatch(request, peer, self.clock.now_ms)
+        now = self.master
+        if before and now and before != now:
+            self.group.journal.shown(before, now)
+        return answer
+
+    @property
+    def master(self) -> str:
+        """Whom it takes for the group's master."""
+        return self.routes.member_group(GROUP).get(0, "")
+
+    def on_tick(self, now_ms: int) -> None:
+        if now_ms - self._scanned_ms >= self._scan_ms:
+            self._scanned_ms = now_ms
+            for expired in self.routes.scan(now_ms):
+                expired.connection.close()
+
+
+class Client(Process):
+    """Sends messages to whom the name server calls the master, one at a time."""
+
+    def __init__(self, group: "Run", name: str, topic: str, queues: int) -> None:
+        super().__init__(group, name)
+        self.topic = topic
+        self.queues = queues
+        self.active = True
+        """Whether it has anything to send."""
+        self.acked = 0
+        self.refused: list[str] = []
+        """Why it could not send, since `asked`; the last few."""
+        self._rng: random.Random = group.rng
+        self._busy = False
+        self._next_ms = 0
+        self._address = ""
+
+    def begin(self) -> None:
+        self._busy, self._address, self._next_ms = False, "", 0
+
+    def on_tick(self, now_ms: int) -> None:
+        if self._busy or now_ms < self._next_ms or not self.active:
+            return
+        self._busy = True
+        if self._address:
+            self._send()
+        else:
+            header = GetRouteInfoRequest(topic=self.topic)
+            request = new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+            self._ask(NAMES_ADDRESS, request, self._routed)
+
+    def _ask(
+        self, address: str, request: Command, then: Callable[[Command | str], None]
+    ) -> None:
+        later: Later[Command | str] = self.endpoint.call(address, request, CALL_TIMEOUT_MS)
+        later.then(then)
+
+    def _routed(self, answer: Command | str) -> None:
+        if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+            self._wait(answer if isinstance(answer, str) else f"route: {answer.code}")
+            return
+        route = TopicRouteData.decode(answer.body)
+        masters = [group.broker_addrs[0] for group in route.broker_datas if 0 in group.broker_addrs]
+        if not masters:
+            self._wait("the route knows no master")
+            return
+        self.group.journal.routed(masters[0])
+        self._address = masters[0]
+        self._send()
+
+    def _send(self) -> None:
+        rng = self._rng
+        queue_id = int(rng.random() * self.queues)
+        body = self.group.new_body()
+        fields = {"topic": self.topic, "queueId": str(queue_id)}
+        request = new_request(RequestCode.SEND_MESSAGE, None, body, fields=fields)
+        self._ask(self._address, request, partial(self._sent, body))
+
+    def _sent(self, body: bytes, answer: Command | str) -> None:
+        if isinstance(answer, str):
+            self._address = ""
+            self._wait(answer)
+            return
+        assert answer.code in SEND_CODES, f"a send is answered with {answer.code} {answer.remark}"
+        if answer.code != ResponseCode.SUCCESS:
+            self._address = ""
+            self._wait(f"{answer.code} {answer.remark}")
+            return
+        self.acked += 1
+        self.refused.clear()
+        self.group.client_acked(self, body)
+        self._busy = False
+        self._next_ms = self.clock.now_ms + self.group.think_ms()
+
+    def _wait(self, why: str) -> None:
+        self.refused = [*self.refused[-3:], why]
+        self._busy = False
+        self._next_ms = self.clock.now_ms + AGAIN_MS[int(self._rng.random() * len(AGAIN_MS))]
+
+
+class Admin(Process):
+    """An operator: asks who leads the controllers, and tells that one."""
+
+    def __init__(self, group: "Run", name: str) -> None:
+        super().__init__(group, name)
+        self.codes: list[int] = []
+        """Of the answers."""
+
+    def elect(self, broker_id: int) -> None:
+        """electMaster."""
+        fields = {
+            "clusterName": CLUSTER, "brokerName": GROUP, "brokerId": str(broker_id),
+            "designateElect": "true",
+        }  # fmt: skip
+        self.tell(RequestCode.CONTROLLER_ELECT_MASTER, fields)
+
+    def tell(self, code: int, fields: dict[str, str], body: bytes = b"") -> None:
+        """Any request to the leader."""
+        for controller in self.group.controllers:
+            if controller.is_leader and self.up:
+                request = new_request(code, None, body, fields=fields)
+                later = self.endpoint.call(controller.endpoint.address, request, CALL_TIMEOUT_MS)
+                later.then(self._told)
+                return
+
+    def send_junk(self, address: str, code: int, fields: dict[str, str], body: bytes) -> None:
+        """What no client sends. The answer, if there is one, is what it is."""
+        if self.up:
+            request = new_request(code, None, body, fields=fields)
+            self.endpoint.call(address, request, CALL_TIMEOUT_MS)
+
+    def _told(self, answer: Command | str) -> None:
+        if isinstance(answer, Command):
+            self.codes.append(answer.code)

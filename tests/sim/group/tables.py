@@ -1,0 +1,357 @@
+"""What a simulated broker has beside its log: topics, groups and offsets, their files, and the real
+follower that copies a master's; and the clerk, an operator and consumer who changes them.
+
+`Tables` watches them as they are: nothing that a broker knows goes unless it was deleted, no offset
+goes back unless it was set back (I13), neither while it lives nor over its end, once it is durable.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tests.sim.group.machines import CLUSTER, GROUP, SEND_CODES, Client
+from tests.sim.ha.broker import ROOT
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.config.replication_config import ReplicationConfig
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.ha.control.membership import Membership
+from turbopump.broker.ha.metadata.pulling import MetadataFollower
+from turbopump.broker.handlers import clients, ha, offsets
+from turbopump.broker.handlers.admin import broker as admin_broker
+from turbopump.broker.handlers.admin import groups as admin_groups
+from turbopump.broker.handlers.admin import offsets as admin_offsets
+from turbopump.broker.handlers.admin import topics as admin_topics
+from turbopump.broker.scheduled.delay import DelayedMessages
+from turbopump.broker.tables.consumers import ConsumerTable
+from turbopump.broker.tables.groups import GroupTable
+from turbopump.broker.tables.locks import QueueLocks
+from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.tables.producers import ProducerTable
+from turbopump.broker.tables.pull_holds import PullHolds
+from turbopump.broker.tables.request_modes import RequestModes
+from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.statistics import BrokerStatistics
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.later import Later
+from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.net.transport.peer import Peer
+from turbopump.net.wire.bodies import dump
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, new_request
+from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.hosts import pack
+from turbopump.net.wire.message_id import UniqueIds
+from turbopump.net.wire.topics import TopicConfig
+
+if TYPE_CHECKING:
+    from tests.sim.group.broker import GroupBroker
+    from tests.sim.group.suite import Run
+
+SAVE_MS = 1500
+"""Between two savings of the offsets."""
+FAMILIES = (admin_broker, admin_groups, admin_offsets, admin_topics, clients, ha, offsets)
+CODES = SEND_CODES | {
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.INVALID_PARAMETER,
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.QUERY_NOT_FOUND,
+}  # fmt: skip
+"""What the clerk may be answered with."""
+NAMES = ("one", "two", "three")
+DOOMED = "doomed"
+"""The topic that the clerk deletes again and again."""
+Where = tuple[str, str, int]
+"""Topic, group, queue."""
+
+
+class Tables:
+    """See the module. Those of one life of a broker."""
+
+    def __init__(self, broker: "GroupBroker", member: Membership) -> None:
+        store, clock, settings = broker.store, broker.clock, broker.settings
+        assert store is not None, "it is up"
+        config = BrokerConfig(
+            broker_name=GROUP, broker_cluster_name=CLUSTER, store=settings.store,
+            replication=ReplicationConfig(enable_controller_mode=True),
+        )  # fmt: skip
+        self._broker = broker
+        self._work = broker.work
+        self._files = files = ConfigFiles(broker.disk, f"{ROOT}/config")
+        saver = Saver(files, broker.work)
+        topics = TopicTable(config, saver)
+        topics.load()
+        self.context = context = BrokerContext(
+            config=config, store=store, role=broker.part, topics=topics,
+            groups=GroupTable(config, saver), offsets=OffsetTable(files, 1),
+            consumers=ConsumerTable(), producers=ProducerTable(), locks=QueueLocks(),
+            holds=PullHolds(),
+            delay=DelayedMessages(store, broker.part, files, config.delay_levels_ms),
+            request_modes=RequestModes(saver), saver=saver, statistics=BrokerStatistics(),
+            random=broker.run_of.rng,
+            unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: clock.wall_ms),
+            started_ms=clock.wall_ms, address=broker.endpoint.address,
+            store_host=pack("127.0.0.1:10911"), register_topics=lambda names: _done(),
+            save_config=lambda _changed: Later(), steady_ms=lambda: clock.now_ms, ha=broker.service,
+            ha_address=broker.ha_address, membership=member,
+        )  # fmt: skip
+        topics.add_boot_topics(clock.wall_ms)
+        context.groups.load(clock.wall_ms)
+        context.offsets.load()
+        context.delay.load()
+        context.request_modes.load()
+        self.table = Dispatcher(saver.review)
+        for family in FAMILIES:
+            family.register(self.table, context)
+        log = broker.replicated
+        self.follower = MetadataFollower(context, broker.endpoint.call, log=log)
+        log.on_cut.append(self._cut)
+        self._saving = False
+        self._saved_ms = clock.now_ms
+        self._seen = (-1, -1, -1)
+        self._names: frozenset[str] = frozenset()
+        self._offsets: dict[Where, int] = {}
+        kept = broker.kept
+        self._compare(kept.names, kept.offsets, "did not survive its end")
+
+    # What the broker does with them
+
+    def answer(self, request: Command, peer: Peer) -> Answer:
+        """Requests of operators, consumers and replicas."""
+        return self.table.dispatch(request, peer, self._broker.clock.wall_ms)
+
+    def lead(self, epoch: int) -> None:
+        """It is the master from now on (broker/replicating.py)."""
+        self.follower.lead(epoch, self._broker.clock.wall_ms)
+        self.look()
+
+    def make_topic(self, name: str) -> None:
+        """As a send of an unknown topic does."""
+        topics = self.context.topics
+        if topics.get(name) is None:
+            topics.put(TopicConfig(name, 2, 2), self._broker.clock.wall_ms)
+
+    def tick(self) -> None:
+        """Time passed."""
+        broker, clock = self._broker, self._broker.clock
+        service, member = broker.service, broker.member
+        assert service is not None and member is not None, "it is up"
+        if not service.is_master:
+            address = member.finder.address if service.master_address else ""
+            self.follower.follow(address, service.epoch, clock.now_ms)
+        self.follower.tick(clock.wall_ms, clock.now_ms)
+        if clock.now_ms - self._saved_ms >= SAVE_MS and not self._saving:
+            self._saved_ms = clock.now_ms
+            self._save()
+        self.look()
+
+    def close(self) -> None:
+        """A clean end."""
+        self.follower.stop()
+        self.context.offsets.save()
+        self.look()
+
+    def _save(self) -> None:
+        steps = self.context.offsets.take_changes()
+        if steps is None:
+            return
+        *_, content = steps
+        assert content is not None
+        values = self.offsets()
+        self._saving = True
+
+        def saved(result: object) -> None:
+            self._saving = False
+            if isinstance(result, OSError):
+                self.context.offsets.save_failed()
+            elif self._broker.tables is self:
+                self._broker.kept.offsets = values
+
+        self._work.submit(partial(self._files.replace, OFFSETS_FILE, content), saved)
+
+    def _cut(self) -> None:
+        """The log was cut, or begun anew. An offset that was committed for what another broker has
+        is set back to the end of the queue here, until a master says what it is (R14)."""
+        if not self.follower.truncated(self._broker.clock.wall_ms):
+            return
+        log, store, now = self._broker.replicated, self.context.store, self.offsets()
+        for known in (self._offsets, self._broker.kept.offsets):
+            for where, at in list(known.items()):
+                topic, _, queue_id = where
+                to = now.get(where, -1)
+                if to < at and to == store.next_queue_offset(topic, queue_id):
+                    known[where] = to
+        if log.end == log.min:
+            self._offsets = self._broker.kept.offsets = {}
+
+    # What is seen of them
+
+    def names(self) -> frozenset[str]:
+        """Topics and groups."""
+        context = self.context
+        topics = (f"topic {name}" for name in context.topics.all())
+        return frozenset((*topics, *(f"group {name}" for name in context.groups.all())))
+
+    def offsets(self) -> dict[Where, int]:
+        """How far groups are."""
+        committed = self.context.offsets.offsets().committed
+        return {
+            (*pair, queue_id): int(at)
+            for pair, queues in committed.items()
+            for queue_id, at in queues.items()
+        }
+
+    def look(self) -> None:
+        """Nothing goes back. Mostly nothing has changed: tables and offsets count."""
+        context, kept = self.context, self._broker.kept
+        seen = (
+            context.topics._topics.changes, context.groups._groups.changes,
+            context.offsets._changes,
+        )  # fmt: skip
+        if seen != self._seen:
+            self._seen = seen
+            self._compare(self._names, self._offsets, "went")
+        saved = context.saver.saved()
+        if saved.done and saved.value is None:
+            kept.names = self._names
+        service = self._broker.service
+        if service is not None and service.is_master and context.role.reign is not None:
+            known = context.topics.all()
+            missing = [name for name in context.store.topics() if name not in known]
+            missing = [name for name in missing if name != DOOMED]
+            assert not missing, f"{self._broker.name} leads without the topics {missing} (R20)"
+
+    def _compare(self, names: frozenset[str], before: dict[Where, int], what: str) -> None:
+        broker, clerk = self._broker, self._broker.run_of.clerk
+        self._names, self._offsets = self.names(), self.offsets()
+        if broker.run_of.may_lose or broker.epochs_damaged:
+            return
+        gone = {name for name in names - self._names if not name.endswith(DOOMED)}
+        assert not gone, f"{broker.name}: {sorted(gone)} {what}"
+        for where, at in before.items():
+            now = self._offsets.get(where, -1)
+            assert now >= at or where in clerk.set_back, (
+                f"{broker.name}: offset {at} of {where} {what}, it is {now} (I13)"
+            )
+
+    def same(self, master: "Tables") -> str:
+        """When all is calm: what a replica has that its master has not, or otherwise (R22)."""
+        mine, theirs = self.context, master.context
+        for name in ("topics", "groups"):
+            one, other = getattr(mine, name), getattr(theirs, name)
+            if one.data_version != other.data_version:
+                return f"{name} in {one.data_version}, {other.data_version}"
+            for key, value in other.all().items():
+                if one.all().get(key) != value:
+                    return f"{name}: {key} is {one.all().get(key)}, {value}"
+        here = self.offsets()
+        clerk = self._broker.run_of.clerk
+        for where, at in master.offsets().items():
+            if here.get(where, -1) < at and where not in clerk.set_back:
+                return f"offset of {where} is {here.get(where)}, {at}"
+        return ""
+
+
+class Kept:
+    """What is durable of a broker's tables."""
+
+    def __init__(self) -> None:
+        self.names: frozenset[str] = frozenset()
+        self.offsets: dict[Where, int] = {}
+
+
+class Clerk(Client):
+    """Changes tables at whom the name server calls the master, one thing at a time."""
+
+    def __init__(self, group: "Run", name: str) -> None:
+        super().__init__(group, name, "A", 1)
+        self.set_back: set[Where] = set()
+        """Offsets that were set back on purpose."""
+        self.done: list[str] = []
+        """What was acknowledged."""
+        self.safe: dict[tuple[str, int], int] = {}
+        """Up to where queues are acknowledged: so far consumers may be."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it waits for an answer."""
+        return self._busy
+
+    def ask_of(self, address: str) -> None:
+        """What comes next goes there."""
+        self._address = address
+
+    def _send(self) -> None:
+        draw, rng = self._rng.random(), self._rng
+        name = NAMES[int(rng.random() * len(NAMES))]
+        if draw < 0.3:
+            self.topic_of(name, 1 + int(rng.random() * 4))
+        elif draw < 0.4:
+            self.group_of(name)
+        elif draw < 0.45:
+            self.topic_of(DOOMED, 1)
+        elif draw < 0.5:
+            self.tell("deletes", RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": DOOMED})
+        elif self.safe:
+            topic, queue_id = sorted(self.safe)[int(rng.random() * len(self.safe))]
+            end = self.safe[topic, queue_id]
+            at = int(rng.random() * end) if draw > 0.97 else end
+            self.commit(name, topic, queue_id, at)
+        else:
+            self.group_of(name)
+
+    def topic_of(self, name: str, queues: int) -> None:
+        """Make a topic, or change it."""
+        fields = {
+            "topic": name, "defaultTopic": "TBW102", "readQueueNums": str(queues),
+            "writeQueueNums": str(queues), "perm": "6", "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0", "order": "false",
+        }  # fmt: skip
+        if queues > 2:
+            fields["attributes"] = "+message.type=FIFO" if queues > 3 else "+message.type=DELAY"
+        self.tell(f"topic {name}", RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+    def group_of(self, name: str) -> None:
+        """Make a group of consumers."""
+        body = SubscriptionGroupConfig(name).to_json()
+        self.tell(
+            f"group {name}", RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, dump(body)
+        )
+
+    def commit(self, name: str, topic: str, queue_id: int, at: int) -> None:
+        """So far a group is."""
+        where = (topic, name, queue_id)
+        if at < self.safe.get((topic, queue_id), 0) or self.group.trouble.repeat:
+            self.set_back.add(where)
+        fields = {
+            "consumerGroup": name, "topic": topic, "queueId": str(queue_id),
+            "commitOffset": str(at),
+        }  # fmt: skip
+        self.tell(f"offset {at}", RequestCode.UPDATE_CONSUMER_OFFSET, fields, where=where)
+
+    def tell(
+        self, what: str, code: int, fields: dict[str, str], body: bytes = b"",
+        where: Where | None = None,
+    ) -> None:  # fmt: skip
+        """Ask for one change."""
+        request = new_request(code, None, body, fields=fields)
+        self._ask(self._address, request, partial(self._told, what, where))
+
+    def _told(self, what: str, where: Where | None, answer: Command | str) -> None:
+        if isinstance(answer, str):
+            if where is not None:
+                self.set_back.add(where)  # it may still arrive, behind later ones
+            self._address = ""
+            self._wait(answer)
+            return
+        assert answer.code in CODES, f"{what} is answered with {answer.code} {answer.remark}"
+        if where is not None and self.group.trouble.repeat:
+            self.set_back.add(where)  # that began on its way: it may arrive again
+        if answer.code == ResponseCode.SUCCESS:
+            self.done.append(what)
+        self._busy = False
+        self._next_ms = self.clock.now_ms + 2 * self.group.think_ms()
+
+
+def _done() -> Later[None]:
+    later: Later[None] = Later()
+    later.resolve(None)
+    return later

@@ -1,0 +1,265 @@
+"""Groups with controllers: what became of tables in past failures, one by one (R20 to R25), and the
+bugs that these stories must find.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.sim.group.broker import GroupBroker
+from tests.sim.group.stories import Story
+from turbopump.broker.ha.metadata import pulling as metadata
+from turbopump.broker.tables.offsets import Offsets, OffsetTable
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.engine.types import QueueOffset
+
+Patch = pytest.MonkeyPatch
+WHERE = ("A", "one", 0)
+ROUND_MS = 4000
+"""In which a replica has asked for all tables once."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Trouble makes nodes talkative."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def whole() -> Story:
+    """A group without a clerk of its own, and with messages of both topics."""
+    story = Story.whole(timeout_ms=1000)
+    story.clerk.active = False
+    story.writes()
+    story.until(lambda: WHERE[::2] in story.clerk.safe, 5000, "no message of that queue")
+    return story
+
+
+def told(story: Story, what: str, ask: Callable[[], None]) -> None:
+    """The clerk asks the master, and gets success."""
+    clerk = story.clerk
+    story.until(lambda: not clerk.is_busy, 5000, "the clerk is busy")
+    clerk.ask_of(story.master.endpoint.address)
+    count = len(clerk.done)
+    ask()
+    story.until(lambda: len(clerk.done) > count, 5000, what)
+
+
+def dies(story: Story) -> GroupBroker:
+    """The master does, at once; returns it when another one leads and takes messages."""
+    old, epoch = story.master, story.journal.role.epoch
+    old.crash(power=False)
+    story.elected(epoch)
+    story.writes()
+    assert story.master is not old
+    return old
+
+
+def topics(broker: GroupBroker) -> dict[str, object]:
+    """As it has them."""
+    assert broker.tables is not None
+    return broker.tables.context.topics.all()
+
+
+def offset(broker: GroupBroker) -> int:
+    """Of the group the stories are about."""
+    assert broker.tables is not None
+    return broker.tables.offsets().get(WHERE, -1)
+
+
+def test_r20_r24_a_topic_with_a_message_before_its_master_dies() -> None:
+    """The next round of tables never comes: the log tells the new master of it."""
+    story = whole()
+    story.go(ROUND_MS)
+    story.master.send("new-topic", 0, b"%08d" % 99_999_999)
+    known = story.replicas
+    story.until(lambda: story.master.replicated.confirm == story.master.replicated.end, 3000, "-")
+    assert all("new-topic" not in topics(one) for one in known)
+    dies(story)
+    assert "new-topic" in topics(story.master)
+    story.end()
+
+
+def test_r21_a_new_master_without_tables_wipes_nothing() -> None:
+    """Its files are lost; what the others know stays, with them and over its reign."""
+    story = whole()
+    clerk = story.clerk
+    told(story, "group", lambda: clerk.group_of("one"))
+    told(story, "topic", lambda: clerk.topic_of("two", 3))
+    told(story, "offset", lambda: clerk.commit("one", "A", 0, clerk.safe["A", 0]))
+    story.go(2 * ROUND_MS)
+    empty, other = story.replicas
+    empty.crash(power=False)
+    empty.disk.wipe("/store/config")
+    empty.kept.names, empty.kept.offsets = frozenset(), {}
+    old, epoch = story.master, story.journal.role.epoch
+    story.alone(2)
+    at = offset(other)
+    story.start(empty)
+    story.alone(3)
+    story.admin.elect(empty.controller_id)
+    story.elected(epoch)
+    story.go(3 * ROUND_MS)
+    for one in (old, other):
+        assert "two" in topics(one) and offset(one) >= at > 0
+    story.end()
+
+
+def test_r22_a_replica_has_its_masters_version_and_attributes() -> None:
+    """Whatever the replica adds by itself."""
+    story = whole()
+    clerk = story.clerk
+    for queues in (3, 4, 2, 4):
+        told(story, "topic", lambda queues=queues: clerk.topic_of("two", queues))
+        for replica in story.replicas:
+            replica.tables.context.groups.find(f"made-here-{queues}", replica.clock.wall_ms)
+    story.go(2 * ROUND_MS)
+    master = story.master.tables.context
+    for replica in story.replicas:
+        found = replica.tables.context
+        assert found.topics.data_version == master.topics.data_version
+        assert found.groups.data_version == master.groups.data_version
+        assert found.topics.get("two") == master.topics.get("two")
+        assert found.topics.get("two").attributes == {"message.type": "FIFO"}
+    story.end()
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_r23_two_switches_and_everybody_dies(power: bool) -> None:
+    """What was acknowledged, and copied, is there when the first one starts alone."""
+    story = whole()
+    clerk = story.clerk
+    told(story, "topic", lambda: clerk.topic_of("two", 4))
+    told(story, "group", lambda: clerk.group_of("three"))
+    story.go(2 * ROUND_MS)
+    first = story.master
+    for _ in range(2):
+        old = dies(story)
+        story.start(old)
+        story.until(story.is_whole, 30_000, "not whole")
+    for broker in story.brokers:
+        broker.crash(power=power)
+    story.start(first)
+    story.go(2000)
+    assert {"topic two", "group three"} <= first.tables.names()
+    story.end()
+
+
+def test_r25_an_old_master_returns_with_old_offsets() -> None:
+    """Consumers went on meanwhile. It leads again, before it could copy newer ones: those of who
+    knew better stay as they are, for the day one of them leads."""
+    story = whole()
+    clerk = story.clerk
+    told(story, "group", lambda: clerk.group_of("one"))
+    told(story, "offset", lambda: clerk.commit("one", "A", 0, clerk.safe["A", 0]))
+    story.go(2 * ROUND_MS)
+    old = dies(story)
+    before = offset(story.master)
+    story.until(lambda: clerk.safe["A", 0] > before, 10_000, "no message of the queue")
+    told(story, "offset", lambda: clerk.commit("one", "A", 0, clerk.safe["A", 0]))
+    at = offset(story.master)
+    assert at > before > 0
+    story.go(2 * ROUND_MS)
+    between = story.master
+    story.start(old)
+    vars(old.tables.follower)["tick"] = lambda now_ms, steady_ms: None
+    story.until(story.is_whole, 30_000, "not whole")
+    epoch = story.journal.role.epoch
+    story.admin.elect(old.controller_id)
+    story.elected(epoch)
+    story.writes()
+    assert story.master is old and offset(old) == before
+    del vars(old.tables.follower)["tick"]
+    story.go(2 * ROUND_MS)
+    assert offset(between) == at
+    epoch = story.journal.role.epoch
+    story.admin.elect(between.controller_id)
+    story.elected(epoch)
+    story.writes()
+    story.go(2 * ROUND_MS)
+    assert all(offset(one) == at for one in story.brokers)
+    story.end()
+
+
+def test_a_replica_without_news_follows_who_was_its_master() -> None:
+    """That one follows the next master and begins its log anew: it sets back its own offsets, not
+    those of who has heard of no election (group seed 135577)."""
+    story = whole()
+    clerk = story.clerk
+    told(story, "group", lambda: clerk.group_of("one"))
+    story.go(2 * ROUND_MS)
+    old, (deaf, other) = story.master, story.replicas
+    vars(other.tables.follower)["tick"] = lambda now_ms, steady_ms: None
+    told(story, "offset", lambda: clerk.commit("one", "A", 0, clerk.safe["A", 0]))
+    story.go(2 * ROUND_MS)
+    at, epoch = offset(deaf), story.journal.role.epoch
+    assert at > 0 > offset(other)
+    story.apart([deaf], story.rest(deaf, old))
+    story.admin.elect(other.controller_id)
+    story.elected(epoch)
+    story.writes()
+    story.go(ROUND_MS)
+    old.crash(power=False)
+    old.damage_epochs()
+    story.start(old)
+    story.until(lambda: offset(old) < at, 10_000, "its log is as it was")
+    story.go(2 * ROUND_MS)
+    assert deaf.service.epoch == epoch and offset(deaf) == at
+    story.net.blocked.clear()
+    story.end()
+
+
+# Planted
+
+
+def topics_of_the_log_are_not_made(patch: Patch) -> None:
+    """R20: a new master knows the topics of its tables only."""
+    patch.setattr(TopicTable, "add_stored", lambda *args, **options: None)
+
+
+def an_empty_table_counts(patch: Patch) -> None:
+    """R21: what the master lacks it has deleted."""
+    follower = metadata.MetadataFollower
+    patch.setattr(follower, "_before", lambda self, now, said, table, version, mine: set(mine))
+
+
+def replicas_count_for_themselves(patch: Patch) -> None:
+    """R22: what a replica adds is a new version."""
+    patch.setattr(
+        metadata.Versions, "next",
+        lambda self, version, now_ms: version.next(now_ms, version.state_version),
+    )  # fmt: skip
+
+
+def tables_are_not_saved(patch: Patch) -> None:
+    """R23: what a replica copies stays in memory."""
+    patch.setattr(TopicTable, "_save", lambda self, put, gone, said: 0)
+
+
+def the_masters_offsets_are_right(patch: Patch) -> None:
+    """R25: an offset of the present master takes the place of any other."""
+
+    def adopt(self: OffsetTable, theirs: Offsets, before: Offsets | None) -> None:
+        for (topic, group), queues in theirs.committed.items():
+            for queue_id, at in queues.items():
+                self.commit(group, topic, queue_id, QueueOffset(at), 0)
+
+    patch.setattr(OffsetTable, "adopt", adopt)
+
+
+BUGS: dict[Callable[[Patch], None], Callable[[], None]] = {
+    topics_of_the_log_are_not_made: test_r20_r24_a_topic_with_a_message_before_its_master_dies,
+    an_empty_table_counts: test_r21_a_new_master_without_tables_wipes_nothing,
+    replicas_count_for_themselves: test_r22_a_replica_has_its_masters_version_and_attributes,
+    tables_are_not_saved: lambda: test_r23_two_switches_and_everybody_dies(False),
+    the_masters_offsets_are_right: test_r25_an_old_master_returns_with_old_offsets,
+}
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_a_story_finds(bug: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    bug(monkeypatch)
+    with pytest.raises(AssertionError):
+        BUGS[bug]()

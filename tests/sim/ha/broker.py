@@ -1,0 +1,576 @@
+"""One broker of a simulated group: a disk, and while it is up a process with the real store, the
+real drivers of replication and what stands for the rest of a broker: its role, its clients.
+
+After everything that happens to it `look` compares what it says with what it said before and with
+the group's history. It never tells the others anything but by the network.
+"""
+
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tests.sim.disk import PowerCut, SimDisk
+from tests.sim.ha.checkers import (
+    ALIKE_MAX,
+    BLANK,
+    History,
+    LogFiles,
+    check_zeros,
+    show_some,
+)
+from tests.sim.ha.net import Link, Wire
+from tests.sim.ha.oracle import Role
+from tests.sim.work import QueuedDisk
+from turbopump.broker.ha.leader import Leader, LeaderOptions
+from turbopump.broker.ha.options import HaOptions
+from turbopump.broker.ha.options import Role as ConfiguredRole
+from turbopump.broker.ha.ports import Answer
+from turbopump.broker.ha.service import HaService, Overtaken
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.later import Later
+from turbopump.engine.log.epoch_file import BACKUP, EPOCH_FILE
+from turbopump.engine.store import Store
+from turbopump.engine.types import FlushMode, Message, PutStatus, StoreError
+from turbopump.engine.upkeep.restart import MARK_FILE as RESTART
+from turbopump.net.ha.acks import ALL
+from turbopump.net.ha.replica import ReplicaOptions, State
+from turbopump.net.ha.sync_state import Proposal
+from turbopump.pyx.record import V1, record_size
+
+if TYPE_CHECKING:
+    from tests.sim.ha.suite import Run
+
+ROOT = "/store"
+WALK_SECTOR = 512
+PROPERTIES = (b"KEYS\x01k\x02", b"KEYS\x01k\x02NOTE\x01\0")
+"""One ends in a zero, as a record does whose last bytes did not come."""
+
+
+@dataclass(slots=True, frozen=True)
+class Options(HaOptions):
+    """What a seed sets beside RocketMQ's keys."""
+
+    in_flight_max: int = 1 << 20
+    may_lose: bool = False
+    """Whether the oracle may elect who has less than was confirmed."""
+
+    @property
+    def leader(self) -> LeaderOptions:
+        options = HaOptions.leader.__get__(self)
+        return replace(options, primary=replace(options.primary, in_flight_max=self.in_flight_max))
+
+    @property
+    def replica(self) -> ReplicaOptions:
+        options = HaOptions.replica.__get__(self)
+        return replace(options, cut_confirmed=options.cut_confirmed or self.may_lose)
+
+
+@dataclass(slots=True, frozen=True)
+class Settings:
+    """What a seed's brokers have in common."""
+
+    store: StoreConfig
+    ha: Options
+
+    @property
+    def is_sync(self) -> bool:
+        return self.store.flush_disk_type is FlushMode.SYNC_FLUSH
+
+    @property
+    def safe(self) -> bool:
+        """Whether what is confirmed and acknowledged stays."""
+        return self.ha.auto_switch and self.ha.all_ack_in_sync_state_set
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message that a master took."""
+
+    epoch: int
+    need: int
+    start: int
+    end: int
+    body: bytes
+    topic: str
+    queue_id: int
+    queue_offset: int
+    status: list[PutStatus] = field(default_factory=list)
+    """Of the disk, of the replicas; what came so far."""
+
+    @property
+    def acked(self) -> bool:
+        """Whether the sender received success."""
+        return self.status == [PutStatus.PUT_OK] * 2
+
+
+class Broker:
+    """See the module. Everything that runs its code goes through `run`, which knows its end."""
+
+    def __init__(
+        self, group: "Run", number: int, settings: Settings, *, learner: bool, last_file: bool
+    ) -> None:
+        self.name = f"broker-{number}"
+        self.number = number
+        self.paused = False
+        """Its process does not run for a while."""
+        self.learner = learner
+        self.settings = settings
+        self.options = replace(
+            settings.ha, own_id=number, async_learner=learner, sync_from_last_file=last_file
+        )
+        if not self.options.auto_switch and number > 1:
+            self.options = replace(
+                self.options, role=ConfiguredRole.SLAVE, ha_master_address="broker-1"
+            )
+        self.disk = SimDisk(group.rng, lambda: group.wall_ms)
+        self.log = LogFiles(
+            self.disk, settings.store.log_folder, settings.store.mapped_file_size_commit_log
+        )
+        self.store: Store | None = None
+        self.replicated: Any = None
+        self.service: HaService | None = None
+        self.wire: Wire
+        self.work: QueuedDisk
+        self.role = Role(0, -1, frozenset(), 0)
+        """The last one it took."""
+        self.is_lossy = False
+        """Its last life ended, and may have taken what it had acknowledged."""
+        self.epochs_damaged = self._cut_for_damage = False
+        self.lives = 0
+        self._group = group
+        self._rng: random.Random = group.rng
+        self._history: History = group.history
+        self._base = self._end = self._confirm = self._told = 0
+        self._bytes = bytearray()
+        self._bounds = [0]
+        self._failed_before = 0
+        self._kept = 0
+        """Where its log ended when it was killed."""
+        self._cut: tuple[int, bytes] = (-1, b"")
+        """Where it cut its log last, and the first bytes that went."""
+
+    # Its life
+
+    @property
+    def up(self) -> bool:
+        return self.store is not None
+
+    @property
+    def disk_failed(self) -> bool:
+        """Whether a sync failed since it was started."""
+        return self.disk.failed_syncs > self._failed_before
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it takes itself for the master."""
+        return self.service is not None and self.service.is_master
+
+    @property
+    def follows(self) -> bool:
+        """Whether bytes of a master arrive."""
+        follower = self.service.follower if self.service is not None else None
+        return follower is not None and follower.machine.state is State.TRANSFER
+
+    def run(self, what: Callable[..., Any], *args: Any) -> Any:
+        """Run its code; it may die of that."""
+        try:
+            return what(*args)
+        except PowerCut:
+            self._gone()
+            return None
+
+    def start(self) -> bool:
+        """A process on its disk. False if it died while it started."""
+        self.run(self._start)
+        return self.up
+
+    def _start(self) -> None:
+        group, settings = self._group, self.settings
+        self.disk.restart()
+        self._failed_before = self.disk.failed_syncs
+        self.work = QueuedDisk(self._rng, self.disk)
+        self.wire = Wire(group.net, self)
+        store = Store.open(
+            self.disk, settings.store, self.work, group.wall_ms, steady_ms=group.now_ms
+        )
+        plain = not self.options.auto_switch
+        self.replicated = store.replicated(group.wall_ms, plain=plain)
+        service = HaService(
+            self.options, self.replicated, self.disk, self.work,
+            lambda: group.wall_ms, lambda: group.now_ms, alterations=self,
+            shell=lambda events: self.wire,
+        )  # fmt: skip
+        self.replicated.on_appended.append(service.grew)
+        self.store = store
+        self.lives += 1
+        self.role = Role(0, -1, frozenset(), 0)
+        self._check_started()
+        finish(service.start())
+        self.service = service
+        self.look()
+
+    def _check_started(self) -> None:
+        """What a start may have lost was not durable, and it knows of no more than it had."""
+        log = self.replicated
+        if self.settings.safe:
+            # Not all that it confirmed it told: see `_is_of_before`.
+            sure = max(self._told, self._confirm, len(self._history.log))
+            assert log.confirm <= sure, (
+                f"broker {self.number} starts with {log.confirm} confirmed, it was {sure}"
+            )
+        at, gone = self._cut
+        if at == self._end and gone and log.end > at:
+            assert self.log.read(at, at + len(gone)) != gone, (
+                f"broker {self.number}: what it cut at {at} is there again"
+            )
+        kept, self._kept = self._kept, 0
+        assert log.end >= kept, f"broker {self.number}: a kill took {log.end} to {kept}"
+        self._base, self._end, self._confirm, self._told = log.min, log.min, 0, 0
+        self._bytes.clear()
+        self._bounds = [log.min]
+        self.look()
+
+    def crash(self, *, power: bool) -> None:
+        """The process is killed, which keeps all it had written, or the power goes."""
+        self._kept = 0 if power or self.service is None else self.replicated.end
+        if self.disk.exists(f"{ROOT}/{RESTART}"):
+            self._kept = 0  # its disk failed while the log was given up: the next start ends that
+        self.disk.kill = not power
+        self.disk.end()
+        self._gone()
+
+    def stop(self) -> None:
+        """A clean end. Where its disk takes no last write it ends like a kill: the process says so,
+        and its mark stays."""
+        try:
+            self.run(self._stop)
+        except (OSError, StoreError):
+            assert self.disk.failing or self.disk.fail_syncs or self.disk.full, "its disk works"
+            self.crash(power=False)
+
+    def _stop(self) -> None:
+        store = self.store
+        assert store is not None, "it is not up"
+        if self.service is not None:
+            finish(self.service.stop())
+        store.close(self._group.wall_ms)
+        self.work.close()
+        self.look()
+        self.disk.kill = True
+        self.disk.end()
+        self._gone()
+
+    def _gone(self) -> None:
+        power = not self.disk.kill
+        self._group.net.gone(self, power=power)
+        self._group.ends += 1
+        if power and not self.settings.is_sync:
+            self.is_lossy = True
+        self.store = self.replicated = self.service = None
+        self.paused = False
+
+    def damage_epochs(self) -> None:
+        """Both copies of the epoch list become unreadable while it is down (S1)."""
+        for path in (f"{ROOT}/{EPOCH_FILE}", f"{ROOT}/{EPOCH_FILE}{BACKUP}"):
+            content = self.disk.visible(path)
+            if content is not None:
+                content[:] = b"?" * len(content)
+                self.epochs_damaged = True
+        self.disk.settle()
+
+    # Its role
+
+    def take(self, role: Role) -> None:
+        """The controller's word reached it."""
+        coming = role.epoch > self.role.epoch and role.master == self.number
+        self.run(self._take, role)
+        if coming and self.up and self._rng.random() < 0.7:
+            self.do_work(all_of_it=True)  # a fast disk: its reign begins at once
+
+    def _take(self, role: Role) -> None:
+        service = self.service
+        assert service is not None, "it is up"
+        if role.epoch > self.role.epoch:
+            self.role = role
+            if role.master == self.number:
+                self._to_master(service, role)
+            else:
+                service.to_replica(f"broker-{role.master}", role.epoch)
+        elif role.epoch == self.role.epoch and isinstance(service.reign, Leader):
+            self.role = role
+            service.reign.on_set(role.members, role.set_epoch, self._group.now_ms)
+        self.look()
+
+    def _to_master(self, service: HaService, role: Role) -> None:
+        self.look()
+
+        def told(error: StoreError | OSError | None) -> None:
+            if error is None:
+                self._reigns(role.epoch)
+            elif not isinstance(error, Overtaken):
+                assert self.epochs_damaged or self.disk_failed, f"no reign: {error}"
+
+        service.to_master(role.epoch, role.members, role.set_epoch).then(told)
+
+    def _reigns(self, epoch: int, due: int | None = None) -> None:
+        """Its reign begins: with all that was confirmed, and its epoch on the disk. `due`: see
+        History.begins."""
+        self.look()
+        log = self.replicated
+        start = log.epochs.entries[-1].start
+        assert log.epochs.last_epoch == epoch, f"epoch {epoch} is not written down"
+        assert start == log.end, "a reign that does not begin at the end of the log"
+        if self.settings.safe:
+            self._history.begins(self.number, self.log, log.min, start, due)
+
+    def propose(self, proposal: Proposal) -> Later[Answer]:
+        """Alterations."""
+        return self._group.proposals.ask(self, self.role.epoch, proposal)
+
+    # Its connections
+
+    def on_accept(self, link: Link) -> None:
+        self._hear("on_accepted", self.wire.add(link))
+
+    def on_connected(self, link: Link) -> None:
+        self._hear("on_connected", link.number)
+
+    def on_bytes(self, link: Link, data: bytes) -> None:
+        self._hear("on_bytes", link.number, data)
+
+    def on_closed(self, link: Link, reason: str) -> None:
+        self._hear("on_closed", link.number, reason)
+
+    def on_writable(self, link: Link) -> None:
+        self._hear("on_writable", link.number)
+
+    def _hear(self, what: str, *args: Any) -> None:
+        if self.service is not None:
+            self.run(getattr(self.service, what), *args)
+            self.look()
+
+    # What it does by itself
+
+    def tick(self) -> None:
+        self.run(self._tick)
+        self.look()
+
+    def _tick(self) -> None:
+        group = self._group
+        assert self.store is not None and self.service is not None, "it is up"
+        self.store.tick(group.wall_ms, group.now_ms)
+        self.service.tick()
+        self._follow_counts()
+
+    def _follow_counts(self) -> None:
+        """What a replica's tables ask its master for, as soon as its log has begun anew."""
+        log = self.replicated
+        if log is None or not log.wants_counts or not self.follows:
+            return
+        assert self.service is not None and self.service.follower is not None, "it follows"
+        master = self._group.net.hosts.get(self.service.follower.machine.address)
+        if isinstance(master, Broker) and master.is_master and master.replicated is not None:
+            log.take_counts(master.replicated.idle_counts())
+
+    def turn(self) -> None:
+        """The loop's turn ends: what was to be done soon is done."""
+        self.run(self.wire.turn)
+        self.look()
+
+    def do_work(self, *, all_of_it: bool = False) -> None:
+        self.run(self.work.close if all_of_it else self.work.step)
+        self.look()
+
+    def expire(self, later_ms: int) -> None:
+        """Old files go."""
+        if self.store is not None:
+            self.run(self.store.delete_expired, self._group.wall_ms + later_ms)
+            self.look()
+
+    # Its clients
+
+    def send(self, topic: str, queue_id: int, body: bytes) -> Sent | None:
+        """What it will answer, if it took the message."""
+        sent: Sent | None = self.run(self._send, topic, queue_id, body)
+        return sent
+
+    def _properties(self, topic: str, body: bytes) -> bytes:
+        found = PROPERTIES[len(self._bounds) % 2]
+        size = record_size(len(topic), len(body), len(found), 8, 8, V1)
+        # Of a last byte in a sector of its own it is unknown whether it came (pyx.walk: SECTORS).
+        return found if (self.replicated.end + size) % WALK_SECTOR != 1 else PROPERTIES[0]
+
+    def _send(self, topic: str, queue_id: int, body: bytes) -> Sent | None:
+        group, service, store = self._group, self.service, self.store
+        assert store is not None and service is not None, "it is up"
+        message = Message(topic, queue_id, body, self._properties(topic, body))
+        if not service.is_master:
+            self._refuses(store, message)
+            return None
+        need = service.need()
+        if need is None:
+            return None
+        appended = store.append(message, group.wall_ms)
+        if appended.status is not PutStatus.PUT_OK:
+            return None
+        self._history.writes(self.number, self.role.epoch)
+        self.look()
+        start = appended.log_offsets[0]
+        sent = Sent(
+            self.role.epoch, need, start, appended.end, body, topic, queue_id,
+            appended.queue_offset,
+        )  # fmt: skip
+
+        def answer(status: PutStatus) -> None:
+            sent.status.append(status)
+            if len(sent.status) == 2:
+                self._answer(sent)
+
+        store.when_safe(appended).then(answer)
+        if need in (0, 1):
+            answer(PutStatus.PUT_OK)
+        else:
+            service.wait(appended.end, need).then(answer)
+        if self._rng.random() < 0.7:
+            self.wire.turn()
+        return sent
+
+    def _refuses(self, store: Store, message: Message) -> None:
+        """A replica's store takes nothing of a sender."""
+        end = store.max_log_offset
+        refused = store.append(message, self._group.wall_ms).status
+        assert refused is PutStatus.SERVICE_NOT_AVAILABLE, f"a replica answered {refused.name}"
+        assert store.max_log_offset == end, "refused, but written"
+
+    def _answer(self, sent: Sent) -> None:
+        """The sender gets its answer."""
+        if not sent.acked:
+            return
+        self._group.answered(self, sent)
+        if sent.need != ALL:
+            return
+        self._tell(sent.end, "acknowledged")
+        if not self._is_of_before:
+            key = (sent.topic, sent.queue_id, sent.queue_offset)
+            self._history.acked[key] = (sent.start, sent.body)
+
+    def read(self, topic: str, queue_id: int) -> None:
+        """A pull from anywhere in a queue."""
+        store = self.store
+        assert store is not None, "it is up"
+        low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
+        if high > low:
+            at = low + int(self._rng.random() * (high - low))
+            show_some(store, topic, queue_id, at, self.show)
+
+    def show(self, key: tuple[str, int, int], record: bytes) -> None:
+        """A reader gets a record."""
+        if self.settings.safe and not self._is_of_before:
+            self._history.show(self.number, key, record)
+
+    # What is seen of it
+
+    def look(self) -> None:
+        """Compare what it says with what it said."""
+        log, store = self.replicated, self.store
+        if log is None or store is None:
+            return
+        if log.is_being_cut:
+            # Nothing is said of it before it is durable; it may be in the set again by then.
+            self._cut_for_damage = self._cut_for_damage or self.epochs_damaged
+            return
+        end, confirm = log.end, log.confirm
+        if end < self._end or log.min > self._end:
+            self._was_cut(log.min, end)
+        if end > self._end:
+            if not self._bytes and self._base != log.min:
+                self._base = self._end = log.min
+                self._bounds = [log.min]
+            self._bytes += self.log.read(self._end, end)
+            self._end = end
+            self._find_bounds()
+        sure = log.flushed if self.settings.is_sync and self.is_master else end
+        assert confirm <= sure, f"broker {self.number} confirms {confirm} of {sure}"
+        if confirm != self._confirm:
+            rounded = self._rounded(confirm)
+            before = self._rounded(self._confirm)
+            assert rounded >= before, f"broker {self.number} confirms {confirm} after {before}"
+            self._confirm = confirm
+            self._tell(rounded, "confirmed")
+        if self.settings.safe:
+            shown = store.dispatched_log_offset
+            assert shown <= max(confirm, log.min), (
+                f"broker {self.number} shows {shown}, confirmed is {confirm}"
+            )
+
+    def _tell(self, log_end: int, why: str) -> None:
+        if self.settings.safe and log_end > self._told and not self._is_of_before:
+            if self.replicated.min > len(self._history.log):
+                return  # a learner that has the last file alone
+            start = min(max(self._told, self.replicated.min), len(self._history.log))
+            self._history.tell(self.number, self.log, start, log_end, why)
+            if self.is_master:
+                self._group.confirmed(self, start, log_end)
+            self._told = log_end
+
+    @property
+    def _is_of_before(self) -> bool:
+        """Whether it has not heard of an election that may have lost what it knows; it may go on
+        telling of that for a while (group seed 132921)."""
+        known: int = self.replicated.epochs.last_epoch
+        return known < self._history.anew_in_epoch
+
+    def _was_cut(self, minimum: int, end: int) -> None:
+        whole = end <= self._base or minimum > self._end
+        is_damaged = self.epochs_damaged or self._cut_for_damage
+        self._cut_for_damage = False
+        if self.settings.safe and not is_damaged and not self.settings.ha.may_lose:
+            cut_at = self._base if whole else end
+            # Half a record at the end is no message: its sender sends it again.
+            is_half = cut_at >= self._bounds[-1]
+            gone = b"" if is_half else bytes(self._bytes[cut_at - self._base :])
+            if not whole or not self._group.retention:
+                confirm = self._rounded(self._confirm)
+                self._history.cuts(self.number, cut_at, confirm, gone, self.log.file_size)
+        self._cut = (-1, b"")
+        if whole:
+            self._base = self._end = minimum
+            self._bytes.clear()
+            self._bounds = [minimum]
+        else:
+            self._cut = (end, bytes(self._bytes[end - self._base :][:ALIKE_MAX]))
+            check_zeros(self.number, self.log, end)
+            del self._bytes[end - self._base :]
+            self._end = end
+            while self._bounds[-1] > end:
+                self._bounds.pop()
+        self._confirm, self._told = min(self._confirm, end), min(self._told, end)
+
+    def _find_bounds(self) -> None:
+        """Where records end in what was added."""
+        data, base, file_size = self._bytes, self._base, self.log.file_size
+        at = self._bounds[-1]
+        while at + 8 <= self._end:
+            size = int.from_bytes(data[at - base : at - base + 4])
+            if int.from_bytes(data[at - base + 4 : at - base + 8]) == BLANK:
+                size = file_size - at % file_size
+            if size <= 0 or at + size > self._end:
+                return
+            at += size
+            self._bounds.append(at)
+
+    def _rounded(self, log_offset: int) -> int:
+        """The last end of a record up to there."""
+        number = bisect_right(self._bounds, log_offset)
+        return self._bounds[number - 1] if number else 0
+
+
+def finish(work: Coroutine[Any, Any, None]) -> None:
+    """Run what waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("it waits")

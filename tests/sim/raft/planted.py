@@ -1,0 +1,286 @@
+"""Bugs that a quorum can have, to be planted one at a time: the suite must find each.
+
+Raft-1 to Raft-10 are the rules that they break; several are how DLedger is. Used by
+tests/sim/raft/test_seeds.py.
+"""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from tests.sim.planted import Plant
+from turbopump.controller.raft import actions as acts
+from turbopump.controller.raft import core, following, order, replication, votes
+from turbopump.controller.raft.campaign import Campaign
+from turbopump.controller.raft.core import Raft
+from turbopump.controller.raft.log import Log
+from turbopump.controller.raft.member import Member
+from turbopump.controller.raft.messages import (
+    PushEntryRequest,
+    ResponseCode,
+    VoteRequest,
+    VoteResponse,
+)
+from turbopump.controller.raft.options import RaftOptions
+from turbopump.controller.raft.replication import Leading
+from turbopump.controller.raft.storage import RaftStorage
+from turbopump.controller.raft.votes import Verdict, Voter
+
+Patch = pytest.MonkeyPatch
+
+
+def half_is_a_majority(patch: Patch) -> None:
+    """Raft-1: two of four, one of three elect."""
+    real = RaftOptions.__post_init__
+
+    def post_init(self: RaftOptions) -> None:
+        real(self)
+        object.__setattr__(self, "majority", max(1, len(self.peers) // 2))
+
+    patch.setattr(RaftOptions, "__post_init__", post_init)
+
+
+def raised_term_is_not_kept(patch: Patch) -> None:
+    """Raft-2: a term is written down with the next vote in it only."""
+    real = RaftStorage.save_term
+
+    def save_term(self: RaftStorage, term: int, vote: str | None) -> None:
+        if vote is not None or term == 0:
+            real(self, term, vote)
+
+    patch.setattr(RaftStorage, "save_term", save_term)
+
+
+def votes_are_not_kept(patch: Patch) -> None:
+    """Raft-3: the file has the term only."""
+    real = RaftStorage.save_term
+    patch.setattr(
+        RaftStorage, "save_term", lambda self, term, vote: real(self, term, None)
+    )
+
+
+def without_sync(patch: Patch, storage: RaftStorage, work: Any) -> None:
+    """Do it with mappings that are not synced."""
+    mapped = storage._mapped
+    assert mapped is not None
+    with patch.context() as inside:
+        inside.setattr(type(mapped), "sync", lambda *args: None)
+        work()
+
+
+def vote_is_said_before_it_is_kept(patch: Patch) -> None:
+    """Raft-3: term and vote are written and not synced (DLedger's MemberState.persist)."""
+    real = RaftStorage.save_term
+    patch.setattr(RaftStorage, "save_term", lambda self, term, vote: without_sync(
+        patch, self, lambda: real(self, term, vote)
+    ))  # fmt: skip
+
+
+def new_leader_cuts_what_is_not_committed(patch: Patch) -> None:
+    """Raft-4: it begins its term behind what it knows to be committed."""
+    real = Leading.__init__
+
+    def init(self: Leading, member: Member, now_ms: int) -> None:
+        real(self, member, now_ms)
+        role, member.role = member.role, core.Role.FOLLOWER
+        if member.committed < self.first_index - 1:
+            member.truncate_from(member.committed + 1)
+            member.append((member.log.next_entry(self.term, b""),))
+        member.role = role
+
+    patch.setattr(Leading, "__init__", init)
+
+
+def entries_follow_anything(patch: Patch) -> None:
+    """Raft-5: a follower does not look at what comes before."""
+    patch.setattr(
+        following, "_follows", lambda member, request, first: first <= member.log.end + 1
+    )
+    patch.setitem(following._HANDLERS, following.PushType.COMPARE, lambda member, request: OK)
+
+
+OK = ResponseCode.SUCCESS
+
+
+def any_log_is_good_enough(patch: Patch) -> None:
+    """Raft-6: votes are given whatever the candidate has."""
+    real = votes.judge
+
+    def judge(voter: Voter, request: VoteRequest) -> Verdict:
+        return real(blind(voter), request)
+
+    patch.setattr(votes, "judge", judge)
+    foresee = votes.foresee
+    patch.setattr(votes, "foresee", lambda voter, request: foresee(blind(voter), request))
+
+
+def blind(voter: Voter) -> Voter:
+    """One whose log is empty."""
+    return dataclasses.replace(voter, ledger_end_index=-1, ledger_end_term=-1)
+
+
+def commits_up_to_its_end(patch: Patch) -> None:
+    """Raft-7: a follower commits what it has, compared or not (DLedger's handleDoCommit)."""
+    end = property(lambda self: self.log.end, lambda self, value: None)
+    patch.setattr(Member, "matched", end, raising=False)
+
+
+def older_entries_are_counted(patch: Patch) -> None:
+    """Raft-8: a majority commits an entry of whatever term (DLedger 0.3.1.2)."""
+    patch.setattr(Leading, "may_commit", lambda self, index: True)
+
+
+def truncate_cuts_what_it_says(patch: Patch) -> None:
+    """Raft-9: a TRUNCATE is done as it stands, also late and for the second time (DLedger)."""
+
+    def truncate(self: Member, request: PushEntryRequest) -> ResponseCode:
+        entry = request.entry
+        assert entry is not None
+        if not following._follows(self, request, entry.index):
+            return ResponseCode.INCONSISTENT_STATE
+        if entry.index <= self.log.base.index:
+            return OK
+        if entry.index <= self.log.end:
+            self.log.truncate_from(entry.index)
+            self.actions.append(acts.TruncateFrom(entry.index))
+        self.append((entry,))
+        self.matched = entry.index
+        return OK
+
+    patch.setitem(following._HANDLERS, following.PushType.TRUNCATE, truncate)
+
+
+def pushes_of_anybody(patch: Patch) -> None:
+    """Raft-10: neither term nor leader of a push is looked at (DLedger 0.3.3)."""
+    patch.setattr(following, "check_leader", lambda member, request: (
+        OK if member.role is not core.Role.LEADER else ResponseCode.NOT_FOLLOWER
+    ))  # fmt: skip
+
+
+def entries_are_not_synced(patch: Patch) -> None:
+    """DLedger flushes every 10 ms, answered or not."""
+    real = RaftStorage.append
+    patch.setattr(RaftStorage, "append", lambda self, entries: without_sync(
+        patch, self, lambda: real(self, entries)
+    ))  # fmt: skip
+
+
+def restarts_forget_promises(patch: Patch) -> None:
+    """Who starts again votes at once: a leader may still rely on what it promised before."""
+    real = Raft.__init__
+
+    def init(self: Raft, *args: Any) -> None:
+        real(self, *args)
+        self.campaign.abstains_until_ms = core.LONG_AGO_MS
+
+    patch.setattr(Raft, "__init__", init)
+
+
+def promises_are_not_kept(patch: Patch) -> None:
+    """Followers of a living leader vote for others, as DLedger's do."""
+    real = votes.judge
+
+    def free(voter: Voter) -> Voter:
+        return dataclasses.replace(voter, promised=False, leader_id=None)
+
+    patch.setattr(votes, "judge", lambda voter, request: real(free(voter), request))
+    foresee = votes.foresee
+    patch.setattr(votes, "foresee", lambda voter, request: foresee(free(voter), request))
+
+
+def snapshot_of_a_later_state(patch: Patch) -> None:
+    """A snapshot is taken for the entry before it."""
+    real = Member.took_snapshot
+    patch.setattr(
+        Member, "took_snapshot",
+        lambda self, index, data: real(self, max(index - 1, self.log.base.index), data),
+    )  # fmt: skip
+
+
+def log_goes_before_its_snapshot(patch: Patch) -> None:
+    """The log is cut first, the snapshot saved then."""
+
+    def save_snapshot(self: RaftStorage, snapshot: Any, base: Any, entries: Any) -> None:
+        with patch.context() as inside:
+            inside.setattr(self, "_replace", lambda name, data: None)
+            real(self, snapshot, self._base, tuple(self._entries))
+        log = Log(base, entries)
+        self._base, self._entries = log.base, list(log.entries())
+        self._rewrite()
+        real(self, snapshot, base, entries)
+
+    real = RaftStorage.save_snapshot
+    patch.setattr(RaftStorage, "save_snapshot", save_snapshot)
+
+
+def commit_is_told_once(patch: Patch) -> None:
+    """A follower that began a new life applies nothing until the next append (found by the suite
+    of whole groups)."""
+    patch.setattr(replication, "COMMIT_AGAIN_MS", 1 << 60)
+
+
+def heartbeats_wait_for_the_disk(patch: Patch) -> None:
+    """They stand behind the entries before them: a slow disk costs the lead."""
+    patch.setattr(order, "rests_on_terms_only", lambda action: False)
+
+
+def votes_do_not_wait_for_the_disk(patch: Patch) -> None:
+    """Raft-3: a vote is said while it is written."""
+    patch.setattr(order, "is_free", lambda action: isinstance(
+        action.message if isinstance(action, acts.Call | acts.Answer) else None,
+        VoteRequest | VoteResponse,
+    ))  # fmt: skip
+
+
+def nobody_is_asked_before(patch: Patch) -> None:
+    """A candidate raises its term and votes for itself whenever it is time, however long its disk
+    takes, and none waits for the one that runs (before there was a question before an election)."""
+    patch.setattr(Campaign, "favour", lambda self, candidate, now_ms: None)
+    patch.setattr(Campaign, "interval_ms", lambda self: self._between(
+        self.member.options.min_vote_interval_ms, self.member.options.max_vote_interval_ms
+    ))  # fmt: skip
+
+    def on_tick(self: Campaign, now_ms: int) -> bool:
+        found, term = self.round, self.member.term + 1
+        if found is not None:
+            return now_ms >= found.started_ms + found.wait_ms and self._close(found, now_ms)
+        if now_ms < max(self.next_ms, self.abstains_until_ms):
+            return False
+        self.next_ms = now_ms + self.interval_ms()
+        return self.run(term, now_ms)
+
+    patch.setattr(Campaign, "on_tick", on_tick)
+
+
+def pushes_do_not_wait_for_slow_disks(patch: Patch) -> None:
+    """A push is sent again and its answer not heard, before a slow disk can have answered."""
+    patch.setattr(Member, "patience_ms", 0)
+
+
+def a_leader_whose_disk_hangs_leads_on(patch: Patch) -> None:
+    """Its heartbeats need no disk."""
+    patch.setattr(Raft, "on_sync_waits", lambda self, for_ms, now_ms: None)
+
+
+BUGS: list[Plant] = [
+    half_is_a_majority, raised_term_is_not_kept, votes_are_not_kept, vote_is_said_before_it_is_kept,
+    new_leader_cuts_what_is_not_committed, entries_follow_anything, any_log_is_good_enough,
+    commits_up_to_its_end, older_entries_are_counted, truncate_cuts_what_it_says,
+    pushes_of_anybody, entries_are_not_synced, restarts_forget_promises, promises_are_not_kept,
+    snapshot_of_a_later_state, log_goes_before_its_snapshot, commit_is_told_once,
+    heartbeats_wait_for_the_disk, votes_do_not_wait_for_the_disk, nobody_is_asked_before,
+    a_leader_whose_disk_hangs_leads_on,
+]  # fmt: skip
+# What a bug needs that shows in few seeds: these play its troubles, the first as their theme.
+ABOUT: dict[Plant, tuple[str, ...]] = {
+    restarts_forget_promises: ("one way", "bounce"),
+    promises_are_not_kept: ("one way",),
+    truncate_cuts_what_it_says: ("doubles", "reorder", "kill"),
+    vote_is_said_before_it_is_kept: ("crash", "partition"),
+    raised_term_is_not_kept: ("kill", "partition"),
+    heartbeats_wait_for_the_disk: ("slow sync",),
+    votes_do_not_wait_for_the_disk: ("crash", "slow disk"),
+    nobody_is_asked_before: ("slow sync",),
+    a_leader_whose_disk_hangs_leads_on: ("slow sync",),
+}

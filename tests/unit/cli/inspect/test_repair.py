@@ -1,0 +1,91 @@
+"""`turbopump repair`: says what is damaged, and changes only what it is asked to."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turbopump.cli import app
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.disk.files import RealFiles
+from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.store import Store
+from turbopump.engine.types import Message
+
+NOW_MS = 1_800_000_000_000
+SETTINGS = "mappedFileSizeCommitLog=65536\nmaxHashSlotNum=100\nmaxIndexNum=400\n"
+BODY_AT = 88
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> list[int]:
+    """A store whose records 3 and 7 are damaged; where its ten records begin."""
+    root = tmp_path / "store"
+    config = StoreConfig(
+        str(root), mapped_file_size_commit_log=65536, max_hash_slot_num=100, max_index_num=400
+    )
+    store = Store.open(RealFiles(), config, InlineDisk(), NOW_MS)
+    starts = [store.append(Message("T", 0, b"body"), NOW_MS).log_offsets[0] for _ in range(10)]
+    store.close(NOW_MS)
+    (tmp_path / "broker.conf").write_text(SETTINGS)
+    path = root / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[starts[3] + BODY_AT] = data[starts[7] + BODY_AT] = 0xFF
+    path.write_bytes(data)
+    return starts
+
+
+@pytest.fixture
+def repair(tmp_path: Path, monkeypatch: Any, capsys: Any) -> Any:
+    def run(*arguments: str) -> tuple[int, Any, str]:
+        line = ["turbopump", "repair", str(tmp_path / "store"), "--json"]
+        monkeypatch.setattr("sys.argv", [*line, "-c", str(tmp_path / "broker.conf"), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            app.run()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), json.loads(out) if out else None, err
+
+    return run
+
+
+def test_without_an_order_it_only_looks(damaged: list[int], repair: Any, tmp_path: Path) -> None:
+    before = (tmp_path / "store/commitlog" / f"{0:020d}").read_bytes()
+    code, found, _err = repair()
+    places = [(one["log_offset"], one["position"], one["end"]) for one in found["damages"]]
+    assert places == [(damaged[at], damaged[at], damaged[at + 1]) for at in (3, 7)]
+    assert (code, [one["given_up"] for one in found["damages"]]) == (1, [False, False])
+    assert (tmp_path / "store/commitlog" / f"{0:020d}").read_bytes() == before
+
+
+def test_records_are_given_up_one_by_one(damaged: list[int], repair: Any) -> None:
+    code, found, _err = repair("--give-up", str(damaged[3]))
+    assert (code, [one["given_up"] for one in found["damages"]]) == (1, [True, False])
+    code, found, _err = repair("--give-up", str(damaged[7]))
+    assert (code, [one["given_up"] for one in found["damages"]]) == (0, [True, True])
+
+
+def test_the_log_is_cut_where_it_is_told(damaged: list[int], repair: Any) -> None:
+    code, found, _err = repair("--cut-log-at", str(damaged[7]))
+    assert (code, found["logEnd"], len(found["damages"])) == (1, damaged[7], 1)
+    code, found, _err = repair("--cut-log-at", str(damaged[3]))
+    assert (code, found) == (0, {"logEnd": damaged[3], "damages": []})
+
+
+def test_what_is_whole_is_not_cut(damaged: list[int], repair: Any) -> None:
+    for option in ("--cut-log-at", "--give-up"):
+        code, found, err = repair(option, str(damaged[5]))
+        assert (code, found) == (2, None)
+        assert err.endswith(f"no record is damaged at log offset {damaged[5]}\n")
+    code, _found, err = repair("--cut-log-at", "1", "--give-up", "1")
+    assert (code, "choose one" in err) == (2, True)
+
+
+def test_a_store_in_use_and_none_at_all(damaged: list[int], repair: Any, tmp_path: Path) -> None:
+    lock = RealFiles().lock(str(tmp_path / "store/lock"), b"lock")
+    code, _found, err = repair()
+    assert (code, "in use by a running broker" in err) == (2, True)
+    lock.release()
+    (tmp_path / "store/commitlog").rename(tmp_path / "elsewhere")
+    assert repair()[0] == 2
+    assert not (tmp_path / "store/commitlog").exists()

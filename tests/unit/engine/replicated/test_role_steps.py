@@ -1,0 +1,191 @@
+"""What a change of role makes durable, by a disk's thread: no operation on the caller's, and a
+power cut at any of them leaves the list of before or after, and a store that may lead.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.sim.disk import PowerCut, SimDisk
+from tests.sim.work import QueuedDisk
+from tests.unit.engine.replicated.test_crash import CONFIG, NOW_MS, put
+
+from turbopump.engine.disk.in_turn import InTurn
+from turbopump.engine.log.epochs import Epochs
+from turbopump.engine.replicated import Replicated
+from turbopump.engine.store import Store
+from turbopump.engine.types import FlushMode, StoreError
+
+OPERATIONS_MAX = 60
+
+
+def opened(disk: SimDisk, *, plain: bool = False) -> tuple[Store, Replicated, QueuedDisk]:
+    work = QueuedDisk(disk.rng)
+    config = replace(CONFIG, flush_disk_type=FlushMode.ASYNC_FLUSH)
+    store = Store.open(disk, config, work, NOW_MS)
+    log = store.replicated(NOW_MS, plain=plain)
+    work.close()
+    return store, log, work
+
+
+def made(seed: int, *, led: bool) -> SimDisk:
+    """A store with messages: of before it was replicated, or of its own first epoch."""
+    disk = SimDisk(random.Random(seed), lambda: NOW_MS)
+    disk.torn_pages, disk.ordered = seed % 2 == 0, seed % 3 == 0
+    work = QueuedDisk(disk.rng)
+    store = Store.open(disk, CONFIG, work, NOW_MS)
+    if led:
+        store.replicated(NOW_MS).to_master(1, NOW_MS)
+    for number in range(8):
+        put(store, number, "of before")
+    store.close(NOW_MS)
+    work.close()
+    return disk
+
+
+class Counted:
+    """How many operations of the disk there were."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self._disk = disk
+        disk.cut_after = 1 << 30
+
+    @property
+    def count(self) -> int:
+        assert self._disk.cut_after is not None
+        return (1 << 30) - self._disk.cut_after
+
+
+def test_the_caller_waits_for_no_disk() -> None:
+    """Before, it did: 15 syncs of a new broker's first election."""
+    disk = made(1, led=False)
+    _store, log, work = opened(disk)
+    counted = Counted(disk)
+    told = log.record_reign(1, NOW_MS)
+    assert (counted.count, told.done, log.is_master) == (0, False, False)
+    work.close()
+    assert counted.count > 0
+    start = told.value
+    assert not isinstance(start, StoreError)
+    assert not log.is_master
+    before = counted.count
+    log.reign(start, NOW_MS)
+    assert (counted.count, log.is_master) == (before, True)
+    log.to_replica(NOW_MS)
+    ready = log.get_ready()
+    recorded = log.record(Epochs.of([(1, start), (2, start)]))
+    assert counted.count == before
+    work.close()
+    assert (ready.value, recorded.value, log.epochs.last_epoch) == (None, None, 2)
+
+
+@pytest.mark.parametrize("led", [False, True], ids=["a first reign", "a later reign"])
+def test_a_change_of_role_is_one_sync(led: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocketMQ's file and its copy follow, while another change need not wait for them."""
+    disk = made(1, led=led)
+    store, log, work = opened(disk)
+    syncs: list[object] = []
+    real = disk.check_sync
+    monkeypatch.setattr(disk, "check_sync", lambda *args: (syncs.append(args), real(*args)))
+    told = log.record_reign(5, NOW_MS)
+    work.close()
+    assert isinstance(told.value, int)
+    assert len(syncs) == 1
+    log.get_ready()
+    recorded = log.record(Epochs.of([(5, told.value), (6, told.value)]))
+    work.close()
+    assert (recorded.done, recorded.value, len(syncs)) == (True, None, 2)
+    path = f"{CONFIG.root}/epochFileCheckpoint"
+    assert not disk.exists(path) or disk.read(path) != log.epochs.encode()
+    log.tick(NOW_MS)
+    again = log.record(Epochs.of([(6, told.value), (7, told.value)]))
+    for _ in range(100):
+        work.step()
+    assert (again.value, log.epochs.last_epoch) == (None, 7)
+    log.tick(NOW_MS)
+    work.close()
+    assert disk.read(path) == log.epochs.encode()
+    store.close(NOW_MS)
+
+
+@pytest.mark.parametrize("led", [False, True], ids=["a first reign", "a later reign"])
+def test_a_power_cut_at_each_operation_of_a_reign(led: bool) -> None:
+    epoch = 2 if led else 1
+    for operations in range(OPERATIONS_MAX):
+        disk = made(operations, led=led)
+        _store, log, work = opened(disk)
+        before, after = log.epochs, log.epochs.appended(epoch, log.end)
+        end = log.end
+        told = log.record_reign(epoch, NOW_MS)
+        disk.cut_after = operations
+        try:
+            work.close()
+        except PowerCut:
+            pass
+        whole = told.done and not isinstance(told.value, StoreError)
+        if not disk._dead:
+            disk.end()
+        disk.restart()
+        _store, log, _work = opened(disk)
+        assert log.may_lead, f"cut at operation {operations}"
+        assert log.end == end
+        assert log.epochs in ((after,) if whole else (before, after)), f"operation {operations}"
+        log.to_master(epoch + 5, NOW_MS)
+    assert whole, "more operations than were looked at"
+
+
+def test_a_power_cut_at_each_operation_of_a_replicas_list() -> None:
+    whole = False
+    for operations in range(OPERATIONS_MAX):
+        disk = made(operations, led=True)
+        _store, log, work = opened(disk)
+        before, after = log.epochs, log.epochs.appended(7, log.end)
+        log.get_ready()
+        recorded = log.record(after)
+        disk.cut_after = operations
+        try:
+            work.close()
+        except PowerCut:
+            pass
+        whole = recorded.done and recorded.value is None
+        if not disk._dead:
+            disk.end()
+        disk.restart()
+        _store, log, _work = opened(disk)
+        assert log.may_lead
+        assert log.epochs in ((after,) if whole else (before, after)), f"operation {operations}"
+    assert whole, "more operations than were looked at"
+
+
+def test_steps_are_done_in_turn() -> None:
+    work = QueuedDisk(random.Random(1))
+    steps, seen = InTurn(work), list[str]()
+
+    def submit(name: str) -> None:
+        def begin() -> Callable[[], None]:
+            seen.append(f"{name} begins")
+            return lambda: seen.append(name)
+
+        steps.submit(begin, lambda error: seen.append(f"{name} ended"))
+
+    for name in ("a", "b"):
+        submit(name)
+    assert seen == ["a begins"]
+    assert steps.busy
+    steps.finish()
+    assert not steps.busy
+    assert seen == ["a begins", "a", "a ended", "b begins", "b", "b ended"]
+
+
+def test_a_step_that_fails_is_told_and_the_next_one_begins() -> None:
+    work = QueuedDisk(random.Random(1))
+    steps, seen = InTurn(work), list[bool]()
+
+    def fails() -> None:
+        raise OSError(5, "input/output error")
+
+    steps.submit(lambda: fails, lambda error: seen.append(error is not None))
+    steps.submit(lambda: lambda: None, lambda error: seen.append(error is not None))
+    work.close()
+    assert seen == [True, False]

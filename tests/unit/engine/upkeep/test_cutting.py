@@ -1,0 +1,219 @@
+"""A replica's log that is cut, or begins anew, by disk threads: no sync on the caller's, nothing
+else at work meanwhile, and a store that fails where a piece does not return.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.sim.disk import PowerCut, SimDisk
+from tests.sim.work import QueuedDisk, QueuedJob
+from tests.unit.engine.replicated.test_crash import CONFIG, NOW_MS, History, histories
+from tests.unit.engine.replicated.test_role_steps import opened
+
+from turbopump.engine.replicated import Replicated
+from turbopump.engine.store import Store
+from turbopump.engine.types import Fitness, LogOffset, StoreError
+
+OPERATIONS_MAX = 120
+TICK_MS = 100
+
+
+class Watched:
+    """Where syncs are made: on a disk's thread, or on the loop's."""
+
+    def __init__(self, disk: SimDisk, patch: pytest.MonkeyPatch) -> None:
+        self.on_loop: list[object] = []
+        self.syncs = 0
+        self._inside = 0
+        real, run = disk.check_sync, QueuedJob.run
+
+        def check_sync(*args: Any) -> None:
+            self.syncs += 1
+            if not self._inside:
+                self.on_loop.append(args)
+            real(*args)
+
+        def inside(job: QueuedJob, *, on_loop: bool = False) -> None:
+            self._inside += 1
+            try:
+                run(job, on_loop=on_loop)
+            finally:
+                self._inside -= 1
+
+        patch.setattr(disk, "check_sync", check_sync)
+        patch.setattr(QueuedJob, "run", inside)
+
+
+def copied(seed: int = 1) -> tuple[SimDisk, Store, Replicated, QueuedDisk]:
+    """A replica with all of the old master's log, which the new one's parts from."""
+    old, _new, _other = histories()
+    disk = SimDisk(random.Random(seed), lambda: NOW_MS)
+    disk.torn_pages, disk.ordered = seed % 2 == 0, seed % 3 == 0
+    store, log, work = opened(disk)
+    log.to_replica(NOW_MS)
+    log.record_epochs(old.epochs)
+    feed(log, work, old, fork())
+    return disk, store, log, work
+
+
+def feed(log: Replicated, work: QueuedDisk, master: History, confirm: LogOffset) -> None:
+    while log.end < master.end:
+        at = log.end
+        stop = LogOffset(min(at + 700, master.end, at - at % 4096 + 4096))
+        log.append(at, master.piece(at, stop), NOW_MS)
+        log.confirm_to(min(log.end, confirm), NOW_MS)
+        work.close()
+
+
+def fork() -> LogOffset:
+    return histories()[1].epochs.entries[-1].start
+
+
+def settle(store: Store, work: QueuedDisk, now_ms: int = NOW_MS) -> None:
+    for _ in range(50):
+        store.tick(now_ms)
+        work.close()
+
+
+CALLS: dict[str, Callable[[Replicated], Any]] = {
+    "cut": lambda log: log.truncating(fork(), NOW_MS),
+    "begun anew": lambda log: log.restarting(),
+}
+
+
+@pytest.mark.parametrize("what", sorted(CALLS))
+def test_the_loop_waits_for_no_disk(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, it did: heartbeats stopped for a dozen syncs of a replica that came back."""
+    disk, store, log, work = copied()
+    watched = Watched(disk, monkeypatch)
+    told = CALLS[what](log)
+    assert (told.done, watched.syncs) == (False, 0)
+    settle(store, work)
+    assert told.done
+    assert told.value is None
+    assert log.end == (fork() if what == "cut" else 0)
+    assert watched.syncs > 5
+    assert watched.on_loop == []
+
+
+def test_an_empty_log_begins_elsewhere_without_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new replica of a master whose first files are gone."""
+    _old, _new, other = histories()
+    disk, store, log, work = copied()
+    log.restart(NOW_MS)
+    start = LogOffset(other.start)
+    assert log.begins_at(start)
+    log.record_epochs(other.epochs)
+    watched = Watched(disk, monkeypatch)
+    told = log.beginning(start)
+    assert (told.done, watched.syncs) == (False, 0)
+    settle(store, work)
+    assert told.value is None
+    assert not log.begins_at(start)
+    assert watched.on_loop == []
+    assert log.epochs == other.epochs
+    feed(log, work, other, log.end)
+    assert log.end == other.end
+
+
+def test_what_is_to_be_durable_comes_behind_a_cut() -> None:
+    _disk, store, log, work = copied()
+    told = log.truncating(fork(), NOW_MS)
+    ready = log.get_ready()
+    recorded = log.record(histories()[1].epochs)
+    reign = log.record_reign(9, NOW_MS)
+    assert not (ready.done or recorded.done or reign.done)
+    settle(store, work)
+    assert (told.value, ready.value, recorded.value) == (None, None, None)
+    assert reign.value == log.end == fork()
+    log.reign(LogOffset(log.end), NOW_MS)
+    assert log.is_master
+
+
+@pytest.mark.parametrize("what", sorted(CALLS))
+def test_a_power_cut_at_each_operation(what: str) -> None:
+    """The old log or what is left of it, never a third; and it may lead."""
+    old = histories()[0]
+    whole = False
+    for operations in range(OPERATIONS_MAX):
+        disk, store, log, work = copied(operations)
+        told = CALLS[what](log)
+        disk.cut_after = operations
+        try:
+            settle(store, work)
+        except PowerCut:
+            pass
+        whole = told.done and told.value is None
+        if not disk._dead:
+            disk.end()
+        disk.restart()
+        store, log, work = opened(disk)
+        left = fork() if what == "cut" else 0
+        assert log.end == left or (not whole and log.end <= old.end), f"operation {operations}"
+        data = b"".join(log.view(log.min, log.end - log.min))
+        assert old.data.startswith(data)
+        assert log.may_lead
+        if whole:
+            break
+    assert whole, "more operations than were looked at"
+
+
+def test_nothing_else_is_at_work_during_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round of the checkpointer, or a sync of the log, would speak of what is gone."""
+    _disk, store, log, work = copied()
+    told = log.truncating(fork(), NOW_MS)
+    now_ms = NOW_MS
+    while not told.done:
+        now_ms += 60_000
+        store.tick(now_ms)
+        assert len(work.jobs) <= 1, "two pieces of disk work at once"
+        work.jobs[0].run()
+        work.jobs[0].report()
+    assert told.value is None
+    settle(store, work, now_ms + 60_000)
+    assert log.flushed == log.end == fork()
+
+
+def test_a_piece_that_does_not_return_is_the_failure_of_the_store() -> None:
+    disk, store, log, work = copied()
+    settle(store, work)
+    told = log.truncating(fork(), NOW_MS)
+    assert not store.why_unfit
+    now_ms = NOW_MS
+    disk.hangs = True
+    for _ in range(CONFIG.sync_timeout_ms // TICK_MS * 2 + 20):
+        now_ms += TICK_MS
+        store.tick(now_ms)
+    assert store.fitness is Fitness.FAILED
+    assert "a cut of the log" in store.why_unfit
+    assert not told.done
+    disk.hangs = False
+    settle(store, work, now_ms)
+    assert isinstance(told.value, StoreError)
+
+
+def test_a_slow_disk_is_no_failure() -> None:
+    """Syncs that return, each after seconds, and pieces of several of them."""
+    _disk, store, log, work = copied()
+    told = log.truncating(fork(), NOW_MS)
+    now_ms = NOW_MS
+    while not told.done:
+        for _ in range(CONFIG.sync_timeout_ms // TICK_MS * 3):
+            now_ms += TICK_MS
+            store.tick(now_ms)
+        work.jobs[0].run()
+        work.jobs[0].report()
+    assert told.value is None
+    assert store.fitness is Fitness.FIT
+
+
+def test_a_store_that_is_closed_ends_the_cut_first() -> None:
+    disk, store, log, work = copied()
+    told = log.truncating(fork(), NOW_MS)
+    store.close(NOW_MS)
+    assert told.value is None
+    work.close()
+    _store, log, _work = opened(disk)
+    assert log.end == fork()

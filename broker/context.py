@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from turbopump.broker.config.config import BrokerConfig
-from turbopump.broker.ha.control.membership import Membership
-from turbopump.broker.ha.status import Replication
-from turbopump.broker.introspection.lags import ConsumerLags
+from turbopump.broker.replication import GroupMembership, Replication
 from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.tables.consumers import ConsumerTable
 from turbopump.broker.tables.groups import GroupTable
+from turbopump.broker.tables.lags import ConsumerLags
 from turbopump.broker.tables.locks import QueueLocks
 from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.broker.tables.producers import ProducerTable
@@ -71,7 +70,7 @@ class BrokerContext:
     fast: FastLane | None = None
     ha: Replication | None = None
     ha_address: str = ""
-    membership: Membership | None = None
+    membership: GroupMembership | None = None
     lags: ConsumerLags = field(init=False)
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ reads the same."""
 import dataclasses
 from typing import Any
 
-from turbopump.broker.traffic.puts import delay_level, is_timer
+from turbopump.broker.handlers.puts import delay_level, is_timer
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.command import LANGUAGES, Command, WireError, decode
 from turbopump.net.wire.header import BadHeader, read_header

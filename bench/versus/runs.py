@@ -36,6 +36,8 @@ EXISTING_TOPICS = 10_000
 CREATED, CREATORS = 2_000, 64
 CREATED_AIM = 3_000.0
 """New topics a second that sends are to stand beside."""
+BESIDE_S, MOST_A_SECOND = 4.0, 20_000.0
+"""For how long topics are made while a load starts, warms up and is measured."""
 SETTLE_S = 1.0
 """Between the end of a load and the look at memory: what the broker does behind it ends."""
 
@@ -181,16 +183,21 @@ class Rounds:
                     topic_load.fill(address, EXISTING_TOPICS)
             for name, rate in (("creation-beside", 0.0), ("creation-3000-beside", CREATED_AIM)):
                 self._note(name, side, self._beside(target, address, made, rate))
-                made += 2 * CREATED
+                made += int(BESIDE_S * MOST_A_SECOND)
 
     def _beside(self, target: Target, address: str, made: int, rate: float) -> Measured:
-        """Sends at a fixed rate while topics are made, at a rate or as fast as can be."""
+        """Sends at a fixed rate while topics are made, at a rate or as fast as can be.
+
+        The first second is not measured: while its 64 connections are made, sends that are due
+        wait, as many as one in ten of a second's, and topics are to be made to the end.
+        """
         maker = threading.Thread(
-            target=topic_load.create, args=(address, "update", made, 2 * CREATED, CREATORS, rate)
+            target=topic_load.create,
+            args=(address, "update", made, int(BESIDE_S * MOST_A_SECOND), CREATORS, rate, BESIDE_S),
         )
         maker.start()
         try:
-            return target.produce(("-w", "64", "-s", str(SIZE), "--rate", "10000"), 1.0, 0.0)
+            return target.produce(("-w", "64", "-s", str(SIZE), "--rate", "10000"), 1.5, 1.0)
         finally:
             maker.join()
 

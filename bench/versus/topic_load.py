@@ -123,14 +123,15 @@ class _Maker(asyncio.Protocol):
 
 
 async def _create(
-    address: str, kind: str, first: int, count: int, connections: int, rate: float
+    address: str, kind: str, first: int, count: int, connections: int, rate: float, limit_s: float
 ) -> Created:
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
     numbers = iter(range(first, first + count))
 
     def next_frame() -> bytes | None:
-        number = next(numbers, None)
+        late = limit_s and time.perf_counter() - begin > limit_s
+        number = None if late else next(numbers, None)
         return None if number is None else frame(kind, f"Created_{number}", number)
 
     begin = time.perf_counter()
@@ -152,7 +153,7 @@ async def _create(
     for maker in makers:
         maker._transport.abort()
     return Created(
-        count / took_s,
+        len(latencies) / took_s,
         latencies[len(latencies) // 2] * 1e3,
         latencies[len(latencies) * 99 // 100] * 1e3,
         latencies[-1] * 1e3,
@@ -160,11 +161,12 @@ async def _create(
 
 
 def create(
-    address: str, kind: str, first: int, count: int, connections: int, rate: float = 0.0
-) -> Created:
-    """Make the topics `Created_<first>` and on, `rate` a second if there is one; each connection
-    waits for its answer."""
-    return asyncio.run(_create(address, kind, first, count, connections, rate))
+    address: str, kind: str, first: int, count: int, connections: int, rate: float = 0.0,
+    limit_s: float = 0.0,
+) -> Created:  # fmt: skip
+    """Make the topics `Created_<first>` and on, `rate` a second if there is one, for `limit_s` at
+    most if there is one; each connection waits for its answer."""
+    return asyncio.run(_create(address, kind, first, count, connections, rate, limit_s))
 
 
 def fill(address: str, count: int) -> None:

@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import partial
 
 from turbopump.broker.ha.ports import ReplicatedLog, Transport
-from turbopump.broker.ha.status import ByteRate
+from turbopump.broker.replication import ByteRate
 from turbopump.engine.later import Later
 from turbopump.engine.types import Buffer, LogOffset, StoreError
 from turbopump.engine.upkeep.cutting import Ended

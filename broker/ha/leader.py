@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from turbopump.broker.ha.ports import Agreed, Alterations, Answer, Refused, ReplicatedLog, Transport
-from turbopump.broker.ha.status import Behind, ByteRate, LeaderStatus, ReplicaStatus
+from turbopump.broker.replication import Behind, ByteRate, LeaderStatus, ReplicaStatus
 from turbopump.engine.later import Later
 from turbopump.engine.types import Buffer, LogOffset, PutStatus, StoreError
 from turbopump.net.ha.acks import AckRules, Copies, WaitingSends, needed

@@ -26,7 +26,7 @@ from turbopump.broker.ha.leader import Leader, PlainLeader, Reign
 from turbopump.broker.ha.options import HaOptions, Role
 from turbopump.broker.ha.ports import Alterations, ReplicatedLog, StaticSet, Transport
 from turbopump.broker.ha.sockets import Events, Sockets
-from turbopump.broker.ha.status import FollowerStatus, HaCounters, HaStatus
+from turbopump.broker.replication import FollowerStatus, HaCounters, HaStatus
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.later import Later

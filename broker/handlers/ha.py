@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.control.words import JAVA, BadAnswer, read_notice
-from turbopump.broker.ha.status import FollowerStatus, HaStatus, LeaderStatus, ReplicaStatus
 from turbopump.broker.handlers.shapes import answer_json
+from turbopump.broker.introspection.replication import ha_status
+from turbopump.broker.replication import FollowerStatus, HaStatus, LeaderStatus, ReplicaStatus
 from turbopump.engine.log.epochs import LOG_OFFSET_MAX
 from turbopump.engine.types import LogOffset
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -33,18 +34,6 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.GET_BROKER_EPOCH_CACHE, partial(_epoch_cache, broker))
     table.add(RequestCode.EXCHANGE_BROKER_HA_INFO, partial(_exchange_ha_info, broker))
     table.add(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, partial(_notify_role_changed, broker))
-
-
-def ha_status(broker: BrokerContext) -> HaStatus:
-    """Replication status; without replication: a master without replicas, or a replica
-    without a master."""
-    if broker.ha is not None:
-        return broker.ha.status()
-    end = LogOffset(broker.store.max_log_offset)
-    confirm = LogOffset(broker.store.dispatched_log_offset)
-    if broker.role.is_master:
-        return HaStatus(end, confirm, leader=LeaderStatus())
-    return HaStatus(end, confirm, follower=FollowerStatus())
 
 
 def _ha_status(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Command:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers.puts import TRANSACTION_BITS, Draft, Refusal, put
 from turbopump.broker.handlers.send import Refused, check_topic
-from turbopump.broker.traffic.puts import TRANSACTION_BITS, Draft, Refusal, put
 from turbopump.engine.later import Later
 from turbopump.engine.types import Appended, PutStatus
 from turbopump.net.transport.dispatcher import Answer, Dispatcher

@@ -9,10 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
-from turbopump.broker.tables.topics import NOT_ALLOWED_SEND_TOPICS
-from turbopump.broker.traffic.fast_lane import MAX_WAITING
-from turbopump.broker.traffic.puts import (
+from turbopump.broker.handlers.puts import (
     INNER_BATCH_FLAGS,
     MULTI_TAGS_FLAG,
     TRANSACTION_BITS,
@@ -24,6 +21,9 @@ from turbopump.broker.traffic.puts import (
     waits_for_store,
     wants_light_queues,
 )
+from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
+from turbopump.broker.tables.topics import NOT_ALLOWED_SEND_TOPICS
+from turbopump.broker.traffic.fast_lane import MAX_WAITING
 from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ, why_not
 from turbopump.engine.later import Later
 from turbopump.engine.types import Appended, Buffer, Message, PutStatus

@@ -5,7 +5,7 @@ itself for the delay: delay.py delivers. Called by the dispatch table.
 """
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.traffic.puts import Draft, Refusal, put
+from turbopump.broker.handlers.puts import Draft, Refusal, put
 from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ
 from turbopump.engine.later import Later
 from turbopump.engine.types import LogOffset, PutStatus

@@ -14,9 +14,9 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha.status import HaStatus, ReplicaStatus
-from turbopump.broker.handlers.ha import ha_status
-from turbopump.broker.introspection.lags import Lag, behind_ms
+from turbopump.broker.introspection.replication import ha_status
+from turbopump.broker.replication import HaStatus, ReplicaStatus
+from turbopump.broker.tables.lags import Lag, behind_ms
 from turbopump.broker.tables.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE
 from turbopump.engine.types import Fitness
 from turbopump.net.ha.replica import State

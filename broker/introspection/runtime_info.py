@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha.control.membership import Membership
-from turbopump.broker.ha.status import HaStatus
-from turbopump.broker.introspection.lags import behind_ms
+from turbopump.broker.replication import GroupMembership, HaStatus
+from turbopump.broker.tables.lags import behind_ms
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
 
 VERSION_TEXT: Final = "V5_5_0"
@@ -160,7 +159,7 @@ def _of_replication(ha: HaStatus) -> dict[str, str]:
     return table
 
 
-def membership_table(membership: Membership) -> dict[str, str]:
+def membership_table(membership: GroupMembership) -> dict[str, str]:
     """Ours: a broker's part in a group whose masters are elected."""
     table = {"haLease": "true" if membership.holds() else "false"}
     if membership.own_id is not None:

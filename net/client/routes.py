@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from turbopump.net.client.consuming.rebalance import sorted_queues
+from turbopump.net.client.rebalance import sorted_queues
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE

@@ -28,7 +28,6 @@ RocketMQ, which all keep the wire:
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Protocol
 
 from turbopump.broker.ha.control import words
@@ -42,6 +41,7 @@ from turbopump.broker.ha.control.last_life import LastLife
 from turbopump.broker.ha.control.words import BadAnswer, Name, Word
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.service import HaService
+from turbopump.broker.replication import Stage
 from turbopump.engine.disk.files import Files
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LONG_AGO_MS, Fitness, LogOffset, StoreError
@@ -101,14 +101,6 @@ class MembershipOptions:
     sync_controller_metadata_period_ms: int = 10_000
     election_priority: int = NO_PRIORITY
     last_life: LastLife = field(default_factory=LastLife)
-
-
-class Stage(Enum):
-    """How far this broker is."""
-
-    JOINING = "JOINING"
-    """No role yet in this life, or none after the controllers forgot us."""
-    MEMBER = "MEMBER"
 
 
 class Membership:

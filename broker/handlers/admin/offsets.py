@@ -21,7 +21,7 @@ from turbopump.broker.handlers.shapes import (
     queue_key,
     too_long,
 )
-from turbopump.broker.introspection.lags import behind_ms, waiting_since
+from turbopump.broker.tables.lags import behind_ms, waiting_since
 from turbopump.engine import fastjson
 from turbopump.engine.disk.kept_table import Content
 from turbopump.engine.fastjson import RawKeys

@@ -15,8 +15,8 @@ from turbopump.net.client.consuming.locks import LIVE_MS, RENEW_AGAIN_MS, RENEW_
 from turbopump.net.client.consuming.membership import Membership
 from turbopump.net.client.consuming.process_queue import ProcessQueue
 from turbopump.net.client.consuming.queue_runner import QueueRunner
-from turbopump.net.client.consuming.rebalance import allocate_averagely, changes
 from turbopump.net.client.errors import BrokerError, ClientError
+from turbopump.net.client.rebalance import allocate_averagely, changes
 from turbopump.net.client.routes import TopicRoute
 from turbopump.net.client.tasks import TaskSet
 from turbopump.net.transport.errors import RemotingError

@@ -4,7 +4,7 @@ from itertools import product
 
 from tests.sim.group.broker import GroupBroker
 from tests.sim.group.suite import BROKERS, SETTLE_MS, Plan, Run
-from turbopump.broker.ha.control.membership import Stage
+from turbopump.broker.replication import Stage
 
 
 class Story(Run):

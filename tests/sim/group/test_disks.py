@@ -11,7 +11,7 @@ from tests.sim.group.disks import DISK_FAULTS, WAITING, draw
 from tests.sim.group.stories import Story
 from tests.sim.group.suite import Run
 from tests.sim.work import QueuedDisk
-from turbopump.broker.ha.control.membership import Stage
+from turbopump.broker.replication import Stage
 from turbopump.net.ha.replica import State
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.broker.traffic.puts import Draft, put
+from turbopump.broker.handlers.puts import Draft, put
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.engine.types import Appended, PutStatus

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from turbopump.broker.ha.control.words import Word
-from turbopump.broker.ha.status import (
+from turbopump.broker.replication import (
     FollowerStatus,
     HaStatus,
     LeaderStatus,

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from turbopump.broker.introspection.lags import INLINE, STEP, behind_ms
 from turbopump.broker.introspection.metrics import Snapshot, render
 from turbopump.broker.introspection.runtime_info import runtime_table
+from turbopump.broker.tables.lags import INLINE, STEP, behind_ms
 from turbopump.engine.log.commit_log import CommitLog
 from turbopump.engine.queues.lookup import Lookup
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from turbopump.broker.ha.status import (
+from turbopump.broker.introspection.metrics import Snapshot, render
+from turbopump.broker.replication import (
     FollowerStatus,
     HaCounters,
     HaStatus,
     LeaderStatus,
     ReplicaStatus,
 )
-from turbopump.broker.introspection.metrics import Snapshot, render
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha.replica import State

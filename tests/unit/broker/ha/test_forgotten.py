@@ -9,7 +9,7 @@ from tests.unit.broker.ha.elected import (
     word,
 )
 
-from turbopump.broker.ha.control.membership import Stage
+from turbopump.broker.replication import Stage
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers import controller as headers

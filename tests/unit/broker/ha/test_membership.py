@@ -22,7 +22,8 @@ from tests.unit.broker.ha.network import Group
 
 from turbopump.broker.ha.control.identity import IdentityError
 from turbopump.broker.ha.control.last_life import LastLife
-from turbopump.broker.ha.control.membership import NO_PRIORITY, Stage
+from turbopump.broker.ha.control.membership import NO_PRIORITY
+from turbopump.broker.replication import Stage
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.ha.replica import Replica, State
 from turbopump.net.wire.codes import ResponseCode

@@ -1,6 +1,6 @@
 """What replication tells of itself: rates over a period, who counts as in sync."""
 
-from turbopump.broker.ha.status import Behind, ByteRate, LeaderStatus, ReplicaStatus
+from turbopump.broker.replication import Behind, ByteRate, LeaderStatus, ReplicaStatus
 from turbopump.engine.types import LogOffset
 
 

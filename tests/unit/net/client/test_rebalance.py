@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turbopump.net.client.consuming.rebalance import allocate_averagely, changes, sorted_queues
+from turbopump.net.client.rebalance import allocate_averagely, changes, sorted_queues
 from turbopump.net.wire.queues import MessageQueue
 
 

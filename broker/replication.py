@@ -6,11 +6,15 @@ Owns the shapes, and nothing that happens. It must never touch a log, a socket o
 """
 
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Protocol
 
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha.replica import State
+
+if TYPE_CHECKING:
+    from turbopump.broker.ha.control.words import Word
 
 RATE_PERIOD_MS: Final = 1_000
 """What a rate is taken over (RocketMQ: FlowMonitor)."""
@@ -108,6 +112,47 @@ class Replication(Protocol):
 
     def set_master_flushed(self, log_offset: LogOffset) -> None:
         """RESET_MASTER_FLUSH_OFFSET told a replica how far its master is durable."""
+
+
+class Stage(Enum):
+    """How far this broker is."""
+
+    JOINING = "JOINING"
+    """No role yet in this life, or none after the controllers forgot us."""
+    MEMBER = "MEMBER"
+
+
+class MasterFinder(Protocol):
+    """Where a replica looks for its master."""
+
+    def told(self, address: str, ha_address: str, fenced: bool) -> None:
+        """A master said where its log is copied from."""
+
+
+class GroupMembership(Protocol):
+    """What handlers and runtime facts ask of a broker whose group has controllers."""
+
+    @property
+    def stage(self) -> Stage:
+        """How far it is on its way into the group."""
+
+    @property
+    def own_id(self) -> int | None:
+        """None until controllers gave it one."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is not a member, or cannot lead."""
+
+    @property
+    def finder(self) -> MasterFinder:
+        """Where its master is looked for."""
+
+    def holds(self) -> bool:
+        """Whether it may lead until its lease ends."""
+
+    def on_notice(self, word: "Word") -> None:
+        """Controllers said who leads, unasked."""
 
 
 class ByteRate:

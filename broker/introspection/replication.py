@@ -1,0 +1,20 @@
+"""How replication stands, for every broker: also for one that replicates nothing.
+
+Owns what such a broker says. It must never change a thing. Called by handlers/ha.py and metrics.py.
+"""
+
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.replication import FollowerStatus, HaStatus, LeaderStatus
+from turbopump.engine.types import LogOffset
+
+
+def ha_status(broker: BrokerContext) -> HaStatus:
+    """Replication status; without replication: a master without replicas, or a replica
+    without a master."""
+    if broker.ha is not None:
+        return broker.ha.status()
+    end = LogOffset(broker.store.max_log_offset)
+    confirm = LogOffset(broker.store.dispatched_log_offset)
+    if broker.role.is_master:
+        return HaStatus(end, confirm, leader=LeaderStatus())
+    return HaStatus(end, confirm, follower=FollowerStatus())

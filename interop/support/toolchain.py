@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent.parent
 CACHE = HERE / ".cache"
 TOOLS = {"java": "a Java 17 runtime", "mvn": "Maven 3.8 or newer", "go": "Go 1.21 or newer"}
 # A cold Maven or Go cache downloads some 200 MB.

@@ -16,7 +16,7 @@ from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.store import Store
 from turbopump.engine.types import Message
 
-STAGES = Path(__file__).resolve().parents[2] / "golden" / "ha" / "controller-json" / "epochs"
+STAGES = Path(__file__).resolve().parents[3] / "golden" / "ha" / "controller-json" / "epochs"
 
 
 def run(*words: str | Path) -> tuple[int, list[dict[str, Any]]]:

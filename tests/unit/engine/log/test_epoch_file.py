@@ -14,7 +14,7 @@ from turbopump.engine.log.epoch_file import BACKUP, DAMAGED, EpochFile, Trust
 from turbopump.engine.log.epochs import Epochs, decode
 from turbopump.engine.types import LogOffset, StoreError
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "ha" / "controller-json" / "epochs"
+GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "ha" / "controller-json" / "epochs"
 PATH = "/store/epochFileCheckpoint"
 LINES = PATH + epoch_lines.SUFFIX
 

@@ -15,7 +15,7 @@ from turbopump.engine.log.epochs import (
 )
 from turbopump.engine.types import Epoch, LogOffset
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "ha"
+GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "ha"
 THREE = {1: 100, 2: 300, 3: 500}
 
 

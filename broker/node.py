@@ -84,7 +84,7 @@ from turbopump.pyx.pulls import Pulls
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TICK_MS = 100
 """Pace of the store's policy, the deadlines of long polls and the delay levels."""
@@ -204,7 +204,7 @@ class BrokerNode:
             self._disk.close()
             self._config_disk.close()
             raise
-        _log.info("broker %s serves at %s", self._config.broker_name, self._address)
+        logger.info("broker %s serves at %s", self._config.broker_name, self._address)
         self._runs = True
         self._tick()
         try:
@@ -244,7 +244,7 @@ class BrokerNode:
                 if self._timer is not None:
                     self._timer.cancel()
                 await self._stop_store(self._write_down)
-        _log.info("broker %s stopped", self._config.broker_name)
+        logger.info("broker %s stopped", self._config.broker_name)
 
     async def _stop_store(self, work: Callable[[], None]) -> None:
         store, disks = self._store, (self._disk, self._config_disk)
@@ -265,7 +265,7 @@ class BrokerNode:
             self.context.offsets.save()
 
     async def _open_store(self) -> None:
-        _log.info("opening the store at %s", self._config.store.root)
+        logger.info("opening the store at %s", self._config.store.root)
         # In a thread: recovery of a big store takes minutes, and signals must be heard meanwhile.
         watch = Opening(self._loop.call_soon_threadsafe, self._on_progress, self._steady_ms)
 
@@ -567,12 +567,12 @@ class BrokerNode:
             self._saving.discard(name)
             if isinstance(result, OSError):
                 if name not in self._unsaved:
-                    _log.error("%s cannot be saved for now: %s", name, result)
+                    logger.error("%s cannot be saved for now: %s", name, result)
                 self._unsaved.add(name)
                 failed()
             elif name in self._unsaved:
                 self._unsaved.discard(name)
-                _log.info("%s is saved again", name)
+                logger.info("%s is saved again", name)
 
         self._config_disk.submit(partial(self._config_files.replace, name, content), done)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from turbopump.engine.types import OpeningStopped, Progress
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LOG_INTERVAL_MS = 5_000
 """Between two lines of log; shorter recoveries say nothing."""
@@ -46,4 +46,4 @@ class Opening:
         if now_ms - self._said_ms >= LOG_INTERVAL_MS:
             self._said_ms = now_ms
             percent = 100 * progress.done // max(1, progress.total)
-            _log.info("opening the store: %s, %d %%", progress.phase, percent)
+            logger.info("opening the store: %s, %d %%", progress.phase, percent)

@@ -19,7 +19,7 @@ from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.store import Store
 from turbopump.engine.types import Fitness
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TRY_MS: Final = 1_000
 """Between two tries."""
@@ -61,12 +61,12 @@ class Reopening:
             await asyncio.wait([task])
 
     async def _reopen(self) -> None:
-        _log.warning("the disk takes syncs again: the store is opened anew")
+        logger.warning("the disk takes syncs again: the store is opened anew")
         said = ""
         try:
             await self._end()
         except Exception:
-            _log.exception("the broker did not end in order before its store is opened anew")
+            logger.exception("the broker did not end in order before its store is opened anew")
         while True:
             try:
                 await self._begin()
@@ -74,8 +74,8 @@ class Reopening:
             except Exception as error:
                 if str(error) != said:
                     said = str(error)
-                    _log.error("the store cannot be opened again for now: %s", said)
+                    logger.error("the store cannot be opened again for now: %s", said)
                 await asyncio.sleep(TRY_MS / 1_000)
         self.count += 1
         self._task = None
-        _log.warning("the store was opened anew, messages are taken again")
+        logger.warning("the store was opened anew, messages are taken again")

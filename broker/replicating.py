@@ -34,7 +34,7 @@ from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
 from turbopump.net.wire.hosts import join, split
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LOOK_MS = 1_000
 """Between two registrations of a replica that no name server told yet where its master is."""
@@ -84,7 +84,7 @@ class Replicating:
     async def start(self) -> None:
         """Listen to replicas and take the role that is configured. Raises OSError, StoreError."""
         await self.service.start()
-        _log.info("replicas find this broker at port %d", self.service.port)
+        logger.info("replicas find this broker at port %d", self.service.port)
 
     def tick(self) -> None:
         """Every 100 ms."""

@@ -13,7 +13,7 @@ from turbopump.engine.later import Later
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def settle(future: asyncio.Future[T], value: T) -> None:
@@ -34,4 +34,4 @@ def guarded(work: Callable[[], object], name: str) -> None:
     try:
         work()
     except Exception:
-        _log.exception("%s failed", name)
+        logger.exception("%s failed", name)

@@ -20,7 +20,7 @@ from turbopump.engine.disk.sync_watch import SYNC_BYTES_MS
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.1
 TIMES: Final = 2
@@ -75,7 +75,7 @@ async def _ends(
         if files.syncs_returned() != returned:
             returned, since_s = files.syncs_returned(), loop.time()
         elif (loop.time() - since_s) * 1_000 > limit_ms and not work.done():
-            _log.error("no sync returned for %d ms: the store is left as after a kill", limit_ms)
+            logger.error("no sync returned for %d ms: the store is left as after a kill", limit_ms)
             for disk in disks:
                 disk.abandon()
             return False, cancelled

@@ -45,7 +45,7 @@ from turbopump.net.wire.header import BadHeader, read_header
 from turbopump.net.wire.headers import controller as headers
 from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 WAITING_MAX: Final = 1024
 """Proposals that wait for the one under way (RocketMQ's event queue)."""
@@ -229,7 +229,7 @@ class ControllerCore:
         self.applied = entry.index
         happened = events.decode(entry.body)
         if isinstance(happened, BadEvent):
-            log.error("entry %d changes nothing: %s", entry.index, happened.reason)
+            logger.error("entry %d changes nothing: %s", entry.index, happened.reason)
             happened = ()
         for event in happened:
             self.tables.apply(event)
@@ -281,8 +281,8 @@ class ControllerCore:
         is_behind = group is not None and elections.is_behind(group, self._live())
         if (is_news or is_behind) and self.leading:
             if header.unfit and is_news:
-                log.warning("broker %d of %s is not to lead: %s",
-                            header.broker_id, name, header.unfit)  # fmt: skip
+                logger.warning("broker %d of %s is not to lead: %s",
+                               header.broker_id, name, header.unfit)  # fmt: skip
             self._attention[name] = None
             self._pump()
         group = self.tables.groups.get(name)
@@ -347,7 +347,7 @@ class ControllerCore:
         self.heartbeats.on_life(key, header.broker_address)
         if header.unclean or header.damaged:
             # Until that is committed it must not be elected for what its last life told.
-            log.warning("broker %d of %r: its log is damaged or may lack bytes", broker_id, name)
+            logger.warning("broker %d of %r: its log is damaged or may lack bytes", broker_id, name)
             self.heartbeats.bury(key, self._now_ms)
 
         def answer(told: Command) -> Command:
@@ -507,7 +507,7 @@ class ControllerCore:
 
     def _lead(self) -> None:
         """All of before is applied. The last leader may not have notified a master it elected."""
-        log.info("this controller leads; %d broker groups", len(self.tables.groups))
+        logger.info("this controller leads; %d broker groups", len(self.tables.groups))
         for name, group in self.tables.groups.items():
             self._attention[name] = None
             if group.master_id is not None:
@@ -527,7 +527,7 @@ class ControllerCore:
 
     def _died(self, dead: list[Key], how: str) -> None:
         for _, broker_name, broker_id in dead[:50]:  # names may be made up, 50,000 at once
-            log.warning("broker %d of %s %s", broker_id, broker_name, how)
+            logger.warning("broker %d of %s %s", broker_id, broker_name, how)
         if self.leading:
             self._attention.update((key[1], None) for key in dead)
 
@@ -556,13 +556,13 @@ class ControllerCore:
             if group is None:
                 continue
             if group.master_id is None:
-                log.error("%s has no master any more, epoch %d",
-                          group.broker_name, group.master_epoch)  # fmt: skip
+                logger.error("%s has no master any more, epoch %d",
+                             group.broker_name, group.master_epoch)  # fmt: skip
                 continue
             if isinstance(event, ElectMaster):
                 self.elections += 1
-                log.warning("master of %s in epoch %d: %d (%s)", group.broker_name,
-                            group.master_epoch, group.master_id, group.master_address)  # fmt: skip
+                master = group.master_epoch, group.master_id, group.master_address
+                logger.warning("master of %s in epoch %d: %d (%s)", group.broker_name, *master)
             self._notify(group)
 
     def _altered(self, broker_name: str, decision: Decision) -> None:

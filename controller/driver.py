@@ -54,7 +54,7 @@ from turbopump.net.transport.turns import Steps
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, new_request, response
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LEDGER_CODES: Final = frozenset(REQUESTS)
 """Request codes that are DLedger's."""
@@ -312,7 +312,7 @@ class Driver:
         self._raft.on_sync_waits(now_ms - self._sync_began_ms, now_ms)
 
     def _fail(self, error: OSError) -> None:
-        _log.error("the controller's files fail, it stops taking part: %s", error)
+        logger.error("the controller's files fail, it stops taking part: %s", error)
         led, self._leads = self._leads, False
         self.end()
         if led:
@@ -333,7 +333,9 @@ class Driver:
                 action.later.resolve(action.outcome)
             case BecameLeader() | LostLead():
                 self._leads = isinstance(action, BecameLeader)
-                _log.info("the lead is %s, term %d", "won" if self._leads else "lost", action.term)
+                logger.info(
+                    "the lead is %s, term %d", "won" if self._leads else "lost", action.term
+                )
                 self._machine.on_leader(self._leads)
             case TakeSnapshot():
                 self._raft.on_snapshot(action.index, self._machine.snapshot(), self._now_ms())
@@ -358,12 +360,12 @@ class Driver:
             return
         message: Message | None = None
         if isinstance(answer, str):
-            _log.debug("%s does not answer: %s", call.peer_id, answer)
+            logger.debug("%s does not answer: %s", call.peer_id, answer)
         else:
             try:
                 message = decode(RESPONSES[type(call.message)], bytes_of(answer))
             except MessageError as error:
-                _log.warning("%s answered what cannot be read: %s", call.peer_id, error)
+                logger.warning("%s answered what cannot be read: %s", call.peer_id, error)
         self._raft.on_response(call.peer_id, call.call, message, self._now_ms())
         self._run()
 
@@ -379,7 +381,7 @@ class Driver:
 
     def _probed(self, peer_id: str, refused: bool) -> None:
         if refused and self._suspects.pop(peer_id, None) is not None and not self._ended:
-            _log.info("leader %s is gone", peer_id)
+            logger.info("leader %s is gone", peer_id)
             self._raft.on_peer_gone(peer_id, self._now_ms())
             self._run()
 

@@ -27,7 +27,7 @@ from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.java_properties import PropertiesError, Property, format_properties
 from turbopump.net.wire.property_update import MAX_TOLD, parse_update
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NUMBER = "controller"
 """Under which a connection's number is kept with its peer."""
@@ -102,8 +102,8 @@ class Controller:
         taker = self.driver.hand_over(now_ms)
         if taker is not None:
             self.stalls.handed_over(now_ms)
-            log.warning("this controller stood still for %d ms of the last ten seconds: %s is asked"
-                        " to lead", self.stalls.stood_ms, taker)  # fmt: skip
+            logger.warning("this controller stood still for %d ms of the last ten seconds: %s is"
+                           " asked to lead", self.stalls.stood_ms, taker)  # fmt: skip
 
 
 def register(dispatcher: Dispatcher, controller: Controller) -> None:
@@ -159,7 +159,7 @@ def _update_config(controller: Controller, request: Command, peer: Peer) -> Answ
             remark = "Can not update config in black list."
             return response(request, ResponseCode.NO_PERMISSION, remark)
         for warning in copy.deepcopy(config).update(properties)[:MAX_TOLD]:
-            log.warning("configuration from %s: %s", peer.address, warning)
+            logger.warning("configuration from %s: %s", peer.address, warning)
         known = config.changing(properties)
     except PropertiesError as error:
         return response(request, ResponseCode.SYSTEM_ERROR, str(error))
@@ -169,7 +169,7 @@ def _update_config(controller: Controller, request: Command, peer: Peer) -> Answ
             return response(request, ResponseCode.SYSTEM_ERROR, f"not saved: {error}")
         config.update(known)
         controller.configured()
-        log.info("configuration changed by %s", peer.address)
+        logger.info("configuration changed by %s", peer.address)
         return response(request, ResponseCode.SUCCESS)
 
     return controller.save(known).map(saved)

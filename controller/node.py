@@ -37,7 +37,7 @@ from turbopump.net.wire.command import Command
 from turbopump.net.wire.hosts import join, split
 from turbopump.net.wire.java_properties import Property, updated_properties
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TICK_MS = 20
 """Pace of elections, heartbeats of the quorum and the scans of brokers (DLedger: 10)."""
@@ -140,7 +140,7 @@ class ControllerNode:
         except BaseException:
             await self.stop()
             raise
-        log.info("controller %s listens on %s", self._config.self_id, self.address)
+        logger.info("controller %s listens on %s", self._config.self_id, self.address)
         self._tick()
 
     async def stop(self) -> None:
@@ -161,7 +161,7 @@ class ControllerNode:
             if self._disk is None or await self._disk.close_within(STOP_S):
                 self._close_storage()
             else:
-                log.error("controller %s: a sync does not return", self._config.self_id)
+                logger.error("controller %s: a sync does not return", self._config.self_id)
         self._server = self._disk = None
 
     def _members(self) -> dict[str, str]:
@@ -205,7 +205,7 @@ class ControllerNode:
 
     def _disk_failed(self, error: OSError) -> None:
         """As a killed process that is started again: all but the files is forgotten."""
-        log.error("controller %s opens its files anew: %s", self._config.self_id, error)
+        logger.error("controller %s opens its files anew: %s", self._config.self_id, error)
         self._parts.driver = self._parts.core = None
         if self._timer is not None:
             self._timer.cancel()
@@ -266,7 +266,9 @@ class ControllerNode:
                 try:
                     await self._client.notify(address, notice, NOTICE_TIMEOUT_MS)
                 except RemotingError as error:
-                    log.warning("broker %s is not told of its group's master: %s", address, error)
+                    logger.warning(
+                        "broker %s is not told of its group's master: %s", address, error
+                    )
         finally:
             del self._notices[address]
 

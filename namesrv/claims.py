@@ -15,7 +15,7 @@ from turbopump.net.wire.bodies import READ, Steps, dump
 from turbopump.net.wire.names import MAX_NAME_LENGTH, check_lengths
 from turbopump.net.wire.topics import DataVersion
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_TIMEOUT_MS: Final = 300_000
 """The longest a silent broker is kept; brokerNotActiveTimeoutMillis is 10 s, none means 120 s."""
@@ -80,7 +80,7 @@ def leave_out_long_ones(broker: Registration) -> Steps[None]:
     for key in large:
         del mappings[key]
     if long or large:
-        log.warning(
+        logger.warning(
             "%s registers %d topics and %d mappings that are too long: left out",
             broker.name, len(long), len(large),
         )  # fmt: skip

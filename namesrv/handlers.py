@@ -45,7 +45,7 @@ from turbopump.net.wire.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import DataVersion
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ZONE_MODE = "__ZONE_MODE"
 ZONE_NAME = "__ZONE_NAME"
@@ -190,8 +190,8 @@ def _take_over(
     has it from now on."""
     if peer.closed or server.routes.member_group(broker.name).get(broker.broker_id) != holder:
         return
-    log.warning("%s of %s refuses connections: %s takes its place",
-                holder, broker.name, broker.address)  # fmt: skip
+    logger.warning("%s of %s refuses connections: %s takes its place",
+                   holder, broker.name, broker.address)  # fmt: skip
     server.tell(server.routes.unregister(broker.cluster, broker.name, holder))
 
     def steps() -> Steps[None]:
@@ -316,7 +316,7 @@ def _saved(request: Command, error: OSError | None) -> Command:
 
 
 def _not_saved(request: Command, error: Exception) -> Command:
-    log.error("the change asked for by code %d is not saved: %s", request.code, error)
+    logger.error("the change asked for by code %d is not saved: %s", request.code, error)
     return response(request, ResponseCode.SYSTEM_ERROR, f"not saved: {error}")
 
 
@@ -340,8 +340,8 @@ def _wipe_write(
     count = 0
     if header is not None:
         count = yield from server.routes.wipe_write_permission(header.broker_name)
-    log.info("%s wipes the write permission of %d topics of %s",
-             peer.address, count, header.broker_name if header else NULL)  # fmt: skip
+    logger.info("%s wipes the write permission of %d topics of %s",
+                peer.address, count, header.broker_name if header else NULL)  # fmt: skip
     reply = headers.WipeWritePermOfBrokerResponse(count)
     return response(request, ResponseCode.SUCCESS, header=reply)
 
@@ -354,8 +354,8 @@ def _add_write(
     count = 0
     if header is not None:
         count = yield from server.routes.add_write_permission(header.broker_name)
-    log.info("%s gives write permission to %d topics of %s",
-             peer.address, count, header.broker_name if header else NULL)  # fmt: skip
+    logger.info("%s gives write permission to %d topics of %s",
+                peer.address, count, header.broker_name if header else NULL)  # fmt: skip
     reply = headers.AddWritePermOfBrokerResponse(count)
     return response(request, ResponseCode.SUCCESS, header=reply)
 
@@ -442,7 +442,7 @@ def _update_config(
             remark = "Can not update config in black list."
             return response(request, ResponseCode.NO_PERMISSION, remark)
         for warning in copy.deepcopy(server.config).update(properties)[:MAX_TOLD]:
-            log.warning("configuration from %s: %s", peer.address, warning)
+            logger.warning("configuration from %s: %s", peer.address, warning)
         changed = server.config.changing(properties)
     except PropertiesError as error:
         return response(request, ResponseCode.SYSTEM_ERROR, str(error))
@@ -451,7 +451,7 @@ def _update_config(
         if error is not None:
             return _not_saved(request, error)
         server.config.update(changed)
-        log.info("configuration changed by %s", peer.address)
+        logger.info("configuration changed by %s", peer.address)
         return response(request, ResponseCode.SUCCESS)
 
     return server.save_config(changed).map(saved)

@@ -37,7 +37,7 @@ from turbopump.net.wire.headers.routes import NotifyMinBrokerIdChangeRequest
 from turbopump.net.wire.hosts import join, split
 from turbopump.net.wire.java_properties import Property, updated_properties
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NOTICE_TIMEOUT_MS = 300  # RocketMQ's: a group's members also poll each other
 STOP_S = 10.0  # so long a stop waits for the disk
@@ -121,7 +121,7 @@ class NameServerNode:
             raise ConfigError(reason) from None
         self._server = server
         self._scan()
-        log.info("name server listens on %s", join(host, self._port))
+        logger.info("name server listens on %s", join(host, self._port))
 
     async def stop(self) -> None:
         """Finish what is in flight and close every connection; nothing after a failed start."""
@@ -135,14 +135,16 @@ class NameServerNode:
         if self._disk is not None:
             disk, self._disk = self._disk, None
             if not await disk.close_within(STOP_S):
-                log.error("a sync of the key values does not return")
+                logger.error("a sync of the key values does not return")
 
     def _scan(self) -> None:
         # Asked for first: whatever fails below, the scans go on.
         interval_s = self._config.scan_not_active_broker_interval_ms / 1_000
         self._scanning = asyncio.get_running_loop().call_later(interval_s, self._scan)
         for expired in self._routes.scan(steady_ms()):
-            log.warning("broker %s of cluster %s is silent: unregistered", *reversed(expired.key))
+            logger.warning(
+                "broker %s of cluster %s is silent: unregistered", *reversed(expired.key)
+            )
             assert isinstance(expired.connection, Peer)
             expired.connection.close()
             self._state.tell(expired.notices)
@@ -179,7 +181,7 @@ class NameServerNode:
         try:
             await self._client.notify(address, request, NOTICE_TIMEOUT_MS)
         except RemotingError as error:
-            log.warning("broker %s is not told of its group's new lead: %s", address, error)
+            logger.warning("broker %s is not told of its group's new lead: %s", address, error)
 
     def _probe(self, address: str, refused: Callable[[int], None]) -> None:
         if address not in self._probed and len(self._probed) < PROBES_MAX:

@@ -26,7 +26,7 @@ from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from turbopump.net.wire.topics import PERM_READ, PERM_WRITE, DataVersion, TopicConfigs
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT_MS = 120_000
 """How long a broker that names no heartbeat timeout lives after its last sign of life."""
@@ -161,8 +161,8 @@ class RouteTable:
         if self._conflicts(broker, now_ms):
             if self._groups[broker.name].broker_addrs[broker.broker_id] == broker.address:
                 return Registered()
-            log.warning("%s claims id %d of %s with an older state version: ignored",
-                        broker.address, broker.broker_id, broker.name)  # fmt: skip
+            logger.warning("%s claims id %d of %s with an older state version: ignored",
+                           broker.address, broker.broker_id, broker.name)  # fmt: skip
             # A broker that claims another place no longer serves in its old one.
             holder = self._groups[broker.name].broker_addrs[broker.broker_id]
             left = self.unregister(broker.cluster, broker.name, broker.address)
@@ -214,7 +214,7 @@ class RouteTable:
         gone = [broker_id for broker_id, held in ids.items() if held == address]
         for broker_id in gone:
             del ids[broker_id]
-        log.info("broker %s %s of cluster %s is gone", name, address, cluster)
+        logger.info("broker %s %s of cluster %s is gone", name, address, cluster)
         if not ids:
             self._drop_group(name)
             return []
@@ -463,8 +463,8 @@ class RouteTable:
         key = (broker.cluster, broker.address)
         before = self._live.get(key)
         if before is None:
-            log.info("broker %s %d %s of cluster %s registered",
-                     broker.name, broker.broker_id, broker.address, broker.cluster)  # fmt: skip
+            logger.info("broker %s %d %s of cluster %s registered",
+                        broker.name, broker.broker_id, broker.address, broker.cluster)  # fmt: skip
         else:
             self._unbind(key, before.connection)
         self._live[key] = _Live(

@@ -17,7 +17,7 @@ from turbopump.broker.ha.service import HaService
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 HAND_OVER_MS: Final = 3_000
 """So long a stop waits for another master: for an entry of the controllers, also of slow ones. This
@@ -51,5 +51,5 @@ class Heir:
         done, is_late = self._waiting, self._steady_ms() >= self._until_ms
         if done is not None and (is_late or not self._membership.has_heir):
             self._waiting = None
-            _log.info("the lead is %s", "kept" if self._service.is_master else "handed over")
+            logger.info("the lead is %s", "kept" if self._service.is_master else "handed over")
             done.resolve(None)

@@ -18,7 +18,7 @@ from typing import Final, Protocol, cast
 from turbopump.engine.types import Buffer
 from turbopump.net.wire.hosts import join, split
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 READ_SIZE: Final = 1 << 20
 """Read at once: what a fast network delivers while a batch is appended."""
@@ -140,8 +140,8 @@ class Sockets:
             one.transport.abort()  # it is wanted no more
             return
         if not own and not self._has_place(one):
-            _log.warning("replication with %s: %d connections of one address, closed",
-                         one.address, ADDRESS_MAX)  # fmt: skip
+            logger.warning("replication with %s: %d connections of one address, closed",
+                           one.address, ADDRESS_MAX)  # fmt: skip
             one.transport.abort()
             return
         self._connecting.pop(one.number, None)
@@ -189,7 +189,7 @@ class Sockets:
             self._cut(one, "it takes nothing")
 
     def _cut(self, one: "_Connection", reason: str) -> None:
-        _log.warning("replication with %s: %s, closed", one.address, reason)
+        logger.warning("replication with %s: %s, closed", one.address, reason)
         one.transport.abort()
 
     async def _connect(self, number: int, address: str) -> None:
@@ -264,7 +264,7 @@ class _Connection(asyncio.BufferedProtocol):
     def send(self, buffers: list[Buffer]) -> bool:
         """Whether more may be written."""
         if self.unsent > UNSENT_MAX:
-            _log.warning("replication with %s: it takes nothing, closed", self.address)
+            logger.warning("replication with %s: it takes nothing, closed", self.address)
             self.transport.abort()
         elif len(buffers) == 1:
             self.transport.write(buffers[0])

@@ -32,7 +32,7 @@ from turbopump.net.wire.heartbeat import BROADCASTING
 from turbopump.net.wire.names import kept_size
 from turbopump.net.wire.subscription import SubscriptionData, parse_subscription
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_SUSPEND_MS = 120_000
 """The longest hold: an idle connection is closed then anyway. Clients ask for 15 to 20 s."""
@@ -164,7 +164,7 @@ class _Pull:
             answer = self._refuse(refused)
         except Exception as error:
             # No dispatcher is above this one, and the client must not wait for its own time-out.
-            _log.exception("a held pull of %s failed", self._peer.address)
+            logger.exception("a held pull of %s failed", self._peer.address)
             answer = response(self._request, ResponseCode.SYSTEM_ERROR, one_line(error))
         if answer is None:
             return False

@@ -16,7 +16,7 @@ from turbopump.broker.introspection.metrics import Snapshot, render
 from turbopump.net.transport.scrape import ScrapeServer
 from turbopump.net.wire.hosts import join
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class MetricsExporter:
@@ -50,7 +50,7 @@ class MetricsExporter:
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else error
             raise OSError(f"metrics cannot be served at {host}:{port}: {reason}") from None
-        _log.info("metrics at http://%s/metrics", self.address)
+        logger.info("metrics at http://%s/metrics", self.address)
 
     async def stop(self) -> None:
         """Close the port."""

@@ -23,7 +23,7 @@ from turbopump.net.transport.errors import CallTimeout, ConnectError, RemotingEr
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FIRST_REGISTRATION_MS = 1_000
 """How long a start waits for name servers; later they hear of it too, but clients may ask
@@ -110,7 +110,7 @@ class NameServers:
                 request = self._registration.unregister_request()
                 await self._client.call(address, request, UNREGISTER_MS)
             except RemotingError as error:
-                _log.info("name server %s was not told of the stop: %s", address, error)
+                logger.info("name server %s was not told of the stop: %s", address, error)
 
         await asyncio.gather(*(leave(server.address) for server in self._registration.servers))
 
@@ -163,9 +163,9 @@ class NameServers:
             return
         self._complaints[address] = complaint
         if complaint:
-            _log.warning("not registered at name server %s: %s", address, complaint)
+            logger.warning("not registered at name server %s: %s", address, complaint)
         else:
-            _log.info("registered at name server %s again", address)
+            logger.info("registered at name server %s again", address)
 
     def _steady_ms(self) -> int:
         return round(self._loop.time() * 1_000)

@@ -24,7 +24,7 @@ from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.net.wire.topics import DataVersion
 from turbopump.pyx.record import Record
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FILE_NAME = "delayOffset.json"
 MAX_PER_STEP = 256
@@ -216,11 +216,11 @@ class DelayedMessages:
         record = self._store.record_of(unit)
         if record is None:
             # Retention took it between the queue and the log, or the disk damaged it.
-            _log.error("delayed message at %d cannot be read: dropped", log_offset)
+            logger.error("delayed message at %d cannot be read: dropped", log_offset)
             return True
         message = _delivered(record)
         if message is None:
-            _log.warning("delayed message at %d names no topic and queue: dropped", log_offset)
+            logger.warning("delayed message at %d names no topic and queue: dropped", log_offset)
             return True
         if self._role.refusal() is not None:
             return False
@@ -230,7 +230,7 @@ class DelayedMessages:
         if appended.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
             # The store will never take it: its limits were lowered since. Blocking the level for
             # ever would cost every message behind it.
-            _log.error("delayed message at %d: %s, dropped", log_offset, appended.status.value)
+            logger.error("delayed message at %d: %s, dropped", log_offset, appended.status.value)
             return True
         return False
 

@@ -22,7 +22,7 @@ from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, response
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -197,7 +197,7 @@ class Saver:
             file.writing = False
             if isinstance(result, OSError):
                 if file.error is None:
-                    _log.error("%s cannot be saved for now: %s", name, result)
+                    logger.error("%s cannot be saved for now: %s", name, result)
                 file.error = result
                 if file.since:
                     file.whole, file.later = True, 0
@@ -217,7 +217,7 @@ class Saver:
 
     def _say_recovered(self, name: str, file: _File) -> None:
         if file.error is not None:
-            _log.info("%s is saved again", name)
+            logger.info("%s is saved again", name)
 
     def _fail(self, since: int, error: OSError) -> None:
         """Those whose changes were to be written get the error; the file stays behind."""

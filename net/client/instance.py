@@ -36,7 +36,7 @@ from turbopump.net.wire.headers.routes import GetRouteInfoRequest
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from turbopump.net.wire.route import TopicRouteData
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TOPICS_MAX: Final = 10_000
 """Topics whose routes are kept and refreshed; beyond it the least recently used goes."""
@@ -402,7 +402,7 @@ class Instance:
             try:
                 await self.refresh(topic)
             except (ClientError, RemotingError, ValueError) as error:
-                log.warning("no new route of %s: %s", topic, error)
+                logger.warning("no new route of %s: %s", topic, error)
         self.brokers.keep(
             name for topic in self._topics.values() if topic.route for name in topic.route.brokers
         )
@@ -411,7 +411,7 @@ class Instance:
         try:
             await self.ask(address, RequestCode.HEART_BEAT, body=body)
         except (ClientError, RemotingError) as error:
-            log.info("heartbeat to %s failed: %s", address, error)
+            logger.info("heartbeat to %s failed: %s", address, error)
 
     async def _unregister(self, header: UnregisterClientRequest) -> None:
         async def leave(address: str) -> None:
@@ -421,7 +421,7 @@ class Instance:
                     timeout_ms=UNREGISTER_TIMEOUT_MS,
                 )  # fmt: skip
             except (ClientError, RemotingError) as error:
-                log.debug("leaving %s failed: %s", address, error)
+                logger.debug("leaving %s failed: %s", address, error)
 
         await asyncio.gather(*map(leave, self.brokers.addresses(masters_only=False)))
 

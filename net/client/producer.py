@@ -42,7 +42,7 @@ from turbopump.net.wire.command import Command
 from turbopump.net.wire.message_id import UniqueIds
 from turbopump.net.wire.queues import MessageQueue
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Choose = Callable[[Sequence[MessageQueue]], MessageQueue]
 """Chooses one of a topic's queues, which are sorted and not empty."""
@@ -248,7 +248,7 @@ class Producer:
                 tries -= not isinstance(error, ConnectError | NoWritableQueue)
                 if tries == 0 or not worth_another_try(error):
                     raise
-                log.info("try %d of a message of %s failed: %s", failures, topic, error)
+                logger.info("try %d of a message of %s failed: %s", failures, topic, error)
                 pause_ms = await self._pause_ms(topic, tried, failures, target is not None)
                 if self._instance.steady_ms() + pause_ms >= deadline_ms:
                     raise
@@ -286,7 +286,7 @@ class Producer:
         try:
             route = await self._instance.refresh(topic, for_sending=True)
         except (ClientError, RemotingError) as second:
-            log.info("no new route of %s: %s", topic, second)
+            logger.info("no new route of %s: %s", topic, second)
             route = None
         names = {queue.broker_name for queue in route.publish} if route is not None else set()
         return 0 if names - tried and not is_fixed else backoff.send_wait_ms(failures)

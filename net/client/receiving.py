@@ -14,7 +14,7 @@ from turbopump.net.wire import properties as names
 from turbopump.net.wire.bodies import BadBody
 from turbopump.net.wire.message import MessageView, Unreadable, decode_each, decode_messages
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def received_messages(body: Buffer, broker_name: str, group: str = "") -> list[ReceivedMessage]:
@@ -58,7 +58,7 @@ def received_each(body: Buffer, broker_name: str, group: str) -> Received:
     except BadBody as error:
         if end is None:
             raise
-        log.warning("an answer of %s is read up to offset %d: %s", broker_name, end, error)
+        logger.warning("an answer of %s is read up to offset %d: %s", broker_name, end, error)
         received.end = end
     return received
 

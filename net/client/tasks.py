@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TaskSet:
@@ -39,7 +39,7 @@ class TaskSet:
                 try:
                     await work()
                 except Exception as error:
-                    log.warning("%s failed: %s", name, error)
+                    logger.warning("%s failed: %s", name, error)
 
         return self.spawn(repeat(), name)
 
@@ -55,4 +55,4 @@ class TaskSet:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             error = task.exception()
-            log.error("task %s ended: %s", task.get_name(), error, exc_info=error)
+            logger.error("task %s ended: %s", task.get_name(), error, exc_info=error)

@@ -36,7 +36,7 @@ from turbopump.net.wire.hosts import join, pack_ip
 from turbopump.pyx.fast import READ_COUNTED_OVER, TURN_REQUESTS
 from turbopump.pyx.frame import find_frames
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 GO_AWAY_SINCE_VERSION: Final = 476
 """MQVersion from which a client understands GO_AWAY (after V5_3_1)."""
@@ -176,7 +176,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         except (WireError, ssl.SSLError) as error:
             self._refuse(one_line(error))
         except Exception:
-            _log.exception("a read from %s failed", self.peer.address)
+            logger.exception("a read from %s failed", self.peer.address)
             self.close()
         finally:
             self.in_read = False
@@ -199,7 +199,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         if isinstance(error, WireError | ValueError | ssl.SSLError):
             self._refuse(one_line(error))
         else:
-            _log.error("a read from %s failed", self.peer.address, exc_info=error)
+            logger.error("a read from %s failed", self.peer.address, exc_info=error)
             self.close()
 
     def end_read(self) -> None:
@@ -417,7 +417,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
             try:
                 self.peer.answered(command)
             except Exception:
-                _log.exception("what waited for an answer of %s failed", self.peer.address)
+                logger.exception("what waited for an answer of %s failed", self.peer.address)
         else:
             self._on_request(command)
         return not self._closing
@@ -493,7 +493,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         try:
             buffers = encode(answer)
         except Exception as error:
-            _log.exception("an answer to %s cannot be encoded", self.peer.address)
+            logger.exception("an answer to %s cannot be encoded", self.peer.address)
             failure = response(Command(0, opaque), ResponseCode.SYSTEM_ERROR, one_line(error))
             buffers = encode(failure)
         self._put(buffers)

@@ -16,7 +16,7 @@ from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.header import BadHeader
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 REMARK_MAX: Final = 512
 """Characters of an exception's text in a remark: one line for an operator, not a dump."""
@@ -110,9 +110,9 @@ class Dispatcher:
             # A disk, not the program: one line, and the same for every request until it is mended.
             if not 0 < self._quiet_until_ms - now_ms <= QUIET_MS:
                 self._quiet_until_ms = now_ms + QUIET_MS
-                _log.error("request %d of %s failed: %s", request.code, peer.address, error)
+                logger.error("request %d of %s failed: %s", request.code, peer.address, error)
         else:
-            _log.error(
+            logger.error(
                 "request %d of %s failed", request.code, peer.address, exc_info=error
             )
         return response(request, ResponseCode.SYSTEM_ERROR, one_line(error))

@@ -23,7 +23,7 @@ from turbopump.pyx.fast import Turn
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 SWEEP_MS_MAX: Final = 1_000
 """Between two sweeps at most; ten thousand connections take some ms each time."""
@@ -167,7 +167,7 @@ class Hub:
         """Log what is wrong with a peer, within COMPLAINTS_MAX."""
         self._complaints += 1
         if self._complaints <= COMPLAINTS_MAX:
-            _log.warning("%s", text)
+            logger.warning("%s", text)
 
     def note_unsent(self, connection: Swept, size: int) -> None:
         """A connection has more than UNSENT_NOTED_OVER bytes unsent; slow ones may be cut.
@@ -252,7 +252,7 @@ class Hub:
             elif connection.active_at <= idle_before:
                 connection.close()
         if self._complaints > COMPLAINTS_MAX:
-            _log.warning("%d more complaints about peers", self._complaints - COMPLAINTS_MAX)
+            logger.warning("%d more complaints about peers", self._complaints - COMPLAINTS_MAX)
         self._complaints = 0
         self._sweep_later()
 

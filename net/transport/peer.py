@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from turbopump.engine.later import Later
 from turbopump.net.wire.command import ONEWAY_FLAG, Command
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _OPAQUE_MASK = 0x7FFFFFFF
 
@@ -139,7 +139,7 @@ class Peer:
         """The connection got a response; one without a pending call is dropped."""
         waiting = self._pending.pop(response.opaque, None) if self._pending else None
         if waiting is None:
-            _log.debug("%s answered %d, which no call waits for", self.address, response.opaque)
+            logger.debug("%s answered %d, which no call waits for", self.address, response.opaque)
             return
         answer, timer = waiting
         timer.cancel()
@@ -177,4 +177,4 @@ def _guarded(callback: Callable[[], None]) -> None:
     try:
         callback()
     except Exception:
-        _log.exception("a callback of a lost connection failed")
+        logger.exception("a callback of a lost connection failed")

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 HEAD_MAX: Final = 16 << 10
 """Bytes of a request's line and headers; Prometheus sends some hundred."""
@@ -89,7 +89,7 @@ class ScrapeServer:
         try:
             body, content_type = await self._render(headers.get("accept", ""))
         except Exception:
-            _log.exception("the metrics cannot be rendered")
+            logger.exception("the metrics cannot be rendered")
             return _response(HTTPStatus.INTERNAL_SERVER_ERROR)
         answer = _response(HTTPStatus.OK, body, content_type)
         return answer.removesuffix(body) if method == "HEAD" else answer

@@ -21,7 +21,7 @@ from turbopump.net.transport.tls_context import LOOK_S, TlsContext
 from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.command import Command, WireError, response
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 OTHER_FILES: Final = 512
 """Open files left to everything but connections: log and queue files, other ports, the refused."""
@@ -193,7 +193,7 @@ class _ServerHub(Hub):
             try:
                 await self._context.look()
             except Exception:
-                _log.exception("the TLS files cannot be looked at for now")
+                logger.exception("the TLS files cannot be looked at for now")
 
 
 def _connection_limit(configured: int) -> int:
@@ -201,5 +201,5 @@ def _connection_limit(configured: int) -> int:
     if files == resource.RLIM_INFINITY or files - OTHER_FILES >= configured:
         return configured
     limit = max(1, files - OTHER_FILES)
-    _log.info("at most %d connections: the limit of open files is %d", limit, files)
+    logger.info("at most %d connections: the limit of open files is %d", limit, files)
     return limit

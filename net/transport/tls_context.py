@@ -19,7 +19,7 @@ from turbopump.engine.later import Later
 from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
 from turbopump.net.transport.tls import TlsError
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 """Between two looks of a server at its files."""
@@ -106,10 +106,10 @@ class TlsContext:
         elif found.context is not None:
             self._context, self._signature = found.context, found.signature
             self._doubted = self._refused = None
-            _log.info("new TLS files are in use: %s", ", ".join(self._paths))
+            logger.info("new TLS files are in use: %s", ", ".join(self._paths))
         elif found.signature == self._doubted:
             self._refused, self._doubted = found.signature, None
-            _log.warning("new TLS files are not used, the old ones stay: %s", found.error)
+            logger.warning("new TLS files are not used, the old ones stay: %s", found.error)
         else:
             self._doubted = found.signature
 
@@ -128,7 +128,7 @@ class TlsContext:
     def _looked(self, task: asyncio.Task[None]) -> None:
         self._looking = None
         if not task.cancelled() and task.exception() is not None:
-            _log.warning("TLS files cannot be looked at: %s", task.exception())
+            logger.warning("TLS files cannot be looked at: %s", task.exception())
 
 
 def _look(

@@ -19,7 +19,7 @@ from turbopump.net.transport.tls import TlsSession
 from turbopump.net.transport.turn_taker import TurnTaker
 from turbopump.pyx.fast import GIVEN_NOTED_OVER, SEALED_MAX
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FLUSH_OVER: Final = 256 << 10
 """Bytes to be written that do not wait for the end of the read or of the callback: back pressure
@@ -223,7 +223,7 @@ class WritingSide(TurnTaker):
         try:
             callback()
         except Exception:
-            _log.exception("what followed an answer to %s failed", self.peer.address)
+            logger.exception("what followed an answer to %s failed", self.peer.address)
 
     def _wake_writers(self) -> None:
         waiters, self._room_waiters = self._room_waiters, []

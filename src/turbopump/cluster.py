@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from turbopump.controller.config import ControllerConfig
     from turbopump.controller.node import ControllerNode
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LAYOUT = 1
 """Version of a data folder: layout.json, namesrv/, controller/, logs/, and for each broker a store
@@ -447,7 +447,7 @@ def changed_before(path: str, passed_over: Iterable[str] = ()) -> list[Property]
         raise ClusterError(f"{path}: {error}") from None
     found = [item for item in found if item.key not in passed_over]
     names = ", ".join(item.key for item in found)
-    _log.info("%s has what was changed while it ran: %s", path, names)
+    logger.info("%s has what was changed while it ran: %s", path, names)
     return found
 
 

@@ -25,7 +25,7 @@ from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.headers.clients import GetConsumerListByGroupRequest
 from turbopump.net.wire.queues import MessageQueue
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 UNBALANCED_FIRST_MS: Final = 100
 """Until the next try when a topic has no route, a broker did not answer or a lock is held by
@@ -91,7 +91,7 @@ class Balancer:
             except (ClientError, RemotingError, ValueError) as error:
                 self._failures += 1
                 if self._failures % LOG_EVERY == 1:
-                    log.warning("no rebalance of %s: %s", topic, error)
+                    logger.warning("no rebalance of %s: %s", topic, error)
                 balanced = False
         if balanced:
             self._failures = 0
@@ -119,7 +119,7 @@ class Balancer:
             if runner is not None:
                 runner.locked(asked_ms + LIVE_MS)
         for queue in refused & set(self.queues):
-            log.warning("the lock of %s went to another member", queue)
+            logger.warning("the lock of %s went to another member", queue)
             self._give_up(queue)
         if refused:
             self.wake()
@@ -131,7 +131,7 @@ class Balancer:
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*(runner.ready() for runner in self._runners.values()))
         except TimeoutError:
-            log.warning("some queues do not know yet where they begin")
+            logger.warning("some queues do not know yet where they begin")
 
     def restart(self, queue: MessageQueue, queue_offset: QueueOffset) -> None:
         """Consume a queue from another offset (RESET_CONSUMER_CLIENT_OFFSET)."""
@@ -149,7 +149,7 @@ class Balancer:
             async with asyncio.timeout(timeout_ms / 1000):
                 await asyncio.gather(*(runner.drained() for runner in busy))
         except TimeoutError:
-            log.info("%d queues have messages without an outcome: they come again", len(busy))
+            logger.info("%d queues have messages without an outcome: they come again", len(busy))
         await self._membership.persist(confirmed=True)
         if self._membership.locks_queues:
             await self._locks.unlock(self._runners)
@@ -175,7 +175,7 @@ class Balancer:
                 members = await self._members(route)
             wanted = allocate_averagely(instance.client_id, members, route.subscribe)
             if instance.client_id not in members:
-                log.warning("no broker of %s lists this consumer", topic)
+                logger.warning("no broker of %s lists this consumer", topic)
                 self._apply(held, wanted)
                 return False
         return await self._apply_locked(held, wanted)
@@ -229,7 +229,7 @@ class Balancer:
         return new
 
     def _take(self, queue: MessageQueue, start: QueueOffset | None = None) -> QueueRunner:
-        log.info("group %s consumes %s", self._membership.group, queue)
+        logger.info("group %s consumes %s", self._membership.group, queue)
         runner = QueueRunner(self._membership, queue, self._arrived)
         self._runners[queue] = runner
         self._membership.running[queue] = runner
@@ -248,14 +248,14 @@ class Balancer:
 
     async def _release(self, runner: QueueRunner, move_to: QueueOffset | None) -> None:
         queue = runner.queue
-        log.info("group %s gives up %s", self._membership.group, queue)
+        logger.info("group %s gives up %s", self._membership.group, queue)
         try:
             if runner.process.ordered:
                 try:
                     async with asyncio.timeout(RELEASE_MAX_MS / 1000):
                         await runner.drained()
                 except TimeoutError:
-                    log.warning("the handler of %s still runs", queue)
+                    logger.warning("the handler of %s still runs", queue)
             offset = runner.process.commit_queue_offset if move_to is None else move_to
             runner.process.drop()
             if runner.positioned or move_to is not None:

@@ -45,7 +45,7 @@ from turbopump.net.wire.heartbeat import ConsumerData
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.subscription import ALL, TAG, parse_subscription
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 POSITION_TIMEOUT_MS: Final = 3000
 """How long `start` waits until the first queues know where they begin."""
@@ -352,7 +352,7 @@ class Consumer:
             answer.resolve(None)
             raise
         except Exception as error:
-            log.exception("the handler failed on a message that an operator sent")
+            logger.exception("the handler failed on a message that an operator sent")
             result, remark = "CR_THROW_EXCEPTION", repr(error)
         body = dump(
             {

@@ -18,7 +18,7 @@ from turbopump.net.client.messages import ReceivedMessage
 from turbopump.net.client.options import Outcome
 from turbopump.net.client.tasks import TaskSet
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TURN: Final = 64
 """Messages a worker handles before it lets the loop run: a handler need not ever wait."""
@@ -133,7 +133,7 @@ class Delivery:
         now_ms = self._membership.instance.now_ms()
         if outcome is Outcome.ACK or options.broadcast:
             if outcome is not Outcome.ACK:
-                log.warning("message %s failed and is not retried", message.message_id)
+                logger.warning("message %s failed and is not retried", message.message_id)
             process.ack(message, now_ms)
         elif options.ordered:
             await self._retry_in_place(process, message)
@@ -150,7 +150,7 @@ class Delivery:
         now_ms = self._membership.instance.steady_ms()
         for running in list(self._membership.running.values()):
             for message in running.process.overdue(now_ms, options.consume_timeout_ms):
-                log.warning("message %s is overdue and sent back", message.message_id)
+                logger.warning("message %s is overdue and sent back", message.message_id)
                 await self.settle(message, Outcome.RETRY, OVERDUE_DELAY_LEVEL)
 
     def _next(self) -> tuple[ProcessQueue, ReceivedMessage] | None:
@@ -188,7 +188,7 @@ class Delivery:
         try:
             outcome = await handler(message)
         except Exception:
-            log.exception("the handler failed on message %s", message.message_id)
+            logger.exception("the handler failed on message %s", message.message_id)
             outcome = Outcome.RETRY
         took_ms = now_ms() - begin_ms
         self._membership.rates.handled(message.topic, outcome is Outcome.ACK, took_ms, now_ms())

@@ -16,7 +16,7 @@ from turbopump.net.wire.bodies import dump, items, load_object
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.queues import MessageQueue
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_MS: Final = 1000
 """RocketMQ's bound of one lock request."""
@@ -53,7 +53,7 @@ class QueueLocks:
                 answer = await self._request(broker_name, wanted, RequestCode.LOCK_BATCH_MQ)
                 given = set(items(load_object(answer), "lockOKMQSet", MessageQueue.from_json))
             except (ClientError, RemotingError, ValueError) as error:
-                log.warning("no locks from broker %s: %s", broker_name, error)
+                logger.warning("no locks from broker %s: %s", broker_name, error)
                 return
             granted.update(wanted & given)
             refused.update(wanted - given)
@@ -69,7 +69,7 @@ class QueueLocks:
             try:
                 await self._request(broker_name, held, RequestCode.UNLOCK_BATCH_MQ)
             except (ClientError, RemotingError) as error:
-                log.warning("locks at broker %s were not given back: %s", broker_name, error)
+                logger.warning("locks at broker %s were not given back: %s", broker_name, error)
 
         await asyncio.gather(*(ask(name, held) for name, held in _by_broker(queues).items()))
 

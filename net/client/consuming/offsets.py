@@ -35,7 +35,7 @@ from turbopump.net.wire.headers.offsets import (
 )
 from turbopump.net.wire.queues import MessageQueue
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 OFFSETS_FILE: Final = "offsets.json"
 """Name and content of RocketMQ's LocalFileOffsetStore."""
@@ -158,7 +158,7 @@ class BrokerOffsets:
         try:
             await self.commit_one(queue, offset, confirmed=confirmed)
         except (ClientError, RemotingError) as error:
-            log.warning("offset %d of %s was not committed: %s", offset, queue, error)
+            logger.warning("offset %d of %s was not committed: %s", offset, queue, error)
 
 
 class LocalOffsets:
@@ -188,7 +188,7 @@ class LocalOffsets:
             try:
                 self._files.save(OFFSETS_FILE, {"offsetTable": table})
             except OSError as error:
-                log.error("offsets were not saved: %s", error)
+                logger.error("offsets were not saved: %s", error)
 
     def _load(self, value: object) -> None:
         if value is None:

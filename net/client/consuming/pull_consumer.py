@@ -36,7 +36,7 @@ from turbopump.net.wire.heartbeat import CONSUME_ACTIVELY, ConsumerData
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.subscription import ALL, TAG, SubscriptionData, parse_subscription
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 SUSPEND_MS: Final = 20_000
 """How long a broker may hold a pull (DefaultLitePullConsumer.brokerSuspendMaxTimeMillis)."""
@@ -329,7 +329,7 @@ class PullConsumer:
                 failures, ahead.error = 0, None
             except FAILURES as error:
                 failures += 1
-                log.info("reading %s failed: %s", queue, error)
+                logger.info("reading %s failed: %s", queue, error)
                 ahead.error = error if isinstance(error, BrokerError) else None
                 await asyncio.sleep(backoff.wait_ms(error, failures) / 1000)
                 await self._find(queue.topic)
@@ -350,9 +350,9 @@ class PullConsumer:
             suspend_ms=SUSPEND_MS,
         )
         if pulled.status is PullStatus.MOVED:
-            log.warning("%s moves to offset %d", queue, pulled.next_queue_offset)
+            logger.warning("%s moves to offset %d", queue, pulled.next_queue_offset)
         for message, error in pulled.unreadable:
-            log.error(
+            logger.error(
                 "message %s (%s, offset %d) cannot be read and is skipped: %s",
                 message.message_id, queue, message.queue_offset, error,
             )  # fmt: skip
@@ -368,4 +368,4 @@ class PullConsumer:
         try:
             await self._instance.refresh(topic)
         except FAILURES as error:
-            log.info("no new route of %s: %s", topic, error)
+            logger.info("no new route of %s: %s", topic, error)

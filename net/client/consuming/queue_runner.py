@@ -24,7 +24,7 @@ from turbopump.net.wire.codes import ResponseCode
 from turbopump.net.wire.message import BodyChanged
 from turbopump.net.wire.queues import MessageQueue
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LOG_EVERY: Final = 10
 """Of failures in a row, the first and then every tenth is logged: a broker may be down for long."""
@@ -138,7 +138,7 @@ class QueueRunner:
 
     async def _wait_for_room(self) -> None:
         while (reason := pause_reason(self.process, self._membership.limits)) is not None:
-            log.debug("pulling %s pauses: %s", self.queue, reason)
+            logger.debug("pulling %s pauses: %s", self.queue, reason)
             self._signal.clear()
             await self._signal.wait()
 
@@ -179,7 +179,7 @@ class QueueRunner:
         # Not with another CRC: the broker would store what is damaged as if it were whole.
         returns = not (changed or options.ordered or options.broadcast)
         returned = returns and await self._membership.retries.send_back_unread(message)
-        log.error(
+        logger.error(
             "message %s (%s, offset %d) cannot be read and is %s: %s",
             message.message_id, self.queue, message.queue_offset,
             "sent back" if returned else "skipped", error,
@@ -191,7 +191,7 @@ class QueueRunner:
 
         An ordered queue first waits for its handler, so that no two run at once.
         """
-        log.warning(
+        logger.warning(
             "%s moves from offset %d to %d", self.queue, self.process.next_queue_offset,
             queue_offset,
         )  # fmt: skip
@@ -205,7 +205,7 @@ class QueueRunner:
 
     async def _recover(self, error: Exception, failures: int) -> None:
         if failures % LOG_EVERY == 1:
-            log.warning("pulling %s failed: %s", self.queue, error)
+            logger.warning("pulling %s failed: %s", self.queue, error)
         if _is_refusal(error):
             self.refusal = error
             self._arrived(self.process)
@@ -216,7 +216,7 @@ class QueueRunner:
             elif not isinstance(error, BrokerError):
                 await instance.refresh(self.queue.topic)
         except FAILURES as second:
-            log.debug("recovery of %s failed: %s", self.queue, second)
+            logger.debug("recovery of %s failed: %s", self.queue, second)
         await asyncio.sleep(backoff.wait_ms(error, failures) / 1000)
 
 

@@ -27,7 +27,7 @@ from turbopump.net.wire.headers.send import (
 )
 from turbopump.net.wire.queues import MessageQueue
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 SEND_BACK_TIMEOUT_MS: Final = 5000
 """RocketMQ's bound of a send-back."""
@@ -59,7 +59,7 @@ class Retries:
             await self._ask_broker(message, delay_level)
             return True
         except (ClientError, RemotingError) as error:
-            log.warning("message %s was not sent back: %s", message.message_id, error)
+            logger.warning("message %s was not sent back: %s", message.message_id, error)
         return delay_level != DEAD_LETTER and await self._send_as_new(message)
 
     async def send_back_unread(self, message: ReceivedMessage) -> bool:
@@ -70,7 +70,7 @@ class Retries:
         try:
             await self._ask_broker(message, 0)
         except BrokerError as error:
-            log.warning("message %s was not sent back: %s", message.message_id, error)
+            logger.warning("message %s was not sent back: %s", message.message_id, error)
             return False
         return True
 
@@ -103,7 +103,7 @@ class Retries:
                 if await self._send_to(message, queue):
                     return True
         except (ClientError, RemotingError) as error:
-            log.warning("no route of %s: %s", topic, error)
+            logger.warning("no route of %s: %s", topic, error)
         return False
 
     async def _send_to(self, message: ReceivedMessage, queue: MessageQueue) -> bool:
@@ -115,7 +115,7 @@ class Retries:
             answer = await self._instance.call(address, request, SEND_BACK_TIMEOUT_MS)
             send_result(answer, queue, message.message_id, address)
         except (ClientError, RemotingError) as error:
-            log.warning("retry of %s was not sent: %s", message.message_id, error)
+            logger.warning("retry of %s was not sent: %s", message.message_id, error)
             return False
         return True
 

@@ -1,7 +1,7 @@
 """Which rows of which stores a job is to have, from its options.
 
 Owns their spelling and their meaning, the same with Spark and without. It must never read a store
-itself. Called by export.py and throughput.py.
+itself. Called by export/job.py and throughput/job.py.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Bodies of a table as their senders wrote them: decompressed where a sys_flag says so.
 
 Owns nothing but the loops; the kinds of compression are the engine's. It must never hold more than
-one batch. Called by export.py, on Spark's workers too.
+one batch. Called by export/job.py, on Spark's workers too.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -2,7 +2,7 @@
 
 Owns how columns of Arrow batches become arrays of `mmap_ninja`, which makes and extends every array
 here (`from_ndarray`, `extend_dir`); its readers open what comes of it. It must never hold more than
-the batch that it is given and a buffer a column. Called by export.py.
+the batch that it is given and a buffer a column. Called by export/job.py.
 
 Two classes of mmap_ninja are composed of their arrays here instead of being called: RaggedMmap and
 StringsMmap take a Python list of rows, and reload and number all rows that are already there each

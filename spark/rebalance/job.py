@@ -1,6 +1,6 @@
 """Rebalance report: how even, how sticky and how slow the rebalances of consumer groups were.
 
-Owns the grouping of what rebalance_measures.py says of each line of the histories, and the verdict.
+Owns the grouping of what rebalance/measures.py says of each line of the histories, and the verdict.
 It must never judge an assignment itself. Run by `turbopump analyze rebalance`, `python -m
 turbopump.spark.rebalance.job` and spark-submit; docs/FORMATS.md has the histories' format.
 """

@@ -1,8 +1,8 @@
 """Records to cells, some hundred thousand at a time, where they are read: before Spark has them.
 
-Owns the counting of records (throughput_cells.py says what a cell is); a cell may come out of every
+Owns the counting of records (throughput/cells.py says what a cell is); a cell may come out of every
 chunk of records, and all of one name are added up behind. It must never need Spark, nor hold more
-than CHUNK_ROWS records and a batch. Called by throughput_source.py, in Python
+than CHUNK_ROWS records and a batch. Called by throughput/source.py, in Python
 workers.
 
 Spark itself would make five rows of each record and look at each of them.

@@ -1,7 +1,7 @@
 """Cells, which everything in the throughput job is added up from: what they are, what they tell.
 
-Owns what a cell is and how figures come from cells; throughput_batches.py counts them. It must
-never look at a record, nor bring more than asked for to the driver. Called by throughput.py.
+Owns what a cell is and how figures come from cells; throughput/batches.py counts them. It must
+never look at a record, nor bring more than asked for to the driver. Called by throughput/job.py.
 
 A record is counted in one cell of each metric:
 
@@ -15,7 +15,7 @@ A record is counted in one cell of each metric:
     clock     log offset, a cell for each millisecond of store time in a store
 
 A cell has the record's store, and for all metrics but `clock` topic and queue; those of sizes and
-latencies have producer host and second of the store time, too. `bucket` is throughput_buckets.py's
+latencies have producer host and second of the store time, too. `bucket` is throughput/buckets.py's
 for these, queue offset / 64 for `offset`, the millisecond for `clock`. `messages`, `total`, `least`
 and `most` are count, sum, minimum and maximum of the values; `first_ms` and `last_ms` of the store
 time. So there are never more cells than five a record, and with traffic far fewer.
@@ -34,7 +34,7 @@ MEASURED = ("size", "body", "latency", "skewed", "unborn")
 
 
 def cells(counted: "DataFrame") -> "DataFrame":
-    """Whole cells, of those that come in parts (throughput_source.py)."""
+    """Whole cells, of those that come in parts (throughput/source.py)."""
     return counted.groupBy(*CELL_KEYS).agg(*_exprs(
         "sum(messages) as messages", "sum(total) as total", "min(least) as least",
         "max(most) as most", "min(first_ms) as first_ms", "max(last_ms) as last_ms",

@@ -1,7 +1,7 @@
 """What should not have happened, told from cells: gaps, stalls, clocks that went back.
 
-Owns the definitions below. It must never look at records: cells (throughput_cells.py) say it all.
-Called by throughput.py.
+Owns the definitions below. It must never look at records: cells (throughput/cells.py) say it all.
+Called by throughput/job.py.
 
 gap: queue offsets of a queue, between its least and its greatest one, that no record has. Topics
     that were deleted and made anew count from 0 again: that shows as duplicates, not as a gap.

@@ -1,7 +1,7 @@
 """The throughput job: what went through a broker, when, how fast, and what is missing.
 
 Owns the job: which tables there are, where they go, what of them is shown. It must never look at
-records more than once (throughput_source.py), nor collect more than throughput_result.py bounds.
+records more than once (throughput/source.py), nor collect more than throughput/result.py bounds.
 Called by `turbopump analyze throughput`, `python -m turbopump.spark.throughput.job`, spark-submit.
 
     run(spark, ThroughputOptions(Selection(("/data/store",)), "/data/report")) -> Throughput
@@ -108,7 +108,7 @@ def _with_report(result: Throughput, options: ThroughputOptions) -> Throughput:
 
 
 def analyse(spark: "SparkSession", counted: "DataFrame", options: ThroughputOptions) -> Throughput:
-    """Everything about records that are counted (throughput_batches.py), whatever they are of."""
+    """Everything about records that are counted (throughput/batches.py), whatever they are of."""
     tables = Tables(spark, options.output, overwrite=options.overwrite)
     try:
         cells = tables.keep("cells", cell.cells(counted), "metric", is_large=True)

@@ -2,7 +2,7 @@
 
 Owns two comparisons. It must never claim a delay of single records of one group: a replica's record
 is byte for byte its master's, store time included (that is what makes it a replica), so nothing in
-the log tells when the replica got it. Called by throughput.py.
+the log tells when the replica got it. Called by throughput/job.py.
 
 Stores of one group (`lag`): what can be said is how far the replica was behind when both were read.
 Both logs are compared up to the shorter one's end by digests of blocks; where they differ, the

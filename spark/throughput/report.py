@@ -1,7 +1,7 @@
 """The throughput report: one HTML file with everything in it, and the few lines for a terminal.
 
 Owns how a Throughput is shown. It must never need Spark or the network, and never let a name from
-a store be read as markup. Called by throughput.py; a result that was kept can be drawn again.
+a store be read as markup. Called by throughput/job.py; a result that was kept can be drawn again.
 """
 
 import html

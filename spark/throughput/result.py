@@ -1,7 +1,7 @@
 """What the throughput job found, as plain data: what is shown, told as JSON and drawn.
 
 Owns the result's shape and the bounds on what leaves Spark. It must never need Spark. Called by
-throughput.py, which fills it, and report.py, which draws it.
+throughput/job.py, which fills it, and report.py, which draws it.
 
 Rows are mappings from column to value, as in the Parquet tables of the same name, with points in
 time as ISO 8601 text in UTC.
@@ -45,7 +45,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class ReplicaLag:
-    """How far one store of a group is behind another one (throughput_replicas.py)."""
+    """How far one store of a group is behind another one (throughput/replicas.py)."""
 
     leader: str
     replica: str

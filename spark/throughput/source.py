@@ -2,7 +2,7 @@
 
 Owns the way from a selection to a frame of cells, which Python workers count out of what they
 decode: no record reaches the JVM. It must never count differently from what it reads. Called by
-throughput.py; not for users, whose table is `turbopump`.
+throughput/job.py; not for users, whose table is `turbopump`.
 """
 
 import json

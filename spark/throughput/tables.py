@@ -1,7 +1,7 @@
 """Tables of the throughput job: where they are kept, and how rows of them reach the driver.
 
 Owns writing, reading back and the bound on rows. It must never know what a table means. Called by
-throughput.py.
+throughput/job.py.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """What a master's answers to a replica say: read, checked, merged with what is here.
 
 Owns the bounds of such answers and the rule of merging tables by name. It must never change a
-table. Called by metadata.py.
+table. Called by metadata/pulling.py.
 
 A master may be damaged, hostile, or a RocketMQ of another version: an answer that cannot be read is
 refused as a whole, an entry that no broker should have is left out and named.

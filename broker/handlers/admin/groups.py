@@ -3,7 +3,7 @@
 Owns UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200) and its list form (225), DELETE_SUBSCRIPTIONGROUP
 (207), the group configurations (201, 352), UPDATE_AND_GET_GROUP_FORBIDDEN (353) and the topics and
 subscriptions of a group (343, 345). It must never know a group's progress: that is
-admin_offsets.py. Called by the dispatcher.
+admin/offsets.py. Called by the dispatcher.
 """
 
 from dataclasses import replace

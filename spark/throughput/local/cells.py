@@ -1,4 +1,4 @@
-"""Cells of stores (throughput_cells.py), read and added up in this process.
+"""Cells of stores (throughput/cells.py), read and added up in this process.
 
 Owns their merging and the bound on their number. It must never keep records. Called by `job`.
 """

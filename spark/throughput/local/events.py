@@ -1,4 +1,4 @@
-"""Gaps, stalls and steps of the clock in this process: what throughput_events.py says in SQL.
+"""Gaps, stalls and steps of the clock in this process: what throughput/events.py says in SQL.
 
 Owns nothing of what they are: that is said there. Called by `job`.
 """

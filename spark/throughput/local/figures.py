@@ -1,4 +1,4 @@
-"""Figures from cells in this process: what throughput_cells.py says in SQL.
+"""Figures from cells in this process: what throughput/cells.py says in SQL.
 
 Owns sums, means, percentiles and peaks of groups of cells. Called by `job`.
 """

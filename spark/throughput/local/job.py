@@ -1,7 +1,7 @@
 """The throughput result of stores, told in this process.
 
-Owns how the parts become a `Throughput`, as throughput.py has it from Spark. It must never write
-but the report. Called by throughput.py.
+Owns how the parts become a `Throughput`, as throughput/job.py has it from Spark. It must never
+write but the report. Called by throughput/job.py.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """Troubles of disks: slow, failing, hanging and full ones, of brokers and of controllers, and
 controllers whose disk is empty or an older copy (F20 to F26).
 
-Apart from the faults of group_faults.py in that seeds draw them with a random number generator of
+Apart from the faults of group/faults.py in that seeds draw them with a random number generator of
 their own: a seed that draws none of these tells the story that it always told.
 """
 

@@ -1,6 +1,6 @@
 """Bugs of groups with controllers, to be planted one at a time: the suite must find each.
 
-Those of replication and of the quorum alone are in ha_planted.py and raft_planted.py; some are
+Those of replication and of the quorum alone are in ha/planted.py and raft/planted.py; some are
 played here again, where real controllers elect. Used by tests/sim/group/test_seeds.py.
 """
 

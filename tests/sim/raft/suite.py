@@ -4,10 +4,10 @@ The real core and the real files on simulated disks, and a network that delays, 
 reorders messages, each by itself, and cuts members off from each other in one or both directions.
 Members lose their power (and what was not synced) or are killed, at any operation of their disks;
 syncs fail; disks are slow, so that a core is ahead of its files; clocks differ a little. Some seeds
-are about syncs that take their time, each, for as long as the seed lasts (raft_slow.py).
+are about syncs that take their time, each, for as long as the seed lasts (raft/slow.py).
 
 Then trouble stops: soon one leads, takes appends, and all members have applied the same, with
-everything that was acknowledged. What holds all the time is in raft_checkers.py; besides, who says
+everything that was acknowledged. What holds all the time is in raft/checkers.py; besides, who says
 that it has a quorum is the only leader (what leases of masters rest on).
 """
 

@@ -1,6 +1,6 @@
 """`turbopump bench`: a native load for any RocketMQ broker, with RocketMQ's own flags.
 
-Owns the commands, and what is shown while they run. The load is bench_run.py's. Called by app.py.
+Owns the commands, and what is shown while they run. The load is bench/run.py's. Called by app.py.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Bodies to send again: those of an mmap-ninja dataset, or of Parquet, behind one interface.
 
 Owns the reading of both. It must never hold a corpus in memory: a dataset is mapped where it lies,
-and Parquet's bodies are first unpacked into a file without a name. Called by bench.py; what sends
-them is csrc/load.c.
+and Parquet's bodies are first unpacked into a file without a name. Called by bench/commands.py;
+what sends them is csrc/load.c.
 """
 
 import mmap

@@ -2,7 +2,7 @@
 
 Owns the making of them: net/wire encodes each request, and a part is found where two encodings
 with other values begin to differ, so that no layout is known twice. It must never open a socket.
-Called by bench_run.py; what patches them is csrc/load_frame.c.
+Called by bench/run.py; what patches them is csrc/load_frame.c.
 """
 
 import random

@@ -1,6 +1,6 @@
 """The options of `turbopump bench`: RocketMQ's letters and names first, then ours.
 
-Owns their spelling. Called by bench.py.
+Owns their spelling. Called by bench/commands.py.
 """
 
 from enum import Enum

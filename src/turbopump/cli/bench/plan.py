@@ -1,7 +1,7 @@
 """What a load is to be, and what can be wrong with it before anything is connected.
 
-Owns the plan and its bounds. It must never open a socket. Made by bench.py from options and
-workload files; carried out by bench_run.py.
+Owns the plan and its bounds. It must never open a socket. Made by bench/commands.py from options
+and workload files; carried out by bench/run.py.
 """
 
 import math

@@ -1,6 +1,6 @@
 """What a load measured: as JSON, as lines, as a picture.
 
-Owns the formats. It must never run anything. Made by bench_run.py, shown by bench.py.
+Owns the formats. It must never run anything. Made by bench/run.py, shown by bench/commands.py.
 """
 
 from dataclasses import dataclass, field

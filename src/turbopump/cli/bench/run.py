@@ -1,7 +1,8 @@
 """Carries out a plan: connects, hands the sockets to the native loop, waits, reads the figures.
 
 Owns the sockets and the thread of a run. It must never touch a message: that is pyx/load.pyx.
-Called by bench.py, and by programs that compare brokers: `carry_out(plan)` is the whole interface.
+Called by bench/commands.py, and by programs that compare brokers: `carry_out(plan)` is the whole
+interface.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Asks the cluster what a load needs to know: topics, queues, addresses, offsets.
 
-Owns the questions; missing topics are created. It must never carry traffic. Called by bench_run.py.
+Owns the questions; missing topics are created. It must never carry traffic. Called by bench/run.py.
 """
 
 import asyncio

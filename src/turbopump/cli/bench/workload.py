@@ -1,6 +1,6 @@
 """OpenMessaging Benchmark's workload files, as far as they make sense for one broker group.
 
-Owns their keys. It must never run a load. Called by bench.py.
+Owns their keys. It must never run a load. Called by bench/commands.py.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 Owns the sockets of a run, which broker each is for, and when a route is asked for. It must never
 count or send: that is pyx/load.pyx, which keeps its count through all of it. Called by
-bench_run.py, on the thread that waits for the load.
+bench/run.py, on the thread that waits for the load.
 """
 
 import asyncio

@@ -41,6 +41,7 @@ from turbopump.engine.types import (
 )
 from turbopump.engine.upkeep import recovery, truncation
 from turbopump.engine.upkeep.arrivals import Arrival, Arrivals
+from turbopump.engine.upkeep.disk_use import Room
 from turbopump.engine.upkeep.fitness import fitness, why_unfit
 from turbopump.engine.upkeep.parts import StoreParts, build_parts, lock_folder
 from turbopump.engine.upkeep.retention import Retention, make_room
@@ -61,14 +62,9 @@ class Store:
     """See `open`. All methods on one thread; every time is epoch milliseconds."""
 
     def __init__(
-        self,
-        parts: StoreParts,
-        disk: Disk,
-        pool: MappingPool,
-        lock: FileLock,
-        now_ms: int,
-        steady_ms: int,
-    ) -> None:
+        self, parts: StoreParts, disk: Disk, pool: MappingPool, lock: FileLock, now_ms: int,
+        steady_ms: int, room: Room,
+    ) -> None:  # fmt: skip
         """For `open` alone: the parts are recovered, the folder is locked."""
         self.config = parts.config
         self.statistics = StoreStatistics(started_ms=now_ms)
@@ -91,7 +87,7 @@ class Store:
         self._first = LogOffset(-1), -1
         self._retention = Retention(
             parts.files, parts.config, disk, parts.log, parts.queues, parts.batches,
-            parts.extensions, parts.index, parts.checkpointer,
+            parts.extensions, parts.index, parts.checkpointer, room,
         )  # fmt: skip
         self.deletions = TopicDeletions(parts, self._retention)
         self._checkpointer.start(steady_ms)
@@ -130,7 +126,7 @@ class Store:
             recovery.recover(parts, now_ms, watch)
             parts.checkpointer.finish(parts.log.last_store_timestamp_ms)
             parts.damage.save()
-            make_room(files, parts.config, parts.log)
+            room = make_room(files, parts.config, parts.log)
         except OSError as error:
             pool.close()
             lock.release()
@@ -140,7 +136,7 @@ class Store:
             lock.release()
             raise
         steady_ms = now_ms if steady_ms is None else steady_ms
-        return cls(parts, disk, pool, lock, now_ms, steady_ms)
+        return cls(parts, disk, pool, lock, now_ms, steady_ms, room)
 
     @property
     def min_log_offset(self) -> LogOffset:
@@ -356,12 +352,12 @@ class Store:
         return self._lookup.units(topic, queue_id, queue_offset, count)
 
     def disk_used_ratio(self) -> float:
-        """How full the disk of log and queues is, 0 to 1; the fuller one if they are two."""
-        return self._retention.used_percent() / 100
+        """How full the disk of log and queues was a moment ago, 0 to 1; the fuller one of two."""
+        return self._retention.room.used_percent / 100
 
     def disk_space(self) -> tuple[int, int]:
-        """(all, free) bytes of the disk that holds the log."""
-        return self._files.disk_space(self.config.log_folder)
+        """(all, free) bytes of the disk that holds the log, as of a moment ago."""
+        return self._retention.room.space
 
     def in_memory(self, log_offset: int) -> bool:
         """Whether a record is so near the end of the log that it is likely in memory."""

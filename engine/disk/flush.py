@@ -29,7 +29,7 @@ _disk_thread = threading.local()
 
 # One for each lane of a store, see Lane: a sync that sends wait for is never behind a file that is
 # being removed, made or looked through. Those that are idle cost some KB.
-STORE_THREADS = 9
+STORE_THREADS = 10
 
 
 LOOK_S = 0.02

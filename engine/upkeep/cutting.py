@@ -107,6 +107,7 @@ class Cutting:
         told = self._told = Later()
         self._steps, self._size = steps, size
         self._rest(True)
+        self._retention.void_ages()
         self.tick()
         return told
 

@@ -12,9 +12,7 @@ that failed is unknown (group_commit.py). A full one takes messages again once t
 from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.engine.types import Fitness
 from turbopump.engine.upkeep.parts import StoreParts
-from turbopump.engine.upkeep.retention import Retention
-
-FULL_TEXT = "the disk is too full"
+from turbopump.engine.upkeep.retention import FULL_TEXT, Retention
 
 
 def failure(parts: StoreParts, commit: GroupCommit) -> OSError | None:
@@ -38,4 +36,5 @@ def why_unfit(parts: StoreParts, commit: GroupCommit, retention: Retention) -> s
     error = failure(parts, commit) or parts.dispatcher.stalled
     if error is not None:
         return str(error)
-    return FULL_TEXT if fitness(parts, commit, retention) is Fitness.FULL else ""
+    is_full = fitness(parts, commit, retention) is Fitness.FULL
+    return (retention.why_full or FULL_TEXT) if is_full else ""

@@ -1,13 +1,17 @@
 """Which old files go, and when, and whether there is room for new ones.
 
 Owns the decision: by age, by the disk's use, by hand; and the order log, queues, index. It must
-never remove the last file of a row, nor anything on the loop thread. Called by the store's tick.
+never remove the last file of a row; what it removes and asks is for a disk's thread. Called by the
+store's tick.
+
+A tick decides by what the disk answered last (disk_use.py). Where it has not answered for a
+minute it counts as full: room that is not known of is none.
 """
 
 import errno
 import logging
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
@@ -21,13 +25,18 @@ from turbopump.engine.queues.index import IndexFiles
 from turbopump.engine.queues.queue_ext import QueueExtensions
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.engine.upkeep.checkpointer import Checkpointer
+from turbopump.engine.upkeep.disk_use import DiskUse, Room, ages_of, room_of
 from turbopump.pyx import queue as queue_kernel
 
 logger = logging.getLogger(__name__)
 
 HOUR_MS = 3_600_000
+# Until a disk that could not say how full it is is asked again.
+ASK_AGAIN_MS = 1_000
 # Queues that follow in one tick: some 20 ms even where none of their files is mapped.
 FOLLOW_MAX = 1000
+FULL_TEXT = "the disk is too full"
+SILENT_TEXT = "the disk does not say how full it is"
 # RocketMQ bounds both ratios, so that neither can be switched off by a slip (store.md 20).
 WARNING_RANGE = (35, 90)
 FORCE_RANGE = (30, 85)
@@ -47,6 +56,7 @@ class Retention:
         extensions: QueueExtensions | None,
         index: IndexFiles | None,
         checkpointer: Checkpointer,
+        room: Room,
     ) -> None:
         self.disk_full = False
         self.held: dict[object, LogOffset] = {}
@@ -59,47 +69,89 @@ class Retention:
         self._extensions = extensions
         self._index = index
         self._checkpointer = checkpointer
-        self._last_ms = 0
+        self._use = DiskUse(files, config, disk, room)
+        self._asked_ms = self._ticked_ms = 0
         self._left: list[str] = []
         self._following: deque[ConsumeQueue] = deque()
         self._stuck = False
         self.turn = InTurn(disk)
         """Removals, one after the other: also those of topics."""
 
+    @property
+    def room(self) -> Room:
+        """What the disk answered last."""
+        return self._use.room
+
+    @property
+    def why_full(self) -> str:
+        """Why writes are refused, "" while they are not."""
+        if not self.disk_full:
+            return ""
+        return SILENT_TEXT if self._use.silent else FULL_TEXT
+
     def start(self, steady_ms: int) -> None:
         """The first check comes one interval after the start."""
-        self._last_ms = steady_ms
+        self._asked_ms = self._ticked_ms = steady_ms
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
         """Every cleanResourceInterval: look at the disk and the clock."""
         if self._following and not self.turn.busy:
             self._follow()
             self._remove()
-        if steady_ms - self._last_ms < self._config.clean_resource_interval_ms:
+        was_silent = self._use.silent
+        self._use.passed(steady_ms - self._ticked_ms)
+        self._ticked_ms = steady_ms
+        self._ask(steady_ms)
+        room = self._use.take()
+        if room is not None or was_silent is not self._use.silent:
+            self._refuse_if_full()
+        if room is None or self.turn.busy or self._log.rests:
             return
-        self._last_ms = steady_ms
-        if self.turn.busy:
-            return
-        used = self.used_percent()
-        config = self._config
-        warning = full_percent(config)
+        config, used = self._config, room.used_percent
         force = _clamp(config.disk_space_clean_forcibly_ratio, *FORCE_RANGE)
-        was_full, self.disk_full = self.disk_full, used > warning
-        self._log.tail.refuse(DISK_FULL, self.disk_full)
-        if self.disk_full != was_full:
-            logger.warning("the disk is used to %d %%: writes %s", used,
-                           "are refused" if self.disk_full else "go on")  # fmt: skip
         at_once = used > force and config.clean_file_forcibly_enable
         is_hour = datetime.fromtimestamp(now_ms // 1000).hour in config.delete_hours()
         if at_once or used > config.disk_max_used_space_ratio or is_hour:
-            self.clean(now_ms, at_once=at_once)
+            self._clean(now_ms, room.modified_ms, at_once=at_once)
         else:
             self._remove()
 
-    def clean(self, now_ms: int, *, at_once: bool = False) -> int:
-        """Take expired log files out (with `at_once` also young ones), and what only spoke of
-        them. Returns how many log files went; the files are unlinked on a disk thread."""
-        paths = self._expired_log_files(now_ms, at_once)
+    def _ask(self, steady_ms: int) -> None:
+        """Have the disk asked, if it is time; not while the log is being cut."""
+        interval_ms = self._config.clean_resource_interval_ms
+        if self._use.failed:
+            interval_ms = min(interval_ms, ASK_AGAIN_MS)
+        if steady_ms - self._asked_ms >= interval_ms and not self._log.rests:
+            self._asked_ms = steady_ms
+            self._use.ask(self._oldest())
+
+    def _oldest(self) -> list[str]:
+        """The log files that may go next; the last one is none of them."""
+        starts = self._log.segments.starts()[:-1][: self._config.delete_file_batch_max]
+        return [self._log.segments.path(start) for start in starts]
+
+    def _refuse_if_full(self) -> None:
+        """Writes go on where the disk has room that is known of."""
+        used = self._use.room.used_percent
+        was_full, self.disk_full = self.disk_full, self._use.silent or used > full_percent(
+            self._config
+        )
+        self._log.tail.refuse(DISK_FULL, self.disk_full)
+        if self.disk_full != was_full:
+            logger.warning("%s (it was used to %d %%): writes %s",
+                           self.why_full or "the disk has room", used,
+                           "are refused" if self.disk_full else "go on")  # fmt: skip
+
+    def clean(self, now_ms: int) -> int:
+        """Take expired log files out, and what only spoke of them; returns how many log files went.
+        The files are unlinked on a disk thread, but how old they are is asked on this one: for
+        tools. Raises OSError."""
+        return self._clean(now_ms, ages_of(self._files, self._oldest()), at_once=False)
+
+    def _clean(self, now_ms: int, ages: Mapping[str, int | None], *, at_once: bool) -> int:
+        """As `clean`, by what a disk's thread said of the files' times; with `at_once` young ones
+        go, too."""
+        paths = self._expired_log_files(now_ms, ages, at_once)
         if paths:
             logger.info("%d log files expired, the log now begins at %d", len(paths), self._log.min)
             self._left += paths
@@ -114,6 +166,10 @@ class Retention:
         self._left, self._following = [], deque()
         self.held.clear()
 
+    def void_ages(self) -> None:
+        """The log is about to be cut, and makes files of the same names anew."""
+        self._use.void_ages()
+
     def pass_over(self, folders: Collection[str]) -> None:
         """These folders go as a whole, each by its own removal."""
         self._left = [path for path in self._left if not path.startswith(tuple(folders))]
@@ -125,7 +181,9 @@ class Retention:
             self._checkpointer.wait()
             self.turn.finish()
 
-    def _expired_log_files(self, now_ms: int, at_once: bool) -> list[str]:
+    def _expired_log_files(
+        self, now_ms: int, ages: Mapping[str, int | None], at_once: bool
+    ) -> list[str]:
         """Oldest first, stopping at the first survivor; the last file stays, and files whose queue
         units are not durable: a queue must not forget how far it had counted."""
         log = self._log
@@ -133,10 +191,11 @@ class Retention:
         paths: list[str] = []
         while len(paths) < self._config.delete_file_batch_max and log.segments.count > 1:
             oldest = log.segments.path(log.segments.first)
-            try:
-                expired = self._files.modified_ms(oldest) + reserved_ms <= now_ms
-            except OSError:
-                expired = True  # already gone: forgetting it is all that is left to do
+            if not at_once and oldest not in ages:
+                break  # it became one of the oldest meanwhile
+            age = ages.get(oldest)
+            # One that is already gone is expired: forgetting it is all that is left to do.
+            expired = age is None or age + reserved_ms <= now_ms
             if not expired and not at_once:
                 break
             file_end = log.segments.first + log.file_size
@@ -220,26 +279,16 @@ class Retention:
             self._stuck = True
             raise
 
-    def used_percent(self) -> float:
-        """The fuller one of the disks that hold log and queues."""
-        return used_percent(self._files, self._config)
-
-
-def used_percent(files: Files, config: StoreConfig) -> float:
-    """The fuller one of the disks that hold log and queues."""
-    folders = {config.log_folder, config.root}
-    return max((files.used_ratio(path) * 100 for path in folders if files.exists(path)), default=0)
-
 
 def full_percent(config: StoreConfig) -> int:
     """Above this writes are refused (diskSpaceWarningLevelRatio)."""
     return _clamp(config.disk_space_warning_level_ratio, *WARNING_RANGE)
 
 
-def make_room(files: Files, config: StoreConfig, log: CommitLog) -> None:
-    """A file for the next message. A store that holds messages is served without, too; an empty one
-    on a full disk is good for nothing. After recovery, which needs the room more. Raises
-    StoreError."""
+def make_room(files: Files, config: StoreConfig, log: CommitLog) -> Room:
+    """A file for the next message; returns how full the disk is. A store that holds messages is
+    served without, too; an empty one on a full disk is good for nothing. After recovery, which
+    needs the room more. Raises StoreError."""
     is_empty = log.segments.count == 0
     try:
         log.make_first()
@@ -248,9 +297,10 @@ def make_room(files: Files, config: StoreConfig, log: CommitLog) -> None:
         raise StoreError(
             f"{config.log_folder} has no room for a first log file of {log.file_size} bytes: {why}"
         ) from error
-    used, full = used_percent(files, config), full_percent(config)
+    room, full = room_of(files, config), full_percent(config)
+    used = room.used_percent
     if used <= full:
-        return
+        return room
     if is_empty:
         log.close()
         raise StoreError(
@@ -259,7 +309,7 @@ def make_room(files: Files, config: StoreConfig, log: CommitLog) -> None:
             "refused"
         )
     logger.warning("the disk is used to %d %%: until there is room writes are refused", used)
-
+    return room
 
 
 def _clamp(value: int, low: int, high: int) -> int:

@@ -52,6 +52,7 @@ def cut(
     """Cut the log of a running store, see Store.truncate. Raises StoreError."""
     last_timestamp_before(parts.log, parts.damage, log_end)
     retention.wait()
+    retention.void_ages()
     parts.checkpointer.wait()
     at_once(steps_of_cut(parts, commit, log_end, now_ms))
 

@@ -14,6 +14,7 @@ from turbopump.engine.disk.files import FileLock, Files, MappedFile, RealFiles
 from turbopump.engine.disk.flush import Disk, InlineDisk
 from turbopump.engine.store import Store
 from turbopump.engine.types import Appended, Message, Progress, PutStatus, QueueOffset
+from turbopump.engine.upkeep.disk_use import room_of
 
 T = TypeVar("T")
 NOW_MS = 1_700_000_000_000
@@ -27,6 +28,7 @@ class HeldJob:
         self._work = work
         self._done = done
         self.ran = False
+        self.asks_room = getattr(work, "func", None) is room_of
 
     def run(self) -> None:
         self.ran = True
@@ -73,10 +75,17 @@ class HeldDisk:
         for _ in range(count):
             self.jobs.popleft().finish()
 
-    def drain(self) -> None:
-        """Run all work, also what it leads to."""
-        while self.jobs:
-            self.jobs.popleft().finish()
+    def say_room(self) -> None:
+        """Say how full the disk is, as a thread that syncs nothing does."""
+        for job in [job for job in self.jobs if job.asks_room]:
+            self.jobs.remove(job)
+            job.finish()
+
+    def drain(self, *, say_room: bool = True) -> None:
+        """Run all work, also what it leads to; or all but to say how full the disk is."""
+        while todo := [job for job in self.jobs if say_room or not job.asks_room]:
+            self.jobs.remove(todo[0])
+            todo[0].finish()
 
     def close(self) -> None:
         self.drain()

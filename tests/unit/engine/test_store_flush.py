@@ -140,6 +140,8 @@ def test_a_clock_set_back_pauses_nothing(
     assert store.flushed_log_offset == store.max_log_offset
     troubled.used = 0.99
     store.tick(back_ms, NOW_MS + 20_000)
+    held_disk.drain()
+    store.tick(back_ms, NOW_MS + 20_100)
     assert store.refusal(back_ms) is PutStatus.SERVICE_NOT_AVAILABLE, "the disk was looked at"
     held_disk.drain()
     store.tick(back_ms, NOW_MS + 90_000)
@@ -282,6 +284,7 @@ class TestHangingCheckpoint:
             for _ in range(30):
                 steady_ms += 100
                 store.tick(steady_ms)
+                held_disk.say_room()
 
         def slow(files: RealFiles, path: str) -> None:
             sync(files, path)

@@ -75,7 +75,7 @@ class Replicating:
         self.service.on_role.append(self._role_changed)
         log.on_appended.append(self.service.grew)
         self._now_ms = now_ms
-        self.metadata = MetadataFollower(context, calls, log=log)
+        self.metadata = MetadataFollower(context, calls, log=log, pause=calls.pause)
         log.on_cut.append(lambda: self.metadata.truncated(now_ms()))
         self._told: tuple[str, str] = ("", "")
         context.ha = self.service

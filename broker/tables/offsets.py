@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from turbopump.broker.config.config import ConfigError
+from turbopump.broker.tables.adoption import AT_ONCE, Adoption, Tables
 from turbopump.broker.tables.offset_lines import GroupLines, OffsetLines, Pair
 from turbopump.broker.tables.versions import Versions, is_older
 from turbopump.engine.disk.config_files import ConfigFiles
@@ -83,7 +84,7 @@ class Offsets:
         )
 
 
-class _Table(dict[Pair, dict[int, QueueOffset]]):
+class Entries(dict[Pair, dict[int, QueueOffset]]):
     """(topic, group) to queue id to queue offset, within the bounds above. A pair has at least one
     queue."""
 
@@ -147,7 +148,7 @@ class _Table(dict[Pair, dict[int, QueueOffset]]):
         """A queue of a pair has changed, or the pair is gone."""
 
 
-class _Saved(_Table):
+class _Saved(Entries):
     """With its lines in the file."""
 
     def __init__(self) -> None:
@@ -189,7 +190,7 @@ class OffsetTable:
         self._version_step = version_step
         self._committed = _Committed()
         self._pulled = _Saved()
-        self._resets = _Table()
+        self._resets = Entries()
         self._lowered = _Saved()
         self._own = _Saved()
         """What a replica has otherwise than its master said last, or has alone."""
@@ -198,6 +199,9 @@ class OffsetTable:
             "offsetTable": self._committed, "pullOffsetTable": self._pulled,
         }  # fmt: skip
         """By their names in the file, in the order in which they are gathered."""
+        self.adopted_at_once = AT_ONCE
+        self._adoption: Adoption | None = None
+        """A round of `adopt` that is under way."""
         self._commits = 0
         self._changes = 0
         self._saved_changes = 0
@@ -229,6 +233,8 @@ class OffsetTable:
         if queues is not None and queue_offset < queues.get(queue_id, NONE):
             self._count_lowered(pair, queue_id)
         if self._committed.put(pair, queue_id, queue_offset):
+            if self._adoption is not None:
+                self._adoption.note(pair, queue_id)
             if self.versions.following:
                 self._own.restore(pair, queue_id, queue_offset)
             self._changes += 1
@@ -236,45 +242,35 @@ class OffsetTable:
             if self._commits % self._version_step == 0:
                 self.data_version = self.versions.next(self.data_version, now_ms)
 
-    def adopt(self, theirs: Offsets, before: Offsets | None) -> None:
-        """Follow a master's table.
+    def adopt(self, theirs: Offsets, before: Offsets | None, told: bool = False) -> Iterator[None]:
+        """Follow a master's table, in steps. What is left is dropped with the iterator.
 
-        `before` is what the same master had earlier, None if that is not known. An offset goes back
-        only if the master counted that it was set back, or had a higher one itself before (a
-        RocketMQ master counts nothing). What it had before and has no more is forgotten.
+        `before` is what the same master had earlier; `told`: without that, all that is here and not
+        this broker's own is what it had (see Adoption). An offset goes back only if it was set back
+        there; what the master had before and has no more is forgotten. What is committed here
+        between two steps stays.
+
+        All that is here and not own is of the version's reign, and no newer than the version: so
+        within a reign the version comes before the offsets, and a new reign's behind the last one.
         """
         self.collect()
-        self._changes += 1
-        for pair, queues in theirs.committed.items():
-            said = before.committed.get(pair) if before else None
-            numbers: Mapping[int, int] = theirs.lowered.get(pair, {})
-            if before and said == queues and numbers == before.lowered.get(pair, {}):
-                continue
-            self._adopt_queues(pair, queues, said or {}, numbers)
-        for pair, queues in theirs.pulled.items():
-            for queue_id, queue_offset in queues.items():
-                self._pulled.put(pair, queue_id, queue_offset)
-        if before is not None:
-            gone = before.committed.keys() - theirs.committed.keys()
-            self._remove(lambda pairs: [pair for pair in pairs if pair in gone])
-        self._note_own(theirs.committed)
-        if not is_older(theirs.version, self.data_version):
-            self.data_version = theirs.version
+        tables = Tables(self._committed, self._pulled, self._resets, self._lowered, self._own)
+        adoption = self._adoption = Adoption(tables, theirs, before, told)
+        if theirs.version.state_version == self.data_version.state_version:
+            self._take_version(theirs.version)
+        try:
+            for _ in adoption.steps(self.adopted_at_once):
+                self._changes += 1  # what is saved between two steps is saved again
+                yield
+            self._changes += 1
+            self._take_version(theirs.version)
+        finally:
+            if self._adoption is adoption:
+                self._adoption = None
 
     def offsets(self) -> Offsets:
         """What the table has; a view, good until it changes."""
         return Offsets(self.data_version, self._committed, self._pulled, self._lowered)
-
-    def told(self) -> Offsets:
-        """What it has of the master that it followed last; a view, good until it changes."""
-        if not self._own:
-            return self.offsets()
-        committed: _Copy = dict(self._committed)
-        for pair, own in self._own.items():
-            theirs = {key: at for key, at in committed.pop(pair, {}).items() if key not in own}
-            if theirs:
-                committed[pair] = theirs
-        return Offsets(self.data_version, committed, self._pulled, self._lowered)
 
     def clamp(self, queue_end: Callable[[str, int], int], now_ms: int) -> int:
         """Set back each offset that is behind the end of its queue; gives how many.
@@ -454,13 +450,16 @@ class OffsetTable:
         later: it is sent again with its own, and until then the higher offset counts.
         """
         self.collect()
-        members: dict[str, Any] = {"dataVersion": self.data_version.to_json()}
+        version = self.data_version
+        members: dict[str, Any] = {"dataVersion": version.to_json()}
         for name, entries in self._tables.items():
             for _ in entries.lines.write(entries, STEP):
                 yield None
             members[name] = entries.lines.taken()
         for _ in self._committed.groups.write(STEP):
             yield None
+        if self.data_version.state_version == version.state_version:
+            members["dataVersion"] = self.data_version.to_json()
         members["groupTopicMap"] = self._committed.groups.taken()
         for name in ("offsetTable", "pullOffsetTable"):
             members[name] = members[name] or {}
@@ -475,34 +474,9 @@ class OffsetTable:
         self._saved_changes = self._changes
         self._files.replace(FILE_NAME, self.take())
 
-    def _adopt_queues(
-        self,
-        pair: Pair,
-        queues: dict[int, QueueOffset],
-        said: dict[int, QueueOffset],
-        numbers: Mapping[int, int],
-    ) -> None:
-        mine = self._committed.get(pair, {})
-        mine_lowered = self._lowered.get(pair, {})
-        for queue_id, queue_offset in queues.items():
-            number = numbers.get(queue_id, 0)
-            newer = number > mine_lowered.get(queue_id, 0)
-            set_back = newer or queue_offset < said.get(queue_id, NONE)
-            if not set_back and queue_offset <= mine.get(queue_id, NONE):
-                continue
-            if self._committed.put(pair, queue_id, queue_offset) and newer:
-                self._lowered.restore(pair, queue_id, QueueOffset(number))
-
-    def _note_own(self, theirs: _Copy) -> None:
-        """What is here and not the same there."""
-        mine, own = self._committed, self._own
-        own.remove_all()
-        for pair, queues in mine.items():
-            there = theirs.get(pair)
-            if there != queues:
-                for queue_id, at in queues.items():
-                    if there is None or there.get(queue_id) != at:
-                        own.restore(pair, queue_id, at)
+    def _take_version(self, version: DataVersion) -> None:
+        if not is_older(version, self.data_version):
+            self.data_version = version
 
     def _count_lowered(self, pair: Pair, queue_id: int) -> None:
         """A later reign's number is higher than all of an earlier one."""

@@ -32,6 +32,12 @@ class Calls:
         task.add_done_callback(self._tasks.discard)
         return later
 
+    def pause(self) -> Later[None]:
+        """Resolves in the loop's next turn: for what goes on after an answer, in steps."""
+        later: Later[None] = Later()
+        asyncio.get_running_loop().call_soon(later.resolve, None)
+        return later
+
     async def stop(self) -> None:
         """What is under way ends without an answer: the callers have stopped before."""
         for task in list(self._tasks):

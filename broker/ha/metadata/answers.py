@@ -51,9 +51,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[], object]
-Steps = Generator[Command | Work, Any, T]
+Steps = Generator[Command | Work | None, Any, T]
 """Asks requests, is sent their answers, gives what they came to. What is asked may also be work for
-another thread; its result is sent then. Raises BadBody."""
+another thread; its result is sent then. None: others have the loop first. Raises BadBody."""
 
 MAX_INLINE: Final = 128 << 10
 """Bytes of a body that are read at once, some 5 ms; a larger one is read by another thread."""

@@ -90,6 +90,8 @@ class Following:
     due_ms: int = LONG_AGO_MS
     busy: bool = False
     again: bool = False
+    cuts: int = 0
+    """How often the log was cut: what was taken over before one may be set back since."""
     bytes: int = 0
     errors: list[str] = field(default_factory=list)
 
@@ -103,10 +105,12 @@ class MetadataFollower:
         call: Call,
         queue_end: Callable[[str, int], int] | None = None,
         log: CountedLog | None = None,
+        pause: Callable[[], Later[None]] | None = None,
     ) -> None:
         """`queue_end`: the offset behind the last message of a queue, of all records of the log; by
         default the store's. `log`: engine.replicated.Replicated, which may want to know
-        the queues that it has nothing of."""
+        the queues that it has nothing of. `pause` gives what resolves when the loop has served
+        others; by default nothing comes between two steps."""
         self.error = ""
         """Why the last round was not whole; "" if it was."""
         self.synced_ms = LONG_AGO_MS
@@ -114,6 +118,7 @@ class MetadataFollower:
         self._broker = broker
         self._call = call
         self._log = log
+        self._pause = pause
         self._queue_end = queue_end or broker.store.next_queue_offset
         self._versions = Versions()
         self._following: Following | None = None
@@ -184,6 +189,7 @@ class MetadataFollower:
         self._deletions.clear()
         if self._following is not None:
             self._following.offsets = None  # all of what it says is news again
+            self._following.cuts += 1
         set_back = self._clamp(now_ms)
         if set_back:
             self._broker.offsets.data_version = DataVersion()
@@ -241,7 +247,12 @@ class MetadataFollower:
                 self._ended(now, reached=True)
                 return
             later: Later[Any]
-            if isinstance(asked, Command):
+            if asked is None:
+                if self._pause is None:
+                    answer = None
+                    continue
+                later = self._pause()
+            elif isinstance(asked, Command):
                 later = self._call(now.address, asked, TIMEOUT_MS)
             else:
                 later = self._broker.saver.elsewhere(asked)
@@ -379,14 +390,22 @@ class MetadataFollower:
     def _offsets(self, now: Following) -> answers.Steps[None]:
         answer = yield new_request(RequestCode.GET_ALL_CONSUMER_OFFSET)
         theirs = yield from answers.read(answer, Offsets.from_json)
-        offsets = self._broker.offsets
-        before = now.offsets
-        if before is None or not _goes_on(now, before.version, theirs.version):
-            told = self._is_told(now, offsets.data_version, theirs.version)
-            before = offsets.told() if told else None
-        version = _taken(now, offsets.data_version, theirs.version)
-        offsets.adopt(replace(theirs, version=version), before)
+        while not (yield from self._adopt_offsets(now, theirs)):
+            pass
         now.offsets = theirs
+
+    def _adopt_offsets(self, now: Following, theirs: Offsets) -> answers.Steps[bool]:
+        """False if the log was cut meanwhile: once more then, from the first one on."""
+        offsets, cuts = self._broker.offsets, now.cuts
+        before, told = now.offsets, False
+        if before is None or not _goes_on(now, before.version, theirs.version):
+            before, told = None, self._is_told(now, offsets.data_version, theirs.version)
+        version = _taken(now, offsets.data_version, theirs.version)
+        for _ in offsets.adopt(replace(theirs, version=version), before, told):
+            yield None
+            if now.cuts != cuts:
+                return False
+        return True
 
     def _delay(self, now: Following) -> answers.Steps[None]:
         answer = yield new_request(RequestCode.GET_ALL_DELAY_OFFSET)

@@ -102,7 +102,11 @@ class Tables:
         for family in FAMILIES:
             family.register(self.table, context)
         log = broker.replicated
-        self.follower = MetadataFollower(context, broker.endpoint.call, log=log)
+        context.offsets.adopted_at_once = 15  # one queue or two
+        self.follower = MetadataFollower(
+            context, broker.endpoint.call, log=log, pause=self._pause
+        )
+        self._paused: list[Later[None]] = []
         log.on_cut.append(self._cut)
         self._saving = False
         self._saved_ms = clock.now_ms
@@ -134,6 +138,9 @@ class Tables:
         broker, clock = self._broker, self._broker.clock
         service, member = broker.service, broker.member
         assert service is not None and member is not None, "it is up"
+        paused, self._paused = self._paused, []
+        for later in paused:
+            later.resolve(None)
         if not service.is_master:
             address = member.finder.address if service.master_address else ""
             self.follower.follow(address, service.epoch, clock.now_ms)
@@ -142,6 +149,12 @@ class Tables:
             self._saved_ms = clock.now_ms
             self._save()
         self.look()
+
+    def _pause(self) -> Later[None]:
+        """Until the next tick, so that much comes between two steps."""
+        later: Later[None] = Later()
+        self._paused.append(later)
+        return later
 
     def close(self) -> None:
         """A clean end."""

@@ -241,10 +241,13 @@ def tables_are_not_saved(patch: Patch) -> None:
 def the_masters_offsets_are_right(patch: Patch) -> None:
     """R25: an offset of the present master takes the place of any other."""
 
-    def adopt(self: OffsetTable, theirs: Offsets, before: Offsets | None) -> None:
+    def adopt(
+        self: OffsetTable, theirs: Offsets, before: Offsets | None, told: bool
+    ) -> Iterator[None]:
         for (topic, group), queues in theirs.committed.items():
             for queue_id, at in queues.items():
                 self.commit(group, topic, queue_id, QueueOffset(at), 0)
+                yield
 
     patch.setattr(OffsetTable, "adopt", adopt)
 

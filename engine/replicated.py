@@ -37,7 +37,6 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from turbopump.engine.disk.disk_steps import at_once
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.in_turn import InTurn
 from turbopump.engine.later import Later
@@ -458,13 +457,15 @@ class Replicated:
         """The next queue offset of each queue all of whose messages are too old to be here."""
         return self._counts.idle(self._parts.queues, self._log.min)
 
-    def take_counts(self, counts: Counts) -> None:
-        """What a master of this reign says of its idle queues; durable on return. Of a queue that
-        has messages in this log they say nothing new. Raises StoreError."""
-        try:
-            at_once(self._counts.taking(counts, self._log.end))
-        except OSError as error:
-            raise StoreError(f"what queues have counted cannot be kept: {error}") from error
+    def taking_counts(self, counts: Counts) -> Later[Ended]:
+        """Have a disk's thread keep what a master of this reign says of its idle queues; it counts
+        once it is durable. Of a queue that has messages in this log it says nothing new."""
+        told: Later[Ended] = Later()
+        if self._cutting.busy:
+            told.resolve(StoreError("counts of queues are of a log that is being cut"))
+        else:
+            self._steps.run(self._counts.taking(counts, self._log.end), told.resolve)
+        return told
 
     # For the store
 

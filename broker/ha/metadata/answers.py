@@ -24,6 +24,7 @@ from turbopump.broker.tables.topics import (
 )
 from turbopump.broker.tables.versions import is_older
 from turbopump.engine.disk.store_paths import is_folder_name
+from turbopump.engine.later import Later
 from turbopump.engine.queues.queue_counts import Counts, read_counts
 from turbopump.engine.types import LogOffset
 from turbopump.net.wire import bodies
@@ -51,9 +52,10 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[], object]
-Steps = Generator[Command | Work | None, Any, T]
+Steps = Generator[Command | Work | Later[Any] | None, Any, T]
 """Asks requests, is sent their answers, gives what they came to. What is asked may also be work for
-another thread; its result is sent then. None: others have the loop first. Raises BadBody."""
+another thread, or that is under way; its result is sent then. None: others have the loop first.
+Raises BadBody."""
 
 MAX_INLINE: Final = 128 << 10
 """Bytes of a body that are read at once, some 5 ms; a larger one is read by another thread."""

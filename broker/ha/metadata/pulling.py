@@ -72,7 +72,7 @@ class CountedLog(Protocol):
     def min(self) -> LogOffset: ...
     @property
     def wants_counts(self) -> bool: ...
-    def take_counts(self, counts: Counts) -> None: ...
+    def taking_counts(self, counts: Counts) -> Later[OSError | StoreError | None]: ...
 
 
 @dataclass(slots=True)
@@ -254,6 +254,8 @@ class MetadataFollower:
                 later = self._pause()
             elif isinstance(asked, Command):
                 later = self._call(now.address, asked, TIMEOUT_MS)
+            elif isinstance(asked, Later):
+                later = asked
             else:
                 later = self._broker.saver.elsewhere(asked)
             if not later.done:
@@ -309,19 +311,21 @@ class MetadataFollower:
         log = self._log
         return log is not None and log.wants_counts and now.counts_from != log.min
 
-    def _take_counts(self, table: answers.Table, log_min: LogOffset) -> None:
+    def _take_counts(self, table: answers.Table, log_min: LogOffset) -> answers.Steps[None]:
         """What was asked of another beginning of the log says nothing of this one."""
         log = self._log
         counts = answers.counts_of(table)
         if counts is not None and log is not None and log.wants_counts and log.min == log_min:
-            log.take_counts(counts)
+            error = yield log.taking_counts(counts)
+            if error is not None:
+                raise StoreError(f"what queues have counted cannot be kept: {error}") from error
 
     def _topics(self, now: Following) -> answers.Steps[None]:
         wants = self._log is not None and self._log.wants_counts
         now.counts_from = began = self._log.min if self._log is not None else LogOffset(-1)
         table = yield from answers.all_topics(wants)
         if wants:
-            self._take_counts(table, began)
+            yield from self._take_counts(table, began)
         topics = self._broker.topics
         mine = topics.all()
         before = self._before(now, now.topics, table, topics.data_version, mine)

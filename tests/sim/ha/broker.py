@@ -130,6 +130,7 @@ class Broker:
         )
         self.store: Store | None = None
         self.replicated: Any = None
+        self._counts: Any = None
         self.service: HaService | None = None
         self.wire: Wire
         self.work: QueuedDisk
@@ -268,7 +269,7 @@ class Broker:
         self._group.ends += 1
         if power and not self.settings.is_sync:
             self.is_lossy = True
-        self.store = self.replicated = self.service = None
+        self.store = self.replicated = self.service = self._counts = None
         self.paused = False
 
     def damage_epochs(self) -> None:
@@ -371,8 +372,9 @@ class Broker:
             return
         assert self.service is not None and self.service.follower is not None, "it follows"
         master = self._group.net.hosts.get(self.service.follower.machine.address)
-        if isinstance(master, Broker) and master.is_master and master.replicated is not None:
-            log.take_counts(master.replicated.idle_counts())
+        is_due = self._counts is None or self._counts.done
+        if is_due and isinstance(master, Broker) and master.is_master and master.replicated:
+            self._counts = log.taking_counts(master.replicated.idle_counts())
 
     def turn(self) -> None:
         """The loop's turn ends: what was to be done soon is done."""

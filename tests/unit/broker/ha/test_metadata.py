@@ -524,7 +524,7 @@ def test_a_log_that_began_anew_is_told_at_once_how_far_idle_queues_are(group: Gr
     master, replica = group.master.broker, group.replica.broker
     told = master.store.replicated(group.master.now_ms)
     told.to_master(1, group.master.now_ms)
-    told.take_counts({"T": {0: 7}})
+    assert told.taking_counts({"T": {0: 7}}).value is None
     log = replica.store.replicated(group.replica.now_ms)
     follower = MetadataFollower(replica, group.link, log=log)
     follower.follow(MASTER, 1, group.replica.steady_ms)

@@ -227,7 +227,7 @@ def test_a_queue_without_a_message_in_the_copy_counts_on(
     replica.close()
     follower = replica.open().replicated(NOW_MS)
     assert follower.wants_counts
-    follower.take_counts(leader.idle_counts())
+    assert follower.taking_counts(leader.idle_counts()).value is None
     assert not follower.wants_counts
     replica.close()
     follower_store = replica.open()

@@ -15,7 +15,7 @@ from turbopump.engine.disk.in_turn import InTurn
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.store import Store
-from turbopump.engine.types import FlushMode, StoreError
+from turbopump.engine.types import FlushMode, LogOffset, StoreError
 
 OPERATIONS_MAX = 60
 
@@ -155,6 +155,97 @@ def test_a_power_cut_at_each_operation_of_a_replicas_list() -> None:
         _store, log, _work = opened(disk)
         assert log.may_lead
         assert log.epochs in ((after,) if whole else (before, after)), f"operation {operations}"
+    assert whole, "more operations than were looked at"
+
+
+COUNTS = {"T": {0: 7, 3: 9}}
+
+
+def begun_anew(seed: int) -> tuple[SimDisk, Store, Replicated, QueuedDisk]:
+    """A copy that wants to know how far idle queues have counted."""
+    disk = SimDisk(random.Random(seed), lambda: NOW_MS)
+    disk.torn_pages, disk.ordered = seed % 2 == 0, seed % 3 == 0
+    store, log, work = opened(disk)
+    told = log.beginning(LogOffset(log.file_size))
+    work.close()
+    assert (told.value, log.wants_counts) == (None, True)
+    return disk, store, log, work
+
+
+def test_counts_of_idle_queues_are_kept_without_the_loop() -> None:
+    """Before, it made four syncs of them."""
+    disk, _store, log, work = begun_anew(1)
+    counted = Counted(disk)
+    told = log.taking_counts(COUNTS)
+    reign = log.record_reign(3, NOW_MS)
+    assert (counted.count, told.done, log.wants_counts) == (0, False, True)
+    assert log.idle_counts() == {}, "they count once they are durable"
+    work.close()
+    assert counted.count > 0
+    assert (told.value, log.wants_counts, log.idle_counts()) == (None, False, COUNTS)
+    assert reign.done, "in turn"
+
+
+def test_counts_that_cannot_be_kept_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, _store, log, work = begun_anew(1)
+
+    def fails(*_args: object) -> None:
+        raise OSError(5, "input/output error")
+
+    monkeypatch.setattr(disk, "check_sync", fails)
+    told = log.taking_counts(COUNTS)
+    work.close()
+    assert isinstance(told.value, OSError)
+    assert (log.wants_counts, log.idle_counts()) == (True, {})
+
+
+def test_no_counts_are_taken_of_a_log_that_is_being_cut() -> None:
+    _disk, store, log, work = begun_anew(1)
+    cut = log.restarting()
+    told = log.taking_counts(COUNTS)
+    assert isinstance(told.value, StoreError)
+    for _ in range(9):
+        store.tick(NOW_MS)
+        work.close()
+    assert cut.done
+    assert log.idle_counts() == {}
+
+
+def test_a_cut_begins_behind_counts_that_are_being_kept() -> None:
+    """Both write the same file; those of the log of before are not of the next one."""
+    disk, store, log, work = begun_anew(1)
+    told = log.taking_counts(COUNTS)
+    cut = log.restarting()
+    for _ in range(9):
+        store.tick(NOW_MS)
+        work.close()
+    assert (told.value, cut.value, log.idle_counts()) == (None, None, {})
+    store.close(NOW_MS)
+    _store, log, _work = opened(disk)
+    assert (log.wants_counts, log.idle_counts()) == (False, {})
+
+
+def test_a_power_cut_at_each_operation_of_counts() -> None:
+    """They are there, or still wanted."""
+    whole = False
+    for operations in range(OPERATIONS_MAX):
+        disk, _store, log, work = begun_anew(operations)
+        told = log.taking_counts(COUNTS)
+        disk.cut_after = operations
+        try:
+            work.close()
+        except PowerCut:
+            pass
+        whole = told.done and told.value is None
+        if not disk._dead:
+            disk.end()
+        disk.restart()
+        _store, log, _work = opened(disk)
+        found = (log.wants_counts, log.idle_counts())
+        allowed: list[object] = [(False, COUNTS)] if whole else [(False, COUNTS), (True, {})]
+        assert found in allowed, f"operation {operations}"
+        if whole:
+            break
     assert whole, "more operations than were looked at"
 
 

@@ -102,7 +102,7 @@ class Tables:
         for family in FAMILIES:
             family.register(self.table, context)
         log = broker.replicated
-        context.offsets.adopted_at_once = 15  # one queue or two
+        context.offsets.adopted_at_once = 10  # one queue
         self.follower = MetadataFollower(
             context, broker.endpoint.call, log=log, pause=self._pause
         )

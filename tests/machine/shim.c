@@ -5,7 +5,8 @@
  *
  *     sync slow MILLISECONDS PATH     fsync, fdatasync, msync and sync_file_range of it take longer
  *     sync fail PATH                  they fail with EIO
- *     sync hang PATH                  they do not return until the rule is gone
+ *     sync hang PATH                  they do not return until the rule is gone; the first of them
+ *                                     makes a file beside that of the rules, its name and ".hung"
  *     clock MILLISECONDS              CLOCK_REALTIME is that much ahead (or, negative, behind)
  *
  * PATH is a part of the file's name; "-" fits every file. Used by tests/machine/shim.py only.
@@ -115,10 +116,22 @@ static void pause_ms(long ms) {
     }
 }
 
+static void tell_of_hang(void) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s.hung", getenv("TURBOPUMP_SHIM"));
+    int fd = open(path, O_WRONLY | O_CREAT, 0644);
+    if (fd >= 0) close(fd);
+}
+
 /* Before a sync of the file: 0, or -1 with errno. */
 static int trouble(const char *path) {
     struct rule rule;
+    int told = 0;
     while (find(path, &rule)) {
+        if (rule.kind == HANG && !told) {
+            tell_of_hang();
+            told = 1;
+        }
         if (rule.kind == FAIL) {
             errno = EIO;
             return -1;

@@ -55,6 +55,11 @@ class Machine:
         """No sync of them returns until other rules are given."""
         self._write(f"sync hang {path}")
 
+    @property
+    def hangs(self) -> bool:
+        """Whether a sync waits, or has waited, by the rule that was given last."""
+        return self._hung.exists()
+
     def shift_clock(self, ms: int) -> None:
         """The wall clock is that much ahead; negative: behind."""
         self._write(f"clock {ms}")
@@ -63,7 +68,12 @@ class Machine:
         """No trouble any more."""
         self._write("")
 
+    @property
+    def _hung(self) -> Path:
+        return self.rules.with_name(f"{self.rules.name}.hung")
+
     def _write(self, text: str) -> None:
+        self._hung.unlink(missing_ok=True)
         unfinished = self.rules.with_name(f"{self.rules.name}.new")
         unfinished.write_text(f"{text}\n")
         unfinished.replace(self.rules)

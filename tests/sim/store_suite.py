@@ -404,6 +404,8 @@ class Run:
         due_ms = self.ticked_ms + self.config.sync_flush_timeout_ms
 
         def answer(status: PutStatus) -> None:
+            if self.store is not store:
+                return  # the process has died: its generators are collected, its peers hear nothing
             self._look(store)
             model.answer(sent, status)
             if status is not PutStatus.PUT_OK and self.steady_ms < due_ms and not self.withdrawing:

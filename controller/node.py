@@ -267,7 +267,7 @@ class ControllerNode:
                     await self._client.notify(address, notice, NOTICE_TIMEOUT_MS)
                 except RemotingError as error:
                     logger.warning(
-                        "broker %s is not told of its group's master: %s", address, error
+                        "broker %s was not notified of its group's master: %s", address, error
                     )
         finally:
             del self._notices[address]

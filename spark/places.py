@@ -1,7 +1,7 @@
 """Where jobs write: a folder that is there whole or not at all.
 
 Owns the way there: beside its place, synced, renamed. It must never replace what no job has made.
-Called by export/job.py and rebalance.py.
+Called by export/job.py and rebalance/job.py.
 """
 
 import shutil

@@ -206,7 +206,7 @@ def test_no_module_is_dead() -> None:
                 imported.add(found.group(1))
     for name, path in modules.items():
         if path.name not in {"__init__.py", "__main__.py"} and name not in entries:
-            assert name in imported, f"{path}: nobody imports {name}"
+            assert name in imported, f"{path}: no module imports {name}"
 
 
 def test_links_are_links() -> None:

@@ -188,8 +188,8 @@ class Rounds:
     def _beside(self, target: Target, address: str, made: int, rate: float) -> Measured:
         """Sends at a fixed rate while topics are made, at a rate or as fast as can be.
 
-        The first second is not measured: while its 64 connections are made, sends that are due
-        wait, as many as one in ten of a second's, and topics are to be made to the end.
+        The first second is not measured: sends that are due while the load's connections are made
+        wait for them, whatever the broker does. Topics are made to the end of the measurement.
         """
         maker = threading.Thread(
             target=topic_load.create,

@@ -1,7 +1,7 @@
 """What one rebalance of a consumer group was worth: how even, how sticky, how correct, how long.
 
 Owns the format of a history's line (docs/FORMATS.md) and the measures. It must never know Spark,
-nor more than one line. Called by rebalance.py on Spark's workers.
+nor more than one line. Called by job.py on Spark's workers.
 
 The measures of the proposal for rebalancing by the broker, of q queues and n members that have
 s1..sn queues each:

@@ -1,7 +1,7 @@
 """The requests behind the admin commands, each with the brokers it goes to.
 
 Owns who is asked (name servers, masters, one address of each broker group) and the reading of the
-answers. It must never combine them into a command's answer; admin.py does. Called by Admin.
+answers. It must never combine them into a command's answer; client.py does. Called by Admin.
 """
 
 import asyncio

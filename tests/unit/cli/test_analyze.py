@@ -104,3 +104,11 @@ def test_workers_run_the_python_of_the_session(
     conf = SimpleNamespace(get=lambda name, default: setting or default)
     use_this_python(SimpleNamespace(sparkContext=context, conf=conf))  # type: ignore[arg-type]
     assert (context.pythonExec == sys.executable) == is_set
+
+
+@pytest.mark.parametrize("job", ["throughput", "rebalance", "export"])
+def test_a_job_runs_as_a_module(job: str) -> None:
+    command = [sys.executable, "-m", f"turbopump.spark.{job}", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--output" in done.stdout

@@ -175,7 +175,7 @@ def test_no_request_leaves_a_long_text_behind(
         "topic", "brokerName", "brokerAddr", "clusterName", "cluster", "haServerAddr",
         "namespace", "key", "__ZONE_NAME",
     ]  # fmt: skip
-    monkeypatch.setattr(handlers.logger, "disabled", True)  # a test's log keeps what it is told
+    monkeypatch.setattr(handlers.logger, "disabled", True)  # pytest keeps every line that is logged
     bench.register()
     code = 0
 

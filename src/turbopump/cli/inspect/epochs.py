@@ -1,7 +1,7 @@
 """`turbopump inspect epochs A [B]`: whose bytes a log holds, and where two logs part.
 
 Owns the lines. It must never change, lock or create a file: a running broker's store may be looked
-at. Called by inspect.py.
+at. Called by commands.py.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Which files of a store a path means: a store, one of its folders, or a single file.
 
 Owns the folder layout of store.md 1 as a reader needs it. It must never open a file for writing.
-Called by inspect.py.
+Called by commands.py.
 """
 
 import os

@@ -1,7 +1,7 @@
 """One line for each thing found in a store file: JSON members and text for people.
 
 Owns the member names, which are those of the project's golden truth files (RocketMQ's own classes
-where they have one). It must never read a file. Called by inspect.py.
+where they have one). It must never read a file. Called by commands.py.
 """
 
 import ipaddress

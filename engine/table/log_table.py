@@ -72,7 +72,9 @@ RANGE_BYTES = 128 << 20  # of a range: a second of work, and few enough to plan
 PRUNE_SLACK_MS = 600_000  # ten minutes: more than clocks of one group may differ
 SEARCH_BYTES = 1 << 20  # where a record is looked for at first
 _ANY_TIME = (-INT64_MAX, INT64_MAX)
-LISTINGS_MAX = 3  # a live store may remove a file between its listing and its opening
+# A live store removes files one by one, each durably (deleteFileBatchMax: 10 by default), and each
+# may fall between a listing of them and the end of the look.
+LISTINGS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)

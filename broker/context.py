@@ -1,7 +1,7 @@
 """What a request handler may use: the one object that ties the broker's parts together.
 
-Owns nothing itself. It must never grow logic: that belongs to the parts. Built by node.py (and by
-tests), given to every handler family's `register(table, broker)`.
+Owns nothing itself. It must never grow logic: that belongs to the parts. Made by
+parts.py, given to every handler family's `register(table, broker)`.
 """
 
 import random
@@ -35,9 +35,10 @@ class BrokerContext:
     """The parts of one running broker.
 
     `store_host` is the packed brokerIP1:listenPort every record is stamped with, `address` the same
-    as text. `register_topics` resolves when every reachable name server knows the topics (or was
-    given up on); `save_config` lets changed properties hold and writes them to the configuration's
-    file, if it has one; it resolves when they are durable.
+    as text: both are set once the port is open, before a request is read. `register_topics`
+    resolves when every reachable name server knows the topics (or was given up on); `save_config`
+    lets changed properties hold and writes them to the configuration's file, if it has one; it
+    resolves when they are durable.
     `steady_ms` is the monotonic clock, for leases, waits and signs of life: a wall clock put
     forward an hour must not close every client, nor one put back hold a lock for an hour. `ha` is
     None in a group of one, `membership` where no controllers elect; `ha_address` is where replicas
@@ -58,16 +59,16 @@ class BrokerContext:
     request_modes: RequestModes
     saver: Saver
     statistics: BrokerStatistics
+    fast: FastLane
     random: random.Random
     unique_ids: UniqueIds
     started_ms: int
-    address: str
-    store_host: bytes
     register_topics: Callable[[Sequence[str]], Later[None]]
     save_config: Callable[[Sequence[Property]], Later[OSError | None]]
     steady_ms: Callable[[], int]
+    address: str = ""
+    store_host: bytes = b""
     shutting_down: bool = False
-    fast: FastLane | None = None
     ha: Replication | None = None
     ha_address: str = ""
     membership: GroupMembership | None = None

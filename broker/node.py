@@ -21,22 +21,10 @@ from turbopump.broker.ha.control.identity import IdentityError
 from turbopump.broker.ha.control.last_life import LastLife
 from turbopump.broker.handlers import (
     clients,
-    ha,
-    locks,
-    offsets,
-    pull,
-    query,
-    relays,
-    request_reply,
-    send,
-    send_back,
 )
-from turbopump.broker.handlers.admin import broker as admin_broker
-from turbopump.broker.handlers.admin import groups as admin_groups
-from turbopump.broker.handlers.admin import offsets as admin_offsets
-from turbopump.broker.handlers.admin import topics as admin_topics
 from turbopump.broker.introspection.exporter import MetricsExporter
 from turbopump.broker.opening import Opening
+from turbopump.broker.parts import Surroundings, make_broker, request_table
 from turbopump.broker.registration.addresses import VIP_DISTANCE, ip_of, local_ip, why_not
 from turbopump.broker.registration.addresses import StartError as StartError
 from turbopump.broker.registration.name_servers import NameServers
@@ -45,31 +33,21 @@ from turbopump.broker.reopening import Reopening
 from turbopump.broker.replicating import Replicating, options_of
 from turbopump.broker.reports import Reports
 from turbopump.broker.scheduled.delay import FILE_NAME as DELAY_FILE
-from turbopump.broker.scheduled.delay import DelayedMessages
 from turbopump.broker.small import awaited, guarded, settle
 from turbopump.broker.stopping import ends, patience_ms, write_down
-from turbopump.broker.tables.consumers import ConsumerTable
-from turbopump.broker.tables.groups import GroupTable
-from turbopump.broker.tables.locks import QueueLocks
 from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
-from turbopump.broker.tables.offsets import OffsetTable
-from turbopump.broker.tables.producers import ProducerTable
-from turbopump.broker.tables.pull_holds import PullHolds
-from turbopump.broker.tables.request_modes import RequestModes
 from turbopump.broker.tables.saving import Saver
-from turbopump.broker.tables.statistics import SAMPLE_INTERVAL_MS, BrokerStatistics
+from turbopump.broker.tables.statistics import SAMPLE_INTERVAL_MS
 from turbopump.broker.tables.topics import TopicTable
-from turbopump.broker.traffic.fast_lane import FastLane
-from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles, pieces_of
 from turbopump.engine.disk.files import Files, RealFiles
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.disk.kept_table import Content
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
-from turbopump.engine.types import Progress, QueueOffset
+from turbopump.engine.types import Progress
+from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
-from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.hub import Gate
 from turbopump.net.transport.options import ClientOptions, ServerOptions
 from turbopump.net.transport.server import Server
@@ -79,8 +57,6 @@ from turbopump.net.wire.hosts import join, pack_ip
 from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
 from turbopump.pyx.fast import Turn
-from turbopump.pyx.lane import Lane
-from turbopump.pyx.pulls import Pulls
 
 T = TypeVar("T")
 
@@ -96,10 +72,6 @@ change learnt at once."""
 _NOT_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 """What the VIP port does not serve (RocketMQ: BrokerController.registerProcessor): it is there so
 that sends and heartbeats do not wait behind pulls."""
-_FAMILIES = (
-    send, send_back, request_reply, pull, offsets, clients, locks, query, relays, admin_topics,
-    admin_groups, admin_offsets, admin_broker, ha,
-)  # fmt: skip
 
 
 class BrokerNode:
@@ -130,7 +102,6 @@ class BrokerNode:
         self._client: Client
         self._saving: set[str]
         self._unsaved: set[str]
-        self._committing: bool
         self._reports: Reports
         self._due_ms: dict[str, int]
         self._timer: asyncio.TimerHandle | None = None
@@ -143,8 +114,6 @@ class BrokerNode:
         self._saver: Saver
         self._topics: TopicTable
         self._store: Store
-        self._lane: Lane
-        self._pulls: Pulls
         self._name_servers: NameServers
         self._replicating: Replicating | None = None
         self._life = LastLife()
@@ -174,7 +143,7 @@ class BrokerNode:
 
     async def _begin(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._saving, self._unsaved, self._due_ms, self._committing = set(), set(), {}, False
+        self._saving, self._unsaved, self._due_ms = set(), set(), {}
         self._client = Client(self._now_ms, options=ClientOptions(tls=self._config.client_tls))
         if not self._config.broker_ip1:
             self._config.broker_ip1 = local_ip()
@@ -228,8 +197,7 @@ class BrokerNode:
     async def _end(self) -> None:
         self._runs, self.context.shutting_down = False, True
         self._confirmed = self._store.confirm_log_offset
-        if self.context.fast is not None:
-            self.context.fast.stop()
+        self.context.fast.stop()
         try:
             await self._metrics.stop()
             await self._name_servers.leave()
@@ -315,73 +283,36 @@ class BrokerNode:
         return result
 
     def _build(self) -> None:
-        """Load the tables and tie the parts together."""
-        config, files, now_ms = self._config, self._config_files, self._now_ms()
+        """The parts, with their tables loaded; raises ConfigError."""
         ip = pack_ip(self._ip, 0)[:-4]
-        role = Role(config.replication, config.broker_id, self._store, self._steady_ms)
-        self.context = context = BrokerContext(
-            config=config,
-            store=self._store,
-            role=role,
-            topics=self._topics,
-            groups=GroupTable(config, self._saver),
-            offsets=OffsetTable(files, config.consumer_offset_update_version_step),
-            consumers=ConsumerTable(),
-            producers=ProducerTable(),
-            locks=QueueLocks(),
-            holds=PullHolds(self._wake_holds),
-            delay=DelayedMessages(
-                self._store,
-                role,
-                files,
-                config.delay_levels_ms,
-                config.delay_offset_update_version_step,
-            ),
-            request_modes=RequestModes(self._saver),
+        around = Surroundings(
+            files=self._config_files,
             saver=self._saver,
-            statistics=BrokerStatistics(),
             random=self._random,
             unique_ids=UniqueIds(ip, os.getpid(), self._random.getrandbits(32), self._now_ms),
-            started_ms=now_ms,
-            address="",
-            store_host=b"",
+            wall_ms=self._now_ms,
+            steady_ms=self._steady_ms,
+            native_clock=self._clock,
+            soon=self._soon,
             register_topics=self._register_topics,
             save_config=self._save_config,
-            steady_ms=self._steady_ms,
         )
-        context.topics.add_boot_topics(now_ms)
-        store = context.store
-        context.topics.add_stored(
-            lambda: {name: max(store.queue_ids(name)) + 1 for name in store.topics()}, now_ms
-        )
-        context.groups.load(now_ms)
-        context.offsets.load()
-        context.delay.load()
-        context.request_modes.load()
-        context.offsets.on_reset = self._reset
-        self._store.on_arrival(context.holds.arrived)
-        self._lane = self._store.lane(self._wake_arrivals, self._clock, self._commit_soon)
-        self._pulls = self._store.pulls(self._commit_pulled)
-        context.fast = FastLane(self._lane, self._pulls, context)
-        context.offsets.collect = context.fast.collect_offsets
-        context.statistics.collect = context.fast.collect_got
-        context.consumers.on_change = context.fast.forget_group
-        context.groups.on_change = context.fast.forget_groups
-        context.holds.watch = self._watch
+        self.context = make_broker(self._config, self._store, self._topics, around)
 
     async def _replicate(self) -> None:
         """Take the role in the group, if there is one; raises StartError, StoreError."""
         if not self._config.replication.replicates:
             self._store.stand_alone(self._now_ms())
             return
+        calls, of = Calls(self._client, renews=True), options_of(self._config)
         self._replicating = Replicating(
-            self.context, self._files, self._config_disk, self._now_ms, self._client, self._life
+            self.context, self._files, self._config_disk, self._now_ms, calls, self._life, of
         )
         try:
             await self._replicating.start()
         except OSError as error:
             self._replicating = None
-            port = options_of(self._config).ha_listen_port
+            port = of.ha_listen_port
             raise StartError(f"replicas cannot be served at port {port}: {error}") from None
 
     async def _stop_replication(self) -> None:
@@ -395,27 +326,24 @@ class BrokerNode:
 
     async def _listen(self) -> None:
         config = self._config
-        table = Dispatcher(self._saver.review)
-        for family in _FAMILIES:
-            family.register(table, self.context)
+        fast, table = self.context.fast, request_table(self.context)
         options = ServerOptions(
             idle_timeout_ms=config.server_channel_max_idle_seconds * 1000, tls=config.tls
         )
         self._server = Server(table, options, self._now_ms)
         host = config.bind_address
         try:
-            turn = Turn(self._lane, self._loop.call_soon)
-            gate = Gate(self._lane, self._pulls, turn)
+            turn = Turn(fast.lane, self._loop.call_soon)
+            gate = Gate(fast.lane, fast.pulls, turn)
             port = await self._server.start(host, config.listen_port or self._port, gate=gate)
             self._port = port  # also of a broker that begins again
             # Nothing is read before control returns to the loop: no handler sees the empty host.
             self._address = self.context.address = join(config.broker_ip1, port)
             self.context.store_host = pack_ip(self._ip, port)
-            assert self.context.fast is not None
-            self.context.fast.start(self.context.store_host)
+            fast.start(self.context.store_host)
             if config.vip_port_enable and config.listen_port > VIP_DISTANCE:
                 vip = table.without(_NOT_VIP)
-                gate = Gate(self._lane, turn=turn)
+                gate = Gate(fast.lane, turn=turn)
                 await self._server.start(host, config.listen_port - VIP_DISTANCE, vip, gate)
         except BaseException as error:
             await self._server.stop()
@@ -433,8 +361,6 @@ class BrokerNode:
             config.register_broker_timeout_ms,
             lambda: self.context.role.is_known,
         )
-        assert self.context.fast is not None
-        self._topics.on_replace = self.context.fast.forget
         self._topics.on_change = self._announce
         self.context.role.on_change.append(self._role_changed)
         self._metrics = MetricsExporter(
@@ -453,39 +379,14 @@ class BrokerNode:
     def _steady_ms(self) -> int:
         return round(self._loop.time() * 1_000)
 
-    def _reset(self, topic: str, queue_id: int) -> None:
-        assert self.context.fast is not None
-        self.context.fast.forget_readers()
-        self.context.holds.touch(topic, queue_id)
-
-    def _commit_pulled(
-        self, group: bytes, topic: bytes, queue_id: int, queue_offset: int, now_ms: int
-    ) -> None:
-        self.context.offsets.commit(
-            group.decode(), topic.decode(), queue_id, QueueOffset(queue_offset), now_ms
-        )
-
-    def _watch(self, watched: bool) -> None:
-        self._lane.watched = watched
-
-    def _commit_soon(self) -> None:
-        # What the same turn of the loop reads from other connections shares the commit.
-        if not self._committing:
-            self._committing = True
-            self._loop.call_soon(self._commit)
-
-    def _commit(self) -> None:
-        self._committing = False
+    def _soon(self, work: Callable[[], None]) -> None:
         if not self._reports.lent:
-            self._store.commit()
+            self._loop.call_soon(self._unless_lent, work)
 
-    def _wake_arrivals(self) -> None:
+    def _unless_lent(self, work: Callable[[], None]) -> None:
+        """The store may have become another thread's meanwhile."""
         if not self._reports.lent:
-            self._loop.call_soon(self._store.tell_arrivals)
-
-    def _wake_holds(self) -> None:
-        if not self._reports.lent:
-            self._loop.call_soon(self.context.holds.sweep)
+            work()
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
@@ -584,7 +485,6 @@ class BrokerNode:
         if self._replicating is not None:
             self._replicating.service.reconfigure(options_of(config))
         self._name_servers.reconfigure(config.register_broker_timeout_ms)
-        assert context.fast is not None
         context.fast.reconfigure()
         if config.path:
             work = partial(write_back, self._files, config.path, changed)

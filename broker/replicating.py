@@ -2,7 +2,8 @@
 
 Owns which brokers replicate at all, and what follows from a change of role. It must never decide
 who is master: that is the configuration's, the group file's or the controller's, and `broker/ha`
-does what they say. Made, started, ticked and stopped by node.py.
+does what they say. Made, started, ticked and stopped by node.py, and by the simulator, which has
+its own network.
 
     controllers (Membership), name server, group file -> HaService -> the store changes sides ->
     tables -> Role -> sends, registration
@@ -11,6 +12,7 @@ does what they say. Made, started, ticked and stopped by node.py.
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.context import BrokerContext
@@ -22,7 +24,8 @@ from turbopump.broker.ha.control.words import Name
 from turbopump.broker.ha.heir import Heir
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.broker.ha.options import HaOptions
-from turbopump.broker.ha.service import HaService
+from turbopump.broker.ha.service import HaService, Shell
+from turbopump.broker.ha.sockets import Events, Sockets
 from turbopump.broker.registration.registration import Registration
 from turbopump.broker.traffic.role import MASTER_ID
 from turbopump.engine.disk.files import Files
@@ -30,8 +33,7 @@ from turbopump.engine.disk.flush import Disk
 from turbopump.engine.later import Later
 from turbopump.engine.types import FlushMode
 from turbopump.net.ha.replica import State
-from turbopump.net.transport.calls import Calls
-from turbopump.net.transport.client import Client
+from turbopump.net.wire.command import Command
 from turbopump.net.wire.hosts import join, split
 
 logger = logging.getLogger(__name__)
@@ -40,6 +42,14 @@ LOOK_MS = 1_000
 """Between two registrations of a replica that no name server told yet where its master is."""
 LOOK_AGAIN_MS = 5_000
 """Of one that knew it and lost it: it may come back at another address."""
+
+
+class Asking(Protocol):
+    """Requests to other nodes (net/transport/calls.py)."""
+
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]: ...
+    def pause(self) -> Later[None]: ...
+    async def stop(self) -> None: ...
 
 
 class Replicating:
@@ -51,17 +61,19 @@ class Replicating:
         files: Files,
         disk: Disk,
         now_ms: Callable[[], int],
-        client: Client,
+        calls: Asking,
         life: LastLife,
+        of: HaOptions,
+        shell: Callable[[Events], Shell] = Sockets,
     ) -> None:
-        """`life` is how the last one ended. Raises StoreError. Nothing is written to the store
-        until `start`."""
+        """`calls` asks other nodes, `life` is how the last one ended, `of` what `options_of` made
+        of the configuration. Raises StoreError. Nothing is written to the store until `start`."""
         config = context.config
         self._context = context
         log = context.store.replicated(now_ms(), plain=not config.replication.switches)
-        self._calls = calls = Calls(client, renews=True)
+        self._calls = calls
         steady_ms = context.steady_ms
-        self.service = HaService(options_of(config), log, files, disk, now_ms, steady_ms)
+        self.service = HaService(of, log, files, disk, now_ms, steady_ms, shell=shell)
         self.membership: Membership | None = None
         self._heir: Heir | None = None
         if config.replication.is_elected:

@@ -1,8 +1,9 @@
 """A broker's part in replication: which role it has, and how it gets another one.
 
 Owns the order of a role change and the parts that live as long as a role: the follower, the reign.
-It must never know a frame, nor touch a socket or a file. Made, started and stopped by node.py; told
-of appends by the send path, which asks it how many copies a message needs and waits for them.
+It must never know a frame, nor touch a socket or a file. Made, started and stopped by
+replicating.py; notified of appends by the send path, which asks it how many copies a message needs
+and waits for them.
 
 A change of role goes like this: connections of the old role are cut, so that nothing of before
 counts any more and no view of the log is on its way when it is cut; sends that wait fail; the log

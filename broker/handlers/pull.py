@@ -114,7 +114,7 @@ class _Pull:
                 now_ms,
             )
         answer = self._reset(allowed) or self._read(QueueOffset(header.queue_offset), allowed)
-        if answer.code == ResponseCode.SUCCESS and self._broker.fast is not None:
+        if answer.code == ResponseCode.SUCCESS:
             flags = (allowed.topic_sys_flag, allowed.group_sys_flag)
             readers = (allowed.near_id, allowed.far_id)
             version = allowed.sub_version
@@ -216,8 +216,7 @@ class _Pull:
         self._broker.offsets.commit_pull(
             header.consumer_group, header.topic, header.queue_id, result.next_queue_offset
         )
-        if self._broker.fast is not None:
-            self._broker.fast.pulled(header.consumer_group, header.topic, header.queue_id)
+        self._broker.fast.pulled(header.consumer_group, header.topic, header.queue_id)
         return result
 
     def _compose(self, result: ReadResult, queue_offset: QueueOffset, allowed: _Allowed) -> Command:

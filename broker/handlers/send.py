@@ -84,12 +84,11 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
 
 
 class SendHandler:
-    """One for a broker: it counts the sends that wait for the disk."""
+    """One for a broker."""
 
     def __init__(self, broker: BrokerContext, max_waiting: int = MAX_WAITING) -> None:
         self._broker = broker
         self._max_waiting = max_waiting
-        self._waiting = 0
 
     def __call__(
         self, request: Command, peer: Peer, now_ms: int, *, elements_checked: bool = False
@@ -107,8 +106,7 @@ class SendHandler:
         try:
             self._check_service(request, now_ms)
             topic = check_topic(self._broker, header, peer, now_ms)
-            if self._broker.fast is not None:
-                self._broker.fast.learn(topic)
+            self._broker.fast.learn(topic)
             if header.batch and not elements_checked and _LIGHT_QUEUES in bytes(_flat(request)):
                 _count_elements(self._broker, request)
                 return self._check_elements(request, header.topic, peer, now_ms)
@@ -119,8 +117,7 @@ class SendHandler:
             return self._reply(request, refused.code, refused.remark)
 
     def _check_service(self, request: Command, now_ms: int) -> None:
-        fast = self._broker.fast
-        if (self._waiting if fast is None else fast.waiting) >= self._max_waiting:
+        if self._broker.fast.waiting >= self._max_waiting:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
                 "[OVERLOAD]system busy, start flow control for a while",
@@ -216,9 +213,7 @@ class SendHandler:
             request, appended, message.queue_id, unique_key, now_ms, batch_key=batch_key
         )
 
-    def _fill_inner_batch(
-        self, message: Message, properties: dict[str, str], count: int
-    ) -> None:
+    def _fill_inner_batch(self, message: Message, properties: dict[str, str], count: int) -> None:
         """The whole batch as one record, for a topic with queue.type=BatchCQ (messages.md 8.2)."""
         self._add_own_properties(properties)
         properties[names.INNER_NUM] = str(count)
@@ -316,21 +311,16 @@ class SendHandler:
             return self._reply(request, _STORED[safe.value], header=header)
         if safe.done:
             return self._reply_failure(request, Appended(safe.value))
-        self._wait(1)
+        self._broker.fast.wait(1)
         told = self._own_fields()  # as they are now: that is what the record says, too
 
         def reply(status: PutStatus) -> Command | None:
-            self._wait(-1)
+            self._broker.fast.wait(-1)
             if status in _STORED:
                 return response(request, _STORED[status], None, header, fields=told)
             return self._reply_failure(request, Appended(status))
 
         return safe.map(reply)
-
-    def _wait(self, change: int) -> None:
-        self._waiting += change
-        if self._broker.fast is not None:
-            self._broker.fast.wait(change)
 
     def _reply_failure(self, request: Command, appended: Appended) -> Command:
         status = appended.status

@@ -3,17 +3,20 @@
 Owns the policy behind the tables of Lane and Pulls, and keeps them up to date. It must never serve
 a request or know a connection. Fed by handlers/send.py and handlers/pull.py, which have just served
 a request and say so: what is looked up there once is not looked up again, until something it
-depends on changes. Told of changes by node.py (topics, groups, consumers, resets, configuration).
+depends on changes. Notified of changes by parts.py (topics, groups, consumers, resets), node.py
+(configuration) and the role.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.tables.statistics import BrokerStatistics
 from turbopump.broker.tables.topic_attributes import CLEANUP_POLICY, COMPACTION
+from turbopump.broker.tables.topics import TopicTable
 from turbopump.broker.traffic.replies import why_not
-from turbopump.broker.traffic.role import ALONE, MASTER_ID
+from turbopump.broker.traffic.role import ALONE, MASTER_ID, Role
 from turbopump.engine.types import LogOffset, PutStatus, QueueOffset
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.codes import ResponseCode
@@ -23,9 +26,6 @@ from turbopump.net.wire.properties import encode_properties
 from turbopump.net.wire.topics import MULTI_TAG, TopicConfig
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
-
-if TYPE_CHECKING:
-    from turbopump.broker.context import BrokerContext
 
 CARRIED_MS: Final = 60_000
 """For so long a subscription that pulls carry is known to be noted; the table of such
@@ -41,19 +41,30 @@ _FOREVER_MS: Final = 1 << 62
 class FastLane:
     """The broker's side of the native path."""
 
-    def __init__(self, lane: Lane, pulls: Pulls, broker: BrokerContext) -> None:
-        self._lane = lane
-        self._pulls = pulls
-        self._broker = broker
-        self._config = broker.config
-        self._topics = broker.topics
+    def __init__(
+        self,
+        lane: Lane,
+        pulls: Pulls,
+        config: BrokerConfig,
+        topics: TopicTable,
+        role: Role,
+        offsets: OffsetTable,
+        statistics: BrokerStatistics,
+    ) -> None:
+        self.lane = lane
+        self.pulls = pulls
+        self._config = config
+        self._topics = topics
+        self._role = role
+        self._offsets = offsets
+        self._statistics = statistics
         self._store_host = b""
         self._waiting = 0
         self._need: int | None = ALONE
         self._ends: dict[int, LogOffset] = {}
-        broker.role.on_moved = self._replicas_moved
-        broker.role.on_change.append(self._role_changed)
-        broker.role.on_lapse = self._lapsed
+        role.on_moved = self._replicas_moved
+        role.on_change.append(self._role_changed)
+        role.on_lapse = self._lapsed
 
     def start(self, store_host: bytes) -> None:
         """Let plain sends be served from now on; records carry this packed host."""
@@ -62,11 +73,11 @@ class FastLane:
         self.wait(0)
         self._role_changed()
         # A record with a CRC of its own is encoded by the store.
-        self._lane.open = not self._config.store.enabled_append_prop_crc
+        self.lane.open = not self._config.store.enabled_append_prop_crc
 
     def stop(self) -> None:
         """Leave every request to the handlers."""
-        self._lane.open = False
+        self.lane.open = False
 
     def reconfigure(self) -> None:
         """The configuration has changed: everything is looked up again."""
@@ -77,12 +88,12 @@ class FastLane:
             names.TRACE_ON: trace_on,
             names.CLUSTER: config.broker_cluster_name,
         }
-        self._lane.forget_all()
-        self._pulls.forget_all()
+        self.lane.forget_all()
+        self.pulls.forget_all()
         self._replicas_moved()
-        self._lane.held.replica_wait_ms = config.replication.slave_timeout_ms
-        self._lane.held.configure(config.region_id.encode(), config.trace_on, _told())
-        self._lane.configure(
+        self.lane.held.replica_wait_ms = config.replication.slave_timeout_ms
+        self.lane.held.configure(config.region_id.encode(), config.trace_on, _told())
+        self.lane.configure(
             encode_properties(own),
             config.region_id.encode(),
             config.trace_on,
@@ -94,37 +105,37 @@ class FastLane:
         """A send to the topic was found legal: the next ones may be served natively."""
         name = topic.topic_name
         if self._is_plain(topic) and self._topics.is_saved(name):
-            self._lane.serve(name.encode(), max(topic.write_queue_nums, topic.read_queue_nums))
+            self.lane.serve(name.encode(), max(topic.write_queue_nums, topic.read_queue_nums))
 
     @property
     def waiting(self) -> int:
         """Sends that wait for the disk or for replicas, natively or not."""
-        return self._waiting + self._lane.held.count
+        return self._waiting + self.lane.held.count
 
     def wait(self, change: int) -> None:
         """So many sends more wait that are not served natively, or fewer."""
         self._waiting += change
-        self._lane.held.limit = MAX_WAITING - self._waiting
+        self.lane.held.limit = MAX_WAITING - self._waiting
 
     def _role_changed(self) -> None:
         """What was plain for a master is not for a replica, and the other way round."""
-        self._lane.forget_all()
-        self._pulls.forget_all()
+        self.lane.forget_all()
+        self.pulls.forget_all()
         self._replicas_moved()
 
     def _lapsed(self) -> None:
         """The lease is over: handlers say so, and pending sends fail: their outcome is unknown."""
         self._role_changed()
-        self._lane.held.fail(PutStatus.SERVICE_NOT_AVAILABLE)
+        self.lane.held.fail(PutStatus.SERVICE_NOT_AVAILABLE)
 
     def _replicas_moved(self) -> None:
         """Replicas have got further, or another number of them is asked for."""
-        role, held = self._broker.role, self._lane.held
+        role, held = self._role, self.lane.held
         need = role.need
         if need != self._need:
             self._need = need
             code, remark = why_not(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
-            self._lane.ask_for(need, code, remark.encode())
+            self.lane.ask_for(need, code, remark.encode())
         if not held.count:
             self._ends.clear()
         if need is not None and need not in (0, ALONE):
@@ -139,8 +150,8 @@ class FastLane:
     def forget(self, changed: Iterable[str]) -> None:
         """These topics have changed."""
         for name in changed:
-            self._lane.forget(name.encode())
-        self._pulls.forget_all()
+            self.lane.forget(name.encode())
+        self.pulls.forget_all()
 
     def learn_pull(
         self,
@@ -156,15 +167,15 @@ class FastLane:
         `flags` are those of topic and group, `sub_version` that of the subscription it was served
         by, `readers` the brokers that the group reads from near the end of the log and far from it.
         """
-        if not self._broker.role.is_master:
+        if not self._role.is_master:
             return
         topic = self._topics.get(header.topic)
-        pending = self._broker.offsets.has_resets(header.consumer_group, header.topic)
+        pending = self._offsets.has_resets(header.consumer_group, header.topic)
         if topic is None or pending or self._topics.is_batch(header.topic):
             return
         carries = bool(header.sys_flag & SUBSCRIPTION_FLAG)
         expression_type = header.expression_type
-        self._pulls.serve(
+        self.pulls.serve(
             header.consumer_group.encode(),
             header.topic.encode(),
             topic.read_queue_nums,
@@ -180,11 +191,11 @@ class FastLane:
 
     def pulled(self, group: str, topic: str, queue_id: int) -> None:
         """A handler served a pull: where an earlier native one ended does not count any more."""
-        self._pulls.drop_pulled(group.encode(), topic.encode(), queue_id)
+        self.pulls.drop_pulled(group.encode(), topic.encode(), queue_id)
 
     def forget_group(self, group: str) -> None:
         """The group's members or subscriptions have changed."""
-        self._pulls.forget(group.encode())
+        self.pulls.forget(group.encode())
 
     def forget_groups(self, changed: Iterable[str]) -> None:
         """These groups are others than before, or may read something else."""
@@ -193,19 +204,19 @@ class FastLane:
 
     def forget_readers(self) -> None:
         """Something has changed that any pull may depend on."""
-        self._pulls.forget_all()
+        self.pulls.forget_all()
 
     def collect_offsets(self) -> None:
         """Note where native pulls ended."""
-        for group, topic, queue_id, offset in self._pulls.take_pulled():
-            self._broker.offsets.commit_pull(
+        for group, topic, queue_id, offset in self.pulls.take_pulled():
+            self._offsets.commit_pull(
                 group.decode(), topic.decode(), queue_id, QueueOffset(offset)
             )
 
     def collect_got(self) -> None:
         """Count what native pulls got."""
-        for group, topic, pulls, messages, size in self._pulls.take_got():
-            self._broker.statistics.got(group.decode(), topic.decode(), messages, size, pulls)
+        for group, topic, pulls, messages, size in self.pulls.take_got():
+            self._statistics.got(group.decode(), topic.decode(), messages, size, pulls)
 
     def _is_plain(self, topic: TopicConfig) -> bool:
         name = topic.topic_name

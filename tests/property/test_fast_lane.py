@@ -18,7 +18,6 @@ from tests.unit.broker.replicas import SYNC_MASTER, Replicas
 
 from turbopump.broker.tables.groups import FORBIDDEN_READ
 from turbopump.broker.tables.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE
-from turbopump.broker.traffic.fast_lane import FastLane
 from turbopump.engine.later import Later
 from turbopump.engine.types import FlushMode, QueueOffset
 from turbopump.net.ha.acks import Mode
@@ -58,24 +57,24 @@ class Driven(FastConnection):
         self.views: list[Any] = []
         self.blocks_at = 1 << 30
         broker = world.broker
-        self.lane = broker.store.lane(lambda: None, lambda: world.now_ms, broker.store.commit)
-        pulls = broker.store.pulls(self.commit)
-        broker.fast = FastLane(self.lane, pulls, broker)
-        broker.offsets.collect = broker.fast.collect_offsets
-        broker.offsets.on_reset = lambda topic, queue_id: self.fast_lane.forget_readers()
-        broker.statistics.collect = broker.fast.collect_got
-        broker.consumers.on_change = broker.fast.forget_group
-        broker.groups.on_change = broker.fast.forget_groups
-        self.fast_lane, self.pulled, self.reads = broker.fast, pulls, 0
-        broker.topics.on_change = broker.fast.forget
-        broker.fast.start(broker.store_host)
-        area = self.area = Area(RECEIVE_MAX)
         self.ended: list[Callable[[], None]] = []
+        world.soon = self.soon
+        self.fast_lane = fast = broker.fast
+        self.lane, self.pulled = fast.lane, fast.pulls
+        broker.topics.on_change = fast.forget
+        fast.start(broker.store_host)
+        area = self.area = Area(RECEIVE_MAX)
         self.turn = Turn(self.lane, self.ended.append) if turn else None
         descriptor = self.near.fileno()
         self.go_fast(
-            self.lane, pulls, descriptor, self.peer.host, area, FRAME_MAX, self.turn
+            self.lane, fast.pulls, descriptor, self.peer.host, area, FRAME_MAX, self.turn
         )  # fmt: skip
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """A commit is done at once, as that of the handlers; arrivals are told by the ticks."""
+        broker = self.world.broker
+        if work not in (broker.store.tell_arrivals, broker.holds.sweep):
+            work()
 
     def end_turn(self) -> None:
         """As the loop at the end of its turn."""
@@ -94,14 +93,6 @@ class Driven(FastConnection):
 
     def took(self, size: int) -> None:
         """As give_way."""
-
-    def commit(
-        self, group: bytes, topic: bytes, queue_id: int, queue_offset: int, now_ms: int
-    ) -> None:
-        self.reads += 1
-        self.world.broker.offsets.commit(
-            group.decode(), topic.decode(), queue_id, QueueOffset(queue_offset), now_ms
-        )
 
     def feed(self, data: bytes, cut: int) -> None:
         """Bytes as they may arrive: `cut` at a time."""
@@ -417,8 +408,7 @@ def subscribe(world: World, group: str, tags: str, version: int) -> None:
 
 
 def reconfigure(world: World) -> None:
-    if world.broker.fast is not None:
-        world.broker.fast.reconfigure()
+    world.broker.fast.reconfigure()
 
 
 def make(folder: str, mode: FlushMode, sizes: str = SMALL) -> World:

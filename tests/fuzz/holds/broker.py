@@ -9,11 +9,6 @@ from tests.fuzz.holds.generic import generic
 from tests.fuzz.holds.meter import Case, Hold, Meter, OtherThread, ask, connect
 from tests.unit.broker.admin.hostile.test_hostile_names import NAMES, numbers
 from tests.unit.broker.conftest import World
-from turbopump.broker.handlers import clients, ha, locks, query, relays, request_reply
-from turbopump.broker.handlers.admin import broker as admin_broker
-from turbopump.broker.handlers.admin import groups as admin_groups
-from turbopump.broker.handlers.admin import offsets as admin_offsets
-from turbopump.broker.handlers.admin import topics as admin_topics
 from turbopump.broker.handlers.shapes import MAX_LISTED
 from turbopump.broker.tables import locks as lock_table
 from turbopump.broker.tables.groups import FORBIDDEN_READ
@@ -38,10 +33,6 @@ STORED: Final = 1_000
 """Topics that have queues in the store."""
 BANS: Final = 20_000
 
-_FAMILIES = (
-    admin_broker, admin_groups, admin_offsets, admin_topics, clients, ha, locks, query, relays,
-    request_reply,
-)  # fmt: skip
 _TOPICS = {"topic", "b", "originTopic", "statsKey"}
 _SMALL = "Scratch"
 _WIDE, _GROUP, _CROWD = "Wide", "wide", "crowd"
@@ -69,8 +60,6 @@ class BrokerWalk:
         self.world = _World(folder, self.meter)
         self.broker = self.world.broker
         self.broker.register_topics = lambda names: _done()
-        for family in _FAMILIES:
-            family.register(self.world.table, self.broker)
         self.disk: OtherThread = self.world.disk  # type: ignore[assignment]
         self._fill()
         self.disk.run()

@@ -18,7 +18,6 @@ from tests.integration.transport.conftest import TIME_LIMIT, Raw
 from tests.property.test_fast_lane import make
 from tests.unit.broker.test_fast_lane import SEND, frame_of, pull_frame
 
-from turbopump.broker.traffic.fast_lane import FastLane
 from turbopump.engine.types import FlushMode
 from turbopump.net.transport.hub import UNSENT_NOTED_OVER, Gate
 from turbopump.net.transport.options import MIB, ServerOptions, TlsSettings
@@ -59,8 +58,8 @@ async def broker(
     """A broker's native path on a port, with 8 messages of 2,000 bytes."""
     world = make(str(folder), mode, sizes)
     store = world.broker.store
-    lane = store.lane(lambda: None, lambda: world.now_ms, store.commit)
-    fast = world.broker.fast = FastLane(lane, store.pulls(lambda *_: None), world.broker)
+    fast = world.broker.fast
+    lane = fast.lane
     fast.start(world.broker.store_host)
     server = Server(world.table, options, lambda: world.now_ms)
     loop = asyncio.get_running_loop()

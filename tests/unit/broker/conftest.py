@@ -10,25 +10,14 @@ from typing import Any
 import pytest
 
 from turbopump.broker.config.config import BrokerConfig, load_config
-from turbopump.broker.context import BrokerContext
-from turbopump.broker.handlers import offsets, pull, send, send_back
-from turbopump.broker.scheduled.delay import DelayedMessages
-from turbopump.broker.tables.consumers import ConsumerTable
-from turbopump.broker.tables.groups import GroupTable
-from turbopump.broker.tables.locks import QueueLocks
+from turbopump.broker.parts import Surroundings, make_broker, request_table
 from turbopump.broker.tables.offsets import OffsetTable
-from turbopump.broker.tables.producers import ProducerTable
-from turbopump.broker.tables.pull_holds import PullHolds
-from turbopump.broker.tables.request_modes import RequestModes
 from turbopump.broker.tables.saving import Saver
-from turbopump.broker.tables.statistics import BrokerStatistics
 from turbopump.broker.tables.topics import TopicTable
-from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.later import Later
 from turbopump.engine.store import Store
-from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.hosts import pack
@@ -126,6 +115,8 @@ class World:
         self._opaques = itertools.count(1)
         self.saved: list[list[tuple[str, str]]] = []
         self.save_error: OSError | None = None
+        self.soon: Callable[[Callable[[], None]], object] = lambda _work: None
+        """What the end of a loop's turn does; a test without connections needs none of it."""
         self.open()
 
     def open(self) -> None:
@@ -142,43 +133,25 @@ class World:
             delay_levels_ms=config.delay_levels_ms,
             is_batch_topic=topics.is_batch,
         )
-        levels_ms = config.delay_levels_ms
-        role = Role(config.replication, config.broker_id, store, lambda: self.steady_ms)
-        self.broker = BrokerContext(
-            config=config,
-            store=store,
-            role=role,
-            topics=topics,
-            groups=GroupTable(config, saver),
-            offsets=OffsetTable(files),
-            consumers=ConsumerTable(),
-            producers=ProducerTable(),
-            locks=QueueLocks(),
-            holds=PullHolds(),
-            delay=DelayedMessages(store, role, files, levels_ms),
-            request_modes=RequestModes(saver),
+        self.broker = make_broker(config, store, topics, self._around(saver))
+        self.broker.address = "127.0.0.1:10911"
+        self.broker.store_host = pack(self.broker.address)
+        self.table = request_table(self.broker)
+        self.client = self.peer()
+
+    def _around(self, saver: Saver) -> Surroundings:
+        return Surroundings(
+            files=self.files,
             saver=saver,
-            statistics=BrokerStatistics(),
             random=random.Random(1),
             unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: self.now_ms),
-            started_ms=self.now_ms,
-            address="127.0.0.1:10911",
-            store_host=pack("127.0.0.1:10911"),
+            wall_ms=lambda: self.now_ms,
+            steady_ms=lambda: self.steady_ms,
+            native_clock=lambda: self.now_ms,
+            soon=lambda work: self.soon(work),
             register_topics=lambda names: Later(),
             save_config=self.save_config,
-            steady_ms=lambda: self.steady_ms,
         )
-        topics.add_boot_topics(self.now_ms)
-        self.broker.groups.load(self.now_ms)
-        self.broker.offsets.load()
-        self.broker.delay.load()
-        self.broker.request_modes.load()
-        self.broker.offsets.on_reset = self.broker.holds.touch
-        store.on_arrival(self.broker.holds.arrived)
-        self.table = Dispatcher(saver.review)
-        for family in (send, send_back, pull, offsets):
-            family.register(self.table, self.broker)
-        self.client = self.peer()
 
     def save_config(self, changed: Sequence[Property]) -> Later[OSError | None]:
         """As the node does, without a file."""

@@ -13,6 +13,7 @@ from tests.property.test_fast_lane import Driven, frame_of, make
 from tests.unit.broker.test_fast_lane import SEND, code, pull_frame, send
 from tests.unit.net.transport.test_tls import pair, pump
 
+from turbopump.broker.tables.offsets import OffsetTable
 from turbopump.engine.log.commit_log import CommitLog
 from turbopump.engine.queues.lookup import Lookup
 from turbopump.engine.store import Store
@@ -26,9 +27,9 @@ from turbopump.pyx.columns import Decoder
 from turbopump.pyx.fast import CARRY_MAX
 from turbopump.pyx.load import Load
 
-HOOKS = ["frame", "write_rest", "settled", "met", "commit", "is_drained"]
+HOOKS = ["frame", "write_rest", "settled", "met", "is_drained"]
 STORE_HOOKS = {"units_of": (Lookup, "units_of"), "log_of": (CommitLog, "region_of"),
-               "dispatch": (Store, "_dispatch")}  # fmt: skip
+               "dispatch": (Store, "_dispatch"), "commit": (OffsetTable, "commit")}  # fmt: skip
 COUNT = 8
 """Messages of 2,000 bytes in the store: more than a log file; two more than a queue file fit."""
 

@@ -217,20 +217,8 @@ class Admin:
 @pytest.fixture
 def make_admin(make_world: Callable[..., Any]) -> Iterator[Callable[..., Admin]]:
     """Makes a broker with properties of its own."""
-    from turbopump.broker.handlers import clients, ha, locks, query, relays, request_reply
-    from turbopump.broker.handlers.admin import broker as admin_broker
-    from turbopump.broker.handlers.admin import groups as admin_groups
-    from turbopump.broker.handlers.admin import offsets as admin_offsets
-    from turbopump.broker.handlers.admin import topics as admin_topics
-
     def make(properties: str = "", folder: str = "store") -> Admin:
-        world = make_world(properties, folder)
-        for family in (
-            admin_broker, admin_groups, admin_offsets, admin_topics, clients, ha, locks,
-            query, relays, request_reply,
-        ):  # fmt: skip
-            family.register(world.table, world.broker)
-        return Admin(world)
+        return Admin(make_world(properties, folder))
 
     yield make
 

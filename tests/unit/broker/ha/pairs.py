@@ -4,11 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
-from turbopump.broker.handlers import clients
-from turbopump.broker.handlers.admin import broker as admin_broker
-from turbopump.broker.handlers.admin import groups as admin_groups
-from turbopump.broker.handlers.admin import offsets as admin_offsets
-from turbopump.broker.handlers.admin import topics as admin_topics
 from turbopump.engine.later import Later
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire.command import Command, new_request
@@ -23,13 +18,6 @@ def put(world: Any, changed: dict[str, str] | None = None) -> None:
     request = new_request(310, None, b"x", fields={**fields, **(changed or {})})
     answer = world.dispatch(request)
     assert (answer.value if isinstance(answer, Later) else answer).code == 0
-
-
-def with_admin(world: Any) -> Any:
-    """A broker that answers operators and replicas, too."""
-    for family in (admin_broker, admin_groups, admin_offsets, admin_topics, clients):
-        family.register(world.table, world.broker)
-    return world
 
 
 class Link:
@@ -76,8 +64,6 @@ class Group:
     def __init__(self, make_world: Callable[..., Any]) -> None:
         self.master = make_world("brokerName=b\n", folder="master")
         self.replica = make_world("brokerName=b\n", folder="replica")
-        for world in (self.master, self.replica):
-            with_admin(world)
         self.link = Link(self.master)
         self.lead = MetadataFollower(self.master.broker, Link(None))
         self.follower = MetadataFollower(self.replica.broker, self.link)

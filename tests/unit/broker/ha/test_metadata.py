@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.broker.conftest import offset_json
-from tests.unit.broker.ha.pairs import DELAY, MASTER, Group, Link, copy_log, put, with_admin
+from tests.unit.broker.ha.pairs import DELAY, MASTER, Group, Link, copy_log, put
 
 from turbopump.broker.ha.metadata import pulling as metadata_module
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
@@ -120,7 +120,7 @@ def test_a_master_that_lost_its_files_wipes_nothing(
     group.master.broker.groups.put(SubscriptionGroupConfig("G"), 7)
     group.commit(50)
     group.round()
-    empty = with_admin(make_world("brokerName=b\n", folder="empty"))
+    empty = make_world("brokerName=b\n", folder="empty")
     empty.broker.offsets.data_version = DataVersion(0, 0, 99)
     group.link.target = empty
     group.round()
@@ -230,7 +230,6 @@ def test_a_reset_is_known_after_restarts_of_both(group: Group) -> None:
     for world in (group.master, group.replica):
         world.close()
         world.open()
-        with_admin(world)
     assert group.offset() == 100
     again = MetadataFollower(group.replica.broker, group.link)
     again.follow(MASTER, 0, group.replica.steady_ms)

@@ -10,7 +10,6 @@ from tests.unit.broker.ha.pairs import Group, Link
 from tests.wire.frames import golden_frames
 
 from turbopump.broker.ha.metadata import answers as metadata_answers
-from turbopump.broker.handlers import clients
 from turbopump.broker.handlers.admin import offsets as admin_offsets
 from turbopump.engine import fastjson
 from turbopump.engine.later import Later
@@ -166,7 +165,6 @@ def test_modes_of_a_rocketmq_master_are_kept_and_told(group: Group) -> None:
     group.round()
     group.replica.close()
     group.replica.open()
-    clients.register(group.replica.table, group.replica.broker)
     assert json.loads(group.replica.ask(402).body) == json.loads(body)
 
 

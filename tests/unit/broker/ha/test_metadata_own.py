@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.broker.ha.pairs import MASTER, Group, with_admin
+from tests.unit.broker.ha.pairs import MASTER, Group
 
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -36,7 +36,6 @@ def test_an_offset_the_master_never_had_is_not_set_back_by_it(group: Group, rest
             world.broker.offsets.save()
             world.broker.store.close(world.now_ms)
             world.open()
-            with_admin(world)
             group.follower = MetadataFollower(world.broker, group.link)
         else:
             group.follower.stop()
@@ -66,7 +65,6 @@ def test_what_no_master_had_is_not_deleted_by_one(group: Group, restart: bool) -
         if restart:
             world.broker.store.close(world.now_ms)
             world.open()
-            with_admin(world)
             group.follower = MetadataFollower(world.broker, group.link)
         else:
             group.follower.stop()

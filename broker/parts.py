@@ -1,0 +1,190 @@
+"""What a broker is made of, and how its parts are tied together: the one place for that.
+
+Owns the order in which tables are loaded and the calls between the parts. It must never own a
+loop, a socket or a timer, nor know what runs it: a process (node.py), the simulator's machines or
+a test's world describe themselves in `Surroundings`. Called by these, with a store that is open.
+
+    config, store, topics, Surroundings -> make_broker -> BrokerContext -> request_table
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from turbopump.broker.config.config import BrokerConfig
+from turbopump.broker.context import BrokerContext
+from turbopump.broker.handlers import (
+    clients,
+    ha,
+    locks,
+    offsets,
+    pull,
+    query,
+    relays,
+    request_reply,
+    send,
+    send_back,
+)
+from turbopump.broker.handlers.admin import broker as admin_broker
+from turbopump.broker.handlers.admin import groups as admin_groups
+from turbopump.broker.handlers.admin import offsets as admin_offsets
+from turbopump.broker.handlers.admin import topics as admin_topics
+from turbopump.broker.scheduled.delay import DelayedMessages
+from turbopump.broker.tables.consumers import ConsumerTable
+from turbopump.broker.tables.groups import GroupTable
+from turbopump.broker.tables.locks import QueueLocks
+from turbopump.broker.tables.offsets import OffsetTable
+from turbopump.broker.tables.producers import ProducerTable
+from turbopump.broker.tables.pull_holds import PullHolds
+from turbopump.broker.tables.request_modes import RequestModes
+from turbopump.broker.tables.saving import Saver
+from turbopump.broker.tables.statistics import BrokerStatistics
+from turbopump.broker.tables.topics import TopicTable
+from turbopump.broker.traffic.fast_lane import FastLane
+from turbopump.broker.traffic.role import Role
+from turbopump.engine.disk.config_files import ConfigFiles
+from turbopump.engine.later import Later
+from turbopump.engine.store import Store
+from turbopump.engine.types import QueueOffset
+from turbopump.net.transport.dispatcher import Dispatcher
+from turbopump.net.wire.java_properties import Property
+from turbopump.net.wire.message_id import UniqueIds
+
+_FAMILIES = (
+    send, send_back, request_reply, pull, offsets, clients, locks, query, relays, admin_topics,
+    admin_groups, admin_offsets, admin_broker, ha,
+)  # fmt: skip
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Surroundings:
+    """What the parts of a broker get from the process that they run in.
+
+    `wall_ms` is the wall clock and `steady_ms` the monotonic one; `native_clock` is the wall clock
+    of native code, None: the system's. `soon` has work done behind the turn of the loop that is
+    under way, on the loop's thread; it drops the work where the store is another thread's by then.
+    For the others see BrokerContext.
+    """
+
+    files: ConfigFiles
+    saver: Saver
+    random: random.Random
+    unique_ids: UniqueIds
+    wall_ms: Callable[[], int]
+    steady_ms: Callable[[], int]
+    soon: Callable[[Callable[[], None]], None]
+    register_topics: Callable[[Sequence[str]], Later[None]]
+    save_config: Callable[[Sequence[Property]], Later[OSError | None]]
+    native_clock: Callable[[], int] | None = None
+
+
+def make_broker(
+    config: BrokerConfig, store: Store, topics: TopicTable, around: Surroundings
+) -> BrokerContext:
+    """The parts of a broker, with their tables loaded. `topics` are loaded already: the store's
+    recovery asks for them. Raises ConfigError for a table that cannot be read."""
+    files, saver, now_ms = around.files, around.saver, around.wall_ms()
+    role = Role(config.replication, config.broker_id, store, around.steady_ms)
+    groups = GroupTable(config, saver)
+    committed = OffsetTable(files, config.consumer_offset_update_version_step)
+    statistics, modes = BrokerStatistics(), RequestModes(saver)
+    version_step = config.delay_offset_update_version_step
+    delay = DelayedMessages(store, role, files, config.delay_levels_ms, version_step)
+    topics.add_boot_topics(now_ms)
+    topics.add_stored(
+        lambda: {name: max(store.queue_ids(name)) + 1 for name in store.topics()}, now_ms
+    )
+    groups.load(now_ms)
+    for table in (committed, delay, modes):
+        table.load()
+    holds = PullHolds(lambda: around.soon(holds.sweep))
+    context = BrokerContext(
+        config=config,
+        store=store,
+        role=role,
+        topics=topics,
+        groups=groups,
+        offsets=committed,
+        consumers=ConsumerTable(),
+        producers=ProducerTable(),
+        locks=QueueLocks(),
+        holds=holds,
+        delay=delay,
+        request_modes=modes,
+        saver=saver,
+        statistics=statistics,
+        fast=_fast_lane(config, store, topics, role, committed, statistics, around),
+        random=around.random,
+        unique_ids=around.unique_ids,
+        started_ms=now_ms,
+        register_topics=around.register_topics,
+        save_config=around.save_config,
+        steady_ms=around.steady_ms,
+    )
+    _tie(context)
+    return context
+
+
+def request_table(context: BrokerContext) -> Dispatcher:
+    """All request codes that a broker knows, with their handlers."""
+    table = Dispatcher(context.saver.review)
+    for family in _FAMILIES:
+        family.register(table, context)
+    return table
+
+
+def _fast_lane(
+    config: BrokerConfig,
+    store: Store,
+    topics: TopicTable,
+    role: Role,
+    committed: OffsetTable,
+    statistics: BrokerStatistics,
+    around: Surroundings,
+) -> FastLane:
+    """The native path of sends and pulls."""
+    is_due = False
+
+    def commit_soon() -> None:
+        # What the same turn of the loop reads from other connections shares the commit.
+        nonlocal is_due
+        if not is_due:
+            is_due = True
+            around.soon(commit)
+
+    def commit() -> None:
+        nonlocal is_due
+        is_due = False
+        store.commit()
+
+    def commit_pulled(
+        group: bytes, topic: bytes, queue_id: int, queue_offset: int, now_ms: int
+    ) -> None:
+        committed.commit(
+            group.decode(), topic.decode(), queue_id, QueueOffset(queue_offset), now_ms
+        )
+
+    lane = store.lane(lambda: around.soon(store.tell_arrivals), around.native_clock, commit_soon)
+    return FastLane(lane, store.pulls(commit_pulled), config, topics, role, committed, statistics)
+
+
+def _tie(context: BrokerContext) -> None:
+    """The calls between the parts: what was found plain once is looked up again after a change, and
+    pulls wait for what arrives."""
+    fast, holds = context.fast, context.holds
+
+    def reset(topic: str, queue_id: int) -> None:
+        fast.forget_readers()
+        holds.touch(topic, queue_id)
+
+    def watch(watched: bool) -> None:
+        fast.lane.watched = watched
+
+    context.store.on_arrival(holds.arrived)
+    context.offsets.on_reset = reset
+    context.offsets.collect = fast.collect_offsets
+    context.statistics.collect = fast.collect_got
+    context.topics.on_replace = fast.forget
+    context.consumers.on_change = fast.forget_group
+    context.groups.on_change = fast.forget_groups
+    holds.watch = watch

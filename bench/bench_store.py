@@ -22,7 +22,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import LogOffset, Message, QueueOffset
+from turbopump.engine.types import LogOffset, NewMessage, QueueOffset
 from turbopump.pyx import record
 from turbopump.pyx.dispatch import DONE, NEEDS_ROOM, UNKNOWN_QUEUE, QueueTable
 from turbopump.pyx.lane import Lane
@@ -40,8 +40,8 @@ NOW_MS = 1_800_000_000_000
 PROPERTIES = b"UNIQ_KEY\x017F0000010000558C00000000000000EF\x02WAIT\x01true\x02"
 
 
-def message(body: bytes) -> Message:
-    return Message(topic="Bench", queue_id=0, body=body, properties=PROPERTIES)
+def message(body: bytes) -> NewMessage:
+    return NewMessage(topic="Bench", queue_id=0, body=body, properties=PROPERTIES)
 
 
 def open_store(folder: Path, **values: Any) -> Store:
@@ -189,7 +189,7 @@ def log_of(request: pytest.FixtureRequest) -> Iterator[tuple[int, Path, int, int
     one = record.record_size(5, len(body), len(PROPERTIES), 8, 8, record.V1)
     while store.max_log_offset + 2 * one < RECOVERED_SIZE:
         keyed = PROPERTIES.replace(b"558C00000000000000EF", b"558C%016X" % count)
-        store.append(Message("Bench", 0, body, keyed), NOW_MS)
+        store.append(NewMessage("Bench", 0, body, keyed), NOW_MS)
         count += 1
     end = store.max_log_offset
     store.close(NOW_MS)
@@ -250,7 +250,7 @@ def test_open_queues_store(measure: Any, tmp_path: Path, clean: bool) -> None:
     root = tmp_path / "store"
     store = open_store(root, mapped_file_size_commit_log=64 << 20)
     for number in range(QUEUES):
-        store.append(Message(f"Topic{number // 8:06}", number % 8, b"x" * 100), NOW_MS)
+        store.append(NewMessage(f"Topic{number // 8:06}", number % 8, b"x" * 100), NOW_MS)
     store.close(NOW_MS)
     opened: list[Store] = []
 

@@ -14,7 +14,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import Message
+from turbopump.engine.types import NewMessage
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import encode, new_request
 from turbopump.net.wire.headers.send import SendMessageRequestV2
@@ -51,7 +51,7 @@ def ready_lane(folder: Path) -> Iterator[Lane]:
     config = StoreConfig(root=str(folder), mapped_file_size_commit_log=FILE_SIZE)
     store = Store.open(RealFiles(), config, InlineDisk(), NOW_MS)
     lane = store.lane(lambda: None)
-    store.append(Message(TOPIC, 0, b"x", PROPERTIES.encode()), NOW_MS)
+    store.append(NewMessage(TOPIC, 0, b"x", PROPERTIES.encode()), NOW_MS)
     file = store._log._file
     assert file is not None
     file.touch(0, FILE_SIZE)

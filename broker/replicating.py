@@ -193,7 +193,7 @@ def options_of(config: BrokerConfig) -> HaOptions:
     of = config.replication
     behind = config.listen_port + 1 if config.listen_port else 0
     return HaOptions(
-        role=options.Role[of.broker_role.value],
+        role=options.HaRole[of.broker_role.value],
         auto_switch=of.switches,
         own_id=config.broker_id,
         group_file=of.ha_group_file,

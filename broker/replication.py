@@ -92,7 +92,7 @@ class HaCounters:
 
 
 @dataclass(frozen=True, slots=True)
-class HaStatus:
+class ReplicationStatus:
     """All of it at one moment. A broker without `follower` is a master."""
 
     log_end: LogOffset
@@ -107,7 +107,7 @@ class HaStatus:
 class Replication(Protocol):
     """What handlers and metrics ask of a broker's replication."""
 
-    def status(self) -> HaStatus:
+    def status(self) -> ReplicationStatus:
         """How it stands now."""
 
     def set_master_flushed(self, log_offset: LogOffset) -> None:

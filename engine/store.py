@@ -30,7 +30,7 @@ from turbopump.engine.types import (
     Fitness,
     FlushMode,
     LogOffset,
-    Message,
+    NewMessage,
     Progress,
     PutStatus,
     QueryResult,
@@ -212,7 +212,7 @@ class Store:
         """One sentence, "" of a store that is fit."""
         return why_unfit(self._parts, self._commit, self._retention)
 
-    def append(self, message: Message, now_ms: int) -> Appended:
+    def append(self, message: NewMessage, now_ms: int) -> Appended:
         """Append one message. Nothing is written unless the status is PUT_OK.
 
         Under ASYNC_FLUSH it can be read when this returns; under SYNC_FLUSH once it is durable. A
@@ -235,7 +235,7 @@ class Store:
                 self._advance(message, offset + 1)
         return self._appended(message, appended, now_ms)
 
-    def append_batch(self, message: Message, now_ms: int) -> Appended:
+    def append_batch(self, message: NewMessage, now_ms: int) -> Appended:
         """Append the elements of a batch body (remoting.md 9.4) as records of their own, all or
         none; they get consecutive queue offsets."""
         refused = self._refuse(message, now_ms)
@@ -524,7 +524,7 @@ class Store:
             self._files.remove(f"{self.config.root}/{recovery.ABORT_FILE}")
             self._files.sync_folder(self.config.root)
 
-    def _refuse(self, message: Message, now_ms: int) -> Appended | None:
+    def _refuse(self, message: NewMessage, now_ms: int) -> Appended | None:
         status = self.refusal(now_ms)
         if status is not None:
             self.statistics.put_failed()
@@ -545,7 +545,7 @@ class Store:
             return "this broker is not the master"
         return self.why_unfit or "the disk does not keep up"
 
-    def _append_inner(self, message: Message, now_ms: int) -> Appended:
+    def _append_inner(self, message: NewMessage, now_ms: int) -> Appended:
         """A message of a batch topic; INNER_BASE is known only now (store.md 8)."""
         queue = self._batches.get(message.topic, message.queue_id)
         text, count = with_inner_base(message.properties, queue.next_offset)
@@ -554,14 +554,14 @@ class Store:
             queue.next_offset = QueueOffset(queue.next_offset + count)
         return appended
 
-    def _advance(self, message: Message, next_offset: int) -> None:
+    def _advance(self, message: NewMessage, next_offset: int) -> None:
         queue = self._queues.find(message.topic, message.queue_id)
         if queue is None:
             plain = self._dispatcher.is_plain(message.topic)
             queue = self._queues.add(message.topic, message.queue_id, plain)
         self._queues.table.set_next_offset(queue.slot, next_offset)
 
-    def _appended(self, message: Message, appended: Appended, now_ms: int) -> Appended:
+    def _appended(self, message: NewMessage, appended: Appended, now_ms: int) -> Appended:
         if appended.status is not PutStatus.PUT_OK:
             self.statistics.put_failed()
             return appended

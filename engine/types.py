@@ -101,7 +101,7 @@ class FlushMode(Enum):
 
 
 @dataclass(slots=True)
-class Message:
+class NewMessage:
     """One message on its way into the log; hosts are packed: ip (4 or 16 bytes) and int32 port.
 
     `properties` is the encoded text: name 0x01 value 0x02 ... . The store sets the IPv6 bits of

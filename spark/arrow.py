@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 from pyarrow import fs
 
-from turbopump.engine.table.inspect import Damage
+from turbopump.engine.table.inspect import Deviation
 from turbopump.engine.table.log_table import (
     BATCH_ROWS,
     RANGE_BYTES,
@@ -27,7 +27,7 @@ from turbopump.spark.folders import Folder, locate
 from turbopump.spark.schema import arrow_schema
 
 STORE_COLUMN = "store"
-OnDamage = Callable[[Damage], None]
+OnDamage = Callable[[Deviation], None]
 
 
 def open_table(

@@ -23,7 +23,7 @@ from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.log.epochs import decode as decode_epochs
 from turbopump.engine.queues.dispatcher import parse_properties
 from turbopump.engine.store import Store
-from turbopump.engine.types import LogOffset, Message, PutStatus
+from turbopump.engine.types import LogOffset, NewMessage, PutStatus
 from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
 
@@ -63,7 +63,7 @@ def opened(root: Path, file_size: int = FILE_SIZE) -> Iterator[Store]:
 
 def put(store: Store, topic: str, queue_id: int, body: bytes, now_ms: int, **fields: Any) -> None:
     """Append a message that must be taken."""
-    appended = store.append(Message(topic, queue_id, body, **fields), now_ms)
+    appended = store.append(NewMessage(topic, queue_id, body, **fields), now_ms)
     assert appended.status is PutStatus.PUT_OK, appended
 
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 BROKERS_MAX = 64
 
 
-class GroupError(ValueError):
+class GroupFileError(ValueError):
     """A text that is no group."""
 
 
 @dataclass(slots=True, frozen=True)
-class Group:
+class GroupFile:
     """What a group file says."""
 
     epoch: int
@@ -37,20 +37,22 @@ class Group:
         return self.brokers[self.master]
 
 
-def parse_group(text: bytes) -> Group:
-    """The group of a file's text; raises GroupError with one clear sentence."""
+def parse_group(text: bytes) -> GroupFile:
+    """The group of a file's text; raises GroupFileError with one clear sentence."""
     try:
         found = json.loads(text)
         brokers = {int(number): address for number, address in found["brokers"].items()}
         members = frozenset(found.get("members", brokers))
-        group = Group(found["epoch"], found["master"], brokers, members)
+        group = GroupFile(found["epoch"], found["master"], brokers, members)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise GroupError(f"no epoch, master and brokers: {type(error).__name__} {error}") from None
+        raise GroupFileError(
+            f"no epoch, master and brokers: {type(error).__name__} {error}"
+        ) from None
     numbers = [group.epoch, group.master, *brokers, *members]
     if not all(type(number) is int and 0 < number < 1 << 31 for number in numbers):
-        raise GroupError("epoch and broker ids are whole numbers from 1 on")
+        raise GroupFileError("epoch and broker ids are whole numbers from 1 on")
     if not all(isinstance(address, str) and ":" in address for address in brokers.values()):
-        raise GroupError("the address of a broker is host:port")
+        raise GroupFileError("the address of a broker is host:port")
     if group.master not in members or not members <= brokers.keys() or len(brokers) > BROKERS_MAX:
-        raise GroupError("the master is a member, and members are among the brokers")
+        raise GroupFileError("the master is a member, and members are among the brokers")
     return group

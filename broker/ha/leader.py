@@ -15,7 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from turbopump.broker.ha.ports import Agreed, Alterations, Answer, Refused, ReplicatedLog, Transport
+from turbopump.broker.ha.ports import (
+    Agreed,
+    Alterations,
+    Answer,
+    ProposalRefused,
+    ReplicatedLog,
+    Transport,
+)
 from turbopump.broker.replication import Behind, ByteRate, LeaderStatus, ReplicaStatus
 from turbopump.engine.later import Later
 from turbopump.engine.types import Buffer, LogOffset, PutStatus, StoreError
@@ -47,7 +54,7 @@ class LeaderOptions:
 
 
 @dataclass(slots=True)
-class Link:
+class ReplicaLink:
     """A replica's connection."""
 
     connection: int
@@ -73,7 +80,7 @@ class Reign(ABC):
     ) -> None:
         self.rules = rules
         self.options = options
-        self.links: dict[int, Link] = {}
+        self.links: dict[int, ReplicaLink] = {}
         self.over = False
         self.on_moved: Callable[[], None] = lambda: None
         """Called when `need` or `safe_end` may have another answer (role.py)."""
@@ -152,7 +159,7 @@ class Reign(ABC):
                 self._transport.close(connection)
                 return
             self._do(oldest, oldest.machine.close("its place is needed"), now_ms)
-        link = Link(connection, self._machine(connection, now_ms))
+        link = ReplicaLink(connection, self._machine(connection, now_ms))
         link.machine.quota = self.options.max_ha_transfer_byte_in_second
         self.links[connection] = link
 
@@ -221,10 +228,10 @@ class Reign(ABC):
     def _machine(self, connection: int, now_ms: int) -> MasterSide: ...
 
     @abstractmethod
-    def _on_acked(self, link: Link, acked: Acked, now_ms: int) -> None: ...
+    def _on_acked(self, link: ReplicaLink, acked: Acked, now_ms: int) -> None: ...
 
     @abstractmethod
-    def _on_gone(self, link: Link, now_ms: int) -> None: ...
+    def _on_gone(self, link: ReplicaLink, now_ms: int) -> None: ...
 
     @abstractmethod
     def _count_time(self, now_ms: int) -> None: ...
@@ -255,7 +262,7 @@ class Reign(ABC):
             self.on_moved()
         return moved and not self.over
 
-    def _do(self, link: Link, actions: list[Action], now_ms: int) -> None:
+    def _do(self, link: ReplicaLink, actions: list[Action], now_ms: int) -> None:
         """The last acknowledgement of a read says what all of them say."""
         self._now_ms = now_ms
         if refusal := self._note_handshake(link, now_ms):
@@ -287,16 +294,16 @@ class Reign(ABC):
         if buffers and not self._transport.send(link.connection, buffers):
             self._do(link, link.machine.on_writable(False, now_ms), now_ms)
 
-    def _note_handshake(self, link: Link, now_ms: int) -> str:
+    def _note_handshake(self, link: ReplicaLink, now_ms: int) -> str:
         """If the replica has just said who it is, take note; why it may not be here, or ""."""
         return ""
 
-    def _cut(self, link: Link, reason: str, now_ms: int) -> None:
+    def _cut(self, link: ReplicaLink, reason: str, now_ms: int) -> None:
         link.machine.close(reason)
         self._transport.close(link.connection)
         self._forget(link, reason, now_ms)
 
-    def _forget(self, link: Link, reason: str, now_ms: int) -> None:
+    def _forget(self, link: ReplicaLink, reason: str, now_ms: int) -> None:
         if self.links.pop(link.connection, None) is not None:
             logger.info("replica %s: connection closed, %s", link.broker_id, reason)
             self._log.release(link.connection)
@@ -358,7 +365,7 @@ class Leader(Reign):
     def _machine(self, connection: int, now_ms: int) -> MasterSide:
         return PrimaryConnection(self.options.primary, self._log, now_ms)
 
-    def _note_handshake(self, link: Link, now_ms: int) -> str:
+    def _note_handshake(self, link: ReplicaLink, now_ms: int) -> str:
         machine = link.machine
         assert isinstance(machine, PrimaryConnection)
         replica = machine.replica
@@ -374,11 +381,11 @@ class Leader(Reign):
         self.sync.on_connected(replica.broker_id, link.connection, replica.async_learner, now_ms)
         return ""
 
-    def _on_acked(self, link: Link, acked: Acked, now_ms: int) -> None:
+    def _on_acked(self, link: ReplicaLink, acked: Acked, now_ms: int) -> None:
         connection, log_offset = link.connection, acked.log_offset
         self._propose(self.sync.on_ack(acked.broker_id, connection, log_offset, now_ms))
 
-    def _on_gone(self, link: Link, now_ms: int) -> None:
+    def _on_gone(self, link: ReplicaLink, now_ms: int) -> None:
         if link.joined and link.broker_id is not None:
             self._propose(self.sync.on_disconnected(link.broker_id, link.connection, now_ms))
 
@@ -408,7 +415,7 @@ class Leader(Reign):
         now_ms = self._now_ms
         if isinstance(answer, Agreed):
             self._agree(answer.members, answer.set_epoch, now_ms)
-        elif isinstance(answer, Refused):
+        elif isinstance(answer, ProposalRefused):
             self.sync.on_refused(number, now_ms)
         else:
             self.sync.on_lost(number, now_ms)
@@ -456,11 +463,11 @@ class PlainLeader(Reign):
         self._behind[connection] = Behind(now_ms)
         return PlainPrimary(self.options.primary, self._log, connection, now_ms)
 
-    def _on_acked(self, link: Link, acked: Acked, now_ms: int) -> None:
+    def _on_acked(self, link: ReplicaLink, acked: Acked, now_ms: int) -> None:
         self.group.on_ack(link.connection, acked.log_offset)
         self._behind[link.connection].on_ack(acked.log_offset, self._log.end, now_ms)
 
-    def _on_gone(self, link: Link, now_ms: int) -> None:
+    def _on_gone(self, link: ReplicaLink, now_ms: int) -> None:
         self.group.on_closed(link.connection)
         del self._behind[link.connection]
 

@@ -17,7 +17,7 @@ from turbopump.net.ha.replica import ReplicaOptions
 from turbopump.net.ha.sync_state import SyncOptions
 
 
-class Role(Enum):
+class HaRole(Enum):
     """brokerRole: of default HA for good, of AutoSwitch HA only what it is shown as."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
@@ -30,7 +30,7 @@ class HaOptions:
     """Fields are RocketMQ's keys (milliseconds say so); `auto_switch` is enableControllerMode, or
     that there is a group file; `own_id` is the broker's id in a group that switches, from 1 on."""
 
-    role: Role = Role.ASYNC_MASTER
+    role: HaRole = HaRole.ASYNC_MASTER
     auto_switch: bool = False
     own_id: int = 1
     group_file: str = ""

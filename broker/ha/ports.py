@@ -88,7 +88,7 @@ class Agreed:
 
 
 @dataclass(slots=True, frozen=True)
-class Refused:
+class ProposalRefused:
     """The proposal will never be the set."""
 
     reason: str
@@ -101,7 +101,7 @@ class Lost:
     reason: str
 
 
-Answer = Agreed | Refused | Lost
+Answer = Agreed | ProposalRefused | Lost
 
 
 class Alterations(Protocol):
@@ -117,5 +117,5 @@ class StaticSet:
     def propose(self, proposal: Proposal) -> Later[Answer]:
         """No."""
         later: Later[Answer] = Later()
-        later.resolve(Refused(f"the set is fixed, {sorted(proposal.members)} cannot be it"))
+        later.resolve(ProposalRefused(f"the set is fixed, {sorted(proposal.members)} cannot be it"))
         return later

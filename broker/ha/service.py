@@ -22,12 +22,12 @@ from dataclasses import replace
 from typing import Protocol
 
 from turbopump.broker.ha.follower import Follower
-from turbopump.broker.ha.group import Group, GroupError, parse_group
+from turbopump.broker.ha.group import GroupFile, GroupFileError, parse_group
 from turbopump.broker.ha.leader import Leader, PlainLeader, Reign
-from turbopump.broker.ha.options import HaOptions, Role
+from turbopump.broker.ha.options import HaOptions, HaRole
 from turbopump.broker.ha.ports import Alterations, ReplicatedLog, StaticSet, Transport
 from turbopump.broker.ha.sockets import Events, Sockets
-from turbopump.broker.replication import FollowerStatus, HaCounters, HaStatus
+from turbopump.broker.replication import FollowerStatus, HaCounters, ReplicationStatus
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.later import Later
@@ -124,7 +124,7 @@ class HaService:
         self.port = await self._shell.listen(options.bind_address, options.ha_listen_port)
         try:
             if not options.auto_switch:
-                if options.role is Role.SLAVE:
+                if options.role is HaRole.SLAVE:
                     self.to_replica(options.ha_master_address, NO_EPOCH)
                 else:
                     self._lead_plainly()
@@ -343,7 +343,7 @@ class HaService:
             known = max(self.epoch, self.coming_epoch)
             if group.epoch > known or (is_without and self.coming_epoch == NO_EPOCH):
                 self._take_role(group)
-        except (GroupError, OSError, StoreError, ValueError) as error:
+        except (GroupFileError, OSError, StoreError, ValueError) as error:
             reason = f"{self.options.group_file}: {error}"
         self._group_says(reason)
 
@@ -356,17 +356,19 @@ class HaService:
             logger.error("the group file says nothing: %s", reason)
         self._group_reason = reason
 
-    def _take_role(self, group: Group) -> None:
+    def _take_role(self, group: GroupFile) -> None:
         if self._log.epochs.last_epoch > group.epoch:
-            raise GroupError(f"the log is of epoch {self._log.epochs.last_epoch} already")
+            raise GroupFileError(f"the log is of epoch {self._log.epochs.last_epoch} already")
         if self.options.own_id not in group.brokers:
-            raise GroupError(f"broker {self.options.own_id} is not in it")
+            raise GroupFileError(f"broker {self.options.own_id} is not in it")
         if group.master != self.options.own_id:
             self.to_replica(group.master_address, group.epoch)
         elif self._log.epochs.last_epoch < group.epoch:
             self.to_master(group.epoch, group.members, group.epoch).then(self._group_taken)
         else:
-            raise GroupError(f"epoch {group.epoch} was this broker's; a reign needs a newer one")
+            raise GroupFileError(
+                f"epoch {group.epoch} was this broker's; a reign needs a newer one"
+            )
 
     # Sends
 
@@ -374,7 +376,7 @@ class HaService:
         """How many copies a message needs that is to be written now (up to 1: no wait); None: there
         are not enough replicas, IN_SYNC_REPLICAS_NOT_ENOUGH. `alive`: see `Reign.need`."""
         if self.reign is None or (
-            not self.options.auto_switch and self.options.role is Role.ASYNC_MASTER
+            not self.options.auto_switch and self.options.role is HaRole.ASYNC_MASTER
         ):
             return 1
         return self.reign.need(alive)
@@ -440,7 +442,7 @@ class HaService:
         """RESET_MASTER_FLUSH_OFFSET told a replica how far its master is durable."""
         self._master_flushed = log_offset
 
-    def status(self) -> HaStatus:
+    def status(self) -> ReplicationStatus:
         """How it stands now."""
         log, leader, follower = self._log, None, None
         counters = HaCounters(
@@ -461,7 +463,7 @@ class HaService:
                 reason = f"epoch {self.coming_epoch} is being written down"
             follower = FollowerStatus(reason=reason)
         epochs = log.epochs if self.options.auto_switch else None
-        return HaStatus(log.end, log.confirm, leader, follower, epochs, counters)
+        return ReplicationStatus(log.end, log.confirm, leader, follower, epochs, counters)
 
     def _follower_status(self, follower: Follower) -> FollowerStatus:
         machine, now_ms = follower.machine, self._steady_ms()

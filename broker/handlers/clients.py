@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.shapes import answer_in_steps
-from turbopump.broker.tables.consumers import Member, TooManyGroups
-from turbopump.broker.tables.producers import Producer, TooManyProducerGroups
+from turbopump.broker.tables.consumers import ConsumerConnection, TooManyGroups
+from turbopump.broker.tables.producers import ProducerConnection, TooManyProducerGroups
 from turbopump.engine.json_steps import Lazy, LazyItems
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
@@ -242,11 +242,11 @@ def _producer_connections(
     return (yield from answer_in_steps(request, {"connectionSet": _connections(members)}))
 
 
-def _connections(members: Mapping[Peer, Member | Producer]) -> LazyItems:
+def _connections(members: Mapping[Peer, ConsumerConnection | ProducerConnection]) -> LazyItems:
     return LazyItems(members.items(), _connection)
 
 
-def _connection(one: tuple[Peer, Member | Producer]) -> dict[str, Any]:
+def _connection(one: tuple[Peer, ConsumerConnection | ProducerConnection]) -> dict[str, Any]:
     """The bean of RocketMQ's Connection."""
     peer, member = one
     return {
@@ -262,7 +262,7 @@ def _all_producers(
 ) -> Steps[Command]:
     ahead_ms = now_ms - broker.steady_ms()
 
-    def bean(one: tuple[Peer, Producer]) -> dict[str, Any]:
+    def bean(one: tuple[Peer, ProducerConnection]) -> dict[str, Any]:
         peer, member = one
         return {
             "clientId": member.client_id,

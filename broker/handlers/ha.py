@@ -12,7 +12,12 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha.control.words import JAVA, BadAnswer, read_notice
 from turbopump.broker.handlers.shapes import answer_json
 from turbopump.broker.introspection.replication import ha_status
-from turbopump.broker.replication import FollowerStatus, HaStatus, LeaderStatus, ReplicaStatus
+from turbopump.broker.replication import (
+    FollowerStatus,
+    LeaderStatus,
+    ReplicaStatus,
+    ReplicationStatus,
+)
 from turbopump.engine.log.epochs import LOG_OFFSET_MAX
 from turbopump.engine.types import LogOffset
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -62,7 +67,7 @@ def _connection(replica: ReplicaStatus, log_end: LogOffset) -> dict[str, Any]:
     }
 
 
-def _client(status: HaStatus) -> dict[str, Any]:
+def _client(status: ReplicationStatus) -> dict[str, Any]:
     """A replica's own side; a master has the same members, all zero."""
     follower = status.follower or FollowerStatus()
     return {

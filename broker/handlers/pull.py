@@ -48,7 +48,7 @@ _WATCHED = "pull holds"  # key of Peer.context
 _BY_BROKER, _BY_GROUP, _BY_TOPIC, _BY_BROADCAST, _BY_SUBSCRIPTION = 1, 2, 3, 4, 5
 
 
-class Refused(Exception):
+class PullRefused(Exception):
     """A pull that is answered with an error before anything is read."""
 
     def __init__(self, code: ResponseCode, remark: str, forbidden_type: int | None = None) -> None:
@@ -102,7 +102,7 @@ class _Pull:
         self._now_ms = now_ms
         try:
             allowed = self._check()
-        except Refused as refused:
+        except PullRefused as refused:
             return self._refuse(refused)
         commits = header.sys_flag & COMMIT_OFFSET_FLAG and self._broker.role.is_master
         if commits and header.commit_offset >= 0:
@@ -160,7 +160,7 @@ class _Pull:
         """Read again for a held pull: everything is checked again, nothing is committed."""
         try:
             answer = self._read_again(hold, final)
-        except Refused as refused:
+        except PullRefused as refused:
             answer = self._refuse(refused)
         except Exception as error:
             # No dispatcher is above this one, and the client must not wait for its own time-out.
@@ -290,41 +290,41 @@ class _Pull:
         header.group_sys_flag = allowed.group_sys_flag
         return response(self._request, code, remark, header, body or b"")
 
-    def _refuse(self, refused: Refused) -> Command:
+    def _refuse(self, refused: PullRefused) -> Command:
         fields = (
             {} if refused.forbidden_type is None else {"forbiddenType": str(refused.forbidden_type)}
         )
         return response(self._request, refused.code, refused.remark, fields=fields)
 
     def _check(self) -> _Allowed:
-        """The checks of remoting.md 10.3 in their order; raises Refused."""
+        """The checks of remoting.md 10.3 in their order; raises PullRefused."""
         broker, header = self._broker, self._header
         self._check_broker()
         name, topic_name = header.consumer_group, header.topic
         group = broker.groups.find(name, self._now_ms)
         if group is None:
-            raise Refused(
+            raise PullRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group [{name}] does not exist, {SEE_FAQ}",
             )
         if not group.consume_enable:
-            raise Refused(
+            raise PullRefused(
                 ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}", _BY_GROUP
             )
         topic = broker.topics.get(topic_name)
         if topic is None:
-            raise Refused(
+            raise PullRefused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{topic_name}] not exist, apply first please! {SEE_FAQ}",
             )
         if not topic.is_readable:
-            raise Refused(
+            raise PullRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{topic_name}] pulling message is forbidden",
                 _BY_TOPIC,
             )
         if not 0 <= header.queue_id < topic.read_queue_nums:
-            raise Refused(
+            raise PullRefused(
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId[{header.queue_id}] is illegal, topic:[{topic_name}]"
                 f" topicConfig.readQueueNums:[{topic.read_queue_nums}]"
@@ -335,7 +335,7 @@ class _Pull:
         else:
             subscription = self._known_subscription(group.consume_broadcast_enable)
         if not subscription.is_tag_type:
-            raise Refused(
+            raise PullRefused(
                 ResponseCode.SYSTEM_ERROR,
                 "The broker does not support consumer to filter message by"
                 f" {subscription.expression_type}",
@@ -352,14 +352,14 @@ class _Pull:
     def _check_broker(self) -> None:
         config = self._broker.config
         if not config.readable or not self._broker.role.is_known:
-            raise Refused(
+            raise PullRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{config.broker_ip1}] pulling message is forbidden",
                 _BY_BROKER,
             )
         lite = self._request.code == RequestCode.LITE_PULL_MESSAGE
         if lite and not config.lite_pull_message_enable:
-            raise Refused(
+            raise PullRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden",
                 _BY_BROKER,
@@ -373,7 +373,7 @@ class _Pull:
                 header.topic, header.subscription, header.expression_type, header.sub_version
             )
         except ValueError:
-            raise Refused(
+            raise PullRefused(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                 "parse the consumer's subscription failed",
             ) from None
@@ -389,30 +389,30 @@ class _Pull:
         name, topic = header.consumer_group, header.topic
         group = broker.consumers.group(name)
         if group is None:
-            raise Refused(
+            raise PullRefused(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
                 f"the consumer's group info not exist{SEE_FAQ}",
             )
         if not broadcast_enabled and group.message_model == BROADCASTING:
-            raise Refused(
+            raise PullRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the consumer group[{name}] can not consume by broadcast way",
                 _BY_BROADCAST,
             )
         if broker.groups.forbidden(name, topic) & FORBIDDEN_READ:
-            raise Refused(
+            raise PullRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the consumer group[{name}] is forbidden for topic[{topic}]",
                 _BY_SUBSCRIPTION,
             )
         subscription = group.subscriptions.get(topic)
         if subscription is None:
-            raise Refused(
+            raise PullRefused(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
                 f"the consumer's subscription not exist{SEE_FAQ}",
             )
         if subscription.sub_version < header.sub_version:
-            raise Refused(
+            raise PullRefused(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )
         return subscription

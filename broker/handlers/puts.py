@@ -10,7 +10,7 @@ from enum import Enum
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
-from turbopump.engine.types import Appended, Buffer, Message, PutStatus
+from turbopump.engine.types import Appended, Buffer, NewMessage, PutStatus
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.names import DLQ_PREFIX, MAX_RETRY_TOPIC_LENGTH, RETRY_PREFIX
 from turbopump.net.wire.properties import encode_properties
@@ -65,7 +65,7 @@ def put(
         return Refusal.TIMER_NOT_ENABLED
     if wants_light_queues(draft.topic, draft.properties):
         return Refusal.LIGHT_QUEUES_NOT_ENABLED
-    message = Message(
+    message = NewMessage(
         topic=topic,
         queue_id=queue_id,
         body=draft.body,
@@ -82,7 +82,12 @@ def put(
 
 
 def append(
-    broker: BrokerContext, message: Message, now_ms: int, *, waits: bool = True, batch: bool = False
+    broker: BrokerContext,
+    message: NewMessage,
+    now_ms: int,
+    *,
+    waits: bool = True,
+    batch: bool = False,
 ) -> Appended:
     """Store.append, or append_batch, where the role allows it; `role.when_safe` is to follow."""
     refused = broker.role.refusal(waits)

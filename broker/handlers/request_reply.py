@@ -9,7 +9,7 @@ from typing import Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.puts import TRANSACTION_BITS, Draft, Refusal, put
-from turbopump.broker.handlers.send import Refused, check_topic
+from turbopump.broker.handlers.send import SendRefused, check_topic
 from turbopump.engine.later import Later
 from turbopump.engine.types import Appended, PutStatus
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
@@ -40,7 +40,7 @@ def _reply(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> 
     header = read_send(request.code, request.fields)
     try:
         check_topic(broker, header, peer, now_ms)
-    except Refused as refused:
+    except SendRefused as refused:
         return _answer(broker, request, refused.code, refused.remark)
     if not request.body or isinstance(request.body, list):
         remark = "the message has no body"

@@ -26,7 +26,7 @@ from turbopump.broker.tables.topics import NOT_ALLOWED_SEND_TOPICS
 from turbopump.broker.traffic.fast_lane import MAX_WAITING
 from turbopump.broker.traffic.replies import REJECTED, SEE_FAQ, why_not
 from turbopump.engine.later import Later
-from turbopump.engine.types import Appended, Buffer, Message, PutStatus
+from turbopump.engine.types import Appended, Buffer, NewMessage, PutStatus
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
@@ -63,7 +63,7 @@ _NOT_ENABLED = {
 }
 
 
-class Refused(Exception):
+class SendRefused(Exception):
     """A send that is answered with an error; nothing was stored."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
@@ -113,21 +113,21 @@ class SendHandler:
             if header.batch:
                 return self._send_batch(request, header, topic, peer, now_ms)
             return self._send(request, header, topic, peer, now_ms)
-        except Refused as refused:
+        except SendRefused as refused:
             return self._reply(request, refused.code, refused.remark)
 
     def _check_service(self, request: Command, now_ms: int) -> None:
         if self._broker.fast.waiting >= self._max_waiting:
-            raise Refused(
+            raise SendRefused(
                 ResponseCode.SYSTEM_BUSY,
                 "[OVERLOAD]system busy, start flow control for a while",
             )
         if not request.body:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "the message has no body")
+            raise SendRefused(ResponseCode.SYSTEM_ERROR, "the message has no body")
         begin_ms = self._broker.config.start_accept_send_request_timestamp_ms
         if now_ms < begin_ms:
             until = datetime.fromtimestamp(begin_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {until}")
+            raise SendRefused(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {until}")
 
     def _send(
         self,
@@ -163,7 +163,7 @@ class SendHandler:
         properties[names.UNIQ_KEY] = unique_key
         outcome = put(broker, draft, now_ms)
         if isinstance(outcome, Refusal):
-            raise Refused(ResponseCode.SYSTEM_ERROR, _NOT_ENABLED[outcome])
+            raise SendRefused(ResponseCode.SYSTEM_ERROR, _NOT_ENABLED[outcome])
         waits = waits_for_store(properties)
         return self._answer(request, outcome, queue_id, unique_key, now_ms, waits=waits)
 
@@ -177,11 +177,11 @@ class SendHandler:
     ) -> Command | Later[Command | None]:
         properties = decode_properties(header.properties or "")
         if len(header.topic) > MAX_TOPIC_LENGTH:
-            raise Refused(
+            raise SendRefused(
                 ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(header.topic)}"
             )
         if header.topic.startswith(RETRY_PREFIX):
-            raise Refused(
+            raise SendRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"batch request does not support retry group {header.topic}",
             )
@@ -191,7 +191,7 @@ class SendHandler:
             raise _no_light_queues()
         count = _count_elements(self._broker, request)
         multi_tags = MULTI_TAGS_FLAG if topic.topic_filter_type == MULTI_TAG else 0
-        message = Message(
+        message = NewMessage(
             topic=header.topic,
             queue_id=self._queue_id(header, topic),
             body=_flat(request),
@@ -213,7 +213,9 @@ class SendHandler:
             request, appended, message.queue_id, unique_key, now_ms, batch_key=batch_key
         )
 
-    def _fill_inner_batch(self, message: Message, properties: dict[str, str], count: int) -> None:
+    def _fill_inner_batch(
+        self, message: NewMessage, properties: dict[str, str], count: int
+    ) -> None:
         """The whole batch as one record, for a topic with queue.type=BatchCQ (messages.md 8.2)."""
         self._add_own_properties(properties)
         properties[names.INNER_NUM] = str(count)
@@ -259,7 +261,7 @@ class SendHandler:
         name = header.topic.removeprefix(RETRY_PREFIX)
         group = broker.groups.find(name, now_ms)
         if group is None:
-            raise Refused(
+            raise SendRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {name} {SEE_FAQ}",
             )
@@ -274,7 +276,7 @@ class SendHandler:
         draft.properties[names.DELAY] = "-1"
         dead_letters = broker.topics.create_internal(draft.topic, 1, PERM_READ | PERM_WRITE, now_ms)
         if dead_letters is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic[{draft.topic}] not exist")
+            raise SendRefused(ResponseCode.SYSTEM_ERROR, f"topic[{draft.topic}] not exist")
         return dead_letters
 
     def _check_properties(self, draft: Draft, topic: TopicConfig) -> None:
@@ -283,7 +285,7 @@ class SendHandler:
         # A retry of a client before 4.6.1 still carries TRAN_MSG of the message it repeats.
         repeated = draft.reconsume_times > 0 and (delay_level(properties) or 0) > 0
         if half and not repeated:
-            raise Refused(
+            raise SendRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._broker.config.broker_ip1}] sending transaction message is"
                 " forbidden",
@@ -348,31 +350,33 @@ class SendHandler:
 def check_topic(
     broker: BrokerContext, header: SendMessageRequest, peer: Peer, now_ms: int
 ) -> TopicConfig:
-    """The topic of a send, created where that is allowed; raises Refused (remoting.md 9.2)."""
+    """The topic of a send, created where that is allowed; raises SendRefused (remoting.md 9.2)."""
     name = header.topic
     known = broker.topics.get(name)
     if not broker.config.writable and known is not None and known.order:
-        raise Refused(
+        raise SendRefused(
             ResponseCode.NO_PERMISSION,
             f"the broker[{broker.config.broker_ip1}] sending message is forbidden",
         )
     problem = validate_topic_name(name)
     if problem is not None:
-        raise Refused(ResponseCode.INVALID_PARAMETER, problem)
+        raise SendRefused(ResponseCode.INVALID_PARAMETER, problem)
     if name in NOT_ALLOWED_SEND_TOPICS:
-        raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        raise SendRefused(
+            ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
+        )
     if known is not None and known.attributes.get(CLEANUP_POLICY) == COMPACTION:
         # A topic of another broker's time: its values would go with their log files.
         remark = f"{CLEANUP_POLICY}={COMPACTION} of topic[{name}] is not supported"
-        raise Refused(ResponseCode.NO_PERMISSION, f"{remark}, enableCompaction is false")
+        raise SendRefused(ResponseCode.NO_PERMISSION, f"{remark}, enableCompaction is false")
     topic = known or _create(broker, header, now_ms)
     if topic is None:
-        raise Refused(
+        raise SendRefused(
             ResponseCode.TOPIC_NOT_EXIST,
             f"topic[{name}] not exist, apply first please!{SEE_FAQ}",
         )
     if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
-        raise Refused(
+        raise SendRefused(
             ResponseCode.INVALID_PARAMETER,
             f"request queueId[{header.queue_id}] is illegal, {_describe(topic)}"
             f" Producer: {peer.address}",
@@ -406,9 +410,9 @@ def _describe(topic: TopicConfig) -> str:
     )
 
 
-def _illegal(broker: BrokerContext) -> Refused:
+def _illegal(broker: BrokerContext) -> SendRefused:
     limit = broker.config.store.max_message_size
-    return Refused(
+    return SendRefused(
         ResponseCode.MESSAGE_ILLEGAL,
         "the message is illegal, maybe msg body or properties length not matched."
         f" msg body length limit {limit}B, msg properties length limit 32KB.",
@@ -416,7 +420,7 @@ def _illegal(broker: BrokerContext) -> Refused:
 
 
 def _count_elements(broker: BrokerContext, request: Command) -> int:
-    """Before an object is made of any of them; raises Refused for what is no batch, or for more
+    """Before an object is made of any of them; raises SendRefused for what is no batch, or for more
     than a batch may have."""
     try:
         return count_batch(_flat(request))[0]
@@ -424,8 +428,8 @@ def _count_elements(broker: BrokerContext, request: Command) -> int:
         raise _illegal(broker) from None
 
 
-def _no_light_queues() -> Refused:
-    return Refused(ResponseCode.SYSTEM_ERROR, _NOT_ENABLED[Refusal.LIGHT_QUEUES_NOT_ENABLED])
+def _no_light_queues() -> SendRefused:
+    return SendRefused(ResponseCode.SYSTEM_ERROR, _NOT_ENABLED[Refusal.LIGHT_QUEUES_NOT_ENABLED])
 
 
 def _flat(request: Command) -> Buffer:

@@ -12,7 +12,7 @@ from typing import Any
 
 from turbopump.broker.config.config import MetricsExporterType
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.introspection.metrics import Snapshot, render
+from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.net.transport.scrape import ScrapeServer
 from turbopump.net.wire.hosts import join
 
@@ -59,6 +59,6 @@ class MetricsExporter:
     async def _render(self, accept: str) -> tuple[bytes, str]:
         for _ in self._broker.lags.steps():
             await self._pause()
-        snapshot = Snapshot.take(self._broker, self._now_ms())
+        snapshot = CounterSnapshot.take(self._broker, self._now_ms())
         body, content_type = await self._elsewhere(partial(render, snapshot, accept))
         return body, content_type

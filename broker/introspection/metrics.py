@@ -1,8 +1,8 @@
 """What a broker tells Prometheus: RocketMQ's metrics under its names, and those of replication.
 
 Owns the names, labels and help texts (RocketMQ: BrokerMetricsConstant, DefaultStoreMetricsConstant;
-`turbopump_ha_*` are ours). It must never change anything, nor keep the loop: `Snapshot.take` copies
-counters on it, `render` makes the text of them on another thread. Called by node.py.
+`turbopump_ha_*` are ours). It must never change anything, nor keep the loop: `CounterSnapshot.take`
+copies counters on it, `render` makes the text of them on another thread. Called by node.py.
 
 prometheus_client is imported by the first scrape: most brokers never see one.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.introspection.replication import ha_status
-from turbopump.broker.replication import HaStatus, ReplicaStatus
+from turbopump.broker.replication import ReplicaStatus, ReplicationStatus
 from turbopump.broker.tables.lags import Lag, behind_ms
 from turbopump.broker.tables.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE
 from turbopump.engine.types import Fitness
@@ -34,7 +34,7 @@ Samples = Sequence[tuple[tuple[str, ...], float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class CounterSnapshot:
     """A broker's counters at one moment; nothing in it changes any more."""
 
     common: Mapping[str, str]
@@ -51,14 +51,14 @@ class Snapshot:
     """Connections by language."""
     consumers: Mapping[tuple[str, str], int]
     """Connections by group and language."""
-    ha: HaStatus
+    ha: ReplicationStatus
     lags: Sequence[Lag]
     """Of all groups; at most MAX_LAGS, those furthest behind."""
     system_groups: frozenset[str]
     now_ms: int
 
     @classmethod
-    def take(cls, broker: BrokerContext, now_ms: int) -> "Snapshot":
+    def take(cls, broker: BrokerContext, now_ms: int) -> "CounterSnapshot":
         """What the broker counts now."""
         config, store, statistics = broker.config, broker.store, broker.statistics
         statistics.puts(
@@ -122,7 +122,7 @@ _HELP: Final = {
 }
 
 
-def render(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
+def render(snapshot: CounterSnapshot, accept: str) -> tuple[bytes, str]:
     """The text of a scrape and its content type, for an Accept header."""
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.exposition import choose_encoder
@@ -137,7 +137,7 @@ def render(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
 class _Collector:
     """The samples of one snapshot, as prometheus_client asks for them."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: CounterSnapshot) -> None:
         self._snapshot = snapshot
         self._names = list(snapshot.common)
         self._values = list(snapshot.common.values())

@@ -4,11 +4,11 @@ Owns what such a broker says. It must never change a thing. Called by handlers/h
 """
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.replication import FollowerStatus, HaStatus, LeaderStatus
+from turbopump.broker.replication import FollowerStatus, LeaderStatus, ReplicationStatus
 from turbopump.engine.types import LogOffset
 
 
-def ha_status(broker: BrokerContext) -> HaStatus:
+def ha_status(broker: BrokerContext) -> ReplicationStatus:
     """Replication status; without replication: a master without replicas, or a replica
     without a master."""
     if broker.ha is not None:
@@ -16,5 +16,5 @@ def ha_status(broker: BrokerContext) -> HaStatus:
     end = LogOffset(broker.store.max_log_offset)
     confirm = LogOffset(broker.store.dispatched_log_offset)
     if broker.role.is_master:
-        return HaStatus(end, confirm, leader=LeaderStatus())
-    return HaStatus(end, confirm, follower=FollowerStatus())
+        return ReplicationStatus(end, confirm, leader=LeaderStatus())
+    return ReplicationStatus(end, confirm, follower=FollowerStatus())

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from turbopump.broker.context import BrokerContext
-from turbopump.broker.replication import GroupMembership, HaStatus
+from turbopump.broker.replication import GroupMembership, ReplicationStatus
 from turbopump.broker.tables.lags import behind_ms
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
 
@@ -134,7 +134,7 @@ def _of_store(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     }
 
 
-def _of_replication(ha: HaStatus) -> dict[str, str]:
+def _of_replication(ha: ReplicationStatus) -> dict[str, str]:
     """Ours: RocketMQ tells of replication only in GET_BROKER_HA_STATUS."""
     counters = ha.counters
     table = {

@@ -13,8 +13,8 @@ from typing import Protocol
 from turbopump.broker.registration.registration import (
     MAX_INLINE_TOPICS,
     NameServerState,
-    Outcome,
     Registration,
+    RegistrationOutcome,
     Work,
 )
 from turbopump.engine.later import Later
@@ -32,7 +32,7 @@ UNREGISTER_MS = 1_000
 """A stop waits no longer than this for name servers."""
 
 
-class Elsewhere(Protocol):
+class _Elsewhere(Protocol):
     """Work on a disk thread."""
 
     def __call__(self, work: Callable[[], Command]) -> Coroutine[None, None, Command]:
@@ -46,7 +46,7 @@ class NameServers:
         self,
         registration: Registration,
         client: Client,
-        elsewhere: Elsewhere,
+        elsewhere: _Elsewhere,
         now_ms: Callable[[], int],
         timeout_ms: int,
         may: Callable[[], bool] = lambda: True,
@@ -134,7 +134,7 @@ class NameServers:
             self._soon = self._loop.call_soon(self.tick)
 
     async def _register(self, server: NameServerState, work: Work) -> None:
-        outcome = Outcome.REFUSED
+        outcome = RegistrationOutcome.REFUSED
         try:
             # First of all: a large request would be made for nothing, once a second.
             await self._client.connect(server.address, self._timeout_ms)
@@ -142,19 +142,19 @@ class NameServers:
             request = make() if topics <= MAX_INLINE_TOPICS else await self._elsewhere(make)
             answer = await self._client.call(server.address, request, self._timeout_ms)
             if self._registration.take_answer(answer, self._now_ms()):
-                outcome = Outcome.TAKEN
+                outcome = RegistrationOutcome.TAKEN
             reason = answer.remark or str(answer.code)
             if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 reason = "this is no name server"
         except (RemotingError, OSError) as error:
             reason = str(error)
             if isinstance(error, ConnectError | CallTimeout):
-                outcome = Outcome.UNREACHED
+                outcome = RegistrationOutcome.UNREACHED
             if isinstance(error, CallTimeout):
                 self._client.renew(server.address)
         finally:
             server.answered(work, outcome, self._steady_ms())
-        self._report(server.address, "" if outcome is Outcome.TAKEN else reason)
+        self._report(server.address, "" if outcome is RegistrationOutcome.TAKEN else reason)
         self.tick()
 
     def _report(self, address: str, complaint: str) -> None:

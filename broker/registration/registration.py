@@ -59,7 +59,7 @@ class Work:
     topics: list[str]
 
 
-class Outcome(Enum):
+class RegistrationOutcome(Enum):
     """How a registration ended: taken, refused (also by a closed connection), or nothing was heard
     of the name server."""
 
@@ -132,10 +132,10 @@ class NameServerState:
             self._sent, self._waiting = self._waiting, []
         return work
 
-    def answered(self, work: Work, outcome: Outcome, now_ms: int) -> None:
+    def answered(self, work: Work, outcome: RegistrationOutcome, now_ms: int) -> None:
         """How a registration that `take` gave has ended."""
         self._busy = False
-        if outcome is Outcome.TAKEN:
+        if outcome is RegistrationOutcome.TAKEN:
             self._failures = self._refusals = 0
             self._registered = True
             if work.full:
@@ -166,8 +166,8 @@ class NameServerState:
         again_ms = max(now_ms, self._last_full_ms + RETRY_MS)
         self._next_full_ms = min(self._next_full_ms, again_ms)
 
-    def _retry_ms(self, outcome: Outcome) -> int:
-        if outcome is Outcome.UNREACHED:
+    def _retry_ms(self, outcome: RegistrationOutcome) -> int:
+        if outcome is RegistrationOutcome.UNREACHED:
             self._refusals = 0
             return RETRY_MS
         delay_ms = min(FIRST_REFUSED_MS << min(self._refusals, 10), self.period_ms)

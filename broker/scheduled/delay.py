@@ -17,7 +17,7 @@ from turbopump.broker.traffic.role import Role
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.fastjson import RawKeys
 from turbopump.engine.store import Store
-from turbopump.engine.types import LogOffset, Message, PutStatus, QueueOffset, QueueUnit
+from turbopump.engine.types import LogOffset, NewMessage, PutStatus, QueueOffset, QueueUnit
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.bodies import BadBody, as_int, as_object
 from turbopump.net.wire.properties import decode_properties, encode_properties
@@ -248,7 +248,7 @@ def read_progress(value: Any) -> tuple[dict[int, QueueOffset], DataVersion]:
     return progress, version
 
 
-def _delivered(record: Record) -> Message | None:
+def _delivered(record: Record) -> NewMessage | None:
     """The message as its consumers get it (RocketMQ: messageTimeUp); None if it has no target.
 
     DELAY, REAL_TOPIC and REAL_QID stay in its properties, as consumers of RocketMQ see them.
@@ -258,7 +258,7 @@ def _delivered(record: Record) -> Message | None:
     if not topic or topic == _HALF_TOPIC or not _INT.fullmatch(queue):
         return None
     properties.pop(names.CRC32, None)
-    return Message(
+    return NewMessage(
         topic=topic,
         queue_id=int(queue),
         body=record.body,

@@ -26,7 +26,7 @@ EQUAL: Final = 16
 _NONE: Final = QueueOffset(-1)
 
 
-class Tables(NamedTuple):
+class AdoptingTables(NamedTuple):
     """Those of the broker that takes over."""
 
     committed: "Entries"
@@ -41,7 +41,7 @@ class Adoption:
     `told`: all that is here, and not marked as this broker's own, is what the master had."""
 
     def __init__(
-        self, tables: Tables, theirs: "Offsets", before: "Offsets | None", told: bool
+        self, tables: AdoptingTables, theirs: "Offsets", before: "Offsets | None", told: bool
     ) -> None:
         assert before is None or not told, "one of them says what the master had"
         self._tables = tables

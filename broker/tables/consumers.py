@@ -43,7 +43,7 @@ class TooManyGroups(Exception):
 
 
 @dataclass(slots=True)
-class Member:
+class ConsumerConnection:
     """One connection that consumes for a group (RocketMQ: ClientChannelInfo)."""
 
     client_id: str
@@ -73,7 +73,7 @@ class ConsumerGroup:
     notifies: bool = True
     fingerprint: int | None = None
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
-    members: dict[Peer, Member] = field(default_factory=dict)
+    members: dict[Peer, ConsumerConnection] = field(default_factory=dict)
     size: int = 0
 
     def find(self, client_id: str) -> Peer | None:
@@ -120,7 +120,7 @@ class ConsumerTable:
         topic is replaced by a higher subVersion only (RocketMQ: ConsumerGroupInfo). A heartbeat
         without subscriptions only refreshes the connection. Raises TooManyGroups.
         """
-        member = Member(client_id, peer.language, peer.version, now_ms)
+        member = ConsumerConnection(client_id, peer.language, peer.version, now_ms)
         self._check_bounds(peer, member, data)
         group = self._groups.get(data.group_name)
         if group is None:
@@ -270,7 +270,7 @@ class ConsumerTable:
             self._changed.pop(group.name, None)
         self.on_change(group.name)
 
-    def _check_bounds(self, peer: Peer, member: Member, data: ConsumerData) -> None:
+    def _check_bounds(self, peer: Peer, member: ConsumerConnection, data: ConsumerData) -> None:
         known = self._groups_of.get(peer, ())
         if data.group_name not in known and len(known) >= MAX_GROUPS_OF_PEER:
             raise TooManyGroups(f"one connection consumes for over {MAX_GROUPS_OF_PEER} groups")

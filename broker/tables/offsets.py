@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from turbopump.broker.config.config import ConfigError
-from turbopump.broker.tables.adoption import AT_ONCE, Adoption, Tables
+from turbopump.broker.tables.adoption import AT_ONCE, AdoptingTables, Adoption
 from turbopump.broker.tables.offset_lines import GroupLines, OffsetLines, Pair
 from turbopump.broker.tables.versions import Versions, is_older
 from turbopump.engine.disk.config_files import ConfigFiles
@@ -254,7 +254,9 @@ class OffsetTable:
         within a reign the version comes before the offsets, and a new reign's behind the last one.
         """
         self.collect()
-        tables = Tables(self._committed, self._pulled, self._resets, self._lowered, self._own)
+        tables = AdoptingTables(
+            self._committed, self._pulled, self._resets, self._lowered, self._own
+        )
         adoption = self._adoption = Adoption(tables, theirs, before, told)
         if theirs.version.state_version == self.data_version.state_version:
             self._take_version(theirs.version)

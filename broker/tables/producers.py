@@ -27,7 +27,7 @@ class TooManyProducerGroups(Exception):
 
 
 @dataclass(slots=True)
-class Producer:
+class ProducerConnection:
     """One connection that produces for a group (RocketMQ: ClientChannelInfo)."""
 
     client_id: str
@@ -45,7 +45,7 @@ class ProducerTable:
     """Group name to its connections, as long as it has one."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[Peer, Producer]] = {}
+        self._groups: dict[str, dict[Peer, ProducerConnection]] = {}
         self._groups_of: dict[Peer, set[str]] = {}
         self._clients: dict[str, Peer] = {}
         self._client_of: dict[Peer, str] = {}
@@ -55,7 +55,7 @@ class ProducerTable:
     def register(self, peer: Peer, client_id: str, group: str, now_ms: int) -> None:
         """Take over one entry of a heartbeat. Raises TooManyProducerGroups."""
         mine = self._groups_of.get(peer, set())
-        producer = Producer(client_id, peer.language, peer.version, now_ms)
+        producer = ProducerConnection(client_id, peer.language, peer.version, now_ms)
         members = self._groups.get(group, {})
         size = producer.size + (0 if members else _group_size(group))
         if group not in mine:
@@ -101,11 +101,11 @@ class ProducerTable:
         }
         return list(old)
 
-    def group(self, name: str) -> dict[Peer, Producer]:
+    def group(self, name: str) -> dict[Peer, ProducerConnection]:
         """The connections of a group; empty if it is offline."""
         return dict(self._groups.get(name, {}))
 
-    def all(self) -> dict[str, dict[Peer, Producer]]:
+    def all(self) -> dict[str, dict[Peer, ProducerConnection]]:
         """Every group that has a connection."""
         return dict(self._groups)
 

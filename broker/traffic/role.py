@@ -26,7 +26,7 @@ ALONE: Final = 1
 """Copies of a message where no send waits for a replica: the master's own."""
 
 
-class Reign(Protocol):
+class ReignOfSends(Protocol):
     """A master's reign as its sends see it (broker/ha/leader.py). Deadlines are of the monotonic
     clock."""
 
@@ -61,7 +61,7 @@ class Role:
     ) -> None:
         self.broker_id = broker_id
         """What name servers show: 0 while this is the master."""
-        self.reign: Reign | None = None
+        self.reign: ReignOfSends | None = None
         self.on_change: list[Callable[[], None]] = []
         """Called after the role has changed: registration, native path, delayed messages."""
         self.on_moved: Callable[[], None] = lambda: None
@@ -89,7 +89,7 @@ class Role:
 
     @property
     def need(self) -> int | None:
-        """Copies that a message needs which is written now; see `Reign.need`. Sends of an
+        """Copies that a message needs which is written now; see `ReignOfSends.need`. Sends of an
         ASYNC_MASTER do not wait; between two reigns there is no number that is enough."""
         reign, config = self.reign, self._config
         if reign is None:
@@ -110,7 +110,7 @@ class Role:
 
     # What broker/ha says.
 
-    def begin(self, reign: Reign) -> None:
+    def begin(self, reign: ReignOfSends) -> None:
         """This broker is the master; the reign before, if there was one, has ended."""
         self.reign = reign
         self.is_known = True

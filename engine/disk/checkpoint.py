@@ -37,7 +37,7 @@ _FILE = struct.Struct(f">{_THEIRS.size}s{_OURS_AT - _THEIRS.size}x{_OURS.size}s{
 SAFETY_MS = 3000
 
 
-class Marks(NamedTuple):
+class DurableMarks(NamedTuple):
     """Our own numbers: everything before these log offsets is durable."""
 
     log: LogOffset
@@ -63,7 +63,7 @@ class Checkpoint(NamedTuple):
     master_flushed_offset: int = 0
     confirm_offset: int = 0
     queue_log_offset: int = 0
-    marks: Marks | None = None
+    marks: DurableMarks | None = None
     damaged: bool = False
     """Our numbers are void, or there is no file: nothing says how many queues there were. (It may
     be that RocketMQ used the store since; a power cut amid the writing looks the same.)"""
@@ -104,7 +104,7 @@ def decode(data: bytes) -> Checkpoint:
             _magic, log, queues, index, *counts = _OURS.unpack_from(covered)
             copy = _THEIRS.unpack_from(covered, _OURS.size)
             if theirs == copy:
-                marks = Marks(LogOffset(log), LogOffset(queues), LogOffset(index), *counts)
+                marks = DurableMarks(LogOffset(log), LogOffset(queues), LogOffset(index), *counts)
             else:
                 theirs = tuple(map(min, theirs, copy))
     if min(theirs) < 0:

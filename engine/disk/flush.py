@@ -27,8 +27,8 @@ waits for it begins to wait anew each time that it was free for a moment."""
 
 _disk_thread = threading.local()
 
-# One for each lane of a store, see Lane: a sync that sends wait for is never behind a file that is
-# being removed, made or looked through. Those that are idle cost some KB.
+# One for each lane of a store, see DiskLane: a sync that sends wait for is never behind a file that
+# is being removed, made or looked through. Those that are idle cost some KB.
 STORE_THREADS = 10
 
 
@@ -86,7 +86,7 @@ class InlineDisk:
         return
 
 
-class Lane:
+class DiskLane:
     """At most one piece of work on a disk at a time."""
 
     def __init__(self, disk: Disk) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from turbopump.engine.disk.disk_steps import Steps
-from turbopump.engine.disk.flush import Disk, Lane
+from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.types import StoreError
 
 Work = Callable[[], None]
@@ -22,7 +22,7 @@ class InTurn:
     """Loop thread only; the disk's threads do the work."""
 
     def __init__(self, disk: Disk) -> None:
-        self._lane = Lane(disk)
+        self._lane = DiskLane(disk)
         self._waiting: deque[Callable[[], None]] = deque()
         self._inside = False
         """Whether something of several pieces is under way."""

@@ -15,7 +15,7 @@ from functools import partial
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.disk_steps import Work
 from turbopump.engine.disk.files import Files, MappedFile
-from turbopump.engine.disk.flush import Disk, Lane
+from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.segments import MappingPool, Segments, clear_tail
 from turbopump.engine.log import incoming
 from turbopump.engine.log.record_parts import (
@@ -31,7 +31,7 @@ from turbopump.engine.types import (
     Appended,
     FlushMode,
     LogOffset,
-    Message,
+    NewMessage,
     PutStatus,
     QueueOffset,
 )
@@ -78,8 +78,8 @@ class CommitLog:
         self._is_raw = False
         self._raw_end = LogOffset(0)
         self._mark = self._next_mark = LogOffset(0)
-        self._lane = Lane(disk)
-        self._warming = Lane(disk)
+        self._lane = DiskLane(disk)
+        self._warming = DiskLane(disk)
         self._warm = 0
         self._seen_end = 0
         self._grown = 0
@@ -120,7 +120,7 @@ class CommitLog:
             self._open_file(start)
 
     def append(
-        self, message: Message, properties: bytes, queue_offset: QueueOffset, now_ms: int
+        self, message: NewMessage, properties: bytes, queue_offset: QueueOffset, now_ms: int
     ) -> Appended:
         """Write one record. Statuses: PUT_OK, MESSAGE_ILLEGAL, PROPERTIES_SIZE_EXCEEDED,
         CREATE_MAPPED_FILE_FAILED (nothing written then); sizes as store.md 4."""
@@ -153,7 +153,7 @@ class CommitLog:
         )  # fmt: skip
         return self._place(write, size + CRC_RESERVED, queue_offset, store_ms)
 
-    def append_batch(self, message: Message, queue_offset: QueueOffset, now_ms: int) -> Appended:
+    def append_batch(self, message: NewMessage, queue_offset: QueueOffset, now_ms: int) -> Appended:
         """Write the elements of a batch body as consecutive records in one file, all or none."""
         topic = message.topic.encode()
         refused = refusal(self.config, message, topic, b"")

@@ -17,7 +17,7 @@ from typing import Any
 
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import Files
-from turbopump.engine.disk.flush import Disk, Lane
+from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.log.commit_log import DAMAGED, CommitLog
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.pyx import record as kernel
@@ -63,7 +63,7 @@ class LogDamage:
     def __init__(self, files: Files, root: str, log: CommitLog, disk: Disk) -> None:
         self._log = log
         self._files = ConfigFiles(files, f"{root}/config")
-        self._lane = Lane(disk)
+        self._lane = DiskLane(disk)
         self._places: dict[int, Damage] = {}
         self._suspects: set[tuple[int, int]] = set()
         self._saved: tuple[Damage, ...] = ()

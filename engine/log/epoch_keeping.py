@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from turbopump.engine.disk.disk_steps import Steps
 from turbopump.engine.disk.files import Files
-from turbopump.engine.disk.flush import Disk, Lane
+from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.in_turn import InTurn
 from turbopump.engine.log.commit_log import CommitLog
 from turbopump.engine.log.epoch_file import MARK_FILE, EpochFile, Trust
@@ -35,7 +35,7 @@ class EpochKeeping:
         """Raises StoreError."""
         self._files, self._log, self._marks, self._plain = files, log, marks, plain
         self._steps = steps
-        self._lane = Lane(disk)
+        self._lane = DiskLane(disk)
         self._pause = 0
         self._expired_to = log.min
         self.file = self._open()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk import checkpoint as checkpoints
-from turbopump.engine.disk.flush import Disk, Lane
+from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.sync_watch import SyncWatch
 from turbopump.engine.later import Later
 from turbopump.engine.log.commit_log import SLOW, SYNC_FAILED, CommitLog
@@ -62,9 +62,9 @@ class GroupCommit:
         self._config = config
         self._on_flushed = on_flushed
         self._waiters: deque[_Waiter] = deque()
-        self._lane = Lane(disk)
+        self._lane = DiskLane(disk)
         self._steady_ms = steady_ms
-        self._looking = Lane(disk)
+        self._looking = DiskLane(disk)
         self._sync_watch = SyncWatch("the log", config)
         self.rests = False
         """Whether no sync is to begin: the log is being cut."""

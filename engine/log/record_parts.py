@@ -5,7 +5,7 @@ log.
 """
 
 from turbopump.engine.config import StoreConfig
-from turbopump.engine.types import Appended, Buffer, Message, PutStatus
+from turbopump.engine.types import Appended, Buffer, NewMessage, PutStatus
 from turbopump.pyx.record import MAX_PROPERTIES, count_batch
 
 CRC_PROPERTY = b"__CRC32#"
@@ -24,7 +24,7 @@ RETRY_PREFIX = "%RETRY%"
 
 
 def refusal(
-    config: StoreConfig, message: Message, topic: bytes, properties: bytes
+    config: StoreConfig, message: NewMessage, topic: bytes, properties: bytes
 ) -> Appended | None:
     """Limits of store.md 4 (RocketMQ: HookUtils, MessageExtEncoder); None of what keeps them."""
     longest = RETRY_TOPIC_MAX if message.topic.startswith(RETRY_PREFIX) else V1_TOPIC_MAX

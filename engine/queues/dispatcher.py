@@ -33,7 +33,7 @@ class QueueGapError(Exception):
     """A record's queue lacks units before it: the dispatch began too far on (recovery only)."""
 
 
-class Dispatcher:
+class LogDispatcher:
     """What was appended becomes visible here; `position` says how far."""
 
     def __init__(

@@ -19,7 +19,7 @@ from turbopump.engine.disk.disk_steps import Steps
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.store_paths import is_folder_name
 from turbopump.engine.queues.consume_queue import ConsumeQueues
-from turbopump.engine.queues.dispatcher import Dispatcher
+from turbopump.engine.queues.dispatcher import LogDispatcher
 from turbopump.engine.types import LogOffset, StoreError
 
 FILE_NAME = "queueCounts.json"
@@ -78,7 +78,7 @@ class QueueCounts:
                 found.setdefault(queue.topic, {})[queue.queue_id] = count
         return found
 
-    def count_on(self, queues: ConsumeQueues, dispatcher: Dispatcher) -> None:
+    def count_on(self, queues: ConsumeQueues, dispatcher: LogDispatcher) -> None:
         """Have a new master's queues go on behind what was said of them."""
         for topic, queue_id, count in self.each(queues.deleted.ends()):
             if dispatcher.is_batch(topic):

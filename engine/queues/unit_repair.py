@@ -10,7 +10,7 @@ import logging
 from turbopump.engine.config import QUEUE_UNIT_SIZE
 from turbopump.engine.log.commit_log import CommitLog
 from turbopump.engine.queues.consume_queue import ConsumeQueue, ConsumeQueues
-from turbopump.engine.queues.dispatcher import Dispatcher
+from turbopump.engine.queues.dispatcher import LogDispatcher
 from turbopump.pyx import queue as queue_kernel
 from turbopump.pyx import record as kernel
 from turbopump.pyx.record import Record
@@ -31,7 +31,7 @@ LIGHT_PREFIX = "%LMQ%"
 class UnitRepair:
     """Puts units of plain queues right."""
 
-    def __init__(self, log: CommitLog, queues: ConsumeQueues, dispatcher: Dispatcher) -> None:
+    def __init__(self, log: CommitLog, queues: ConsumeQueues, dispatcher: LogDispatcher) -> None:
         self._log = log
         self._queues = queues
         self._dispatcher = dispatcher

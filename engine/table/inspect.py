@@ -44,7 +44,7 @@ class StoreFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class Deviation:
     """Something that is not what the format says, at a byte `position` of a file."""
 
     file: str
@@ -69,7 +69,7 @@ class Blank:
 
 
 @dataclass(frozen=True, slots=True)
-class LogFile:
+class LogFileEnd:
     """The end of a file. `end_of_records` is where recovery would cut; `stop` tells why it would.
 
     `full` tells whether the filler was reached.
@@ -93,7 +93,7 @@ class LogEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ConsumeQueueUnit:
     """One unit of a consume queue; `index` counts units from the queue's first one."""
 
     index: int
@@ -103,7 +103,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchUnit:
+class BatchQueueUnit:
     """One unit of a batch consume queue (store.md 13)."""
 
     index: int
@@ -153,8 +153,8 @@ class IndexEntry:
     previous: int
 
 
-LogLine = LogRecord | Blank | LogFile | LogEnd | Damage
-QueueLine = Unit | BatchUnit | ExtUnit | Damage
+LogLine = LogRecord | Blank | LogFileEnd | LogEnd | Deviation
+QueueLine = ConsumeQueueUnit | BatchQueueUnit | ExtUnit | Deviation
 
 
 def walk_log(
@@ -176,17 +176,17 @@ def walk_log(
             rest = files[number + 1 :]
             first = _first_record(region, max(0, start - file.base), file.base)
             for line in _walk_log_file(file, region, partial(_begin, rest, open_file), first):
-                if isinstance(line, Damage):
+                if isinstance(line, Deviation):
                     damages += 1
                     end = reached if end is None else end
                 elif isinstance(line, LogRecord):
                     records += end is None
                     after_damage += end is not None
                     reached = line.record.log_offset + line.record.size
-                elif isinstance(line, LogFile) and line.full and end is None:
+                elif isinstance(line, LogFileEnd) and line.full and end is None:
                     reached = line.end_of_records
                 yield line
-        if isinstance(line, LogFile) and not line.full and not _begin(rest, open_file):
+        if isinstance(line, LogFileEnd) and not line.full and not _begin(rest, open_file):
             break  # what follows was only created ahead
     yield LogEnd(records, LogOffset(reached if end is None else end), after_damage, damages)
 
@@ -230,7 +230,7 @@ def _walk_log_file(
                 at = record.log_offset - file.base
                 cut = at if cut is None else cut
                 stop = stop or fault
-                yield Damage(file.path, at, fault)
+                yield Deviation(file.path, at, fault)
             data = region.view(record.log_offset - file.base, record.size)
             yield LogRecord(record, crc32(data))
         position = found.position
@@ -244,13 +244,13 @@ def _walk_log_file(
         stop, cut = stop or reason, position if cut is None else cut
         if _is_end(region, position) and not goes_on():
             break
-        yield Damage(file.path, position, reason)
+        yield Deviation(file.path, position, reason)
         resumed = next_record(region, position + 1, file.base)
         if resumed is None:
             break
         position = resumed
     end = LogOffset(file.base + (position if cut is None else cut))
-    yield LogFile(file.name, region.size, full, end, stop)
+    yield LogFileEnd(file.name, region.size, full, end, stop)
 
 
 def _fault_of(record: Record, file: StoreFile) -> str:
@@ -322,14 +322,14 @@ def _magics_in(chunk: bytes) -> Iterator[int]:
 def walk_queue(file: StoreFile, region: Region) -> Iterator[QueueLine]:
     """The units of one consume queue file up to the first byte that was never written."""
 
-    def read(position: int) -> Unit | str | None:
+    def read(position: int) -> ConsumeQueueUnit | str | None:
         log_offset, size, tags_code = get_unit(region, position)
         if size == BLANK_UNIT_SIZE and log_offset == 0:
             return None
         if size <= 0 or log_offset < 0:
             return f"no unit: log offset {log_offset}, size {size}"
         index = (file.base + position) // UNIT_SIZE
-        return Unit(index, LogOffset(log_offset), size, tags_code)
+        return ConsumeQueueUnit(index, LogOffset(log_offset), size, tags_code)
 
     return _walk_units(file, region, UNIT_SIZE, read)
 
@@ -337,8 +337,8 @@ def walk_queue(file: StoreFile, region: Region) -> Iterator[QueueLine]:
 def walk_batch_queue(file: StoreFile, region: Region) -> Iterator[QueueLine]:
     """The units of one batch consume queue file (topics with queue.type=BatchCQ)."""
 
-    def read(position: int) -> BatchUnit | str:
-        unit = BatchUnit(
+    def read(position: int) -> BatchQueueUnit | str:
+        unit = BatchQueueUnit(
             (file.base + position) // BATCH_UNIT_SIZE,
             LogOffset(region.get_i64(position)),
             region.get_i32(position + 8),
@@ -360,7 +360,7 @@ def _walk_units(
     file: StoreFile,
     region: Region,
     unit_size: int,
-    read: Callable[[int], Unit | BatchUnit | str | None],
+    read: Callable[[int], ConsumeQueueUnit | BatchQueueUnit | str | None],
 ) -> Iterator[QueueLine]:
     """Units of fixed size; `read` returns a unit, None for one to skip, or what is wrong.
 
@@ -377,14 +377,14 @@ def _walk_units(
             wrong += 1
             continue
         if wrong:
-            yield Damage(file.path, start, f"{reason} ({wrong} of this kind)")
+            yield Deviation(file.path, start, f"{reason} ({wrong} of this kind)")
             wrong = 0
         if unit is not None:
             yield unit
     if wrong:
-        yield Damage(file.path, start, f"{reason} ({wrong} of this kind)")
+        yield Deviation(file.path, start, f"{reason} ({wrong} of this kind)")
     if end < region.size:
-        yield Damage(file.path, end, f"length {region.size} is not a multiple of {unit_size}")
+        yield Deviation(file.path, end, f"length {region.size} is not a multiple of {unit_size}")
 
 
 def walk_queue_extension(file: StoreFile, region: Region) -> Iterator[QueueLine]:
@@ -397,10 +397,12 @@ def walk_queue_extension(file: StoreFile, region: Region) -> Iterator[QueueLine]
             return
         bitmap_size = region.get_i16(position + 18)
         if bitmap_size < 0 or size != EXT_HEAD_SIZE + bitmap_size:
-            yield Damage(file.path, position, f"unit of size {size} with bitmap of {bitmap_size}")
+            yield Deviation(
+                file.path, position, f"unit of size {size} with bitmap of {bitmap_size}"
+            )
             return
         if position + size > region.size - EXT_FILE_TAIL:
-            yield Damage(file.path, position, f"unit of size {size} beyond the file")
+            yield Deviation(file.path, position, f"unit of size {size} beyond the file")
             return
         yield ExtUnit(
             position,
@@ -454,7 +456,7 @@ def walk_slots(region: Region, head: IndexHead) -> Iterator[tuple[int, int]]:
 
 def walk_index_entries(
     file: StoreFile, region: Region, head: IndexHead
-) -> Iterator[IndexEntry | Damage]:
+) -> Iterator[IndexEntry | Deviation]:
     """The entries from number 1 to the count of the header, which must lie in the file."""
     base = HEADER_SIZE + 4 * head.slots
     last = min(head.count - 1, head.entries - 1)
@@ -468,12 +470,12 @@ def walk_index_entries(
             region.get_i32(position + 16),
         )
         if entry.key_hash < 0 or entry.log_offset < 0 or not 0 <= entry.previous < number:
-            yield Damage(file.path, position, f"entry {number} is not an entry")
+            yield Deviation(file.path, position, f"entry {number} is not an entry")
         else:
             yield entry
     if head.count > head.entries:
         reason = f"count {head.count} in the header of a file with {head.entries} entries"
-        yield Damage(file.path, 36, reason)
+        yield Deviation(file.path, 36, reason)
 
 
 def _slot_values(region: Region, first: int, count: int) -> "array.array[int]":

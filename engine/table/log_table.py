@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from turbopump.engine.log.epochs import Epochs
-from turbopump.engine.table.inspect import Damage, next_record
+from turbopump.engine.table.inspect import Deviation, next_record
 from turbopump.engine.table.opening import (
     UNKNOWN_MS,
     Glance,
@@ -104,7 +104,7 @@ class LogTable:
         path: str,
         opener: LogOpener | None = None,
         *,
-        damaged: Callable[[Damage], None] | None = None,
+        damaged: Callable[[Deviation], None] | None = None,
         check_body: bool = False,
     ) -> "LogTable":
         """Look at a store, a commitlog folder or a single log file.

@@ -17,7 +17,7 @@ from turbopump.engine.disk.segments import is_file_name
 from turbopump.engine.log import epoch_lines
 from turbopump.engine.log.epoch_file import BACKUP, EPOCH_FILE, MARK_FILE
 from turbopump.engine.log.epochs import Epochs
-from turbopump.engine.table.inspect import Damage, next_record
+from turbopump.engine.table.inspect import Deviation, next_record
 from turbopump.engine.table.ranges import INT64_MAX, DamagedLog, LogBytes, LogOpener
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.pyx import record as kernel
@@ -67,7 +67,7 @@ class Glance:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class StoreFacts:
     """What there is; see LogTable."""
 
     glance: Glance
@@ -83,9 +83,9 @@ class Facts:
 def look_at(
     path: str,
     opener: LogOpener,
-    damaged: Callable[[Damage], None] | None,
+    damaged: Callable[[Deviation], None] | None,
     check_body: bool = False,
-) -> Facts:
+) -> StoreFacts:
     """Raises StoreError, DamagedLog, OSError; FileNotFoundError if a file went meanwhile."""
     root, folder, files = _files(path, opener)
     glance = glance_at(root, folder, opener)
@@ -99,7 +99,7 @@ def look_at(
     for before, after in pairwise(files):
         if before.base + before.size != after.base:
             reason = f"the next file begins at {after.base}, not at {before.base + before.size}"
-            _report(Damage(before.path, before.size, reason), damaged)
+            _report(Deviation(before.path, before.size, reason), damaged)
     epochs = _epochs(root, opener, damaged)
     is_replicated = epochs is not None or _has(root, MARK_FILE, opener)
     saved = checkpoints.UNKNOWN
@@ -107,7 +107,7 @@ def look_at(
         saved = checkpoints.decode(opener.read(f"{root}/{checkpoints.FILE_NAME}"))
     if not files:
         nowhere = saved.marks.log if saved.marks is not None else LogOffset(0)
-        return Facts(
+        return StoreFacts(
             glance, (), epochs or Epochs(), is_replicated, nowhere, nowhere, UNKNOWN_MS
         )
     mark = saved.marks.log if saved.marks is not None else LogOffset(0)
@@ -122,7 +122,7 @@ def look_at(
         if file.path.rpartition("/")[2] not in there:
             raise FileNotFoundError(f"{file.path} was removed while the log was looked at")
     known_epochs = (epochs or Epochs()).within(end)
-    return Facts(glance, segments, known_epochs, is_replicated, end, confirmed, last_ms)
+    return StoreFacts(glance, segments, known_epochs, is_replicated, end, confirmed, last_ms)
 
 
 def glance_at(root: str | None, folder: str, opener: LogOpener) -> Glance:
@@ -134,7 +134,7 @@ def glance_at(root: str | None, folder: str, opener: LogOpener) -> Glance:
     return Glance(root, folder, told.digest())
 
 
-def _report(damage: Damage, damaged: Callable[[Damage], None] | None) -> None:
+def _report(damage: Deviation, damaged: Callable[[Deviation], None] | None) -> None:
     if damaged is None:
         raise DamagedLog(damage)
     damaged(damage)
@@ -225,7 +225,7 @@ def _first_record(file: LogBytes, base: int | None) -> tuple[int, int | None]:
 
 
 def _epochs(
-    root: str | None, opener: LogOpener, damaged: Callable[[Damage], None] | None
+    root: str | None, opener: LogOpener, damaged: Callable[[Deviation], None] | None
 ) -> Epochs | None:
     """The list of a store; None if it has none. Of its second copy only a current one counts."""
     texts: list[bytes | None] = []
@@ -235,7 +235,7 @@ def _epochs(
     epochs, faults = epoch_lines.told(*texts, is_marked=_has(root, MARK_FILE, opener))
     if epochs is None and faults:
         name = EPOCH_FILE if texts[1] is not None else EPOCH_FILE + BACKUP
-        _report(Damage(f"{root}/{name}", 0, faults[-1]), damaged)
+        _report(Deviation(f"{root}/{name}", 0, faults[-1]), damaged)
         return Epochs()
     return epochs
 
@@ -276,7 +276,7 @@ def _end(
     file: Segment,
     mark: int,
     opener: LogOpener,
-    damaged: Callable[[Damage], None] | None,
+    damaged: Callable[[Deviation], None] | None,
     check_body: bool,
 ) -> tuple[LogOffset, int]:
     """(behind the last whole record of the last file, that record's store time)."""
@@ -307,7 +307,7 @@ def _end(
                 end = _without_half(log, file.base, start, end)
                 break
             if check_body or behind != _end_by_lengths(log, file.base, end):
-                _report(Damage(file.path, end, reason or "no record begins there"), damaged)
+                _report(Deviation(file.path, end, reason or "no record begins there"), damaged)
             start = behind
     finally:
         log.close()

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from turbopump.engine.disk.files import Files, MappedFile, RealFiles
-from turbopump.engine.table.inspect import Damage, next_record
+from turbopump.engine.table.inspect import Deviation, next_record
 from turbopump.engine.types import LogOffset, StoreError
 from turbopump.pyx import columns as kernel
 from turbopump.pyx.columns import COLUMNS, Batch, Decoder
@@ -35,7 +35,7 @@ BATCH_BYTES = 16 << 20
 class DamagedLog(StoreError):
     """Bytes of the log are no records; `damage` says which file, where and why."""
 
-    def __init__(self, damage: Damage) -> None:
+    def __init__(self, damage: Deviation) -> None:
         super().__init__(f"{damage.file} is damaged at byte {damage.position}: {damage.reason}")
         self.damage = damage
 
@@ -167,7 +167,7 @@ def decode(
     wish: Wish,
     opener: LogOpener | None = None,
     *,
-    damaged: Callable[[Damage], None] | None = None,
+    damaged: Callable[[Deviation], None] | None = None,
 ) -> Iterator[Batch]:
     """The records of a range that are wanted, batch by batch (none without rows).
 
@@ -194,7 +194,7 @@ def _decode(
     decoder: Decoder,
     file: LogBytes,
     wish: Wish,
-    damaged: Callable[[Damage], None] | None,
+    damaged: Callable[[Deviation], None] | None,
 ) -> Iterator[Batch]:
     at, step = part.start, file.step
     while at < part.end and part.base + at < wish.end_log_offset:
@@ -236,8 +236,10 @@ def _fault(part: LogRange, region: Region, batch: Batch, at: int) -> str | None:
     return None
 
 
-def _report(part: LogRange, at: int, reason: str, damaged: Callable[[Damage], None] | None) -> None:
-    damage = Damage(part.path, at, reason)
+def _report(
+    part: LogRange, at: int, reason: str, damaged: Callable[[Deviation], None] | None
+) -> None:
+    damage = Deviation(part.path, at, reason)
     if damaged is None:
         raise DamagedLog(damage)
     damaged(damage)

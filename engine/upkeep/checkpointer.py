@@ -14,15 +14,15 @@ from functools import partial
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
 from turbopump.engine.disk import checkpoint as checkpoints
-from turbopump.engine.disk.checkpoint import Checkpoint, Marks
+from turbopump.engine.disk.checkpoint import Checkpoint, DurableMarks
 from turbopump.engine.disk.disk_steps import Steps, Work, at_once
 from turbopump.engine.disk.files import Files
-from turbopump.engine.disk.flush import Disk, Lane
+from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.sync_watch import SyncWatch
 from turbopump.engine.log.commit_log import CHECKPOINT_FAILED, CommitLog
 from turbopump.engine.queues.batch_queue import BatchQueue, BatchQueues
 from turbopump.engine.queues.consume_queue import ConsumeQueue, ConsumeQueues
-from turbopump.engine.queues.dispatcher import Dispatcher
+from turbopump.engine.queues.dispatcher import LogDispatcher
 from turbopump.engine.queues.index import IndexFiles, IndexPart
 from turbopump.engine.queues.queue_ext import QueueExtensions
 from turbopump.engine.types import LONG_AGO_MS, LogOffset, QueueOffset
@@ -48,7 +48,7 @@ class _Round:
     rolled: list[IndexPart]
     last_unit_log_offset: int
     index_ms: int
-    marks: Marks
+    marks: DurableMarks
     timestamp_ms: int
     size: int
     """Bytes that are to be synced, about."""
@@ -67,7 +67,7 @@ class Checkpointer:
         batches: BatchQueues,
         extensions: QueueExtensions | None,
         index: IndexFiles | None,
-        dispatcher: Dispatcher,
+        dispatcher: LogDispatcher,
     ) -> None:
         self.checkpoint = Checkpoint()
         """What is on the disk, or on its way there."""
@@ -90,8 +90,8 @@ class Checkpointer:
         self._dispatcher = dispatcher
         self._dirty: set[int] = set()
         self._dirty_batches: set[tuple[str, int]] = set()
-        self._waiting: Marks | None = None
-        self._lane = Lane(disk)
+        self._waiting: DurableMarks | None = None
+        self._lane = DiskLane(disk)
         self._watch = SyncWatch("queues or checkpoint", config)
         self._ticked_ms = LONG_AGO_MS
         self._last_ms = LONG_AGO_MS
@@ -282,7 +282,7 @@ class Checkpointer:
                 counts = self.count_units_before(log_end)
             if marks.index <= index_end:
                 index_end, entries = marks.index, marks.entry_count
-            marks = Marks(
+            marks = DurableMarks(
                 min(marks.log, log_end), min(marks.queues, log_end), index_end, *counts, entries,
                 marks.log_min, marks.first_units,
             )  # fmt: skip
@@ -399,7 +399,7 @@ class Checkpointer:
             entries = self._index.entry_count(closed, self._log.min)
             if last:
                 index_end = position
-        marks = Marks(
+        marks = DurableMarks(
             self._log.flushed, position, index_end, count, units, entries, self._log.min,
             self._queues.first_units(),
         )  # fmt: skip

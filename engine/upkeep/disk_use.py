@@ -14,7 +14,7 @@ from functools import partial
 
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import Files
-from turbopump.engine.disk.flush import Disk, Lane
+from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.sync_watch import TICK_MAX_MS
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class DiskUse:
         """Whether the last answer was that the disk cannot say it."""
         self._files = files
         self._config = config
-        self._lane = Lane(disk)
+        self._lane = DiskLane(disk)
         self._is_new = False
         self._is_void = False
         self._owed = False

@@ -16,7 +16,7 @@ from turbopump.engine.log.commit_log import CommitLog
 from turbopump.engine.log.damage import LogDamage
 from turbopump.engine.queues.batch_queue import BatchQueues
 from turbopump.engine.queues.consume_queue import ConsumeQueues
-from turbopump.engine.queues.dispatcher import Dispatcher
+from turbopump.engine.queues.dispatcher import LogDispatcher
 from turbopump.engine.queues.index import IndexFiles
 from turbopump.engine.queues.queue_ext import QueueExtensions
 from turbopump.engine.types import StoreError
@@ -38,7 +38,7 @@ class StoreParts:
     extensions: QueueExtensions | None
     index: IndexFiles | None
     damage: LogDamage
-    dispatcher: Dispatcher
+    dispatcher: LogDispatcher
     checkpointer: Checkpointer
 
 
@@ -65,7 +65,7 @@ def build_parts(
         extensions = QueueExtensions(files, config.root, size, pool)
     index = IndexFiles(files, config, pool) if config.message_index_enable else None
     damage = LogDamage(files, config.root, log, disk)
-    dispatcher = Dispatcher(
+    dispatcher = LogDispatcher(
         log, queues, batches, index, extensions, is_batch_topic, delays_ms, damage
     )
     checkpointer = Checkpointer(

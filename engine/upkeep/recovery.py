@@ -52,7 +52,7 @@ Watch = Callable[[Progress], None]
 
 
 @dataclass(slots=True, frozen=True)
-class Plan:
+class RecoveryPlan:
     """What has to be done: decided before the first byte is changed."""
 
     clean: bool
@@ -90,7 +90,7 @@ def recover(parts: StoreParts, now_ms: int, watch: Watch) -> None:
     _execute(parts, plan, saved, now_ms, watch)
 
 
-def _mark_running(parts: StoreParts, plan: Plan) -> None:
+def _mark_running(parts: StoreParts, plan: RecoveryPlan) -> None:
     """From the first change on a crash is a crash (RocketMQ: `abort` holds the pid as text)."""
     files, root = parts.files, parts.config.root
     path = f"{root}/{ABORT_FILE}"
@@ -194,7 +194,7 @@ def kernel_has_record(files: Files, path: str) -> bool:
         mapped.close()
 
 
-def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> Plan:
+def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> RecoveryPlan:
     """Decide where the log ends and from where queues have to be filled up."""
     log = parts.log
     was_cutting = _was_cutting(parts)
@@ -208,7 +208,7 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
                 f"{log.segments.folder} holds no commit log"
             )
         zero = LogOffset(0)
-        return Plan(clean, LogScan(zero, zero, 0, 0, ""), zero, zero, was_cutting, 0)
+        return RecoveryPlan(clean, LogScan(zero, zero, 0, 0, ""), zero, zero, was_cutting, 0)
     marks = saved.marks
     if marks is not None and marks.log > log.segments.end:
         # Window 3 at the end: what is gone there was acknowledged.
@@ -243,13 +243,13 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
         # Window 8: queues ahead of the log are cut, behind it filled up.
         queues_from = marks.queues if marks is not None else LogOffset(dispatched)
         queues_from = LogOffset(min(queues_from, scan.end))
-        return Plan(clean, scan, queues_from, scan.end, was_cutting, index_files, damaged)
+        return RecoveryPlan(clean, scan, queues_from, scan.end, was_cutting, index_files, damaged)
     # Window 9: queue pages reach the disk in any order. Units of records behind the mark are cut
     # and written again, because there may be holes among them. (What expired was durable, and does
     # not come again: a checkpoint that speaks of less is an older one.)
     queues_from = LogOffset(min(marks.queues if marks is not None else start, scan.end))
     queues_from = max(queues_from, log.min)
-    return Plan(clean, scan, queues_from, queues_from, was_cutting, index_files, damaged)
+    return RecoveryPlan(clean, scan, queues_from, queues_from, was_cutting, index_files, damaged)
 
 
 def _scan(
@@ -318,7 +318,9 @@ def _dispatched(parts: StoreParts) -> int:
     return max([0, *ends, *(queue.max_log_offset for queue in parts.batches)])
 
 
-def _execute(parts: StoreParts, plan: Plan, saved: Checkpoint, now_ms: int, watch: Watch) -> None:
+def _execute(
+    parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint, now_ms: int, watch: Watch
+) -> None:
     log, end = parts.log, plan.scan.end
     # Window 15: the store is one of several copies.
     confirm = confirmed_end(parts.files, log, plan.queues_from, end, saved)
@@ -364,7 +366,7 @@ def settle_queues(parts: StoreParts) -> None:
         batch.next_offset = batch.max_offset
 
 
-def _known_clean(plan: Plan, saved: Checkpoint) -> bool:
+def _known_clean(plan: RecoveryPlan, saved: Checkpoint) -> bool:
     """Whether we closed this store ourselves: then there is nothing behind its end."""
     return plan.clean and saved.marks is not None and saved.marks.log == plan.scan.end
 
@@ -431,7 +433,7 @@ def cut_queues(parts: StoreParts, log_end: LogOffset, *, every: bool, again: boo
     _mark_cutting(parts, False)
 
 
-def _queues_from(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
+def _queues_from(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> LogOffset:
     """From where records are dispatched: from the oldest one if units are missing before that."""
     marks = saved.marks
     # Window 10: queues are missing. All that the log still has is dispatched again.
@@ -484,7 +486,7 @@ def _cut_extension(parts: StoreParts, queue: ConsumeQueue) -> None:
     parts.extensions.truncate(queue.topic, queue.queue_id, address)
 
 
-def _trim_index(parts: StoreParts, plan: Plan, saved: Checkpoint) -> LogOffset:
+def _trim_index(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> LogOffset:
     """Drop index files that cannot be trusted; returns from where records need entries."""
     index, log, end = parts.index, parts.log, plan.scan.end
     if index is None:

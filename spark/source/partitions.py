@@ -20,7 +20,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from turbopump.engine.table.inspect import Damage
+from turbopump.engine.table.inspect import Deviation
 from turbopump.engine.table.log_table import LogRange, LogTable, Wish
 from turbopump.engine.table.opening import Glance
 from turbopump.engine.table.ranges import INT64_MAX, DiskOpener
@@ -115,7 +115,7 @@ def on_damage(options: Options, location: str) -> OnDamage | None:
     return partial(_pass_over, location) if options.skip_damaged else None
 
 
-def _pass_over(location: str, damage: Damage) -> None:
+def _pass_over(location: str, damage: Deviation) -> None:
     logger.warning(
         "%s: %s is damaged at byte %d, which is passed over: %s",
         location, damage.file, damage.position, damage.reason,

@@ -15,7 +15,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.store import Store
-from turbopump.engine.types import Appended, FlushMode, Message, PutStatus
+from turbopump.engine.types import Appended, FlushMode, NewMessage, PutStatus
 
 IN_FLIGHT_MAX = 50
 Posted = queue.SimpleQueue[Callable[[], None]]
@@ -68,11 +68,11 @@ def main() -> None:
                 + body + bytes(2)
                 for body in bodies
             )
-            one = appended(partial(store.append_batch, Message(*name, element)), posted)
+            one = appended(partial(store.append_batch, NewMessage(*name, element)), posted)
         else:
             bodies = [b"%d " % number + bytes(rng.choice((1, 100, 3000)))]
             text = f"KEYS\x01k{number % 100}\x02".encode()
-            one = appended(partial(store.append, Message(*name, bodies[0], text)), posted)
+            one = appended(partial(store.append, NewMessage(*name, bodies[0], text)), posted)
         first, number = number, number + len(bodies)
         waiting += 1
         store.when_safe(one).then(

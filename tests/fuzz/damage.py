@@ -14,7 +14,7 @@ from tests.sim.disk import SimDisk
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import Boundary, Message, StoreError
+from turbopump.engine.types import Boundary, NewMessage, StoreError
 
 ROOT: Final = "/store"
 NOW_MS: Final = 1_800_000_000_000
@@ -53,7 +53,7 @@ def check_store(data: bytes) -> None:
         return
     _read(store)
     for topic, queue_id in NAMES:
-        store.append(Message(topic, queue_id, b"more", b"KEYS\x01k1\x02"), NOW_MS + 1)
+        store.append(NewMessage(topic, queue_id, b"more", b"KEYS\x01k1\x02"), NOW_MS + 1)
     store.tick(NOW_MS + 200)
     _read(store)
     seen = _ends(store)
@@ -140,7 +140,7 @@ def _template(config: StoreConfig) -> list[tuple[str, bytes]]:
         if topic == BATCH_TOPIC:
             properties += "INNER_NUM\x013\x02"
         body = bytes([number]) * (150 * (number % 4))
-        store.append(Message(topic, queue_id, body, properties.encode()), NOW_MS)
+        store.append(NewMessage(topic, queue_id, body, properties.encode()), NOW_MS)
     abort = [(path, bytes(disk.content(path))) for path in disk.paths(ROOT) if "abort" in path]
     assert abort
     store.close(NOW_MS)

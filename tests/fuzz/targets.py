@@ -282,10 +282,10 @@ def checkpoints(data: bytes) -> None:
     checkpoint.save(disk, "", found)
     assert checkpoint.load(disk, "") == found
     numbers = [abs(number) for (number,) in struct.iter_unpack(">q", data[: len(data) // 8 * 8])]
-    count = len(checkpoint.Marks._fields)
+    count = len(checkpoint.DurableMarks._fields)
     if len(numbers) <= count or min(numbers) < 0 or max(numbers) >> 63:
         return
-    marks = checkpoint.Marks(*numbers[1 : count + 1])  # type: ignore[arg-type]
+    marks = checkpoint.DurableMarks(*numbers[1 : count + 1])  # type: ignore[arg-type]
     whole = found._replace(marks=marks)
     checkpoint.save(disk, "", whole)
     assert checkpoint.load(disk, "") == whole

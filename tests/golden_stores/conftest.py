@@ -17,7 +17,7 @@ from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import Message
+from turbopump.engine.types import NewMessage
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "stores"
 DELAY_SECONDS = (
@@ -106,6 +106,6 @@ def unpack(tmp_path: Path) -> Iterator[Callable[[str], Golden]]:
 
 
 @pytest.fixture
-def message() -> Callable[..., Message]:
+def message() -> Callable[..., NewMessage]:
     """Make a plain message."""
-    return lambda topic, queue_id, body: Message(topic, queue_id, body, b"KEYS\x01more\x02")
+    return lambda topic, queue_id, body: NewMessage(topic, queue_id, body, b"KEYS\x01more\x02")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.columns_model import rows
 
-from turbopump.engine.table.inspect import Damage
+from turbopump.engine.table.inspect import Deviation
 from turbopump.engine.table.log_table import LogTable, Wish, decode
 from turbopump.net.wire import hosts
 from turbopump.pyx.columns import COLUMNS
@@ -85,7 +85,7 @@ def test_a_changed_body_is_named_and_passed(unpack: Any) -> None:
         byte = file.read(1)[0]
         file.seek(at)
         file.write(bytes([byte ^ 0xFF]))
-    damages: list[Damage] = []
+    damages: list[Deviation] = []
     table = LogTable.open(str(golden.root), damaged=damages.append)
     position = torn["recordOffset"] - int(torn["file"])
     wish = Wish(columns=("log_offset",), check_body=True)

@@ -23,7 +23,7 @@ from turbopump.engine.types import (
     Boundary,
     FlushMode,
     LogOffset,
-    Message,
+    NewMessage,
     PutStatus,
     ReadStatus,
     StoreError,
@@ -79,7 +79,7 @@ class StoreAgainstList(RuleBasedStateMachine):
     @rule(queue=queues, body=bodies, tag=tags, key=keys)
     def append(self, queue: tuple[str, int], body: bytes, tag: str, key: int) -> None:
         text = f"KEYS\x01k{key}\x02" + (f"TAGS\x01{tag}\x02" if tag else "")
-        message = Message(queue[0], queue[1], body, text.encode())
+        message = NewMessage(queue[0], queue[1], body, text.encode())
         appended = self.opened.append(message, self.now_ms)
         assert appended.status is PutStatus.PUT_OK
         assert self.opened.when_safe(appended).value is PutStatus.PUT_OK
@@ -97,7 +97,7 @@ class StoreAgainstList(RuleBasedStateMachine):
             + body + bytes(2)
             for body in batch
         )
-        appended = self.opened.append_batch(Message(*queue, element), self.now_ms)
+        appended = self.opened.append_batch(NewMessage(*queue, element), self.now_ms)
         assert appended.status is PutStatus.PUT_OK
         assert self.opened.when_safe(appended).value is PutStatus.PUT_OK
         expected = self.model.setdefault(queue, [])
@@ -111,7 +111,7 @@ class StoreAgainstList(RuleBasedStateMachine):
     @rule(queue=queues, size=st.integers(4097, 1 << 20))
     def append_too_much(self, queue: tuple[str, int], size: int) -> None:
         end = self.opened.max_log_offset
-        appended = self.opened.append(Message(*queue, bytes(size)), self.now_ms)
+        appended = self.opened.append(NewMessage(*queue, bytes(size)), self.now_ms)
         assert appended.status is PutStatus.MESSAGE_ILLEGAL
         assert self.opened.max_log_offset == end
 

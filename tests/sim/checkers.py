@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.disk import SimDisk
 from tests.sim.model import Model, Name, Sent
-from turbopump.engine.disk.checkpoint import Marks
+from turbopump.engine.disk.checkpoint import DurableMarks
 from turbopump.engine.store import Store
 from turbopump.engine.types import ReadStatus
 from turbopump.pyx.index import java_hash
@@ -71,7 +71,9 @@ def check_store(
         check_read(store, model, names[int(rng.random() * len(names))], rng)
 
 
-def check_checkpoint(marks: Marks, store: Store, model: Model, disk: SimDisk, root: str) -> None:
+def check_checkpoint(
+    marks: DurableMarks, store: Store, model: Model, disk: SimDisk, root: str
+) -> None:
     """The checkpoint that is there speaks only of what is durable (law 4)."""
     assert marks.log <= model.safe, f"the checkpoint has the log durable up to {marks.log}"
     assert marks.queues <= marks.log, "the checkpoint has queues ahead of the log"

@@ -26,7 +26,7 @@ from tests.sim.work import QueuedDisk
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk import checkpoint
 from turbopump.engine.store import Store
-from turbopump.engine.types import FlushMode, LogOffset, Message, PutStatus, StoreError
+from turbopump.engine.types import FlushMode, LogOffset, NewMessage, PutStatus, StoreError
 
 ROOT = "/store"
 CHECKPOINT = f"{ROOT}/{checkpoint.FILE_NAME}"
@@ -99,7 +99,7 @@ class Run:
         self.store: Store | None = None
         self.unfinished: list[Sent] = []
         self.held: list[tuple[list[Sent], list[memoryview]]] = []
-        self.marks: checkpoint.Marks | None = None
+        self.marks: checkpoint.DurableMarks | None = None
         self.seen_checkpoint = b""
         self.removed = 0
         """Log files before this are gone for good."""
@@ -383,10 +383,10 @@ class Run:
         ]
         if batch:
             appended = store.append_batch(
-                Message(name[0], name[1], batch_body(bodies, properties)), self.now_ms
+                NewMessage(name[0], name[1], batch_body(bodies, properties)), self.now_ms
             )
         else:
-            message = Message(name[0], name[1], bodies[0], properties, sys_flag=flag)
+            message = NewMessage(name[0], name[1], bodies[0], properties, sys_flag=flag)
             appended = store.append(message, self.now_ms)
         if appended.status is not PutStatus.PUT_OK:
             assert store.max_log_offset == len(model.log), "refused, but written"

@@ -9,7 +9,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk import checkpoint
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import LogOffset, Message, PutStatus
+from turbopump.engine.types import LogOffset, NewMessage, PutStatus
 
 NOW_MS = 1_800_000_000_000
 FILES = 24
@@ -28,7 +28,7 @@ def fill(disk: SimDisk) -> int:
     store = opened(disk)
     count = 0
     while store.max_log_offset < FILES * CONFIG.mapped_file_size_commit_log:
-        message = Message("topic", count % 3, b"%300d" % count, b"KEYS\x01k%d\x02" % count)
+        message = NewMessage("topic", count % 3, b"%300d" % count, b"KEYS\x01k%d\x02" % count)
         assert store.append(message, NOW_MS).status is PutStatus.PUT_OK
         count += 1
     disk.kill = True
@@ -88,7 +88,7 @@ def test_what_a_killed_recovery_built_the_next_one_syncs(after: int) -> None:
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     store = opened(disk)
     for number in range(5):
-        store.append(Message("once", number, b"a queue with one unit"), NOW_MS)
+        store.append(NewMessage("once", number, b"a queue with one unit"), NOW_MS)
     store.close(NOW_MS)
     fill(disk)
     opened(disk).close(NOW_MS)
@@ -111,7 +111,7 @@ def test_a_unit_whose_record_waits_for_the_index_is_not_counted() -> None:
     store = opened(disk)
 
     def send(topic: str, number: int) -> None:
-        message = Message(topic, 0, bytes(300), b"KEYS\x01k%d\x02" % number)
+        message = NewMessage(topic, 0, bytes(300), b"KEYS\x01k%d\x02" % number)
         assert store.append(message, NOW_MS).status is PutStatus.PUT_OK
 
     entries = CONFIG.max_index_num - 1
@@ -139,19 +139,19 @@ def test_a_queue_file_that_was_just_made_gets_its_name_synced_by_the_next_start(
     """Found by the simulation: a topic was deleted and created again, and the process killed."""
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     store = opened(disk)
-    store.append(Message("topic", 0, b"of the former life"), NOW_MS)
+    store.append(NewMessage("topic", 0, b"of the former life"), NOW_MS)
     store.close(NOW_MS)
     store = opened(disk)
     store.delete_topic("topic")
     disk.kill, disk.cut_after = True, after
     try:
-        store.append(Message("topic", 0, b"of the present one"), NOW_MS)
+        store.append(NewMessage("topic", 0, b"of the present one"), NOW_MS)
         disk.end()
     except PowerCut:
         pass
     disk.restart()
     store = opened(disk)
-    store.append(Message("topic", 0, b"of the present one"), NOW_MS)
+    store.append(NewMessage("topic", 0, b"of the present one"), NOW_MS)
     for second in range(4):
         store.tick(NOW_MS + 60_000 * second)
     for path in disk.paths("/store/consumequeue"):
@@ -162,7 +162,7 @@ def test_an_empty_file_of_a_deleted_topic_is_not_in_the_way() -> None:
     """Found by the simulation: the power cut kept the new file, but not the first record in it."""
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     store = opened(disk)
-    store.append(Message("topic", 0, b"of the former life"), NOW_MS)
+    store.append(NewMessage("topic", 0, b"of the former life"), NOW_MS)
     store.close(NOW_MS)
     store = opened(disk)
     store.delete_topic("topic")
@@ -173,7 +173,7 @@ def test_an_empty_file_of_a_deleted_topic_is_not_in_the_way() -> None:
     disk.create(f"/store/consumequeue/topic/0/{0:020d}", CONFIG.mapped_file_size_consume_queue)
     store = opened(disk)
     for number in range(2):
-        appended = store.append(Message("topic", 0, b"of the present one"), NOW_MS)
+        appended = store.append(NewMessage("topic", 0, b"of the present one"), NOW_MS)
         assert (appended.status, appended.queue_offset) == (PutStatus.PUT_OK, number)
         assert store.max_queue_offset("topic", 0) == number + 1
 
@@ -186,7 +186,7 @@ def test_an_older_checkpoint_does_not_miss_the_units_that_came_after_it() -> Non
 
     def send(topic: str, count: int) -> None:
         for _ in range(count):
-            assert store.append(Message(topic, 0, bytes(300)), NOW_MS).status is PutStatus.PUT_OK
+            assert store.append(NewMessage(topic, 0, bytes(300)), NOW_MS).status is PutStatus.PUT_OK
 
     send("old", 25)
     send("new", 40)
@@ -210,7 +210,7 @@ def one_topic_expired(new: int) -> tuple[SimDisk, Store]:
     store = opened(disk)
     for topic, count in (("old", 25), ("new", new)):
         for _ in range(count):
-            store.append(Message(topic, 0, bytes(300)), NOW_MS)
+            store.append(NewMessage(topic, 0, bytes(300)), NOW_MS)
     for hour in range(3):
         later_ms = NOW_MS + (100 + hour) * 3_600_000
         store.tick(later_ms)
@@ -243,7 +243,7 @@ def old_and_new(old: int, new: int) -> tuple[SimDisk, Store, int]:
         if number == old:
             store.tick(NOW_MS + 20_000)
             disk.now_ms = lambda: late_ms
-        message = Message("topic", 0, bytes(300), b"KEYS\x01k%d\x02" % number)
+        message = NewMessage("topic", 0, bytes(300), b"KEYS\x01k%d\x02" % number)
         assert store.append(message, disk.now_ms()).status is PutStatus.PUT_OK
     store.tick(late_ms)
     store.tick(late_ms + 1000)
@@ -292,7 +292,7 @@ def test_a_deletion_that_was_seen_by_a_start_stays() -> None:
     for after in range(40):
         disk = SimDisk(random.Random(1), lambda: NOW_MS)
         store = opened(disk)
-        store.append(Message("topic", 0, b"of the former life"), NOW_MS)
+        store.append(NewMessage("topic", 0, b"of the former life"), NOW_MS)
         store.tick(NOW_MS + 60_000)
         disk.kill, disk.cut_after = True, after
         try:
@@ -343,7 +343,7 @@ def test_a_file_that_a_queue_lost_does_not_count_as_expired() -> None:
 def test_an_empty_file_of_a_deleted_topic_does_not_say_how_far_it_had_counted() -> None:
     """Found by seeds 5195118 and 5417943: a power cut left one file of a removed folder."""
     disk, store, late_ms = old_and_new(60, 30)
-    store.append(Message("gone", 0, bytes(300)), late_ms)
+    store.append(NewMessage("gone", 0, bytes(300)), late_ms)
     store.tick(late_ms + 60_000)
     assert store.delete_expired(late_ms) > 0
     store.delete_topic("gone")
@@ -351,7 +351,7 @@ def test_an_empty_file_of_a_deleted_topic_does_not_say_how_far_it_had_counted() 
     left_by_a_power_cut(disk, "gone")
     store = opened(disk)
     assert store.max_queue_offset("gone", 0) == 0
-    assert store.append(Message("gone", 0, b"of the new life"), late_ms).queue_offset == 0
+    assert store.append(NewMessage("gone", 0, b"of the new life"), late_ms).queue_offset == 0
 
 
 @pytest.mark.parametrize("after", range(4, 14))
@@ -362,7 +362,7 @@ def test_a_removed_log_file_does_not_come_back_behind_a_hole(after: int) -> None
         disk = SimDisk(random.Random(seed), lambda: NOW_MS)
         store = opened(disk)
         while store.max_log_offset <= CONFIG.mapped_file_size_commit_log:
-            store.append(Message("topic", 0, bytes(300)), NOW_MS)
+            store.append(NewMessage("topic", 0, bytes(300)), NOW_MS)
         disk.fail_syncs = 1
         store.tick(NOW_MS + 60_000)
         store.close(NOW_MS)
@@ -401,7 +401,7 @@ def test_a_file_of_expired_records_stays_if_the_one_behind_it_was_lost() -> None
     store = opened(disk)
     for topic, count in (("old", 20), ("new", 60)):
         for _ in range(count):
-            store.append(Message(topic, 0, bytes(300)), NOW_MS)
+            store.append(NewMessage(topic, 0, bytes(300)), NOW_MS)
     for hour in range(3):
         later_ms = NOW_MS + (100 + hour) * 3_600_000
         store.tick(later_ms)
@@ -419,7 +419,7 @@ def test_an_index_file_is_not_whole_because_it_ends_when_a_whole_one_does() -> N
     disk = SimDisk(random.Random(1), lambda: NOW_MS)
     store = opened(disk)
     for number in range(60):
-        store.append(Message("topic", 0, bytes(30), b"KEYS\x01k%d\x02" % number), NOW_MS)
+        store.append(NewMessage("topic", 0, bytes(30), b"KEYS\x01k%d\x02" % number), NOW_MS)
     for second in (60, 61, 71):
         store.tick(NOW_MS + second * 1000)
     kill(disk)

@@ -13,7 +13,7 @@ from functools import partial
 from turbopump.broker.ha.control import words
 from turbopump.broker.ha.control.controllers import Controllers
 from turbopump.broker.ha.control.words import BadAnswer, Name
-from turbopump.broker.ha.ports import Agreed, Answer, Lost, Refused
+from turbopump.broker.ha.ports import Agreed, Answer, Lost, ProposalRefused
 from turbopump.engine.later import Later
 from turbopump.net.ha.sync_state import Proposal
 from turbopump.net.wire.codes import ResponseCode
@@ -66,7 +66,7 @@ class ControllerAlterations:
             agreed = words.read_altered(answer)
         except BadAnswer as error:
             refused = error.code in _REFUSALS
-            told.resolve(Refused(str(error)) if refused else Lost(str(error)))
+            told.resolve(ProposalRefused(str(error)) if refused else Lost(str(error)))
             if not refused or error.code in _OF_ANOTHER_SET:
                 self.on_stale()
             return

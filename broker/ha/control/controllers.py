@@ -30,7 +30,7 @@ CONTROLLERS_MAX = 16
 NOBODY_LEADS = "no controller is known to lead"
 
 
-class Call(Protocol):
+class ControllerCall(Protocol):
     """How a broker asks a controller: net/transport/calls.py, or a simulated network."""
 
     def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
@@ -43,7 +43,7 @@ class Controllers:
     def __init__(
         self,
         addresses: Sequence[str],
-        call: Call,
+        call: ControllerCall,
         steady_ms: Callable[[], int],
         period_ms: int,
     ) -> None:

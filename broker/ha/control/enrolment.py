@@ -34,7 +34,7 @@ UNKNOWN_BROKER = frozenset(
 )
 
 
-class Elsewhere(Protocol):
+class _Elsewhere(Protocol):
     """What has a disk's thread write: service.py."""
 
     def elsewhere(self, work: Callable[[], None]) -> Later[OSError | None]: ...
@@ -49,7 +49,7 @@ class Enrolment:
         files: IdentityFiles,
         name: Name,
         wall_ms: Callable[[], int],
-        disk: Elsewhere,
+        disk: _Elsewhere,
     ) -> None:
         self._controllers = controllers
         self._disk = disk

@@ -12,7 +12,7 @@ not say so: behind one the replica cannot insist on it (`fenced`). Which one it 
 from collections.abc import Callable
 from functools import partial
 
-from turbopump.broker.ha.control.controllers import Call
+from turbopump.broker.ha.control.controllers import ControllerCall
 from turbopump.broker.ha.control.words import JAVA
 from turbopump.engine.types import LONG_AGO_MS
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -34,7 +34,7 @@ class Finder:
 
     def __init__(
         self,
-        call: Call,
+        call: ControllerCall,
         found: Callable[[str, bool], None],
         steady_ms: Callable[[], int],
     ) -> None:

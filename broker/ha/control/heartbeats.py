@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from turbopump.broker.ha.control.controllers import CALL_TIMEOUT_MS, Call, Controllers
+from turbopump.broker.ha.control.controllers import CALL_TIMEOUT_MS, ControllerCall, Controllers
 from turbopump.broker.ha.control.words import JAVA
 from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS
@@ -44,13 +44,13 @@ class _Link:
     busy: bool = False
 
 
-class Heartbeats:
+class ControllerHeartbeats:
     """See the module."""
 
     def __init__(
         self,
         controllers: Controllers,
-        call: Call,
+        call: ControllerCall,
         make: Callable[[], Command],
         steady_ms: Callable[[], int],
         *,

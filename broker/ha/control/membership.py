@@ -32,10 +32,10 @@ from typing import Protocol
 
 from turbopump.broker.ha.control import words
 from turbopump.broker.ha.control.alterations import ControllerAlterations
-from turbopump.broker.ha.control.controllers import Call, Controllers
+from turbopump.broker.ha.control.controllers import ControllerCall, Controllers
 from turbopump.broker.ha.control.enrolment import UNKNOWN_BROKER, Enrolment, Steps
 from turbopump.broker.ha.control.finder import Finder
-from turbopump.broker.ha.control.heartbeats import Heartbeats
+from turbopump.broker.ha.control.heartbeats import ControllerHeartbeats
 from turbopump.broker.ha.control.identity import IdentityError, IdentityFiles
 from turbopump.broker.ha.control.last_life import LastLife
 from turbopump.broker.ha.control.words import BadAnswer, Name, Word
@@ -71,7 +71,7 @@ CHANGE_MAX_MS = 30_000
 does. Five syncs of a disk that takes 5 s for each, which is slow and no more."""
 
 
-class Log(Protocol):
+class _Log(Protocol):
     """What heartbeats and registrations tell of the log."""
 
     @property
@@ -110,9 +110,9 @@ class Membership:
         self,
         options: MembershipOptions,
         service: HaService,
-        log: Log,
+        log: _Log,
         files: Files,
-        call: Call,
+        call: ControllerCall,
         wall_ms: Callable[[], int],
         steady_ms: Callable[[], int],
     ) -> None:
@@ -161,7 +161,7 @@ class Membership:
             options.controllers, call, steady_ms, options.sync_controller_metadata_period_ms
         )
         self.controllers.on_leader = self._other_leader
-        self.heartbeats = Heartbeats(
+        self.heartbeats = ControllerHeartbeats(
             self.controllers, call, self._heartbeat, steady_ms,
             interval_ms=options.broker_heartbeat_interval_ms,
             timeout_ms=options.controller_heart_beat_timeout_ms,

@@ -15,7 +15,7 @@ from turbopump.broker.tables.groups import FORBIDDEN_READ
 from turbopump.cli.collecting import Collecting
 from turbopump.engine import fastjson
 from turbopump.engine.later import Later
-from turbopump.engine.types import Message, QueueOffset
+from turbopump.engine.types import NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
@@ -140,7 +140,7 @@ class BrokerWalk:
     def _put(self, topic: str, queue_id: int = 0) -> None:
         broker = self.broker
         broker.store.append(
-            Message(
+            NewMessage(
                 topic, queue_id, b"body", properties=b"KEYS\x01k\x02",
                 born_timestamp_ms=self.world.now_ms, born_host=broker.store_host,
                 store_host=broker.store_host,

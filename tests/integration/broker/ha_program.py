@@ -21,7 +21,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.store import Store
-from turbopump.engine.types import FlushMode, Message, PutStatus
+from turbopump.engine.types import FlushMode, NewMessage, PutStatus
 
 IN_FLIGHT = 64
 FILE_SIZE = 1 << 20
@@ -74,7 +74,7 @@ async def main(folder: str, number: int, port: int, group_file: str) -> None:
         while service.is_master and in_flight < IN_FLIGHT:
             need = service.need()
             name = f"{service.epoch}-{store.max_log_offset}"
-            appended = store.append(Message("T", 0, name.encode() * 20), wall_ms())
+            appended = store.append(NewMessage("T", 0, name.encode() * 20), wall_ms())
             if need is None or appended.status is not PutStatus.PUT_OK:
                 break
             in_flight += 1

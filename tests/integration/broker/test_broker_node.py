@@ -23,7 +23,7 @@ from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.files import FileLock, RealFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import Message, Progress, QueueOffset, StoreError
+from turbopump.engine.types import NewMessage, Progress, QueueOffset, StoreError
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -252,7 +252,7 @@ def test_a_recovery_that_is_cancelled_ends_soon_and_the_next_goes_on(tmp_path: P
     text = properties_of(tmp_path, 0) + "mappedFileSizeCommitLog=65536\nmaxMessageSize=32768\n"
     store = Store.open(RealFiles(), load_config(text)[0].store, InlineDisk(), 0)
     for _ in range(1000):
-        store.append(Message("T", 0, bytes(1000)), 0)
+        store.append(NewMessage("T", 0, bytes(1000)), 0)
     store.close(0)
     log_end = store.max_log_offset
     shutil.rmtree(tmp_path / "consumequeue")

@@ -19,14 +19,14 @@ import uvloop
 from interop.support.ports import free_ports
 
 from turbopump.broker.ha import sockets
-from turbopump.broker.ha.options import HaOptions, Role
+from turbopump.broker.ha.options import HaOptions, HaRole
 from turbopump.broker.ha.service import HaService
 from turbopump.broker.ha.sockets import Sockets
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.store import Store
-from turbopump.engine.types import FlushMode, Message, PutStatus
+from turbopump.engine.types import FlushMode, NewMessage, PutStatus
 
 pytestmark = pytest.mark.integration
 
@@ -90,7 +90,7 @@ class Node:
     def _put(self, body: bytes, future: "asyncio.Future[PutStatus]") -> None:
         need = self.service.need()
         assert need is not None
-        appended = self.store.append(Message("T", 0, body), wall_ms())
+        appended = self.store.append(NewMessage("T", 0, body), wall_ms())
         if appended.status is PutStatus.OS_PAGE_CACHE_BUSY:
             self.loop.call_later(0.005, self._put, body, future)
             return
@@ -195,9 +195,9 @@ def test_a_plain_pair(tmp_path: Path) -> None:
     async def scenario() -> None:
         mode = FlushMode.ASYNC_FLUSH
         first = HaOptions(
-            role=Role.SYNC_MASTER, bind_address=HOST, ha_listen_port=0, in_sync_replicas=2
+            role=HaRole.SYNC_MASTER, bind_address=HOST, ha_listen_port=0, in_sync_replicas=2
         )
-        second = HaOptions(role=Role.SLAVE, bind_address=HOST, ha_listen_port=0)
+        second = HaOptions(role=HaRole.SLAVE, bind_address=HOST, ha_listen_port=0)
         async with nodes(tmp_path, mode, first, second) as (master, slave):
             slave.service.set_master_address(master.address)
             # A slave with nothing begins with the last file.

@@ -13,7 +13,7 @@ from tests.integration.spark import throughput_model as model
 from tests.integration.spark.test_throughput import check
 from tests.spark_stores import opened
 
-from turbopump.engine.types import Message, PutStatus
+from turbopump.engine.types import NewMessage, PutStatus
 from turbopump.spark.selection import Selection
 from turbopump.spark.session import JobError
 from turbopump.spark.throughput.job import ThroughputOptions, lag_of, main, run
@@ -46,7 +46,7 @@ def fill(root: Path, puts: Iterable[Put]) -> list[model.Record]:
             body = b"%d" % number * (1 + number % 150)
             packed = bytes(map(int, host.split("."))) + (40000 + number).to_bytes(4, "big")
             appended = store.append(
-                Message(topic, queue, body, b"UNIQ_KEY\x01" + key.encode() + b"\x02",
+                NewMessage(topic, queue, body, b"UNIQ_KEY\x01" + key.encode() + b"\x02",
                         born_timestamp_ms=born_ms, born_host=packed), now_ms,
             )  # fmt: skip
             assert appended.status is PutStatus.PUT_OK, appended

@@ -23,12 +23,12 @@ from turbopump.broker.ha.control.membership import Membership, MembershipOptions
 from turbopump.broker.ha.control.words import Name
 from turbopump.broker.ha.heir import Heir
 from turbopump.broker.ha.leader import Leader
-from turbopump.broker.ha.options import Role as ConfiguredRole
+from turbopump.broker.ha.options import HaRole as ConfiguredRole
 from turbopump.broker.ha.ports import Answer as Replied
 from turbopump.broker.reopening import TRY_MS
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.later import Later
-from turbopump.engine.types import Fitness, Message, PutStatus
+from turbopump.engine.types import Fitness, NewMessage, PutStatus
 from turbopump.net.ha.sync_state import Proposal
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.transport.peer import Peer
@@ -407,7 +407,7 @@ class GroupBroker(Stands, Broker):
     ) -> PutStatus | tuple[Sent, Later[PutStatus]]:
         store, service, part = self.store, self.service, self.part
         assert store is not None and service is not None, "it is up"
-        message = Message(topic, queue_id, body, b"KEYS\x01k\x02")
+        message = NewMessage(topic, queue_id, body, b"KEYS\x01k\x02")
         if not service.is_master:
             self._refuses(store, message)
         refusal = part.refusal()

@@ -19,7 +19,7 @@ from tests.sim.ha.planted import (
 )
 from tests.sim.planted import Plant
 from tests.sim.raft.planted import entries_are_not_synced, votes_are_not_kept
-from turbopump.broker.ha.control.heartbeats import Heartbeats
+from turbopump.broker.ha.control.heartbeats import ControllerHeartbeats
 from turbopump.broker.ha.control.identity import IdentityFiles
 from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.traffic.role import Role
@@ -30,7 +30,7 @@ from turbopump.controller.events import ApplyBrokerId
 from turbopump.controller.raft.following import Member
 from turbopump.controller.raft.storage import SLOT_SIZE, RaftStorage
 from turbopump.controller.state import Group, GroupTables
-from turbopump.engine.disk.flush import Lane
+from turbopump.engine.disk.flush import DiskLane
 from turbopump.engine.later import Later
 from turbopump.namesrv.routes import RouteTable
 from turbopump.net.wire.command import Command
@@ -92,12 +92,12 @@ def last_registration_wins(patch: Patch) -> None:
 
 def no_lease(patch: Patch) -> None:
     """R27: a master that hears no controller goes on."""
-    patch.setattr(Heartbeats, "holds", property(lambda self: True))
+    patch.setattr(ControllerHeartbeats, "holds", property(lambda self: True))
 
 
 def leases_of_before_count(patch: Patch) -> None:
     """A new master acknowledges before the controllers know that its reign begins."""
-    patch.setattr(Heartbeats, "begin", Heartbeats.hasten)
+    patch.setattr(ControllerHeartbeats, "begin", ControllerHeartbeats.hasten)
     patch.setattr(Group, "reigns", lambda self, broker_id, epoch: broker_id in self.replicas)
     patch.setattr(ControllerCore, "_heartbeat", _granted)
 
@@ -140,12 +140,12 @@ def no_snapshots(patch: Patch) -> None:
 
 def failed_syncs_of_a_log_count(patch: Patch) -> None:
     """F20: what a failed sync was for counts as durable."""
-    sync = Lane.sync
+    sync = DiskLane.sync
 
-    def ignoring(self: Lane, ranges: Any, done: Callable[[OSError | None], None]) -> None:
+    def ignoring(self: DiskLane, ranges: Any, done: Callable[[OSError | None], None]) -> None:
         sync(self, ranges, lambda result: done(None))
 
-    patch.setattr(Lane, "sync", ignoring)
+    patch.setattr(DiskLane, "sync", ignoring)
 
 
 def votes_cost_many_syncs(patch: Patch) -> None:

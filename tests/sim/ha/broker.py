@@ -25,14 +25,14 @@ from tests.sim.ha.oracle import Role
 from tests.sim.work import QueuedDisk
 from turbopump.broker.ha.leader import Leader, LeaderOptions
 from turbopump.broker.ha.options import HaOptions
-from turbopump.broker.ha.options import Role as ConfiguredRole
+from turbopump.broker.ha.options import HaRole as ConfiguredRole
 from turbopump.broker.ha.ports import Answer
 from turbopump.broker.ha.service import HaService, Overtaken
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.later import Later
 from turbopump.engine.log.epoch_file import BACKUP, EPOCH_FILE
 from turbopump.engine.store import Store
-from turbopump.engine.types import FlushMode, Message, PutStatus, StoreError
+from turbopump.engine.types import FlushMode, NewMessage, PutStatus, StoreError
 from turbopump.engine.upkeep.restart import MARK_FILE as RESTART
 from turbopump.net.ha.acks import ALL
 from turbopump.net.ha.replica import ReplicaOptions, State
@@ -407,7 +407,7 @@ class Broker:
     def _send(self, topic: str, queue_id: int, body: bytes) -> Sent | None:
         group, service, store = self._group, self.service, self.store
         assert store is not None and service is not None, "it is up"
-        message = Message(topic, queue_id, body, self._properties(topic, body))
+        message = NewMessage(topic, queue_id, body, self._properties(topic, body))
         if not service.is_master:
             self._refuses(store, message)
             return None
@@ -439,7 +439,7 @@ class Broker:
             self.wire.turn()
         return sent
 
-    def _refuses(self, store: Store, message: Message) -> None:
+    def _refuses(self, store: Store, message: NewMessage) -> None:
         """A replica's store takes nothing of a sender."""
         end = store.max_log_offset
         refused = store.append(message, self._group.wall_ms).status

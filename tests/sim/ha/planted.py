@@ -11,12 +11,12 @@ import pytest
 
 from tests.sim.ha.broker import Options
 from tests.sim.planted import Plant, truncation_by_position
-from turbopump.engine.disk.flush import Lane
+from turbopump.engine.disk.flush import DiskLane
 from turbopump.engine.log import epochs
 from turbopump.engine.log.epoch_file import EpochFile, Trust
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.log.incoming import Incoming
-from turbopump.engine.queues.dispatcher import Dispatcher
+from turbopump.engine.queues.dispatcher import LogDispatcher
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.engine.upkeep import recovery
 from turbopump.net.ha import replica as replicas
@@ -63,7 +63,7 @@ def silent_member_does_not_count(patch: Patch) -> None:
 def queues_counted_up_to_confirm(patch: Patch) -> None:
     """R08: a new master gives out queue offsets of messages that are in its log, but that no reader
     was shown yet."""
-    patch.setattr(Dispatcher, "count_on", lambda self, log_end: None)
+    patch.setattr(LogDispatcher, "count_on", lambda self, log_end: None)
 
 
 def cut_at_the_confirmed(patch: Patch) -> None:
@@ -194,12 +194,12 @@ def text_that_ends_in_zeros_is_cut(patch: Patch) -> None:
 
 def failed_sync_counts_as_done(patch: Patch) -> None:
     """A sync of the log that failed is taken for one that did not: the next one reports success."""
-    real = Lane.sync
+    real = DiskLane.sync
 
-    def sync(self: Lane, ranges: Any, done: Any) -> None:
+    def sync(self: DiskLane, ranges: Any, done: Any) -> None:
         real(self, ranges, lambda _result: done(None))
 
-    patch.setattr(Lane, "sync", sync)
+    patch.setattr(DiskLane, "sync", sync)
 
 
 BUGS: list[Plant] = [

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.sim.ha.oracle import Oracle
-from turbopump.broker.ha.ports import Agreed, Answer, Lost, Refused
+from turbopump.broker.ha.ports import Agreed, Answer, Lost, ProposalRefused
 from turbopump.engine.later import Later
 from turbopump.net.ha.sync_state import Proposal
 
@@ -99,7 +99,7 @@ class Proposals:
     def _decide(self, asked: Asked) -> Answer:
         before = self._oracle.role.members
         if not self._oracle.decide(asked.broker.number, asked.epoch, asked.proposal):
-            return Refused("it is not the present master's, or of an old set")
+            return ProposalRefused("it is not the present master's, or of an old set")
         role = self._oracle.role
         for number in role.members - before:
             self._joined(number)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from turbopump.broker.scheduled.delay import MAX_PER_STEP
-from turbopump.engine.types import LogOffset, Message, QueueOffset
+from turbopump.engine.types import LogOffset, NewMessage, QueueOffset
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.groups import SubscriptionGroupConfig
 from turbopump.net.wire.headers.send import SendMessageRequestV2
@@ -214,7 +214,7 @@ def test_progress_of_another_store_is_clamped(make_world: Callable[..., Any]) ->
 def test_record_without_target_is_dropped(world: Any) -> None:
     host = pack("127.0.0.1:1")
     for properties in (b"DELAY\x011\x02", b"DELAY\x011\x02REAL_TOPIC\x01T\x02REAL_QID\x01x\x02"):
-        message = Message("SCHEDULE_TOPIC_XXXX", 0, b"x", properties, 0, 0, 1, host, host)
+        message = NewMessage("SCHEDULE_TOPIC_XXXX", 0, b"x", properties, 0, 0, 1, host, host)
         world.broker.store.append(message, world.now_ms)
     send(world, 1, b"good")
     world.pass_time(1_100)

@@ -11,8 +11,8 @@ from turbopump.broker.registration.registration import (
     MAX_WAIT_MS,
     RETRY_MS,
     NameServerState,
-    Outcome,
     Registration,
+    RegistrationOutcome,
     Work,
 )
 from turbopump.broker.tables.saving import Saver
@@ -47,7 +47,9 @@ def register(server: NameServerState, now_ms: int, ok: bool = True) -> Work | No
     """One round: take what is due and have it answered."""
     work = server.take(now_ms)
     if work is not None:
-        server.answered(work, Outcome.TAKEN if ok else Outcome.REFUSED, now_ms)
+        server.answered(
+            work, RegistrationOutcome.TAKEN if ok else RegistrationOutcome.REFUSED, now_ms
+        )
     return work
 
 
@@ -62,7 +64,7 @@ def test_one_request_at_a_time(server: NameServerState) -> None:
     assert work is not None
     server.changed(["T"], 10)
     assert server.take(20) is None
-    server.answered(work, Outcome.TAKEN, 30)
+    server.answered(work, RegistrationOutcome.TAKEN, 30)
     assert server.take(30) == Work(False, ["T"])
 
 
@@ -73,14 +75,14 @@ def test_changed_topic_goes_alone_once_the_broker_is_known(server: NameServerSta
     work = server.take(100)
     assert work == Work(False, ["T", "U"])
     assert not told.done
-    server.answered(work, Outcome.TAKEN, 120)
+    server.answered(work, RegistrationOutcome.TAKEN, 120)
     assert told.done
 
 
 def test_before_the_first_success_everything_is_sent(server: NameServerState) -> None:
     work = server.take(0)
     assert work is not None
-    server.answered(work, Outcome.REFUSED, 0)
+    server.answered(work, RegistrationOutcome.REFUSED, 0)
     server.changed(["T"], 100)
     assert server.take(100) is None  # it failed just now: the retry comes at 500
     assert server.take(500) == Work(True, ["T"])
@@ -102,7 +104,7 @@ def test_one_that_is_away_is_asked_each_second(server: NameServerState) -> None:
         work = server.take(now_ms)
         if work is not None:
             times.append(now_ms)
-            server.answered(work, Outcome.UNREACHED, now_ms)
+            server.answered(work, RegistrationOutcome.UNREACHED, now_ms)
     assert times == list(range(30_000, 60_000, RETRY_MS))
     # Neither does what came before count for it: refusals are waited for anew.
     for now_ms in (60_000, 60_500, 61_500):

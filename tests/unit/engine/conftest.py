@@ -13,7 +13,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import FileLock, Files, MappedFile, RealFiles
 from turbopump.engine.disk.flush import Disk, InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import Appended, Message, Progress, PutStatus, QueueOffset
+from turbopump.engine.types import Appended, NewMessage, Progress, PutStatus, QueueOffset
 from turbopump.engine.upkeep.disk_use import room_of
 
 T = TypeVar("T")
@@ -236,7 +236,7 @@ def put() -> Callable[..., Appended]:
         store: Store, topic: str = "T", queue_id: int = 0, body: bytes = b"body",
         now_ms: int = NOW_MS, sys_flag: int = 0, **values: str,
     ) -> Appended:  # fmt: skip
-        message = Message(topic, queue_id, body, text(**values), sys_flag=sys_flag)
+        message = NewMessage(topic, queue_id, body, text(**values), sys_flag=sys_flag)
         appended = store.append(message, now_ms)
         assert appended.status is PutStatus.PUT_OK, appended
         return appended

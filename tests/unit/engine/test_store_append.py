@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.engine.types import Message, PutStatus, ReadStatus
+from turbopump.engine.types import NewMessage, PutStatus, ReadStatus
 from turbopump.pyx import record as kernel
 
 NOW_MS = 1_700_000_000_000
@@ -96,7 +96,7 @@ def test_topics_over_127_characters_are_v2_records(stores: Any, put: Any) -> Non
 @pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "a\0b", "x" * 128, "%RETRY%" + "x" * 249])
 def test_topics_that_cannot_be_folders_are_refused(stores: Any, topic: str) -> None:
     store = stores.open()
-    appended = store.append(Message(topic, 0, b"x"), NOW_MS)
+    appended = store.append(NewMessage(topic, 0, b"x"), NOW_MS)
     assert appended.status is PutStatus.MESSAGE_ILLEGAL
     assert store.max_log_offset == 0
 
@@ -105,29 +105,29 @@ def test_limits_of_body_and_properties(stores: Any) -> None:
     stores.configure(mapped_file_size_commit_log=1 << 20)
     store = stores.open()
     largest = store.config.max_message_size
-    assert store.append(Message("T", 0, bytes(largest)), NOW_MS).status is PutStatus.PUT_OK
-    too_big = store.append(Message("T", 0, bytes(largest + 1)), NOW_MS)
+    assert store.append(NewMessage("T", 0, bytes(largest)), NOW_MS).status is PutStatus.PUT_OK
+    too_big = store.append(NewMessage("T", 0, bytes(largest + 1)), NOW_MS)
     assert too_big.status is PutStatus.MESSAGE_ILLEGAL
     assert str(largest + 1) in too_big.reason
-    fine = Message("T", 0, b"", b"a\x01" + b"x" * (32_767 - 2))
+    fine = NewMessage("T", 0, b"", b"a\x01" + b"x" * (32_767 - 2))
     assert store.append(fine, NOW_MS).status is PutStatus.PUT_OK
     fine.properties += b"x"
     assert store.append(fine, NOW_MS).status is PutStatus.PROPERTIES_SIZE_EXCEEDED
-    assert store.append(Message("T", -1, b""), NOW_MS).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.append(NewMessage("T", -1, b""), NOW_MS).status is PutStatus.MESSAGE_ILLEGAL
 
 
 def test_a_record_that_fits_no_file_is_refused_and_changes_nothing(stores: Any, put: Any) -> None:
     stores.configure(max_message_size=1 << 20)
     store = stores.open()
     end = put(store).end
-    appended = store.append(Message("T", 0, bytes(20_000)), NOW_MS)
+    appended = store.append(NewMessage("T", 0, bytes(20_000)), NOW_MS)
     assert appended.status is PutStatus.MESSAGE_ILLEGAL
     assert store.max_log_offset == end
 
 
 def test_hosts_of_both_families(stores: Any) -> None:
     store = stores.open()
-    message = Message("T", 0, b"six", born_host=V6_HOST, store_host=V6_HOST)
+    message = NewMessage("T", 0, b"six", born_host=V6_HOST, store_host=V6_HOST)
     appended = store.append(message, NOW_MS)
     record = store.record(appended.log_offsets[0])
     assert record is not None
@@ -161,12 +161,12 @@ class TestBatch:
         self, stores: Any, batch_body: Any, read_bodies: Any
     ) -> None:
         store = stores.open()
-        appended = store.append_batch(Message("T", 0, batch_body(b"a", b"", b"ccc")), NOW_MS)
+        appended = store.append_batch(NewMessage("T", 0, batch_body(b"a", b"", b"ccc")), NOW_MS)
         assert appended.status is PutStatus.PUT_OK
         assert len(appended.log_offsets) == 3
         assert appended.queue_offset == 0
         assert read_bodies(store) == [b"a", b"", b"ccc"]
-        assert store.append_batch(Message("T", 0, batch_body(b"d")), NOW_MS).queue_offset == 3
+        assert store.append_batch(NewMessage("T", 0, batch_body(b"d")), NOW_MS).queue_offset == 3
 
     def test_a_batch_that_does_not_fit_moves_as_a_whole(
         self, stores: Any, put: Any, batch_body: Any
@@ -176,7 +176,7 @@ class TestBatch:
         while size - store.max_log_offset > 2500:
             put(store, body=bytes(1000))
         body = batch_body(*[bytes(500)] * 6)
-        appended = store.append_batch(Message("T", 1, body), NOW_MS)
+        appended = store.append_batch(NewMessage("T", 1, body), NOW_MS)
         assert appended.log_offsets[0] == size
         assert store.max_queue_offset("T", 1) == 6
 
@@ -202,7 +202,7 @@ class TestBatch:
             stores.configure(root=f"{stores.root}-{log_size}", mapped_file_size_commit_log=log_size)
             store = stores.open()
             body = damage(batch_body(b"one", b"two"))
-            appended = store.append_batch(Message("T", 0, body), NOW_MS)
+            appended = store.append_batch(NewMessage("T", 0, body), NOW_MS)
             assert appended.status is PutStatus.MESSAGE_ILLEGAL
             assert appended.reason
             assert store.max_log_offset == 0
@@ -210,7 +210,7 @@ class TestBatch:
 
     def test_a_transactional_batch_is_refused(self, stores: Any, batch_body: Any) -> None:
         store = stores.open()
-        message = Message("T", 0, batch_body(b"x"), sys_flag=0x04)
+        message = NewMessage("T", 0, batch_body(b"x"), sys_flag=0x04)
         assert store.append_batch(message, NOW_MS).status is PutStatus.MESSAGE_ILLEGAL
 
 
@@ -229,8 +229,8 @@ def test_arrivals_are_told_after_messages_can_be_read(stores: Any, put: Any) -> 
 def test_statistics_count_puts_and_reads(stores: Any, put: Any, batch_body: Any) -> None:
     store = stores.open()
     put(store)
-    store.append_batch(Message("T", 0, batch_body(b"a", b"b")), NOW_MS)
-    store.append(Message("", 0, b""), NOW_MS)
+    store.append_batch(NewMessage("T", 0, batch_body(b"a", b"b")), NOW_MS)
+    store.append(NewMessage("", 0, b""), NOW_MS)
     store.read("T", 0, 0, 32)
     store.read("T", 0, 3, 32)
     total = store.statistics.total

@@ -9,7 +9,7 @@ from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk import sync_watch
 from turbopump.engine.disk.files import MappedFile, RealFiles
 from turbopump.engine.log import group_commit
-from turbopump.engine.types import Fitness, FlushMode, Message, PutStatus, ReadStatus, StoreError
+from turbopump.engine.types import Fitness, FlushMode, NewMessage, PutStatus, ReadStatus, StoreError
 from turbopump.engine.upkeep import checkpointer
 
 NOW_MS = 1_700_000_000_000
@@ -216,7 +216,7 @@ class TestFailingSync:
         assert answers == [PutStatus.FLUSH_DISK_TIMEOUT] * 2
         troubled.fail_sync = False
         # The device works again, but what the kernel dropped is unknown.
-        refused = store.append(Message("T", 0, b"x"), NOW_MS)
+        refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
         assert store.refusal(NOW_MS) is PutStatus.SERVICE_NOT_AVAILABLE
         store.tick(NOW_MS + 60_000)
@@ -263,7 +263,9 @@ class TestHangingCheckpoint:
         store.tick(NOW_MS + began + 5000)
         assert store.fitness is Fitness.FAILED
         assert "a sync of queues or checkpoint has not returned" in store.why_unfit
-        assert store.append(Message("T", 0, b"x"), NOW_MS).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert (
+            store.append(NewMessage("T", 0, b"x"), NOW_MS).status is PutStatus.SERVICE_NOT_AVAILABLE
+        )
         held_disk.drain()
         assert store.fitness is Fitness.FAILED, "it came back, and nothing is made of that"
 
@@ -321,7 +323,7 @@ class TestHangingSync:
         assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
         assert store.fitness is Fitness.FAILED
         assert "syncTimeoutMs" in store.why_unfit
-        refused = store.append(Message("T", 0, b"x"), NOW_MS)
+        refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
         held_disk.drain()
         assert store.fitness is Fitness.FAILED, "it came back, and nothing is made of that"
@@ -386,7 +388,7 @@ class TestFitness:
     def test_no_next_log_file(self, stores: Any, troubled: Any, put: Any) -> None:
         store = stores.open()
         troubled.full = True
-        while store.append(Message("T", 0, bytes(2000)), NOW_MS).status is PutStatus.PUT_OK:
+        while store.append(NewMessage("T", 0, bytes(2000)), NOW_MS).status is PutStatus.PUT_OK:
             pass
         assert store.fitness is Fitness.FULL
         troubled.full = False
@@ -402,12 +404,12 @@ class TestFullDisk:
         status = PutStatus.PUT_OK
         count = 1
         while status is PutStatus.PUT_OK:
-            status = store.append(Message("T", 0, bytes(2000)), NOW_MS).status
+            status = store.append(NewMessage("T", 0, bytes(2000)), NOW_MS).status
             count += status is PutStatus.PUT_OK
             assert count < 1000
         assert status in (PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.SERVICE_NOT_AVAILABLE)
         end = store.max_log_offset
-        assert store.append(Message("T", 0, bytes(2000)), NOW_MS).status is not PutStatus.PUT_OK
+        assert store.append(NewMessage("T", 0, bytes(2000)), NOW_MS).status is not PutStatus.PUT_OK
         assert store.max_log_offset == end
         troubled.full = False
         assert put(store, body=b"last").queue_offset == count
@@ -466,7 +468,7 @@ class TestSlowDisk:
             count += 1
             assert count < 50, "bounded"
         assert store.refusal(NOW_MS) is PutStatus.OS_PAGE_CACHE_BUSY
-        refused = store.append(Message("T", 0, b"x"), NOW_MS)
+        refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
         assert (refused.status, refused.reason) == (
             PutStatus.OS_PAGE_CACHE_BUSY, "the disk does not keep up",
         )  # fmt: skip
@@ -519,7 +521,7 @@ def test_a_read_only_remount_stops_writes_and_reads_go_on(
     for number in range(60):
         if what != "checkpoint":
             body, topic = bytes(1000), f"New{number}" if what == "queue" else "T"
-            refused.append(store.append(Message(topic, 0, body), NOW_MS).status)
+            refused.append(store.append(NewMessage(topic, 0, body), NOW_MS).status)
         store.tick(NOW_MS + number * 2000)
     allowed = {PutStatus.SERVICE_NOT_AVAILABLE}
     if what == "log":

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.engine.types import Boundary, Message, PutStatus, ReadStatus
+from turbopump.engine.types import Boundary, NewMessage, PutStatus, ReadStatus
 from turbopump.pyx.index import java_hash
 
 NOW_MS = 1_700_000_000_000
@@ -241,7 +241,7 @@ class TestInnerBatches:
         return stores.open()
 
     def put(self, store: Any, properties: bytes, body: bytes = b"inner") -> Any:
-        appended = store.append(Message("Inner", 0, body, properties, sys_flag=0xC0), NOW_MS)
+        appended = store.append(NewMessage("Inner", 0, body, properties, sys_flag=0xC0), NOW_MS)
         assert appended.status is PutStatus.PUT_OK
         return appended
 
@@ -270,7 +270,9 @@ class TestInnerBatches:
         begins = []
         for number, time_ms in enumerate(times):
             count = number % 3 + 1
-            message = Message("Inner", 0, b"x", f"INNER_NUM\x01{count}\x02".encode(), sys_flag=0xC0)
+            message = NewMessage(
+                "Inner", 0, b"x", f"INNER_NUM\x01{count}\x02".encode(), sys_flag=0xC0
+            )
             begins.append(store.append(message, NOW_MS + time_ms).queue_offset)
         reads: list[int] = []
         batches = store._batches

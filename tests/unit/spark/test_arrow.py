@@ -19,7 +19,7 @@ from tests.spark_stores import (
     unpack_golden,
 )
 
-from turbopump.engine.table.inspect import Damage
+from turbopump.engine.table.inspect import Deviation
 from turbopump.engine.table.log_table import DamagedLog
 from turbopump.engine.types import StoreError
 from turbopump.spark import ARROW_SCHEMA, COLUMNS, folders, read_arrow
@@ -150,7 +150,7 @@ def test_damage_is_named_or_passed_over(tmp_path: Path) -> None:
         file.write(b"\xde\xad\xbe\xef")
     with pytest.raises(DamagedLog, match=rf"{path.name} is damaged at byte {broken['log_offset']}"):
         read_arrow(str(root)).read_all()
-    damages: list[Damage] = []
+    damages: list[Deviation] = []
     found = rows(read_arrow(str(root), damaged=damages.append))
     assert found == expected[:10] + expected[11:]
     assert [(one.file, one.position) for one in damages] == [(str(path), broken["log_offset"])]
@@ -164,7 +164,7 @@ def test_a_file_that_is_missing_is_damage(tmp_path: Path) -> None:
     (root / "commitlog" / f"{FILE_SIZE:020d}").unlink()
     with pytest.raises(DamagedLog, match=f"next file begins at {2 * FILE_SIZE}, not at"):
         read_arrow(str(root))
-    damages: list[Damage] = []
+    damages: list[Deviation] = []
     found = rows(read_arrow(str(root), damaged=damages.append))
     assert found == [row for row in expected if row["log_offset"] // FILE_SIZE != 1]
     assert len(damages) == 1

@@ -137,7 +137,7 @@ def index(path: StorePath, as_json: Json = False, slots: Slots = None) -> None:
             try:
                 head = engine.read_index_head(region, slots)
             except ValueError as error:
-                printer.line(damage_line(engine.Damage(file.path, 0, str(error))))
+                printer.line(damage_line(engine.Deviation(file.path, 0, str(error))))
                 continue
             members = index_head_line(file.name, region.size, head)
             printer.index_head(members, region, head)
@@ -193,7 +193,7 @@ class _Printer:
     def readable(self, ones: list[Any], file_of: Callable[[Any], Any]) -> list[Any]:
         """The files that have bytes; an empty one is damage and cannot be mapped."""
         from turbopump.cli.inspect.lines import damage_line
-        from turbopump.engine.table.inspect import Damage
+        from turbopump.engine.table.inspect import Deviation
 
         kept = []
         for one in ones:
@@ -201,7 +201,7 @@ class _Printer:
             if Path(file.path).stat().st_size:
                 kept.append(one)
             else:
-                self.line(damage_line(Damage(file.path, 0, "the file is empty")))
+                self.line(damage_line(Deviation(file.path, 0, "the file is empty")))
         return kept
 
     def line(self, members: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from turbopump.engine.log.epochs import (
     consistent_point,
     decode,
 )
-from turbopump.engine.table.inspect import Damage
+from turbopump.engine.table.inspect import Deviation
 from turbopump.engine.types import LogOffset
 from turbopump.pyx.walk import walk
 
@@ -48,7 +48,7 @@ def read(path: Path, epoch_file: Path | None = None) -> Labelled | Members:
     try:
         decode(texts[1] or b"")
     except EpochsDamaged as error:
-        return damage_line(Damage(str(file), 0, str(error)))
+        return damage_line(Deviation(str(file), 0, str(error)))
     epochs = told(*texts, is_marked=True)[0] or Epochs()
     folder = (path if path.is_dir() else file.parent) / "commitlog"
     return Labelled(file, epochs, log_end(folder) if folder.is_dir() else LOG_OFFSET_MAX)

@@ -24,7 +24,7 @@ def log_line(line: found.LogLine) -> Members:
             return _record(line)
         case found.Blank():
             return {"t": "blank", "offset": line.log_offset, "size": line.size}
-        case found.LogFile():
+        case found.LogFileEnd():
             return {
                 "t": "logFile",
                 "name": line.name,
@@ -41,7 +41,7 @@ def log_line(line: found.LogLine) -> Members:
                 "recordsAfterDamage": line.after_damage,
                 "damages": line.damages,
             }
-        case found.Damage():
+        case found.Deviation():
             return damage_line(line)
 
 
@@ -76,7 +76,7 @@ def _record(line: found.LogRecord) -> Members:
     }
 
 
-def damage_line(line: found.Damage) -> Members:
+def damage_line(line: found.Deviation) -> Members:
     """Damage, the same for every kind of file."""
     return {"t": "damage", "file": line.file, "position": line.position, "reason": line.reason}
 
@@ -85,9 +85,9 @@ def queue_line(line: found.QueueLine, topic: str, queue_id: int) -> Members:
     """A line of `inspect queue --json`."""
     whose = {"topic": topic, "queue": queue_id}
     match line:
-        case found.Unit():
+        case found.ConsumeQueueUnit():
             return {"t": "cq", **whose, "index": line.index, **_unit(line)}
-        case found.BatchUnit():
+        case found.BatchQueueUnit():
             return {
                 "t": "bcq",
                 **whose,
@@ -111,11 +111,11 @@ def queue_line(line: found.QueueLine, topic: str, queue_id: int) -> Members:
                 "storeTime": line.store_timestamp_ms,
                 "bitmap": line.bitmap.hex(),
             }
-        case found.Damage():
+        case found.Deviation():
             return damage_line(line)
 
 
-def _unit(line: found.Unit | found.BatchUnit) -> Members:
+def _unit(line: found.ConsumeQueueUnit | found.BatchQueueUnit) -> Members:
     return {"offset": line.log_offset, "size": line.size, "tagsCode": line.tags_code}
 
 
@@ -134,9 +134,9 @@ def index_head_line(name: str, length: int, head: found.IndexHead) -> Members:
     }
 
 
-def index_entry_line(name: str, line: found.IndexEntry | found.Damage) -> Members:
+def index_entry_line(name: str, line: found.IndexEntry | found.Deviation) -> Members:
     """A line for an index entry."""
-    if isinstance(line, found.Damage):
+    if isinstance(line, found.Deviation):
         return damage_line(line)
     return {
         "t": "indexEntry",

@@ -6,9 +6,9 @@ from typing import Any
 from turbopump.broker.ha.control.words import Word
 from turbopump.broker.replication import (
     FollowerStatus,
-    HaStatus,
     LeaderStatus,
     ReplicaStatus,
+    ReplicationStatus,
 )
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
@@ -27,11 +27,11 @@ NOBODY = (
 class Steered:
     """A replication that stands as a test says."""
 
-    def __init__(self, status: HaStatus) -> None:
+    def __init__(self, status: ReplicationStatus) -> None:
         self.now = status
         self.flushed: list[int] = []
 
-    def status(self) -> HaStatus:
+    def status(self) -> ReplicationStatus:
         return self.now
 
     def set_master_flushed(self, log_offset: LogOffset) -> None:
@@ -40,7 +40,9 @@ class Steered:
 
 def steer(admin: Any, log_end: int, **members: Any) -> Steered:
     """Let the broker replicate; its log ends there."""
-    admin.broker.ha = made = Steered(HaStatus(LogOffset(log_end), LogOffset(log_end), **members))
+    admin.broker.ha = made = Steered(
+        ReplicationStatus(LogOffset(log_end), LogOffset(log_end), **members)
+    )
     return made
 
 

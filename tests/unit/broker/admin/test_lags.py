@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from turbopump.broker.introspection.metrics import Snapshot, render
+from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.broker.tables.lags import INLINE, STEP, behind_ms
 from turbopump.engine.log.commit_log import CommitLog
@@ -45,7 +45,7 @@ def scrape(admin: Any) -> Callable[[], Metrics]:
     """(group, topic) -> metric -> value."""
 
     def call() -> Metrics:
-        body, _ = render(Snapshot.take(admin.broker, admin.now_ms), "")
+        body, _ = render(CounterSnapshot.take(admin.broker, admin.now_ms), "")
         found: Metrics = {}
         for family in text_string_to_metric_families(body.decode()):
             for sample in family.samples:

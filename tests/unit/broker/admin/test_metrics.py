@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from turbopump.broker.introspection.metrics import Snapshot, render
+from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.broker.replication import (
     FollowerStatus,
     HaCounters,
-    HaStatus,
     LeaderStatus,
     ReplicaStatus,
+    ReplicationStatus,
 )
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.types import LogOffset
@@ -28,10 +28,10 @@ Samples = dict[str, dict[tuple[str, ...], float]]
 class Steered:
     """A replication that stands as a test says."""
 
-    def __init__(self, status: HaStatus) -> None:
+    def __init__(self, status: ReplicationStatus) -> None:
         self.now = status
 
-    def status(self) -> HaStatus:
+    def status(self) -> ReplicationStatus:
         return self.now
 
     def set_master_flushed(self, log_offset: LogOffset) -> None:
@@ -43,7 +43,7 @@ def scrape(admin: Any) -> Callable[[], Samples]:
     """name -> values of the labels that not every sample has, by label name -> value."""
 
     def call() -> Samples:
-        body, content_type = render(Snapshot.take(admin.broker, admin.now_ms), "")
+        body, content_type = render(CounterSnapshot.take(admin.broker, admin.now_ms), "")
         assert content_type.startswith("text/plain")
         found: Samples = {}
         for family in text_string_to_metric_families(body.decode()):
@@ -113,7 +113,7 @@ def test_a_master_of_a_group(admin: Any, scrape: Callable[[], Samples]) -> None:
         )
 
     admin.broker.ha = Steered(
-        HaStatus(
+        ReplicationStatus(
             LogOffset(1_000),
             LogOffset(900),
             LeaderStatus(
@@ -146,7 +146,7 @@ def test_a_replica(admin: Any, scrape: Callable[[], Samples]) -> None:
     follower = FollowerStatus("10.0.0.1:10912", State.SUSPEND, "the logs part")
     counters = HaCounters(0, 12_345, 6)
     admin.broker.ha = Steered(
-        HaStatus(LogOffset(500), LogOffset(400), None, follower, None, counters)
+        ReplicationStatus(LogOffset(500), LogOffset(400), None, follower, None, counters)
     )
     found = scrape()
     assert found["turbopump_ha_is_master"] == found["turbopump_ha_following"] == {(): 0}
@@ -167,6 +167,6 @@ def test_without_replication_nothing_is_said_of_it_in_the_runtime_table(admin: A
 def test_other_forms(admin: Any) -> None:
     """What newer Prometheus servers ask for."""
     accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
-    body, content_type = render(Snapshot.take(admin.broker, admin.now_ms), accept)
+    body, content_type = render(CounterSnapshot.take(admin.broker, admin.now_ms), accept)
     assert content_type.startswith("application/openmetrics-text")
     assert body.endswith(b"# EOF\n")

@@ -19,7 +19,7 @@ from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk, Job
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.store import Store
-from turbopump.engine.types import Appended, Buffer, FlushMode, Message, PutStatus
+from turbopump.engine.types import Appended, Buffer, FlushMode, NewMessage, PutStatus
 
 START_MS = 1_700_000_000_000
 FILE_SIZE = 4 * 4096
@@ -199,7 +199,7 @@ class Broker:
         self.store.close(self.network.now_ms)
 
     def put(self, body: bytes = b"body", queue_id: int = 0) -> Appended:
-        message = Message("topic", queue_id, body, b"KEYS\x01k\x02")
+        message = NewMessage("topic", queue_id, body, b"KEYS\x01k\x02")
         return self.store.append(message, self.network.now_ms)
 
     def send(self, body: bytes = b"body", queue_id: int = 0) -> list[PutStatus]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.broker.ha.network import Group
 
-from turbopump.broker.ha.group import GroupError, parse_group
+from turbopump.broker.ha.group import GroupFileError, parse_group
 from turbopump.broker.ha.options import HaOptions
 from turbopump.engine.types import PutStatus
 
@@ -37,7 +37,7 @@ def test_a_group() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_group(content: str) -> None:
-    with pytest.raises(GroupError):
+    with pytest.raises(GroupFileError):
         parse_group(content.encode())
 
 

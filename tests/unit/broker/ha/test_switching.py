@@ -9,7 +9,7 @@ from tests.unit.broker.ha.network import Broker, Group
 
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.options import HaOptions
-from turbopump.broker.ha.ports import Agreed, Answer, Lost, Refused
+from turbopump.broker.ha.ports import Agreed, Answer, Lost, ProposalRefused
 from turbopump.engine.later import Later
 from turbopump.engine.log.epochs import decode
 from turbopump.engine.types import PutStatus
@@ -276,7 +276,7 @@ def test_a_refused_proposal_is_dead(group: Group) -> None:
     replica.shell.cut()
     group.network.unreachable.add(master.address)
     group.network.run()
-    decider.answer(Refused("not now"))
+    decider.answer(ProposalRefused("not now"))
     count = len(decider.asked)
     group.settle(1500)
     assert len(decider.asked) == count + 1, "proposed again"

@@ -14,7 +14,7 @@ from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.store import Store
-from turbopump.engine.types import Message
+from turbopump.engine.types import NewMessage
 
 STAGES = Path(__file__).resolve().parents[3] / "golden" / "ha" / "controller-json" / "epochs"
 
@@ -61,7 +61,7 @@ def test_a_store_tells_where_its_log_ends(tmp_path: Path) -> None:
     config = StoreConfig(f"{tmp_path}/store", mapped_file_size_commit_log=4096)
     store = Store.open(RealFiles(), config, InlineDisk(), now_ms=1)
     for number in range(40):
-        end = store.append(Message("T", 0, b"x" * (50 + number)), now_ms=2).end
+        end = store.append(NewMessage("T", 0, b"x" * (50 + number)), now_ms=2).end
     store.close(3)
     assert log_end(tmp_path / "store" / "commitlog") == end > 4096
     (tmp_path / "store" / "epochFileCheckpoint").write_bytes(Epochs.of([(1, 0)]).encode())
@@ -81,7 +81,7 @@ def test_a_list_that_lies_elsewhere(tmp_path: Path) -> None:
         config = StoreConfig(str(tmp_path / name), mapped_file_size_commit_log=4096)
         store = Store.open(RealFiles(), config, InlineDisk(), now_ms=1)
         for _ in range(count):
-            ends[name] = store.append(Message("T", 0, b"x"), now_ms=2).end
+            ends[name] = store.append(NewMessage("T", 0, b"x"), now_ms=2).end
         store.close(3)
     moved.write_bytes(Epochs.of([(1, 0)]).encode())
     (tmp_path / "b" / "epochFileCheckpoint").write_bytes(moved.read_bytes())

@@ -12,7 +12,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import Message
+from turbopump.engine.types import NewMessage
 
 FILE_SIZE = 4096
 COUNT = 40
@@ -26,7 +26,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
     opened = Store.open(RealFiles(), config, InlineDisk(), 1)
     places = []
     for number in range(COUNT):
-        done = opened.append(Message(f"Topic-{number % 2}", 0, b"x" * 200), 1)
+        done = opened.append(NewMessage(f"Topic-{number % 2}", 0, b"x" * 200), 1)
         places.append(int(done.log_offsets[0]))
     opened.close(1)
     return root, places

@@ -11,7 +11,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import Message
+from turbopump.engine.types import NewMessage
 
 NOW_MS = 1_800_000_000_000
 SETTINGS = "mappedFileSizeCommitLog=65536\nmaxHashSlotNum=100\nmaxIndexNum=400\n"
@@ -26,7 +26,7 @@ def damaged(tmp_path: Path) -> list[int]:
         str(root), mapped_file_size_commit_log=65536, max_hash_slot_num=100, max_index_num=400
     )
     store = Store.open(RealFiles(), config, InlineDisk(), NOW_MS)
-    starts = [store.append(Message("T", 0, b"body"), NOW_MS).log_offsets[0] for _ in range(10)]
+    starts = [store.append(NewMessage("T", 0, b"body"), NOW_MS).log_offsets[0] for _ in range(10)]
     store.close(NOW_MS)
     (tmp_path / "broker.conf").write_text(SETTINGS)
     path = root / "commitlog" / f"{0:020d}"

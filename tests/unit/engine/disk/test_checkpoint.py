@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from turbopump.engine.disk import checkpoint as checkpoints
-from turbopump.engine.disk.checkpoint import Checkpoint, Marks
+from turbopump.engine.disk.checkpoint import Checkpoint, DurableMarks
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.types import LogOffset
 
 FULL = Checkpoint(
     10_000, 9000, 8000, 7, 6, 5,
-    Marks(LogOffset(100), LogOffset(90), LogOffset(80), 3, 50, 40, LogOffset(30), 20),
+    DurableMarks(LogOffset(100), LogOffset(90), LogOffset(80), 3, 50, 40, LogOffset(30), 20),
 )  # fmt: skip
 
 

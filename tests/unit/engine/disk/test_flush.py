@@ -18,9 +18,9 @@ from turbopump.engine.disk.flush import (
     ABANDONED,
     STORE_THREADS,
     Disk,
+    DiskLane,
     DiskThreads,
     InlineDisk,
-    Lane,
     give_way,
 )
 
@@ -107,7 +107,7 @@ def test_inline_disk_reports_before_submit_returns() -> None:
 def test_a_lane_is_busy_until_its_work_reported() -> None:
     loop = Loop()
     disk = DiskThreads(loop.post, threads=1)
-    lane = Lane(disk)
+    lane = DiskLane(disk)
     seen: list[Any] = []
 
     def again(result: int | OSError) -> None:
@@ -174,14 +174,14 @@ def test_a_stop_waits_for_so_long_and_no_longer() -> None:
 
 
 def test_no_lane_of_a_store_waits_for_another(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    lanes: list[Lane] = []
-    begin = Lane.__init__
+    lanes: list[DiskLane] = []
+    begin = DiskLane.__init__
 
-    def note(self: Lane, disk: Disk) -> None:
+    def note(self: DiskLane, disk: Disk) -> None:
         lanes.append(self)
         begin(self, disk)
 
-    monkeypatch.setattr(Lane, "__init__", note)
+    monkeypatch.setattr(DiskLane, "__init__", note)
     stores.open().replicated(0)
     assert len(lanes) == STORE_THREADS
     loop = Loop()
@@ -231,7 +231,7 @@ def mapped(tmp_path: Path) -> Iterator[MappedFile]:
 def test_a_native_sync_reports_through_the_loop(mapped: MappedFile) -> None:
     loop, watched = Loop(), Watched()
     disk = DiskThreads(loop.post, threads=1, loop=watched)
-    lane, seen = Lane(disk), list[OSError | None]()
+    lane, seen = DiskLane(disk), list[OSError | None]()
     for start, end in ((0, 10), (4090, 8200)):
         lane.sync([(mapped, start, end)], seen.append)
         assert lane.busy
@@ -246,7 +246,7 @@ def test_a_native_sync_reports_through_the_loop(mapped: MappedFile) -> None:
 def test_a_native_sync_that_is_waited_for_reports_once(mapped: MappedFile) -> None:
     watched = Watched()
     disk = DiskThreads(Loop().post, threads=1, loop=watched)
-    lane, seen = Lane(disk), list[OSError | None]()
+    lane, seen = DiskLane(disk), list[OSError | None]()
     lane.sync([(mapped, 0, 10)], seen.append)
     lane.finish()
     assert seen == [None]
@@ -262,7 +262,7 @@ def test_a_native_sync_that_is_waited_for_reports_once(mapped: MappedFile) -> No
 def test_two_ranges_and_a_second_sync_go_to_a_disk_thread(mapped: MappedFile) -> None:
     loop, watched = Loop(), Watched()
     disk = DiskThreads(loop.post, threads=1, loop=watched)
-    one, other, seen = Lane(disk), Lane(disk), list[str]()
+    one, other, seen = DiskLane(disk), DiskLane(disk), list[str]()
     one.sync([(mapped, 0, 10)], lambda result: seen.append(f"native {result}"))
     other.sync([(mapped, 0, 10)], lambda result: seen.append(f"busy {result}"))
     loop.run_one()
@@ -281,7 +281,7 @@ def test_while_a_store_opens_on_another_thread_its_syncs_do_not_touch_the_loop(
     seen: list[OSError | None] = []
 
     def opening() -> None:
-        lane = Lane(disk)
+        lane = DiskLane(disk)
         lane.sync([(mapped, 0, 10)], seen.append)
         lane.finish()
 
@@ -297,7 +297,7 @@ def test_a_native_sync_that_fails_names_the_file(tmp_path: Path) -> None:
     file = RealFiles().create(str(tmp_path / "file"), 3 * 4096)
     assert isinstance(file, RealMappedFile)
     disk = DiskThreads(Loop().post, threads=1, loop=watched)
-    lane, seen = Lane(disk), list[OSError | None]()
+    lane, seen = DiskLane(disk), list[OSError | None]()
     # A hole in the mapping: the one failure of msync that needs no broken disk.
     buffer = (ctypes.c_char * file.size).from_buffer(file._map)
     start = ctypes.addressof(buffer)

@@ -15,7 +15,7 @@ from turbopump.engine.disk.store_paths import (
 )
 from turbopump.engine.queues.batch_queue import BatchQueues
 from turbopump.engine.queues.queue_ext import QueueExtensions
-from turbopump.engine.types import Message, PutStatus, ReadStatus, StoreError
+from turbopump.engine.types import NewMessage, PutStatus, ReadStatus, StoreError
 
 HOSTILE = [
     "", ".", "..", "/", "../", "../..", "../../victim", "/etc", "a/b", "T/0", "..\0", "T\0",
@@ -101,7 +101,7 @@ def test_a_record_of_a_topic_that_no_folder_can_have_stops_nothing(
     names = ["%RETRY%" + "g" * 300, "..", "../x", "a/b"]
     log, dispatcher = store._log, store._dispatcher
     for name in names:
-        message = Message(name, 0, b"body", b"")
+        message = NewMessage(name, 0, b"body", b"")
         log.append(message, b"", 0, 1_700_000_000_000)
     appended = put(store, "T", 0, b"behind")
     assert appended.status is PutStatus.PUT_OK

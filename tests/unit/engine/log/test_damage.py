@@ -12,9 +12,9 @@ import pytest
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.log.damage import FILE_NAME
-from turbopump.engine.table.inspect import Damage as InspectDamage
+from turbopump.engine.table.inspect import Deviation as InspectDamage
 from turbopump.engine.table.inspect import StoreFile, walk_log
-from turbopump.engine.types import Message, PutStatus, StoreError
+from turbopump.engine.types import NewMessage, PutStatus, StoreError
 from turbopump.pyx.region import Region
 
 NOW_MS = 1_700_000_000_000
@@ -66,7 +66,7 @@ def check_refused(store: Any, stores: Any, log_offset: int) -> None:
     place = store.damage
     assert (place.log_offset, place.position) == (log_offset, log_offset % FILE_SIZE)
     assert place.file == str(file_of(stores, log_offset))
-    refused = store.append(Message("T", 0, b"x"), NOW_MS)
+    refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert f"{place.file} is damaged at byte {place.position}" in refused.reason
 

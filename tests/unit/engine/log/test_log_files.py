@@ -12,7 +12,7 @@ from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.disk.segments import file_name, file_size_in
 from turbopump.engine.log import commit_log
 from turbopump.engine.store import Store
-from turbopump.engine.types import Fitness, LogOffset, Message, PutStatus, StoreError
+from turbopump.engine.types import Fitness, LogOffset, NewMessage, PutStatus, StoreError
 
 NOW_MS = 1_700_000_000_000
 FILE_SIZE = 1 << 16
@@ -41,7 +41,7 @@ def fill(store: Store, upto: int) -> None:
     """Grow the log to this log offset, or little less."""
     while upto - store.max_log_offset > KIB:
         body = b"b" * min(4 * KIB, upto - store.max_log_offset - 200)
-        assert store.append(Message("T", 0, body), NOW_MS).status is PutStatus.PUT_OK
+        assert store.append(NewMessage("T", 0, body), NOW_MS).status is PutStatus.PUT_OK
 
 
 def test_the_next_file_is_made_when_the_end_of_one_is_near(
@@ -109,7 +109,7 @@ def test_the_files_that_are_there_tell_their_size(
     store.close(NOW_MS)
     store = begin(mapped_file_size_commit_log=1 << 30)
     assert store.config.mapped_file_size_commit_log == size
-    assert store.append(Message("T", 0, b"more"), NOW_MS).status is PutStatus.PUT_OK
+    assert store.append(NewMessage("T", 0, b"more"), NOW_MS).status is PutStatus.PUT_OK
     store.close(NOW_MS)
     with pytest.raises(StoreError, match="the store is configured for files of 131072"):
         begin(mapped_file_size_commit_log=1 << 17)
@@ -159,7 +159,7 @@ def test_a_store_with_messages_is_served_on_a_full_disk(
     begin: Callable[..., Store], troubled: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = begin()
-    store.append(Message("T", 0, b"to be read"), NOW_MS)
+    store.append(NewMessage("T", 0, b"to be read"), NOW_MS)
     store.close(NOW_MS)
     troubled.used = 0.91
     store = begin(troubled)
@@ -179,7 +179,7 @@ def test_a_roll_does_not_wait_for_the_next_file(
     bodies: list[bytes] = []
     while True:
         body = b"%04d" % len(bodies) + bytes(1000)
-        appended = store.append(Message("T", 0, body), NOW_MS)
+        appended = store.append(NewMessage("T", 0, body), NOW_MS)
         if appended.status is not PutStatus.PUT_OK:
             break
         bodies.append(body)
@@ -193,11 +193,11 @@ def test_a_roll_does_not_wait_for_the_next_file(
     assert read_bodies(store) == bodies
     store.tick(NOW_MS + 1_100)
     assert store.fitness is Fitness.FULL, "another broker may take messages"
-    full = store.append(Message("T", 0, body), NOW_MS)
+    full = store.append(NewMessage("T", 0, body), NOW_MS)
     assert full.status is PutStatus.CREATE_MAPPED_FILE_FAILED
     held_disk.make_files()
     assert store.fitness is Fitness.FIT
-    assert store.append(Message("T", 0, body), NOW_MS).status is PutStatus.PUT_OK
+    assert store.append(NewMessage("T", 0, body), NOW_MS).status is PutStatus.PUT_OK
     assert read_bodies(store) == [*bodies, body]
 
 
@@ -207,11 +207,11 @@ def test_a_file_that_could_not_be_made_is_tried_again(
     held_disk.holds_files = True
     stores.configure(sync_timeout_ms=1_000)
     store = stores.open(held_disk)
-    while store.append(Message("T", 0, bytes(1000)), NOW_MS).status is PutStatus.PUT_OK:
+    while store.append(NewMessage("T", 0, bytes(1000)), NOW_MS).status is PutStatus.PUT_OK:
         pass
     troubled.full = True
     held_disk.make_files()
-    refused = store.append(Message("T", 0, bytes(1000)), NOW_MS)
+    refused = store.append(NewMessage("T", 0, bytes(1000)), NOW_MS)
     assert refused.status is PutStatus.CREATE_MAPPED_FILE_FAILED
     held_disk.make_files()
     troubled.full = False
@@ -220,7 +220,7 @@ def test_a_file_that_could_not_be_made_is_tried_again(
         held_disk.drain()
     held_disk.make_files()
     assert store.fitness is Fitness.FIT, "without a message that asks for it"
-    assert store.append(Message("T", 0, bytes(1000)), NOW_MS).status is PutStatus.PUT_OK
+    assert store.append(NewMessage("T", 0, bytes(1000)), NOW_MS).status is PutStatus.PUT_OK
 
 
 @pytest.mark.parametrize("number", [0, -1])
@@ -241,7 +241,7 @@ def test_a_log_file_that_is_lost_while_the_store_runs_stops_writes(
         with lost.open("r+b") as file:
             file.truncate(4096)
     store.tick(NOW_MS + 1_000)
-    refused = store.append(Message("T", 0, b"x"), NOW_MS)
+    refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert lost.name in refused.reason
     assert ("was removed" if removed else "was cut to 4096") in refused.reason

@@ -10,7 +10,7 @@ from turbopump.engine.disk.files import RealFiles, RealMappedFile
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.log.commit_log import WARM_GROWTH_MIN, WARM_TICKS
 from turbopump.engine.store import Store
-from turbopump.engine.types import Message, PutStatus
+from turbopump.engine.types import NewMessage, PutStatus
 
 FILE_SIZE = 8 << 20
 NOW_MS = 1_700_000_000_000
@@ -44,7 +44,7 @@ def grow(store: Store, size: int) -> None:
     end = store.max_log_offset + size
     while store.max_log_offset < end:
         body = b"b" * min(1 << 16, end - store.max_log_offset)
-        assert store.append(Message("T", 0, body), NOW_MS).status is PutStatus.PUT_OK
+        assert store.append(NewMessage("T", 0, body), NOW_MS).status is PutStatus.PUT_OK
 
 
 def test_a_log_that_grows_fast_is_warmed_ahead(

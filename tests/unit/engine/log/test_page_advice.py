@@ -9,7 +9,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import FlushMode, Message, PutStatus
+from turbopump.engine.types import FlushMode, NewMessage, PutStatus
 
 PAGE = 4096
 LOG_SIZE = 16 * PAGE
@@ -41,7 +41,7 @@ def opened(folder: Path, mode: FlushMode) -> Store:
 
 
 def put(store: Store, size: int = 100) -> None:
-    appended = store.append(Message("T", 0, b"b" * size), NOW_MS)
+    appended = store.append(NewMessage("T", 0, b"b" * size), NOW_MS)
     assert appended.status is PutStatus.PUT_OK
 
 

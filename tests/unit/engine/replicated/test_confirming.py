@@ -9,7 +9,7 @@ from turbopump.engine.log import incoming
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.store import Store
-from turbopump.engine.types import LogOffset, Message, PutStatus, StoreError
+from turbopump.engine.types import LogOffset, NewMessage, PutStatus, StoreError
 
 NOW_MS = 1_700_000_000_000
 
@@ -84,7 +84,7 @@ def test_unconfirmed_is_not_served_after_a_restart(master: Any, stores: Any, put
     assert (again.max_log_offset, again.dispatched_log_offset) == (end, middle)
     leader = again.replicated(NOW_MS)
     assert (leader.confirm, leader.end, leader.believed_end) == (middle, end, end)
-    refused = again.append(Message("T", 0, b"x"), NOW_MS)
+    refused = again.append(NewMessage("T", 0, b"x"), NOW_MS)
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert refused.reason == "this broker is not the master"
     assert leader.to_master(4, NOW_MS) == end

@@ -23,7 +23,7 @@ from turbopump.engine.log.epoch_file import WHOLE_MARK_FILE
 from turbopump.engine.log.epochs import Epochs, consistent_point
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.store import Store
-from turbopump.engine.types import FlushMode, LogOffset, Message, PutStatus
+from turbopump.engine.types import FlushMode, LogOffset, NewMessage, PutStatus
 from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
 
@@ -87,7 +87,7 @@ def open_store(disk: SimDisk, sync: bool = False) -> Store:
 
 def put(store: Store, number: int, text: str) -> None:
     body = f"{text}{number}".encode() + bytes(number * 97 % 500)
-    sent = store.append(Message("T", number % QUEUES, body, b"KEYS\1k%d\2" % number), NOW_MS)
+    sent = store.append(NewMessage("T", number % QUEUES, body, b"KEYS\1k%d\2" % number), NOW_MS)
     assert sent.status is PutStatus.PUT_OK
 
 
@@ -309,7 +309,7 @@ def text_of_zeros() -> bytes:
     log = store.replicated(NOW_MS)
     log.to_master(1, NOW_MS)
     for _ in range(5):
-        sent = store.append(Message("T", 0, b"body", b"KEYS\1k\2NOTE\1\0\0"), NOW_MS)
+        sent = store.append(NewMessage("T", 0, b"body", b"KEYS\1k\2NOTE\1\0\0"), NOW_MS)
         assert sent.status is PutStatus.PUT_OK
     return b"".join(log.view(log.min, log.end))
 

@@ -8,7 +8,7 @@ import pytest
 from turbopump.engine.disk import checkpoint
 from turbopump.engine.log import incoming
 from turbopump.engine.log.epochs import Epochs
-from turbopump.engine.types import FlushMode, LogOffset, Message, PutStatus, StoreError
+from turbopump.engine.types import FlushMode, LogOffset, NewMessage, PutStatus, StoreError
 
 NOW_MS = 1_700_000_000_000
 LISTS = ("epochFileCheckpoint", "epochFileCheckpoint.bak")
@@ -63,7 +63,7 @@ def test_a_store_that_lost_its_epochs_does_not_lead(stores: Any, records: Any) -
     assert (log.may_lead, log.believed_end, len(log.epochs)) == (False, 0, 0)
     with pytest.raises(StoreError, match="it is missing, but there are messages"):
         log.to_master(5, NOW_MS)
-    refused = store.append(Message("T", 0, b"x"), NOW_MS)
+    refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     log.restart(NOW_MS)
     log.record_epochs(epochs)
@@ -197,7 +197,7 @@ def test_a_sync_that_fails_is_an_error(
         return
     with pytest.raises(StoreError, match="takes no changes"):
         log.append(log.end, b"more", NOW_MS)
-    refused = store.append(Message("T", 0, b"x"), NOW_MS)
+    refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
 
 
@@ -231,12 +231,12 @@ def test_a_master_that_is_deposed_fails_who_waits(stores: Any, held_disk: Any) -
     held_disk.drain()
     grown: list[int] = []
     log.on_appended.append(lambda: grown.append(log.end))
-    appended = store.append(Message("T", 0, b"x"), NOW_MS)
+    appended = store.append(NewMessage("T", 0, b"x"), NOW_MS)
     later = store.when_safe(appended)
     assert grown == [appended.end]
     log.to_replica(NOW_MS)
     assert later.value is PutStatus.SERVICE_NOT_AVAILABLE
-    assert store.append(Message("T", 0, b"x"), NOW_MS).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.append(NewMessage("T", 0, b"x"), NOW_MS).status is PutStatus.SERVICE_NOT_AVAILABLE
 
 
 def test_damage_in_what_was_copied(stores: Any, records: Any) -> None:
@@ -316,7 +316,7 @@ def test_a_store_that_is_taken_out_of_its_group(stores: Any, records: Any, put: 
     store.close(NOW_MS)
     store = stores.open()
     assert store.dispatched_log_offset < store.max_log_offset
-    assert store.append(Message("T", 0, b"x"), NOW_MS).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.append(NewMessage("T", 0, b"x"), NOW_MS).status is PutStatus.SERVICE_NOT_AVAILABLE
     store.stand_alone(NOW_MS)
     assert store.dispatched_log_offset == store.max_log_offset == len(data)
     assert put(store, queue_id=0).queue_offset == 14

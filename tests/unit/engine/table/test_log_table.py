@@ -14,7 +14,7 @@ from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.log.epoch_file import BACKUP, EPOCH_FILE
 from turbopump.engine.store import Store
-from turbopump.engine.table.inspect import Damage
+from turbopump.engine.table.inspect import Deviation
 from turbopump.engine.table.log_table import (
     DamagedLog,
     LogRange,
@@ -310,7 +310,7 @@ class TestDamage:
         change(log_file(stores.root, at // FILE_SIZE), at % FILE_SIZE, data)
         opener = Steps(step) if step else None
         table = LogTable.open(str(stores.root), opener)
-        damages: list[Damage] = []
+        damages: list[Deviation] = []
         found = rows_of(table.split(), damaged=damages.append, opener=opener)
         assert number_of(found) == [n for n in range(COUNT) if n != 40]
         assert [one.position for one in damages] == [at % FILE_SIZE]
@@ -322,7 +322,7 @@ class TestDamage:
         assert len(rows_of(table.split())) == COUNT
         with pytest.raises(DamagedLog, match="the body does not have the stored CRC"):
             rows_of(table.split(), Wish(check_body=True))
-        damages: list[Damage] = []
+        damages: list[Deviation] = []
         found = rows_of(table.split(), Wish(check_body=True), damaged=damages.append)
         assert number_of(found) == [n for n in range(COUNT) if n != 40] and len(damages) == 1
         others = Wish(check_body=True, topics=frozenset([b"T0", b"T2"]))
@@ -338,7 +338,7 @@ class TestDamage:
             bytes(FILE_SIZE - second[2] % FILE_SIZE),
         )
         table = LogTable.open(str(stores.root))
-        damages: list[Damage] = []
+        damages: list[Deviation] = []
         found = rows_of(table.split(), damaged=damages.append)
         assert len(found) == COUNT - len(second) + 2
         assert [one.reason for one in damages] == ["the space is empty (size and magic are 0)"]
@@ -351,7 +351,7 @@ class TestDamage:
             with pytest.raises(DamagedLog) as caught:
                 LogTable.open(str(stores.root))
             assert caught.value.damage.position == at % FILE_SIZE
-            damages: list[Damage] = []
+            damages: list[Deviation] = []
             table = LogTable.open(str(stores.root), damaged=damages.append)
             assert table.end == store.max_log_offset and len(damages) == 1
             assert len(rows_of(table.split(), damaged=damages.append)) == COUNT - 1
@@ -365,7 +365,7 @@ class TestDamage:
         first, second = (offsets_of(stores)[-number] for number in (4, 3))
         for at in (first, second):
             change(log_file(stores.root, at // FILE_SIZE), at % FILE_SIZE + 92, b"?")
-        damages: list[Damage] = []
+        damages: list[Deviation] = []
         table = LogTable.open(str(stores.root), damaged=damages.append)
         assert table.end == store.max_log_offset
         assert len(rows_of(table.split(), damaged=damages.append)) == COUNT and not damages
@@ -396,7 +396,7 @@ class TestDamage:
         log_file(stores.root, 1).unlink()
         with pytest.raises(DamagedLog, match=f"the next file begins at {2 * FILE_SIZE}"):
             LogTable.open(str(stores.root))
-        damages: list[Damage] = []
+        damages: list[Deviation] = []
         table = LogTable.open(str(stores.root), damaged=damages.append)
         assert len(damages) == 1 and 0 < len(rows_of(table.split())) < COUNT
 
@@ -407,7 +407,7 @@ class TestDamage:
         with pytest.raises(DamagedLog):
             rows_of(table.split(1 << 20, Wish()))
         assert [part.base for part in table.split(1 << 20, wish)] == [FILE_SIZE], "not left out"
-        damages: list[Damage] = []
+        damages: list[Deviation] = []
         assert len(rows_of(table.split(), damaged=damages.append)) == COUNT - 1
         assert [one.position for one in damages] == [0]
 
@@ -539,7 +539,7 @@ class TestReplicated:
         (stores.root / (EPOCH_FILE + BACKUP)).unlink()
         with pytest.raises(DamagedLog, match="cut short"):
             LogTable.open(str(stores.root))
-        damages: list[Damage] = []
+        damages: list[Deviation] = []
         table = LogTable.open(str(stores.root), damaged=damages.append)
         assert len(damages) == 1 and table.is_replicated and table.epoch_at(0) is None
 

@@ -12,7 +12,7 @@ import pytest
 
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.files import RealFiles
-from turbopump.engine.types import Message, PutStatus, StoreError
+from turbopump.engine.types import NewMessage, PutStatus, StoreError
 
 NOW_MS = 1_700_000_000_000
 FOREVER = 1 << 62
@@ -233,7 +233,7 @@ class TestKilled:
         end = store.max_log_offset
         stores.kill(store)
         shutil.rmtree(stores.root / "consumequeue")
-        marks = checkpoints.Marks(end * 9, end * 9, end * 9, 3, 99, 9, end, 0)
+        marks = checkpoints.DurableMarks(end * 9, end * 9, end * 9, 3, 99, 9, end, 0)
         checkpoints.save(RealFiles(), str(stores.root), checkpoints.Checkpoint(marks=marks))
         with pytest.raises(StoreError, match="later ones are missing"):
             stores.open()
@@ -501,7 +501,7 @@ def test_names_of_queues_that_are_none_do_not_leave_the_folder(stores: Any, put:
     again = stores.open()
     assert again.topics() == ["T"]
     assert json.dumps(sorted(path.name for path in stores.root.parent.iterdir())) == '["store"]'
-    assert again.append(Message("../../", 0, b""), NOW_MS).status is PutStatus.MESSAGE_ILLEGAL
+    assert again.append(NewMessage("../../", 0, b""), NOW_MS).status is PutStatus.MESSAGE_ILLEGAL
 
 
 def open_below(root: Path) -> int:

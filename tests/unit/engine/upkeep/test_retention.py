@@ -12,7 +12,7 @@ import pytest
 
 from turbopump.engine.disk import checkpoint
 from turbopump.engine.disk.files import RealFiles
-from turbopump.engine.types import Message, PutStatus, ReadStatus
+from turbopump.engine.types import NewMessage, PutStatus, ReadStatus
 from turbopump.engine.upkeep import retention
 
 HOUR_MS = 3_600_000
@@ -253,7 +253,7 @@ def test_batch_queues_and_extensions_follow(
     )  # fmt: skip
     store = stores.open()
     for _ in range(60):
-        message = Message("Inner", 0, bytes(500), b"INNER_NUM\x012\x02", sys_flag=0xC0)
+        message = NewMessage("Inner", 0, bytes(500), b"INNER_NUM\x012\x02", sys_flag=0xC0)
         assert store.append(message, NOW_MS).status is PutStatus.PUT_OK
         put(store, "A", 0, bytes(500), TAGS="t")
     settle(store)

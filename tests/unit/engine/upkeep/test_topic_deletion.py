@@ -14,7 +14,7 @@ from tests.unit.engine.replicated.test_role_steps import Counted
 
 from turbopump.engine.disk import checkpoint
 from turbopump.engine.store import Store
-from turbopump.engine.types import FlushMode, Message, PutStatus, ReadStatus, StoreError
+from turbopump.engine.types import FlushMode, NewMessage, PutStatus, ReadStatus, StoreError
 from turbopump.engine.upkeep import topic_deletion
 
 OPERATIONS_MAX = 120
@@ -29,7 +29,7 @@ def opened(disk: SimDisk, mode: FlushMode = FlushMode.ASYNC_FLUSH) -> tuple[Stor
 
 
 def put(store: Store, topic: str, number: int = 0, body: bytes = b"body") -> int:
-    appended = store.append(Message(topic, number % QUEUES, body, b""), NOW_MS)
+    appended = store.append(NewMessage(topic, number % QUEUES, body, b""), NOW_MS)
     assert appended.status is PutStatus.PUT_OK, appended
     return appended.queue_offset
 
@@ -88,7 +88,7 @@ def test_its_files_do_not_come_back() -> None:
 def test_it_takes_no_message_meanwhile_and_counts_from_0_afterwards() -> None:
     store, work = opened(made(1))
     store.deletions.delete("going", NOW_MS)
-    refused = store.append(Message("going", 0, b"", b""), NOW_MS)
+    refused = store.append(NewMessage("going", 0, b"", b""), NOW_MS)
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert "being deleted" in refused.reason
     assert put(store, "kept") == 2
@@ -180,7 +180,7 @@ def test_one_that_fails_is_told_and_may_be_asked_for_again(
         told = store.deletions.delete("going", NOW_MS)
         work.close()
     assert isinstance(told.value, StoreError)
-    refused = store.append(Message("going", 0, b"", b""), NOW_MS)
+    refused = store.append(NewMessage("going", 0, b"", b""), NOW_MS)
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE, "beside files of its former life"
     told = store.deletions.delete("going", NOW_MS)
     work.close()

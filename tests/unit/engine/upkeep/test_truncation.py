@@ -17,7 +17,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk import checkpoint
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import FlushMode, LogOffset, Message, PutStatus, StoreError
+from turbopump.engine.types import FlushMode, LogOffset, NewMessage, PutStatus, StoreError
 
 NOW_MS = 1_700_000_000_000
 ROOT = "/store"
@@ -57,7 +57,7 @@ class Bench:
         body = b"%06d" % self.number + bytes(50 + number * 97 % 500)
         sent = Sent(name, len(self.model.queues.get(name, [])), body, f"k{number % 7}")
         text = f"KEYS\x01{sent.key} n{self.number}\x02".encode()
-        appended = self.store.append(Message(*name, body, text), self.now_ms)
+        appended = self.store.append(NewMessage(*name, body, text), self.now_ms)
         assert appended.status is PutStatus.PUT_OK
         assert appended.queue_offset == sent.number
         self.model.appended(self.disk, self.store.max_log_offset, [sent])
@@ -270,7 +270,7 @@ def test_a_record_inside_of_a_body_is_no_boundary() -> None:
     at = bytes(bench.model.log[probe.start :]).find(probe.body) + probe.start
     bench.truncate(start)
     record[28:36] = at.to_bytes(8)
-    message = Message("A", 0, bytes(record), b"")
+    message = NewMessage("A", 0, bytes(record), b"")
     appended = bench.store.append(message, bench.now_ms)
     shift = bytes(bench.disk.content(f"{ROOT}/commitlog/{0:020d}")).find(bytes(record)) - at
     assert shift == 0
@@ -299,7 +299,7 @@ def test_at_the_end_nothing_is_cut_and_who_waits_is_answered() -> None:
     bench.store = Store.open(bench.disk, bench.config, work, bench.now_ms)
     name = NAMES[0]
     before = bench.store.max_queue_offset(*name)
-    appended = bench.store.append(Message(*name, b"last"), bench.now_ms)
+    appended = bench.store.append(NewMessage(*name, b"last"), bench.now_ms)
     later = bench.store.when_safe(appended)
     assert (later.done, bench.store.max_queue_offset(*name)) == (False, before)
     bench.store.truncate(bench.store.max_log_offset, bench.now_ms)
@@ -319,7 +319,7 @@ def test_who_waits_for_a_cut_record_is_told() -> None:
     told: list[tuple[int, PutStatus]] = []
     ends = []
     for number in range(4):
-        message = Message("A", 0, b"%d" % number, b"")
+        message = NewMessage("A", 0, b"%d" % number, b"")
         appended = bench.store.append(message, bench.now_ms)
         ends.append(appended.end)
         later = bench.store.when_safe(appended)
@@ -332,7 +332,7 @@ def test_who_waits_for_a_cut_record_is_told() -> None:
     ]  # fmt: skip
     assert bench.store.flushed_log_offset == bench.store.max_log_offset == ends[1]
     work.close()
-    appended = bench.store.append(Message("A", 0, b"on", b""), bench.now_ms)
+    appended = bench.store.append(NewMessage("A", 0, b"on", b""), bench.now_ms)
     assert (appended.log_offsets, appended.queue_offset) == ([ends[1]], 3)
 
 

@@ -12,7 +12,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import LogOffset, Message
+from turbopump.engine.types import LogOffset, NewMessage
 from turbopump.spark.audit.job import Audit, Options, run
 from turbopump.spark.audit.ledger import Claim, Elected, Entry, digest_of, encode
 from turbopump.spark.audit.verdicts import Verdict
@@ -89,7 +89,7 @@ class Group:
         key = f"KEY{self.number:06d}"
         text = b"UNIQ_KEY\x01" + key.encode() + b"\x02" + properties
         store = self.stores[self.leads]
-        done = store.append(Message(topic, queue_id, body, text, 0, 0, NOW_MS), NOW_MS)
+        done = store.append(NewMessage(topic, queue_id, body, text, 0, 0, NOW_MS), NOW_MS)
         assert done.log_offsets, done.reason
         claim = Claim(
             False, topic, queue_id, done.queue_offset, digest_of(body), key, done.log_offsets[0],

@@ -12,7 +12,7 @@ from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.store import Store
-from turbopump.engine.types import LogOffset, Message
+from turbopump.engine.types import LogOffset, NewMessage
 from turbopump.pyx.crc32 import masked_crc32
 from turbopump.spark.audit.job import Options, run
 from turbopump.spark.audit.ledger import Claim, Confirmed, Cut, Elected, digest_of
@@ -423,7 +423,7 @@ def test_a_store_that_never_was_replicated(make: Make) -> None:
     store = Store.open(RealFiles(), StoreConfig(str(root), mapped_file_size_commit_log=FILE_SIZE),
                        InlineDisk(), 1)  # fmt: skip
     for _ in range(50):
-        store.append(Message("T", 0, b"x" * 500), 1)
+        store.append(NewMessage("T", 0, b"x" * 500), 1)
     store.close(1)
     audit = run(None, Options((str(root),)))
     assert not audit.is_broken

@@ -11,7 +11,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import Message
+from turbopump.engine.types import NewMessage
 from turbopump.spark.audit.job import Options, run
 from turbopump.spark.audit.ledger import Claim
 from turbopump.spark.audit.verdicts import Outcome
@@ -121,7 +121,7 @@ def test_tags_codes_of_queue_extensions(tmp_path: Path) -> None:
     )
     store = Store.open(RealFiles(), config, InlineDisk(), 1)
     for _ in range(5):
-        store.append(Message("T", 0, b"x", b"TAGS\x01new\x02"), 1)
+        store.append(NewMessage("T", 0, b"x", b"TAGS\x01new\x02"), 1)
     store.close(1)
     verdict = run(None, Options((str(root),))).of("queue-offsets")
     assert verdict.outcome is Outcome.HOLDS and verdict.counts["queue units compared"] == 5

@@ -49,7 +49,7 @@ from turbopump.engine.types import Progress
 from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.hub import Gate
-from turbopump.net.transport.options import ClientOptions, ServerOptions
+from turbopump.net.transport.options import RemotingOptions, ServerOptions
 from turbopump.net.transport.server import Server
 from turbopump.net.transport.tls import TlsError, client_context
 from turbopump.net.wire.codes import RequestCode
@@ -144,7 +144,7 @@ class BrokerNode:
     async def _begin(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._saving, self._unsaved, self._due_ms = set(), set(), {}
-        self._client = Client(self._now_ms, options=ClientOptions(tls=self._config.client_tls))
+        self._client = Client(self._now_ms, options=RemotingOptions(tls=self._config.client_tls))
         if not self._config.broker_ip1:
             self._config.broker_ip1 = local_ip()
         self._ip = await ip_of(self._config.broker_ip1)

@@ -32,7 +32,7 @@ from turbopump.controller import elections, events, foreign, registration, repli
 from turbopump.controller.elections import Decision
 from turbopump.controller.events import BadEvent, ElectMaster, Event
 from turbopump.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heartbeats, Key, Live, key_of
-from turbopump.controller.quorum import Committed, Entry, Failed, Quorum
+from turbopump.controller.quorum import ProposalCommitted, ProposalFailed, Quorum, QuorumEntry
 from turbopump.controller.state import Group, GroupTables
 from turbopump.controller.suspects import Probed, Suspects, refused
 from turbopump.engine.later import Later
@@ -224,7 +224,7 @@ class ControllerCore:
         for job in refused:
             job.done(_not_leader())
 
-    def on_applied(self, entry: Entry) -> None:
+    def on_applied(self, entry: QuorumEntry) -> None:
         """A committed entry. Called for each, in order, on every controller."""
         self.applied = entry.index
         happened = events.decode(entry.body)
@@ -468,11 +468,11 @@ class ControllerCore:
         self._flight = flight
         self.quorum.append(body).then(lambda end: self._ended(flight, end))
 
-    def _ended(self, flight: _Flight, end: Committed | Failed) -> None:
+    def _ended(self, flight: _Flight, end: ProposalCommitted | ProposalFailed) -> None:
         """How a proposal ended; of a lead that is over it is of no interest any more."""
         if self._flight is not flight:
             return
-        if isinstance(end, Committed):
+        if isinstance(end, ProposalCommitted):
             flight.index = end.index
             self._land()
             return

@@ -38,13 +38,13 @@ from turbopump.controller.raft.messages import (
     SMALL_MAX,
     AppendEntryRequest,
     AppendEntryResponse,
-    Message,
     MessageError,
+    RaftMessage,
     decode,
     encode,
     request_code,
 )
-from turbopump.controller.raft.messages import ResponseCode as LedgerCode
+from turbopump.controller.raft.messages import RaftResponseCode as LedgerCode
 from turbopump.controller.raft.order import Order
 from turbopump.controller.raft.storage import Durable, RaftStorage
 from turbopump.engine.disk.flush import Disk
@@ -74,7 +74,7 @@ PROBE_INTERVAL_MS: Final = 40
 may take to close all that a killed process had open."""
 
 
-class Calls(Protocol):
+class PeerCalls(Protocol):
     """Requests to peers."""
 
     def __call__(self, address: str, request: Command, timeout_ms: int, /) -> Later[Command | str]:
@@ -101,7 +101,7 @@ class Machine(Protocol):
 
 
 @dataclass(slots=True)
-class Suspect:
+class SuspectedLeader:
     """A leader whose connection closed: is its process dead?"""
 
     due_ms: int
@@ -120,7 +120,7 @@ class Driver:
         raft: Raft,
         storage: RaftStorage,
         disk: Disk,
-        calls: Calls,
+        calls: PeerCalls,
         refuses: Callable[[str], Later[bool]],
         now_ms: Callable[[], int],
         failed: Callable[[OSError], None] = lambda _error: None,
@@ -135,7 +135,7 @@ class Driver:
         self._machine: Machine
         self._order = Order()
         self._connections: dict[int, str] = {}
-        self._suspects: dict[str, Suspect] = {}
+        self._suspects: dict[str, SuspectedLeader] = {}
         self._writing = False
         self._write_began_ms = self._sync_began_ms = 0
         self._syncs_before = self._syncs_seen = 0
@@ -207,7 +207,7 @@ class Driver:
         but a connection may close for other reasons, so the host is asked."""
         peer_id = self._connections.pop(connection, None)
         if peer_id is not None and peer_id == self.leader_id and not self._ended:
-            self._suspects[peer_id] = Suspect(now_ms)
+            self._suspects[peer_id] = SuspectedLeader(now_ms)
             self._probe(peer_id, self._suspects[peer_id], now_ms)
 
     def on_request(
@@ -225,7 +225,7 @@ class Driver:
         return self._on_message(connection, request, message, now_ms)
 
     def _read_in_steps(
-        self, connection: int, request: Command, steps: Steps[Message]
+        self, connection: int, request: Command, steps: Steps[RaftMessage]
     ) -> Steps[Reply]:
         try:
             message = yield from steps
@@ -234,7 +234,7 @@ class Driver:
         return self._on_message(connection, request, message, self._now_ms())
 
     def _on_message(
-        self, connection: int, request: Command, message: Message, now_ms: int
+        self, connection: int, request: Command, message: RaftMessage, now_ms: int
     ) -> Command | Later[Command | None]:
         if self._ended:
             return response(request, ResponseCode.SYSTEM_ERROR, "the controller's disk failed")
@@ -358,7 +358,7 @@ class Driver:
     def _answered(self, call: Call, answer: Command | str) -> None:
         if self._ended:
             return
-        message: Message | None = None
+        message: RaftMessage | None = None
         if isinstance(answer, str):
             logger.debug("%s does not answer: %s", call.peer_id, answer)
         else:
@@ -369,7 +369,7 @@ class Driver:
         self._raft.on_response(call.peer_id, call.call, message, self._now_ms())
         self._run()
 
-    def _probe(self, peer_id: str, suspect: Suspect, now_ms: int) -> None:
+    def _probe(self, peer_id: str, suspect: SuspectedLeader, now_ms: int) -> None:
         """Ask the host of a leader; again for a moment: a dying process closes its connections
         before its port, or after it."""
         if peer_id != self.leader_id or suspect.probes_left == 0:

@@ -31,7 +31,7 @@ from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import RemotingError
-from turbopump.net.transport.options import ClientOptions, ServerOptions, TlsSettings
+from turbopump.net.transport.options import RemotingOptions, ServerOptions, TlsSettings
 from turbopump.net.transport.server import Server
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.hosts import join, split
@@ -75,7 +75,7 @@ class ControllerNode:
         self._random = random.Random(seed)
         self._now_ms = now_ms or steady_ms
         client_tls = config.client_tls
-        options = ClientOptions(connect_timeout_ms=CONNECT_TIMEOUT_MS, tls=client_tls)
+        options = RemotingOptions(connect_timeout_ms=CONNECT_TIMEOUT_MS, tls=client_tls)
         self._client = Client(self._now_ms, options=options)
         self._calls = Calls(self._client)
         self._notices: dict[str, Command] = {}

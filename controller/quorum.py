@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from turbopump.engine.later import Later
 
 
-class Entry(Protocol):
+class QuorumEntry(Protocol):
     """One committed entry. An empty body changes nothing."""
 
     @property
@@ -23,14 +23,14 @@ class Entry(Protocol):
 
 
 @runtime_checkable
-class Committed(Protocol):
+class ProposalCommitted(Protocol):
     """How a proposal ends well: it is the entry at `index`, on a majority for ever."""
 
     @property
     def index(self) -> int: ...
 
 
-class Failed(Protocol):
+class ProposalFailed(Protocol):
     """How else: it was not taken, or it may still commit; `reason` is one line."""
 
     @property
@@ -62,5 +62,5 @@ class Quorum(Protocol):
         lead now."""
 
     def append(self, body: bytes) -> Later[Any]:
-        """Propose an entry; a Committed, which may come before or after the entry is applied, or
-        a Failed."""
+        """Propose an entry; a ProposalCommitted, which may come before or after the entry
+        is applied, or a ProposalFailed."""

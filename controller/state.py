@@ -41,7 +41,7 @@ DAMAGED: Final = "damaged"
 
 
 @dataclass(slots=True)
-class Replica:
+class RegisteredReplica:
     """A broker that has an id; `unfit` says why it is no candidate ("": it is one)."""
 
     address: str
@@ -50,7 +50,7 @@ class Replica:
 
 
 @dataclass(slots=True)
-class Numbers:
+class ForgottenGroup:
     """What stays of a group that was forgotten."""
 
     next_id: int = 1
@@ -65,7 +65,7 @@ class Group:
     cluster_name: str
     broker_name: str
     next_id: int = 1
-    replicas: dict[int, Replica] = field(default_factory=dict)
+    replicas: dict[int, RegisteredReplica] = field(default_factory=dict)
     master_id: int | None = None
     master_epoch: int = 0
     members: frozenset[int] = frozenset()
@@ -119,7 +119,7 @@ class Group:
     def after(self, *happened: Event) -> "Group":
         """The group as it will be after events that leave it one; this one is not changed."""
         replicas = {
-            key: Replica(one.address, one.check_code, one.unfit)
+            key: RegisteredReplica(one.address, one.check_code, one.unfit)
             for key, one in self.replicas.items()
         }
         copy = Group(
@@ -137,7 +137,9 @@ class Group:
                 self._alter(members)
             case events.ApplyBrokerId(broker_id=broker_id):
                 if broker_id not in self.replicas:
-                    self.replicas[broker_id] = Replica(event.broker_address, event.check_code)
+                    self.replicas[broker_id] = RegisteredReplica(
+                        event.broker_address, event.check_code
+                    )
                     self.next_id = max(self.next_id, broker_id + 1)
             case events.ElectMaster(broker_id=None):
                 self.master_id = None
@@ -192,7 +194,7 @@ class GroupTables:
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
-        self.retired: dict[str, Numbers] = {}
+        self.retired: dict[str, ForgottenGroup] = {}
         self._texts: dict[str, bytes] = {}
         """Groups as a snapshot has them, so that it is not written in one piece on the loop."""
         self._changed: dict[str, None] = {}
@@ -225,9 +227,9 @@ class GroupTables:
         replica = group.replicas.get(broker_id)
         return replica is not None and address in (None, replica.address)
 
-    def numbers(self, broker_name: str) -> Numbers:
+    def numbers(self, broker_name: str) -> ForgottenGroup:
         """Where the numbers of a group begin that is not there."""
-        return self.retired.get(broker_name) or Numbers()
+        return self.retired.get(broker_name) or ForgottenGroup()
 
     @property
     def size(self) -> int:
@@ -260,7 +262,9 @@ class GroupTables:
                 tables.groups[group.broker_name] = group
                 tables._changed[group.broker_name] = None
             for name, next_id, master_epoch, set_epoch in whole["retired"]:
-                tables.retired[str(name)] = Numbers(int(next_id), int(master_epoch), int(set_epoch))
+                tables.retired[str(name)] = ForgottenGroup(
+                    int(next_id), int(master_epoch), int(set_epoch)
+                )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"the snapshot of the groups is not readable: {error!r}") from None
         return tables
@@ -275,7 +279,7 @@ class GroupTables:
             self._texts[name] = _json(_group_members(group))
 
     def _created(self, cluster_name: str, broker_name: str) -> Group:
-        numbers = self.retired.pop(broker_name, None) or Numbers()
+        numbers = self.retired.pop(broker_name, None) or ForgottenGroup()
         group = Group(
             cluster_name, broker_name, numbers.next_id,
             master_epoch=numbers.master_epoch, set_epoch=numbers.set_epoch,
@@ -285,7 +289,7 @@ class GroupTables:
 
     def _retire(self, group: Group) -> None:
         del self.groups[group.broker_name]
-        self.retired[group.broker_name] = Numbers(
+        self.retired[group.broker_name] = ForgottenGroup(
             group.next_id, group.master_epoch, group.set_epoch
         )
         if len(self.retired) > RETIRED_MAX:
@@ -317,7 +321,7 @@ def _group_members(group: Group) -> dict[str, Any]:
 
 def _group_of(members: dict[str, Any]) -> Group:
     replicas = {
-        int(key): Replica(str(address), str(code), str(unfit))
+        int(key): RegisteredReplica(str(address), str(code), str(unfit))
         for key, address, code, unfit in members["replicas"]
     }
     master = members["master"]

@@ -10,7 +10,7 @@ claims the place of another without being there; who may register at all is not 
 import logging
 from typing import Final
 
-from turbopump.namesrv.routes import Registration
+from turbopump.namesrv.routes import BrokerRegistration
 from turbopump.net.wire.bodies import READ, Steps, dump
 from turbopump.net.wire.names import MAX_NAME_LENGTH, check_lengths
 from turbopump.net.wire.topics import DataVersion
@@ -33,7 +33,7 @@ MAX_MAPPING: Final = 64 << 10
 """Bytes of a static topic's mapping, some thousand queues."""
 
 
-def refusal(broker: Registration) -> str | None:
+def refusal(broker: BrokerRegistration) -> str | None:
     """Why a registration is none of a broker; None if it is one. Its timeout is then one that
     brokers have."""
     wrong = check_lengths(
@@ -65,7 +65,7 @@ def _is_a_brokers(version: DataVersion) -> bool:
     )
 
 
-def leave_out_long_ones(broker: Registration) -> Steps[None]:
+def leave_out_long_ones(broker: BrokerRegistration) -> Steps[None]:
     """Topics and mappings that are too long for the table are left out, in steps."""
     table, mappings = broker.topics.topic_config_table, broker.topics.topic_queue_mapping_info_map
     long = [key for key, one in table.items() if len(one.topic_name) > MAX_NAME_LENGTH]

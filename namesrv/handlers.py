@@ -26,7 +26,7 @@ from turbopump.namesrv.route_rows import (
 from turbopump.namesrv.routes import (
     MAX_QUEUE_DATAS,
     MAX_SIZE,
-    Registration,
+    BrokerRegistration,
     RouteTable,
 )
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -151,7 +151,7 @@ def _register_broker(
     except BadBody as error:
         remark = f"Failed to decode RegisterBrokerBody, {error}"
         return response(request, ResponseCode.SYSTEM_ERROR, remark)
-    broker = Registration(
+    broker = BrokerRegistration(
         header.cluster_name,
         header.broker_name,
         header.broker_id,
@@ -184,7 +184,7 @@ def _register_broker(
 
 
 def _take_over(
-    server: NameServer, broker: Registration, peer: Peer, holder: str, now_ms: int
+    server: NameServer, broker: BrokerRegistration, peer: Peer, holder: str, now_ms: int
 ) -> None:
     """Nothing listens where the holder of a place says it is: the living broker that claimed it
     has it from now on."""

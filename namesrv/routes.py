@@ -51,7 +51,7 @@ BrokerKey = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Registration:
+class BrokerRegistration:
     """What a broker says of itself. `acting_master` None: a broker older than 5.0 did not say."""
 
     cluster: str
@@ -124,7 +124,7 @@ class RouteTable:
 
     def register(
         self,
-        broker: Registration,
+        broker: BrokerRegistration,
         connection: Hashable,
         now_ms: int,
         *,
@@ -139,7 +139,7 @@ class RouteTable:
 
     def register_in_steps(
         self,
-        broker: Registration,
+        broker: BrokerRegistration,
         connection: Hashable,
         now_ms: int,
         *,
@@ -358,7 +358,7 @@ class RouteTable:
             if name not in self._dropped:
                 self._drop_queue(topic, name)
 
-    def _conflicts(self, broker: Registration, now_ms: int) -> bool:
+    def _conflicts(self, broker: BrokerRegistration, now_ms: int) -> bool:
         group = self._groups.get(broker.name)
         holder = None if group is None else group.broker_addrs.get(broker.broker_id)
         if holder is None:
@@ -368,7 +368,7 @@ class RouteTable:
             return False
         return live.data_version.state_version > broker.topics.data_version.state_version
 
-    def _refusal(self, broker: Registration) -> Steps[str | None]:
+    def _refusal(self, broker: BrokerRegistration) -> Steps[str | None]:
         if broker.name in self._dropped:
             return None  # it is asked again, once nothing is left of the former one
         group = self._groups.get(broker.name)
@@ -414,7 +414,7 @@ class RouteTable:
                 del self._mappings[topic]
 
     def _take_topics(
-        self, broker: Registration, group: BrokerData, changed: bool, delete_missing: bool
+        self, broker: BrokerRegistration, group: BrokerData, changed: bool, delete_missing: bool
     ) -> Steps[None]:
         """Queues come from the master, or from the lowest replica of a group of 5.x brokers."""
         is_master = broker.broker_id == MASTER_ID
@@ -454,12 +454,12 @@ class RouteTable:
                     if not self._is_held(broker, group):
                         return
 
-    def _is_held(self, broker: Registration, group: BrokerData) -> bool:
+    def _is_held(self, broker: BrokerRegistration, group: BrokerData) -> bool:
         """Whether the broker has still the place it registered for."""
         is_there = self._groups.get(broker.name) is group
         return is_there and group.broker_addrs.get(broker.broker_id) == broker.address
 
-    def _take_live(self, broker: Registration, connection: Hashable, now_ms: int) -> None:
+    def _take_live(self, broker: BrokerRegistration, connection: Hashable, now_ms: int) -> None:
         key = (broker.cluster, broker.address)
         before = self._live.get(key)
         if before is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Selection:
+class RowSelection:
     """Rows of stores. Empty topics or queues: all. Times are inclusive from, exclusive to."""
 
     stores: tuple[str, ...]
@@ -78,13 +78,13 @@ class Selection:
         }  # fmt: skip
 
 
-def selection_of(given: argparse.Namespace) -> Selection:
+def selection_of(given: argparse.Namespace) -> RowSelection:
     """The selection that was given. Raises JobError where a folder has several stores."""
     try:
         stores = tuple(map(one_store, given.stores))
     except SeveralStores as error:
         raise JobError(str(error)) from None
-    return Selection(
+    return RowSelection(
         stores, tuple(given.topics), tuple(given.queue_ids), given.from_ms,
         given.until_ms, given.min_log_offset, given.max_log_offset, not given.unconfirmed,
         given.prune_by_time,

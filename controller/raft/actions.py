@@ -9,7 +9,7 @@ over: nothing behind it may be done.
 from dataclasses import dataclass
 
 from turbopump.controller.raft.log import Base, Entry, Snapshot
-from turbopump.controller.raft.messages import Message, ResponseCode
+from turbopump.controller.raft.messages import RaftMessage, RaftResponseCode
 from turbopump.engine.later import Later
 
 
@@ -27,7 +27,7 @@ class Failed:
     """An append was refused, or (TERM_CHANGED, WAIT_QUORUM_ACK_TIMEOUT) unknown: the entry may
     still be committed."""
 
-    code: ResponseCode
+    code: RaftResponseCode
     reason: str
 
 
@@ -94,7 +94,7 @@ class Call:
 
     peer_id: str
     call: int
-    message: Message
+    message: RaftMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Answer:
     """The answer to a request that was handed in with this token."""
 
     token: object
-    message: Message
+    message: RaftMessage
 
 
 @dataclass(frozen=True, slots=True)

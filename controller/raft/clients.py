@@ -11,14 +11,14 @@ from turbopump.controller.raft.messages import (
     AppendEntryResponse,
     GetEntriesRequest,
     GetEntriesResponse,
-    Message,
     MetadataRequest,
     MetadataResponse,
-    ResponseCode,
+    RaftMessage,
+    RaftResponseCode,
 )
 
 
-def refusal(member: Member, message: Message, code: ResponseCode) -> Message:
+def refusal(member: Member, message: RaftMessage, code: RaftResponseCode) -> RaftMessage:
     """An answer that says nothing but why not."""
     return RESPONSES[type(message)](
         code=code, group=message.group, local_id=message.local_id,
@@ -26,14 +26,14 @@ def refusal(member: Member, message: Message, code: ResponseCode) -> Message:
     )  # fmt: skip
 
 
-def metadata(member: Member, request: MetadataRequest) -> Message:
+def metadata(member: Member, request: MetadataRequest) -> RaftMessage:
     """DLedgerServer.handleMetadata."""
     return MetadataResponse(
         group=request.group, leader_id=member.leader_id, peers=dict(member.options.peers)
     )
 
 
-def appended(member: Member, request: AppendEntryRequest, outcome: Outcome) -> Message:
+def appended(member: Member, request: AppendEntryRequest, outcome: Outcome) -> RaftMessage:
     """What became of an append."""
     if isinstance(outcome, Failed):
         return refusal(member, request, outcome.code)
@@ -43,16 +43,16 @@ def appended(member: Member, request: AppendEntryRequest, outcome: Outcome) -> M
     )  # fmt: skip
 
 
-def get(member: Member, request: GetEntriesRequest, leads: bool) -> Message:
+def get(member: Member, request: GetEntriesRequest, leads: bool) -> RaftMessage:
     """The committed entry at an index (DLedgerServer.handleGet, which shows uncommitted ones)."""
     index = request.begin_index
     if not leads:
-        return refusal(member, request, ResponseCode.NOT_LEADER)
+        return refusal(member, request, RaftResponseCode.NOT_LEADER)
     if index is None or not 0 <= index <= member.committed:
-        return refusal(member, request, ResponseCode.INDEX_OUT_OF_RANGE)
+        return refusal(member, request, RaftResponseCode.INDEX_OUT_OF_RANGE)
     entry = member.log.get(index)
     if entry is None:
-        return refusal(member, request, ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN)
+        return refusal(member, request, RaftResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN)
     return GetEntriesResponse(
         group=request.group, leader_id=member.leader_id, term=member.term, entries=(entry,)
     )

@@ -34,7 +34,7 @@ from turbopump.controller.raft.actions import (
 from turbopump.controller.raft.campaign import Campaign
 from turbopump.controller.raft.following import on_install, on_push
 from turbopump.controller.raft.log import Entry
-from turbopump.controller.raft.member import Member, Restored, Role
+from turbopump.controller.raft.member import Member, RaftRole, Restored
 from turbopump.controller.raft.messages import (
     RESPONSES,
     AppendEntryRequest,
@@ -44,10 +44,10 @@ from turbopump.controller.raft.messages import (
     InstallSnapshotRequest,
     LeadershipTransferRequest,
     LeadershipTransferResponse,
-    Message,
     MetadataRequest,
     PushEntryRequest,
-    ResponseCode,
+    RaftMessage,
+    RaftResponseCode,
     VoteRequest,
     VoteResponse,
     VoteResult,
@@ -59,9 +59,12 @@ from turbopump.engine.later import Later
 from turbopump.engine.types import LONG_AGO_MS
 
 NO_CAMPAIGN = {
-    ResponseCode.UNKNOWN_GROUP, ResponseCode.UNKNOWN_MEMBER, ResponseCode.UNEXPECTED_ARGUMENT,
-    ResponseCode.INCONSISTENT_TERM, ResponseCode.INCONSISTENT_LEADER,
-}  # fmt: skip
+    RaftResponseCode.UNKNOWN_GROUP,
+    RaftResponseCode.UNKNOWN_MEMBER,
+    RaftResponseCode.UNEXPECTED_ARGUMENT,
+    RaftResponseCode.INCONSISTENT_TERM,
+    RaftResponseCode.INCONSISTENT_LEADER,
+}
 """Answers to a request to take over after which no member campaigns."""
 SYNC_HANGS_MS = 5000
 """A sync that takes longer hangs: such a member does not lead, and lets others run."""
@@ -100,7 +103,7 @@ class Raft:
         is_alone = len(options.peers) == 1
         abstains_until_ms = LONG_AGO_MS if is_new or is_alone else now_ms + options.promise_ms
         self.campaign = Campaign(self.member, abstains_until_ms, self._is_taking)
-        self._handlers: dict[type[Message], Callable[[Any, object], Message | None]] = {
+        self._handlers: dict[type[RaftMessage], Callable[[Any, object], RaftMessage | None]] = {
             VoteRequest: self._on_vote,
             HeartBeatRequest: self._on_heart_beat,
             PushEntryRequest: self._on_push,
@@ -114,7 +117,7 @@ class Raft:
     # What others see
 
     @property
-    def role(self) -> Role:
+    def role(self) -> RaftRole:
         """Of this member, at once; see `is_leader`."""
         return self.member.role
 
@@ -161,9 +164,9 @@ class Raft:
         self.now_ms = now_ms = self.now_ms if now_ms is None else now_ms
         later = Later[Outcome]()
         if self.leading is None:
-            later.resolve(Failed(ResponseCode.NOT_LEADER, f"{self.leader_id} leads"))
+            later.resolve(Failed(RaftResponseCode.NOT_LEADER, f"{self.leader_id} leads"))
         elif len(body) > BODY_MAX:
-            later.resolve(Failed(ResponseCode.UNEXPECTED_ARGUMENT, f"over {BODY_MAX} bytes"))
+            later.resolve(Failed(RaftResponseCode.UNEXPECTED_ARGUMENT, f"over {BODY_MAX} bytes"))
         else:
             later = self.leading.append(body, now_ms)
             self._announce()
@@ -177,30 +180,32 @@ class Raft:
             self._next_sweep_ms = now_ms + self.options.rpc_timeout_ms
             member.forget_old(now_ms)
         self._tick_taking()
-        if member.role is Role.FOLLOWER:
+        if member.role is RaftRole.FOLLOWER:
             if now_ms - member.heard_ms > self.options.promise_ms:
                 self._become_candidate(member.term)
         elif self.leading is not None:
             self._tick_leader(self.leading)
-        if member.role is Role.CANDIDATE and not self._disk_hangs:
+        if member.role is RaftRole.CANDIDATE and not self._disk_hangs:
             self._tick_candidate()
 
-    def on_request(self, message: Message, token: object, now_ms: int) -> None:
+    def on_request(self, message: RaftMessage, token: object, now_ms: int) -> None:
         """A request of a peer or a client; an Answer with its token follows, also much later."""
         self.now_ms = now_ms
-        code = ResponseCode.SUCCESS
+        code = RaftResponseCode.SUCCESS
         if message.group != self.options.group:
-            code = ResponseCode.UNKNOWN_GROUP
+            code = RaftResponseCode.UNKNOWN_GROUP
         elif message.remote_id != self.self_id:
-            code = ResponseCode.UNKNOWN_MEMBER
-        if code is not ResponseCode.SUCCESS:
-            answer: Message | None = self._refusal(message, code)
+            code = RaftResponseCode.UNKNOWN_MEMBER
+        if code is not RaftResponseCode.SUCCESS:
+            answer: RaftMessage | None = self._refusal(message, code)
         else:
             answer = self._handlers[type(message)](message, token)
         if answer is not None:
             self._answer(token, answer)
 
-    def on_response(self, peer_id: str, call: int, message: Message | None, now_ms: int) -> None:
+    def on_response(
+        self, peer_id: str, call: int, message: RaftMessage | None, now_ms: int
+    ) -> None:
         """The answer to a Call; None if there is none."""
         self.now_ms = now_ms
         waiting = self.member.answered(peer_id, call)
@@ -234,7 +239,7 @@ class Raft:
         promised to it is void; a connection that closed says less and is not enough."""
         self.now_ms = now_ms
         member = self.member
-        if peer_id == member.leader_id and member.role is Role.FOLLOWER:
+        if peer_id == member.leader_id and member.role is RaftRole.FOLLOWER:
             self._become_candidate(member.term)
             self.campaign.hurry(now_ms)
 
@@ -259,21 +264,23 @@ class Raft:
         self.now_ms = now_ms
         self.member.took_snapshot(index, data)
 
-    def transfer_to(self, peer_id: str, now_ms: int, token: object | None = None) -> ResponseCode:
+    def transfer_to(
+        self, peer_id: str, now_ms: int, token: object | None = None
+    ) -> RaftResponseCode:
         """Hand the leadership over; SUCCESS if that begins. An Answer follows if there is a
         token."""
         self.now_ms = now_ms
         leading = self.leading
         if leading is None:
-            return ResponseCode.NOT_LEADER
+            return RaftResponseCode.NOT_LEADER
         if peer_id not in leading.peers:
-            return ResponseCode.UNEXPECTED_MEMBER
+            return RaftResponseCode.UNEXPECTED_MEMBER
         if leading.transferee is not None:
-            return ResponseCode.LEADER_TRANSFERRING
+            return RaftResponseCode.LEADER_TRANSFERRING
         if leading.lag(peer_id) >= self.options.max_leadership_transfer_wait_index:
-            return ResponseCode.FALL_BEHIND_TOO_MUCH
+            return RaftResponseCode.FALL_BEHIND_TOO_MUCH
         if self._transfer_token is not None:
-            return ResponseCode.LEADER_TRANSFERRING
+            return RaftResponseCode.LEADER_TRANSFERRING
         leading.transferee = peer_id
         self._transfer_token = token
         self._transfer_ends_ms = now_ms + self.options.rpc_timeout_ms
@@ -283,7 +290,7 @@ class Raft:
             transferee_id=peer_id, take_leadership_ledger_index=self.member.log.end,
         )  # fmt: skip
         self.member.call(peer_id, request, now_ms)
-        return ResponseCode.SUCCESS
+        return RaftResponseCode.SUCCESS
 
     def read(self, index: int) -> Entry | None:
         """A committed entry that is not yet behind a snapshot."""
@@ -296,7 +303,7 @@ class Raft:
         assert term >= self.term, "an old term"
         self._end_leadership()
         member = self.member
-        member.role, member.leader_id = Role.CANDIDATE, None
+        member.role, member.leader_id = RaftRole.CANDIDATE, None
         member.matched, member.aligned = -1, False
         self.campaign.round = None
         if term > self.term:
@@ -308,7 +315,7 @@ class Raft:
     def _become_follower(self, leader_id: str) -> None:
         self._end_leadership()
         member = self.member
-        member.role, member.leader_id = Role.FOLLOWER, leader_id
+        member.role, member.leader_id = RaftRole.FOLLOWER, leader_id
         member.led_by = leader_id
         member.matched, member.aligned = -1, False
         member.heard_ms = self.now_ms
@@ -317,7 +324,7 @@ class Raft:
 
     def _become_leader(self) -> None:
         member = self.member
-        member.role, member.leader_id = Role.LEADER, self.self_id
+        member.role, member.leader_id = RaftRole.LEADER, self.self_id
         self.campaign.round = None
         self.leading = Leading(member, self.now_ms)
         self._next_preferred_ms = self.now_ms + self.options.check_preferred_leader_interval_ms
@@ -360,10 +367,10 @@ class Raft:
 
     # Requests of peers
 
-    def _answer(self, token: object, message: Message) -> None:
+    def _answer(self, token: object, message: RaftMessage) -> None:
         self.member.actions.append(Answer(token, message))
 
-    def _refusal(self, message: Message, code: ResponseCode) -> Message:
+    def _refusal(self, message: RaftMessage, code: RaftResponseCode) -> RaftMessage:
         return clients.refusal(self.member, message, code)
 
     def _is_promised(self) -> bool:
@@ -372,7 +379,7 @@ class Raft:
         if self.leading is not None:
             return self.leading.has_quorum(self.now_ms)
         heard_ago = self.now_ms - member.heard_ms
-        return member.role is Role.FOLLOWER and heard_ago <= self.options.promise_ms
+        return member.role is RaftRole.FOLLOWER and heard_ago <= self.options.promise_ms
 
     def _on_vote(self, request: VoteRequest, token: object) -> VoteResponse:
         member, campaign = self.member, self.campaign
@@ -414,27 +421,27 @@ class Raft:
     def _on_heart_beat(self, request: HeartBeatRequest, token: object) -> HeartBeatResponse:
         member, leader_id = self.member, request.leader_id
         if leader_id is None or leader_id not in self.peers:
-            return HeartBeatResponse(code=ResponseCode.UNKNOWN_MEMBER)
+            return HeartBeatResponse(code=RaftResponseCode.UNKNOWN_MEMBER)
         if leader_id == self.self_id:
-            return HeartBeatResponse(code=ResponseCode.UNEXPECTED_MEMBER)
+            return HeartBeatResponse(code=RaftResponseCode.UNEXPECTED_MEMBER)
         if request.term < member.term:
-            return HeartBeatResponse(code=ResponseCode.EXPIRED_TERM, term=member.term)
+            return HeartBeatResponse(code=RaftResponseCode.EXPIRED_TERM, term=member.term)
         if request.term > member.term:
             self._become_candidate(request.term)
-            return HeartBeatResponse(code=ResponseCode.TERM_NOT_READY)
+            return HeartBeatResponse(code=RaftResponseCode.TERM_NOT_READY)
         if member.leader_id is None:
             self._become_follower(leader_id)
         elif member.leader_id != leader_id:
-            return HeartBeatResponse(code=ResponseCode.INCONSISTENT_LEADER)
+            return HeartBeatResponse(code=RaftResponseCode.INCONSISTENT_LEADER)
         member.heard_ms = self.now_ms
         return HeartBeatResponse()
 
-    def _on_push(self, request: PushEntryRequest, token: object) -> Message:
+    def _on_push(self, request: PushEntryRequest, token: object) -> RaftMessage:
         answer = on_push(self.member, request, self.now_ms)
         self._tick_taking()
         return answer
 
-    def _on_install(self, request: InstallSnapshotRequest, token: object) -> Message:
+    def _on_install(self, request: InstallSnapshotRequest, token: object) -> RaftMessage:
         return on_install(self.member, request, self.now_ms)
 
     # Leaders
@@ -464,18 +471,18 @@ class Raft:
 
     # Transfer of leadership
 
-    def _on_transfer(self, request: LeadershipTransferRequest, token: object) -> Message | None:
+    def _on_transfer(self, request: LeadershipTransferRequest, token: object) -> RaftMessage | None:
         member = self.member
         if request.term != self.term:
-            return self._refusal(request, ResponseCode.INCONSISTENT_TERM)
+            return self._refusal(request, RaftResponseCode.INCONSISTENT_TERM)
         if request.transfer_id == self.self_id:
             code = self.transfer_to(request.transferee_id or "", self.now_ms, token)
-            return None if code is ResponseCode.SUCCESS else self._refusal(request, code)
+            return None if code is RaftResponseCode.SUCCESS else self._refusal(request, code)
         if request.transferee_id != self.self_id:
-            return self._refusal(request, ResponseCode.UNEXPECTED_ARGUMENT)
-        if request.transfer_id != member.leader_id or member.role is not Role.FOLLOWER:
-            return self._refusal(request, ResponseCode.INCONSISTENT_LEADER)
-        self._drop_taking(ResponseCode.TAKE_LEADERSHIP_FAILED)
+            return self._refusal(request, RaftResponseCode.UNEXPECTED_ARGUMENT)
+        if request.transfer_id != member.leader_id or member.role is not RaftRole.FOLLOWER:
+            return self._refusal(request, RaftResponseCode.INCONSISTENT_LEADER)
+        self._drop_taking(RaftResponseCode.TAKE_LEADERSHIP_FAILED)
         deadline_ms = self.now_ms + self.options.leadership_transfer_wait_timeout_ms
         self._taking = Taking(token, request, deadline_ms)
         self._tick_taking()
@@ -488,13 +495,13 @@ class Raft:
             return
         request = taking.request
         if request.term != self.term or request.transfer_id != member.leader_id:
-            self._drop_taking(ResponseCode.EXPIRED_TERM)
+            self._drop_taking(RaftResponseCode.EXPIRED_TERM)
         elif member.log.end >= request.take_leadership_ledger_index:
             taking.term = self.term + 1
             self._become_candidate(self.term)
             self._tick_candidate()
         elif self.now_ms >= taking.deadline_ms:
-            self._drop_taking(ResponseCode.TAKE_LEADERSHIP_FAILED)
+            self._drop_taking(RaftResponseCode.TAKE_LEADERSHIP_FAILED)
 
     def _tell_taker(self) -> None:
         """The member that asked for a transfer hears what came of it."""
@@ -502,20 +509,20 @@ class Raft:
         if taking is None or taking.term < 0:
             return
         if self.term > taking.term:
-            self._drop_taking(ResponseCode.EXPIRED_TERM)
-        elif role is Role.FOLLOWER:
-            self._drop_taking(ResponseCode.TAKE_LEADERSHIP_FAILED)
-        elif role is Role.LEADER:
-            self._drop_taking(ResponseCode.SUCCESS)
+            self._drop_taking(RaftResponseCode.EXPIRED_TERM)
+        elif role is RaftRole.FOLLOWER:
+            self._drop_taking(RaftResponseCode.TAKE_LEADERSHIP_FAILED)
+        elif role is RaftRole.LEADER:
+            self._drop_taking(RaftResponseCode.SUCCESS)
 
-    def _drop_taking(self, code: ResponseCode) -> None:
+    def _drop_taking(self, code: RaftResponseCode) -> None:
         taking, self._taking = self._taking, None
         if taking is not None:
             self._answer(taking.token, self._refusal(taking.request, code))
 
-    def _on_transferred(self, request: Message, response: Message | None) -> None:
+    def _on_transferred(self, request: RaftMessage, response: RaftMessage | None) -> None:
         """The taker's answer; it may have been elected meanwhile."""
-        code = response.code if response is not None else ResponseCode.NETWORK_ERROR
+        code = response.code if response is not None else RaftResponseCode.NETWORK_ERROR
         token, self._transfer_token = self._transfer_token, None
         if token is not None:
             self._answer(token, LeadershipTransferResponse(
@@ -525,22 +532,22 @@ class Raft:
             return
         if code in NO_CAMPAIGN:
             self.leading.transferee = None
-        elif code != ResponseCode.SUCCESS:
+        elif code != RaftResponseCode.SUCCESS:
             # It may campaign, now or later, in spite of promises: they are worth nothing any more.
             self._become_candidate(self.term + 1)
 
     # Clients
 
-    def _on_metadata(self, request: MetadataRequest, token: object) -> Message:
+    def _on_metadata(self, request: MetadataRequest, token: object) -> RaftMessage:
         return clients.metadata(self.member, request)
 
-    def _on_append(self, request: AppendEntryRequest, token: object) -> Message | None:
+    def _on_append(self, request: AppendEntryRequest, token: object) -> RaftMessage | None:
         if not request.body:
-            return self._refusal(request, ResponseCode.REQUEST_WITH_EMPTY_BODYS)
+            return self._refusal(request, RaftResponseCode.REQUEST_WITH_EMPTY_BODYS)
         self.append(request.body).then(
             lambda outcome: self._answer(token, clients.appended(self.member, request, outcome))
         )
         return None
 
-    def _on_get(self, request: GetEntriesRequest, token: object) -> Message:
+    def _on_get(self, request: GetEntriesRequest, token: object) -> RaftMessage:
         return clients.get(self.member, request, self.is_leader)

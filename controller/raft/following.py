@@ -12,14 +12,14 @@ more is committed than was compared with the leader's log in this term.
 import logging
 
 from turbopump.controller.raft.log import Base, fits
-from turbopump.controller.raft.member import Member, Role
+from turbopump.controller.raft.member import Member, RaftRole
 from turbopump.controller.raft.messages import (
     InstallSnapshotRequest,
     InstallSnapshotResponse,
     PushEntryRequest,
     PushEntryResponse,
     PushType,
-    ResponseCode,
+    RaftResponseCode,
 )
 
 logger = logging.getLogger(__name__)
@@ -27,36 +27,36 @@ logger = logging.getLogger(__name__)
 
 def check_leader(
     member: Member, request: PushEntryRequest | InstallSnapshotRequest
-) -> ResponseCode:
+) -> RaftResponseCode:
     """Whether a request is of the leader of this term."""
     if request.term < member.term:
-        return ResponseCode.EXPIRED_TERM
+        return RaftResponseCode.EXPIRED_TERM
     if request.term > member.term:
-        return ResponseCode.INCONSISTENT_TERM
-    if member.role is not Role.FOLLOWER:
-        return ResponseCode.NOT_FOLLOWER
+        return RaftResponseCode.INCONSISTENT_TERM
+    if member.role is not RaftRole.FOLLOWER:
+        return RaftResponseCode.NOT_FOLLOWER
     if request.leader_id != member.leader_id or member.leader_id is None:
-        return ResponseCode.INCONSISTENT_LEADER
-    return ResponseCode.SUCCESS
+        return RaftResponseCode.INCONSISTENT_LEADER
+    return RaftResponseCode.SUCCESS
 
 
 def on_push(member: Member, request: PushEntryRequest, now_ms: int) -> PushEntryResponse:
     """Do what the leader asks; the answer follows what must be durable."""
     code = check_leader(member, request)
-    if code is ResponseCode.SUCCESS:
+    if code is RaftResponseCode.SUCCESS:
         member.heard_ms = now_ms
         code = _HANDLERS[request.type](member, request)
-        if code is ResponseCode.SUCCESS:
+        if code is RaftResponseCode.SUCCESS:
             member.commit(min(request.commit_index, member.matched))
             member.ask_for_snapshot()
     return _answer(member, request, code)
 
 
-def _answer(member: Member, request: PushEntryRequest, code: ResponseCode) -> PushEntryResponse:
+def _answer(member: Member, request: PushEntryRequest, code: RaftResponseCode) -> PushEntryResponse:
     entries = request.entries
     index = entries[0].index if entries else request.pre_log_index
     x_term = x_index = None
-    if code is ResponseCode.INCONSISTENT_STATE and index is not None:
+    if code is RaftResponseCode.INCONSISTENT_STATE and index is not None:
         x_term = member.log.term_at(index)
         x_index = member.log.first_of_term(index) if x_term is not None else None
     return PushEntryResponse(
@@ -72,19 +72,19 @@ def _answer(member: Member, request: PushEntryRequest, code: ResponseCode) -> Pu
     )
 
 
-def _compare(member: Member, request: PushEntryRequest) -> ResponseCode:
+def _compare(member: Member, request: PushEntryRequest) -> RaftResponseCode:
     """DLedger compares whole entries; the same index and term is the same entry."""
     index, term = request.pre_log_index, request.pre_log_term
     if request.entry is not None:
         index, term = request.entry.index, request.entry.term
     if index is None or term is None or index < -1:
-        return ResponseCode.UNEXPECTED_ARGUMENT
+        return RaftResponseCode.UNEXPECTED_ARGUMENT
     log = member.log
     if index >= log.base.index and log.term_at(index) != term:
-        return ResponseCode.INCONSISTENT_STATE
+        return RaftResponseCode.INCONSISTENT_STATE
     # What a snapshot stands for was committed: it is the same in the log of every leader.
     member.matched = max(member.matched, index)
-    return ResponseCode.SUCCESS
+    return RaftResponseCode.SUCCESS
 
 
 def _has(member: Member, index: int, term: int) -> bool:
@@ -92,24 +92,24 @@ def _has(member: Member, index: int, term: int) -> bool:
     return index < member.log.base.index or member.log.term_at(index) == term
 
 
-def _truncate(member: Member, request: PushEntryRequest) -> ResponseCode:
+def _truncate(member: Member, request: PushEntryRequest) -> RaftResponseCode:
     """Have the leader's entry where it lies, and nothing behind it that the leader has not."""
     entry, log = request.entry, member.log
     if entry is None or not fits([entry], entry.index, member.term):
-        return ResponseCode.UNEXPECTED_ARGUMENT
+        return RaftResponseCode.UNEXPECTED_ARGUMENT
     before = log.term_at(entry.index - 1)
     if not _follows(member, request, entry.index) or (before is not None and before > entry.term):
-        return ResponseCode.INCONSISTENT_STATE
+        return RaftResponseCode.INCONSISTENT_STATE
     cut = entry.index
     if _has(member, entry.index, entry.term):
         cut = entry.index + 1 if _is_foreign(member, request, entry.index + 1) else log.end + 1
     if cut <= log.end and not _cut(member, cut):
-        return ResponseCode.INCONSISTENT_STATE
+        return RaftResponseCode.INCONSISTENT_STATE
     if entry.index > log.end:
         member.append((entry,))
     member.matched = max(member.matched, entry.index)
     member.aligned = True
-    return ResponseCode.SUCCESS
+    return RaftResponseCode.SUCCESS
 
 
 def _is_foreign(member: Member, request: PushEntryRequest, index: int) -> bool:
@@ -137,27 +137,27 @@ def _follows(member: Member, request: PushEntryRequest, first: int) -> bool:
     )
 
 
-def _append(member: Member, request: PushEntryRequest) -> ResponseCode:
+def _append(member: Member, request: PushEntryRequest) -> RaftResponseCode:
     """Entries that are there already are passed over; others in their place are cut, if the leader
     says what comes before (Raft, section 5.3)."""
     entries = request.entries
     if not entries or not fits(entries, entries[0].index, member.term):
-        return ResponseCode.UNEXPECTED_ARGUMENT
+        return RaftResponseCode.UNEXPECTED_ARGUMENT
     if not _follows(member, request, entries[0].index):
-        return ResponseCode.INCONSISTENT_STATE
+        return RaftResponseCode.INCONSISTENT_STATE
     new = tuple(entry for entry in entries if not _has(member, entry.index, entry.term))
     if new:
         first = new[0].index
         before = member.log.term_at(first - 1)
         if before is None or before > new[0].term:
-            return ResponseCode.INCONSISTENT_STATE
+            return RaftResponseCode.INCONSISTENT_STATE
         if first <= member.log.end:
             if request.pre_log_term is None or not _cut(member, first):
-                return ResponseCode.INCONSISTENT_STATE
+                return RaftResponseCode.INCONSISTENT_STATE
             new = entries[first - entries[0].index :]
         member.append(new)
     member.matched = max(member.matched, entries[-1].index)
-    return ResponseCode.SUCCESS
+    return RaftResponseCode.SUCCESS
 
 
 def _cut(member: Member, index: int) -> bool:
@@ -169,10 +169,10 @@ def _cut(member: Member, index: int) -> bool:
     return True
 
 
-def _commit(member: Member, request: PushEntryRequest) -> ResponseCode:
+def _commit(member: Member, request: PushEntryRequest) -> RaftResponseCode:
     """What was matched before may be said again: a new life of the process knows of no match."""
     if request.pre_log_index is None or request.pre_log_term is None:
-        return ResponseCode.SUCCESS
+        return RaftResponseCode.SUCCESS
     return _compare(member, request)
 
 
@@ -189,13 +189,13 @@ def on_install(
 ) -> InstallSnapshotResponse:
     """A snapshot in place of entries; one that says nothing new is only confirmed."""
     code = check_leader(member, request)
-    if code is ResponseCode.SUCCESS:
+    if code is RaftResponseCode.SUCCESS:
         member.heard_ms = now_ms
         base = Base(
             request.last_included_index, request.last_included_term, request.last_included_pos or 0
         )
         if base.index < 0 or not 0 <= base.term <= member.term:
-            code = ResponseCode.UNEXPECTED_ARGUMENT
+            code = RaftResponseCode.UNEXPECTED_ARGUMENT
         else:
             if base.index > member.committed:
                 member.install(base, request.data)

@@ -20,12 +20,12 @@ from turbopump.controller.raft.actions import (
     TruncateFrom,
 )
 from turbopump.controller.raft.log import Base, Entry, Log, Snapshot
-from turbopump.controller.raft.messages import Message
+from turbopump.controller.raft.messages import RaftMessage
 from turbopump.controller.raft.options import SNAPSHOT_MAX, RaftOptions
 from turbopump.engine.types import LONG_AGO_MS
 
 
-class Role(Enum):
+class RaftRole(Enum):
     """MemberState.Role."""
 
     CANDIDATE = "CANDIDATE"
@@ -50,7 +50,7 @@ class Waiting:
     """A call that was not answered yet."""
 
     peer_id: str
-    message: Message
+    message: RaftMessage
     sent_ms: int
 
 
@@ -60,7 +60,7 @@ class Member:
     def __init__(self, options: RaftOptions, restored: Restored, rng: random.Random) -> None:
         self.options = options
         self.rng = rng
-        self.role = Role.CANDIDATE
+        self.role = RaftRole.CANDIDATE
         self.term = restored.term
         self.vote = restored.vote
         self.leader_id: str | None = None
@@ -127,7 +127,7 @@ class Member:
     def truncate_from(self, index: int) -> None:
         """Cut; never what is committed, never as a leader."""
         assert index > self.committed, f"committed entries are cut from {index} on"
-        assert self.role is not Role.LEADER, "a leader cuts its log"
+        assert self.role is not RaftRole.LEADER, "a leader cuts its log"
         self.log.truncate_from(index)
         self.actions.append(TruncateFrom(index))
 
@@ -175,7 +175,7 @@ class Member:
 
     # Calls
 
-    def call(self, peer_id: str, message: Message, now_ms: int) -> int:
+    def call(self, peer_id: str, message: RaftMessage, now_ms: int) -> int:
         """Ask a peer."""
         call = self._next_call
         self._next_call += 1

@@ -37,7 +37,7 @@ class MessageError(ValueError):
     """A body that is no message of this kind; the text is one sentence."""
 
 
-class RequestCode(IntEnum):
+class RaftRequestCode(IntEnum):
     """Remoting codes (DLedgerRequestCode)."""
 
     METADATA = 50000
@@ -51,7 +51,7 @@ class RequestCode(IntEnum):
     INSTALL_SNAPSHOT = 51006
 
 
-class ResponseCode(IntEnum):
+class RaftResponseCode(IntEnum):
     """What an answer's member `code` says (DLedgerResponseCode)."""
 
     UNKNOWN = -1
@@ -117,10 +117,10 @@ class PushType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class RaftMessage:
     """What all have (RequestOrResponse)."""
 
-    code: int = ResponseCode.SUCCESS
+    code: int = RaftResponseCode.SUCCESS
     group: str | None = None
     leader_id: str | None = None
     local_id: str | None = None
@@ -129,7 +129,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VoteRequest(Message):
+class VoteRequest(RaftMessage):
     """A candidate, named by `leader_id`, asks for a vote."""
 
     ledger_end_index: int = -1
@@ -142,7 +142,7 @@ class VoteRequest(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VoteResponse(Message):
+class VoteResponse(RaftMessage):
     """The answer, `leader_id` being the candidate again."""
 
     vote_result: VoteResult = VoteResult.UNKNOWN
@@ -151,17 +151,17 @@ class VoteResponse(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeartBeatRequest(Message):
+class HeartBeatRequest(RaftMessage):
     """The leader lives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeartBeatResponse(Message):
+class HeartBeatResponse(RaftMessage):
     """Bare in Java: a code, and a term only with EXPIRED_TERM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PushEntryRequest(Message):
+class PushEntryRequest(RaftMessage):
     """The leader compares, cuts, appends or commits; one entry, or several in `batch_entry`."""
 
     type: PushType = PushType.APPEND
@@ -183,7 +183,7 @@ class PushEntryRequest(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PushEntryResponse(Message):
+class PushEntryResponse(RaftMessage):
     """Where the follower's log begins and ends; `x_term` and `x_index`: what it has instead."""
 
     index: int | None = None
@@ -195,7 +195,7 @@ class PushEntryResponse(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstallSnapshotRequest(Message):
+class InstallSnapshotRequest(RaftMessage):
     """A snapshot for a follower that lacks what the leader's log begins with (DLedger 0.3.3)."""
 
     last_included_index: int = -1
@@ -206,12 +206,12 @@ class InstallSnapshotRequest(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstallSnapshotResponse(Message):
+class InstallSnapshotResponse(RaftMessage):
     """The answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeadershipTransferRequest(Message):
+class LeadershipTransferRequest(RaftMessage):
     """To the leader: hand over; to `transferee_id`: take over, once its log is that long."""
 
     transfer_id: str | None = None
@@ -220,31 +220,31 @@ class LeadershipTransferRequest(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeadershipTransferResponse(Message):
+class LeadershipTransferResponse(RaftMessage):
     """The answer, once it is known who leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataRequest(Message):
+class MetadataRequest(RaftMessage):
     """A client asks who leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataResponse(Message):
+class MetadataResponse(RaftMessage):
     """All members and their addresses."""
 
     peers: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppendEntryRequest(Message):
+class AppendEntryRequest(RaftMessage):
     """A client appends."""
 
     body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppendEntryResponse(Message):
+class AppendEntryResponse(RaftMessage):
     """Where the entry is."""
 
     index: int = -1
@@ -252,7 +252,7 @@ class AppendEntryResponse(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GetEntriesRequest(Message):
+class GetEntriesRequest(RaftMessage):
     """A client reads the entry at `begin_index`."""
 
     begin_index: int | None = None
@@ -261,25 +261,25 @@ class GetEntriesRequest(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GetEntriesResponse(Message):
+class GetEntriesResponse(RaftMessage):
     """That entry, or none."""
 
     entries: tuple[Entry, ...] = ()
 
 
-REQUESTS: dict[int, type[Message]] = {
-    RequestCode.METADATA: MetadataRequest,
-    RequestCode.APPEND: AppendEntryRequest,
-    RequestCode.GET: GetEntriesRequest,
-    RequestCode.VOTE: VoteRequest,
-    RequestCode.HEART_BEAT: HeartBeatRequest,
-    RequestCode.PUSH: PushEntryRequest,
-    RequestCode.LEADERSHIP_TRANSFER: LeadershipTransferRequest,
-    RequestCode.INSTALL_SNAPSHOT: InstallSnapshotRequest,
+REQUESTS: dict[int, type[RaftMessage]] = {
+    RaftRequestCode.METADATA: MetadataRequest,
+    RaftRequestCode.APPEND: AppendEntryRequest,
+    RaftRequestCode.GET: GetEntriesRequest,
+    RaftRequestCode.VOTE: VoteRequest,
+    RaftRequestCode.HEART_BEAT: HeartBeatRequest,
+    RaftRequestCode.PUSH: PushEntryRequest,
+    RaftRequestCode.LEADERSHIP_TRANSFER: LeadershipTransferRequest,
+    RaftRequestCode.INSTALL_SNAPSHOT: InstallSnapshotRequest,
 }
 """The kinds by remoting code. PULL has no use in DLedger: its handler answers nothing."""
 
-RESPONSES: dict[type[Message], type[Message]] = {
+RESPONSES: dict[type[RaftMessage], type[RaftMessage]] = {
     MetadataRequest: MetadataResponse,
     AppendEntryRequest: AppendEntryResponse,
     GetEntriesRequest: GetEntriesResponse,
@@ -291,7 +291,7 @@ RESPONSES: dict[type[Message], type[Message]] = {
 }
 """The answer's kind by the request's."""
 
-SIZES_MAX: dict[type[Message], int] = {
+SIZES_MAX: dict[type[RaftMessage], int] = {
     AppendEntryRequest: 128 << 10,
     PushEntryRequest: 6 << 20,  # an entry of 4 MiB, as text
     InstallSnapshotRequest: 1 << 62,
@@ -309,15 +309,15 @@ ENTRIES_OF_STEP: Final = 1_000
 
 _DATA: Final = re.compile(rb'"data"\s*:\s*"')
 _CODES = {kind: code for code, kind in REQUESTS.items()}
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=RaftMessage)
 
 
-def request_code(message: Message) -> int:
+def request_code(message: RaftMessage) -> int:
     """The remoting code of a request."""
     return _CODES[type(message)]
 
 
-def encode(message: Message) -> bytes:
+def encode(message: RaftMessage) -> bytes:
     """The body of a frame: keys sorted, null members left out, as fastjson writes a bean."""
     found: dict[str, Any] = {}
     for name, key, _kind, _default in _MEMBERS[type(message)]:
@@ -339,7 +339,7 @@ def decode(kind: type[M], body: bytes) -> M:
     return _message(kind, _object(kind, body))
 
 
-def _object(kind: type[Message], body: bytes) -> dict[str, Any]:
+def _object(kind: type[RaftMessage], body: bytes) -> dict[str, Any]:
     limit = SIZES_MAX.get(kind, SMALL_MAX)
     if len(body) > limit:
         raise MessageError(f"{kind.__name__}: {len(body)} bytes are over {limit}")
@@ -414,14 +414,14 @@ def snapshot_in_steps(body: bytes) -> Generator[None, None, InstallSnapshotReque
     return replace(message, data=b"".join(pieces))
 
 
-IN_STEPS: Final[dict[type[Message], Callable[[bytes], Generator[None, None, Message]]]] = {
+IN_STEPS: Final[dict[type[RaftMessage], Callable[[bytes], Generator[None, None, RaftMessage]]]] = {
     InstallSnapshotRequest: snapshot_in_steps,
     PushEntryRequest: push_in_steps,
 }
 """How those are read that are over SMALL_MAX."""
 
 
-def _members_of(kind: type[Message]) -> list[tuple[str, str, Any, Any]]:
+def _members_of(kind: type[RaftMessage]) -> list[tuple[str, str, Any, Any]]:
     """Name, key, type without None, default."""
     members: list[tuple[str, str, Any, Any]] = []
     for one in fields(kind):

@@ -20,11 +20,11 @@ from turbopump.controller.raft.member import Member, Waiting
 from turbopump.controller.raft.messages import (
     HeartBeatRequest,
     InstallSnapshotRequest,
-    Message,
     PushEntryRequest,
     PushEntryResponse,
     PushType,
-    ResponseCode,
+    RaftMessage,
+    RaftResponseCode,
 )
 from turbopump.controller.raft.options import BYTES_PER_PUSH_MAX, ENTRIES_PER_PUSH_MAX
 from turbopump.engine.later import Later
@@ -34,7 +34,7 @@ COMMIT_AGAIN_MS = 1000
 """DLedger's (EntryDispatcher.doCommit)."""
 
 
-class State(Enum):
+class FollowerState(Enum):
     """What a dispatcher is at."""
 
     COMPARE = "COMPARE"
@@ -44,13 +44,13 @@ class State(Enum):
 
 
 @dataclass(slots=True)
-class Progress:
+class FollowerProgress:
     """What the leader knows of one follower."""
 
     peer_id: str
     compare: int
     """Index that is compared, or was when the follower agreed."""
-    state: State = State.COMPARE
+    state: FollowerState = FollowerState.COMPARE
     match: int = -1
     """Everything up to here is on the follower's disk, and will stay."""
     next: int = 0
@@ -80,7 +80,9 @@ class Leading:
         self.term = member.term
         self.started_ms = now_ms
         self.transferee: str | None = None
-        self.peers = {peer: Progress(peer, member.log.end) for peer in member.options.others}
+        self.peers = {
+            peer: FollowerProgress(peer, member.log.end) for peer in member.options.others
+        }
         self._pending: dict[int, Pending] = {}
         first = member.log.next_entry(self.term, b"")
         member.append((first,))
@@ -98,9 +100,11 @@ class Leading:
         """Propose an entry."""
         member, later = self.member, Later[Outcome]()
         if self.transferee is not None:
-            later.resolve(Failed(ResponseCode.LEADER_TRANSFERRING, "the leadership is handed over"))
+            later.resolve(
+                Failed(RaftResponseCode.LEADER_TRANSFERRING, "the leadership is handed over")
+            )
         elif len(self._pending) >= member.options.max_pending_requests_num:
-            later.resolve(Failed(ResponseCode.LEADER_PENDING_FULL, "too many appends wait"))
+            later.resolve(Failed(RaftResponseCode.LEADER_PENDING_FULL, "too many appends wait"))
         else:
             entry = member.log.next_entry(self.term, body)
             member.append((entry,))
@@ -111,13 +115,13 @@ class Leading:
 
     def fail_pending(self) -> None:
         """The term is over: what becomes of them another leader decides."""
-        failed = Failed(ResponseCode.TERM_CHANGED, f"term {self.term} is over")
+        failed = Failed(RaftResponseCode.TERM_CHANGED, f"term {self.term} is over")
         for pending in self._pending.values():
             self.member.actions.append(Settle(pending.later, failed))
         self._pending.clear()
 
     def _expire_pending(self, now_ms: int) -> None:
-        failed = Failed(ResponseCode.WAIT_QUORUM_ACK_TIMEOUT, "no majority answered in time")
+        failed = Failed(RaftResponseCode.WAIT_QUORUM_ACK_TIMEOUT, "no majority answered in time")
         expired = [index for index, one in self._pending.items() if now_ms >= one.deadline_ms]
         for index in expired:
             self.member.actions.append(Settle(self._pending.pop(index).later, failed))
@@ -174,21 +178,23 @@ class Leading:
         heard = sorted([now_ms, *(one.heard_sent_ms for one in self.peers.values())])
         return heard[len(heard) - self.member.options.majority]
 
-    def on_heart_beat(self, waiting: Waiting, response: Message | None, now_ms: int) -> int | None:
+    def on_heart_beat(
+        self, waiting: Waiting, response: RaftMessage | None, now_ms: int
+    ) -> int | None:
         """The answer to a heartbeat; a term above or at the own one asks to become a candidate."""
         progress = self.peers[waiting.peer_id]
         progress.live = response is not None
         if response is None:
             return None
-        if response.code == ResponseCode.SUCCESS:
+        if response.code == RaftResponseCode.SUCCESS:
             progress.heard_sent_ms = max(progress.heard_sent_ms, waiting.sent_ms)
             # It follows: what it refused while it did not need not wait.
             progress.wait_until_ms = min(progress.wait_until_ms, now_ms)
-        elif response.code == ResponseCode.TERM_NOT_READY:
+        elif response.code == RaftResponseCode.TERM_NOT_READY:
             progress.heart_beat_due_ms = now_ms
-        elif response.code == ResponseCode.EXPIRED_TERM and response.term > self.term:
+        elif response.code == RaftResponseCode.EXPIRED_TERM and response.term > self.term:
             return response.term
-        elif response.code == ResponseCode.INCONSISTENT_LEADER:
+        elif response.code == RaftResponseCode.INCONSISTENT_LEADER:
             return self.term
         return None
 
@@ -216,23 +222,23 @@ class Leading:
             "leader_id": self.member.id, "term": self.term,
         }  # fmt: skip
 
-    def _request(self, progress: Progress, now_ms: int) -> Message | None:
+    def _request(self, progress: FollowerProgress, now_ms: int) -> RaftMessage | None:
         log = self.member.log
-        if progress.state is State.COMPARE:
+        if progress.state is FollowerState.COMPARE:
             if progress.compare < log.base.index:
-                progress.state = State.INSTALL_SNAPSHOT
+                progress.state = FollowerState.INSTALL_SNAPSHOT
             elif progress.compare < 0:
-                progress.state = State.TRUNCATE
-        if progress.state is State.APPEND and progress.next <= log.base.index:
-            progress.state = State.INSTALL_SNAPSHOT
-        if progress.state is State.COMPARE:
+                progress.state = FollowerState.TRUNCATE
+        if progress.state is FollowerState.APPEND and progress.next <= log.base.index:
+            progress.state = FollowerState.INSTALL_SNAPSHOT
+        if progress.state is FollowerState.COMPARE:
             return self._push_request(
                 progress, PushType.COMPARE, progress.compare, progress.compare
             )
-        if progress.state is State.TRUNCATE:
+        if progress.state is FollowerState.TRUNCATE:
             first = max(progress.compare, log.base.index + 1)
             return self._push_request(progress, PushType.TRUNCATE, first, first - 1)
-        if progress.state is State.APPEND:
+        if progress.state is FollowerState.APPEND:
             if progress.next <= log.end:
                 return self._push_request(
                     progress, PushType.APPEND, progress.next, progress.next - 1
@@ -245,7 +251,7 @@ class Leading:
         return self._install_request(progress)
 
     def _push_request(
-        self, progress: Progress, kind: PushType, first: int, before: int
+        self, progress: FollowerProgress, kind: PushType, first: int, before: int
     ) -> PushEntryRequest:
         log = self.member.log
         values: dict[str, Any] = self._base(progress.peer_id)
@@ -268,7 +274,7 @@ class Leading:
             **values,
         )
 
-    def _install_request(self, progress: Progress) -> InstallSnapshotRequest:
+    def _install_request(self, progress: FollowerProgress) -> InstallSnapshotRequest:
         snapshot = self.member.snapshot
         assert snapshot is not None, "entries are gone without a snapshot of them"
         return InstallSnapshotRequest(
@@ -280,7 +286,7 @@ class Leading:
         )
 
     def on_push(
-        self, call: int, waiting: Waiting, response: Message | None, now_ms: int
+        self, call: int, waiting: Waiting, response: RaftMessage | None, now_ms: int
     ) -> int | None:
         """The answer to a push or a snapshot; a term above the own one asks to become a
         candidate."""
@@ -294,33 +300,33 @@ class Leading:
             return None
         if response.term > self.term:
             return response.term
-        if response.code == ResponseCode.SUCCESS:
+        if response.code == RaftResponseCode.SUCCESS:
             if isinstance(request, InstallSnapshotRequest):
                 self._installed(progress, request)
             elif isinstance(request, PushEntryRequest):
                 assert isinstance(response, PushEntryResponse)
                 self._pushed(progress, request, response)
             self._count()
-        elif response.code == ResponseCode.INCONSISTENT_STATE and isinstance(
+        elif response.code == RaftResponseCode.INCONSISTENT_STATE and isinstance(
             response, PushEntryResponse
         ):
             self._disagreed(progress, request, response, now_ms)
         else:
-            progress.state, progress.compare = State.COMPARE, self.member.log.end
+            progress.state, progress.compare = FollowerState.COMPARE, self.member.log.end
             progress.wait_until_ms = now_ms + self.member.options.push_pause_ms
         return None
 
     def _pushed(
-        self, progress: Progress, request: PushEntryRequest, response: PushEntryResponse
+        self, progress: FollowerProgress, request: PushEntryRequest, response: PushEntryResponse
     ) -> None:
         if request.type is PushType.COMPARE:
             assert request.pre_log_index is not None
             index = request.pre_log_index
             has_more = response.end_index > index
-            progress.state = State.TRUNCATE if has_more else State.APPEND
+            progress.state = FollowerState.TRUNCATE if has_more else FollowerState.APPEND
         elif request.entries:
             index = request.entries[-1].index
-            progress.state = State.APPEND
+            progress.state = FollowerState.APPEND
         else:
             index = progress.match
         progress.match = max(progress.match, index)
@@ -328,21 +334,28 @@ class Leading:
         if request.type is not PushType.COMPARE:
             progress.commit_told = request.commit_index
 
-    def _installed(self, progress: Progress, request: InstallSnapshotRequest) -> None:
+    def _installed(self, progress: FollowerProgress, request: InstallSnapshotRequest) -> None:
         """The follower may have entries behind it, which are compared like any."""
         progress.match = max(progress.match, request.last_included_index)
         progress.commit_told = max(progress.commit_told, request.last_included_index)
-        progress.state, progress.compare = State.COMPARE, request.last_included_index
+        progress.state, progress.compare = FollowerState.COMPARE, request.last_included_index
 
     def _disagreed(
-        self, progress: Progress, request: Message, response: PushEntryResponse, now_ms: int
+        self,
+        progress: FollowerProgress,
+        request: RaftMessage,
+        response: PushEntryResponse,
+        now_ms: int,
     ) -> None:
         """Look further down: at the follower's end, where the term that it has instead ends here
         or begins there, or one by one."""
         end = self.member.log.end
         if not isinstance(request, PushEntryRequest) or request.type is not PushType.COMPARE:
             progress.wait_until_ms = now_ms + self.member.options.push_pause_ms
-            progress.state, progress.compare = State.COMPARE, min(end, max(response.end_index, -1))
+            progress.state, progress.compare = (
+                FollowerState.COMPARE,
+                min(end, max(response.end_index, -1)),
+            )
             return
         below = progress.compare - 1
         if response.end_index < progress.compare:

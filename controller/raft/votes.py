@@ -64,7 +64,7 @@ class Voter:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VoteVerdict:
     """The answer, its term, and whether the term is to be raised to the candidate's."""
 
     result: VoteResult
@@ -87,7 +87,7 @@ def _unfit(voter: Voter, request: VoteRequest) -> VoteResult | None:
     return None
 
 
-def judge(voter: Voter, request: VoteRequest) -> Verdict:
+def judge(voter: Voter, request: VoteRequest) -> VoteVerdict:
     """What is said to a candidate. ACCEPT is to be durable before it is said."""
     candidate = request.leader_id
     ends = (request.ledger_end_term, request.ledger_end_index)
@@ -112,7 +112,7 @@ def judge(voter: Voter, request: VoteRequest) -> Verdict:
         result, term = VoteResult.REJECT_TERM_SMALL_THAN_LEDGER, voter.ledger_end_term
     elif voter.taking and ends == (voter.ledger_end_term, voter.ledger_end_index):
         result = VoteResult.REJECT_TAKING_LEADERSHIP
-    return Verdict(result, term, raises)
+    return VoteVerdict(result, term, raises)
 
 
 def foresee(voter: Voter, request: VoteRequest) -> tuple[VoteResult, int]:

@@ -76,7 +76,7 @@ and that all of the kind answer. All other requests are for brokers."""
 _serial = itertools.count()
 
 
-class Member(Protocol):
+class GroupMember(Protocol):
     """A consumer of a group, as the instance sees it."""
 
     group: str
@@ -135,7 +135,7 @@ class Instance:
         self._heartbeats = asyncio.Lock()
         self._topics: dict[str, _Topic] = {}
         self._producers: dict[str, int] = {}
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, GroupMember] = {}
 
     def now_ms(self) -> int:
         """Epoch milliseconds of the client's clock."""
@@ -303,7 +303,7 @@ class Instance:
             del self._producers[group]
             await self._unregister(UnregisterClientRequest(self.client_id, producer_group=group))
 
-    def add_member(self, member: Member) -> None:
+    def add_member(self, member: GroupMember) -> None:
         """Name the consumer in heartbeats and pass brokers' requests to it.
 
         Raises ClientError for a second consumer of one group: the broker could not tell them
@@ -313,7 +313,7 @@ class Instance:
             raise ClientError(f"group {member.group} has a consumer in this instance already")
         self._members[member.group] = member
 
-    async def remove_member(self, member: Member) -> None:
+    async def remove_member(self, member: GroupMember) -> None:
         """The opposite of `add_member`; tells the brokers."""
         if self._members.pop(member.group, None) is not None:
             await self._unregister(

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from turbopump.net.transport.options import ClientOptions as RemotingOptions
-from turbopump.net.transport.options import ClientTlsSettings
+from turbopump.net.transport.options import ClientTlsSettings, RemotingOptions
 
 
 def wall_clock_ms() -> int:

@@ -19,7 +19,7 @@ from turbopump.net.transport.errors import (
     TooManyCalls,
 )
 from turbopump.net.transport.hub import Hub, Swept
-from turbopump.net.transport.options import ClientOptions
+from turbopump.net.transport.options import RemotingOptions
 from turbopump.net.transport.tls import TlsError, TlsSession, client_context
 from turbopump.net.transport.tls_context import TlsContext
 from turbopump.net.wire.codes import ResponseCode
@@ -45,11 +45,11 @@ class Client:
         self,
         now_ms: Callable[[], int],
         handlers: Dispatcher | None = None,
-        options: ClientOptions | None = None,
+        options: RemotingOptions | None = None,
     ) -> None:
         self._now_ms = now_ms
         self._handlers = handlers or Dispatcher()
-        self._options = options or ClientOptions()
+        self._options = options or RemotingOptions()
         tls = self._options.tls
         self._context = None if tls is None else TlsContext(tls, partial(client_context, tls))
         self._hub: _ClientHub | None = None
@@ -245,7 +245,7 @@ class _ClientHub(Hub):
     def __init__(
         self,
         dispatcher: Dispatcher,
-        options: ClientOptions,
+        options: RemotingOptions,
         now_ms: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:

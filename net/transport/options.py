@@ -145,7 +145,7 @@ class ServerOptions(ConnectionOptions):
 
 
 @dataclass(frozen=True, slots=True)
-class ClientOptions(ConnectionOptions):
+class RemotingOptions(ConnectionOptions):
     """Limits of a client.
 
     connect_timeout_ms: com.rocketmq.remoting.client.connect.timeout.

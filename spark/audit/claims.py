@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from turbopump.engine.log.epochs import Epochs
 from turbopump.spark.audit.ledger import Claim
-from turbopump.spark.audit.logs import Log, label_of
+from turbopump.spark.audit.logs import AuditedLog, label_of
 from turbopump.spark.audit.verdicts import Finding, Tally
 
 ACKED, CONSUMED, WRITERS = "acked-survives", "consumed-survives", "one-writer"
@@ -84,7 +84,7 @@ def first_of(claims: list[tuple[int, Claim]]) -> list[tuple[int, Claim]]:
     return claims[:SOUGHT_MAX]
 
 
-def court_of(logs: Sequence[Log], leader: Log) -> Court:
+def court_of(logs: Sequence[AuditedLog], leader: AuditedLog) -> Court:
     """What is known behind the scans."""
     stores = tuple(
         Known(

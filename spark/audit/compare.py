@@ -14,8 +14,8 @@ from turbopump.engine.log.epochs import Epochs, EpochsDamaged, consistent_point
 from turbopump.engine.types import LogOffset
 from turbopump.spark.audit.digests import DigestReport, first_difference, record_at
 from turbopump.spark.audit.ledger import Cut, Pairs
-from turbopump.spark.audit.logs import Log, check_same_bytes_same_labels, is_of
-from turbopump.spark.audit.replicas import Replica
+from turbopump.spark.audit.logs import AuditedLog, check_same_bytes_same_labels, is_of
+from turbopump.spark.audit.replicas import AuditedReplica
 from turbopump.spark.audit.verdicts import FINDINGS_MAX, Finding, Tally
 
 
@@ -23,15 +23,15 @@ from turbopump.spark.audit.verdicts import FINDINGS_MAX, Finding, Tally
 class Difference:
     """A run of pieces that are not the same in a store and another one."""
 
-    one: Replica
-    other: Replica
+    one: AuditedReplica
+    other: AuditedReplica
     start: int
     end: int
 
 
 def leader_of(
-    logs: Sequence[Log], name: str, elected: Iterable[tuple[int, str]] = ()
-) -> Log:
+    logs: Sequence[AuditedLog], name: str, elected: Iterable[tuple[int, str]] = ()
+) -> AuditedLog:
     """The store named, or the one that an election would prefer: the newest epoch, then the longest
     log; of several the one whose election in that epoch was written down. Raises ValueError if
     there is none of that name."""
@@ -42,7 +42,7 @@ def leader_of(
         raise ValueError(f"no store is named {name}")
     chosen = {(epoch, broker) for epoch, broker in elected}
 
-    def rank(log: Log) -> tuple[int, int, bool]:
+    def rank(log: AuditedLog) -> tuple[int, int, bool]:
         replica = log.replica
         epoch = replica.epochs.last_epoch
         led = any(is_of(broker, replica) for one, broker in chosen if one == epoch)
@@ -51,7 +51,7 @@ def leader_of(
     return max(logs, key=rank)
 
 
-def point_of(replica: Replica, leader: Replica) -> int | None:
+def point_of(replica: AuditedReplica, leader: AuditedReplica) -> int | None:
     """Where a replica of that leader would cut its log; None if that cannot be shown."""
     if not (replica.labels.known and leader.labels.known):
         return None
@@ -61,7 +61,7 @@ def point_of(replica: Replica, leader: Replica) -> int | None:
 
 
 def check_points(
-    logs: Sequence[Log], leader: Log, truncation: Tally, epochs: Tally
+    logs: Sequence[AuditedLog], leader: AuditedLog, truncation: Tally, epochs: Tally
 ) -> dict[str, int]:
     """The consistent point of each replica with the leader: nothing confirmed lies behind it."""
     points = {}
@@ -89,16 +89,20 @@ def check_points(
     return points
 
 
-def cuts_of(logs: Sequence[Log], points: dict[str, int]) -> list[int]:
+def cuts_of(logs: Sequence[AuditedLog], points: dict[str, int]) -> list[int]:
     """Where blocks are divided."""
     ends = [(log.replica.min, log.replica.confirmed_end, log.replica.end) for log in logs]
     return sorted({*points.values(), *(at for one in ends for at in one)})
 
 
 def check_bytes(
-    logs: Sequence[Log], leader: Log, points: dict[str, int], reports: Iterable[DigestReport],
-    equal: Tally, truncation: Tally,
-) -> None:  # fmt: skip
+    logs: Sequence[AuditedLog],
+    leader: AuditedLog,
+    points: dict[str, int],
+    reports: Iterable[DigestReport],
+    equal: Tally,
+    truncation: Tally,
+) -> None:
     """The digests of all stores, piece by piece."""
     replicas = {log.replica.name: log.replica for log in logs}
     master = leader.replica
@@ -136,7 +140,7 @@ def check_bytes(
             tally.found(_narrowed(run, points, is_sure, narrow=number < FINDINGS_MAX))
 
 
-def _name_idle(logs: Sequence[Log], leader: Log, equal: Tally) -> None:
+def _name_idle(logs: Sequence[AuditedLog], leader: AuditedLog, equal: Tally) -> None:
     """Stores of which nothing was compared: equality with the others holds of the others alone."""
     for log in logs:
         replica = log.replica
@@ -182,7 +186,7 @@ def _narrowed(
     )  # fmt: skip
 
 
-def check_cuts(cuts: Sequence[Cut], logs: Sequence[Log], truncation: Tally) -> None:
+def check_cuts(cuts: Sequence[Cut], logs: Sequence[AuditedLog], truncation: Tally) -> None:
     """Cuts that were written down: where the algorithm says, and nothing that was confirmed."""
     for cut in cuts:
         truncation.count("cuts")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from turbopump.pyx import record as kernel
 from turbopump.pyx.region import Region
-from turbopump.spark.audit.replicas import LogFile, Replica, mapped
-from turbopump.spark.audit.scan import Walk, topic_of
+from turbopump.spark.audit.replicas import AuditedReplica, LogFile, mapped
+from turbopump.spark.audit.scan import RecordWalk, topic_of
 
 BLOCK_BYTES = 4 << 20
 """A digest of 16 bytes for each: 40 MB for 10 TB, and a difference is found by reading 4 MiB."""
@@ -41,7 +41,9 @@ class DigestReport:
     digests: tuple[bytes, ...]
 
 
-def tasks_of(replicas: Sequence[Replica], cuts: Sequence[int], block: int) -> list[DigestTask]:
+def tasks_of(
+    replicas: Sequence[AuditedReplica], cuts: Sequence[int], block: int
+) -> list[DigestTask]:
     """One for each file of each store."""
     inner = sorted({*cuts, *(file.base for one in replicas for file in one.files)})
     tasks = []
@@ -94,7 +96,7 @@ def record_at(file: LogFile, log_offset: int) -> Lies | None:
     """The record a byte lies in, found from the file's beginning on; None in a filler, in damage or
     behind the end. Raises OSError."""
     with mapped(file.path) as opened:
-        for row in Walk(opened.region, file, None):
+        for row in RecordWalk(opened.region, file, None):
             at = file.base + row[kernel.POSITION]
             if at > log_offset:
                 return None

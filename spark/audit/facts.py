@@ -23,7 +23,7 @@ from turbopump.spark.audit.ledger import (
     read_part,
 )
 from turbopump.spark.audit.replicas import LogFile, mapped
-from turbopump.spark.audit.scan import Row, Walk, topic_of, width_of
+from turbopump.spark.audit.scan import RecordWalk, Row, topic_of, width_of
 
 ROUND = 250_000
 """Claims that are held at once: some 250 MB with what is found of them."""
@@ -63,7 +63,7 @@ def facts_of(task: FactTask, wanted: set[Place] | None = None) -> Iterator[Place
     names: dict[bytes, str] = {}
     with mapped(task.file.path) as opened:
         region = opened.region
-        for row in Walk(region, task.file, task.confirm):
+        for row in RecordWalk(region, task.file, task.confirm):
             log_offset = task.file.base + row[kernel.POSITION]
             if log_offset >= task.end:
                 return

@@ -29,7 +29,7 @@ from turbopump.spark.audit.facts import (
 from turbopump.spark.audit.hands import Hands, LocalHands, SparkHands
 from turbopump.spark.audit.ledger import LedgerError, Part, parts_of
 from turbopump.spark.audit.logs import (
-    Log,
+    AuditedLog,
     check_labels,
     check_same_labels,
     check_tails,
@@ -37,9 +37,9 @@ from turbopump.spark.audit.logs import (
     task_of,
 )
 from turbopump.spark.audit.queue_files import EndTask, check_ends
-from turbopump.spark.audit.replicas import Replica, Unusable, open_replica
+from turbopump.spark.audit.replicas import AuditedReplica, Unusable, open_replica
 from turbopump.spark.audit.scan import scan_file
-from turbopump.spark.audit.verdicts import Finding, Outcome, Tally, Verdict
+from turbopump.spark.audit.verdicts import Finding, PromiseOutcome, Tally, Verdict
 from turbopump.spark.commands import parsers
 from turbopump.spark.commands.stores import named_stores
 
@@ -54,7 +54,7 @@ USABLE, BROKEN, UNUSABLE = 0, 1, 2
 
 
 @dataclass(slots=True, frozen=True)
-class Options:
+class AuditOptions:
     """What is to be audited."""
 
     stores: tuple[str, ...]
@@ -77,12 +77,12 @@ class Audit:
 
     verdicts: tuple[Verdict, ...]
     leader: str
-    stores: tuple[Replica, ...]
+    stores: tuple[AuditedReplica, ...]
 
     @property
     def is_broken(self) -> bool:
         """Whether any promise was."""
-        return any(one.outcome is Outcome.VIOLATED for one in self.verdicts)
+        return any(one.outcome is PromiseOutcome.VIOLATED for one in self.verdicts)
 
     def of(self, name: str) -> Verdict:
         """One verdict."""
@@ -127,7 +127,7 @@ class Tallies:
     places: Tally = field(default_factory=lambda: Tally("queue-offsets"))
 
 
-def run(spark: "SparkSession | None", options: Options) -> Audit:
+def run(spark: "SparkSession | None", options: AuditOptions) -> Audit:
     """Audit. Raises Unusable, LedgerError, OSError."""
     hands: Hands = LocalHands(options.workers) if spark is None else SparkHands(spark)
     parts = parts_of(list(options.ledgers))
@@ -156,7 +156,7 @@ def run(spark: "SparkSession | None", options: Options) -> Audit:
     )  # fmt: skip
 
 
-def _opened(options: Options, summary: Summary) -> list[Replica]:
+def _opened(options: AuditOptions, summary: Summary) -> list[AuditedReplica]:
     moved = _epoch_files(options)
     replicas = [open_replica(text, moved.get(_name_of(text), "")) for text in options.stores]
     if len({one.name for one in replicas}) < len(replicas):
@@ -175,7 +175,7 @@ def _name_of(store: str) -> str:
     return name or path
 
 
-def _epoch_files(options: Options) -> dict[str, str]:
+def _epoch_files(options: AuditOptions) -> dict[str, str]:
     """Where the lists of stores are, by the stores' names."""
     names = [_name_of(text) for text in options.stores]
     found: dict[str, str] = {}
@@ -189,7 +189,9 @@ def _epoch_files(options: Options) -> dict[str, str]:
     return found
 
 
-def _scanned(hands: Hands, replicas: Sequence[Replica], tallies: Tallies) -> list[Log]:
+def _scanned(
+    hands: Hands, replicas: Sequence[AuditedReplica], tallies: Tallies
+) -> list[AuditedLog]:
     tasks = [task_of(one, file) for one in replicas for file in one.files]
     reports = iter(hands.each(scan_file, tasks))
     return [
@@ -199,9 +201,13 @@ def _scanned(hands: Hands, replicas: Sequence[Replica], tallies: Tallies) -> lis
 
 
 def _check_stores(
-    hands: Hands, options: Options, logs: list[Log], leader: Log, summary: Summary,
+    hands: Hands,
+    options: AuditOptions,
+    logs: list[AuditedLog],
+    leader: AuditedLog,
+    summary: Summary,
     tallies: Tallies,
-) -> None:  # fmt: skip
+) -> None:
     """All that needs no claims."""
     ends = [
         EndTask(one.name, one.root, one.min, one.is_stopped, log.queue_ends)
@@ -230,7 +236,7 @@ def _check_stores(
             ))  # fmt: skip
 
 
-def _check_writers(summary: Summary, leader: Log, judged: Judged, tallies: Tallies) -> None:
+def _check_writers(summary: Summary, leader: AuditedLog, judged: Judged, tallies: Tallies) -> None:
     """One broker an epoch, and epochs where they began."""
     for what, pairs in (("acknowledged", summary.writers), ("elected", set(summary.elected))):
         brokers: dict[int, list[str]] = {}
@@ -318,7 +324,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = parsers.truncation()
     given = parser.parse_args(argv)
     stores = tuple(one for text in given.stores for one in named_stores(text))
-    options = Options(
+    options = AuditOptions(
         stores, tuple(given.ledger), given.leader, max(given.workers, 1),
         epoch_files=tuple(given.epoch_file),
     )  # fmt: skip

@@ -16,14 +16,14 @@ from turbopump.engine.types import LogOffset
 from turbopump.pyx.record import FILLER_SIZE
 from turbopump.spark.audit.ledger import Cut
 from turbopump.spark.audit.queue_files import Queue
-from turbopump.spark.audit.replicas import LogFile, Replica
+from turbopump.spark.audit.replicas import AuditedReplica, LogFile
 from turbopump.spark.audit.scan import FileReport, FileTask, QueueRun, goes_on
 from turbopump.spark.audit.units import NotCompared
 from turbopump.spark.audit.verdicts import Finding, Tally
 
 
 @dataclass(slots=True, frozen=True)
-class Behind:
+class TrailingBytes:
     """Bytes that are not zero behind the end of a log."""
 
     file: LogFile
@@ -34,20 +34,20 @@ class Behind:
 
 
 @dataclass(slots=True)
-class Log:
+class AuditedLog:
     """A store's log as its scans tell of it."""
 
-    replica: Replica
+    replica: AuditedReplica
     queues: dict[Queue, int]
     """The first queue offset of each queue that the log still has."""
     queue_ends: dict[Queue, int]
     """What follows the last message of each of them."""
-    behind: list[Behind]
+    behind: list[TrailingBytes]
     loose_starts: tuple[int, ...]
     count: int
 
 
-def task_of(replica: Replica, file: LogFile) -> FileTask:
+def task_of(replica: AuditedReplica, file: LogFile) -> FileTask:
     """What is to be scanned of a store."""
     starts = [entry.start for entry in replica.labels.epochs if file.base <= entry.start < file.end]
     return FileTask(
@@ -57,13 +57,13 @@ def task_of(replica: Replica, file: LogFile) -> FileTask:
 
 
 def put_together(
-    replica: Replica, reports: Sequence[FileReport], records: Tally, places: Tally
-) -> Log:
+    replica: AuditedReplica, reports: Sequence[FileReport], records: Tally, places: Tally
+) -> AuditedLog:
     """From its files, in their order; what is wrong goes to the tallies."""
     end, confirmed, is_full = replica.min, replica.min, True
     queues: dict[Queue, QueueRun] = {}
     first: dict[Queue, int] = {}
-    behind: list[Behind] = []
+    behind: list[TrailingBytes] = []
     loose: list[int] = []
     count, is_damaged = 0, False
     not_compared = NotCompared()
@@ -73,7 +73,9 @@ def put_together(
         if not is_full and not (report.count and sure):
             if report.count or report.behind:
                 at = file.base if report.count else report.behind[0] if report.behind else 0
-                behind.append(Behind(file, at, report.behind[1] if report.behind else at, False))
+                behind.append(
+                    TrailingBytes(file, at, report.behind[1] if report.behind else at, False)
+                )
             continue
         if not is_full:
             # The log goes on in the next file: this was no end.
@@ -102,16 +104,18 @@ def put_together(
     places.count("queues", len(queues))
     not_compared.tell(replica.name, places)
     ends = {queue: run.next for queue, run in queues.items()}
-    return Log(replica.scanned(end, confirm), first, ends, behind, tuple(loose), count)
+    return AuditedLog(replica.scanned(end, confirm), first, ends, behind, tuple(loose), count)
 
 
-def _behind(report: FileReport) -> Behind:
+def _behind(report: FileReport) -> TrailingBytes:
     assert report.behind is not None, "there is something"
     first, last = report.behind
-    return Behind(report.task.file, first, last, last - report.end < max(report.half, FILLER_SIZE))
+    return TrailingBytes(
+        report.task.file, first, last, last - report.end < max(report.half, FILLER_SIZE)
+    )
 
 
-def _too_short(replica: Replica, end: int, records: Tally) -> None:
+def _too_short(replica: AuditedReplica, end: int, records: Tally) -> None:
     text = f"{replica.confirm} is confirmed, whole records end at {end}"
     if replica.is_stopped:
         file = replica.file_at(end)
@@ -145,7 +149,7 @@ def _join(
 # Epochs
 
 
-def check_labels(logs: Sequence[Log], epochs: Tally) -> None:
+def check_labels(logs: Sequence[AuditedLog], epochs: Tally) -> None:
     """Each list by itself: unique, ascending, beginning where records do."""
     for log in logs:
         replica = log.replica
@@ -181,7 +185,7 @@ def check_labels(logs: Sequence[Log], epochs: Tally) -> None:
                 )
 
 
-def check_same_labels(logs: Sequence[Log], leader: Log, epochs: Tally) -> None:
+def check_same_labels(logs: Sequence[AuditedLog], leader: AuditedLog, epochs: Tally) -> None:
     """All lists together: an epoch begins at one place, and bytes that are the same have one."""
     starts: dict[int, tuple[int, str]] = {}
     for log in (leader, *(one for one in logs if one is not leader)):
@@ -195,7 +199,7 @@ def check_same_labels(logs: Sequence[Log], leader: Log, epochs: Tally) -> None:
 
 
 def check_same_bytes_same_labels(
-    replica: Replica, leader: Replica, point: int, epochs: Tally
+    replica: AuditedReplica, leader: AuditedReplica, point: int, epochs: Tally
 ) -> None:
     """Below the point where two logs part each byte is of one epoch."""
     own, theirs = replica.epochs, leader.epochs
@@ -222,7 +226,7 @@ def label_of(epochs: Epochs, log_offset: int) -> int | None:
 # What is behind the end
 
 
-def check_tails(logs: Sequence[Log], cuts: Sequence[Cut], truncation: Tally) -> None:
+def check_tails(logs: Sequence[AuditedLog], cuts: Sequence[Cut], truncation: Tally) -> None:
     """Bytes behind a cut are zeros."""
     for log in logs:
         replica = log.replica
@@ -246,6 +250,6 @@ def check_tails(logs: Sequence[Log], cuts: Sequence[Cut], truncation: Tally) -> 
                 )
 
 
-def is_of(name: str, replica: Replica) -> bool:
+def is_of(name: str, replica: AuditedReplica) -> bool:
     """Whether a ledger means this store: by its name, its path or its folder's name."""
     return name in (replica.name, replica.root, replica.root.rpartition("/")[2])

@@ -65,7 +65,7 @@ class Labels:
 
 
 @dataclass(slots=True, frozen=True)
-class Replica:
+class AuditedReplica:
     """See the module."""
 
     name: str
@@ -99,7 +99,7 @@ class Replica:
         """The list, without entries that were never reached."""
         return self.labels.epochs.within(LogOffset(self.end))
 
-    def scanned(self, end: int, confirm: int | None) -> "Replica":
+    def scanned(self, end: int, confirm: int | None) -> "AuditedReplica":
         """With what a scan found."""
         return replace(self, end=end, confirm=confirm)
 
@@ -111,7 +111,7 @@ class Replica:
         return None
 
 
-def open_replica(text: str, epoch_file: str = "") -> Replica:
+def open_replica(text: str, epoch_file: str = "") -> AuditedReplica:
     """A store by its path, or by `name=path`. Raises Unusable.
 
     `epoch_file` is where its epoch list is, if the broker's storePathEpochFile moved it.
@@ -127,7 +127,7 @@ def open_replica(text: str, epoch_file: str = "") -> Replica:
             raise Unusable(f"{epoch_file}: no epoch file is there")
         is_marked = files.exists(f"{root}/{MARK_FILE}")
         labels = _labels(files, config.epoch_path, name or root, is_marked=is_marked)
-        return Replica(
+        return AuditedReplica(
             name or root, root, log, labels, replicated,
             confirm=saved.confirm_offset if replicated else None,
             is_stopped=not files.exists(f"{root}/{ABORT_FILE}"),

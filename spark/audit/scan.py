@@ -86,7 +86,7 @@ class FileReport:
     """What the record that begins at `end` says of its size; 0: none begins there."""
 
 
-class Walk:
+class RecordWalk:
     """The records of a file, one row each (columns of pyx.record); see the module."""
 
     def __init__(self, region: Region, file: LogFile, sure_end: int | None) -> None:
@@ -192,7 +192,7 @@ def scan_file(task: FileTask) -> FileReport:
     """All that is reported of a file. Raises OSError."""
     report = FileReport(task, end=task.file.base, confirmed=task.file.base)
     with mapped(task.file.path) as opened, QueueFiles(task.root) as queues:
-        walk = Walk(opened.region, task.file, task.confirm)
+        walk = RecordWalk(opened.region, task.file, task.confirm)
         _take(report, walk, queues)
         report.end = task.file.base + walk.position
         report.is_full = walk.is_full
@@ -208,7 +208,7 @@ def scan_file(task: FileTask) -> FileReport:
     return report
 
 
-def _take(report: FileReport, walk: Walk, queues: QueueFiles) -> None:
+def _take(report: FileReport, walk: RecordWalk, queues: QueueFiles) -> None:
     task, region, base = report.task, walk.region, walk.file.base
     units = UnitCheck(
         task.store, base, task.confirm, task.is_stopped, region, queues, report.places,

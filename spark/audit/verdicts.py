@@ -15,7 +15,7 @@ REASONS_MAX = 20
 """Why something could not be decided; the same for each store and file is one reason."""
 
 
-class Outcome(Enum):
+class PromiseOutcome(Enum):
     """Of one promise."""
 
     HOLDS = "holds"
@@ -74,7 +74,7 @@ class Verdict:
     """On one promise."""
 
     name: str
-    outcome: Outcome
+    outcome: PromiseOutcome
     counts: dict[str, int]
     """What was looked at."""
     findings: tuple[Finding, ...] = ()
@@ -98,7 +98,7 @@ class Verdict:
         """For people."""
         counts = ", ".join(f"{count:,} {what}" for what, count in self.counts.items())
         outcome = self.outcome.value
-        shown = outcome.upper() if self.outcome is Outcome.VIOLATED else outcome
+        shown = outcome.upper() if self.outcome is PromiseOutcome.VIOLATED else outcome
         lines = [f"{self.name:<18} {shown:<14} {counts}".rstrip()]
         lines += [f"    {finding}" for finding in self.findings]
         if self.more:
@@ -153,9 +153,11 @@ class Tally:
         """What it comes to; `looked`: anything could be looked at."""
         self._shorten()
         if self.total:
-            outcome = Outcome.VIOLATED
+            outcome = PromiseOutcome.VIOLATED
         else:
-            outcome = Outcome.HOLDS if looked and not self.reasons else Outcome.UNDECIDED
+            outcome = (
+                PromiseOutcome.HOLDS if looked and not self.reasons else PromiseOutcome.UNDECIDED
+            )
         return Verdict(
             self.name, outcome, dict(sorted(self.counts.items())), tuple(self.findings),
             self.total - len(self.findings), tuple(sorted(self.reasons)),

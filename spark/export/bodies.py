@@ -23,7 +23,7 @@ KEPT_FLAGS = ~(COMPRESSED_FLAG | COMPRESSION_TYPE_MASK)
 PLACE = ("topic", "queue_id", "queue_offset")
 
 
-class BadBody(ValueError):
+class UnreadableBody(ValueError):
     """A body cannot be decompressed; the text says which one and why."""
 
 
@@ -31,7 +31,7 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows with their bodies decompressed, and `sys_flag` and `body_size` to match.
 
     The batch has these, the body and its place; it comes back itself if nothing in it is
-    compressed. Raises BadBody.
+    compressed. Raises UnreadableBody.
     """
     flags, stored = batch.column("sys_flag"), batch.column("body")
     bodies = plain_bodies(flags, stored, *(batch.column(name) for name in PLACE))
@@ -55,7 +55,7 @@ def plain_bodies(flags: pa.Array, bodies: pa.Array, *place: pa.Array) -> pa.Arra
         except BadCompression as error:
             topic, queue, offset = (column[row].as_py() for column in place)
             where = f"{topic}, queue {queue}, queue offset {offset}"
-            raise BadBody(f"{where}: {error}") from None
+            raise UnreadableBody(f"{where}: {error}") from None
     return pa.array(made, bodies.type)
 
 

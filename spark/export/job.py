@@ -21,12 +21,12 @@ import pyarrow.compute as pc
 
 from turbopump.engine.types import StoreError
 from turbopump.spark.commands import parsers
-from turbopump.spark.export.bodies import BadBody, plain, plain_frame
+from turbopump.spark.export.bodies import UnreadableBody, plain, plain_frame
 from turbopump.spark.export.ninja import Numbers, Ragged, Strings
 from turbopump.spark.places import is_remote, placed
 from turbopump.spark.progress import following
 from turbopump.spark.schema import COLUMNS, UnknownColumn, parse_columns
-from turbopump.spark.selection import Selection, selection_of
+from turbopump.spark.selection import RowSelection, selection_of
 from turbopump.spark.session import BAD_INPUT, JobError, session
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class NothingFound(JobError):
 class ExportOptions:
     """What goes where. `columns` are Parquet's; a dataset always has the same."""
 
-    selection: Selection
+    selection: RowSelection
     target: str
     format: str = "parquet"
     columns: tuple[str, ...] = COLUMNS
@@ -92,7 +92,7 @@ def run(spark: "SparkSession | None", options: ExportOptions) -> ExportResult:
             return _to_ninja(options)
         assert spark is not None, "Parquet is written by Spark"
         return _to_parquet(spark, options)
-    except (StoreError, UnknownColumn, BadBody) as error:
+    except (StoreError, UnknownColumn, UnreadableBody) as error:
         raise JobError(str(error)) from error
 
 

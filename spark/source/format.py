@@ -28,7 +28,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from turbopump.spark.schema import ARROW_SCHEMA, arrow_schema, ordered
-from turbopump.spark.source.options import Options, parse
+from turbopump.spark.source.options import SourceOptions, parse
 from turbopump.spark.source.partitions import LogPartition, make_wish, plan_scan, read_scan
 from turbopump.spark.source.stream import LogStreamReader
 
@@ -97,7 +97,7 @@ def wanted(schema: StructType) -> pa.Schema:
 class LogReader(DataSourceReader):
     """One scan over stores."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = wanted(schema)
         self._wish = make_wish(options, self._schema)

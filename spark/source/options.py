@@ -49,7 +49,7 @@ class BadOption(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SourceOptions:
     """What a user of the data source chose; see docs/SPARK.md for each."""
 
     paths: tuple[str, ...]
@@ -74,7 +74,7 @@ class Options:
     fail_on_data_loss: bool = True
 
 
-def parse(given: Mapping[str, str]) -> Options:
+def parse(given: Mapping[str, str]) -> SourceOptions:
     """The options as Spark has them, whose names know no case. Raises BadOption, UnknownColumn."""
     lower = {name.lower(): text for name, text in given.items()}
     known = {name.lower(): name for name in _NAMES}
@@ -83,7 +83,7 @@ def parse(given: Mapping[str, str]) -> Options:
     texts = {known[name]: text for name, text in lower.items()}
     until_ms = _time(texts, "until")
     columns = parse_columns(texts.get("columns"))
-    return Options(
+    return SourceOptions(
         paths=_paths(texts),
         columns=columns,
         confirmed=_boolean(texts, "confirmed", True),

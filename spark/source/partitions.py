@@ -27,7 +27,7 @@ from turbopump.engine.table.ranges import INT64_MAX, DiskOpener
 from turbopump.spark import arrow
 from turbopump.spark.arrow import OnDamage, open_table, read_range
 from turbopump.spark.folders import locate
-from turbopump.spark.source.options import Options
+from turbopump.spark.source.options import SourceOptions
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class LogPartition(InputPartition):
     """Of the store as it was then."""
 
 
-def make_wish(options: Options, schema: pa.Schema) -> Wish:
+def make_wish(options: SourceOptions, schema: pa.Schema) -> Wish:
     """What the decoder is asked for."""
     return arrow.make_wish(
         schema.names,
@@ -62,7 +62,7 @@ def make_wish(options: Options, schema: pa.Schema) -> Wish:
     )
 
 
-def plan_scan(options: Options, wish: Wish, location: str) -> list[LogPartition]:
+def plan_scan(options: SourceOptions, wish: Wish, location: str) -> list[LogPartition]:
     """The partitions of one store. Only those that log offsets or times rule out are left out."""
     table = open_store(options, location)
     found = [
@@ -78,7 +78,7 @@ def plan_scan(options: Options, wish: Wish, location: str) -> list[LogPartition]
 
 
 def read_scan(
-    options: Options, schema: pa.Schema, wish: Wish, partition: LogPartition
+    options: SourceOptions, schema: pa.Schema, wish: Wish, partition: LogPartition
 ) -> Iterator[pa.RecordBatch]:
     """The batches of one partition, as the store is now."""
     location, planned = partition.location, partition.planned
@@ -98,19 +98,19 @@ def read_scan(
 
 
 def read_part(
-    options: Options, schema: pa.Schema, wish: Wish, location: str, part: LogRange
+    options: SourceOptions, schema: pa.Schema, wish: Wish, location: str, part: LogRange
 ) -> Iterator[pa.RecordBatch]:
     """The batches of one range of a store."""
     return read_range(location, part, schema, wish, damaged=on_damage(options, location))
 
 
-def open_store(options: Options, location: str) -> LogTable:
+def open_store(options: SourceOptions, location: str) -> LogTable:
     """The table of one of the stores."""
     damaged = on_damage(options, location)
     return open_table(location, damaged=damaged, verify_crc=options.verify_crc)
 
 
-def on_damage(options: Options, location: str) -> OnDamage | None:
+def on_damage(options: SourceOptions, location: str) -> OnDamage | None:
     """What is done about damage; None: it ends the query."""
     return partial(_pass_over, location) if options.skip_damaged else None
 

@@ -87,7 +87,7 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StreamVerdict:
     """Whether a stream may go on, and from where."""
 
     fate: Fate
@@ -103,23 +103,25 @@ class StreamExpired(StoreError):
     """Retention was faster than a stream."""
 
 
-def judge(table: LogTable, position: Position) -> Verdict:
+def judge(table: LogTable, position: Position) -> StreamVerdict:
     """Compare a position with the store as it is now."""
     at = position.log_offset
     common = _common(table, position)
     if common is None and at >= table.min:
         why = "its epoch list has nothing in common with the one of then"
-        return Verdict(Fate.CUT, table.min, _cut(table, position, why))
+        return StreamVerdict(Fate.CUT, table.min, _cut(table, position, why))
     if common is not None and common < at:
         why = f"the two part at {common}"
-        return Verdict(Fate.CUT, LogOffset(max(common, table.min)), _cut(table, position, why))
+        return StreamVerdict(
+            Fate.CUT, LogOffset(max(common, table.min)), _cut(table, position, why)
+        )
     if at < table.min:
         reason = (
             f"{table.path} was read up to {at} of epoch {position.epoch}, but begins at {table.min}"
             " now: retention removed what lies between"
         )
-        return Verdict(Fate.EXPIRED, table.min, reason)
-    return Verdict(Fate.SAME, at)
+        return StreamVerdict(Fate.EXPIRED, table.min, reason)
+    return StreamVerdict(Fate.SAME, at)
 
 
 def _common(table: LogTable, position: Position) -> LogOffset | None:

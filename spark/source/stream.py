@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 
 from turbopump.engine.table.log_table import LogRange, LogTable, SegmentGone, Wish
 from turbopump.engine.types import LogOffset, StoreError
-from turbopump.spark.source.options import EARLIEST, LATEST, BadOption, Options
+from turbopump.spark.source.options import EARLIEST, LATEST, BadOption, SourceOptions
 from turbopump.spark.source.partitions import open_store, read_part
 from turbopump.spark.source.positions import (
     BadPosition,
@@ -34,7 +34,7 @@ from turbopump.spark.source.positions import (
     Position,
     StreamCut,
     StreamExpired,
-    Verdict,
+    StreamVerdict,
     decode_position,
     judge,
     position_at,
@@ -57,7 +57,7 @@ class StreamPartition(InputPartition):
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """An endless scan over stores."""
 
-    def __init__(self, options: Options, schema: pa.Schema, wish: Wish) -> None:
+    def __init__(self, options: SourceOptions, schema: pa.Schema, wish: Wish) -> None:
         self._options = options
         self._schema = schema
         self._wish = wish
@@ -174,7 +174,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tell(verdict)
         return verdict.resume
 
-    def _tell(self, verdict: Verdict) -> None:
+    def _tell(self, verdict: StreamVerdict) -> None:
         options = self._options
         if verdict.fate is Fate.CUT:
             advice = f"; with failOnTruncation=false the stream goes on at {verdict.resume}"

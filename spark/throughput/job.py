@@ -4,7 +4,7 @@ Owns the job: which tables there are, where they go, what of them is shown. It m
 records more than once (throughput/source.py), nor collect more than throughput/result.py bounds.
 Called by `turbopump analyze throughput`, `python -m turbopump.spark.throughput.job`, spark-submit.
 
-    run(spark, ThroughputOptions(Selection(("/data/store",)), "/data/report")) -> Throughput
+    run(spark, ThroughputOptions(RowSelection(("/data/store",)), "/data/report")) -> Throughput
 
 The tables, each a folder of Parquet in `output` (docs/FORMATS.md has their columns): cells (what
 all others are added up from), seconds (per topic, queue, producer host and second), queues, topics,
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from turbopump.engine.types import StoreError
 from turbopump.spark.commands.parsers import STALL_S, throughput
-from turbopump.spark.selection import Selection, selection_of
+from turbopump.spark.selection import RowSelection, selection_of
 from turbopump.spark.session import BAD_INPUT, JobError, job_main
 from turbopump.spark.throughput import cells as cell
 from turbopump.spark.throughput import events as events
@@ -28,14 +28,14 @@ from turbopump.spark.throughput import replicas as replicas
 from turbopump.spark.throughput.report import render, summary
 from turbopump.spark.throughput.result import (
     TOPICS_DRAWN,
-    Copies,
+    CopyComparison,
     ReplicaLag,
     Row,
     Throughput,
     readable,
     step_seconds,
 )
-from turbopump.spark.throughput.tables import Tables, is_one_of, one, rows, shown, stamped
+from turbopump.spark.throughput.tables import ResultTables, is_one_of, one, rows, shown, stamped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +47,7 @@ REPORT = "report.html"
 class ThroughputOptions:
     """What the command line says."""
 
-    selection: Selection
+    selection: RowSelection
     output: str | None = None
     """Folder of the Parquet tables and the report; None: only the result is returned."""
     html: str | None = None
@@ -109,7 +109,7 @@ def _with_report(result: Throughput, options: ThroughputOptions) -> Throughput:
 
 def analyse(spark: "SparkSession", counted: "DataFrame", options: ThroughputOptions) -> Throughput:
     """Everything about records that are counted (throughput/batches.py), whatever they are of."""
-    tables = Tables(spark, options.output, overwrite=options.overwrite)
+    tables = ResultTables(spark, options.output, overwrite=options.overwrite)
     try:
         cells = tables.keep("cells", cell.cells(counted), "metric", is_large=True)
         return _told(tables, cells, options)
@@ -119,12 +119,12 @@ def analyse(spark: "SparkSession", counted: "DataFrame", options: ThroughputOpti
 
 def lag_of(spark: "SparkSession", leader: str, replica: str) -> ReplicaLag:
     """How far one store of a group is behind another one, up to the last record of each."""
-    theirs = Selection((replica,), confirmed=False).frame(spark, replicas.NEEDED)
-    ours = Selection((leader,), confirmed=False).frame(spark, replicas.NEEDED)
+    theirs = RowSelection((replica,), confirmed=False).frame(spark, replicas.NEEDED)
+    ours = RowSelection((leader,), confirmed=False).frame(spark, replicas.NEEDED)
     return replicas.lag(ours, theirs, (leader, replica))
 
 
-def _told(tables: Tables, cells: "DataFrame", options: ThroughputOptions) -> Throughput:
+def _told(tables: ResultTables, cells: "DataFrame", options: ThroughputOptions) -> Throughput:
     measured = cells.where(is_one_of("metric", cell.MEASURED))
     tables.keep("seconds", _seconds(measured), "day")
     base = cell.added(measured, cell.KEYS).persist()
@@ -224,10 +224,10 @@ def _topics_over_time(measured: "DataFrame", topics: "DataFrame", step_s: int) -
 
 def _copies(
     spark: "SparkSession", origin: "DataFrame", copy: "DataFrame", options: ThroughputOptions
-) -> tuple[Copies, tuple[str, ...]]:
+) -> tuple[CopyComparison, tuple[str, ...]]:
     from pyspark.sql import functions as f
 
-    tables = Tables(spark, options.output, overwrite=options.overwrite)
+    tables = ResultTables(spark, options.output, overwrite=options.overwrite)
     pairs = replicas.paired(origin, copy).persist()
     cells = replicas.copy_cells(pairs).persist()
     inside = replicas.missing_inside(pairs)
@@ -244,7 +244,7 @@ def _copies(
         .select("start_s", "copied", "missing", "delay_ms_p50", "delay_ms_p99")
         .orderBy("start_s")
     )
-    copies = Copies(
+    copies = CopyComparison(
         str(options.copy), totals, shown(topics, "missing desc", "copied desc", "topic"),
         rows(points),
     )  # fmt: skip

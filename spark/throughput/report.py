@@ -12,7 +12,7 @@ from typing import Any
 
 from turbopump.spark.throughput import plots
 from turbopump.spark.throughput.buckets import ERROR_MAX, EXACT_BELOW, bounds
-from turbopump.spark.throughput.result import Copies, ReplicaLag, Row, Shown, Throughput
+from turbopump.spark.throughput.result import CopyComparison, ReplicaLag, Row, Shown, Throughput
 
 OTHERS = "all others"
 SILENCES_TOLD = 3
@@ -359,7 +359,7 @@ def _replicas(lags: Sequence[ReplicaLag]) -> Iterable[str]:
     ))  # fmt: skip
 
 
-def _copies(copies: Copies) -> Iterable[str]:
+def _copies(copies: CopyComparison) -> Iterable[str]:
     columns: tuple[Column, ...] = (
         ("copied", "copied", count), ("early", "negative delay", count),
         ("missing", "missing", count), ("missing_inside", "before later ones", count),

@@ -71,7 +71,7 @@ class ReplicaLag:
 
 
 @dataclass(frozen=True)
-class Copies:
+class CopyComparison:
     """A store compared with a copy of it in another group, by unique key."""
 
     copy: str
@@ -110,7 +110,7 @@ class Throughput:
     silences: tuple[Row, ...] = ()
     """The longest ones of queues, topics and stores, also those that are too short for a stall."""
     replicas: tuple[ReplicaLag, ...] = ()
-    copies: Copies | None = None
+    copies: CopyComparison | None = None
     written: tuple[str, ...] = field(default=())
     """The tables and the report, where they were written."""
 

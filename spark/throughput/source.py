@@ -15,9 +15,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from turbopump.spark.schema import arrow_schema, ordered
-from turbopump.spark.selection import Selection
+from turbopump.spark.selection import RowSelection
 from turbopump.spark.source.format import LogReader, register
-from turbopump.spark.source.options import Options
+from turbopump.spark.source.options import SourceOptions
 from turbopump.spark.throughput.batches import CELL, NEEDED, counted
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ BATCH_ROWS = 1 << 15
 
 
 def counted_frame(
-    spark: "SparkSession", selection: Selection, *, with_ports: bool = False
+    spark: "SparkSession", selection: RowSelection, *, with_ports: bool = False
 ) -> "DataFrame":
     """The cells of a selection, some of them in parts. Raises what Spark raises."""
     register(spark)
@@ -58,8 +58,8 @@ class CellReader(LogReader):
 
     def __init__(self, asked: dict[str, object], with_ports: bool) -> None:
         columns = ordered(NEEDED)
-        chosen = Selection(**asked)  # type: ignore[arg-type]
-        options = Options(
+        chosen = RowSelection(**asked)  # type: ignore[arg-type]
+        options = SourceOptions(
             tuple(chosen.stores), columns, confirmed=chosen.confirmed, batch_rows=BATCH_ROWS,
             topics=frozenset(chosen.topics) or None, queue_ids=frozenset(chosen.queue_ids) or None,
             min_store_ms=chosen.from_ms,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Tables:
+class ResultTables:
     """Computes each table once: into Parquet below `output`, or, without one, into memory."""
 
     def __init__(self, spark: "SparkSession", output: str | None, *, overwrite: bool) -> None:

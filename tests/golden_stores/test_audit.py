@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.spark.audit.job import Options, run
+from turbopump.spark.audit.job import AuditOptions, run
 
 NAMES = ("shapes-v4", "shapes-v6", "prop-crc-ext", "killed", "default-sizes-killed")
 
@@ -12,7 +12,7 @@ NAMES = ("shapes-v4", "shapes-v6", "prop-crc-ext", "killed", "default-sizes-kill
 @pytest.mark.parametrize("name", NAMES)
 def test_stores_of_rocketmq(unpack: Any, name: str) -> None:
     store = unpack(name)
-    audit = run(None, Options((str(store.root),)))
+    audit = run(None, AuditOptions((str(store.root),)))
     assert not audit.is_broken, "\n".join(audit.lines())
     records = len(store.truth("record"))
     assert audit.of("records").counts["records"] == records

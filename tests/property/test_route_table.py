@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from turbopump.namesrv.routes import Registration, RouteTable
+from turbopump.namesrv.routes import BrokerRegistration, RouteTable
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
@@ -36,7 +36,7 @@ class Routes(RuleBasedStateMachine):
     ) -> None:  # fmt: skip
         version = DataVersion(counter, state, 0)
         configs = TopicConfigs(version, {topic: TopicConfig(topic, 2, 2) for topic in topics})
-        broker = Registration(
+        broker = BrokerRegistration(
             cluster, name, broker_id, address, configs, timeout_ms=timeout_ms, acting_master=acting
         )
         before, known = self.table.member_group(name), self.table.data_version(cluster, address)

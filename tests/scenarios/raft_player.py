@@ -30,10 +30,10 @@ from turbopump.controller.raft.messages import (
     HeartBeatRequest,
     InstallSnapshotRequest,
     LeadershipTransferRequest,
-    Message,
     PushEntryRequest,
     PushEntryResponse,
-    ResponseCode,
+    RaftMessage,
+    RaftResponseCode,
     VoteRequest,
     VoteResponse,
 )
@@ -47,7 +47,7 @@ class TracedGroup(Group):
     def __init__(self, tell: Callable[[str], None], count: int, **options: int) -> None:
         self.tell = tell
         self.speaks = True
-        self.waiting: dict[tuple[str, int], Message] = {}
+        self.waiting: dict[tuple[str, int], RaftMessage] = {}
         super().__init__(count, **options)
 
     def _do(self, peer: str, raft, action: acts.Action) -> None:
@@ -101,7 +101,7 @@ def entries_text(entries: tuple[Entry, ...]) -> str:
     )
 
 
-def request_text(message: Message) -> str:
+def request_text(message: RaftMessage) -> str:
     """A request in a few words."""
     match message:
         case VoteRequest():
@@ -123,13 +123,13 @@ def request_text(message: Message) -> str:
     return type(message).__name__
 
 
-def response_text(message: Message, asked: Message | None) -> str:
+def response_text(message: RaftMessage, asked: RaftMessage | None) -> str:
     """An answer in a few words."""
     if isinstance(message, VoteResponse):
         if message.pre_vote is not None:
             return f"{message.vote_result}, term {message.pre_vote} is free"
         return f"{message.vote_result}, term {message.term}"
-    text = ResponseCode(message.code).name
+    text = RaftResponseCode(message.code).name
     if isinstance(message, PushEntryResponse):
         text += f", log ends with {message.end_index}"
         if message.x_term is not None:

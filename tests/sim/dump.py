@@ -22,7 +22,7 @@ from turbopump.engine.replicated import Replicated
 from turbopump.engine.types import LogOffset
 from turbopump.net.ha import replica as replicas
 from turbopump.net.ha.acks import ALL
-from turbopump.spark.audit.job import Options
+from turbopump.spark.audit.job import AuditOptions
 from turbopump.spark.audit.ledger import Claim, Confirmed, Cut, Elected, Entry, digest_of, encode
 
 BLOCK_BYTES = 4096
@@ -143,7 +143,7 @@ def without_checkers(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(Broker, name, quietly(getattr(Broker, name)))
 
 
-def dump(run: Any, folder: Path, watch: Watch) -> Options:
+def dump(run: Any, folder: Path, watch: Watch) -> AuditOptions:
     """Stores and ledger of a run as it is now."""
     stores = []
     for broker in run.brokers:
@@ -155,7 +155,7 @@ def dump(run: Any, folder: Path, watch: Watch) -> Options:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(bytes(broker.disk.visible(path) or b""))
     (folder / "run.jsonl").write_text("".join(map(encode, _entries(run, watch))))
-    return Options(tuple(stores), (str(folder / "run.jsonl"),), block_bytes=BLOCK_BYTES)
+    return AuditOptions(tuple(stores), (str(folder / "run.jsonl"),), block_bytes=BLOCK_BYTES)
 
 
 def _entries(run: Any, watch: Watch) -> Iterator[Entry]:

@@ -29,7 +29,7 @@ from tests.sim.ha.planted import (
 from tests.sim.planted import Plant
 from turbopump.engine.types import StoreError
 from turbopump.spark.audit.job import Audit, run
-from turbopump.spark.audit.verdicts import Outcome
+from turbopump.spark.audit.verdicts import PromiseOutcome
 
 SEEDS = (*range(59), 168)
 """The last one loses acknowledged messages by age."""
@@ -79,7 +79,7 @@ def whole(suite: Any, seeds: range, folder: Path) -> Counter[tuple[str, str]]:
 def test_replicated_runs(tmp_path: Path) -> None:
     counts = whole(ha_suite, SEEDS, tmp_path)
     for name in ("records", "replicas-equal", "truncation", "queue-offsets"):
-        assert counts[name, Outcome.HOLDS.value] == len(SEEDS)
+        assert counts[name, PromiseOutcome.HOLDS.value] == len(SEEDS)
     assert counts["acked-survives", "found"] > 100 and counts["consumed-survives", "found"] > 100
     assert counts["acked-survives", "too old to be there"] > 0
     assert counts["truncation", "cuts"] > 0
@@ -89,7 +89,7 @@ def test_replicated_runs(tmp_path: Path) -> None:
 def test_runs_of_whole_groups(tmp_path: Path) -> None:
     counts = whole(group_suite, GROUP_SEEDS, tmp_path)
     assert counts["acked-survives", "found"] > 50
-    assert counts["one-writer", Outcome.HOLDS.value] == len(GROUP_SEEDS)
+    assert counts["one-writer", PromiseOutcome.HOLDS.value] == len(GROUP_SEEDS)
 
 
 @pytest.mark.parametrize("bug, verdict, first", BUGS, ids=[one[0].__name__ for one in BUGS])
@@ -100,7 +100,7 @@ def test_the_audit_finds(
     without_checkers(monkeypatch)
     for number, seed in enumerate((first, *BUG_SEEDS)):
         audit = played_out(seed, ABOUT.get(bug, ()), tmp_path / str(number))
-        if audit.of(verdict).outcome is Outcome.VIOLATED:
+        if audit.of(verdict).outcome is PromiseOutcome.VIOLATED:
             return
     pytest.fail(f"not found in {BUG_SEEDS}")
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 from turbopump.net.client.admin.calls import gather
 from turbopump.net.client.admin.results import (
     CleanedBroker,
-    ControllerConfig,
     ControllerMetadata,
+    ControllerProperties,
     ElectedMaster,
     ReplicaLine,
     SyncStateLine,
@@ -123,7 +123,7 @@ class ControllerAdmin:
             {} if group is None else dict(sorted(group.addresses.items())),
         )
 
-    async def config(self) -> list[ControllerConfig]:
+    async def config(self) -> list[ControllerProperties]:
         """getControllerConfig of each controller given."""
         return await gather(self._config_of(address) for address in self.addresses)
 
@@ -157,9 +157,9 @@ class ControllerAdmin:
         await self._ask_leader(RequestCode.CLEAN_BROKER_DATA, header)
         return CleanedBroker(broker_name, list(broker_ids))
 
-    async def _config_of(self, address: str) -> ControllerConfig:
+    async def _config_of(self, address: str) -> ControllerProperties:
         answer = await self._instance.ask(address, RequestCode.GET_CONTROLLER_CONFIG)
-        return ControllerConfig(address, properties_of(answer))
+        return ControllerProperties(address, properties_of(answer))
 
     async def _ask_leader(self, code: int, header: Any = None, body: bytes = b"") -> Command:
         told = await self.metadata()

@@ -362,7 +362,7 @@ class ElectedMaster(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerConfig(Result):
+class ControllerProperties(Result):
     """The answer of getControllerConfig for one controller, sorted by key."""
 
     address: str

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from turbopump.engine.types import QueueOffset
-from turbopump.net.client.consuming.locks import LIVE_MS, RENEW_AGAIN_MS, RENEW_MS, QueueLocks
-from turbopump.net.client.consuming.membership import Membership
+from turbopump.net.client.consuming.locks import LIVE_MS, RENEW_AGAIN_MS, RENEW_MS, MemberLocks
+from turbopump.net.client.consuming.membership import ConsumerMembership
 from turbopump.net.client.consuming.process_queue import ProcessQueue
 from turbopump.net.client.consuming.queue_runner import QueueRunner
 from turbopump.net.client.errors import BrokerError, ClientError
@@ -46,12 +46,15 @@ class Balancer:
     """The rebalance of one push consumer."""
 
     def __init__(
-        self, membership: Membership, tasks: TaskSet, arrived: Callable[[ProcessQueue], None]
+        self,
+        membership: ConsumerMembership,
+        tasks: TaskSet,
+        arrived: Callable[[ProcessQueue], None],
     ) -> None:
         self._membership = membership
         self._tasks = tasks
         self._arrived = arrived
-        self._locks = QueueLocks(membership.instance, membership.group)
+        self._locks = MemberLocks(membership.instance, membership.group)
         self._wanted = asyncio.Event()
         self._runners: dict[MessageQueue, QueueRunner] = {}
         self._releasing: set[MessageQueue] = set()

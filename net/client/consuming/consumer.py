@@ -17,7 +17,7 @@ from turbopump.engine.later import Later
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client.consuming.balancer import Balancer
 from turbopump.net.client.consuming.delivery import Delivery, on_the_loop
-from turbopump.net.client.consuming.membership import Handler, Membership, RunningHandler
+from turbopump.net.client.consuming.membership import ConsumerMembership, Handler, RunningHandler
 from turbopump.net.client.consuming.offsets import (
     BrokerOffsets,
     LocalOffsets,
@@ -98,7 +98,7 @@ class Consumer:
                 self._instance, group, young_from_start=self._options.young_from_start
             )
         )
-        self._membership = Membership(
+        self._membership = ConsumerMembership(
             self._instance,
             group,
             self._options,

@@ -11,7 +11,12 @@ from concurrent.futures import Executor
 from contextvars import copy_context
 from typing import Final
 
-from turbopump.net.client.consuming.membership import Handler, Membership, Running, RunningHandler
+from turbopump.net.client.consuming.membership import (
+    ConsumerMembership,
+    Handler,
+    Running,
+    RunningHandler,
+)
 from turbopump.net.client.consuming.process_queue import ProcessQueue
 from turbopump.net.client.consuming.ready import ReadyQueues
 from turbopump.net.client.messages import ReceivedMessage
@@ -65,7 +70,7 @@ def on_the_loop(handler: Handler, threads: Executor) -> RunningHandler:
 class Delivery:
     """Hands out messages, to the handler if there is one, else to the caller of `receive`."""
 
-    def __init__(self, membership: Membership, tasks: TaskSet) -> None:
+    def __init__(self, membership: ConsumerMembership, tasks: TaskSet) -> None:
         self._membership = membership
         self._tasks = tasks
         self._ready = ReadyQueues()

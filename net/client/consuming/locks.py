@@ -31,7 +31,7 @@ LIVE_MS: Final = 30_000
 """How long a lock counts without renewal; the broker gives it to another after 60 s."""
 
 
-class QueueLocks:
+class MemberLocks:
     """The locks of one group's member."""
 
     def __init__(self, instance: Instance, group: str) -> None:

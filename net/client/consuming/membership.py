@@ -43,7 +43,7 @@ class Running(Protocol):
 
 
 @dataclass(slots=True)
-class Membership:
+class ConsumerMembership:
     """The shared state of one push consumer."""
 
     instance: Instance

@@ -13,7 +13,7 @@ from typing import Final, TypeGuard
 from turbopump.engine.compression import CompressionMissing
 from turbopump.engine.types import QueueOffset
 from turbopump.net.client import backoff
-from turbopump.net.client.consuming.membership import Membership
+from turbopump.net.client.consuming.membership import ConsumerMembership
 from turbopump.net.client.consuming.offsets import broker_address
 from turbopump.net.client.consuming.process_queue import ProcessQueue, pause_reason
 from turbopump.net.client.consuming.pulling import Pulled, PullStatus
@@ -49,7 +49,10 @@ class QueueRunner:
     """
 
     def __init__(
-        self, membership: Membership, queue: MessageQueue, arrived: Callable[[ProcessQueue], None]
+        self,
+        membership: ConsumerMembership,
+        queue: MessageQueue,
+        arrived: Callable[[ProcessQueue], None],
     ) -> None:
         self.queue = queue
         self.process = self._new_process(membership, queue, QueueOffset(0))
@@ -131,7 +134,7 @@ class QueueRunner:
 
     @staticmethod
     def _new_process(
-        membership: Membership, queue: MessageQueue, queue_offset: QueueOffset
+        membership: ConsumerMembership, queue: MessageQueue, queue_offset: QueueOffset
     ) -> ProcessQueue:
         ordered = membership.locks_queues
         return ProcessQueue(queue, queue_offset, membership.totals, ordered=ordered)

@@ -7,13 +7,13 @@ the consumer. Called by the push consumer.
 from typing import Any, Final
 
 from turbopump.engine.fastjson import RawKeys
-from turbopump.net.client.consuming.membership import Membership, Running
+from turbopump.net.client.consuming.membership import ConsumerMembership, Running
 from turbopump.net.wire.bodies import dump
 
 MIB: Final = 1024 * 1024
 
 
-def running_info(membership: Membership, started_ms: int) -> bytes:
+def running_info(membership: ConsumerMembership, started_ms: int) -> bytes:
     """The body of the answer to 307."""
     options, now_ms = membership.options, membership.instance.steady_ms()
     properties = {
@@ -61,7 +61,7 @@ def running_info(membership: Membership, started_ms: int) -> bytes:
     )
 
 
-def consumer_status(membership: Membership, topic: str) -> bytes:
+def consumer_status(membership: ConsumerMembership, topic: str) -> bytes:
     """The body of the answer to 221: what would be committed of the topic's queues now."""
     return dump(
         {

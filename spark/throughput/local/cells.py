@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from turbopump.spark.arrow import read_arrow
 from turbopump.spark.schema import ordered
-from turbopump.spark.selection import Selection
+from turbopump.spark.selection import RowSelection
 from turbopump.spark.session import JobError
 from turbopump.spark.throughput.batches import CELL, KEYS, NEEDED, counted
 
@@ -25,7 +25,7 @@ _SUMS = [
 ]  # fmt: skip
 
 
-def cells_of(selection: Selection, *, with_ports: bool = False) -> pa.Table:
+def cells_of(selection: RowSelection, *, with_ports: bool = False) -> pa.Table:
     """All cells of a selection. Raises JobError where they are too many, StoreError."""
     found = CELL.empty_table()
     parts: list[pa.RecordBatch] = []

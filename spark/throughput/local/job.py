@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from turbopump.spark.selection import Selection
+from turbopump.spark.selection import RowSelection
 from turbopump.spark.throughput.cells import MEASURED
 from turbopump.spark.throughput.events import LEVELS, QUEUE, SILENCES_SHOWN
 from turbopump.spark.throughput.local import events
@@ -26,7 +26,7 @@ from turbopump.spark.throughput.result import (
 )
 
 
-def analyse(selection: Selection, stall_s: int, *, with_ports: bool = False) -> Throughput:
+def analyse(selection: RowSelection, stall_s: int, *, with_ports: bool = False) -> Throughput:
     """Read the stores once and tell everything. Raises JobError, StoreError."""
     return told(cells_of(selection, with_ports=with_ports), selection.stores, stall_s)
 

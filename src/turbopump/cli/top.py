@@ -31,7 +31,7 @@ CHANGES_SHOWN: Final = 12
 """Lines of the screen's history: what fits a small terminal beside two groups of three."""
 
 
-class Shown(Protocol):
+class _Shown(Protocol):
     """Where samples go."""
 
     def show(self, sample: "Sample", changes: "list[Change]") -> None:
@@ -89,7 +89,7 @@ def top(
     run(failing_clearly(main()))
 
 
-async def _look_once(watch: "GroupWatch", shown: Shown) -> None:
+async def _look_once(watch: "GroupWatch", shown: _Shown) -> None:
     sample = await watch.sample()
     if sample.nobody_answered:
         raise CommandFailed("; ".join(sample.errors))
@@ -97,7 +97,7 @@ async def _look_once(watch: "GroupWatch", shown: Shown) -> None:
 
 
 async def _look_on(
-    watch: "GroupWatch", shown: Shown, stop: "asyncio.Event", interval_s: float
+    watch: "GroupWatch", shown: _Shown, stop: "asyncio.Event", interval_s: float
 ) -> None:
     import asyncio
 
@@ -116,11 +116,11 @@ async def _look_on(
             continue
 
 
-def _printing(as_json: bool) -> Shown:
+def _printing(as_json: bool) -> _Shown:
     return JsonLines() if as_json else PlainLines()
 
 
-def _shown(as_json: bool, title: str, stack: ExitStack) -> Shown:
+def _shown(as_json: bool, title: str, stack: ExitStack) -> _Shown:
     import sys
 
     if as_json or not sys.stdout.isatty():

@@ -13,7 +13,7 @@ from tests.unit.controller.test_hostile_names import LEDGER, NUMBERS, World
 from turbopump.cli.collecting import Collecting
 from turbopump.controller import events
 from turbopump.controller.raft.messages import LIST_MAX
-from turbopump.controller.raft.messages import RequestCode as LedgerCode
+from turbopump.controller.raft.messages import RaftRequestCode as LedgerCode
 from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode
 

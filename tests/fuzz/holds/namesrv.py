@@ -16,7 +16,7 @@ from turbopump.namesrv import handlers
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import NameServer
 from turbopump.namesrv.key_values import MAX_ITEM_SIZE, ORDER_TOPIC_CONFIG, KeyValues, Pieces
-from turbopump.namesrv.routes import Registration, RouteTable
+from turbopump.namesrv.routes import BrokerRegistration, RouteTable
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.turns import Steps
 from turbopump.net.wire import bodies
@@ -77,7 +77,7 @@ class NamesrvWalk:
     def register(self, name: str, topics: list[str]) -> None:
         """A broker of a group of its own, at an address of its own."""
         configs = TopicConfigs(DataVersion(), {one: TopicConfig(one) for one in topics})
-        broker = Registration("c", name, 0, f"{name}:1", configs)
+        broker = BrokerRegistration("c", name, 0, f"{name}:1", configs)
         done = self.routes.register(broker, connect(), self.now_ms)
         assert done.refusal is None, done.refusal
 

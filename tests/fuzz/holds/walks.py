@@ -8,7 +8,7 @@ from tests.fuzz.holds.broker import BrokerWalk
 from tests.fuzz.holds.controller import ControllerWalk
 from tests.fuzz.holds.meter import Case, Hold
 from tests.fuzz.holds.namesrv import NamesrvWalk
-from turbopump.controller.raft.messages import RequestCode as LedgerCode
+from turbopump.controller.raft.messages import RaftRequestCode as LedgerCode
 from turbopump.net.wire.codes import RequestCode
 
 LIMIT_MS: Final = 50

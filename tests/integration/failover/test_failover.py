@@ -19,7 +19,7 @@ from interop.support.senders import master_by_route
 from tests.integration.ha.load import QUEUES, TOPIC, Load, read_all
 from tests.integration.ha.told import Told
 
-from turbopump.spark.audit.verdicts import Outcome
+from turbopump.spark.audit.verdicts import PromiseOutcome
 
 pytestmark = pytest.mark.integration
 SOON_S = 60.0
@@ -119,7 +119,7 @@ def check_audit(group: Controlled, told: Told) -> None:
         one.stop()
     stopped = told.audit(stores)
     outcomes = {one.name: one.outcome for one in stopped.verdicts}
-    assert set(outcomes.values()) == {Outcome.HOLDS}, "\n".join(stopped.lines())
+    assert set(outcomes.values()) == {PromiseOutcome.HOLDS}, "\n".join(stopped.lines())
     counts = {one.name: one.counts for one in stopped.verdicts}
     assert counts["acked-survives"]["found"] > PROGRESS * 2 * len(TROUBLES)
     assert counts["consumed-survives"]["found"] > 0

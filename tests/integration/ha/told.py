@@ -12,7 +12,7 @@ from typing import Self
 
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.message import MessageView
-from turbopump.spark.audit.job import Audit, Options, run
+from turbopump.spark.audit.job import Audit, AuditOptions, run
 from turbopump.spark.audit.ledger import Claim, Cut, Elected, Entry, decode, digest_of, encode
 
 CUT = re.compile(r"the log was cut at (\d+), (\d+) bytes went")
@@ -80,7 +80,7 @@ class Told:
         """Of the stores by their brokers' names, with all that was written so far."""
         self._opened.flush()
         named = tuple(f"{name}={path}" for name, path in stores.items())
-        return run(None, Options(named, (str(self.file),)))
+        return run(None, AuditOptions(named, (str(self.file),)))
 
     def _write(self, entry: Entry) -> None:
         with self._lock:

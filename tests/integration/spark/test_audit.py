@@ -10,7 +10,7 @@ import pytest
 from tests.unit.spark.audit.conftest import Group, make, template
 
 from turbopump.spark.audit.digests import BLOCK_BYTES
-from turbopump.spark.audit.job import Options, main, run
+from turbopump.spark.audit.job import AuditOptions, main, run
 from turbopump.spark.audit.ledger import Claim, Confirmed, Cut, LedgerError, digest_of
 
 __all__ = ["make", "template"]
@@ -120,4 +120,4 @@ def test_what_cannot_be_used(spark: Any, group: Group, tmp_path: Path) -> None:
     ledger = tmp_path / "wrong.jsonl"
     ledger.write_text("nonsense\n")
     with pytest.raises(LedgerError, match=r"wrong.jsonl: the line at byte 0"):
-        run(spark, Options((str(group.root("a")),), (str(ledger),)))
+        run(spark, AuditOptions((str(group.root("a")),), (str(ledger),)))

@@ -12,7 +12,7 @@ import pytest
 from tests.integration.spark import throughput_model as model
 
 from turbopump.spark.schema import arrow_schema
-from turbopump.spark.selection import Selection
+from turbopump.spark.selection import RowSelection
 from turbopump.spark.throughput import batches as throughput_batches
 from turbopump.spark.throughput import cells as throughput_cells
 from turbopump.spark.throughput.job import ThroughputOptions, analyse
@@ -91,7 +91,7 @@ def analysed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
     """The planted records, and what the job says of them."""
     records = planted()
     output = tmp_path_factory.mktemp("throughput") / "out"
-    options = ThroughputOptions(Selection(("a", "b")), str(output), stall_seconds=3)
+    options = ThroughputOptions(RowSelection(("a", "b")), str(output), stall_seconds=3)
     return records, analyse(spark, counted(spark, records), options), output
 
 

@@ -14,7 +14,7 @@ from tests.integration.spark.test_throughput import check
 from tests.spark_stores import opened
 
 from turbopump.engine.types import NewMessage, PutStatus
-from turbopump.spark.selection import Selection
+from turbopump.spark.selection import RowSelection
 from turbopump.spark.session import JobError
 from turbopump.spark.throughput.job import ThroughputOptions, lag_of, main, run
 
@@ -87,7 +87,7 @@ def test_a_run_over_two_stores(
     spark: Any, stores: tuple[Path, Path, list[model.Record]], tmp_path: Path
 ) -> None:
     first, second, records = stores
-    options = ThroughputOptions(Selection((str(first), str(second))), str(tmp_path / "out"))
+    options = ThroughputOptions(RowSelection((str(first), str(second))), str(tmp_path / "out"))
     result = run(spark, options)
     check(result.totals, records)
     groups = model.by(records, "store", "topic", "queue_id")
@@ -193,7 +193,7 @@ def test_a_copy_in_another_group(spark: Any, tmp_path: Path) -> None:
     origin_ms = next(put[2] for put in puts if put[5] == copied[records.index(early)][5])
     del delays[copied[records.index(early)][5]]
     alter(early, STORE_TIME_AT, "store_ms", origin_ms - 5)
-    origin = Selection((str(tmp_path / "origin"),))
+    origin = RowSelection((str(tmp_path / "origin"),))
     page = tmp_path / "r.html"
     result = run(spark, ThroughputOptions(origin, copy=str(tmp_path / "copy"), html=str(page)))
     assert result.copies is not None

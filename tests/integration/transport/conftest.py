@@ -12,7 +12,7 @@ import uvloop
 from turbopump.engine.later import Later
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
-from turbopump.net.transport.options import ClientOptions, ServerOptions
+from turbopump.net.transport.options import RemotingOptions, ServerOptions
 from turbopump.net.transport.server import Server
 from turbopump.net.wire.command import Command, decode, encode, new_request, response
 
@@ -115,7 +115,7 @@ async def serving(options: ServerOptions | None = None) -> AsyncIterator[Served]
 
 @contextlib.asynccontextmanager
 async def connecting(
-    handlers: Dispatcher | None = None, options: ClientOptions | None = None
+    handlers: Dispatcher | None = None, options: RemotingOptions | None = None
 ) -> AsyncIterator[Client]:
     client = Client(lambda: 7, handlers, options)
     try:

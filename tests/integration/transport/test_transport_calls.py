@@ -16,7 +16,7 @@ from turbopump.net.transport.errors import (
     RemotingError,
     TooManyCalls,
 )
-from turbopump.net.transport.options import ClientOptions, ServerOptions
+from turbopump.net.transport.options import RemotingOptions, ServerOptions
 from turbopump.net.wire.command import FRAME_MAX, Codec, Command, new_request, response
 
 ECHO, HOLD, FAIL, BACK = 10, 11, 12, 13
@@ -339,7 +339,7 @@ def test_a_client_does_not_talk_to_itself(run, connect, monkeypatch, always) -> 
 def test_waiting_calls_are_bounded_and_fail_at_close(run, serve, connect) -> None:
     async def main() -> None:
         async with serve() as served:
-            async with connect(None, ClientOptions(max_in_flight=2)) as client:
+            async with connect(None, RemotingOptions(max_in_flight=2)) as client:
                 waiting = [
                     asyncio.ensure_future(client.call(served.address, new_request(HOLD), 9000))
                     for _ in range(2)

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from turbopump.net.transport.errors import CallTimeout
-from turbopump.net.transport.options import ClientOptions, ServerOptions
+from turbopump.net.transport.options import RemotingOptions, ServerOptions
 from turbopump.net.wire.command import Command, encode, new_request, response
 
 ECHO, HOLD, LARGE = 10, 11, 20
@@ -220,7 +220,7 @@ def test_calls_wait_for_room_to_write(run, listen, connect) -> None:
     """A server that does not read: the client stops at its high-water mark, not at its memory."""
 
     async def main() -> None:
-        options = ClientOptions(write_high_water=256 * KB, write_low_water=64 * KB)
+        options = RemotingOptions(write_high_water=256 * KB, write_low_water=64 * KB)
         async with listen(limit=KB) as address, connect(None, options) as client:
             with pytest.raises(CallTimeout, match="does not read"):
                 for _ in range(1000):

@@ -11,8 +11,8 @@ import pytest
 
 from turbopump.net.transport.errors import ConnectError, ConnectionClosed
 from turbopump.net.transport.options import (
-    ClientOptions,
     ClientTlsSettings,
+    RemotingOptions,
     ServerOptions,
     TlsMode,
     TlsSettings,
@@ -26,7 +26,7 @@ from turbopump.net.transport.tls import (
 from turbopump.net.wire.command import Command, decode, encode, new_request, response
 
 ECHO = 10
-TLS_CLIENT = ClientOptions(tls=ClientTlsSettings())
+TLS_CLIENT = RemotingOptions(tls=ClientTlsSettings())
 
 
 def trusting_all() -> ssl.SSLContext:
@@ -229,7 +229,7 @@ def test_a_handshake_that_does_not_end_in_time(run, serve, talk) -> None:
 
 def test_a_client_whose_server_never_answers_the_hello(run, listen, connect) -> None:
     async def main() -> None:
-        options = ClientOptions(tls=ClientTlsSettings(), connect_timeout_ms=200)
+        options = RemotingOptions(tls=ClientTlsSettings(), connect_timeout_ms=200)
         async with listen() as address, connect(None, options) as client:
             with pytest.raises(ConnectError, match="timed out"):
                 await client.call(address, new_request(ECHO), 5000)
@@ -303,7 +303,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(
         )
         async with (
             serve(ServerOptions(tls=settings)) as served,
-            connect(None, ClientOptions(tls=trust)) as client,
+            connect(None, RemotingOptions(tls=trust)) as client,
         ):
             request = new_request(ECHO, body=b"x")
             assert (await client.call(served.address, request, 5000)).body == b"x"

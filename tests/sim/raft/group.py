@@ -12,7 +12,7 @@ from turbopump.controller.raft import actions as acts
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.log import Entry, Log
 from turbopump.controller.raft.member import Restored
-from turbopump.controller.raft.messages import RESPONSES, Message, decode, encode
+from turbopump.controller.raft.messages import RESPONSES, RaftMessage, decode, encode
 from turbopump.controller.raft.options import RaftOptions
 
 START_MS = 1_000_000
@@ -25,7 +25,7 @@ class Flying:
     source: str
     target: str
     call: int
-    message: Message
+    message: RaftMessage
     is_answer: bool = False
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ class Group:
         self.machines: dict[str, Machine] = {}
         self.rafts: dict[str, Raft] = {}
         self.flying: list[Flying] = []
-        self.answers: dict[object, Message] = {}
+        self.answers: dict[object, RaftMessage] = {}
         self.cut: set[tuple[str, str]] = set()
         """Directions in which everything is lost."""
         self.wire_check = True
@@ -156,7 +156,7 @@ class Group:
         else:
             self.disks[peer].do(action)
 
-    def _wire(self, message: Message) -> Message:
+    def _wire(self, message: RaftMessage) -> RaftMessage:
         """As the other side reads it."""
         again = decode(type(message), encode(message)) if self.wire_check else message
         assert again == message, f"{message} reads as {again}"
@@ -203,7 +203,7 @@ class Group:
             if settle:
                 self.settle()
 
-    def ask(self, peer: str, message: Message) -> Message | None:
+    def ask(self, peer: str, message: RaftMessage) -> RaftMessage | None:
         """A client's request, and the answer if there is one now."""
         token = f"token {len(self.answers)}"
         self.rafts[peer].on_request(message, token, self.now_ms)
@@ -232,6 +232,6 @@ class Group:
         return self.leaders[0]
 
 
-def answer_kind(message: Message) -> type[Message]:
+def answer_kind(message: RaftMessage) -> type[RaftMessage]:
     """The kind of the answer."""
     return RESPONSES[type(message)]

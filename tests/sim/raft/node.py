@@ -15,12 +15,12 @@ from tests.sim.raft.checkers import History
 from turbopump.controller.raft import actions as acts
 from turbopump.controller.raft.core import Raft
 from turbopump.controller.raft.log import Entry, Log
-from turbopump.controller.raft.member import Role
+from turbopump.controller.raft.member import RaftRole
 from turbopump.controller.raft.messages import (
     HeartBeatRequest,
     InstallSnapshotRequest,
-    Message,
     PushEntryRequest,
+    RaftMessage,
     VoteRequest,
     VoteResponse,
     VoteResult,
@@ -72,10 +72,10 @@ class World(Protocol):
     def disk_work(self) -> int:
         """How many operations a disk does now."""
 
-    def fly(self, source: "Node", target: str, call: tuple[int, int], message: Message) -> None:
+    def fly(self, source: "Node", target: str, call: tuple[int, int], message: RaftMessage) -> None:
         """Send a request; `call` names the life and the call."""
 
-    def fly_back(self, source: "Node", target: str, call: Any, message: Message) -> None:
+    def fly_back(self, source: "Node", target: str, call: Any, message: RaftMessage) -> None:
         """Send an answer."""
 
 
@@ -241,7 +241,7 @@ class Node:
             return
         assert raft.term >= self.term, f"Raft-2: {self.name} is back in term {raft.term}"
         self.term = raft.term
-        if raft.role is Role.LEADER:
+        if raft.role is RaftRole.LEADER:
             history.leads(self.name, raft.term, raft.member.log, raft.member.committed)
         else:
             history.leads_not(self.name)
@@ -313,7 +313,7 @@ class Node:
             if isinstance(action, acts.SaveTerm) and action.vote is not None:
                 history.votes_for(self.name, action.term, action.vote)
 
-    def _speaks(self, message: Message) -> None:
+    def _speaks(self, message: RaftMessage) -> None:
         """What is said is checked when it leaves, as all before it in the queue is done."""
         history = self.world.history
         if isinstance(message, VoteRequest | VoteResponse) and message.pre_vote is not None:
@@ -327,7 +327,7 @@ class Node:
 
     # The network
 
-    def on_request(self, message: Message, token: object) -> None:
+    def on_request(self, message: RaftMessage, token: object) -> None:
         """Raft-10: a push of an old term or of another leader does nothing."""
         raft = self.raft
         assert raft is not None
@@ -345,7 +345,7 @@ class Node:
             assert before == after, f"Raft-10: {type(message).__name__} of term {message.term}"
         self.run()
 
-    def on_response(self, peer: str, call: int, message: Message | None) -> None:
+    def on_response(self, peer: str, call: int, message: RaftMessage | None) -> None:
         """Once for each call of this life."""
         if self.raft is not None and self.calls.pop(call, None) is not None:
             self.raft.on_response(peer, call, message, self.now_ms)

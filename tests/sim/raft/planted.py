@@ -18,14 +18,14 @@ from turbopump.controller.raft.log import Log
 from turbopump.controller.raft.member import Member
 from turbopump.controller.raft.messages import (
     PushEntryRequest,
-    ResponseCode,
+    RaftResponseCode,
     VoteRequest,
     VoteResponse,
 )
 from turbopump.controller.raft.options import RaftOptions
 from turbopump.controller.raft.replication import Leading
 from turbopump.controller.raft.storage import RaftStorage
-from turbopump.controller.raft.votes import Verdict, Voter
+from turbopump.controller.raft.votes import Voter, VoteVerdict
 
 Patch = pytest.MonkeyPatch
 
@@ -83,7 +83,7 @@ def new_leader_cuts_what_is_not_committed(patch: Patch) -> None:
 
     def init(self: Leading, member: Member, now_ms: int) -> None:
         real(self, member, now_ms)
-        role, member.role = member.role, core.Role.FOLLOWER
+        role, member.role = member.role, core.RaftRole.FOLLOWER
         if member.committed < self.first_index - 1:
             member.truncate_from(member.committed + 1)
             member.append((member.log.next_entry(self.term, b""),))
@@ -100,14 +100,14 @@ def entries_follow_anything(patch: Patch) -> None:
     patch.setitem(following._HANDLERS, following.PushType.COMPARE, lambda member, request: OK)
 
 
-OK = ResponseCode.SUCCESS
+OK = RaftResponseCode.SUCCESS
 
 
 def any_log_is_good_enough(patch: Patch) -> None:
     """Raft-6: votes are given whatever the candidate has."""
     real = votes.judge
 
-    def judge(voter: Voter, request: VoteRequest) -> Verdict:
+    def judge(voter: Voter, request: VoteRequest) -> VoteVerdict:
         return real(blind(voter), request)
 
     patch.setattr(votes, "judge", judge)
@@ -134,11 +134,11 @@ def older_entries_are_counted(patch: Patch) -> None:
 def truncate_cuts_what_it_says(patch: Patch) -> None:
     """Raft-9: a TRUNCATE is done as it stands, also late and for the second time (DLedger)."""
 
-    def truncate(self: Member, request: PushEntryRequest) -> ResponseCode:
+    def truncate(self: Member, request: PushEntryRequest) -> RaftResponseCode:
         entry = request.entry
         assert entry is not None
         if not following._follows(self, request, entry.index):
-            return ResponseCode.INCONSISTENT_STATE
+            return RaftResponseCode.INCONSISTENT_STATE
         if entry.index <= self.log.base.index:
             return OK
         if entry.index <= self.log.end:
@@ -154,7 +154,7 @@ def truncate_cuts_what_it_says(patch: Patch) -> None:
 def pushes_of_anybody(patch: Patch) -> None:
     """Raft-10: neither term nor leader of a push is looked at (DLedger 0.3.3)."""
     patch.setattr(following, "check_leader", lambda member, request: (
-        OK if member.role is not core.Role.LEADER else ResponseCode.NOT_FOLLOWER
+        OK if member.role is not core.RaftRole.LEADER else RaftResponseCode.NOT_FOLLOWER
     ))  # fmt: skip
 
 

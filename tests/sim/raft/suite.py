@@ -23,11 +23,11 @@ from tests.sim.raft.slow import SYNCS_MS, Slow
 from turbopump.controller.config import ControllerConfig
 from turbopump.controller.node import raft_options
 from turbopump.controller.raft.actions import Committed, Outcome
-from turbopump.controller.raft.member import Role
+from turbopump.controller.raft.member import RaftRole
 from turbopump.controller.raft.messages import (
     LeadershipTransferRequest,
     LeadershipTransferResponse,
-    Message,
+    RaftMessage,
     decode,
     encode,
 )
@@ -71,7 +71,7 @@ class Flying:
     source: str
     target: str
     call: Any
-    message: Message
+    message: RaftMessage
     is_answer: bool
 
 
@@ -213,13 +213,13 @@ class Run:
             return UNLIMITED
         return int(self.rng.random() * 3)
 
-    def fly(self, source: Node, target: str, call: tuple[int, int], message: Message) -> None:
+    def fly(self, source: Node, target: str, call: tuple[int, int], message: RaftMessage) -> None:
         """A request of a life of a member."""
         # Doubles of this one would be a leader's second request, of which it knows nothing.
         once = isinstance(message, LeadershipTransferRequest | LeadershipTransferResponse)
         self._send(Flying(source.name, target, call, message, False), once)
 
-    def fly_back(self, source: Node, target: str, call: Any, message: Message) -> None:
+    def fly_back(self, source: Node, target: str, call: Any, message: RaftMessage) -> None:
         """An answer."""
         self._send(Flying(source.name, target, call, message, True), False)
 
@@ -264,7 +264,7 @@ class Run:
             node.tick()
 
     def _append(self) -> None:
-        leaders = [node for node in self.disk if node.raft and node.raft.role is Role.LEADER]
+        leaders = [node for node in self.disk if node.raft and node.raft.role is RaftRole.LEADER]
         node = self._some()
         if leaders and self.rng.random() < 0.95:
             node = leaders[int(self.rng.random() * len(leaders))]
@@ -312,7 +312,7 @@ class Run:
         """A follower is killed and there again, perhaps where it does not reach the leader any
         more, to whom its last word was a moment ago."""
         node = self._some()
-        if node.raft is not None and node.raft.role is Role.FOLLOWER:
+        if node.raft is not None and node.raft.role is RaftRole.FOLLOWER:
             self.played.ends += 1
             if self.rng.random() < 0.5 and (leader := node.raft.leader_id) is not None:
                 self.cut |= {(leader, node.name), (node.name, leader)}
@@ -333,7 +333,7 @@ class Run:
 
     def _kill_leader(self) -> None:
         """Its host refuses connections: others learn that it is dead while it is."""
-        leaders = [node for node in self.disk if node.raft and node.raft.role is Role.LEADER]
+        leaders = [node for node in self.disk if node.raft and node.raft.role is RaftRole.LEADER]
         if not leaders:
             return
         dead = leaders[0]
@@ -375,10 +375,10 @@ class Run:
         """Who has a quorum is the only leader."""
         for node in self.disk:
             raft = node.raft
-            if raft is None or raft.role is not Role.LEADER or not raft.has_quorum(node.now_ms):
+            if raft is None or raft.role is not RaftRole.LEADER or not raft.has_quorum(node.now_ms):
                 continue
             for other in self.disk:
-                if other.raft is not None and other.raft.role is Role.LEADER:
+                if other.raft is not None and other.raft.role is RaftRole.LEADER:
                     assert other.raft.term <= raft.term, (
                         f"{node.name} of term {raft.term} has a quorum, {other.name} leads in "
                         f"term {other.raft.term}"

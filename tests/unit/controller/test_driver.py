@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from turbopump.controller.driver import PROBES, Driver
-from turbopump.controller.raft.core import SYNC_HANGS_MS, Raft, Role
+from turbopump.controller.raft.core import SYNC_HANGS_MS, Raft, RaftRole
 from turbopump.controller.raft.log import Entry
-from turbopump.controller.raft.messages import RequestCode
+from turbopump.controller.raft.messages import RaftRequestCode
 from turbopump.controller.raft.options import RaftOptions
 from turbopump.controller.raft.storage import RaftStorage
 from turbopump.engine.disk.files import RealFiles
@@ -158,7 +158,7 @@ class Member:
     def follow(self) -> None:
         """Make n1 the leader in term 3."""
         for _ in range(10):
-            answer = self.ask(RequestCode.HEART_BEAT)
+            answer = self.ask(RaftRequestCode.HEART_BEAT)
             self.settle()
             self.tick()
             if _body(answer)["code"] == 200:
@@ -186,7 +186,7 @@ def test_nothing_is_said_before_it_is_durable(tmp_path: Path) -> None:
     assert not member.calls, "it asks for votes, and may forget its own"
     member.settle()
     assert [call[0] for call in member.calls] == ["h:2", "h:3"]
-    answer = member.ask(RequestCode.HEART_BEAT)  # of a higher term, which is to be saved
+    answer = member.ask(RaftRequestCode.HEART_BEAT)  # of a higher term, which is to be saved
     assert isinstance(answer, Later)
     assert not answer.done
     member.settle()
@@ -198,7 +198,7 @@ def test_nothing_is_said_before_it_is_durable(tmp_path: Path) -> None:
 def test_a_vote_survives_its_answer(tmp_path: Path) -> None:
     member = Member(tmp_path)
     vote = {"leaderId": "n1", "ledgerEndIndex": -1, "ledgerEndTerm": -1}
-    answer = member.ask(RequestCode.VOTE, **vote)
+    answer = member.ask(RaftRequestCode.VOTE, **vote)
     assert isinstance(answer, Later)
     assert not answer.done
     member.settle()
@@ -206,7 +206,7 @@ def test_a_vote_survives_its_answer(tmp_path: Path) -> None:
     member.storage.close()
     again = Member(tmp_path)
     again.tick(INTERVAL_MS * 10)  # by now it may vote again
-    other = again.ask(RequestCode.VOTE, **{**vote, "leaderId": "n2", "localId": "n2"})
+    other = again.ask(RaftRequestCode.VOTE, **{**vote, "leaderId": "n2", "localId": "n2"})
     again.settle()
     assert _body(other)["voteResult"] == "REJECT_ALREADY_VOTED"
 
@@ -216,7 +216,7 @@ def agree(member: Member) -> None:
     asked, member.calls = member.calls, []
     for _, request, later in asked:
         told: dict[str, Any] = {**json.loads(bytes(request.body)), "code": 200}
-        if request.code == RequestCode.VOTE:
+        if request.code == RaftRequestCode.VOTE:
             told["voteResult"] = "ACCEPT"
         later.resolve(response(request, 200, body=json.dumps(told).encode()))
 
@@ -240,22 +240,22 @@ def test_heartbeats_of_a_leader_leave_while_its_log_is_written(tmp_path: Path) -
     assert member.disk.work
     member.tick(INTERVAL_MS)
     assert [(call[0], call[1].code) for call in member.calls] == [
-        ("h:2", RequestCode.HEART_BEAT), ("h:3", RequestCode.HEART_BEAT),
+        ("h:2", RaftRequestCode.HEART_BEAT), ("h:3", RaftRequestCode.HEART_BEAT),
     ], "and the entry is not sent before it is on the disk"  # fmt: skip
     member.settle()
-    assert RequestCode.PUSH in [call[1].code for call in member.calls]
+    assert RaftRequestCode.PUSH in [call[1].code for call in member.calls]
 
 
 def test_a_follower_answers_heartbeats_while_its_log_is_written(tmp_path: Path) -> None:
     member = Member(tmp_path)
     member.follow()
     entry = {"index": 0, "term": 3, "pos": 0, "size": 48 + 1, "body": "eA=="}
-    pushed = member.ask(RequestCode.PUSH, type="TRUNCATE", entry=entry, preLogIndex=-1)
+    pushed = member.ask(RaftRequestCode.PUSH, type="TRUNCATE", entry=entry, preLogIndex=-1)
     assert isinstance(pushed, Later) and not pushed.done and member.disk.work
-    assert _body(member.ask(RequestCode.HEART_BEAT))["code"] == 200
+    assert _body(member.ask(RaftRequestCode.HEART_BEAT))["code"] == 200
     assert not pushed.done
     # A term is not: it is spoken of when it is on the disk.
-    later_term = member.ask(RequestCode.HEART_BEAT, term=4)
+    later_term = member.ask(RaftRequestCode.HEART_BEAT, term=4)
     assert isinstance(later_term, Later) and not later_term.done
     member.settle()
     assert pushed.done and later_term.done
@@ -265,12 +265,17 @@ def test_a_vote_waits_for_its_own_sync_only(tmp_path: Path) -> None:
     member = Member(tmp_path)
     member.follow()
     entry = {"index": 0, "term": 3, "pos": 0, "size": 48 + 1, "body": "eA=="}
-    pushed = member.ask(RequestCode.PUSH, type="TRUNCATE", entry=entry, preLogIndex=-1)
+    pushed = member.ask(RaftRequestCode.PUSH, type="TRUNCATE", entry=entry, preLogIndex=-1)
     vote = member.ask(
-        RequestCode.VOTE, leaderId="n2", localId="n2", term=4, ledgerEndIndex=9, ledgerEndTerm=3,
+        RaftRequestCode.VOTE,
+        leaderId="n2",
+        localId="n2",
+        term=4,
+        ledgerEndIndex=9,
+        ledgerEndTerm=3,
         transfer=True,
-    )  # fmt: skip
-    more = member.ask(RequestCode.PUSH, type="COMMIT")
+    )
+    more = member.ask(RaftRequestCode.PUSH, type="COMMIT")
     assert isinstance(pushed, Later) and isinstance(vote, Later) and isinstance(more, Later)
     member.disk.finish_one()  # what was under way
     assert not vote.done
@@ -288,13 +293,13 @@ def test_a_question_before_an_election_waits_for_nothing(tmp_path: Path) -> None
     member.tick(INTERVAL_MS * 4)
     member.calls.clear()
     assert member.driver.leader_id is None
-    member.ask(RequestCode.HEART_BEAT, term=5)
+    member.ask(RaftRequestCode.HEART_BEAT, term=5)
     assert member.disk.work, "a term waits"
     member.tick(1)
     asked = {"leaderId": "n1", "term": -1, "ledgerEndIndex": -1, "ledgerEndTerm": -1}
-    told = _body(member.ask(RequestCode.VOTE, **asked, preVote=4))
+    told = _body(member.ask(RaftRequestCode.VOTE, **asked, preVote=4))
     assert (told["voteResult"], told["preVote"]) == ("REJECT_EXPIRED_VOTE_TERM", 5)
-    told = _body(member.ask(RequestCode.VOTE, **asked, preVote=5))
+    told = _body(member.ask(RaftRequestCode.VOTE, **asked, preVote=5))
     assert (told["voteResult"], told["preVote"]) == ("ACCEPT", 5)
     member.settle()
     assert member.raft.member.vote is None, "it was a question"
@@ -367,7 +372,7 @@ def test_a_disk_that_fails_ends_it(tmp_path: Path) -> None:
     assert not told.done
     member.tick(10_000)
     assert (list(member.disk.work), member.calls) == ([], [])
-    answer = member.ask(RequestCode.METADATA)
+    answer = member.ask(RaftRequestCode.METADATA)
     assert isinstance(answer, Command)
     assert answer.code == ResponseCode.SYSTEM_ERROR
 
@@ -376,7 +381,7 @@ def test_a_disk_that_hangs_costs_no_memory(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("turbopump.controller.driver.QUEUE_MAX", 20)
     member = Member(tmp_path)
     member.run()
-    answers = [member.ask(RequestCode.METADATA) for _ in range(50)]
+    answers = [member.ask(RaftRequestCode.METADATA) for _ in range(50)]
     busy = [one for one in answers if isinstance(one, Command)]
     assert {one.code for one in busy} == {ResponseCode.SYSTEM_BUSY}
     assert 25 < len(busy) < 50
@@ -385,7 +390,7 @@ def test_a_disk_that_hangs_costs_no_memory(tmp_path: Path, monkeypatch: pytest.M
     assert not member.calls
     member.settle()
     assert all(one.done for one in answers if isinstance(one, Later))
-    assert isinstance(member.ask(RequestCode.METADATA), Later)
+    assert isinstance(member.ask(RaftRequestCode.METADATA), Later)
 
 
 def test_a_snapshot_that_is_none_ends_it(tmp_path: Path) -> None:
@@ -408,7 +413,7 @@ def test_answers_that_cannot_be_read_count_as_none(tmp_path: Path) -> None:
             break
     seen = len(member.calls)
     for _address, request, later in member.calls[:]:
-        assert request.code == RequestCode.VOTE
+        assert request.code == RaftRequestCode.VOTE
         later.resolve(response(request, 200, body=b"[]"))
     member.tick(1_000)
     member.settle()
@@ -418,7 +423,7 @@ def test_answers_that_cannot_be_read_count_as_none(tmp_path: Path) -> None:
 
 def test_bytes_that_are_no_message_are_refused(tmp_path: Path) -> None:
     member = Member(tmp_path)
-    request = new_request(RequestCode.PUSH, body=b"{")
+    request = new_request(RaftRequestCode.PUSH, body=b"{")
     answer = member.driver.on_request(1, request, member.now_ms)
     assert isinstance(answer, Command)
     assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -431,11 +436,11 @@ def test_a_long_snapshot_is_read_in_steps(tmp_path: Path) -> None:
     member.follow()
     data = base64.b64encode(b"[" + b"0," * (1 << 20) + b"0]").decode()
     told = {"lastIncludedIndex": 1 << 40, "lastIncludedTerm": 1, "data": data}
-    steps = member.ask(RequestCode.INSTALL_SNAPSHOT, **told)
+    steps = member.ask(RaftRequestCode.INSTALL_SNAPSHOT, **told)
     assert isinstance(steps, Generator)
     answer = finish(steps)
     assert isinstance(answer, Command | Later)
-    steps = member.ask(RequestCode.INSTALL_SNAPSHOT, **{**told, "data": f"{data}?"})
+    steps = member.ask(RaftRequestCode.INSTALL_SNAPSHOT, **{**told, "data": f"{data}?"})
     assert isinstance(steps, Generator)
     refused = finish(steps)
     assert isinstance(refused, Command)
@@ -447,10 +452,10 @@ def test_a_long_push_is_read_in_steps(tmp_path: Path) -> None:
     member = Member(tmp_path)
     member.follow()
     entries = [{"index": n, "term": 1, "pos": 48 * n, "size": 48} for n in range(5_000)]
-    steps = member.ask(RequestCode.PUSH, type="APPEND", batchEntry=entries)
+    steps = member.ask(RaftRequestCode.PUSH, type="APPEND", batchEntry=entries)
     assert isinstance(steps, Generator)
     assert isinstance(finish(steps), Command | Later)
-    steps = member.ask(RequestCode.PUSH, type="APPEND", batchEntry=[*entries, {}])
+    steps = member.ask(RaftRequestCode.PUSH, type="APPEND", batchEntry=[*entries, {}])
     assert isinstance(steps, Generator)
     refused = finish(steps)
     assert isinstance(refused, Command)
@@ -459,11 +464,11 @@ def test_a_long_push_is_read_in_steps(tmp_path: Path) -> None:
 
 def test_what_the_machine_does_not_know_is_not_appended(tmp_path: Path) -> None:
     member = alone(tmp_path)
-    refused = member.ask(RequestCode.APPEND, body="bm8=", term=-1)
+    refused = member.ask(RaftRequestCode.APPEND, body="bm8=", term=-1)
     assert isinstance(refused, Later)
     assert refused.value is not None
     assert (_body(refused)["code"], refused.value.remark) == (411, "not this")
-    taken = member.ask(RequestCode.APPEND, body="eWVz", term=-1)
+    taken = member.ask(RaftRequestCode.APPEND, body="eWVz", term=-1)
     member.settle()
     assert _body(taken)["code"] == 200
     assert member.machine.applied == [b"", b"yes"]
@@ -477,11 +482,11 @@ def test_a_leader_that_is_killed_is_missed_at_once(tmp_path: Path) -> None:
     member.driver.on_closed(1, member.now_ms)
     assert len(member.probed) == 1
     member.probed[0].resolve(False)  # not dead yet, or not at all
-    assert member.raft.role is Role.FOLLOWER
+    assert member.raft.role is RaftRole.FOLLOWER
     member.tick(50)
     assert len(member.probed) == 2
     member.probed[1].resolve(True)
-    assert member.raft.role is Role.CANDIDATE
+    assert member.raft.role is RaftRole.CANDIDATE
 
 
 def test_a_leader_whose_host_answers_is_waited_for(tmp_path: Path) -> None:
@@ -490,16 +495,16 @@ def test_a_leader_whose_host_answers_is_waited_for(tmp_path: Path) -> None:
     member.driver.on_closed(1, member.now_ms)
     for _ in range(20):
         member.tick(50)
-        member.ask(RequestCode.HEART_BEAT)
+        member.ask(RaftRequestCode.HEART_BEAT)
         for probe in member.probed:
             if not probe.done:
                 probe.resolve(False)
     assert len(member.probed) == PROBES
-    assert member.raft.role is Role.FOLLOWER
+    assert member.raft.role is RaftRole.FOLLOWER
 
 
-@pytest.mark.parametrize("code", [RequestCode.METADATA, RequestCode.GET])
-def test_strangers_are_told_so(code: RequestCode, tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", [RaftRequestCode.METADATA, RaftRequestCode.GET])
+def test_strangers_are_told_so(code: RaftRequestCode, tmp_path: Path) -> None:
     member = alone(tmp_path)
     assert _body(member.ask(code, group="other"))["code"] == 400
     assert _body(member.ask(code, remoteId="n9"))["code"] == 401

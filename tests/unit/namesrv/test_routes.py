@@ -13,8 +13,8 @@ from turbopump.namesrv.route_rows import (
 )
 from turbopump.namesrv.routes import (
     DEFAULT_TIMEOUT_MS,
+    BrokerRegistration,
     Registered,
-    Registration,
     RouteTable,
 )
 from turbopump.net.wire.bodies import finish
@@ -43,14 +43,14 @@ def broker(
     cluster: str = "c",
     configs: TopicConfigs | None = None,
     **more: Any,
-) -> Registration:
+) -> BrokerRegistration:
     more.setdefault("acting_master", False)
-    return Registration(
+    return BrokerRegistration(
         cluster, name, broker_id, address, configs or topics(), f"ha-of-{address}", **more
     )
 
 
-def table_with(*brokers: Registration) -> RouteTable:
+def table_with(*brokers: BrokerRegistration) -> RouteTable:
     table = RouteTable()
     for one in brokers:
         assert table.register(one, f"to {one.address}", NOW).refusal is None

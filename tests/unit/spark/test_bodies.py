@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from turbopump.spark.export.bodies import BadBody, plain
+from turbopump.spark.export.bodies import UnreadableBody, plain
 from turbopump.spark.schema import arrow_schema
 
 TEXT = b"text " * 100
@@ -41,5 +41,5 @@ def test_a_batch_without_compressed_bodies_is_not_touched() -> None:
 
 @pytest.mark.parametrize(("flag", "word"), [(0x201, "Zstandard"), (0x701, "unknown")])
 def test_a_bad_body_is_named_with_its_place(flag, word) -> None:
-    with pytest.raises(BadBody, match=f"^t, queue 3, queue offset 1: .*{word}"):
+    with pytest.raises(UnreadableBody, match=f"^t, queue 3, queue offset 1: .*{word}"):
         plain(batch((0, b""), (flag, b"nonsense")))

@@ -11,11 +11,11 @@ from turbopump.spark.schema import (
     parse_columns,
     spark_ddl,
 )
-from turbopump.spark.source.options import BadOption, Options, parse
+from turbopump.spark.source.options import BadOption, SourceOptions, parse
 
 
 def test_defaults() -> None:
-    assert parse({"path": "/a"}) == Options(("/a",), COLUMNS)
+    assert parse({"path": "/a"}) == SourceOptions(("/a",), COLUMNS)
 
 
 def test_batches_of_narrow_rows_have_more_of_them() -> None:
@@ -33,7 +33,7 @@ def test_names_know_no_case_and_sizes_have_units() -> None:
         "BATCHROWS": "5", "maxBytesPerTrigger": "1GiB", "confirmed": "FALSE", "verifyCrc": "true",
         "failOnTruncation": "false",
     })  # fmt: skip
-    assert options == Options(
+    assert options == SourceOptions(
         ("/a", "s3://b/c"), ("topic", "size"), confirmed=False, partition_bytes=64 << 20,
         batch_rows=5, verify_crc=True, max_bytes_per_trigger=1 << 30, fail_on_truncation=False,
     )  # fmt: skip
@@ -44,7 +44,7 @@ def test_filters_are_options() -> None:
         "path": "/a", "topics": "a, b,", "queues": "0, 12", "since": "1970-01-01T00:00:01",
         "until": "2000", "minLogOffset": "5", "maxLogOffset": "9", "pruneByTime": "true",
     }  # fmt: skip
-    assert parse(given) == Options(
+    assert parse(given) == SourceOptions(
         ("/a",), COLUMNS, topics=frozenset("ab"), queue_ids=frozenset((0, 12)), min_store_ms=1000,
         max_store_ms=1999, min_log_offset=5, max_log_offset=9, prune_by_time=True,
     )  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 
 from turbopump.spark import session
 from turbopump.spark.commands.parsers import add_selection, add_spark
-from turbopump.spark.selection import Selection, selection_of
+from turbopump.spark.selection import RowSelection, selection_of
 
 
 def test_without_java_there_is_a_sentence(monkeypatch, tmp_path) -> None:
@@ -62,20 +62,20 @@ def test_of_sparks_reports_a_sentence_is_left(report, sentence) -> None:
     assert session.sentence_of(report) == sentence
 
 
-def chosen(*arguments: str) -> Selection:
+def chosen(*arguments: str) -> RowSelection:
     parser = argparse.ArgumentParser()
     add_selection(parser)
     return selection_of(parser.parse_args(arguments))
 
 
 def test_a_choice_is_what_the_options_say(capsys) -> None:
-    assert chosen("a", "b") == Selection(("a", "b"))
+    assert chosen("a", "b") == RowSelection(("a", "b"))
     found = chosen(
         "a", "-t", "x", "--topic", "y", "--queue", "3", "--since", "2023-11-14T22:13:20+00:00",
         "--until", "1700000000001", "--min-log-offset", "5", "--max-log-offset", "9",
         "--unconfirmed", "--prune-by-time",
     )  # fmt: skip
-    assert found == Selection(
+    assert found == RowSelection(
         ("a",), ("x", "y"), (3,), 1_700_000_000_000, 1_700_000_000_001, 5, 9, False, True
     )
     assert chosen("a", "--since", "2023-11-14T22:13:20").from_ms == 1_700_000_000_000

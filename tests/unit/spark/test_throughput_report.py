@@ -16,7 +16,7 @@ from turbopump.spark.throughput.report import render, size, summary
 from turbopump.spark.throughput.result import (
     ROWS_SHOWN,
     STEPS_SHOWN,
-    Copies,
+    CopyComparison,
     ReplicaLag,
     Shown,
     Throughput,
@@ -79,7 +79,7 @@ def test_the_longest_silences_are_told_however_short_they_are() -> None:
 
 
 LAG = ReplicaLag("a", EVIL, 100, 60, 60, False, 90, 60, 40, 2, 1500, 1600, 0, 0)
-COPIES = Copies(
+COPIES = CopyComparison(
     EVIL,
     {"copied": 5, "early": 1, "missing": 2, "missing_inside": 1, "only_in_copy": 0,
      "copied_again": 0, "delay_ms_p50": 3.0, "delay_ms_p99": 8.0, "delay_ms_p999": 9.0,

@@ -89,7 +89,7 @@ def consumer(
     trace_enable: of.TraceEnable = Switch.FALSE,
     acl_enable: of.AclEnable = Switch.FALSE,
     pull_size: of.PullSize = 32,
-    begin: of.From = of.Begin.FIRST,
+    begin: of.From = of.BenchBegin.FIRST,
     follow: of.Follow = False,
     check_crc: of.CheckCrc = False,
     duration_s: of.Duration = 0.0,
@@ -107,7 +107,7 @@ def consumer(
         split_addresses(namesrv), topic, topics, shape=_shape(encoding, True),
         pull_connections=threads, pull_size=pull_size,
         group=f"{group}_{_suffix()}" if suffix else group,
-        from_end=begin is of.Begin.LAST, follow=follow or begin is of.Begin.LAST,
+        from_end=begin is of.BenchBegin.LAST, follow=follow or begin is of.BenchBegin.LAST,
         check_crc=check_crc, messages=messages, duration_s=duration_s, warmup_s=warmup_s,
     )  # fmt: skip
     _run(plan, plot, as_json)

@@ -19,7 +19,7 @@ class Encoding(Enum):
     ROCKETMQ = "rocketmq"
 
 
-class Begin(Enum):
+class BenchBegin(Enum):
     """Where a consumer begins."""
 
     FIRST = "first"
@@ -97,7 +97,9 @@ PullConnections = Annotated[
 ]
 Consumers = Annotated[int, _count("--consumers", help="Connections that pull.")]
 PullSize = Annotated[int, _count("--pull-size", help="Messages of one pull, at most.")]
-From = Annotated[Begin, typer.Option("--from", help="Begin at the first message, or behind all.")]
+From = Annotated[
+    BenchBegin, typer.Option("--from", help="Begin at the first message, or behind all.")
+]
 Follow = Annotated[
     bool, typer.Option("--follow", help="Go on with what arrives until the time is over.")
 ]

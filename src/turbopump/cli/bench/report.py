@@ -152,7 +152,7 @@ class Outage:
 
 
 @dataclass(frozen=True)
-class Report:
+class LoadReport:
     """One finished load. `sections` are by native.SEND and native.PULL."""
 
     plan: Plan
@@ -207,7 +207,7 @@ class Report:
             raise CommandFailed("the last messages were not answered or not delivered in time")
 
 
-def plot(report: Report, path: Path) -> None:
+def plot(report: LoadReport, path: Path) -> None:
     """Draw throughput and latency over time, and the percentiles, into a PNG file."""
     try:
         import matplotlib

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 
 from turbopump.cli.bench import frames as frames
 from turbopump.cli.bench.plan import DURATION_S, SECONDS_MAX, TEMPLATES_MAX, Plan
-from turbopump.cli.bench.report import Outage, Report, Section
+from turbopump.cli.bench.report import LoadReport, Outage, Section
 from turbopump.cli.bench.setup import Place, Survey, survey
 from turbopump.cli.errors import CommandFailed, UserError
 from turbopump.cli.load.failover import LOOK_S, Links
@@ -42,7 +42,7 @@ def unique_prefix() -> str:
     return made[: -len(frames.SERIAL)]
 
 
-def carry_out(plan: Plan, watch: Watch = lambda load: None) -> Report:
+def carry_out(plan: Plan, watch: Watch = lambda load: None) -> LoadReport:
     """Run a load to its end; `watch` is called now and then meanwhile.
 
     Raises UserError for a plan that cannot be, CommandFailed where no node answers. Ctrl-C ends a
@@ -213,11 +213,11 @@ def _connect(links: Links, place: Place, is_sender: bool) -> int:
     return links.connect(queue.broker_name, queue.topic, is_sender, place.address)
 
 
-def _report(plan: Plan, load: Load, thread: _Runner, connections: int) -> Report:
+def _report(plan: Plan, load: Load, thread: _Runner, connections: int) -> LoadReport:
     if thread.how == native.SYSTEM:
         raise CommandFailed(f"epoll: {os.strerror(load.failure)}")
     kinds = [(native.SEND, plan.send_connections), (native.PULL, plan.pull_connections)]
-    return Report(
+    return LoadReport(
         plan,
         {kind: Section.of(load, kind, plan.follow) for kind, there in kinds if there},
         connections=connections,

@@ -33,7 +33,7 @@ Addresses = Mapping[str, Mapping[int, str]]
 
 
 @dataclass(slots=True)
-class Link:
+class BrokerLink:
     """A connection: to which broker, at which address now. `made` is closed by `Links`."""
 
     broker_name: str
@@ -56,7 +56,7 @@ class Links:
     def __init__(self, namesrv: list[str], options: ClientOptions) -> None:
         self._namesrv = namesrv
         self._options = options
-        self._all: list[Link] = []
+        self._all: list[BrokerLink] = []
         self._acked = 0
         self._moved_s = time.monotonic()
         self._asked_s = 0.0
@@ -67,7 +67,7 @@ class Links:
             made = open_socket(address, CONNECT_S)
         except OSError as error:
             raise CommandFailed(f"{address}: {error.strerror or error}") from None
-        self._all.append(Link(broker_name, topic, is_sender, address, made))
+        self._all.append(BrokerLink(broker_name, topic, is_sender, address, made))
         return made.fileno()
 
     def __len__(self) -> int:

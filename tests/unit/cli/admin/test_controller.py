@@ -12,8 +12,8 @@ from turbopump.cli.admin.controller import (
 )
 from turbopump.cli.errors import UserError
 from turbopump.net.client.admin.results import (
-    ControllerConfig,
     ControllerMetadata,
+    ControllerProperties,
     ElectedMaster,
     ReplicaLine,
     SyncStateLine,
@@ -80,7 +80,7 @@ def test_a_quorum() -> None:
 
 
 def test_a_configuration() -> None:
-    found = ControllerConfig("127.0.0.1:19890", {"electMasterMaxRetryCount": "3", "empty": ""})
+    found = ControllerProperties("127.0.0.1:19890", {"electMasterMaxRetryCount": "3", "empty": ""})
     assert config_lines(found) == [
         "============127.0.0.1:19890============",
         "electMasterMaxRetryCount                          =  3",

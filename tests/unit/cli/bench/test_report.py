@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from turbopump.cli.bench.plan import Plan
-from turbopump.cli.bench.report import Outage, Report, Section, plot
+from turbopump.cli.bench.report import LoadReport, Outage, Section, plot
 from turbopump.cli.errors import CommandFailed
 from turbopump.pyx.load import PULL, SEND
 
@@ -16,7 +16,7 @@ SECTION = Section(
     messages=100, all_messages=120, requests=100, bytes=12_800, duration_s=2.0, errors={},
     remarks={}, latency_us=LATENCY, delivery_us={}, series=[ROW, ROW],
 )  # fmt: skip
-REPORT = Report(
+REPORT = LoadReport(
     Plan(["127.0.0.1:9876"], send_connections=3), {SEND: SECTION}, connections=3,
     connections_lost=0, queues_unread=0, unsent=0, generator_cpu_s=0.5, is_late=False,
     is_lost=False,
@@ -82,7 +82,7 @@ def test_what_a_failover_cost() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_load_that_measured_nothing_fails(report: Report, word: str) -> None:
+def test_a_load_that_measured_nothing_fails(report: LoadReport, word: str) -> None:
     with pytest.raises(CommandFailed, match=word):
         report.check()
 

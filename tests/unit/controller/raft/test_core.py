@@ -5,7 +5,7 @@ from tests.sim.raft.group import Flying, Group
 
 from turbopump.controller.raft.actions import Committed, Failed
 from turbopump.controller.raft.log import Log
-from turbopump.controller.raft.member import Restored, Role
+from turbopump.controller.raft.member import RaftRole, Restored
 from turbopump.controller.raft.messages import (
     AppendEntryRequest,
     AppendEntryResponse,
@@ -18,7 +18,7 @@ from turbopump.controller.raft.messages import (
     MetadataResponse,
     PushEntryRequest,
     PushType,
-    ResponseCode,
+    RaftResponseCode,
     VoteRequest,
     VoteResponse,
     VoteResult,
@@ -121,7 +121,7 @@ def test_v4_a_shorter_log_neither_wins_nor_raises_terms() -> None:
     group.do("n0")
     group.settle()
     assert [raft.term for raft in group.rafts.values()] == [9, 3, 3]
-    assert group.rafts["n0"].role is Role.CANDIDATE
+    assert group.rafts["n0"].role is RaftRole.CANDIDATE
     assert group.elect() != "n0"
 
 
@@ -157,14 +157,14 @@ def test_v6_a_leader_cut_off_comes_back_as_a_follower() -> None:
     others = [peer for peer in group.peers if peer != first]
     group.cut |= {(first, peer) for peer in others} | {(peer, first) for peer in others}
     group.tick(5900)
-    assert group.rafts[first].role is Role.LEADER
+    assert group.rafts[first].role is RaftRole.LEADER
     group.tick(300)
-    assert group.rafts[first].role is Role.CANDIDATE
+    assert group.rafts[first].role is RaftRole.CANDIDATE
     group.elect(60_000)
     assert all(group.rafts[peer].term > term for peer in others)
     group.cut.clear()
     group.tick(9_000)
-    assert group.rafts[first].role is Role.FOLLOWER
+    assert group.rafts[first].role is RaftRole.FOLLOWER
 
 
 def test_v7_term_below_the_log() -> None:
@@ -190,15 +190,15 @@ def test_rows_of_heartbeats() -> None:
         assert isinstance(answer, HeartBeatResponse)
         return answer
 
-    assert beat("n9", 5).code == ResponseCode.UNKNOWN_MEMBER
-    assert beat("n1", 5).code == ResponseCode.UNEXPECTED_MEMBER
-    assert beat("n0", 4) == HeartBeatResponse(code=ResponseCode.EXPIRED_TERM, term=5)
-    assert beat("n0", 5).code == ResponseCode.SUCCESS
+    assert beat("n9", 5).code == RaftResponseCode.UNKNOWN_MEMBER
+    assert beat("n1", 5).code == RaftResponseCode.UNEXPECTED_MEMBER
+    assert beat("n0", 4) == HeartBeatResponse(code=RaftResponseCode.EXPIRED_TERM, term=5)
+    assert beat("n0", 5).code == RaftResponseCode.SUCCESS
     assert group.rafts["n1"].leader_id == "n0"
-    assert beat("n2", 5).code == ResponseCode.INCONSISTENT_LEADER
-    assert beat("n2", 6).code == ResponseCode.TERM_NOT_READY
+    assert beat("n2", 5).code == RaftResponseCode.INCONSISTENT_LEADER
+    assert beat("n2", 6).code == RaftResponseCode.TERM_NOT_READY
     assert (group.rafts["n1"].term, group.rafts["n1"].leader_id) == (6, None)
-    assert beat("n2", 6).code == ResponseCode.SUCCESS
+    assert beat("n2", 6).code == RaftResponseCode.SUCCESS
 
 
 # Raft, figure 8: entries of an older term on a majority are not committed by that
@@ -219,7 +219,7 @@ def test_r8_figure_8() -> None:
     raft.campaign.run(4, group.now_ms)
     group.do("n0")
     group.tick(10)
-    while raft.role is not Role.LEADER:
+    while raft.role is not RaftRole.LEADER:
         group.tick(10, settle=False)
         group.settle()
     # Its own entry (index 2) reaches no member: only what it had before is replicated to n2.
@@ -253,7 +253,7 @@ def test_has_quorum_ends_before_anybody_else_can_be_elected() -> None:
     for peer in others:
         heard = group.rafts[peer].member.heard_ms
         group.rafts[peer].on_tick(heard + 6000)
-        assert group.rafts[peer].role is Role.FOLLOWER
+        assert group.rafts[peer].role is RaftRole.FOLLOWER
         assert group.rafts[peer]._is_promised()
 
 
@@ -335,14 +335,14 @@ def test_a_transfer_at_the_request_of_a_client() -> None:
     assert group.ask(leader, transfer(group, leader, target)) is None
     refused = group.append(leader, b"y").value
     assert isinstance(refused, Failed)
-    assert refused.code is ResponseCode.LEADER_TRANSFERRING
+    assert refused.code is RaftResponseCode.LEADER_TRANSFERRING
     assert not group.rafts[leader].has_quorum(group.now_ms)
     began_ms = group.now_ms
     while group.leaders != [target]:
         group.tick()
     assert group.now_ms - began_ms < 500, "the taker asks for votes at once"
     group.tick(100)
-    assert [one.code for one in group.answers.values()] == [ResponseCode.SUCCESS]
+    assert [one.code for one in group.answers.values()] == [RaftResponseCode.SUCCESS]
 
 
 def test_refused_transfers() -> None:
@@ -352,17 +352,17 @@ def test_refused_transfers() -> None:
     follower, third = (peer for peer in group.peers if peer != leader)
     term = group.rafts[leader].term
     answers = {
-        ResponseCode.INCONSISTENT_TERM: (leader, transfer(group, leader, follower, term + 1)),
-        ResponseCode.UNEXPECTED_MEMBER: (leader, transfer(group, leader, "n9")),
-        ResponseCode.UNEXPECTED_ARGUMENT: (follower, LeadershipTransferRequest(
+        RaftResponseCode.INCONSISTENT_TERM: (leader, transfer(group, leader, follower, term + 1)),
+        RaftResponseCode.UNEXPECTED_MEMBER: (leader, transfer(group, leader, "n9")),
+        RaftResponseCode.UNEXPECTED_ARGUMENT: (follower, LeadershipTransferRequest(
             group="default", remote_id=follower, transfer_id=leader, transferee_id=third,
             term=term,
         )),
-        ResponseCode.INCONSISTENT_LEADER: (follower, LeadershipTransferRequest(
+        RaftResponseCode.INCONSISTENT_LEADER: (follower, LeadershipTransferRequest(
             group="default", remote_id=follower, transfer_id=third, transferee_id=follower,
             term=term,
         )),
-        ResponseCode.NOT_LEADER: (follower, LeadershipTransferRequest(
+        RaftResponseCode.NOT_LEADER: (follower, LeadershipTransferRequest(
             group="default", remote_id=follower, transfer_id=follower, transferee_id=third,
             term=term,
         )),
@@ -377,7 +377,7 @@ def test_refused_transfers() -> None:
         group.settle()
     answer = group.ask(leader, transfer(group, leader, follower))
     assert answer is not None
-    assert answer.code == ResponseCode.FALL_BEHIND_TOO_MUCH
+    assert answer.code == RaftResponseCode.FALL_BEHIND_TOO_MUCH
 
 
 def test_a_taker_that_lacks_entries_waits_a_second() -> None:
@@ -393,7 +393,7 @@ def test_a_taker_that_lacks_entries_waits_a_second() -> None:
     group.tick(990)
     assert not group.answers
     group.tick(20)
-    assert [one.code for one in group.answers.values()] == [ResponseCode.TAKE_LEADERSHIP_FAILED]
+    assert [one.code for one in group.answers.values()] == [RaftResponseCode.TAKE_LEADERSHIP_FAILED]
     assert group.leaders == [leader]
 
 
@@ -404,11 +404,11 @@ def test_a_transfer_that_nobody_answers_ends_the_term() -> None:
     group.tick(100)
     term = group.rafts[leader].term
     target = next(peer for peer in group.peers if peer != leader)
-    assert group.rafts[leader].transfer_to(target, group.now_ms) is ResponseCode.SUCCESS
+    assert group.rafts[leader].transfer_to(target, group.now_ms) is RaftResponseCode.SUCCESS
     actions = [one for one in group.rafts[leader].take() if hasattr(one, "call")]
     assert actions, "it is lost"
     group.tick(2900)
-    assert group.rafts[leader].role is Role.LEADER
+    assert group.rafts[leader].role is RaftRole.LEADER
     assert not group.rafts[leader].has_quorum(group.now_ms)
     group.tick(200)
     assert group.rafts[leader].term > term
@@ -435,11 +435,11 @@ def test_refused_appends() -> None:
     leader = group.elect()
     follower = next(peer for peer in group.peers if peer != leader)
     refused = group.append(follower, b"x").value
-    assert (refused.code, refused.reason) == (ResponseCode.NOT_LEADER, f"{leader} leads")
+    assert (refused.code, refused.reason) == (RaftResponseCode.NOT_LEADER, f"{leader} leads")
     group.append(leader, b"1")
     group.append(leader, b"2")
-    assert group.append(leader, b"3").value.code is ResponseCode.LEADER_PENDING_FULL
-    assert group.append(leader, b"x" * (5 << 20)).value.code is ResponseCode.UNEXPECTED_ARGUMENT
+    assert group.append(leader, b"3").value.code is RaftResponseCode.LEADER_PENDING_FULL
+    assert group.append(leader, b"x" * (5 << 20)).value.code is RaftResponseCode.UNEXPECTED_ARGUMENT
 
 
 def test_clients_append_get_and_ask_who_leads() -> None:
@@ -461,15 +461,15 @@ def test_clients_append_get_and_ask_who_leads() -> None:
         return answer
 
     assert [entry.body for entry in get(leader, 1).entries] == [b"hello"]
-    assert get(leader, 2).code == ResponseCode.INDEX_OUT_OF_RANGE
-    assert get(follower, 1).code == ResponseCode.NOT_LEADER
+    assert get(leader, 2).code == RaftResponseCode.INDEX_OUT_OF_RANGE
+    assert get(follower, 1).code == RaftResponseCode.NOT_LEADER
     other_group = AppendEntryRequest(group="other", remote_id=leader, body=b"x")
     answer = group.ask(leader, other_group)
     assert answer is not None
-    assert answer.code == ResponseCode.UNKNOWN_GROUP
+    assert answer.code == RaftResponseCode.UNKNOWN_GROUP
     answer = group.ask(leader, MetadataRequest(group="default", remote_id=follower))
     assert answer is not None
-    assert answer.code == ResponseCode.UNKNOWN_MEMBER
+    assert answer.code == RaftResponseCode.UNKNOWN_MEMBER
 
 
 def test_an_uncommitted_entry_is_shown_to_nobody() -> None:
@@ -480,7 +480,7 @@ def test_an_uncommitted_entry_is_shown_to_nobody() -> None:
     request = GetEntriesRequest(group="default", remote_id=leader, begin_index=end)
     answer = group.ask(leader, request)
     assert answer is not None
-    assert answer.code == ResponseCode.INDEX_OUT_OF_RANGE
+    assert answer.code == RaftResponseCode.INDEX_OUT_OF_RANGE
 
 
 def test_a_response_of_another_kind_is_none() -> None:

@@ -7,17 +7,17 @@ import pytest
 from turbopump.controller.raft.actions import AppendEntries, Apply, LoadSnapshot, TruncateFrom
 from turbopump.controller.raft.following import on_install, on_push
 from turbopump.controller.raft.log import Base, Entry, Log
-from turbopump.controller.raft.member import Member, Restored, Role
+from turbopump.controller.raft.member import Member, RaftRole, Restored
 from turbopump.controller.raft.messages import (
     InstallSnapshotRequest,
     PushEntryRequest,
     PushType,
-    ResponseCode,
+    RaftResponseCode,
 )
 from turbopump.controller.raft.options import RaftOptions
 
 PEERS = {"n0": "a:1", "n1": "b:2", "n2": "c:3"}
-OK = ResponseCode.SUCCESS
+OK = RaftResponseCode.SUCCESS
 
 
 def log_of(*terms: int) -> Log:
@@ -30,7 +30,7 @@ def log_of(*terms: int) -> Log:
 def follower(*terms: int, term: int = 5, committed: int = -1) -> Member:
     options = RaftOptions(self_id="n1", peers=PEERS)
     member = Member(options, Restored(term, None, log_of(*terms)), random.Random(1))
-    member.role, member.leader_id, member.committed = Role.FOLLOWER, "n0", committed
+    member.role, member.leader_id, member.committed = RaftRole.FOLLOWER, "n0", committed
     return member
 
 
@@ -59,7 +59,7 @@ LEADER = log_of(1, 1, 4, 5)
 def test_compare_truncate_append_commit() -> None:
     member = follower(1, 1, 2, 2, 2)
     compared = on_push(member, push(PushType.COMPARE, LEADER, 3), 7)
-    assert compared.code == ResponseCode.INCONSISTENT_STATE
+    assert compared.code == RaftResponseCode.INCONSISTENT_STATE
     assert (compared.begin_index, compared.end_index) == (0, 4)
     assert (compared.x_term, compared.x_index) == (2, 2)
     assert on_push(member, push(PushType.COMPARE, LEADER, 1), 7).code == OK
@@ -94,9 +94,9 @@ def test_the_same_again_changes_nothing() -> None:
 def test_what_is_committed_is_not_cut() -> None:
     member = follower(1, 1, 2, 2, committed=2)
     answer = on_push(member, push(PushType.TRUNCATE, LEADER, 2), 7)
-    assert answer.code == ResponseCode.INCONSISTENT_STATE
+    assert answer.code == RaftResponseCode.INCONSISTENT_STATE
     answer = on_push(member, push(PushType.APPEND, LEADER, 2, 2), 7)
-    assert answer.code == ResponseCode.INCONSISTENT_STATE
+    assert answer.code == RaftResponseCode.INCONSISTENT_STATE
     assert not member.actions
 
 
@@ -104,9 +104,9 @@ def test_what_is_committed_is_not_cut() -> None:
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"term": 4}, ResponseCode.EXPIRED_TERM),
-        ({"term": 6}, ResponseCode.INCONSISTENT_TERM),
-        ({"leader_id": "n2"}, ResponseCode.INCONSISTENT_LEADER),
+        ({"term": 4}, RaftResponseCode.EXPIRED_TERM),
+        ({"term": 6}, RaftResponseCode.INCONSISTENT_TERM),
+        ({"leader_id": "n2"}, RaftResponseCode.INCONSISTENT_LEADER),
     ],
 )
 def test_r10_a_push_of_another_term_or_leader(kind, changes, code) -> None:
@@ -115,20 +115,20 @@ def test_r10_a_push_of_another_term_or_leader(kind, changes, code) -> None:
     assert on_push(member, request, 7).code == code
     assert not member.actions
     assert (member.log.end, member.committed) == (2, -1)
-    member.role = Role.CANDIDATE
+    member.role = RaftRole.CANDIDATE
     answer = on_push(member, push(kind, LEADER, 2, commit_index=2), 7)
-    assert answer.code == ResponseCode.NOT_FOLLOWER
+    assert answer.code == RaftResponseCode.NOT_FOLLOWER
     assert not member.actions
 
 
 def test_a_gap_and_a_wrong_predecessor_are_told() -> None:
     member = follower(1)
     assert on_push(member, push(PushType.APPEND, LEADER, 2), 7).code == (
-        ResponseCode.INCONSISTENT_STATE
+        RaftResponseCode.INCONSISTENT_STATE
     )
     member = follower(1, 2)
     answer = on_push(member, push(PushType.APPEND, LEADER, 2), 7)
-    assert answer.code == ResponseCode.INCONSISTENT_STATE
+    assert answer.code == RaftResponseCode.INCONSISTENT_STATE
     assert not member.actions
 
 
@@ -154,7 +154,7 @@ def test_an_empty_follower_is_begun_as_java_begins_it() -> None:
     member = follower()
     leader = log_of(5)
     assert on_push(member, push(PushType.COMPARE, leader, 0), 7).code == (
-        ResponseCode.INCONSISTENT_STATE
+        RaftResponseCode.INCONSISTENT_STATE
     )
     answer = on_push(member, push(PushType.TRUNCATE, leader, 0), 7)
     assert (answer.code, answer.begin_index, answer.end_index) == (OK, 0, 0)
@@ -175,7 +175,7 @@ def test_an_empty_follower_is_begun_as_java_begins_it() -> None:
 )  # fmt: skip
 def test_a_push_that_makes_no_sense(request_: PushEntryRequest) -> None:
     member = follower(1)
-    assert on_push(member, request_, 7).code == ResponseCode.UNEXPECTED_ARGUMENT
+    assert on_push(member, request_, 7).code == RaftResponseCode.UNEXPECTED_ARGUMENT
     assert not member.actions
 
 
@@ -183,9 +183,9 @@ def test_entries_of_an_older_term_do_not_follow_later_ones() -> None:
     bare = {"pre_log_index": None, "pre_log_term": None}
     member = follower(1, 3)
     request = push(PushType.APPEND, log_of(1, 1, 2), 2, **bare)
-    assert on_push(member, request, 7).code == ResponseCode.INCONSISTENT_STATE
+    assert on_push(member, request, 7).code == RaftResponseCode.INCONSISTENT_STATE
     request = push(PushType.TRUNCATE, log_of(1, 1, 2), 2, **bare)
-    assert on_push(member, request, 7).code == ResponseCode.INCONSISTENT_STATE
+    assert on_push(member, request, 7).code == RaftResponseCode.INCONSISTENT_STATE
     assert not member.actions
 
 
@@ -213,5 +213,5 @@ def test_an_older_snapshot_or_one_of_another_leader_does_nothing() -> None:
     member = follower(1, 1, 4, 4, committed=3)
     assert on_install(member, install(2, 4), 7).code == OK
     member.leader_id = "n2"
-    assert on_install(member, install(9, 4), 7).code == ResponseCode.INCONSISTENT_LEADER
+    assert on_install(member, install(9, 4), 7).code == RaftResponseCode.INCONSISTENT_LEADER
     assert not member.actions

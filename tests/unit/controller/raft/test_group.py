@@ -8,9 +8,9 @@ from tests.sim.raft.group import Group
 
 from turbopump.controller.raft.actions import Committed, Failed, SaveTerm
 from turbopump.controller.raft.log import Log
-from turbopump.controller.raft.member import Restored, Role
+from turbopump.controller.raft.member import RaftRole, Restored
 from turbopump.controller.raft.messages import (
-    ResponseCode,
+    RaftResponseCode,
     VoteRequest,
     VoteResponse,
     VoteResult,
@@ -47,7 +47,7 @@ def test_the_leader_dies() -> None:
     group.append(second, b"more")
     group.start(first)
     group.tick(10_000)
-    assert group.rafts[first].role is Role.FOLLOWER
+    assert group.rafts[first].role is RaftRole.FOLLOWER
     assert group.machines[first].applied == group.machines[second].applied
 
 
@@ -87,16 +87,16 @@ def test_one_cut_off_steps_down_and_its_append_is_of_unknown_fate() -> None:
     later = group.append(first, b"lost")
     group.tick(2600)
     assert isinstance(later.value, Failed)
-    assert later.value.code is ResponseCode.WAIT_QUORUM_ACK_TIMEOUT
+    assert later.value.code is RaftResponseCode.WAIT_QUORUM_ACK_TIMEOUT
     another = group.append(first, b"lost, too")
     lost_ms = None
-    while group.rafts[first].role is Role.LEADER:
+    while group.rafts[first].role is RaftRole.LEADER:
         group.tick()
         if lost_ms is None and not group.rafts[first].has_quorum(group.now_ms):
             lost_ms = group.now_ms
         assert lost_ms is not None or not [peer for peer in others if group.rafts[peer].is_leader]
     assert another.value.code in (
-        ResponseCode.TERM_CHANGED, ResponseCode.WAIT_QUORUM_ACK_TIMEOUT,
+        RaftResponseCode.TERM_CHANGED, RaftResponseCode.WAIT_QUORUM_ACK_TIMEOUT,
     )  # fmt: skip
     second = group.elect(60_000)
     assert second != first
@@ -200,9 +200,9 @@ def test_peers_of_dledger_elect_one_of_ours(term: int) -> None:
                 assert before == (elder.term, elder.vote)
             raft.on_response(one.target, one.call, answer, group.now_ms)
             group.do("n0")
-        if raft.role is Role.LEADER:
+        if raft.role is RaftRole.LEADER:
             break
-    assert raft.role is Role.LEADER
+    assert raft.role is RaftRole.LEADER
     assert any(request.term == -1 for request in elders["n1"].asked)
     assert raft.term in (term, term + 1)
     assert {elder.vote for elder in elders.values()} >= {"n0"}
@@ -218,7 +218,7 @@ def test_a_member_that_comes_back_raises_no_term() -> None:
     group.cut |= {(away, one) for one in others} | {(one, away) for one in others}
     term = group.rafts[leader].term
     group.tick(60_000)
-    assert group.rafts[away].role is Role.CANDIDATE
+    assert group.rafts[away].role is RaftRole.CANDIDATE
     assert group.rafts[away].term == group.disks[away].restored.term == term
     group.cut.clear()
     group.tick(5000)

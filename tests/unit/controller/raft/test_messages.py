@@ -12,10 +12,10 @@ from turbopump.controller.raft.log import Entry
 from turbopump.controller.raft.messages import (
     SMALL_MAX,
     InstallSnapshotRequest,
-    Message,
     MessageError,
     PushEntryRequest,
     PushType,
+    RaftMessage,
     decode,
     encode,
     push_in_steps,
@@ -26,7 +26,7 @@ from turbopump.net.wire.bodies import finish
 MEMBERS = {"group": "g", "localId": "n1", "remoteId": "n0", "leaderId": "n1", "term": 3}
 
 
-def steps_of(steps: Generator[None, None, Message]) -> int:
+def steps_of(steps: Generator[None, None, RaftMessage]) -> int:
     count = 0
     try:
         while True:

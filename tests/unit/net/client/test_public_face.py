@@ -9,8 +9,7 @@ import pytest
 import turbopump
 from turbopump.net.client import errors as client_errors
 from turbopump.net.transport import errors as transport_errors
-from turbopump.net.transport.options import ClientOptions as RemotingOptions
-from turbopump.net.transport.options import ClientTlsSettings
+from turbopump.net.transport.options import ClientTlsSettings, RemotingOptions
 
 
 @pytest.mark.parametrize("module", [client_errors, transport_errors])

@@ -13,7 +13,7 @@ from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, NewMessage
-from turbopump.spark.audit.job import Audit, Options, run
+from turbopump.spark.audit.job import Audit, AuditOptions, run
 from turbopump.spark.audit.ledger import Claim, Elected, Entry, digest_of, encode
 from turbopump.spark.audit.verdicts import Verdict
 
@@ -129,11 +129,11 @@ class Group:
         path.write_text("".join(map(encode, self.entries)))
         return path
 
-    def options(self, **more: Any) -> Options:
+    def options(self, **more: Any) -> AuditOptions:
         """Of an audit of all of it."""
         stores = tuple(f"{name}={self.root(name)}" for name in self.logs)
         given = {"ledgers": (str(self.ledger()),), "block_bytes": BLOCK, **more}
-        return Options(stores, **given)
+        return AuditOptions(stores, **given)
 
     def audit(self, **more: Any) -> Audit:
         """Without Spark."""

@@ -14,10 +14,10 @@ from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, NewMessage
 from turbopump.pyx.crc32 import masked_crc32
-from turbopump.spark.audit.job import Options, run
+from turbopump.spark.audit.job import AuditOptions, run
 from turbopump.spark.audit.ledger import Claim, Confirmed, Cut, Elected, digest_of
 from turbopump.spark.audit.replicas import Unusable
-from turbopump.spark.audit.verdicts import Outcome
+from turbopump.spark.audit.verdicts import PromiseOutcome
 
 FLAG_AT, BODY_AT = 16, 88
 
@@ -38,7 +38,7 @@ def pairs_of(group: Group, name: str) -> list[tuple[int, int]]:
 
 def test_a_whole_group(group: Group) -> None:
     audit = group.audit()
-    assert [one.outcome for one in audit.verdicts] == [Outcome.HOLDS] * 8
+    assert [one.outcome for one in audit.verdicts] == [PromiseOutcome.HOLDS] * 8
     counts = {one.name: one.counts for one in audit.verdicts}
     assert counts["records"] == {"records": 390, "stores": 3}
     assert counts["replicas-equal"]["bytes compared"] == audit.stores[0].end
@@ -57,15 +57,15 @@ def test_epoch_lists_that_lie_elsewhere(group: Group, tmp_path: Path) -> None:
         place.rename(tmp_path / f"{name}.epochs")
         place.with_name("epochFileCheckpoint.bak").rename(tmp_path / f"{name}.epochs.bak")
         moved.append(f"{name}={tmp_path}/{name}.epochs")
-    assert [one.epochs.last_epoch for one in run(None, Options(stores)).stores] == [-1, 6, -1]
-    found = run(None, Options(stores, epoch_files=tuple(moved)))
+    assert [one.epochs.last_epoch for one in run(None, AuditOptions(stores)).stores] == [-1, 6, -1]
+    found = run(None, AuditOptions(stores, epoch_files=tuple(moved)))
     assert [one.epochs for one in found.stores] == [one.epochs for one in whole.stores]
     assert found.of("epochs").members() == whole.of("epochs").members()
-    alone = run(None, Options(stores[:1], epoch_files=(f"{tmp_path}/a.epochs",)))
+    alone = run(None, AuditOptions(stores[:1], epoch_files=(f"{tmp_path}/a.epochs",)))
     assert alone.stores[0].epochs == whole.stores[0].epochs
     for wrong in ("x=/nowhere", "/nowhere", "a=/nowhere"):
         with pytest.raises(Unusable, match="/nowhere"):
-            run(None, Options(stores, epoch_files=(wrong,)))
+            run(None, AuditOptions(stores, epoch_files=(wrong,)))
 
 
 def test_a_flipped_byte_of_a_body(group: Group) -> None:
@@ -85,7 +85,7 @@ def test_a_flipped_byte_of_a_body(group: Group) -> None:
     assert [(one.log_offset, one.store) for one in records] == [(claim.log_offset, "b")]
     (lost,) = audit.of("acked-survives").findings
     assert "is not there" in lost.what and lost.store == "b"
-    assert audit.of("queue-offsets").outcome is Outcome.UNDECIDED
+    assert audit.of("queue-offsets").outcome is PromiseOutcome.UNDECIDED
 
 
 def test_a_flipped_byte_that_no_checksum_covers(group: Group) -> None:
@@ -265,7 +265,7 @@ def test_an_epoch_behind_the_end(group: Group) -> None:
     assert (finding.store, finding.epoch, finding.log_offset) == ("c", 9, 70_000)
     (group.root("c") / "abort").write_text("1")
     verdict = group.audit().of("epochs")
-    assert verdict.outcome is Outcome.UNDECIDED and "epoch 9" in verdict.undecided[0]
+    assert verdict.outcome is PromiseOutcome.UNDECIDED and "epoch 9" in verdict.undecided[0]
 
 
 def test_a_damaged_epoch_file(group: Group) -> None:
@@ -278,7 +278,7 @@ def test_a_damaged_epoch_file(group: Group) -> None:
     only(audit, "epochs")
     assert "b has no whole epoch list" in audit.of("epochs").undecided
     path.unlink()
-    assert audit.of("truncation").outcome is Outcome.UNDECIDED
+    assert audit.of("truncation").outcome is PromiseOutcome.UNDECIDED
 
 
 def test_a_replica_that_has_nothing(make: Make) -> None:
@@ -291,7 +291,7 @@ def test_a_replica_that_has_nothing(make: Make) -> None:
         group.logs[name].confirm_to(group.logs["a"].end, NOW_MS)
     group.stop()
     verdict = group.audit().of("replicas-equal")
-    assert verdict.outcome is Outcome.UNDECIDED
+    assert verdict.outcome is PromiseOutcome.UNDECIDED
     assert verdict.undecided == ("c has no message: nothing of it was compared",)
     assert verdict.counts["bytes compared"] > 0
 
@@ -308,7 +308,7 @@ def test_a_replica_that_has_nothing_in_common(make: Make) -> None:
     group.stop()
     (group.root("a") / "commitlog" / f"{0:020d}").unlink()
     verdict = group.audit().of("replicas-equal")
-    assert verdict.outcome is Outcome.UNDECIDED
+    assert verdict.outcome is PromiseOutcome.UNDECIDED
     assert any("b has confirmed 0 to" in why for why in verdict.undecided), verdict.undecided
 
 
@@ -323,7 +323,7 @@ def test_a_tail_that_was_not_made_zeros(group: Group) -> None:
     # Of a store that was killed nothing can be said, but where a cut was reported.
     (group.root("c") / "abort").write_text("1")
     verdict = group.audit().of("truncation")
-    assert verdict.outcome is Outcome.UNDECIDED and verdict.undecided[0].startswith("c:")
+    assert verdict.outcome is PromiseOutcome.UNDECIDED and verdict.undecided[0].startswith("c:")
     group.entries.append(Cut("c", end + 500, end))
     (finding,) = only(group.audit(), "truncation").findings
     assert f"it was cut at {end}" in finding.what
@@ -363,7 +363,7 @@ def test_a_transfer_ends_anywhere(make: Make) -> None:
         path.write_bytes(data)
     audit = group.audit()
     only_holds = [one.outcome for one in audit.verdicts]
-    assert only_holds == [Outcome.HOLDS] * 8, "\n".join(audit.lines())
+    assert only_holds == [PromiseOutcome.HOLDS] * 8, "\n".join(audit.lines())
     assert audit.stores[1].end < audit.stores[0].end
 
 
@@ -393,7 +393,7 @@ def test_cuts_that_were_written_down(group: Group) -> None:
     group.entries.append(right)
     assert group.audit().of("truncation").counts["cuts"] == 1
     only_holds = group.audit().of("truncation")
-    assert only_holds.outcome is Outcome.HOLDS
+    assert only_holds.outcome is PromiseOutcome.HOLDS
     group.entries[-1] = Cut("c", 1200, 1000, 2, own=right.own, other=right.other, other_end=1100)
     (finding,) = only(group.audit(), "truncation").findings
     assert "cut at 1000, the consistent point is 900" in finding.what
@@ -409,11 +409,11 @@ def test_old_files_went_by_age(group: Group) -> None:
     audit = group.audit(leader="a")
     assert not audit.is_broken, "\n".join(audit.lines())
     assert audit.stores[2].min == FILE_SIZE
-    assert audit.of("replicas-equal").outcome is Outcome.HOLDS
+    assert audit.of("replicas-equal").outcome is PromiseOutcome.HOLDS
     for name in "ab":
         (group.root(name) / "commitlog" / f"{0:020d}").unlink()
     verdict = group.audit().of("acked-survives")
-    assert verdict.outcome is Outcome.HOLDS
+    assert verdict.outcome is PromiseOutcome.HOLDS
     old = sum((one.log_offset or 0) < FILE_SIZE for one in claims(group))
     assert verdict.counts == {"claims": 130, "found": 130 - old, "too old to be there": old}
 
@@ -425,10 +425,10 @@ def test_a_store_that_never_was_replicated(make: Make) -> None:
     for _ in range(50):
         store.append(NewMessage("T", 0, b"x" * 500), 1)
     store.close(1)
-    audit = run(None, Options((str(root),)))
+    audit = run(None, AuditOptions((str(root),)))
     assert not audit.is_broken
     assert audit.stores[0].confirmed_end == audit.stores[0].end > FILE_SIZE
-    undecided = {one.name for one in audit.verdicts if one.outcome is Outcome.UNDECIDED}
+    undecided = {one.name for one in audit.verdicts if one.outcome is PromiseOutcome.UNDECIDED}
     assert undecided == {
         "replicas-equal",
         "epochs",

@@ -12,9 +12,9 @@ from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage
-from turbopump.spark.audit.job import Options, run
+from turbopump.spark.audit.job import AuditOptions, run
 from turbopump.spark.audit.ledger import Claim
-from turbopump.spark.audit.verdicts import Outcome
+from turbopump.spark.audit.verdicts import PromiseOutcome
 
 QUEUE_OFFSET_AT = 20
 
@@ -55,7 +55,7 @@ def test_a_consume_queue_that_was_removed(group: Group) -> None:
     shutil.rmtree(group.root("b") / "consumequeue" / "T" / "1")
     verdict = group.audit(leader="b").of("queue-offsets")
     missing = sum(one.queue_id == 1 for one in claims(group))
-    assert verdict.outcome is Outcome.UNDECIDED and not verdict.findings
+    assert verdict.outcome is PromiseOutcome.UNDECIDED and not verdict.findings
     assert verdict.counts["records without a queue unit"] == missing
     (why,) = verdict.undecided
     assert why.startswith(f"b: {missing} records of 1 queues") and "T queue 1" in why
@@ -80,7 +80,7 @@ def test_a_file_of_a_queue_is_missing(group: Group, number: int) -> None:
     assert all("no unit" in one.what for one in verdict.findings)
     (group.root("b") / "abort").write_text("1")
     verdict = group.audit().of("queue-offsets")
-    assert verdict.outcome is Outcome.UNDECIDED
+    assert verdict.outcome is PromiseOutcome.UNDECIDED
     assert verdict.undecided[0].startswith(f"b: {len(lost)} records have no consume queue unit")
 
 
@@ -89,7 +89,7 @@ def test_the_oldest_file_of_a_queue_went(group: Group) -> None:
     folder = group.root("b") / "consumequeue" / "T" / "1"
     sorted(folder.iterdir())[0].unlink()
     verdict = group.audit().of("queue-offsets")
-    assert verdict.outcome is Outcome.UNDECIDED and not verdict.findings
+    assert verdict.outcome is PromiseOutcome.UNDECIDED and not verdict.findings
     assert verdict.undecided[0].startswith("b: 10 records of 1 queues lie before all")
 
 
@@ -101,7 +101,7 @@ def test_a_tags_code_that_is_not_that_of_the_tags(make: Make) -> None:
     group.write(2, topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x013\x02", queue_id=2)
     group.stop()
     audit = group.audit()
-    assert [one.outcome for one in audit.verdicts] == [Outcome.HOLDS] * 8, audit.lines()
+    assert [one.outcome for one in audit.verdicts] == [PromiseOutcome.HOLDS] * 8, audit.lines()
     queues = group.root("b") / "consumequeue"
     for folder, code in (("T/0", 4711), ("T/1", 1), ("T/0", -(1 << 40)),
                          ("SCHEDULE_TOPIC_XXXX/2", 5)):  # fmt: skip
@@ -123,15 +123,15 @@ def test_tags_codes_of_queue_extensions(tmp_path: Path) -> None:
     for _ in range(5):
         store.append(NewMessage("T", 0, b"x", b"TAGS\x01new\x02"), 1)
     store.close(1)
-    verdict = run(None, Options((str(root),))).of("queue-offsets")
-    assert verdict.outcome is Outcome.HOLDS and verdict.counts["queue units compared"] == 5
+    verdict = run(None, AuditOptions((str(root),))).of("queue-offsets")
+    assert verdict.outcome is PromiseOutcome.HOLDS and verdict.counts["queue units compared"] == 5
     (path,) = (root / "consumequeue_ext" / "T" / "0").iterdir()
     data = path.read_bytes()
     path.write_bytes(data[:2] + struct.pack(">q", 4711) + data[10:])
-    (finding,) = run(None, Options((str(root),))).of("queue-offsets").findings
+    (finding,) = run(None, AuditOptions((str(root),))).of("queue-offsets").findings
     assert "tags code 4711" in finding.what and finding.queue_offset == 0
     path.unlink()
-    verdict = run(None, Options((str(root),))).of("queue-offsets")
+    verdict = run(None, AuditOptions((str(root),))).of("queue-offsets")
     assert len(verdict.findings) == 5 and "is not there" in verdict.findings[0].what
 
 
@@ -154,7 +154,7 @@ def test_a_queue_that_goes_on_behind_the_log(group: Group) -> None:
     (finding,) = only(group.audit(), "queue-offsets").findings
     assert (finding.topic, finding.log_offset) == ("Gone", 100)
     (group.root("a") / "abort").write_text("1")
-    assert group.audit().of("queue-offsets").outcome is Outcome.UNDECIDED
+    assert group.audit().of("queue-offsets").outcome is PromiseOutcome.UNDECIDED
 
 
 def test_a_topic_that_was_deleted_and_made_again(make: Make) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
 from turbopump.net.wire import property_update
 from turbopump.net.wire.hosts import join, split
-from turbopump.net.wire.java_properties import PropertiesError, Property
+from turbopump.net.wire.java_properties import ConfigError, Property
 from turbopump.net.wire.property_update import KeyTable
 from turbopump.net.wire.property_values import (
     CLIENT_TLS_KEYS,
@@ -69,10 +69,6 @@ files and tools work unchanged. An election is tried until there is a master."""
 
 
 ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
-
-
-class ConfigError(PropertiesError):
-    """A configuration that cannot be used; the message is one sentence for the operator."""
 
 
 @dataclass(slots=True)

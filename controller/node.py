@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from turbopump.controller import handlers
-from turbopump.controller.config import ConfigError, ControllerConfig
+from turbopump.controller.config import ControllerConfig
 from turbopump.controller.core import ControllerCore, CoreOptions
 from turbopump.controller.driver import Driver
 from turbopump.controller.handlers import Controller
@@ -35,7 +35,7 @@ from turbopump.net.transport.options import RemotingOptions, ServerOptions, TlsS
 from turbopump.net.transport.server import Server
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.hosts import join, split
-from turbopump.net.wire.java_properties import Property, updated_properties
+from turbopump.net.wire.java_properties import ConfigError, Property, updated_properties
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from turbopump.net.transport.options import TlsSettings
 from turbopump.net.wire import property_update
-from turbopump.net.wire.java_properties import PropertiesError, Property
+from turbopump.net.wire.java_properties import ConfigError, Property
 from turbopump.net.wire.property_update import KeyTable
 from turbopump.net.wire.property_values import (
     INT32_MAX,
@@ -50,10 +50,6 @@ NOT_SHOWN = (NETTY_CLIENT_KEYS.keys() - NETTY_SERVER_KEYS.keys()) | {"useTLS"}
 ALWAYS_BLACK_LISTED = frozenset(
     {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
 )
-
-
-class ConfigError(PropertiesError):
-    """A configuration that cannot be used; the message is one sentence for the operator."""
 
 
 @dataclass(slots=True)

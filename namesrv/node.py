@@ -17,7 +17,7 @@ from turbopump.engine.disk.files import Files, RealFiles
 from turbopump.engine.disk.flush import DiskThreads
 from turbopump.engine.later import Later
 from turbopump.namesrv import handlers
-from turbopump.namesrv.config import ConfigError, NamesrvConfig
+from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.handlers import NameServer
 from turbopump.namesrv.key_values import KeyValues, table_from_json
 from turbopump.namesrv.route_rows import Notice
@@ -35,7 +35,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.headers.routes import NotifyMinBrokerIdChangeRequest
 from turbopump.net.wire.hosts import join, split
-from turbopump.net.wire.java_properties import Property, updated_properties
+from turbopump.net.wire.java_properties import ConfigError, Property, updated_properties
 
 logger = logging.getLogger(__name__)
 

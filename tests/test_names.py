@@ -1,7 +1,8 @@
-"""One name for one thing: the loggers of modules. Public classes still share some names."""
+"""One name for one thing: public classes, and the loggers of modules."""
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +15,29 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*")):
             inside_link = any(parent.is_symlink() for parent in path.parents if parent != ROOT)
-            if path.suffix == ".py" and not inside_link:
+            if path.suffix in (".py", ".pyi") and not inside_link:
                 yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+
+
+def shared(modules: Iterable[tuple[str, ast.Module]]) -> list[str]:
+    """A line for each name that several public classes have: the name, and where they are."""
+    places = defaultdict(list)
+    for path, tree in modules:
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(f"{path}:{node.lineno}")
+    return [f"{name}: {', '.join(where)}" for name, where in places.items() if len(where) > 1]
+
+
+def test_public_classes_have_names_of_their_own() -> None:
+    found = shared(modules())
+    assert not found, "\n".join(found)
+
+
+def test_a_planted_second_class_is_found() -> None:
+    first, second = ast.parse("class Lane: ...\nclass _Own: ..."), ast.parse("class Lane: ...")
+    planted = [("a.py", first), ("b.pyi", second), ("c.py", ast.parse("class _Own: ..."))]
+    assert shared(planted) == ["Lane: a.py:1, b.pyi:1"]
 
 
 def loggers(tree: ast.Module) -> Iterator[str]:

@@ -21,7 +21,7 @@ from turbopump.engine.config import PROPERTY_FIELDS, StoreConfig
 from turbopump.engine.types import FlushMode, StoreError
 from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
 from turbopump.net.wire.java_properties import (
-    PropertiesError,
+    ConfigError,
     Property,
     parse_properties,
     printable,
@@ -58,10 +58,6 @@ class MetricsExporterType(Enum):
     OTLP_GRPC = 1
     PROM = 2
     LOG = 3
-
-
-class ConfigError(PropertiesError):
-    """A configuration that cannot be used; the message is one sentence for the operator."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ import logging
 import re
 from typing import Any
 
-from turbopump.broker.config.config import ConfigError
 from turbopump.broker.tables.topics import SCHEDULE_TOPIC
 from turbopump.broker.tables.versions import Versions, is_older
 from turbopump.broker.traffic.role import Role
@@ -20,6 +19,7 @@ from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, NewMessage, PutStatus, QueueOffset, QueueUnit
 from turbopump.net.wire import properties as names
 from turbopump.net.wire.bodies import BadBody, as_int, as_object
+from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.properties import decode_properties, encode_properties
 from turbopump.net.wire.topics import DataVersion
 from turbopump.pyx.record import Record

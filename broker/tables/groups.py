@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from turbopump.broker.config.config import BrokerConfig, ConfigError
+from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.versions import ONLY_HERE, Versions, read_only_here, write_only_here
 from turbopump.engine import fastjson
@@ -18,6 +18,7 @@ from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.kept_table import Content, KeptTable
 from turbopump.net.wire.bodies import BadBody, as_int, as_object, table
 from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import validate_group_name
 from turbopump.net.wire.topics import DataVersion
 

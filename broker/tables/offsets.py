@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from turbopump.broker.config.config import ConfigError
 from turbopump.broker.tables.adoption import AT_ONCE, AdoptingTables, Adoption
 from turbopump.broker.tables.offset_lines import GroupLines, OffsetLines, Pair
 from turbopump.broker.tables.versions import Versions, is_older
@@ -31,6 +30,7 @@ from turbopump.net.wire.bodies import (
     sort_in_steps,
     table,
 )
+from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.topics import DataVersion
 
 FILE_NAME = "consumerOffset.json"

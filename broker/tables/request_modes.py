@@ -8,11 +8,11 @@ decide how a group consumes. Called by the handler of 402 and broker/ha/metadata
 from functools import partial
 from typing import Any, Final
 
-from turbopump.broker.config.config import ConfigError
 from turbopump.broker.tables.saving import Saver
 from turbopump.engine.disk.config_files import pieces_of
 from turbopump.engine.disk.kept_table import Content
 from turbopump.net.wire.bodies import BadBody, as_object, dump, table
+from turbopump.net.wire.java_properties import ConfigError
 
 FILE_NAME: Final = "messageRequestMode.json"
 MAP: Final = "messageRequestModeMap"

@@ -11,17 +11,14 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from turbopump.broker.config.config import (
-    MAX_QUEUES_OF_TOPIC,
-    BrokerConfig,
-    ConfigError,
-)
+from turbopump.broker.config.config import MAX_QUEUES_OF_TOPIC, BrokerConfig
 from turbopump.broker.tables.saving import Saver
 from turbopump.broker.tables.versions import ONLY_HERE, Versions, read_only_here, write_only_here
 from turbopump.engine import fastjson, json_steps
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.kept_table import Content, KeptTable
 from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.topics import (
     PERM_INHERIT,
     PERM_READ,

@@ -20,6 +20,10 @@ class PropertiesError(ValueError):
         super().__init__(printable(message))
 
 
+class ConfigError(PropertiesError):
+    """A configuration that cannot be used; the message is one sentence for the operator."""
+
+
 @dataclass(slots=True)
 class Property:
     """One `key=value` of a properties text and the line it began on (0: not from a text)."""

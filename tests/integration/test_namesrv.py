@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from turbopump.namesrv.config import ConfigError, NamesrvConfig
+from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
@@ -20,6 +20,7 @@ from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.routes import NotifyMinBrokerIdChangeRequest
+from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.register import RegisterBrokerBody
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs

@@ -19,7 +19,6 @@ from tests.integration.controller.quorum import (
     until,
 )
 
-from turbopump.controller.config import ConfigError
 from turbopump.controller.driver import CLIENT_BODY_MAX
 from turbopump.controller.node import ControllerNode
 from turbopump.engine.disk.files import RealFiles
@@ -27,6 +26,7 @@ from turbopump.engine.types import StoreError
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.controller import decode_peers
+from turbopump.net.wire.java_properties import ConfigError
 
 pytestmark = pytest.mark.integration
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from turbopump.broker.config import config as config_module
-from turbopump.broker.config.config import TLS_ALIASES, ConfigError, load_config, parse_delay_levels
+from turbopump.broker.config.config import TLS_ALIASES, load_config, parse_delay_levels
 from turbopump.broker.config.known_keys import IDLE_KEYS
 from turbopump.broker.config.replication_config import PROPERTY_FIELDS as REPLICATION_FIELDS
 from turbopump.broker.ha.control.last_life import LastLife
@@ -13,7 +13,7 @@ from turbopump.broker.replicating import membership_options, options_of
 from turbopump.engine.config import PROPERTY_FIELDS
 from turbopump.engine.types import FlushMode
 from turbopump.net.transport.options import TlsMode
-from turbopump.net.wire.java_properties import format_properties, parse_properties
+from turbopump.net.wire.java_properties import ConfigError, format_properties, parse_properties
 from turbopump.net.wire.property_values import is_secret
 
 KEYS = Path(__file__).parents[2] / "golden" / "config_keys_5_5_0.tsv"

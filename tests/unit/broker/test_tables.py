@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.conftest import offset_json
 
-from turbopump.broker.config.config import BrokerConfig, ConfigError, load_config
+from turbopump.broker.config.config import BrokerConfig, load_config
 from turbopump.broker.tables import groups as groups_module
 from turbopump.broker.tables import offsets as offsets_module
 from turbopump.broker.tables import topics as topics_module
@@ -22,6 +22,7 @@ from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.types import QueueOffset
 from turbopump.net.wire import names
 from turbopump.net.wire.groups import SubscriptionGroupConfig
+from turbopump.net.wire.java_properties import ConfigError
 from turbopump.net.wire.names import validate_group_name, validate_topic_name
 from turbopump.net.wire.topics import TopicConfig
 

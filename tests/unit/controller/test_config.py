@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from turbopump.controller.config import ConfigError, ControllerConfig, format_peers, parse_peers
-from turbopump.net.wire.java_properties import Property, parse_properties
+from turbopump.controller.config import ControllerConfig, format_peers, parse_peers
+from turbopump.net.wire.java_properties import ConfigError, Property, parse_properties
 
 THREE = "n0-127.0.0.1:9877;n1-127.0.0.1:9878;n2-127.0.0.1:9879"
 

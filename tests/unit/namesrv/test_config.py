@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from turbopump.namesrv.config import ConfigError, NamesrvConfig
-from turbopump.net.wire.java_properties import Property, parse_properties
+from turbopump.namesrv.config import NamesrvConfig
+from turbopump.net.wire.java_properties import ConfigError, Property, parse_properties
 
 
 def test_defaults_are_rocketmqs() -> None:

@@ -4,32 +4,28 @@ the real membership makes of it, and whose sends obey the real rules of `broker/
 
 import random
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.group.calls import Clock, Endpoint
-from tests.sim.group.controller import addresses
 from tests.sim.group.machines import CALL_TIMEOUT_MS, CLUSTER, GROUP, NAMES_ADDRESS
 from tests.sim.group.tables import Kept, Tables
-from tests.sim.ha.broker import ROOT, Broker, Options, Sent, Settings
+from tests.sim.ha.broker import ROOT, Broker, Options, Sent, Settings, finish
 from tests.sim.ha.checkers import History
 from tests.sim.ha.net import Network
 from tests.sim.ha.oracle import Role as Known
 from tests.sim.ha.suite import store_config
 from tests.sim.work import Stands
-from turbopump.broker.config.replication_config import ReplicationConfig
 from turbopump.broker.ha.control import last_life
-from turbopump.broker.ha.control.membership import Membership, MembershipOptions
-from turbopump.broker.ha.control.words import Name
-from turbopump.broker.ha.heir import Heir
+from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.ha.leader import Leader
 from turbopump.broker.ha.options import HaRole as ConfiguredRole
-from turbopump.broker.ha.ports import Answer as Replied
+from turbopump.broker.ha.service import HaService
 from turbopump.broker.reopening import TRY_MS
+from turbopump.broker.replicating import Replicating
 from turbopump.broker.traffic.role import Role
 from turbopump.engine.later import Later
+from turbopump.engine.store import Store
 from turbopump.engine.types import Fitness, NewMessage, PutStatus
-from turbopump.net.ha.sync_state import Proposal
 from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -41,8 +37,6 @@ if TYPE_CHECKING:
     from tests.sim.group.suite import Plan, Run
 
 PORT = 10911
-HEARTBEATS = 5
-"""In the time after which a broker counts as dead."""
 REGISTER_MS = 2000
 """Between two registrations at the name server."""
 CODES = {
@@ -121,8 +115,8 @@ class GroupBroker(Stands, Broker):
         self.disk_chance = 1.0
         self.part: Role
         """Its role as sends see it."""
+        self.replicating: Replicating | None = None
         self.member: Membership | None = None
-        self.heir: Heir | None = None
         self.tables: Tables | None = None
         self.kept = Kept()
         """What is surely durable of its tables."""
@@ -155,42 +149,34 @@ class GroupBroker(Stands, Broker):
     def _start(self) -> None:
         self.disk.restart()
         self.endpoint.start()
-        store, clock = self.settings.store, self.clock
-        life = last_life.look(self.disk, store, self._confirmed_before)
+        self._life = last_life.look(self.disk, self.settings.store, self._confirmed_before)
         self._confirmed_before, self._trying, self._opens_anew = last_life.NOTHING, False, False
         super()._start()
-        last_life.record(self.disk, store, life.lost(self.replicated.end))
-        assert self.store is not None and self.service is not None, "it is up"
-        timeout_ms = self.run_of.plan.timeout_ms
-        interval_ms = timeout_ms // HEARTBEATS
-        options = MembershipOptions(
-            Name(CLUSTER, GROUP), list(addresses().values()), f"{ROOT}/brokerIdentity",
-            controller_heart_beat_timeout_ms=timeout_ms, broker_heartbeat_interval_ms=interval_ms,
-            last_life=life,
-        )  # fmt: skip
-        self.part = Role(
-            ReplicationConfig(
-                enable_controller_mode=True,
-                in_sync_replicas=self.options.in_sync_replicas,
-                slave_timeout_ms=self.options.slave_timeout_ms,
-            ),
-            0, self.store, lambda: clock.now_ms,
-        )  # fmt: skip
-        self.member = Membership(
-            options, self.service, self.replicated, self.disk, self.endpoint.call,
-            lambda: clock.wall_ms, lambda: clock.now_ms,
-        )  # fmt: skip
-        self.heir = Heir(self.member, self.service, lambda: clock.now_ms)
-        self.member.on_doubt_told = partial(last_life.write, self.disk, store, "")
-        self.tables = Tables(self, self.member)
-        self.service.on_role.append(self._role_changed)
-        self.service.lease = self.part.holds = self.member.holds
-        self.member.on_lapse, self.member.on_renewed = self.part.lapse, self._renewed
+        self.tables.begin()
+        self.context.ha_address = self.ha_address
         self.member.start(self.endpoint.address, self.ha_address)
 
-    def propose(self, proposal: Proposal) -> Later[Replied]:
-        """Alterations."""
-        return self.member.alterations.propose(proposal)
+    def _replicate(self, store: Store) -> HaService:
+        """The parts of a real broker, put together as its process does it."""
+        clock = self.clock
+        self.tables = tables = Tables(self, store)
+        self.context = context = tables.context
+        self.part = context.role
+        self.replicating = replicating = Replicating(
+            context, self.disk, self.work, lambda: clock.wall_ms, tables, self._life, self.options,
+            shell=lambda events: self.wire,
+        )  # fmt: skip
+        service, self.replicated = replicating.service, store.replicated(clock.wall_ms)
+        service.on_role.insert(0, self._role_changes)
+        service.on_role.append(tables.look)
+        self.part.on_change.append(self.register)
+        self.member = replicating.membership
+        self.member.on_renewed = self._renewed
+        self.replicated.on_cut.append(tables.cut)
+        return service
+
+    def _leave(self) -> None:
+        finish(self.replicating.stop())
 
     def _gone(self) -> None:
         power = not self.disk.kill
@@ -199,7 +185,7 @@ class GroupBroker(Stands, Broker):
         if power and not self.settings.is_sync:
             self.run_of.journal.doubtful.add(self.number)
         self.endpoint.gone(power=power)
-        self.member = self.heir = self.tables = None
+        self.replicating = self.member = self.tables = self.context = None
         self._stops = self._may_stop = self._starts_again = False
         behind, self._behind = self._behind, None
         if behind is not None:
@@ -227,7 +213,7 @@ class GroupBroker(Stands, Broker):
     def stop(self, behind: Callable[[], None] | None = None) -> None:
         """A clean stop, as broker/node.py does it: another broker leads first, and this one serves
         until then. `behind`: called when it has ended, however it did."""
-        assert self.up and self.heir is not None, "it is not up"
+        assert self.up and self.replicating is not None, "it is not up"
         if self._stops:
             return
         self._stops, self._behind = True, behind
@@ -235,7 +221,7 @@ class GroupBroker(Stands, Broker):
         def led(_: None) -> None:
             self._may_stop = True
 
-        self.run(lambda: self.heir.hand_over().then(led))
+        self.run(lambda: self.replicating.hand_over().then(led))
         self._end_in_order()
 
     def start_again(self) -> None:
@@ -298,18 +284,19 @@ class GroupBroker(Stands, Broker):
         self._trying = store.try_again(tried)
 
     def _tick(self) -> None:
+        self.part.tick()
         super()._tick()
         if self.up:
             self._try_again()
         self.endpoint.tick()
         if self.up:
-            self.part.tick()
-            self.member.tick()
-            self.heir.look()
             self._counts_on()
             self.tables.tick()
         if self.up and self.clock.now_ms - self._registered_ms >= REGISTER_MS:
             self.register()
+
+    def _tick_replication(self) -> None:
+        self.replicating.tick()
 
     def _counts_on(self) -> None:
         """The set that a master takes for the one in force is that (R02)."""
@@ -320,27 +307,22 @@ class GroupBroker(Stands, Broker):
 
     # Its role
 
-    def _role_changed(self) -> None:
-        """As broker/replicating.py does it."""
+    def _role_changes(self) -> None:
+        """What is to be true when a reign begins, before anything of the broker hears of it."""
         service = self.service
         assert service is not None, "it is up"
-        if service.reign is not None:
-            journal, epoch, log = self.run_of.journal, service.epoch, self.replicated
-            self.role = Known(self.number, epoch, frozenset(), 0)
-            self.look()
-            if epoch in journal.lossy:
-                self._history.forget(self.log, log.min, log.end, epoch)
-                journal.doubtful.discard(self.number)
-            due = journal.due(self, epoch)
-            assert due is None or not self.member.holds(), f"a lease of {epoch}, which is over"
-            self._reigns(epoch, due)
-            journal.reigns_now(self, epoch)
-            self.tables.lead(epoch)
-            self.part.begin(service.reign)
-        else:
-            self.part.end(max(self.controller_id, 1))
-            self.heir.look()
-        self.register()
+        if service.reign is None:
+            return
+        journal, epoch, log = self.run_of.journal, service.epoch, self.replicated
+        self.role = Known(self.number, epoch, frozenset(), 0)
+        self.look()
+        if epoch in journal.lossy:
+            self._history.forget(self.log, log.min, log.end, epoch)
+            journal.doubtful.discard(self.number)
+        due = journal.due(self, epoch)
+        assert due is None or not self.member.holds(), f"a lease of {epoch}, which is over"
+        self._reigns(epoch, due)
+        journal.reigns_now(self, epoch)
 
     def _renewed(self) -> None:
         """A master has a lease, its first one or another: it has what was due when it began, and

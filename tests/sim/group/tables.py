@@ -5,36 +5,23 @@ follower that copies a master's; and the clerk, an operator and consumer who cha
 goes back unless it was set back (I13), neither while it lives nor over its end, once it is durable.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tests.sim.group.controller import addresses
 from tests.sim.group.machines import CLUSTER, GROUP, SEND_CODES, Client
 from tests.sim.ha.broker import ROOT
 from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.config.replication_config import ReplicationConfig
-from turbopump.broker.context import BrokerContext
-from turbopump.broker.ha.control.membership import Membership
-from turbopump.broker.ha.metadata.pulling import MetadataFollower
-from turbopump.broker.handlers import clients, ha, offsets
-from turbopump.broker.handlers.admin import broker as admin_broker
-from turbopump.broker.handlers.admin import groups as admin_groups
-from turbopump.broker.handlers.admin import offsets as admin_offsets
-from turbopump.broker.handlers.admin import topics as admin_topics
-from turbopump.broker.scheduled.delay import DelayedMessages
-from turbopump.broker.tables.consumers import ConsumerTable
-from turbopump.broker.tables.groups import GroupTable
-from turbopump.broker.tables.locks import QueueLocks
+from turbopump.broker.parts import Surroundings, make_broker, request_table
 from turbopump.broker.tables.offsets import FILE_NAME as OFFSETS_FILE
-from turbopump.broker.tables.offsets import OffsetTable
-from turbopump.broker.tables.producers import ProducerTable
-from turbopump.broker.tables.pull_holds import PullHolds
-from turbopump.broker.tables.request_modes import RequestModes
 from turbopump.broker.tables.saving import Saver
-from turbopump.broker.tables.statistics import BrokerStatistics
 from turbopump.broker.tables.topics import TopicTable
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.later import Later
-from turbopump.net.transport.dispatcher import Answer, Dispatcher
+from turbopump.engine.store import Store
+from turbopump.net.transport.dispatcher import Answer
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire.bodies import dump
 from turbopump.net.wire.codes import RequestCode, ResponseCode
@@ -48,9 +35,10 @@ if TYPE_CHECKING:
     from tests.sim.group.broker import GroupBroker
     from tests.sim.group.suite import Run
 
+HEARTBEATS = 5
+"""In the time after which a broker counts as dead."""
 SAVE_MS = 1500
 """Between two savings of the offsets."""
-FAMILIES = (admin_broker, admin_groups, admin_offsets, admin_topics, clients, ha, offsets)
 CODES = SEND_CODES | {
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.INVALID_PARAMETER,
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.QUERY_NOT_FOUND,
@@ -64,68 +52,60 @@ Where = tuple[str, str, int]
 
 
 class Tables:
-    """See the module. Those of one life of a broker."""
+    """See the module. Those of one life of a broker; also what asks other nodes for it."""
 
-    def __init__(self, broker: "GroupBroker", member: Membership) -> None:
-        store, clock, settings = broker.store, broker.clock, broker.settings
-        assert store is not None, "it is up"
-        config = BrokerConfig(
-            broker_name=GROUP, broker_cluster_name=CLUSTER, store=settings.store,
-            replication=ReplicationConfig(enable_controller_mode=True),
-        )  # fmt: skip
-        self._broker = broker
-        self._work = broker.work
+    def __init__(self, broker: "GroupBroker", store: Store) -> None:
+        clock, work = broker.clock, broker.work
+        config = config_of(broker)
+        self._broker, self._work = broker, work
         self._files = files = ConfigFiles(broker.disk, f"{ROOT}/config")
-        saver = Saver(files, broker.work)
+        saver = Saver(files, work)
         topics = TopicTable(config, saver)
         topics.load()
-        self.context = context = BrokerContext(
-            config=config, store=store, role=broker.part, topics=topics,
-            groups=GroupTable(config, saver), offsets=OffsetTable(files, 1),
-            consumers=ConsumerTable(), producers=ProducerTable(), locks=QueueLocks(),
-            holds=PullHolds(),
-            delay=DelayedMessages(store, broker.part, files, config.delay_levels_ms),
-            request_modes=RequestModes(saver), saver=saver, statistics=BrokerStatistics(),
-            random=broker.run_of.rng,
+        self.context = make_broker(config, store, topics, Surroundings(
+            files=files, saver=saver, random=broker.run_of.rng,
             unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: clock.wall_ms),
-            started_ms=clock.wall_ms, address=broker.endpoint.address,
-            store_host=pack("127.0.0.1:10911"), register_topics=lambda names: _done(),
-            save_config=lambda _changed: Later(), steady_ms=lambda: clock.now_ms, ha=broker.service,
-            ha_address=broker.ha_address, membership=member,
-        )  # fmt: skip
-        topics.add_boot_topics(clock.wall_ms)
-        context.groups.load(clock.wall_ms)
-        context.offsets.load()
-        context.delay.load()
-        context.request_modes.load()
-        self.table = Dispatcher(saver.review)
-        for family in FAMILIES:
-            family.register(self.table, context)
-        log = broker.replicated
-        context.offsets.adopted_at_once = 10  # one queue
-        self.follower = MetadataFollower(
-            context, broker.endpoint.call, log=log, pause=self._pause
-        )
+            wall_ms=lambda: clock.wall_ms, steady_ms=lambda: clock.now_ms,
+            native_clock=lambda: clock.wall_ms, soon=broker.wire.soon,
+            register_topics=lambda names: _done(), save_config=lambda _changed: Later(),
+        ))  # fmt: skip
+        self.context.address = broker.endpoint.address
+        self.context.store_host = pack("127.0.0.1:10911")
+        self.context.offsets.adopted_at_once = 10  # one queue
+        self.table = request_table(self.context)
         self._paused: list[Later[None]] = []
-        log.on_cut.append(self._cut)
         self._saving = False
         self._saved_ms = clock.now_ms
         self._seen = (-1, -1, -1)
         self._names: frozenset[str] = frozenset()
         self._offsets: dict[Where, int] = {}
-        kept = broker.kept
+
+    def begin(self) -> None:
+        """What they were loaded with is what was durable."""
+        kept = self._broker.kept
         self._compare(kept.names, kept.offsets, "did not survive its end")
+
+    # What asks other nodes
+
+    def __call__(
+        self, address: str, request: Command, timeout_ms: int
+    ) -> Later[Command | str]:
+        return self._broker.endpoint.call(address, request, timeout_ms)
+
+    def pause(self) -> Later[None]:
+        """Until the next tick, so that much comes between two steps."""
+        later: Later[None] = Later()
+        self._paused.append(later)
+        return later
+
+    async def stop(self) -> None:
+        """Its machine ends what is under way."""
 
     # What the broker does with them
 
     def answer(self, request: Command, peer: Peer) -> Answer:
         """Requests of operators, consumers and replicas."""
         return self.table.dispatch(request, peer, self._broker.clock.wall_ms)
-
-    def lead(self, epoch: int) -> None:
-        """It is the master from now on (broker/replicating.py)."""
-        self.follower.lead(epoch, self._broker.clock.wall_ms)
-        self.look()
 
     def make_topic(self, name: str) -> None:
         """As a send of an unknown topic does."""
@@ -135,30 +115,17 @@ class Tables:
 
     def tick(self) -> None:
         """Time passed."""
-        broker, clock = self._broker, self._broker.clock
-        service, member = broker.service, broker.member
-        assert service is not None and member is not None, "it is up"
+        clock = self._broker.clock
         paused, self._paused = self._paused, []
         for later in paused:
             later.resolve(None)
-        if not service.is_master:
-            address = member.finder.address if service.master_address else ""
-            self.follower.follow(address, service.epoch, clock.now_ms)
-        self.follower.tick(clock.wall_ms, clock.now_ms)
         if clock.now_ms - self._saved_ms >= SAVE_MS and not self._saving:
             self._saved_ms = clock.now_ms
             self._save()
         self.look()
 
-    def _pause(self) -> Later[None]:
-        """Until the next tick, so that much comes between two steps."""
-        later: Later[None] = Later()
-        self._paused.append(later)
-        return later
-
     def close(self) -> None:
         """A clean end."""
-        self.follower.stop()
         self.context.offsets.save()
         self.look()
 
@@ -180,12 +147,13 @@ class Tables:
 
         self._work.submit(partial(self._files.replace, OFFSETS_FILE, content), saved)
 
-    def _cut(self) -> None:
-        """The log was cut, or begun anew. An offset that was committed for what another broker has
-        is set back to the end of the queue here, until a master says what it is (R14)."""
-        if not self.follower.truncated(self._broker.clock.wall_ms):
-            return
+    def cut(self) -> None:
+        """The log was cut, or begun anew, and offsets are set back: one that was committed for what
+        another broker has goes to the end of the queue here, until a master says what it is (R14).
+        """
         log, store, now = self._broker.replicated, self.context.store, self.offsets()
+        if now == self._offsets:
+            return
         for known in (self._offsets, self._broker.kept.offsets):
             for where, at in list(known.items()):
                 topic, _, queue_id = where
@@ -362,6 +330,22 @@ class Clerk(Client):
             self.done.append(what)
         self._busy = False
         self._next_ms = self.clock.now_ms + 2 * self.group.think_ms()
+
+
+def config_of(broker: "GroupBroker") -> BrokerConfig:
+    """As its file would give it."""
+    of, timeout_ms = broker.options, broker.run_of.plan.timeout_ms
+    store = replace(broker.settings.store)
+    return BrokerConfig(
+        broker_name=GROUP, broker_cluster_name=CLUSTER, store=store,
+        consumer_offset_update_version_step=1,
+        replication=ReplicationConfig(
+            enable_controller_mode=True, controller_addr=tuple(addresses().values()),
+            controller_heart_beat_timeout_ms=timeout_ms,
+            broker_heartbeat_interval_ms=timeout_ms // HEARTBEATS,
+            in_sync_replicas=of.in_sync_replicas, slave_timeout_ms=of.slave_timeout_ms,
+        ),
+    )  # fmt: skip
 
 
 def _done() -> Later[None]:

@@ -164,14 +164,14 @@ def test_r25_an_old_master_returns_with_old_offsets() -> None:
     story.go(2 * ROUND_MS)
     between = story.master
     story.start(old)
-    vars(old.tables.follower)["tick"] = lambda now_ms, steady_ms: None
+    vars(old.replicating.metadata)["tick"] = lambda now_ms, steady_ms: None
     story.until(story.is_whole, 30_000, "not whole")
     epoch = story.journal.role.epoch
     story.admin.elect(old.controller_id)
     story.elected(epoch)
     story.writes()
     assert story.master is old and offset(old) == before
-    del vars(old.tables.follower)["tick"]
+    del vars(old.replicating.metadata)["tick"]
     story.go(2 * ROUND_MS)
     assert offset(between) == at
     epoch = story.journal.role.epoch
@@ -191,7 +191,7 @@ def test_a_replica_without_news_follows_who_was_its_master() -> None:
     told(story, "group", lambda: clerk.group_of("one"))
     story.go(2 * ROUND_MS)
     old, (deaf, other) = story.master, story.replicas
-    vars(other.tables.follower)["tick"] = lambda now_ms, steady_ms: None
+    vars(other.replicating.metadata)["tick"] = lambda now_ms, steady_ms: None
     told(story, "offset", lambda: clerk.commit("one", "A", 0, clerk.safe["A", 0]))
     story.go(2 * ROUND_MS)
     at, epoch = offset(deaf), story.journal.role.epoch

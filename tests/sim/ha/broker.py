@@ -196,14 +196,7 @@ class Broker:
         store = Store.open(
             self.disk, settings.store, self.work, group.wall_ms, steady_ms=group.now_ms
         )
-        plain = not self.options.auto_switch
-        self.replicated = store.replicated(group.wall_ms, plain=plain)
-        service = HaService(
-            self.options, self.replicated, self.disk, self.work,
-            lambda: group.wall_ms, lambda: group.now_ms, alterations=self,
-            shell=lambda events: self.wire,
-        )  # fmt: skip
-        self.replicated.on_appended.append(service.grew)
+        service = self._replicate(store)
         self.store = store
         self.lives += 1
         self.role = Role(0, -1, frozenset(), 0)
@@ -211,6 +204,18 @@ class Broker:
         finish(service.start())
         self.service = service
         self.look()
+
+    def _replicate(self, store: Store) -> HaService:
+        """Its part in replication, not started."""
+        group, plain = self._group, not self.options.auto_switch
+        self.replicated = store.replicated(group.wall_ms, plain=plain)
+        service = HaService(
+            self.options, self.replicated, self.disk, self.work,
+            lambda: group.wall_ms, lambda: group.now_ms, alterations=self,
+            shell=lambda events: self.wire,
+        )  # fmt: skip
+        self.replicated.on_appended.append(service.grew)
+        return service
 
     def _check_started(self) -> None:
         """What a start may have lost was not durable, and it knows of no more than it had."""
@@ -255,13 +260,18 @@ class Broker:
         store = self.store
         assert store is not None, "it is not up"
         if self.service is not None:
-            finish(self.service.stop())
+            self._leave()
         store.close(self._group.wall_ms)
         self.work.close()
         self.look()
         self.disk.kill = True
         self.disk.end()
         self._gone()
+
+    def _leave(self) -> None:
+        """The end of its part in replication."""
+        assert self.service is not None, "it has one"
+        finish(self.service.stop())
 
     def _gone(self) -> None:
         power = not self.disk.kill
@@ -362,6 +372,10 @@ class Broker:
         group = self._group
         assert self.store is not None and self.service is not None, "it is up"
         self.store.tick(group.wall_ms, group.now_ms)
+        self._tick_replication()
+
+    def _tick_replication(self) -> None:
+        assert self.service is not None, "it is up"
         self.service.tick()
         self._follow_counts()
 

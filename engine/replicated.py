@@ -61,7 +61,6 @@ from turbopump.pyx.tail import UNLIMITED
 logger = logging.getLogger(__name__)
 
 
-
 class Replicated:
     """See Store.replicated. Until its role is set it is no master, and nothing is appended."""
 
@@ -196,13 +195,15 @@ class Replicated:
         epoch is not looked at. Raises StoreError, and is no master then. Waits for the disk: for
         tools, and before a loop runs."""
         self._cutting.finish()
-        start = self._ready_to_lead(epoch, now_ms)
+        self._check_may_lead(epoch, now_ms)
+        start = self._cut_torn()
+        truncation.timestamp_before(self._log, self._parts.damage, start)
         self._steps.finish()
         try:
-            self._reign_step(epoch, start)()
+            self._kept.leading(epoch, start)()
         except OSError as error:
             raise _not_recorded(epoch, error) from error
-        self._take_reign(epoch, start)
+        self._kept.led(epoch, start)
         self.reign(start, now_ms)
         return start
 
@@ -214,7 +215,11 @@ class Replicated:
             return self._cutting.after(lambda: self.record_reign(epoch, now_ms))
         told: Later[LogOffset | StoreError] = Later()
         try:
-            start = self._ready_to_lead(epoch, now_ms)
+            self._check_may_lead(epoch, now_ms)
+            start = self._whole_end()
+            if start < self._log.end:
+                return self._cut_then_record(start, epoch, now_ms)
+            truncation.timestamp_before(self._log, self._parts.damage, start)
         except StoreError as error:
             told.resolve(error)
             return told
@@ -223,10 +228,10 @@ class Replicated:
             if error is not None:
                 told.resolve(_not_recorded(epoch, error))
                 return
-            self._take_reign(epoch, start)
+            self._kept.led(epoch, start)
             told.resolve(start)
 
-        self._steps.submit(lambda: self._reign_step(epoch, start), done)
+        self._steps.submit(lambda: self._kept.leading(epoch, start), done)
         return told
 
     def reign(self, start: LogOffset, now_ms: int) -> None:
@@ -246,44 +251,34 @@ class Replicated:
         self.is_master = True
         log.tail.refuse(NOT_MASTER, False)
 
-    def _ready_to_lead(self, epoch: int, now_ms: int) -> LogOffset:
-        """Where a reign would start; everything but what has to be durable is looked at."""
+    def _cut_then_record(
+        self, start: LogOffset, epoch: int, now_ms: int
+    ) -> Later[LogOffset | StoreError]:
+        """Have disk threads cut the record that a transfer left half, then record the reign."""
+        told: Later[LogOffset | StoreError] = Later()
+
+        def cut(ended: Ended) -> None:
+            if ended is None:
+                self.record_reign(epoch, now_ms).then(told.resolve)
+            else:
+                told.resolve(_not_recorded(epoch, ended))
+
+        self._cutting.cut(start, now_ms, partial(self._was_cut, start)).then(cut)
+        return told
+
+    def _check_may_lead(self, epoch: int, now_ms: int) -> None:
         self.to_replica(now_ms)
         self._check_usable()
         if self.damage is not None:
             raise StoreError(f"the log cannot be led: {self.damage}")
         if not self.plain:
             self._check_epoch(epoch)
-        start = self._cut_torn()
-        truncation.timestamp_before(self._log, self._parts.damage, start)
-        return start
 
     def _check_epoch(self, epoch: int) -> None:
         if not self._kept.file.may_lead:
             raise StoreError(f"no epoch can follow: {self._kept.file.reason}")
         if epoch <= self.epochs.last_epoch:
             raise StoreError(f"epoch {epoch} is not newer than {self.epochs.last_epoch}")
-
-    def _reign_step(self, epoch: int, start: LogOffset) -> Callable[[], None]:
-        """The list, then the marks. A master's own records are whole: it is known of them as of a
-        copy's."""
-        write = None if self.plain else self._kept.file.writing(self._epochs_of(epoch, start))
-
-        def work() -> None:
-            if write is not None:
-                write()
-            self._marks.lead()
-
-        return work
-
-    def _take_reign(self, epoch: int, start: LogOffset) -> None:
-        if not self.plain:
-            self._kept.file.took(self._epochs_of(epoch, start))
-
-    def _epochs_of(self, epoch: int, start: LogOffset) -> Epochs:
-        """With a reign more. A later one was recorded meanwhile: then it stays as it is."""
-        known = self.epochs
-        return known.appended(epoch, start) if epoch > known.last_epoch else known
 
     # The replica's side
 
@@ -319,7 +314,10 @@ class Replicated:
     def confirm_to(self, log_offset: LogOffset, now_ms: int) -> bool:
         """Let readers come up to here, or to the end of the record before, if that is not behind
         where they are; whether they may read more now. What is beyond the log's end counts not.
-        Under SYNC_FLUSH what is not durable has to wait until it is (R36)."""
+        Under SYNC_FLUSH what is not durable has to wait until it is (R36). Of a log that is being
+        cut nothing is confirmed: masters say it again, several times a second."""
+        if self.is_being_cut:
+            return False
         log, tail = self._log, self._log.tail
         self._told = LogOffset(min(max(log_offset, self._told), log.end))
         wanted = min(self._told, log.flushed) if self._is_sync else self._told
@@ -352,9 +350,7 @@ class Replicated:
             return self._cutting.after(lambda: self.record(epochs))
 
         def begin() -> Callable[[], None]:
-            write = self._kept.file.writing(epochs)
-
-            return write or nothing
+            return self._kept.file.writing(epochs) or nothing
 
         return self._in_turn(begin, lambda: self._kept.file.took(epochs))
 
@@ -396,8 +392,8 @@ class Replicated:
 
     def restart(self, now_ms: int) -> None:
         """Remove log, queues, index and epochs, durably; the next append says where the log begins.
-        Raises StoreError: after trouble with the disk the store takes nothing any more, and the
-        next start ends with an empty log, or with the old one. Waits for the disk."""
+        Raises StoreError: after trouble with the disk the next start ends with an empty log, or
+        with the old one. Waits for the disk."""
         self._settle(self.restarting())
 
     def restarting(self) -> Later[Ended]:
@@ -510,14 +506,20 @@ class Replicated:
         if self.failed is not None:
             raise StoreError(f"the store takes no changes: {self.failed}")
 
-    def _cut_torn(self) -> LogOffset:
-        """Cut the record that a transfer left half, durably; returns where the log ends then.
-        Nothing derived speaks of it. Raises StoreError where there is no record at all."""
-        log, commit = self._log, self._commit
+    def _whole_end(self) -> LogOffset:
+        """Where the log's last whole record ends. Raises StoreError where there is no record."""
         self._incoming.forget(sure=self._incoming.sure)
-        end, why = whole_before(log, self.confirm, log.end)
+        end, why = whole_before(self._log, self.confirm, self._log.end)
         if why == kernel.BAD_RECORD:
             raise StoreError(f"no record begins at log offset {end}")
+        return end
+
+    def _cut_torn(self) -> LogOffset:
+        """Cut the record that a transfer left half, durably; returns where the log ends then.
+        Nothing derived speaks of it. Raises StoreError. Waits for the disk: for tools, and where a
+        store is closed."""
+        log, commit = self._log, self._commit
+        end = self._whole_end()
         if end < log.end:
             for later in commit.withdraw(end):
                 later.resolve(PutStatus.SERVICE_NOT_AVAILABLE)
@@ -581,17 +583,11 @@ class Replicated:
     def _count_on(self, log_end: LogOffset) -> None:
         """Each queue goes on behind its last message in the log, also where that is not dispatched
         yet."""
-        queues, table = self._parts.queues, self._parts.queues.table
-        for queue in queues:
-            table.set_next_offset(queue.slot, 0 if queue.emptied else queues.max_offset(queue))
-        for batch in self._parts.batches:
+        parts = self._parts
+        for batch in parts.batches:
             batch.next_offset = batch.max_offset
-        self._parts.dispatcher.count_on(log_end)
-        for queue in list(queues):
-            if queue.emptied and table.next_offset(queue.slot) == 0:
-                queues.settle(queue, self._log.min)
-        self._counts.count_on(queues, self._parts.dispatcher)
+        self._counts.count_on(parts.queues, parts.dispatcher, log_end, self._log.min)
 
 
-def _not_recorded(epoch: int, error: OSError) -> StoreError:
+def _not_recorded(epoch: int, error: OSError | StoreError) -> StoreError:
     return StoreError(f"epoch {epoch} cannot be recorded: {error}")

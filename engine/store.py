@@ -46,6 +46,7 @@ from turbopump.engine.upkeep.fitness import fitness, why_unfit
 from turbopump.engine.upkeep.parts import StoreParts, build_parts, lock_folder
 from turbopump.engine.upkeep.retention import Retention, make_room
 from turbopump.engine.upkeep.topic_deletion import TopicDeletions
+from turbopump.engine.upkeep.unit_cutting import ABORT_FILE
 from turbopump.pyx.lane import Lane
 from turbopump.pyx.pulls import Pulls
 from turbopump.pyx.record import Record
@@ -521,7 +522,7 @@ class Store:
         seen_end = min(self._log.end, self._log.tail.limit)
         if self._commit.failed is None and self._dispatcher.position == seen_end:
             self._checkpointer.finish(self._log.last_store_timestamp_ms, last=True)
-            self._files.remove(f"{self.config.root}/{recovery.ABORT_FILE}")
+            self._files.remove(f"{self.config.root}/{ABORT_FILE}")
             self._files.sync_folder(self.config.root)
 
     def _refuse(self, message: NewMessage, now_ms: int) -> Appended | None:
@@ -584,6 +585,8 @@ class Store:
 
     def _dispatch(self, now_ms: int) -> None:
         log = self._log
+        if log.rests:
+            return  # it is being cut: units of what goes would come back
         until = LogOffset(min(log.flushed if self._is_sync else log.end, log.tail.limit))
         if self._replicated is not None:
             until = self._replicated.whole(until)

@@ -90,6 +90,8 @@ class Changes:
         self.path = path + SUFFIX
         self._files = files
         self._digest = b""
+        self._said_of = b""
+        """The content that the changes on the disk are of; empty: unknown."""
         self._limit = 0
         self._checksum = 0
         self._end = 0
@@ -113,9 +115,14 @@ class Changes:
         self._digest = b""
 
     def remove(self) -> None:
-        """Those of a former content go, where there are any. Raises OSError."""
+        """Those of a former content go, where there are any; durably if that was the same: a file
+        that is written again as it was before its changes must not get them back. Raises OSError.
+        """
         if self._files.exists(self.path):
             self._files.remove(self.path)
+            if self._said_of in (b"", self._digest):
+                self._files.sync_folder(self.path.rpartition("/")[0])
+        self._said_of = b""
 
     def append(self, changes: Sequence[bytes]) -> None:
         """Make changes durable. Raises OSError; then nothing more can be appended."""
@@ -125,6 +132,7 @@ class Changes:
         pieces = []
         if first:
             head = _MAGIC + digest + b"\n"
+            self._said_of = digest
             self._checksum, self._end = zlib.crc32(head), 0
             pieces.append(head)
         for one in changes:
@@ -155,6 +163,7 @@ class Changes:
         if data[: len(head)] != head:
             logger.info("%s: not of the file that is there: passed over", self.path)
             return []
+        self._said_of = digest
         found, at, checksum = [], len(head), zlib.crc32(head)
         while at + _RECORD.size <= len(data):
             size, wanted = _RECORD.unpack_from(data, at)

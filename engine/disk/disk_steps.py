@@ -9,11 +9,32 @@ Between two pieces the loop serves: what it sees then must be a store as it may 
 """
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
 from typing import Any
+
+from turbopump.engine.disk.files import Files
 
 Work = Callable[[], Any]
 """One piece; raises OSError. It touches files and memory that the loop leaves alone meanwhile."""
 Steps = Generator[Work, None, None]
+
+
+@dataclass(slots=True)
+class Unsynced:
+    """What steps have changed and leave to one sync of all."""
+
+    files: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+
+
+def removal(files: Files, path: str, folder: str) -> Work:
+    """A file goes, durably, before the next one does: else a crash might leave a hole."""
+
+    def work() -> None:
+        files.remove(path)
+        files.sync_folder(folder)
+
+    return work
 
 
 def at_once(steps: Steps) -> None:

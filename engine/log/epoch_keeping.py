@@ -9,7 +9,7 @@ import errno
 import logging
 from collections.abc import Callable
 
-from turbopump.engine.disk.disk_steps import Steps
+from turbopump.engine.disk.disk_steps import Steps, Work
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.in_turn import InTurn
@@ -97,6 +97,23 @@ class EpochKeeping:
         if epochs.entries:
             yield self._marks.copied
 
+    def leading(self, epoch: int, start: LogOffset) -> Work:
+        """For a new master: the list, then the marks. A master's own records are whole: it is known
+        of them as of a copy's."""
+        write = None if self._plain else self.file.writing(self._led_by(epoch, start))
+
+        def work() -> None:
+            if write is not None:
+                write()
+            self._marks.lead()
+
+        return work
+
+    def led(self, epoch: int, start: LogOffset) -> None:
+        """That was done."""
+        if not self._plain:
+            self.file.took(self._led_by(epoch, start))
+
     def finish(self) -> None:
         """Block until nothing is under way."""
         self._steps.finish()
@@ -114,6 +131,11 @@ class EpochKeeping:
         if not self._plain and not self._steps.busy and failed is None:
             self._fold()
             self._expire()
+
+    def _led_by(self, epoch: int, start: LogOffset) -> Epochs:
+        """With a reign more. A later one was recorded meanwhile: then it stays as it is."""
+        known = self.epochs
+        return known.appended(epoch, start) if epoch > known.last_epoch else known
 
     def _fold(self) -> None:
         """Behind a change of role, by another thread than its steps."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from turbopump.engine.config import BATCH_UNIT_SIZE
+from turbopump.engine.disk.disk_steps import Steps, Unsynced, removal
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.segments import MappingPool, Segments, clear_tail
 from turbopump.engine.disk.store_paths import queue_folder, queue_folders, topic_folder
@@ -152,18 +153,18 @@ class BatchQueues:
         data = queue.segments.region(start).read(at - start, BATCH_UNIT_SIZE)
         return BatchUnit(*_UNIT.unpack(data)[:6])
 
-    def truncate(self, queue: BatchQueue, log_end: int) -> None:
-        """Cut away units of records at or behind `log_end`; what is cut becomes zeros."""
+    def truncating(self, queue: BatchQueue, log_end: int, left: Unsynced) -> Steps:
+        """Cut away units of records at or behind `log_end`; what is cut becomes zeros, which `left`
+        has to make durable."""
         segments = queue.segments
+        queue.max_offset = self.max_offset_before(queue, log_end)
         queue.unit_end = self._end_before(queue, log_end)
         while segments.count > 1 and segments.last >= queue.unit_end:
-            self.files.remove(segments.forget_last())
+            yield removal(self.files, segments.forget_last(), segments.folder)
         if segments.count:
-            start = segments.last
-            mapped = segments.mapped(start)
-            keep = queue.unit_end - start
-            clear_tail(mapped, keep)
-            self.files.sync_folder(segments.folder)
+            mapped = segments.mapped(segments.last)
+            if clear_tail(mapped, queue.unit_end - segments.last, sync=False):
+                left.files.append(mapped.path)
         kept = queue.min_offset
         self._recover_end(queue)
         if queue.unit_end == segments.first:
@@ -171,7 +172,7 @@ class BatchQueues:
             queue.min_offset = queue.max_offset = queue.next_offset = kept
 
     def max_offset_before(self, queue: BatchQueue, log_end: int) -> QueueOffset:
-        """The max offset that `truncate` leaves."""
+        """The max offset that `truncating` leaves."""
         at = self._end_before(queue, log_end)
         if at == queue.segments.first:
             return queue.min_offset

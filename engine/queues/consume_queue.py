@@ -6,10 +6,11 @@ dispatcher, recovery, retention, lookup and the store.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE
+from turbopump.engine.disk.disk_steps import Unsynced, Work, removal
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.segments import MappingPool, Segments, clear_tail, is_file_name
 from turbopump.engine.disk.store_paths import queue_folder, queue_folders, topic_folder
@@ -266,20 +267,22 @@ class ConsumeQueues:
         """The memory of a queue's file."""
         return queue.segments.mapped(start, lambda: self._may_close(queue, start)).region
 
-    def truncate(self, queue: ConsumeQueue, log_end: int) -> tuple[bool, list[str]]:
-        """Cut away units of records at or behind `log_end`; what is cut becomes zeros.
+    def truncating(
+        self, queue: ConsumeQueue, log_end: int, left: Unsynced
+    ) -> Generator[Work, None, bool]:
+        """Cut away units of records at or behind `log_end`; what is cut becomes zeros, which `left`
+        has to make durable. Between two steps the queue ends before what is cut.
 
         Units may have holes behind the durable part, so the walk goes back to the last file whose
-        first unit is one to keep. Returns whether anything was cut, and the files that the caller
-        has to sync for it to stay so. Raises OSError.
+        first unit is one to keep. Returns whether anything was cut.
         """
         segments = queue.segments
-        changed: list[str] = []
+        cleared = False
         # The last unit speaks for all: they are in the order of the log.
         # (An empty file must go: the queue may be forgotten, and the file be in the way then.)
         log_reached = self.table.max_log_offset(queue.slot)
         if queue.is_tidy and self.table.max_offset(queue.slot) > 0 and 0 < log_reached <= log_end:
-            return False, changed
+            return False
         queue.is_tidy = False
         before = (segments.end, self.table.max_offset(queue.slot))
         self._detach(queue)
@@ -293,7 +296,8 @@ class ConsumeQueues:
             if keep > 0 or start == segments.first > 0:
                 mapped = segments.mapped(start)
                 if clear_tail(mapped, keep, sync=False):
-                    changed.append(mapped.path)
+                    cleared = True
+                    left.files.append(mapped.path)
                 self._set_end(queue, at, _log_end_before(mapped.region, keep))
                 self._skip_blanks(queue, segments.region(segments.first))
                 if keep == 0:
@@ -301,15 +305,14 @@ class ConsumeQueues:
                     queue.emptied = True
                     self.table.set_progress(queue.slot, 0, self.deleted.end(queue.topic))
                 break
-            self.files.remove(segments.forget_last())
             # One after the other: a queue that lost its first file alone would begin behind it.
-            self.files.sync_folder(segments.folder)
+            yield removal(self.files, segments.forget_last(), segments.folder)
         else:
             # min <= max also for a queue without files (R13): it starts anew at 0.
             self._set_end(queue, 0, -1)
             queue.min_offset = QueueOffset(0)
         was_cut = before != (segments.end, self.table.max_offset(queue.slot))
-        return was_cut or bool(changed), changed
+        return was_cut or cleared
 
     def touch_tail(self, queue: ConsumeQueue) -> None:
         """Have the next sync write what lies behind the last unit, whatever the system thinks."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from turbopump.engine.config import INDEX_HEADER_SIZE, StoreConfig
+from turbopump.engine.disk.disk_steps import Steps, removal
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.segments import MappingPool
 from turbopump.engine.types import LogOffset, StoreError
@@ -142,20 +143,19 @@ class IndexFiles:
         return LogOffset(part.end_log_offset + 1), part.end_timestamp_ms
 
     def reaches(self, log_end: int) -> bool:
-        """Whether `truncate` has something to take out."""
+        """Whether `truncating` has something to take out."""
         self._refresh()
         last = self.parts[-1] if self.parts else None
         return last is not None and (_is_behind(last, log_end) or last.end_log_offset >= log_end)
 
-    def truncate(self, log_end: int, store_timestamp_ms: Callable[[int], int]) -> None:
+    def truncating(self, log_end: int, store_timestamp_ms: Callable[[int], int]) -> Steps:
         """Take out the entries of records at or behind `log_end`, the newest first, so that every
         slot leads to the entry before. `store_timestamp_ms` tells that of a record. What remains
         is what a rebuild makes, but is not synced: `closed_end` does not count it as durable. The
-        table must not hold a file meanwhile. Raises OSError."""
+        table must not hold a file meanwhile."""
         self._refresh()
         while self.parts and _is_behind(self.parts[-1], log_end):
-            self.files.remove(self.drop_last())
-            self.files.sync_folder(self.folder)
+            yield removal(self.files, self.drop_last(), self.folder)
         self.rolled = [part for part in self.rolled if part in self.parts]
         if not self.parts or self.parts[-1].end_log_offset < log_end:
             return

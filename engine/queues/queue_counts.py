@@ -78,8 +78,18 @@ class QueueCounts:
                 found.setdefault(queue.topic, {})[queue.queue_id] = count
         return found
 
-    def count_on(self, queues: ConsumeQueues, dispatcher: LogDispatcher) -> None:
-        """Have a new master's queues go on behind what was said of them."""
+    def count_on(
+        self, queues: ConsumeQueues, dispatcher: LogDispatcher, log_end: LogOffset, log_min: int
+    ) -> None:
+        """Have a new master's queues go on behind their last unit, behind their last record before
+        `log_end`, or behind what was said of them."""
+        table = queues.table
+        for one in queues:
+            table.set_next_offset(one.slot, 0 if one.emptied else queues.max_offset(one))
+        dispatcher.count_on(log_end)
+        for one in list(queues):
+            if one.emptied and table.next_offset(one.slot) == 0:
+                queues.settle(one, log_min)
         for topic, queue_id, count in self.each(queues.deleted.ends()):
             if dispatcher.is_batch(topic):
                 continue

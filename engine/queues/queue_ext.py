@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from turbopump.engine.disk.disk_steps import Steps, Unsynced, removal
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.segments import MappingPool, Segments, clear_tail
 from turbopump.engine.disk.store_paths import queue_folder, queue_folders, topic_folder
@@ -117,8 +118,11 @@ class QueueExtensions:
             return None
         return self._read(extension, at)
 
-    def truncate(self, topic: str, queue_id: int, address_max: int | None) -> None:
-        """Cut behind the unit with the greatest address that a queue still has (None: none)."""
+    def truncating(
+        self, topic: str, queue_id: int, address_max: int | None, left: Unsynced
+    ) -> Steps:
+        """Cut behind the unit with the greatest address that a queue still has (None: none); `left`
+        has to make durable what becomes zeros."""
         extension = self._by_name.get((topic, queue_id))
         if extension is None:
             return
@@ -129,15 +133,13 @@ class QueueExtensions:
             unit = self._read(extension, at) if at < extension.end else None
             if unit is not None:
                 end = at + _HEAD.size + len(unit.bitmap)
-        while segments.count > 1 and segments.last >= end:
-            self.files.remove(segments.forget_last())
-        if segments.count:
-            start = segments.last
-            mapped = segments.mapped(start)
-            keep = max(0, end - start)
-            clear_tail(mapped, keep)
-            self.files.sync_folder(segments.folder)
         extension.end = end
+        while segments.count > 1 and segments.last >= end:
+            yield removal(self.files, segments.forget_last(), segments.folder)
+        if segments.count:
+            mapped = segments.mapped(segments.last)
+            if clear_tail(mapped, max(0, end - segments.last), sync=False):
+                left.files.append(mapped.path)
 
     def delete_before(self, topic: str, queue_id: int, address_min: int) -> list[str]:
         """Take out files that end before an address, never the last; returns their paths."""

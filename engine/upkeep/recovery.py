@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from turbopump.engine.config import QUEUE_UNIT_SIZE
 from turbopump.engine.disk import checkpoint as checkpoints
 from turbopump.engine.disk.checkpoint import Checkpoint
+from turbopump.engine.disk.disk_steps import at_once
 from turbopump.engine.disk.files import Files, sync_above
 from turbopump.engine.disk.segments import is_file_name
 from turbopump.engine.log.boundary import confirmed_end, may_end_inside
@@ -35,19 +35,15 @@ from turbopump.engine.log.scan import (
 from turbopump.engine.queues.consume_queue import ConsumeQueue
 from turbopump.engine.queues.dispatcher import QueueGapError
 from turbopump.engine.queues.index import IndexPart
-from turbopump.engine.queues.queue_ext import is_address
 from turbopump.engine.types import LogOffset, OpeningStopped, Progress, StoreError
 from turbopump.engine.upkeep import restart
 from turbopump.engine.upkeep.parts import StoreParts
-from turbopump.pyx import queue as queue_kernel
+from turbopump.engine.upkeep.unit_cutting import ABORT_FILE, CUTTING, cut_units
 from turbopump.pyx import record as kernel
 from turbopump.pyx.walk import CUT_BYTES, SECTORS, WHOLE
 
 logger = logging.getLogger(__name__)
 
-ABORT_FILE = "abort"
-# In the place of the pid's first digit: one store, which needs no space.
-CUTTING = b"-"
 Watch = Callable[[Progress], None]
 
 
@@ -107,14 +103,6 @@ def _mark_running(parts: StoreParts, plan: RecoveryPlan) -> None:
 def _write_abort(parts: StoreParts) -> None:
     text = CUTTING + str(parts.files.process_id()).encode()[1:]
     parts.files.write(f"{parts.config.root}/{ABORT_FILE}", text)
-
-
-def _mark_cutting(parts: StoreParts, cutting: bool) -> None:
-    """Write down whether queues are being cut: for the next process, unless the power goes. After
-    that what can be read is durable. Raises OSError."""
-    digit = str(parts.files.process_id())[:1].encode()
-    mark = CUTTING if cutting else digit
-    parts.files.write(f"{parts.config.root}/{ABORT_FILE}", mark, 0)
 
 
 def _was_cutting(parts: StoreParts) -> bool:
@@ -341,7 +329,7 @@ def _execute(
     for log_offset, reason in plan.damaged:
         parts.damage.note(log_offset, reason)
     parts.queues.deleted.clamp(end)
-    cut_queues(parts, plan.cut_queues_at, every=not plan.clean, again=plan.cut_before)
+    at_once(cut_units(parts, plan.cut_queues_at, every=not plan.clean, again=plan.cut_before))
     queues_from = _queues_from(parts, plan, saved)
     index_from = _trim_index(parts, plan, saved)
     try:
@@ -394,45 +382,6 @@ def _sync_tail(log: CommitLog, scan: LogScan) -> None:
     log.files.sync_folder(log.segments.folder)
 
 
-def cut_queues(parts: StoreParts, log_end: LogOffset, *, every: bool, again: bool = False) -> None:
-    """Cut units of records from `log_end` on: of `every` queue, or those that end behind it. What
-    is cut is durable when this returns: one sync for all, as 100,000 take minutes.
-
-    With `every` zeros that are there already are synced, too: they may be those of a process that
-    was killed before, and what they hide must not return. If a sync may have failed before, it is
-    all done `again`: the system takes such zeros for written, and removed names may be left.
-    """
-    table = parts.queues.table
-    changed: list[str] = []
-    folders: list[str] = []
-    _mark_cutting(parts, True)
-    for queue in parts.queues:
-        if every or table.max_log_offset(queue.slot) > log_end:
-            was_cut, paths = parts.queues.truncate(queue, log_end)
-            changed += paths
-            if was_cut:
-                logger.info("%s/%d: units cut", queue.topic, queue.queue_id)
-            parts.queues.correct_min(queue, parts.log.min)
-            _cut_extension(parts, queue)
-            if every and queue.segments.count:
-                changed.append(queue.segments.path(queue.segments.last))
-                # A process may have been killed between making the file and syncing its name.
-                queue.names_synced = False
-            if every and again:
-                folders.append(queue.segments.folder)
-                parts.queues.touch_tail(queue)
-    parts.files.sync_all(changed, folders)
-    if parts.extensions is not None:
-        for topic, queue_id in parts.extensions.names():
-            if parts.queues.find(topic, queue_id) is None:
-                parts.extensions.truncate(topic, queue_id, None)
-    for batch in parts.batches:
-        if every or batch.max_log_offset > log_end:
-            parts.batches.truncate(batch, log_end)
-            batch.names_synced = batch.names_synced and not every
-    _mark_cutting(parts, False)
-
-
 def _queues_from(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> LogOffset:
     """From where records are dispatched: from the oldest one if units are missing before that."""
     marks = saved.marks
@@ -469,21 +418,6 @@ def _queues_from(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> Lo
 def _reaches(parts: StoreParts, queue: ConsumeQueue) -> bool:
     """Whether the last unit of a queue points to a record that the log still has."""
     return parts.queues.table.max_log_offset(queue.slot) > parts.log.min
-
-
-def _cut_extension(parts: StoreParts, queue: ConsumeQueue) -> None:
-    """Extension units behind the last one that a queue unit points to go with it."""
-    if parts.extensions is None:
-        return
-    address = None
-    for offset in range(parts.queues.max_offset(queue) - 1, queue.min_offset - 1, -1):
-        at = offset * QUEUE_UNIT_SIZE
-        start = queue.segments.start_of(at)
-        code = queue_kernel.get_unit(queue.segments.region(start), at - start)[2]
-        if is_address(code):
-            address = code
-            break
-    parts.extensions.truncate(queue.topic, queue.queue_id, address)
 
 
 def _trim_index(parts: StoreParts, plan: RecoveryPlan, saved: Checkpoint) -> LogOffset:

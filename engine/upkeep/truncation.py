@@ -4,23 +4,24 @@ Owns the order of the steps. It must never cut anywhere but where a record begin
 before all is done. Called by Store.truncate, which waits, and by `cutting` in steps that disk
 threads do (disk_steps.py). The log has one writer: it has nothing to write before it knows where.
 
-Between two steps the loop serves reads. So the end of the log is moved before its bytes go, and
-where queues or index speak of what is cut, all from that on is done at once: a reader would look
-for records that are gone. A replica hardly ever has units of what it cuts: readers, and dispatch
-with them, stop at confirmOffset, and no master lacks what is before that but after an unclean
-election.
+Between two steps the loop serves reads. So the queues end before what is cut before the end of the
+log moves: a reader would look for records that are gone. Extensions and index follow their queues;
+what they still have is of records that are there, or that a search finds to be gone. A replica
+hardly ever has units of what it cuts: readers, and dispatch with them, stop at confirmOffset, and
+no master lacks what is before that but after an unclean election.
 
 A crash leaves the old log or the cut one, never a third, because recovery walks the log from the
 checkpoint's mark to the first record that is none. The windows:
 
 1. The checkpoint may speak of bytes behind the cut. It is lowered first and synced, and recovery
    then begins to look before the cut: it finds the old end, and dispatches the tail again.
-2. The head of the record at the cut (its size and magic) becomes zeros and is synced. Before that
+2. Queues, extensions and index that speak of what goes are cut, if any does. A crash leaves some of
+   them so and the old log: recovery cuts queues at the checkpoint's mark, which is the cut now,
+   rebuilds index files that were not closed before it, and dispatches the tail again.
+3. The head of the record at the cut (its size and magic) becomes zeros and is synced. Before that
    sync recovery finds one or the other; behind it the cut, whatever else there is.
-3. Log files behind the cut go, the last one first and each name durably, so that no hole is left;
+4. Log files behind the cut go, the last one first and each name durably, so that no hole is left;
    the rest of the cut file becomes zeros and is synced. Recovery does the same again.
-4. Queues, extensions and index still speak of what is gone, or are cut in part. After a crash
-   recovery cuts queues at the mark, and rebuilds index files that were not closed before the cut.
 5. The checkpoint is written anew: log, queues and index agree, and it says so.
 """
 
@@ -35,6 +36,7 @@ from turbopump.engine.types import LogOffset, PutStatus, StoreError
 from turbopump.engine.upkeep import recovery
 from turbopump.engine.upkeep.parts import StoreParts
 from turbopump.engine.upkeep.retention import Retention
+from turbopump.engine.upkeep.unit_cutting import cut_units, has_units_from
 from turbopump.pyx import record as kernel
 from turbopump.pyx.tail import UNLIMITED
 from turbopump.pyx.walk import walk
@@ -140,45 +142,32 @@ def _truncate(
     if cut_bytes == 0:
         return
     yield parts.checkpointer.cutting(log_end, last_timestamp_ms)
+    # Queues that are cut begin where former lives of their topics end; written behind the cut, for
+    # with the old log those ends are where they were.
+    write_ends = parts.queues.deleted.clamping(log_end)
+    if has_units_from(parts, log_end):
+        yield from _cut_derived(parts, log_end)
     if dispatcher.position >= log_end:
         dispatcher.last_store_timestamp_ms = last_timestamp_ms
     dispatcher.cut(log_end)
     if log.tail.limit != UNLIMITED:
-        log.tail.limit = min(log.tail.limit, log_end)
-    rest = _cut_files(parts, log_end, last_timestamp_ms)
-    if _has_units_from(parts, log_end):
-        at_once(rest)
-    else:
-        yield from rest
+        log.tail.limit = min(log.tail.limit, log_end)  # behind the queues' ends, see above
+    yield from cut_log(log, log_end, last_timestamp_ms)
+    parts.damage.forget_from(log_end)
+    yield write_ends
+    recovery.settle_queues(parts)
+    yield from parts.checkpointer.finishing(last_timestamp_ms)
     log.look_ahead()
     logger.info("the log was cut at %d, %d bytes went", log_end, cut_bytes)
 
 
-def _cut_files(parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int) -> Steps:
+def _cut_derived(parts: StoreParts, log_end: LogOffset) -> Steps:
+    """No queue nor the index speaks of what is cut any more."""
     log, index = parts.log, parts.index
-    yield from cut_log(log, log_end, last_timestamp_ms)
-    parts.damage.forget_from(log_end)
-    yield parts.queues.deleted.clamping(log_end)
-    if _has_units_from(parts, log_end):
-        recovery.cut_queues(parts, log_end, every=False)
-    recovery.settle_queues(parts)
+    yield from cut_units(parts, log_end, every=False)
     if index is not None:
         parts.queues.table.set_index(None)
-        index.truncate(log_end, lambda log_offset: _store_timestamp_ms(log, log_offset))
-    yield from parts.checkpointer.finishing(last_timestamp_ms)
-
-
-def _has_units_from(parts: StoreParts, log_end: LogOffset) -> bool:
-    """Whether queues or index speak of what is cut, or extensions of no queue."""
-    queues, table = parts.queues, parts.queues.table
-    if any(table.max_log_offset(queue.slot) > log_end for queue in queues):
-        return True
-    if any(batch.max_log_offset > log_end for batch in parts.batches):
-        return True
-    names = parts.extensions.names() if parts.extensions is not None else []
-    if any(queues.find(*name) is None for name in names):
-        return True
-    return parts.index is not None and parts.index.reaches(log_end)
+        yield from index.truncating(log_end, partial(_store_timestamp_ms, log))
 
 
 def cut_log(log: CommitLog, log_end: LogOffset, last_timestamp_ms: int) -> Steps:

@@ -28,7 +28,7 @@ from turbopump.engine.queues.batch_queue import FOLDER as BATCH_FOLDER
 from turbopump.engine.queues.consume_queue import FOLDER as QUEUE_FOLDER
 from turbopump.engine.queues.queue_ext import FOLDER as EXTENSION_FOLDER
 from turbopump.engine.types import LogOffset
-from turbopump.engine.upkeep.recovery import ABORT_FILE
+from turbopump.engine.upkeep.unit_cutting import ABORT_FILE
 from turbopump.pyx.crc32 import masked_crc32
 from turbopump.spark.audit.verdicts import Finding
 

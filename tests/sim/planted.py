@@ -180,7 +180,7 @@ def index_not_rebuilt(patch: Patch) -> None:
 
 def queues_not_rebuilt(patch: Patch) -> None:
     """After an unclean stop the queues are trusted as far as they go (R37)."""
-    patch.setattr(recovery, "cut_queues", lambda parts, log_end, **how: None)
+    patch.setattr(recovery, "cut_units", lambda parts, log_end, **how: iter(()))
 
 
 def failed_sync_swallowed(patch: Patch) -> None:
@@ -397,7 +397,7 @@ ABOUT: dict[Plant, tuple[str, ...]] = {
     missing_queues_not_noticed: ("damage",),
     failed_sync_retried: ("bad sync",),
     failed_sync_forgotten_by_a_restart: ("bad sync", "kill"),
-    failed_cut_forgotten_by_a_restart: ("truncation", "bad sync"),
+    failed_cut_forgotten_by_a_restart: ("bad sync", "clock"),
     deleted_files_come_back: ("deletion",),
     undispatched_files_expire: ("retention",),
     log_ahead_of_the_checkpoint_expires: ("retention",),

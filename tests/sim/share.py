@@ -18,7 +18,8 @@ IS_WHOLE: Final = bool(os.environ.get("TURBOPUMP_ALL_SEEDS"))
 PART: Final = 3
 SHOWN_BY: Final = {
     "a_leader_whose_disk_hangs_leads_on": 18, "commit_is_told_once": 133,
-    "entries_are_not_synced": 38, "epoch_without_writes_refused": 10, "ids_are_taken_over": 378,
+    "entries_are_not_synced": 38, "epoch_without_writes_refused": 10,
+    "failed_cut_forgotten_by_a_restart": 18, "ids_are_taken_over": 378,
     "joins_before_it_has_all": 387, "raised_term_is_not_kept": 105,
     "registers_before_its_role_is_known": 10, "snapshots_of_the_leader_are_not_loaded": 5,
     "snapshots_without_sets": 5, "votes_cost_many_syncs": 28,

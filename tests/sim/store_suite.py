@@ -168,8 +168,12 @@ class Run:
         self.disk.kill = "kill" in self.troubles and rng.random() < 0.5
         if rng.random() < 0.3:
             self.disk.cut_after = rng.randrange(40)
-        if "bad sync" in self.troubles and rng.random() < 0.1:
-            self.disk.fail_syncs = 1
+        if "bad sync" in self.troubles:
+            draw = rng.random()
+            if draw < 0.1:
+                self.disk.fail_syncs = 1
+            elif draw < 0.4:
+                self.disk.fail_sync_of_many = 1  # that of the queues' zeros
         store = self._open()
         if rng.random() < 0.5:
             self.disk.cut_after = rng.randrange(80)
@@ -541,7 +545,7 @@ class Run:
         self.damage.forget()
         self.withdrawing = True
         if "bad sync" in self.troubles and self.rng.random() < 0.5:
-            # The second one is that of the queues' zeros.
+            # The first ones are of what stays, one is that of the queues' zeros.
             self.disk.fail_sync_of_many = self.rng.choice((1, 2, 2, 2, 3))
         try:
             store.truncate(LogOffset(model.cut_at), self.now_ms)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.sim.disk import PowerCut, SimDisk
 from tests.sim.work import QueuedDisk, QueuedJob
-from tests.unit.engine.replicated.test_crash import CONFIG, NOW_MS, History, histories
+from tests.unit.engine.replicated.test_crash import CONFIG, NOW_MS, QUEUES, History, histories
 from tests.unit.engine.replicated.test_role_steps import opened
 
 from turbopump.engine.replicated import Replicated
@@ -21,13 +21,13 @@ TICK_MS = 100
 
 
 class Watched:
-    """Where syncs are made: on a disk's thread, or on the loop's."""
+    """Where syncs are made, and files removed: on a disk's thread, or on the loop's."""
 
     def __init__(self, disk: SimDisk, patch: pytest.MonkeyPatch) -> None:
         self.on_loop: list[object] = []
         self.syncs = 0
         self._inside = 0
-        real, run = disk.check_sync, QueuedJob.run
+        real, run, remove = disk.check_sync, QueuedJob.run, disk.remove
 
         def check_sync(*args: Any) -> None:
             self.syncs += 1
@@ -42,19 +42,28 @@ class Watched:
             finally:
                 self._inside -= 1
 
+        def removing(path: str) -> None:
+            if not self._inside:
+                self.on_loop.append(path)
+            remove(path)
+
         patch.setattr(disk, "check_sync", check_sync)
+        patch.setattr(disk, "remove", removing)
         patch.setattr(QueuedJob, "run", inside)
 
 
-def copied(seed: int = 1) -> tuple[SimDisk, Store, Replicated, QueuedDisk]:
-    """A replica with all of the old master's log, which the new one's parts from."""
+def copied(
+    seed: int = 1, *, dispatched: bool = False
+) -> tuple[SimDisk, Store, Replicated, QueuedDisk]:
+    """A replica with all of the old master's log, which the new one's parts from. `dispatched`:
+    the old master confirmed all of it, and queues and index speak of what is to go."""
     old, _new, _other = histories()
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.torn_pages, disk.ordered = seed % 2 == 0, seed % 3 == 0
     store, log, work = opened(disk)
     log.to_replica(NOW_MS)
     log.record_epochs(old.epochs)
-    feed(log, work, old, fork())
+    feed(log, work, old, old.end if dispatched else fork())
     return disk, store, log, work
 
 
@@ -79,6 +88,7 @@ def settle(store: Store, work: QueuedDisk, now_ms: int = NOW_MS) -> None:
 
 CALLS: dict[str, Callable[[Replicated], Any]] = {
     "cut": lambda log: log.truncating(fork(), NOW_MS),
+    "cut with units": lambda log: log.truncating(fork(), NOW_MS),
     "begun anew": lambda log: log.restarting(),
 }
 
@@ -86,14 +96,14 @@ CALLS: dict[str, Callable[[Replicated], Any]] = {
 @pytest.mark.parametrize("what", sorted(CALLS))
 def test_the_loop_waits_for_no_disk(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, it did: heartbeats stopped for a dozen syncs of a replica that came back."""
-    disk, store, log, work = copied()
+    disk, store, log, work = copied(dispatched=what == "cut with units")
     watched = Watched(disk, monkeypatch)
     told = CALLS[what](log)
     assert (told.done, watched.syncs) == (False, 0)
     settle(store, work)
     assert told.done
     assert told.value is None
-    assert log.end == (fork() if what == "cut" else 0)
+    assert log.end == (fork() if what.startswith("cut") else 0)
     assert watched.syncs > 5
     assert watched.on_loop == []
 
@@ -118,6 +128,26 @@ def test_an_empty_log_begins_elsewhere_without_the_loop(monkeypatch: pytest.Monk
     assert log.end == other.end
 
 
+def test_a_record_that_a_transfer_left_half_is_cut_without_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before, a reign of such a log waited for the sync of its end."""
+    disk, store, log, work = copied()
+    end, data = log.end, histories()[0].data
+    log._incoming.forget(sure=False)  # as of a store that a broker of before wrote
+    log.append(end, data[:50], NOW_MS)
+    settle(store, work)
+    assert log.end == end + 50
+    watched = Watched(disk, monkeypatch)
+    told = log.record_reign(9, NOW_MS)
+    assert (told.done, watched.syncs) == (False, 0)
+    settle(store, work)
+    assert told.value == log.end == end
+    assert watched.on_loop == []
+    log.reign(end, NOW_MS)
+    assert log.is_master
+
+
 def test_what_is_to_be_durable_comes_behind_a_cut() -> None:
     _disk, store, log, work = copied()
     told = log.truncating(fork(), NOW_MS)
@@ -138,7 +168,7 @@ def test_a_power_cut_at_each_operation(what: str) -> None:
     old = histories()[0]
     whole = False
     for operations in range(OPERATIONS_MAX):
-        disk, store, log, work = copied(operations)
+        disk, store, log, work = copied(operations, dispatched=what == "cut with units")
         told = CALLS[what](log)
         disk.cut_after = operations
         try:
@@ -150,14 +180,46 @@ def test_a_power_cut_at_each_operation(what: str) -> None:
             disk.end()
         disk.restart()
         store, log, work = opened(disk)
-        left = fork() if what == "cut" else 0
+        left = fork() if what.startswith("cut") else 0
         assert log.end == left or (not whole and log.end <= old.end), f"operation {operations}"
         data = b"".join(log.view(log.min, log.end - log.min))
         assert old.data.startswith(data)
         assert log.may_lead
+        assert readable(store) == old.bodies(log.confirm)
         if whole:
             break
     assert whole, "more operations than were looked at"
+
+
+def readable(store: Store) -> list[list[bytes]]:
+    """The bodies of each queue; no unit is without its record."""
+    bodies: list[list[bytes]] = [[] for _ in range(QUEUES)]
+    for queue_id, found in enumerate(bodies):
+        at, end = store.min_queue_offset("T", queue_id), store.max_queue_offset("T", queue_id)
+        for unit in store.units("T", queue_id, at, end - at):
+            record = store.record_of(unit)
+            assert record is not None, f"queue {queue_id}: a unit without its record"
+            found.append(bytes(record.body))
+    return bodies
+
+
+def test_readers_meanwhile_find_what_queues_speak_of() -> None:
+    """Of what goes and of what stays: each queue ends before what is cut, before the log does."""
+    _disk, store, log, work = copied(dispatched=True)
+    before, after = (histories()[0].bodies(at) for at in (log.end, fork()))
+    assert readable(store) == before != after
+    told = log.truncating(fork(), NOW_MS)
+    seen = []
+    while not told.done:
+        store.tick(NOW_MS)
+        work.jobs[0].run()
+        work.jobs[0].report()
+        seen.append(readable(store))
+    assert seen[-1] == after
+    for one in seen:
+        for queue, most, least in zip(one, before, after, strict=True):
+            assert len(least) <= len(queue) <= len(most)
+            assert queue == most[: len(queue)]
 
 
 def test_nothing_else_is_at_work_during_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,11 +114,11 @@ class Store:
     ) -> "Store":
         """Lock a store folder, recover it and make it writable; an empty folder becomes a store.
 
-        `steady_ms` is of the monotonic clock, see `tick`; `delay_levels_ms` are those
-        of messageDelayLevel; `is_batch_topic` tells topics with `queue.type=BatchCQ`. `watch` is
-        told what a long recovery is at, several times a second, and may raise OpeningStopped: the
-        next opening goes on from there. Raises StoreError with one clear sentence: locked by
-        another broker, files of another size, unreadable; no room for the first message.
+        `steady_ms` is of the monotonic clock, see `tick`; `delay_levels_ms` of messageDelayLevel;
+        `is_batch_topic` tells topics with `queue.type=BatchCQ`. `watch` is called with what a long
+        recovery is at, several times a second, and may raise OpeningStopped: the next opening goes
+        on from there. Raises StoreError: locked by another broker, files of another size,
+        unreadable; no room for the first message.
         """
         lock = lock_folder(files, config)
         pool = MappingPool(files, files.mapping_limit())
@@ -480,10 +480,14 @@ class Store:
         self.statistics.tick(now_ms, steady_ms)
 
     def delete_expired(self, now_ms: int) -> int:
-        """Remove log files older than fileReservedTime now; returns how many went."""
+        """Remove log files older than fileReservedTime now, and wait; returns how many went."""
         count = self._retention.clean(now_ms)
         self._damage.save()
         return count
+
+    def deleting_expired(self, now_ms: int) -> Later[int | OSError]:
+        """As `delete_expired`, by disk threads."""
+        return self._retention.cleaning(now_ms)
 
     def close(self, now_ms: int) -> None:
         """Flush log, queues, index and checkpoint, in this order, then take the abort mark away.
@@ -585,8 +589,8 @@ class Store:
 
     def _dispatch(self, now_ms: int) -> None:
         log = self._log
-        if log.rests:
-            return  # it is being cut: units of what goes would come back
+        if log.rests:  # it is being cut: units of what goes would come back
+            return
         until = LogOffset(min(log.flushed if self._is_sync else log.end, log.tail.limit))
         if self._replicated is not None:
             until = self._replicated.whole(until)

@@ -271,11 +271,9 @@ class ConsumeQueues:
         self, queue: ConsumeQueue, log_end: int, left: Unsynced
     ) -> Generator[Work, None, bool]:
         """Cut away units of records at or behind `log_end`; what is cut becomes zeros, which `left`
-        has to make durable. Between two steps the queue ends before what is cut.
-
-        Units may have holes behind the durable part, so the walk goes back to the last file whose
-        first unit is one to keep. Returns whether anything was cut.
-        """
+        has to make durable. Between two steps the queue ends before what is cut. Units may have
+        holes behind the durable part, so the walk goes back to the last file whose first unit is
+        one to keep. Returns whether anything was cut."""
         segments = queue.segments
         cleared = False
         # The last unit speaks for all: they are in the order of the log.

@@ -15,9 +15,11 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE, StoreConfig
+from turbopump.engine.disk.disk_steps import Work
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.in_turn import InTurn
+from turbopump.engine.later import Later
 from turbopump.engine.log.commit_log import DISK_FULL, CommitLog
 from turbopump.engine.queues.batch_queue import BatchQueues
 from turbopump.engine.queues.consume_queue import ConsumeQueue, ConsumeQueues
@@ -147,6 +149,21 @@ class Retention:
         The files are unlinked on a disk thread, but how old they are is asked on this one: for
         tools. Raises OSError."""
         return self._clean(now_ms, ages_of(self._files, self._oldest()), at_once=False)
+
+    def cleaning(self, now_ms: int) -> Later[int | OSError]:
+        """As `clean`, but a disk's thread asks how old the files are."""
+        told: Later[int | OSError] = Later()
+        ages: dict[str, int | None] = {}
+
+        def begin() -> Work:
+            paths = self._oldest()
+            return lambda: ages.update(ages_of(self._files, paths))
+
+        def asked(error: OSError | None) -> None:
+            told.resolve(error or self._clean(now_ms, ages, at_once=False))
+
+        self.turn.submit(begin, asked)
+        return told
 
     def _clean(self, now_ms: int, ages: Mapping[str, int | None], *, at_once: bool) -> int:
         """As `clean`, by what a disk's thread said of the files' times; with `at_once` young ones

@@ -394,7 +394,15 @@ def _clean(
     return answered
 
 
-def _delete_expired(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Command:
+def _delete_expired(
+    broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
+) -> Later[Command]:
     """306 and 329: expired log files go, and with them the queue files that point into them."""
-    broker.store.delete_expired(now_ms)
-    return response(request, ResponseCode.SUCCESS)
+
+    def reply(found: int | OSError) -> Command:
+        if isinstance(found, OSError):
+            text = f"the disk does not say how old the log's files are: {found}"
+            return response(request, ResponseCode.SYSTEM_ERROR, text)
+        return response(request, ResponseCode.SUCCESS)
+
+    return broker.store.deleting_expired(now_ms).map(reply)

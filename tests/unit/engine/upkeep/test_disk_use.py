@@ -178,6 +178,19 @@ def test_a_file_that_was_made_meanwhile_has_no_age(
     assert filled.min_log_offset > 0
 
 
+def test_files_that_are_deleted_by_hand_are_asked_for_by_a_disks_thread(
+    filled: Any, files: AskedFiles, held_disk: HeldDisk
+) -> None:
+    files.on_loop = files.asked = 0
+    told = filled.deleting_expired(NOW_MS + YEAR_MS)
+    assert (told.done, files.asked, filled.min_log_offset) == (False, 0, 0)
+    held_disk.drain()
+    assert told.value > 0
+    assert filled.min_log_offset > 0
+    assert files.asked > 0
+    assert files.on_loop == 0
+
+
 def test_what_was_said_of_times_before_a_cut_is_void(tmp_path: Any) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"")

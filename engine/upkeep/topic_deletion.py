@@ -1,9 +1,10 @@
 """Removing a topic's queues; its records stay in the log (store.md 20).
 
 Owns the order of a deletion, and how a replica deletes what its master deleted earlier. It must
-never decide that a topic goes. Called by the store and, with `delete`, by the broker's handlers.
+never decide that a topic goes. Called by the store, by the broker's handlers, and by a replica's
+tables.
 
-What `delete` does durably is done by a disk's thread, in turn with the removals of retention:
+What is done durably is done by a disk's thread, in turn with the removals of retention:
 
 1. The checkpoint does not count the topic's queues any more, and the deletion is on record. After
    a crash from here on, recovery removes what is left of their files.
@@ -37,6 +38,8 @@ class _Deletion:
     topic: str
     now_ms: int
     log_end: LogOffset
+    is_past: bool
+    """Whether it was asked for as of a former end of the log."""
     kept: dict[str, int] | None = None
     told: Later[StoreError | None] = field(default_factory=Later)
 
@@ -56,47 +59,35 @@ class TopicDeletions:
         """Topic to where the log ended when it was deleted, the last deletion at the end."""
         return self._parts.queues.deleted.ends()
 
-    def delete(self, topic: str, now_ms: int) -> Later[StoreError | None]:
+    def delete(self, topic: str, now_ms: int, at: int | None = None) -> Later[StoreError | None]:
         """Remove a topic's queues; resolves when that is durable, or with why it is not: then it is
         to be asked for again, as the topic takes no message. Raises StoreError for a name that no
-        folder can have."""
-        topic_folder(self._parts.queues.folder, topic)
-        one = _Deletion(topic, now_ms, self._parts.log.end)
+        folder can have.
+
+        `at`: as they were when the log ended there, which was dispatched; None: now. Records from
+        there on are of the topic's next life. Their queue units, which were passed over while the
+        former queue was in their way, are made again. Nothing is done if the log is cut before.
+        """
+        parts = self._parts
+        topic_folder(parts.queues.folder, topic)  # before anything is forgotten or begun
+        log = parts.log
+        log_end = log.end if at is None else LogOffset(max(at, log.min))
+        if log_end < parts.dispatcher.position:
+            start = LogOffset(max(log.min, log.segments.start_of(log_end)))
+            if whole_before(log, start, log_end)[0] != log_end:
+                raise StoreError(f"{topic} cannot be deleted at {log_end}: no record begins there")
+        one = _Deletion(topic, now_ms, log_end, is_past=at is not None)
         self.going.add(topic)
         self._waiting.append(one)
         self._next()
         return one.told
 
     def delete_now(self, topic: str, at: int | None, now_ms: int) -> None:
-        """Delete a topic as it was when the log ended at `at`, which was dispatched; None: now. The
-        caller waits for the disk.
-
-        Records from there on are of its next life. Their queue units, which were passed over while
-        the former queue was in their way, are made again. Raises StoreError.
-        """
-        parts = self._parts
-        topic_folder(parts.queues.folder, topic)  # before anything is forgotten or begun
-        log, position = parts.log, parts.dispatcher.position
-        log_end = log.end if at is None else LogOffset(max(at, log.min))
-        if log_end < position:
-            start = LogOffset(max(log.min, log.segments.start_of(log_end)))
-            if whole_before(log, start, log_end)[0] != log_end:
-                raise StoreError(f"{topic} cannot be deleted at {log_end}: no record begins there")
+        """As `delete`, and wait for the disk: for tools. Raises StoreError."""
+        told = self.delete(topic, now_ms, at)
         self._retention.wait()
-        try:
-            parts.checkpointer.uncount()
-            parts.queues.deleted.add(topic, log_end, log.min)
-            for queue in parts.queues.forget_topic(topic, _ALL):
-                parts.checkpointer.forget(queue.slot)
-            for folder in _forget_rest(parts, topic):
-                parts.files.remove_folder(folder)
-            # If the log is cut its new records have the offsets of the former life's.
-            parts.files.sync_all([], [parts.queues.folder])
-        except OSError as error:
-            raise _failed(topic, error) from error
-        self.going.discard(topic)
-        _dispatch_from(parts, log_end, now_ms)
-        parts.checkpointer.request()
+        if told.value is not None:
+            raise told.value
 
     def _next(self) -> None:
         if self._current is None and self._waiting:
@@ -106,7 +97,12 @@ class TopicDeletions:
     def _record(self, one: _Deletion) -> None:
         parts = self._parts
         log, deleted = parts.log, parts.queues.deleted
-        one.log_end, log_min = log.end, log.min
+        if one.is_past and one.log_end > log.end:
+            self._end(one, None, is_whole=True)
+            return
+        if not one.is_past:
+            one.log_end = log.end
+        log_min = log.min
         uncount = parts.checkpointer.uncounting()
 
         def work() -> None:

@@ -1,7 +1,7 @@
 """Cutting units off queues, their extensions and the index: those of records that go.
 
 Owns the order in which that is done, in steps. It must never touch the log. Called by recovery,
-which is told by a mark that a process before did not come to the end of it, and by truncation,
+which finds a mark where a process before did not come to the end of it, and by truncation,
 between whose steps the loop serves readers: each queue ends before what is cut before its files
 change, and the records are there until all queues do.
 """

@@ -168,9 +168,11 @@ class MetadataFollower:
         versions.following = False
         versions.epoch = max(versions.epoch, epoch)
         broker.delay.lead()
-        store = broker.store
+        store, going = broker.store, broker.store.deletions.going
         broker.topics.add_stored(
-            lambda: {name: max(store.queue_ids(name)) + 1 for name in store.topics()},
+            lambda: {
+                name: max(store.queue_ids(name)) + 1 for name in store.topics() if name not in going
+            },
             now_ms,
             always=True,
         )
@@ -438,9 +440,15 @@ class MetadataFollower:
         for name in due:
             end = self._deletions.pop(name)
             try:
-                store.delete_topic(name, end, now_ms)
+                store.deletions.delete(name, now_ms, end).then(_say_if_failed)
+                store.statistics.forget_topic(name)
             except StoreError as error:
-                logger.error("%s", error)
+                _say_if_failed(error)
+
+
+def _say_if_failed(error: StoreError | None) -> None:
+    if error is not None:
+        logger.error("%s", error)
 
 
 def _taken(now: Following, mine: DataVersion, theirs: DataVersion) -> DataVersion:

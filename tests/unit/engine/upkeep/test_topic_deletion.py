@@ -73,6 +73,39 @@ def test_the_caller_waits_for_no_disk() -> None:
     assert marks is not None and marks.queue_count < 0, "a start would look for them"
 
 
+def test_a_replica_that_deletes_what_its_master_did_waits_for_no_disk() -> None:
+    """As of an end of the log that is past. Before, the loop waited for each file."""
+    disk = made(1)
+    store, work = opened(disk)
+    end = store.max_log_offset
+    put(store, "kept")
+    work.close()
+    counted = Counted(disk)
+    told = store.deletions.delete("going", NOW_MS, end)
+    assert (counted.count, told.done) == (0, False)
+    work.close()
+    assert counted.count > 0
+    assert told.value is None
+    assert store.deletions.ends() == {"going": end}
+    assert store.topics() == ["kept"]
+    assert counts(store, "kept") == [3, 2, 2, 2, 2]
+
+
+def test_a_deletion_of_bytes_that_were_cut_is_none() -> None:
+    """What comes instead of them is another master's word."""
+    store, work = opened(made(1))
+    end = store.max_log_offset
+    put(store, "kept")
+    work.close()
+    first = store.deletions.delete("other", NOW_MS)
+    told = store.deletions.delete("going", NOW_MS, store.max_log_offset)
+    store._log.tail.end = end  # as a cut does that came before its turn
+    work.close()
+    assert (first.value, told.value) == (None, None)
+    assert list(store.deletions.ends()) == ["other"]
+    assert counts(store, "going") == [2] * QUEUES
+
+
 def test_its_files_do_not_come_back() -> None:
     """If the log is cut its new records have the offsets of those of its former life."""
     for seed in range(8):

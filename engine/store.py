@@ -117,8 +117,7 @@ class Store:
         `steady_ms` is of the monotonic clock, see `tick`; `delay_levels_ms` of messageDelayLevel;
         `is_batch_topic` tells topics with `queue.type=BatchCQ`. `watch` is called with what a long
         recovery is at, several times a second, and may raise OpeningStopped: the next opening goes
-        on from there. Raises StoreError: locked by another broker, files of another size,
-        unreadable; no room for the first message.
+        on from there. Raises StoreError: locked, files of another size, unreadable, no room.
         """
         lock = lock_folder(files, config)
         pool = MappingPool(files, files.mapping_limit())
@@ -374,8 +373,7 @@ class Store:
         return sorted(ids | {queue.queue_id for queue in self._batches.of_topic(topic)})
 
     def delete_topic(self, topic: str, log_end: int | None = None, now_ms: int = 0) -> None:
-        """Remove a topic's queues and wait for the disk; the records stay in the log (store.md 20).
-        `log_end`: as they were when the log ended there, see `deletions`. Raises StoreError."""
+        """Remove a topic's queues and wait for the disk, see `deletions`. Raises StoreError."""
         self.deletions.delete_now(topic, log_end, now_ms)
         self.statistics.forget_topic(topic)
 
@@ -589,8 +587,8 @@ class Store:
 
     def _dispatch(self, now_ms: int) -> None:
         log = self._log
-        if log.rests:  # it is being cut: units of what goes would come back
-            return
+        if log.rests:
+            return  # it is being cut, see truncation.py
         until = LogOffset(min(log.flushed if self._is_sync else log.end, log.tail.limit))
         if self._replicated is not None:
             until = self._replicated.whole(until)

@@ -20,7 +20,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.store import Store
-from turbopump.engine.types import Message
+from turbopump.engine.types import NewMessage
 
 config = StoreConfig(
     sys.argv[1], mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=6000,
@@ -33,7 +33,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
     for _ in range(50):
         body = b"%08d" % number + rng.randbytes(rng.randrange(2000))
         properties = b"UNIQ_KEY\\1%08d\\2" % number
-        store.append(Message("T", number % 3, body, properties), now_ms + number)
+        store.append(NewMessage("T", number % 3, body, properties), now_ms + number)
         number += 1
     store.tick(now_ms + number, number)
     if number % 10_000 == 0:

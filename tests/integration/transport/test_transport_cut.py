@@ -57,6 +57,7 @@ async def broker(
 ) -> AsyncIterator[tuple[Server, int, Native]]:
     """A broker's native path on a port, with 8 messages of 2,000 bytes."""
     world = make(str(folder), mode, sizes)
+    world.soon = asyncio.get_running_loop().call_soon
     store = world.broker.store
     fast = world.broker.fast
     lane = fast.lane

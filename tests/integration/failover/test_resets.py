@@ -24,6 +24,7 @@ HOST, BEHIND = "127.0.0.2", "127.0.0.1"
 """Where all know the controllers, and where these listen."""
 SENDERS = 4
 ROUNDS = 6
+BACK_S = 10
 ROUND_S = 0.7
 """An election takes 0.3 s at most, behind the last probe of a host that does not answer 0.5 s."""
 
@@ -46,6 +47,13 @@ class Links:
         """All connections to one controller; how many there had been so far."""
         self._loop.call_soon_threadsafe(self.before[port].reset)
         return self.before[port].connections
+
+    def wait_for_more(self, port: int, had: int) -> None:
+        """Until a node has connected again: each does with its next heartbeat, once a second."""
+        until = time.monotonic() + BACK_S
+        while self.before[port].connections <= had:
+            assert time.monotonic() < until, "no node came back"
+            time.sleep(0.02)
 
     def stop(self) -> None:
         """Close everything."""
@@ -87,7 +95,7 @@ def test_reset_connections_elect_nobody(tmp_path: Path) -> None:
             for _ in range(ROUNDS):
                 had = links.reset(leader.port)
                 time.sleep(ROUND_S)
-                assert links.before[leader.port].connections > had, "nobody came back"
+                links.wait_for_more(leader.port, had)
             after = group.sync()
             assert after is not None
             assert after.master_epoch == before.master_epoch, "a reset connection elected"

@@ -189,6 +189,9 @@ class SendHandler:
             raise _illegal(self._broker)
         if wants_light_queues(header.topic, properties):
             raise _no_light_queues()
+        refused = self._broker.role.refusal()
+        if refused is not None:  # before the elements are looked at (CommitLog.asyncPutMessages)
+            return self._reply_failure(request, Appended(refused))
         count = _count_elements(self._broker, request)
         multi_tags = MULTI_TAGS_FLAG if topic.topic_filter_type == MULTI_TAG else 0
         message = NewMessage(

@@ -505,13 +505,15 @@ def pull_of(queue_id: int) -> dict[str, Any]:
 def test_past_findings(_nothing: None) -> None:
     """Of the property. Where a reader was in a queue that its topic lost since was forgotten with
     the queue; the next id was another one, where too few replicas were in sync; no reign could
-    begin on a log that was damaged (the length of a topic, behind a body of two bytes)."""
+    begin on a log that was damaged (the length of a topic, behind a body of two bytes); what was no
+    batch was called illegal where nothing might be written."""
     queues, sent = [0, 0, 1, 1], {**send_to(0), "body": b"xx"}
     reads = [*map(send_to, queues), *map(pull_of, queues * 2), "narrow", pull_of(0), pull_of(0)]
     compare(reads, 1 << 20, FlushMode.ASYNC_FLUSH, False, "")
     for plan in (
         [*[send_to(0)] * 3, "too few", send_to(0, ""), "too few", send_to(0, ""), "ack"],
         [*[sent] * 3, "damage", pull_of(0), sent, "end", sent, pull_of(0)],
+        [send_to(0), "ack", "too few", {**send_to(0, ""), "code": 320, "batch": True}],
     ):
         compare(plan, 1 << 20, FlushMode.ASYNC_FLUSH, False, SYNC_MASTER, replicated=True)
 

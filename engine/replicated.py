@@ -37,13 +37,14 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from turbopump.engine.disk.disk_steps import nothing
 from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.in_turn import InTurn
 from turbopump.engine.later import Later
 from turbopump.engine.log.boundary import whole_before
 from turbopump.engine.log.commit_log import CLOSED, NOT_MASTER
 from turbopump.engine.log.damage import Damage
-from turbopump.engine.log.epoch_keeping import EpochKeeping, nothing
+from turbopump.engine.log.epoch_keeping import EpochKeeping
 from turbopump.engine.log.epochs import Epochs
 from turbopump.engine.log.group_commit import GroupCommit
 from turbopump.engine.log.incoming import Incoming

@@ -13,7 +13,6 @@ from turbopump.pyx.pulls import Pulls
 SAMPLE_MS = 1000
 # Rates are given over 10, 60 and 600 seconds: one sample a second for the longest of them.
 SAMPLES_MAX = 601
-DAY_MS = 86_400_000
 
 
 @dataclass(slots=True)
@@ -48,8 +47,6 @@ class StoreStatistics:
     _put_count_by_topic: dict[str, int] = field(default_factory=dict)
     _put_size_by_topic: dict[str, int] = field(default_factory=dict)
     _samples: deque[tuple[int, Counters]] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
-    _day: int = 0
-    _day_starts: list[Counters] = field(default_factory=lambda: [Counters(), Counters()])
 
     @property
     def total(self) -> Counters:
@@ -109,15 +106,11 @@ class StoreStatistics:
         counts[topic] = counts.get(topic, 0) + count
         sizes[topic] = sizes.get(topic, 0) + size
 
-    def tick(self, now_ms: int, steady_ms: int) -> None:
-        """Keep a sample each second and the totals at the start of each day (UTC)."""
+    def tick(self, steady_ms: int) -> None:
+        """Keep a sample each second."""
         if self._samples and steady_ms - self._samples[-1][0] < SAMPLE_MS:
             return
         self._samples.append((steady_ms, self.total.copy()))
-        day = now_ms // DAY_MS
-        if day != self._day:
-            self._day_starts = [self._day_starts[1], self.total.copy()]
-            self._day = day
 
     def rate(self, counter: str, seconds: int) -> float:
         """How fast a counter grew per second over the last `seconds` (or since the start)."""
@@ -127,11 +120,3 @@ class StoreStatistics:
         oldest_ms, oldest = self._samples[max(0, len(self._samples) - 1 - seconds)]
         grown: int = getattr(newest, counter) - getattr(oldest, counter)
         return grown * 1000 / max(1, newest_ms - oldest_ms)
-
-    def put_count_today(self) -> int:
-        """Messages put since midnight (UTC)."""
-        return self.total.put_count - self._day_starts[1].put_count
-
-    def put_count_yesterday(self) -> int:
-        """Messages put the day before."""
-        return self._day_starts[1].put_count - self._day_starts[0].put_count

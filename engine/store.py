@@ -475,7 +475,7 @@ class Store:
         self._checkpointer.tick(steady_ms, self._commit.flushed_timestamp_ms)
         self._retention.tick(now_ms, steady_ms)
         self._damage.save()
-        self.statistics.tick(now_ms, steady_ms)
+        self.statistics.tick(steady_ms)
 
     def delete_expired(self, now_ms: int) -> int:
         """Remove log files older than fileReservedTime now, and wait; returns how many went."""

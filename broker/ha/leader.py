@@ -124,11 +124,6 @@ class Reign(ABC):
         """Pending sends are answered SERVICE_NOT_AVAILABLE; the reign goes on."""
         self._waiting.fail(PutStatus.SERVICE_NOT_AVAILABLE)
 
-    @property
-    def waiting_count(self) -> int:
-        """Sends that wait."""
-        return len(self._waiting)
-
     def reconfigure(self, rules: AckRules, options: LeaderOptions) -> None:
         """Other rules and limits from now on; sends that wait keep their number of copies."""
         self.rules, self.options = rules, options

@@ -41,7 +41,6 @@ UNSENT_MAX: Final = 96 << 20
 that is written to in vain."""
 CONNECT_TIMEOUT_S: Final = 3.0
 BACKLOG: Final = 64
-CLOSE_TIMEOUT_S: Final = 3.0
 
 
 class Events(Protocol):

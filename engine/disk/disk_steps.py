@@ -2,8 +2,8 @@
 
 Owns how such work is written down: a generator that yields each piece for a disk's thread, and goes
 on, on the loop, when it is done. A piece that failed is raised where it was yielded. It must never
-do a piece by itself, but in `at_once`. Called by truncation, restart and
-checkpointer; `in_turn` runs the pieces.
+do a piece by itself, but in `at_once`. Called by what cuts or empties a log
+and its queues, and by the checkpointer; `in_turn` runs the pieces.
 
 Between two pieces the loop serves: what it sees then must be a store as it may be.
 """
@@ -25,6 +25,10 @@ class Unsynced:
 
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
+
+
+def nothing() -> None:
+    """A piece without work: the loop has its turn, or what is there stays."""
 
 
 def removal(files: Files, path: str, folder: str) -> Work:

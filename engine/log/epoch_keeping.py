@@ -9,7 +9,7 @@ import errno
 import logging
 from collections.abc import Callable
 
-from turbopump.engine.disk.disk_steps import Steps, Work
+from turbopump.engine.disk.disk_steps import Steps, Work, nothing
 from turbopump.engine.disk.files import Files
 from turbopump.engine.disk.flush import Disk, DiskLane
 from turbopump.engine.disk.in_turn import InTurn
@@ -189,7 +189,3 @@ class EpochKeeping:
             except OSError as error:
                 raise StoreError(f"{config.epoch_path} cannot be used: {error}") from error
         return file
-
-
-def nothing() -> None:
-    """The list is the one that there is."""

@@ -97,10 +97,6 @@ class ConsumeQueues:
         """The queue of a slot of the table."""
         return self._by_slot[slot]
 
-    def find_slot(self, slot: int) -> ConsumeQueue | None:
-        """The queue of a slot, None if it was deleted."""
-        return self._by_slot.get(slot)
-
     def add(self, topic: str, queue_id: int, plain: bool = True) -> ConsumeQueue:
         """A new, empty queue; its files come with its first unit. Not plain: see QueueTable."""
         assert self.find(topic, queue_id) is None, "added twice"

@@ -10,7 +10,7 @@ from functools import partial
 from turbopump.engine import fastjson
 from turbopump.engine.disk import config_changes
 from turbopump.engine.disk.config_files import ConfigFiles
-from turbopump.engine.disk.disk_steps import Work
+from turbopump.engine.disk.disk_steps import Work, nothing
 from turbopump.engine.disk.files import Files
 from turbopump.engine.types import LogOffset, StoreError
 
@@ -89,7 +89,7 @@ class DeletedTopics:
     def clamping(self, log_end: LogOffset) -> Work:
         """As `clamp`: what is given makes it durable."""
         if all(end <= log_end for end in self._ends.values()):
-            return lambda: None
+            return nothing
         self._ends = {name: min(end, log_end) for name, end in self._ends.items()}
         return partial(self._files.save, FILE_NAME, {MEMBER: self._ends})
 

@@ -160,7 +160,10 @@ class Retention:
             return lambda: ages.update(ages_of(self._files, paths))
 
         def asked(error: OSError | None) -> None:
-            told.resolve(error or self._clean(now_ms, ages, at_once=False))
+            try:
+                told.resolve(error or self._clean(now_ms, ages, at_once=False))
+            except OSError as failed:  # of a queue's file, which is looked into
+                told.resolve(failed)
 
         self.turn.submit(begin, asked)
         return told

@@ -76,6 +76,9 @@ class TopicDeletions:
             start = LogOffset(max(log.min, log.segments.start_of(log_end)))
             if whole_before(log, start, log_end)[0] != log_end:
                 raise StoreError(f"{topic} cannot be deleted at {log_end}: no record begins there")
+        for one in (*self._waiting, *([self._current] if self._current else [])):
+            if at is not None and one.is_past and (one.topic, one.log_end) == (topic, log_end):
+                return one.told  # a replica hears of it with each answer of its master
         one = _Deletion(topic, now_ms, log_end, is_past=at is not None)
         self.going.add(topic)
         self._waiting.append(one)

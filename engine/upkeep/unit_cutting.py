@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from turbopump.engine.config import QUEUE_UNIT_SIZE
-from turbopump.engine.disk.disk_steps import Steps, Unsynced
+from turbopump.engine.disk.disk_steps import Steps, Unsynced, nothing
 from turbopump.engine.queues.consume_queue import ConsumeQueue
 from turbopump.engine.queues.queue_ext import is_address
 from turbopump.engine.types import LogOffset
@@ -52,7 +52,7 @@ def cut_units(parts: StoreParts, log_end: LogOffset, *, every: bool, again: bool
     yield partial(_mark, parts, True)
     for number, queue in enumerate(list(parts.queues)):
         if number % QUEUES_OF_STEP == QUEUES_OF_STEP - 1:
-            yield _nothing
+            yield nothing
         if every or table.max_log_offset(queue.slot) > log_end:
             yield from _cut_queue(parts, queue, log_end, left)
             if every and queue.segments.count:
@@ -104,7 +104,3 @@ def _mark(parts: StoreParts, cutting: bool) -> None:
     digit = str(parts.files.process_id())[:1].encode()
     mark = CUTTING if cutting else digit
     parts.files.write(f"{parts.config.root}/{ABORT_FILE}", mark, 0)
-
-
-def _nothing() -> None:
-    """The loop has its turn."""

@@ -24,9 +24,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 from turbopump.engine.later import Later
 
-REQUESTS_OF_CONNECTION: Final = 8
-"""Requests of a connection that Python handles before others have their turn."""
-
 REQUESTS_OF_TURN: Final = 32
 """Such requests of all connections between two looks at the sockets: some milliseconds."""
 

@@ -71,7 +71,7 @@ class Driven(FastConnection):
         )  # fmt: skip
 
     def soon(self, work: Callable[[], None]) -> None:
-        """A commit is done at once, as that of the handlers; arrivals are told by the ticks."""
+        """The store commits at once, as it does for handlers; ticks notify the pulls that wait."""
         broker = self.world.broker
         if work not in (broker.store.tell_arrivals, broker.holds.sweep):
             work()

@@ -51,6 +51,8 @@ FIRST_RETRY_MS: Final = 500
 """After a failed round; doubled up to MAX_RETRY_MS. A master that has just restarted is asked soon,
 a dead one is not asked for nothing."""
 MAX_RETRY_MS: Final = 10_000
+DELETE_AGAIN_MS: Final = 10_000
+"""From a deletion that failed to the next try."""
 TIMEOUT_MS: Final = 5_000
 """Of one request (RocketMQ: 3 to 5 s)."""
 
@@ -123,6 +125,7 @@ class MetadataFollower:
         self._versions = Versions()
         self._following: Following | None = None
         self._deletions: dict[str, LogOffset] = {}
+        self._deletions_due_ms = self._steady_ms = LONG_AGO_MS
         self._now_ms = broker.started_ms
         for table in self._tables():
             table.versions = self._versions
@@ -168,14 +171,7 @@ class MetadataFollower:
         versions.following = False
         versions.epoch = max(versions.epoch, epoch)
         broker.delay.lead()
-        store, going = broker.store, broker.store.deletions.going
-        broker.topics.add_stored(
-            lambda: {
-                name: max(store.queue_ids(name)) + 1 for name in store.topics() if name not in going
-            },
-            now_ms,
-            always=True,
-        )
+        self._add_stored(now_ms)
         set_back = self._clamp(now_ms)
         for table in self._tables():
             if table.data_version.state_version < epoch:
@@ -183,6 +179,14 @@ class MetadataFollower:
         if set_back or epoch > 0:
             broker.saver.changed(OFFSETS_FILE, broker.offsets.take)
         return broker.saver.saved()
+
+    def _add_stored(self, now_ms: int) -> None:
+        """Topics that only the log knows (R20), but those whose queues are about to go."""
+        store = self._broker.store
+        names = [name for name in store.topics() if name not in store.deletions.going]
+        self._broker.topics.add_stored(
+            lambda: {name: max(store.queue_ids(name)) + 1 for name in names}, now_ms, always=True
+        )
 
     def truncated(self, now_ms: int) -> int:
         """The log of a replica was cut, or begun anew; gives how many offsets were set back. They
@@ -217,8 +221,9 @@ class MetadataFollower:
 
     def tick(self, now_ms: int, steady_ms: int) -> None:
         """Ask if that is due."""
-        self._now_ms = now_ms
-        self._apply_deletions(now_ms)
+        self._now_ms, self._steady_ms = now_ms, steady_ms
+        if steady_ms >= self._deletions_due_ms:
+            self._apply_deletions(now_ms)
         now = self._following
         if now is None or now.busy:
             return
@@ -440,15 +445,19 @@ class MetadataFollower:
         for name in due:
             end = self._deletions.pop(name)
             try:
-                store.deletions.delete(name, now_ms, end).then(_say_if_failed)
+                told = store.deletions.delete(name, now_ms, end)
                 store.statistics.forget_topic(name)
+                told.then(partial(self._deleted, name, end))
             except StoreError as error:
-                _say_if_failed(error)
+                logger.error("%s", error)
 
-
-def _say_if_failed(error: StoreError | None) -> None:
-    if error is not None:
-        logger.error("%s", error)
+    def _deleted(self, name: str, end: LogOffset, error: StoreError | None) -> None:
+        if error is not None:
+            logger.error("%s", error)
+            self._deletions.setdefault(name, end)
+            self._deletions_due_ms = self._steady_ms + DELETE_AGAIN_MS
+        elif self._broker.role.is_master:
+            self._add_stored(self._now_ms)  # its next life, of which nothing was known yet
 
 
 def _taken(now: Following, mine: DataVersion, theirs: DataVersion) -> DataVersion:

@@ -24,7 +24,7 @@ HOST, BEHIND = "127.0.0.2", "127.0.0.1"
 """Where all know the controllers, and where these listen."""
 SENDERS = 4
 ROUNDS = 6
-BACK_S = 10
+BACK_S = 3
 ROUND_S = 0.7
 """An election takes 0.3 s at most, behind the last probe of a host that does not answer 0.5 s."""
 

@@ -1,8 +1,10 @@
 """A replica's tables follow its master's: merged, never rolled back, fenced by the reign."""
 
+import errno
 import itertools
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from tests.unit.broker.ha.pairs import DELAY, MASTER, Group, Link, copy_log, put
 
 from turbopump.broker.ha.metadata import pulling as metadata_module
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
+from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.types import LogOffset, QueueOffset
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.groups import SubscriptionGroupConfig
@@ -367,6 +370,53 @@ def test_a_deletion_waits_for_the_log(group: Group) -> None:
     assert replica.broker.store.max_queue_offset("T", 0) == 3
     group.follower.tick(replica.now_ms, replica.steady_ms)
     assert replica.broker.store.topics() == []
+
+
+def test_a_deletion_that_failed_is_tried_again(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are in the way of the topic's next life, and the master does not say it twice."""
+    master, replica = group.master, group.replica
+    group.round()
+    put(master)
+    copy_log(master, replica)
+    master.ask_fields(215, {"topic": "T"})
+    tries = []
+
+    def broken(_files: object, path: str) -> None:
+        tries.append(path)
+        raise OSError(errno.EIO, "broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RealFiles, "remove_folder", broken)
+        group.round()
+        for _ in range(20):
+            group.round(100)
+    assert len(tries) == 1, "not before a while"
+    folder = Path(replica.config.store.root, "consumequeue", "T")
+    assert folder.exists()
+    group.round(10_000)
+    assert not folder.exists()
+    assert replica.broker.store.deletions.going == set()
+
+
+def test_what_a_deletion_left_of_a_topics_next_life_is_known_to_a_new_master(group: Group) -> None:
+    """Its lead began while the files of the former life went (R20)."""
+    master, replica = group.master, group.replica
+    group.round()
+    put(master)
+    end = master.broker.store.max_log_offset
+    master.ask_fields(215, {"topic": "T"})
+    put(master)
+    copy_log(master, replica)
+    replica.disk.hold()
+    group.follower._deletions["T"] = end
+    group.follower.lead(1, replica.now_ms)
+    replica.broker.role._is_slave = False
+    assert replica.broker.topics.get("T") is None
+    replica.disk.release()
+    assert replica.broker.store.max_queue_offset("T", 0) == 1
+    assert replica.broker.topics.get("T") is not None
 
 
 def test_a_deletion_inside_of_a_record_is_refused(group: Group) -> None:

@@ -12,6 +12,7 @@ from tests.sim.work import QueuedDisk, QueuedJob
 from tests.unit.engine.replicated.test_crash import CONFIG, NOW_MS, QUEUES, History, histories
 from tests.unit.engine.replicated.test_role_steps import opened
 
+from turbopump.engine.queues import index
 from turbopump.engine.replicated import Replicated
 from turbopump.engine.store import Store
 from turbopump.engine.types import Fitness, LogOffset, StoreError
@@ -203,9 +204,12 @@ def readable(store: Store) -> list[list[bytes]]:
     return bodies
 
 
-def test_readers_meanwhile_find_what_queues_speak_of() -> None:
-    """Of what goes and of what stays: each queue ends before what is cut, before the log does."""
+def test_readers_meanwhile_find_what_queues_speak_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what goes and of what stays: each queue ends before what is cut, before the log does. What
+    stays is found by its key, too."""
+    monkeypatch.setattr(index, "ENTRIES_OF_STEP", 1)
     _disk, store, log, work = copied(dispatched=True)
+    keys = [f"k{number}" for number in range(sum(map(len, histories()[0].bodies(fork()))))]
     before, after = (histories()[0].bodies(at) for at in (log.end, fork()))
     assert readable(store) == before != after
     told = log.truncating(fork(), NOW_MS)
@@ -215,11 +219,30 @@ def test_readers_meanwhile_find_what_queues_speak_of() -> None:
         work.jobs[0].run()
         work.jobs[0].report()
         seen.append(readable(store))
+        for key in keys:
+            assert store.query("T", key, 9, 0, NOW_MS + 1).slices, f"{key} is not found"
     assert seen[-1] == after
     for one in seen:
         for queue, most, least in zip(one, before, after, strict=True):
             assert len(least) <= len(queue) <= len(most)
             assert queue == most[: len(queue)]
+
+
+def test_entries_of_the_index_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy broker writes millions of them, and the loop has its turn in between."""
+
+    def pieces(entries_of_step: int) -> int:
+        monkeypatch.setattr(index, "ENTRIES_OF_STEP", entries_of_step)
+        _disk, store, log, work = copied(dispatched=True)
+        told, count = log.truncating(fork(), NOW_MS), 0
+        while not told.done:
+            store.tick(NOW_MS)
+            work.jobs[0].run()
+            work.jobs[0].report()
+            count += 1
+        return count
+
+    assert pieces(1) > pieces(1_000)
 
 
 def test_nothing_else_is_at_work_during_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from tests.unit.engine.conftest import HeldDisk, HeldJob
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
+from turbopump.engine.queues.consume_queue import ConsumeQueues
 from turbopump.engine.types import Fitness, PutStatus
 from turbopump.engine.upkeep import disk_use
 from turbopump.engine.upkeep.disk_use import DiskUse, Room
@@ -189,6 +190,18 @@ def test_files_that_are_deleted_by_hand_are_asked_for_by_a_disks_thread(
     assert filled.min_log_offset > 0
     assert files.asked > 0
     assert files.on_loop == 0
+
+
+def test_files_that_cannot_be_looked_into_when_others_are_deleted_are_an_answer(
+    filled: Any, held_disk: HeldDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(ConsumeQueues, "correct_min", broken)
+    told = filled.deleting_expired(NOW_MS + YEAR_MS)
+    held_disk.drain()
+    assert isinstance(told.value, OSError)
 
 
 def test_what_was_said_of_times_before_a_cut_is_void(tmp_path: Any) -> None:

@@ -91,6 +91,20 @@ def test_a_replica_that_deletes_what_its_master_did_waits_for_no_disk() -> None:
     assert counts(store, "kept") == [3, 2, 2, 2, 2]
 
 
+def test_a_past_deletion_that_is_heard_of_again_is_the_same_one() -> None:
+    """Each answer of a master has it until it is on record; a second one would empty the queues of
+    the topic's next life for a while."""
+    store, work = opened(made(1))
+    end = store.max_log_offset
+    first = store.deletions.delete("going", NOW_MS, end)
+    assert store.deletions.delete("going", NOW_MS, end) is first
+    other = store.deletions.delete("kept", NOW_MS, end)
+    assert store.deletions.delete("kept", NOW_MS, end) is other
+    assert store.deletions.delete("going", NOW_MS) is not first
+    work.close()
+    assert (first.value, other.value, store.topics()) == (None, None, [])
+
+
 def test_a_deletion_of_bytes_that_were_cut_is_none() -> None:
     """What comes instead of them is another master's word."""
     store, work = opened(made(1))

@@ -111,7 +111,9 @@ class Campaign:
         member = self.member
         if self._free_term > member.term:
             return self._free_term
-        is_spent = self.last is ParseResult.WAIT_TO_VOTE_NEXT
+        # Nor in a term that another led, though it voted for itself there: a member that voted for
+        # that one may have lost its disk, and votes anew.
+        is_spent = self.last is ParseResult.WAIT_TO_VOTE_NEXT or member.led_by is not None
         return member.term + (is_spent or member.given not in (None, member.id))
 
     # Rounds

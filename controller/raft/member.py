@@ -7,6 +7,7 @@ and by its parts for the leader and for followers.
 import random
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from turbopump.controller.raft.actions import (
     Action,
@@ -23,6 +24,9 @@ from turbopump.controller.raft.log import Base, Entry, Log, Snapshot
 from turbopump.controller.raft.messages import RaftMessage
 from turbopump.controller.raft.options import SNAPSHOT_MAX, RaftOptions
 from turbopump.engine.types import LONG_AGO_MS
+
+SOMEONE: Final = ""
+"""Leads in a term that had a leader before a restart, which forgot which one."""
 
 
 class RaftRole(Enum):
@@ -64,9 +68,9 @@ class Member:
         self.term = restored.term
         self.vote = restored.vote
         self.leader_id: str | None = None
-        self.led_by: str | None = None
-        """Whom it followed in this term, dead or not."""
         self.log = restored.log if restored.log is not None else Log()
+        self.led_by = SOMEONE if self.log.end_term == self.term else None
+        """Which member it followed in this term, dead or not."""
         self.snapshot = restored.snapshot
         self.committed = -1
         """Index of the last entry that is committed and, as soon as the actions are done, applied.
@@ -94,8 +98,8 @@ class Member:
 
     @property
     def given(self) -> str | None:
-        """Whose its vote is. A term that had a leader has no vote left: who voted for that one may
-        have lost its disk since."""
+        """Whose its vote is. A term that had a leader has no vote left: a member that voted for
+        that one may have lost its disk since."""
         return self.led_by if self.vote is None else self.vote
 
     @property

@@ -308,8 +308,10 @@ class Network:
         if link.deaf[1 - side]:
             return
         if link.is_silent:
-            self._forget(link)
-            self._tell(link, side, "reset")
+            # It may have become so in this sweep, by the end of the host that is to say so.
+            if link.open[side] and link.hosts[1 - side].up:
+                self._forget(link)
+                self._tell(link, side, "reset")
             return
         pipe = link.pipes[side]
         if not pipe.kernel:

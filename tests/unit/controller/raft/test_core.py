@@ -150,6 +150,33 @@ def test_a_term_that_had_a_leader_has_no_vote_left() -> None:
     assert vote(group, "n2", "n1", 1).vote_result is VoteResult.ACCEPT
 
 
+def test_a_candidate_does_not_ask_again_in_a_term_that_another_led() -> None:
+    """n2 voted for itself, then followed n0, which had the vote of n1; n0 comes back with an empty
+    disk: with its vote n2 were a second leader of term 0 (seed 2623 of the group suite)."""
+    group = Group(3)
+    restart(group, "n2", Restored(0, "n2"))
+    raft = group.rafts["n2"]
+    assert raft.campaign.wanted_term() == 0, "nothing is known of a leader"
+    heartbeat = HeartBeatRequest(
+        group="default", local_id="n0", remote_id="n2", leader_id="n0", term=0
+    )
+    assert isinstance(group.ask("n2", heartbeat), HeartBeatResponse)
+    group.now_ms += 10 * raft.options.promise_ms
+    raft.on_tick(group.now_ms)
+    assert raft.role is RaftRole.CANDIDATE
+    assert raft.campaign.wanted_term() == 1
+
+
+@pytest.mark.parametrize("own", [None, "n2"])
+def test_what_a_leader_wrote_tells_after_a_restart_that_the_term_had_one(own: str | None) -> None:
+    group = Group(3)
+    restart(group, "n2", Restored(3, own, log_of(1, 3), is_new=False))
+    group.now_ms += 7_000
+    assert group.rafts["n2"].campaign.wanted_term() == 4
+    assert vote(group, "n2", "n1", 3, 1, 3).vote_result is not VoteResult.ACCEPT
+    assert vote(group, "n2", "n1", 4, 1, 3).vote_result is VoteResult.ACCEPT
+
+
 def test_v6_a_leader_cut_off_comes_back_as_a_follower() -> None:
     group = Group(3)
     first = group.elect()
@@ -170,7 +197,8 @@ def test_v6_a_leader_cut_off_comes_back_as_a_follower() -> None:
 def test_v7_term_below_the_log() -> None:
     group = Group(3)
     restart(group, "n1", Restored(4, None, log_of(4)))
-    group.rafts["n1"].member.term = 3  # as DLedger may be after a lost file; our files refuse it
+    member = group.rafts["n1"].member
+    member.term, member.led_by = 3, None  # as DLedger may be after a lost file; ours refuse it
     group.now_ms += 7000
     answer = vote(group, "n1", "n0", 3, 9, 4)
     assert (answer.vote_result, answer.term) == (VoteResult.REJECT_TERM_SMALL_THAN_LEDGER, 4)

@@ -213,7 +213,6 @@ def options_of(config: BrokerConfig) -> HaOptions:
         in_sync_replicas=of.in_sync_replicas,
         min_in_sync_replicas=of.min_in_sync_replicas,
         all_ack_in_sync_state_set=of.all_ack,
-        enable_auto_in_sync_replicas=of.enable_auto_in_sync_replicas,
         sync_from_last_file=of.sync_from_last_file,
         async_learner=of.async_learner,
         check_sync_state_set_period_ms=of.check_sync_state_set_period_ms,

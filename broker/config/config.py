@@ -364,7 +364,6 @@ _REPLICATION_PARSERS: dict[str, Callable[[str], object]] = {
     "broker_ip2": _text,
     "ha_master_address": _address,
     "all_ack_in_sync_state_set": _boolean,
-    "enable_auto_in_sync_replicas": _boolean,
     "sync_from_last_file": _boolean,
     "async_learner": _boolean,
     "ha_flow_control_enable": _boolean,

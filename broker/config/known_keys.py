@@ -113,6 +113,7 @@ _OF_RELEASE: Final = """
     duplicationEnable boolean false refused readers would see what is not confirmed
     enableAcceleratedRecovery boolean false
     enableAsyncReput boolean true
+    enableAutoInSyncReplicas boolean false
     enableBatchPush boolean false
     enableBroadcastOffsetStore boolean true
     enableBuildConsumeQueueConcurrently boolean false

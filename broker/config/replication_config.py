@@ -52,7 +52,6 @@ class ReplicationConfig:
     in_sync_replicas: int = 1
     min_in_sync_replicas: int = 1
     all_ack_in_sync_state_set: bool | None = None
-    enable_auto_in_sync_replicas: bool = False
     sync_from_last_file: bool = False
     async_learner: bool = False
     ha_flow_control_enable: bool = False
@@ -167,7 +166,6 @@ PROPERTY_FIELDS: Mapping[str, str] = {
     "inSyncReplicas": "in_sync_replicas",
     "minInSyncReplicas": "min_in_sync_replicas",
     "allAckInSyncStateSet": "all_ack_in_sync_state_set",
-    "enableAutoInSyncReplicas": "enable_auto_in_sync_replicas",
     "syncFromLastFile": "sync_from_last_file",
     "asyncLearner": "async_learner",
     "haFlowControlEnable": "ha_flow_control_enable",

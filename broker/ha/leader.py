@@ -98,9 +98,9 @@ class Reign(ABC):
     # Sends
 
     @abstractmethod
-    def need(self, alive: int = 0) -> int | None:
+    def need(self) -> int | None:
         """How many copies a message needs that is to be written now, None: not enough replicas
-        (IN_SYNC_REPLICAS_NOT_ENOUGH). `alive` are those the name server knows (acting master)."""
+        (IN_SYNC_REPLICAS_NOT_ENOUGH)."""
 
     def wait(self, log_end: LogOffset, need: int, deadline_ms: int) -> Later[PutStatus]:
         """PUT_OK once as many copies reach `log_end`, FLUSH_SLAVE_TIMEOUT at the deadline,
@@ -330,8 +330,8 @@ class Leader(Reign):
         super().__init__(log, rules, options, transport, self.sync, wall_ms, now_ms)
         self.sync.on_log(log.flushed if options.counts_durable else log.end)
 
-    def need(self, alive: int = 0) -> int | None:
-        return needed(self.rules, self.sync.in_sync_count, alive)
+    def need(self) -> int | None:
+        return needed(self.rules, self.sync.in_sync_count)
 
     def on_set(self, members: frozenset[int], set_epoch: int, now_ms: int) -> None:
         """The set as the controller says it, in a notice or an answer to a look."""
@@ -435,8 +435,8 @@ class PlainLeader(Reign):
         self._behind: dict[int, Behind] = {}
         super().__init__(log, rules, options, transport, self.group, wall_ms, now_ms)
 
-    def need(self, alive: int = 0) -> int | None:
-        return needed(self.rules, self.group.in_sync_count(self._log.end), alive)
+    def need(self) -> int | None:
+        return needed(self.rules, self.group.in_sync_count(self._log.end))
 
     def status(self, address_of: Callable[[int], str], now_ms: int) -> LeaderStatus:
         end = self._log.end

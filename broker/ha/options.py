@@ -52,8 +52,6 @@ class HaOptions:
     in_sync_replicas: int = 1
     min_in_sync_replicas: int = 1
     all_ack_in_sync_state_set: bool = False
-    enable_auto_in_sync_replicas: bool = False
-    enable_slave_acting_master: bool = False
     sync_from_last_file: bool = False
     async_learner: bool = False
     check_sync_state_set_period_ms: int = 0
@@ -61,13 +59,11 @@ class HaOptions:
     @property
     def rules(self) -> AckRules:
         """Of sends."""
-        mode = Mode.ACTING_MASTER if self.enable_slave_acting_master else Mode.PLAIN
         return AckRules(
-            Mode.CONTROLLER if self.auto_switch else mode,
+            Mode.CONTROLLER if self.auto_switch else Mode.PLAIN,
             self.in_sync_replicas,
             self.min_in_sync_replicas,
             self.all_ack_in_sync_state_set,
-            self.enable_auto_in_sync_replicas,
         )
 
     @property

@@ -372,14 +372,14 @@ class HaService:
 
     # Sends
 
-    def need(self, alive: int = 0) -> int | None:
+    def need(self) -> int | None:
         """How many copies a message needs that is to be written now (up to 1: no wait); None: there
-        are not enough replicas, IN_SYNC_REPLICAS_NOT_ENOUGH. `alive`: see `Reign.need`."""
+        are not enough replicas, IN_SYNC_REPLICAS_NOT_ENOUGH."""
         if self.reign is None or (
             not self.options.auto_switch and self.options.role is HaRole.ASYNC_MASTER
         ):
             return 1
-        return self.reign.need(alive)
+        return self.reign.need()
 
     def wait(self, log_end: LogOffset, need: int) -> Later[PutStatus]:
         """What to answer, as far as replicas go: see `Reign.wait`. slaveTimeout counts from now."""

@@ -1,8 +1,8 @@
 """Sends that wait for replicas: how many they need, and when they have them.
 
-Owns RocketMQ's rules of inSyncReplicas, minInSyncReplicas, allAckInSyncStateSet and of automatic
-in-sync replicas (RIP-34), and the queue of waiting sends. It must never know a connection. Called
-by the broker's send path before and after a message is written.
+Owns RocketMQ's rules of inSyncReplicas, minInSyncReplicas and allAckInSyncStateSet (RIP-34), and
+the queue of waiting sends. It must never know a connection. Called by the broker's send path before
+and after a message is written.
 
 Waiting sends are failed, not released, when the broker stops being the master: what a set of one
 member has is not what was promised (RocketMQ releases them, and loses them).
@@ -25,7 +25,6 @@ class Mode(Enum):
     """Who says how many replicas there are."""
 
     CONTROLLER = "CONTROLLER"
-    ACTING_MASTER = "ACTING_MASTER"
     PLAIN = "PLAIN"
 
 
@@ -37,32 +36,23 @@ class AckRules:
     in_sync_replicas: int = 1
     min_in_sync_replicas: int = 1
     all_ack_in_sync_state_set: bool = False
-    enable_auto_in_sync_replicas: bool = False
 
 
 ALL = -1
 """Every member of the set; RocketMQ's ALL_ACK_IN_SYNC_STATE_SET."""
 
 
-def needed(rules: AckRules, in_sync: int, alive: int = 0) -> int | None:
+def needed(rules: AckRules, in_sync: int) -> int | None:
     """How many copies a message needs that is about to be written, the master's included, or ALL.
 
-    `in_sync` is how many replicas are in sync, the master included, `alive` how many the name
-    server knows (acting master mode only). None: not enough, nothing may be written
-    (IN_SYNC_REPLICAS_NOT_ENOUGH).
+    `in_sync` is how many replicas are in sync, the master included. None: not enough, nothing may
+    be written (IN_SYNC_REPLICAS_NOT_ENOUGH); without a controller that is never so.
     """
     if rules.mode is Mode.CONTROLLER:
         if in_sync < rules.min_in_sync_replicas:
             return None
         return ALL if rules.all_ack_in_sync_state_set else rules.in_sync_replicas
-    need = rules.in_sync_replicas
-    if rules.mode is Mode.ACTING_MASTER:
-        in_sync = min(alive, in_sync)
-        if rules.enable_auto_in_sync_replicas:
-            need = max(min(need, in_sync), rules.min_in_sync_replicas)
-        if need > in_sync:
-            return None
-    return need
+    return rules.in_sync_replicas
 
 
 class Copies(Protocol):

@@ -66,7 +66,7 @@ class Replicas:
 
     def too_few(self, on: bool) -> None:
         """As many as a message needs are not in sync, or are again."""
-        self.leader.rules = AckRules(Mode.ACTING_MASTER if on else Mode.PLAIN, 2)
+        self.leader.rules = AckRules(Mode.CONTROLLER if on else Mode.PLAIN, 2, 3)
         self.leader.on_tick(self.world.steady_ms)
 
     def end(self) -> None:

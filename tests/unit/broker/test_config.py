@@ -119,12 +119,13 @@ def test_what_ignoring_would_harm_is_an_error(line: str) -> None:
 def test_keys_without_effect_are_named_once_and_shown() -> None:
     config, warnings = load_config(
         "sendMessageThreadPoolNums=16\ntransientStorePoolEnable=true\nserverWorkerThreads=8\n"
-        "haSlaveFallbehindMax=1\ninnerClientAuthenticationCredentials={secret}\n"
+        "haSlaveFallbehindMax=1\nenableAutoInSyncReplicas=true\n"
+        "innerClientAuthenticationCredentials={secret}\n"
     )
     assert warnings == [
         "known, but without effect here: sendMessageThreadPoolNums=16 (line 1), "
         "transientStorePoolEnable=true (line 2), haSlaveFallbehindMax=1 (line 4), "
-        "innerClientAuthenticationCredentials (line 5)"
+        "enableAutoInSyncReplicas=true (line 5), innerClientAuthenticationCredentials (line 6)"
     ]
     shown = config.values()
     assert shown["sendMessageThreadPoolNums"] == "16"

@@ -118,16 +118,6 @@ def test_without_its_slave_a_synchronous_master_answers_late(group: Group) -> No
     assert slave.service.status().counters.reconnects == 1
 
 
-def test_an_acting_master_group_shrinks_what_it_needs(group: Group) -> None:
-    """RocketMQ: HATest."""
-    master, slave = pair(group, enable_slave_acting_master=True)
-    assert master.service.need(2) == 2
-    group.network.unreachable.add(master.address)
-    slave.shell.cut()
-    group.network.run()
-    assert master.service.need(1) is None
-
-
 def test_what_an_operator_changes_counts_from_then_on(group: Group) -> None:
     master, slave = pair(group)
     assert master.service.need() == 2

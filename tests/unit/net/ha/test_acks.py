@@ -8,26 +8,19 @@ from turbopump.net.ha.acks import ALL, AckRules, Mode, WaitingSends, needed
 from turbopump.net.ha.sync_state import SyncOptions, SyncState
 
 OK, TIMEOUT = PutStatus.PUT_OK, PutStatus.FLUSH_SLAVE_TIMEOUT
-CONTROLLER, ACTING, PLAIN = Mode.CONTROLLER, Mode.ACTING_MASTER, Mode.PLAIN
+CONTROLLER, PLAIN = Mode.CONTROLLER, Mode.PLAIN
 
 
 @pytest.mark.parametrize(
-    ("mode", "replicas", "least", "everybody", "auto", "in_sync", "alive", "expected"),
+    ("mode", "replicas", "least", "everybody", "in_sync", "expected"),
     [
-        (CONTROLLER, 2, 1, False, False, 1, 0, 2),  # not held against the set's size
-        (CONTROLLER, 2, 2, False, False, 1, 0, None),
-        (CONTROLLER, 2, 2, False, False, 2, 0, 2),
-        (CONTROLLER, 1, 1, True, False, 1, 0, ALL),
-        (CONTROLLER, 1, 2, True, False, 1, 0, None),
-        (PLAIN, 2, 2, True, True, 1, 1, 2),  # nothing is checked before
-        (PLAIN, 1, 1, False, False, 1, 1, 1),
-        (ACTING, 2, 1, False, False, 2, 2, 2),
-        (ACTING, 2, 1, False, False, 2, 1, None),  # HATest: a replica shut down
-        (ACTING, 2, 1, False, False, 1, 2, None),
-        (ACTING, 2, 1, False, True, 2, 1, 1),  # HATest: and automatic, need shrinks to 1
-        (ACTING, 3, 2, False, True, 1, 3, None),
-        (ACTING, 3, 1, False, True, 2, 3, 2),
-        (ACTING, 1, 2, False, True, 3, 3, 2),
+        (CONTROLLER, 2, 1, False, 1, 2),  # not held against the set's size
+        (CONTROLLER, 2, 2, False, 1, None),
+        (CONTROLLER, 2, 2, False, 2, 2),
+        (CONTROLLER, 1, 1, True, 1, ALL),
+        (CONTROLLER, 1, 2, True, 1, None),
+        (PLAIN, 2, 2, True, 1, 2),  # nothing is checked before
+        (PLAIN, 1, 1, False, 1, 1),
     ],
 )
 def test_how_many_copies(
@@ -35,12 +28,10 @@ def test_how_many_copies(
     replicas: int,
     least: int,
     everybody: bool,
-    auto: bool,
     in_sync: int,
-    alive: int,
     expected: int | None,
 ) -> None:
-    assert needed(AckRules(mode, replicas, least, everybody, auto), in_sync, alive) == expected
+    assert needed(AckRules(mode, replicas, least, everybody), in_sync) == expected
 
 
 def group(*members: int, acked: dict[int, int] | None = None) -> SyncState:

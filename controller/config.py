@@ -170,7 +170,7 @@ class ControllerConfig:
 
     def update(self, properties: Iterable[Property]) -> list[str]:
         """Take over values; returns warnings. Raises ConfigError and then changes nothing."""
-        update = property_update.read(_TABLE, properties, self.tls, ConfigError)
+        update = property_update.read(_TABLE, properties, self.tls)
         self._check_votes(update.values)
         for attribute, value in update.values.items():
             setattr(self, attribute, value)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from turbopump.net.transport.options import TlsSettings
 from turbopump.net.wire import property_update
-from turbopump.net.wire.java_properties import ConfigError, Property
+from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.property_update import KeyTable
 from turbopump.net.wire.property_values import (
     INT32_MAX,
@@ -107,7 +107,7 @@ class NamesrvConfig:
 
     def update(self, properties: Iterable[Property]) -> list[str]:
         """Take over values; returns warnings. Raises ConfigError and then changes nothing."""
-        update = property_update.read(_TABLE, properties, self.tls, ConfigError)
+        update = property_update.read(_TABLE, properties, self.tls)
         for attribute, value in update.values.items():
             setattr(self, attribute, value)
         self.others.update(update.others)

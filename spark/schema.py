@@ -55,16 +55,6 @@ COLUMNS: tuple[str, ...] = tuple(ARROW_SCHEMA.names)
 BODY_COLUMN = "body"
 COLUMNS_WITHOUT_BODY: tuple[str, ...] = tuple(name for name in COLUMNS if name != BODY_COLUMN)
 
-_DDL_TYPES = {
-    pa.string(): "STRING",
-    pa.int32(): "INT",
-    pa.int64(): "BIGINT",
-    TIMESTAMP: "TIMESTAMP",
-    PROPERTIES: "MAP<STRING, STRING>",
-    pa.bool_(): "BOOLEAN",
-    pa.binary(): "BINARY",
-}
-
 
 class UnknownColumn(ValueError):
     """A column was asked for that the table does not have; the text names it and all there are."""
@@ -89,11 +79,3 @@ def parse_columns(text: str | None) -> tuple[str, ...]:
 def arrow_schema(columns: Iterable[str] | None = None) -> pa.Schema:
     """The Arrow schema of some columns, or of all."""
     return pa.schema([ARROW_SCHEMA.field(name) for name in ordered(columns)])
-
-
-def spark_ddl(columns: Iterable[str] | None = None) -> str:
-    """The same as Spark's DDL, for `createDataFrame`, `from_json` and readers of written files."""
-    return ", ".join(
-        f"{field.name} {_DDL_TYPES[field.type]}{'' if field.nullable else ' NOT NULL'}"
-        for field in arrow_schema(columns)
-    )

@@ -251,10 +251,6 @@ class PlainGroup:
         acks = sorted(self._acked.values(), reverse=True)
         return acks[count - 2] if len(acks) >= count - 1 else LogOffset(-1)
 
-    def is_ok(self, log_end: LogOffset) -> bool:
-        """Whether there is a replica and the best one is less than the gap behind."""
-        return bool(self._acked) and log_end - self.highest_acked < self.gap_max
-
     def have(self, log_end: LogOffset, need: int) -> bool:
         """Whether `need` copies reach that end, the master's included: for up to one any replica's
         that ever was, as RocketMQ has it."""

@@ -173,10 +173,6 @@ class SyncState:
         acks = [self.acked(other) for other in others]
         return min([self.log_end, *(LogOffset(-1) if at is None else at for at in acks)])
 
-    def all_have(self, log_end: LogOffset) -> bool:
-        """Whether all required members have the log up to there."""
-        return self.all_end() >= log_end
-
     def copies_end(self, count: int) -> LogOffset:
         """Up to where that many have the log, the master included, learners apart (RocketMQ counts
         them, though none of them may be elected); -1 if there are not as many."""

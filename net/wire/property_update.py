@@ -11,6 +11,7 @@ from typing import Final
 
 from turbopump.engine.types import Buffer
 from turbopump.net.wire.java_properties import (
+    ConfigError,
     PropertiesError,
     Property,
     parse_properties,
@@ -125,30 +126,25 @@ def parse_update(body: Buffer) -> list[Property]:
     return list({item.key: item for item in properties}.values())
 
 
-def read(
-    table: KeyTable,
-    properties: Iterable[Property],
-    tls: dict[str, str],
-    error_type: type[PropertiesError],
-) -> Update:
-    """The update that the properties ask for, where `tls` is in force. Raises `error_type`."""
+def read(table: KeyTable, properties: Iterable[Property], tls: dict[str, str]) -> Update:
+    """The update that the properties ask for, where `tls` is in force. Raises ConfigError."""
     update = Update(dict(tls))
     in_vain: list[Property] = []
     for item in properties:
         key = table.aliases.get(item.key, item.key)
         known = table.keys.get(key)
         if known is not None:
-            update.values[known[0]] = _parse(known[1], item, error_type)
+            update.values[known[0]] = _parse(known[1], item)
         elif key in table.tls:
             update.tls[key] = item.value.strip()
             try:
                 table.check_tls(update.tls)
             except ValueError as error:
-                raise error_type(f"{error}{place(item)}") from None
+                raise ConfigError(f"{error}{place(item)}") from None
         elif item.key in table.idle:
             idle = table.idle[item.key]
             if refusal := idle.refusal(item):
-                raise error_type(refusal)
+                raise ConfigError(refusal)
             update.others[item.key] = item.value
             if not idle.is_quiet(item.value):
                 in_vain.append(item)
@@ -159,10 +155,10 @@ def read(
     return update
 
 
-def _parse(parse: Parse, item: Property, error_type: type[PropertiesError]) -> object:
+def _parse(parse: Parse, item: Property) -> object:
     try:
         return parse(item.value.strip())
-    except error_type as error:
-        raise error_type(f"{error}{place(item)}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{error}{place(item)}") from None
     except ValueError as error:
-        raise error_type(f"{shown(item)}: expected {error}{place(item)}") from None
+        raise ConfigError(f"{shown(item)}: expected {error}{place(item)}") from None

@@ -1,6 +1,6 @@
 """Buckets of a histogram that can be added up: how percentiles of any size come from counts.
 
-Owns the one mapping value -> bucket, in Python, for numpy and as Spark SQL. It must never need
+Owns the one mapping value -> bucket, for numpy and as Spark SQL. It must never need
 Spark. Called by the throughput job (which counts per bucket) and by the report (which draws bucket
 edges).
 
@@ -28,17 +28,9 @@ ERROR_MAX = 1 / STEPS
 _SHIFT = EXACT_BELOW.bit_length() - 1
 
 
-def bucket_of(value: int) -> int:
-    """The bucket of a value that is not negative."""
-    if value < EXACT_BELOW:
-        return value
-    exponent = value.bit_length() - _SHIFT
-    return STEPS * exponent + (value >> exponent)
-
-
 def buckets_of(values: Ints) -> Ints:
-    """The same for each value of an array. A float rounded up to a power of two does no harm: both
-    formulas give the same bucket there."""
+    """The bucket of each value of an array; none is negative. A float rounded up to a power of two
+    does no harm: both formulas give the same bucket there."""
     bits = np.frexp(np.maximum(values, EXACT_BELOW).astype(np.float64))[1].astype(np.int64)
     exponent: Ints = bits - _SHIFT
     return np.where(values < EXACT_BELOW, values, STEPS * exponent + (values >> exponent))

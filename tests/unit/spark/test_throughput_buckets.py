@@ -9,12 +9,22 @@ import pytest
 from turbopump.spark.throughput.buckets import (
     ERROR_MAX,
     EXACT_BELOW,
+    STEPS,
     bounds,
-    bucket_of,
     buckets_of,
 )
 
+_SHIFT = 8
+"""Bits of a value that has a bucket of its own."""
 AROUND_POWERS = [(1 << bits) + near for bits in range(1, 62) for near in (-2, -1, 0, 1, 2)]
+
+
+def bucket_of(value: int) -> int:
+    """The bucket of one value, by integers alone."""
+    if value < EXACT_BELOW:
+        return value
+    exponent = value.bit_length() - _SHIFT
+    return STEPS * exponent + (value >> exponent)
 
 
 @pytest.mark.parametrize("seed", range(3))

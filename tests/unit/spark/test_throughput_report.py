@@ -7,11 +7,12 @@ from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
 
-from turbopump.spark.throughput.buckets import bucket_of
+from turbopump.spark.throughput.buckets import buckets_of
 from turbopump.spark.throughput.report import render, size, summary
 from turbopump.spark.throughput.result import (
     ROWS_SHOWN,
@@ -26,6 +27,7 @@ from turbopump.spark.throughput.result import (
 
 EVIL = "<script>alert(1)</script>\"'&$x^2$\x01"
 START_S = 1_700_000_000
+BUCKET = int(buckets_of(np.array([5000]))[0])
 FIGURES: dict[str, object] = {
     "messages": 10, "bytes": 1234, "body_bytes": 1000, "size_min": 100, "size_avg": 123.4,
     "size_max": 300, "size_p50": 120.0, "size_p99": 290.0, "size_p999": 300.0, "body_avg": 100.0,
@@ -56,7 +58,7 @@ def result(**changes: Any) -> Throughput:
         stall_seconds=5, step_seconds=1,
         over_time=(point, {**point, "start_s": START_S + 9, "latency_ms_p50": None}),
         topics_over_time=({"topic": "_T", "start_s": START_S, "messages": 4, "bytes": 9},),
-        histograms=({"metric": "size", "bucket": bucket_of(5000), "messages": 3},),
+        histograms=({"metric": "size", "bucket": BUCKET, "messages": 3},),
         written=("out/cells",),
     )  # fmt: skip
     return replace(kept, **changes)

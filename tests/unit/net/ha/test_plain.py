@@ -221,7 +221,7 @@ GAP = 268_435_456
 
 def test_in_sync_counts() -> None:
     group = PlainGroup()
-    assert not group.is_ok(START)
+    assert group.in_sync_count(START) == 1
     for number, at in enumerate((123, 124, 123, 125)):
         group.on_ack(number, LogOffset(at))
     ends = GAP, 123 + GAP, 124 + GAP, 125 + GAP
@@ -229,13 +229,6 @@ def test_in_sync_counts() -> None:
     group.on_closed(3)
     assert group.in_sync_count(LogOffset(GAP)) == 4
     assert group.highest_acked == 125
-
-
-def test_is_ok() -> None:
-    group = PlainGroup()
-    group.on_ack(1, LogOffset(123))
-    group.on_ack(2, LogOffset(124))
-    assert [group.is_ok(LogOffset(n + GAP)) for n in (122, 123, 124)] == [True, True, False]
 
 
 @pytest.mark.parametrize(

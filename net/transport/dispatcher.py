@@ -44,7 +44,6 @@ class Dispatcher:
     def __init__(self, review: Review | None = None) -> None:
         self._review = review
         self._handlers: dict[int, Handler] = {}
-        self._default: Handler | None = None
         self._quiet_until_ms = 0
 
     def add(self, code: int, handler: Handler) -> None:
@@ -52,13 +51,9 @@ class Dispatcher:
         assert code not in self._handlers, f"code {code} has a handler already"
         self._handlers[int(code)] = handler
 
-    def set_default(self, handler: Handler) -> None:
-        """Let `handler` answer every code without one of its own."""
-        self._default = handler
-
     @property
     def codes(self) -> frozenset[int]:
-        """The codes that have a handler of their own."""
+        """The codes that have a handler."""
         return frozenset(self._handlers)
 
     def without(self, codes: Iterable[int]) -> "Dispatcher":
@@ -67,7 +62,6 @@ class Dispatcher:
         fewer._handlers = dict(self._handlers)
         for code in codes:
             fewer._handlers.pop(code, None)
-        fewer._default = self._default
         return fewer
 
     def dispatch(self, request: Command, peer: Peer, now_ms: int) -> Answer | Steps[Answer]:
@@ -76,7 +70,7 @@ class Dispatcher:
         Unknown code: 3. A header or body that its class refuses, or any failure of the handler: 1
         with one line of text.
         """
-        handler = self._handlers.get(request.code, self._default)
+        handler = self._handlers.get(request.code)
         if handler is None:
             return _unsupported(request)
         try:

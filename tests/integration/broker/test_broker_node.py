@@ -28,6 +28,7 @@ from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.server import Server
+from turbopump.net.wire.codes import RequestCode
 from turbopump.net.wire.command import new_request
 from turbopump.net.wire.message import decode_messages
 from turbopump.net.wire.route import TopicRouteData
@@ -493,7 +494,8 @@ def test_dead_and_silent_name_servers_do_not_block(
     async def run() -> None:
         dead = free_port()
         table = Dispatcher()
-        table.set_default(lambda request, peer, now_ms: None)
+        for code in RequestCode:
+            table.add(code, lambda request, peer, now_ms: None)
         silent = Server(table, None, lambda: 0)
         port = await silent.start("127.0.0.1", 0)
         async with name_server(tmp_path) as names:

@@ -55,7 +55,8 @@ class ScriptedBroker:
         self.routes: dict[str, TopicRouteData] = {}
         self.address = ""
         dispatcher = Dispatcher()
-        dispatcher.set_default(self._handle)
+        for code in RequestCode:
+            dispatcher.add(code, self._handle)
         self._server = Server(dispatcher, None, now_ms)
 
     async def __aenter__(self) -> "ScriptedBroker":

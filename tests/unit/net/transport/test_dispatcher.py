@@ -21,8 +21,6 @@ def test_unknown_codes(peer) -> None:
     table = Dispatcher()
     answer = table.dispatch(new_request(9999), peer, 0)
     assert (answer.code, answer.remark) == (3, " request type 9999 not supported")
-    table.set_default(lambda request, _peer, _now_ms: response(request, 0))
-    assert table.dispatch(new_request(9999), peer, 0).code == 0
 
 
 def test_a_table_without_some_codes(peer) -> None:
@@ -32,8 +30,6 @@ def test_a_table_without_some_codes(peer) -> None:
     fewer = table.without([11, 361])
     assert [fewer.dispatch(new_request(code), peer, 0).code for code in (10, 11)] == [0, 3]
     assert table.codes == {10, 11}
-    table.set_default(lambda request, *_: response(request, 7))
-    assert table.without([11]).dispatch(new_request(11), peer, 0).code == 7
 
 
 def test_bad_headers_and_bodies_are_answered_1(peer) -> None:

@@ -329,7 +329,11 @@ class Switching:
     mixed: Pair
     controller: Controller
     group_file: Path
-    epoch: int = 0
+
+    @property
+    def epoch(self) -> int:
+        """The one that began last."""
+        return self.controller.epoch
 
     @property
     def ours(self) -> Broker:
@@ -351,10 +355,8 @@ class Switching:
 
     def elect(self, master: int) -> None:
         """A new epoch begins; both stay in the SyncStateSet. Those who run are told at once."""
-        self.epoch += 1
         self.mixed.master = master - 1
-        controller = self.controller
-        controller.epoch, controller.master, controller.members = self.epoch, master, [OURS, THEIRS]
+        self.controller.elect(master, [OURS, THEIRS])
         addresses = {str(number): f"127.0.0.1:{broker.ports.broker + 1}"
                      for number, broker in enumerate(self.mixed.brokers, 1)}
         beside = self.group_file.with_suffix(".tmp")

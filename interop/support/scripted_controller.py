@@ -1,7 +1,8 @@
 """What a RocketMQ broker in controller mode asks its controller, answered by a script.
 
-It decides nothing: the test says who is the master. It owns its port and threads. Called by
-test_mixed_pairs.py; the real controller has tests of its own.
+The test says who is the master; the SyncStateSet is what that master last asked for, because a
+RocketMQ master that is refused never counts a replica as in sync again. It owns its port and
+threads. Called by test_mixed_pairs.py; the real controller has tests of its own.
 """
 
 import json
@@ -28,6 +29,8 @@ class Controller:
     epoch: int = 0
     master: int = 0
     members: list[int] = field(default_factory=list)
+    set_epoch: int = 0
+    """Of `members`: it rises with each change of them and with each election."""
 
     def __post_init__(self) -> None:
         controller = self
@@ -38,14 +41,15 @@ class Controller:
                     size, header_size = struct.unpack(">II", sizes)
                     header_size &= 0xFFFFFF
                     request = json.loads(self.rfile.read(header_size))
-                    self.rfile.read(size - 4 - header_size)
-                    self.wfile.write(controller._answer(request))
+                    body = self.rfile.read(size - 4 - header_size)
+                    self.wfile.write(controller._answer(request, body))
 
         class Server(socketserver.ThreadingTCPServer):
             allow_reuse_address = True
             daemon_threads = True
             block_on_close = False
 
+        self._lock = threading.Lock()
         self._server = Server(("127.0.0.1", self.port), Handler)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -59,10 +63,19 @@ class Controller:
         self._server.shutdown()
         self._server.server_close()
 
+    def elect(self, master: int, members: list[int]) -> None:
+        """The next epoch, of that master and with that SyncStateSet."""
+        with self._lock:
+            self.epoch += 1
+            self.master, self.members = master, members
+            self.set_epoch += 1
+
     def notify(self, port: int) -> None:
         """Tells a broker, which else asks every five seconds."""
-        fields = {**self._master(), "syncStateSetEpoch": str(self.epoch)}
-        answer = ask(port, NOTIFY_ROLE, fields, self._set())
+        with self._lock:
+            fields = {**self._master(), "syncStateSetEpoch": str(self.set_epoch)}
+            body = self._set()
+        answer = ask(port, NOTIFY_ROLE, fields, body)
         assert answer.code == 0, answer
 
     def _master(self) -> dict[str, str]:
@@ -70,23 +83,36 @@ class Controller:
                 "masterAddress": self.addresses[self.master]}
 
     def _set(self) -> bytes:
-        return json.dumps({"syncStateSet": self.members, "syncStateSetEpoch": self.epoch}).encode()
+        return json.dumps(
+            {"syncStateSet": self.members, "syncStateSetEpoch": self.set_epoch}).encode()
 
-    def _answer(self, request: dict[str, Any]) -> bytes:
-        code, fields, body = self._answer_to(request["code"])
+    def _alter(self, fields: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        """The set that a master asks for, if it knows the one that holds now."""
+        wanted = json.loads(body)
+        if (int(fields["masterEpoch"]), wanted["syncStateSetEpoch"]) != (
+                self.epoch, self.set_epoch):
+            return SET_REFUSED, {}, b""
+        self.members, self.set_epoch = sorted(wanted["syncStateSet"]), self.set_epoch + 1
+        return 0, {}, self._set()
+
+    def _answer(self, request: dict[str, Any], asked: bytes) -> bytes:
+        with self._lock:
+            code, fields, body = self._answer_to(request, asked)
         header = json.dumps({
             "code": code, "language": "OTHER", "version": 513, "opaque": request["opaque"],
             "flag": 1, "serializeTypeCurrentRPC": "JSON", "extFields": fields}).encode()
         return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
 
-    def _answer_to(self, code: int) -> tuple[int, dict[str, str], bytes]:
+    def _answer_to(
+        self, request: dict[str, Any], asked: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         group = {"clusterName": CLUSTER, "brokerName": BROKER_NAME}
-        known = {**group, **self._master(), "syncStateSetEpoch": str(self.epoch)}
-        match code:
+        known = {**group, **self._master(), "syncStateSetEpoch": str(self.set_epoch)}
+        match request["code"]:
             case 904:  # a heartbeat
                 return 0, {}, b""
             case 1001:  # another SyncStateSet
-                return SET_REFUSED, {}, b""
+                return self._alter(request["extFields"], asked)
             case 1002:  # an election
                 members = json.dumps({"syncStateSet": self.members}).encode()
                 return MASTER_STILL_EXISTS, known, members

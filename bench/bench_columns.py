@@ -26,8 +26,14 @@ PROPERTIES = (
 )
 WITHOUT_BODY = tuple(name for name in COLUMNS if name != "body")
 WITHOUT_TEXTS = (
-    "queue_id", "queue_offset", "log_offset", "size", "born_time", "store_time", "body_size"
-)  # fmt: skip
+    "queue_id",
+    "queue_offset",
+    "log_offset",
+    "size",
+    "born_time",
+    "store_time",
+    "body_size",
+)
 _logs: dict[int, tuple[mmap.mmap, int, int]] = {}
 
 
@@ -43,13 +49,25 @@ def log_of(size: int) -> tuple[mmap.mmap, int, int]:
         at = 0
         for number in range(count):
             at += record.append(
-                region, at, region.size, log_offset=at, topic=TOPIC, body=b"x" * size,
-                properties=PROPERTIES % (number % 65536), queue_id=number % 8, flag=0,
-                queue_offset=number // 8, sys_flag=0, born_timestamp_ms=NOW_MS + number // 900,
+                region,
+                at,
+                region.size,
+                log_offset=at,
+                topic=TOPIC,
+                body=b"x" * size,
+                properties=PROPERTIES % (number % 65536),
+                queue_id=number % 8,
+                flag=0,
+                queue_offset=number // 8,
+                sys_flag=0,
+                born_timestamp_ms=NOW_MS + number // 900,
                 born_host=b"\x7f\0\0\1\0\0" + (40000 + number % 32).to_bytes(2, "big"),
-                store_timestamp_ms=NOW_MS + number // 900, store_host=b"\x7f\0\0\1\0\0\x2a\x9f",
-                reconsume_times=0, prepared_transaction_offset=0, version=record.V1,
-            )  # fmt: skip
+                store_timestamp_ms=NOW_MS + number // 900,
+                store_host=b"\x7f\0\0\1\0\0\x2a\x9f",
+                reconsume_times=0,
+                prepared_transaction_offset=0,
+                version=record.V1,
+            )
         region.release()
         _logs[size] = memory, at, count
     return _logs[size]

@@ -30,9 +30,15 @@ BODY = b"x" * 128
 
 def send_frame(opaque: int) -> bytes:
     header = SendMessageRequestV2(
-        producer_group="bench", topic="BenchTrips", default_topic="TBW102",
-        default_topic_queue_nums=4, queue_id=0, sys_flag=0, born_timestamp=1_800_000_000_000,
-        flag=0, properties="UNIQ_KEY\x017F0000010000558C00000000000000EF\x02WAIT\x01true\x02",
+        producer_group="bench",
+        topic="BenchTrips",
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=1_800_000_000_000,
+        flag=0,
+        properties="UNIQ_KEY\x017F0000010000558C00000000000000EF\x02WAIT\x01true\x02",
     )
     command = new_request(RequestCode.SEND_MESSAGE_V2, header, BODY)
     command.opaque = opaque
@@ -41,8 +47,16 @@ def send_frame(opaque: int) -> bytes:
 
 def pull_frame(opaque: int) -> bytes:
     header = PullMessageRequest(
-        consumer_group="bench", topic="BenchTrips", queue_id=0, queue_offset=0, max_msg_nums=32,
-        sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
+        consumer_group="bench",
+        topic="BenchTrips",
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=4,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription="*",
+        sub_version=0,
         expression_type="TAG",
     )
     command = new_request(RequestCode.PULL_MESSAGE, header)
@@ -90,8 +104,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """A broker of its own, driven over one connection."""
     folder = tmp_path_factory.mktemp("broker")
     command = [
-        sys.executable, "-m", "turbopump", "up", "--json", "--data", str(folder / "data"),
-        "--namesrv-port", "0", "--broker-port", "0",
+        sys.executable,
+        "-m",
+        "turbopump",
+        "up",
+        "--json",
+        "--data",
+        str(folder / "data"),
+        "--namesrv-port",
+        "0",
+        "--broker-port",
+        "0",
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

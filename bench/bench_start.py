@@ -42,8 +42,16 @@ def test_start_ready(measure: Measure, program: list[str], tmp_path: Path) -> No
         return (), {}
 
     def start() -> None:
-        arguments = ["up", "--data", str(tmp_path / "data"), "--json", "--namesrv-port", "0",
-                     "--broker-port", "0"]  # fmt: skip
+        arguments = [
+            "up",
+            "--data",
+            str(tmp_path / "data"),
+            "--json",
+            "--namesrv-port",
+            "0",
+            "--broker-port",
+            "0",
+        ]
         process = subprocess.Popen([*program, *arguments], stdout=subprocess.PIPE, text=True)
         started.append(process)
         assert process.stdout is not None

@@ -20,13 +20,38 @@ ROUNDS = 10_000
 UNIQUE_KEY = "7F0000010000558C00000000000000EF"
 PROPERTIES = f"UNIQ_KEY\x01{UNIQUE_KEY}\x02WAIT\x01true\x02TAGS\x01TagA\x02"
 SEND = SendMessageRequest(
-    "please_rename_unique_group_name", "TopicTest", "TBW102", 4, 3, 0, 1_800_000_000_000, 0,
-    PROPERTIES, 0, False, None, False, "broker-a",
-)  # fmt: skip
+    "please_rename_unique_group_name",
+    "TopicTest",
+    "TBW102",
+    4,
+    3,
+    0,
+    1_800_000_000_000,
+    0,
+    PROPERTIES,
+    0,
+    False,
+    None,
+    False,
+    "broker-a",
+)
 PULL = PullMessageRequest(
-    "please_rename_unique_group_name_4", "TopicTest", 3, 123_456, 32, 3, 123_456, 15_000,
-    1_800_000_000_000, None, "TAG", 2_147_483_647, None, None, "broker-a",
-)  # fmt: skip
+    "please_rename_unique_group_name_4",
+    "TopicTest",
+    3,
+    123_456,
+    32,
+    3,
+    123_456,
+    15_000,
+    1_800_000_000_000,
+    None,
+    "TAG",
+    2_147_483_647,
+    None,
+    None,
+    "broker-a",
+)
 
 
 def json_frame(members: dict[str, Any], fields: dict[str, str]) -> bytes:
@@ -39,18 +64,28 @@ def json_frame(members: dict[str, Any], fields: dict[str, str]) -> bytes:
 def java(code: int, fields: dict[str, str]) -> bytes:
     """Names in alphabetical order, as fastjson sorts them."""
     members = {
-        "code": code, "extFields": {}, "flag": 0, "language": "JAVA", "opaque": 12345,
-        "serializeTypeCurrentRPC": "JSON", "version": 513,
-    }  # fmt: skip
+        "code": code,
+        "extFields": {},
+        "flag": 0,
+        "language": "JAVA",
+        "opaque": 12345,
+        "serializeTypeCurrentRPC": "JSON",
+        "version": 513,
+    }
     return json_frame(members, fields)
 
 
 def go(code: int, fields: dict[str, str]) -> bytes:
     """Names in the order of Go's structure, the fields sorted as Go sorts a map."""
     members = {
-        "code": code, "language": "GO", "version": 317, "opaque": 12345, "flag": 0, "remark": "",
+        "code": code,
+        "language": "GO",
+        "version": 317,
+        "opaque": 12345,
+        "flag": 0,
+        "remark": "",
         "extFields": {},
-    }  # fmt: skip
+    }
     return json_frame(members, dict(sorted(fields.items())))
 
 
@@ -113,8 +148,17 @@ def test_properties_limit(measure: Any, limits: ctypes.CDLL) -> None:
 def test_send_answer(measure: Any) -> None:
     def answer() -> None:
         assert traffic.send_reply(
-            0, 12345, 3, 123_456, [1_234_567_890], bytes(8), UNIQUE_KEY.encode(), None,
-            b"DefaultRegion", True, rounds=ROUNDS,
-        )  # fmt: skip
+            0,
+            12345,
+            3,
+            123_456,
+            [1_234_567_890],
+            bytes(8),
+            UNIQUE_KEY.encode(),
+            None,
+            b"DefaultRegion",
+            True,
+            rounds=ROUNDS,
+        )
 
     measure("answer of a send", answer, ROUNDS)

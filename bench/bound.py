@@ -120,11 +120,25 @@ def _group(body: int) -> bytes:
     region, end = Region(memory), 0
     for number in range(PULL_COUNT):
         end += append(
-            region, end, len(memory), log_offset=end, topic=TOPIC.encode(), body=b"x" * body,
-            properties=properties.encode(), queue_id=0, flag=0, queue_offset=number, sys_flag=0,
-            born_timestamp_ms=1, born_host=host, store_timestamp_ms=1, store_host=host,
-            reconsume_times=0, prepared_transaction_offset=0, version=V1,
-        )  # fmt: skip
+            region,
+            end,
+            len(memory),
+            log_offset=end,
+            topic=TOPIC.encode(),
+            body=b"x" * body,
+            properties=properties.encode(),
+            queue_id=0,
+            flag=0,
+            queue_offset=number,
+            sys_flag=0,
+            born_timestamp_ms=1,
+            born_host=host,
+            store_timestamp_ms=1,
+            store_host=host,
+            reconsume_times=0,
+            prepared_transaction_offset=0,
+            version=V1,
+        )
     region.release()
     return bytes(memory[:end])
 
@@ -151,10 +165,12 @@ def _write_replies(folder: Path, address: str, body: int) -> list[str]:
     )
     table = {
         f'{{"brokerName":"{BROKER}","queueId":{queue},"topic":"{TOPIC}"}}': {
-            "lastUpdateTimestamp": 0, "maxOffset": BACKLOG, "minOffset": 0,
+            "lastUpdateTimestamp": 0,
+            "maxOffset": BACKLOG,
+            "minOffset": 0,
         }
         for queue in range(QUEUES)
-    }  # fmt: skip
+    }
     stats = ",".join(f"{key}:{json.dumps(value)}" for key, value in table.items())
     bodies = {
         RequestCode.GET_ROUTEINFO_BY_TOPIC: route.encode(),
@@ -205,9 +221,19 @@ SHAPES = [
 def load(shape: Shape, address: str, topic: str, *more: str) -> dict[str, Any]:
     """Run the load generator as a process of its own; its JSON result."""
     command = [
-        sys.executable, "-m", "turbopump", "bench", shape.command, "-n", address, "-t", topic,
-        *shape.options, *more, "--json",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "turbopump",
+        "bench",
+        shape.command,
+        "-n",
+        address,
+        "-t",
+        topic,
+        *shape.options,
+        *more,
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -216,8 +242,10 @@ def load(shape: Shape, address: str, topic: str, *more: str) -> dict[str, Any]:
 
 def main(seconds: str = "3") -> None:
     """Print the bounds of this machine."""
-    print(f"{'workload':30} {'messages/s':>12} {'p50 us':>8} {'p99 us':>8}"
-          f" {'generator us':>13} {'responder us':>13}  busy: generator, responder")  # fmt: skip
+    print(
+        f"{'workload':30} {'messages/s':>12} {'p50 us':>8} {'p99 us':>8}"
+        f" {'generator us':>13} {'responder us':>13}  busy: generator, responder"
+    )
     for shape in SHAPES:
         with responder(shape.body) as bare:
             load(shape, bare.address, TOPIC, "--duration", "0.3")  # warm
@@ -227,9 +255,11 @@ def main(seconds: str = "3") -> None:
             assert wall_s <= time.monotonic() - begin
         count = found["all_messages"]
         mine, latency = found["generator_cpu_s"], found["latency_us"]
-        print(f"{shape.name:30} {found['messages_per_s']:12,.0f} {latency['p50']:8,.0f}"
-              f" {latency['p99']:8,.0f} {mine / count * 1e6:13.2f} {cpu_s / count * 1e6:13.2f}"
-              f"  {mine / wall_s:9.0%}, {cpu_s / wall_s:9.0%}")  # fmt: skip
+        print(
+            f"{shape.name:30} {found['messages_per_s']:12,.0f} {latency['p50']:8,.0f}"
+            f" {latency['p99']:8,.0f} {mine / count * 1e6:13.2f} {cpu_s / count * 1e6:13.2f}"
+            f"  {mine / wall_s:9.0%}, {cpu_s / wall_s:9.0%}"
+        )
     with tempfile.TemporaryDirectory(dir=".") as name:
         folder = Path(name)
         program = build(folder)

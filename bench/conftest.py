@@ -41,7 +41,9 @@ def measure(benchmark: Any) -> Measure:
     """
 
     def run(
-        group: str, function: Callable[..., Any], operations: int,
+        group: str,
+        function: Callable[..., Any],
+        operations: int,
         setup: Callable[[], Any] | None = None,
     ) -> Any:
         benchmark.group = group

@@ -38,9 +38,16 @@ def size_of(body: int) -> int:
 def frame_of(body: int) -> bytes:
     """A send as a client writes it."""
     header = SendMessageRequestV2(
-        producer_group="bench", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=4,
-        queue_id=0, sys_flag=0, born_timestamp=NOW_MS, flag=0, properties=PROPERTIES,
-    )  # fmt: skip
+        producer_group="bench",
+        topic=TOPIC,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=NOW_MS,
+        flag=0,
+        properties=PROPERTIES,
+    )
     parts = encode(new_request(RequestCode.SEND_MESSAGE_V2, header, b"x" * body))
     return b"".join(bytes(part) for part in parts)
 

@@ -104,10 +104,14 @@ class Result:
         """What is kept of it."""
         found = self.told.found.get(TOPIC)
         return {
-            "title": self.title, "fault": self.fault, "kills": self.told.kills,
-            "first_s": self.told.first_s.get(TOPIC, []), "whole_s": self.told.whole_s,
-            "found": found and vars(found), "ended": self.ended,
-        }  # fmt: skip
+            "title": self.title,
+            "fault": self.fault,
+            "kills": self.told.kills,
+            "first_s": self.told.first_s.get(TOPIC, []),
+            "whole_s": self.told.whole_s,
+            "found": found and vars(found),
+            "ended": self.ended,
+        }
 
 
 def with_kept(results: list[Result]) -> list[Result]:
@@ -121,8 +125,9 @@ def with_kept(results: list[Result]) -> list[Result]:
     return [Result.restored(known[key]) for key in order if key in known]
 
 
-def measured(case: Case, fault: str, times: int, senders: int,
-             say: Callable[[str], None]) -> Result:  # fmt: skip
+def measured(
+    case: Case, fault: str, times: int, senders: int, say: Callable[[str], None]
+) -> Result:
     """A new group, its faults, its end."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     group = Controlled(FOLDER, case.kind, [case.kind] * 3, [case.kind] * 3, case.settings)
@@ -139,8 +144,7 @@ def measured(case: Case, fault: str, times: int, senders: int,
         load.start()
         time.sleep(SETTLED_S)
         try:
-            kill_masters(group, [ledger], times, LIMITS, result.told, say,
-                         pause=fault == STOPPED)  # fmt: skip
+            kill_masters(group, [ledger], times, LIMITS, result.told, say, pause=fault == STOPPED)
         except NotReadyError as error:
             result.ended = str(error).partition(";")[0]
             say(f"{case.name}: {error}")
@@ -191,9 +195,14 @@ def _knows_leader(one: Member) -> bool:
 
 def table(results: list[Result], senders: int) -> str:
     """What goes between the markers."""
-    model = next((line.partition(":")[2].strip()
-                  for line in Path("/proc/cpuinfo").read_text().splitlines()
-                  if line.startswith("model name")), platform.machine())  # fmt: skip
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
     lines = [
         f"`python -m bench.failover` on {os.cpu_count()} cores ({model}), all processes on this"
         f" machine, JVMs of 512 MB",
@@ -234,8 +243,10 @@ def write(text: str) -> None:
 def main() -> int:
     """Measure, print, write; 1 if ours lost something or did not come back."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.failover", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+        prog="python -m bench.failover",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--senders", type=int, default=4)
     parser.add_argument("--pauses", type=int, default=5)
@@ -266,8 +277,11 @@ def main() -> int:
     if given.write:
         write(text)
     ours = [one for one in results if one.title.startswith("Turbopump")]
-    is_good = not any(one.ended or one.broken or found.lost or found.twice
-                      for one in ours for found in one.told.found.values())  # fmt: skip
+    is_good = not any(
+        one.ended or one.broken or found.lost or found.twice
+        for one in ours
+        for found in one.told.found.values()
+    )
     return 0 if is_good else 1
 
 

@@ -51,9 +51,21 @@ from turbopump.net.wire.java_properties import Property
 from turbopump.net.wire.message_id import UniqueIds
 
 _FAMILIES = (
-    send, send_back, request_reply, pull, offsets, clients, locks, query, relays, admin_topics,
-    admin_groups, admin_offsets, admin_broker, ha,
-)  # fmt: skip
+    send,
+    send_back,
+    request_reply,
+    pull,
+    offsets,
+    clients,
+    locks,
+    query,
+    relays,
+    admin_topics,
+    admin_groups,
+    admin_offsets,
+    admin_broker,
+    ha,
+)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

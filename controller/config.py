@@ -284,10 +284,13 @@ def _check_tls(tls: dict[str, str]) -> None:
 
 _LIVE: Final = frozenset(
     {
-        "enableElectUncleanMaster", "isProcessReadEvent", "notifyBrokerRoleChanged",
-        "scanInactiveMasterInterval", "scanNotActiveBrokerInterval",
+        "enableElectUncleanMaster",
+        "isProcessReadEvent",
+        "notifyBrokerRoleChanged",
+        "scanInactiveMasterInterval",
+        "scanNotActiveBrokerInterval",
     }
-)  # fmt: skip
+)
 """What the state machine goes by; the others are the quorum's, the port's or the disk's."""
 
 _TABLE: Final = KeyTable(

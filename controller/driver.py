@@ -210,9 +210,7 @@ class Driver:
             self._suspects[peer_id] = SuspectedLeader(now_ms)
             self._probe(peer_id, self._suspects[peer_id], now_ms)
 
-    def on_request(
-        self, connection: int, request: Command, now_ms: int
-    ) -> Reply | Steps[Reply]:
+    def on_request(self, connection: int, request: Command, now_ms: int) -> Reply | Steps[Reply]:
         """A request of a peer or of a DLedger client; a long snapshot or push is read in steps.
         What cannot be read is answered with 1."""
         kind, body = REQUESTS[request.code], bytes_of(request)

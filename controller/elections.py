@@ -235,9 +235,11 @@ def is_behind(group: Group, live: Liveness) -> bool:
     Java broker's word is not taken for that, nor a made-up epoch.)"""
     for broker_id in group.replicas:
         epoch, set_epoch = live.last_epochs(group, broker_id)
-        ahead = set_epoch - group.set_epoch if epoch == group.master_epoch else (
-            epoch - group.master_epoch
-        )  # fmt: skip
+        ahead = (
+            set_epoch - group.set_epoch
+            if epoch == group.master_epoch
+            else (epoch - group.master_epoch)
+        )
         if 0 < ahead <= EPOCH_JUMP_MAX:
             return True
     return False

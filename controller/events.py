@@ -109,9 +109,15 @@ class MarkUnfit:
 
 
 Event = (
-    AlterSyncStateSet | ApplyBrokerId | ElectMaster | Read | CleanBrokerData
-    | UpdateBrokerAddress | MarkUnfit | BeginReign
-)  # fmt: skip
+    AlterSyncStateSet
+    | ApplyBrokerId
+    | ElectMaster
+    | Read
+    | CleanBrokerData
+    | UpdateBrokerAddress
+    | MarkUnfit
+    | BeginReign
+)
 
 
 @dataclass(frozen=True, slots=True)

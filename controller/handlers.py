@@ -102,8 +102,12 @@ class Controller:
         taker = self.driver.hand_over(now_ms)
         if taker is not None:
             self.stalls.handed_over(now_ms)
-            logger.warning("this controller stood still for %d ms of the last ten seconds: %s is"
-                           " asked to lead", self.stalls.stood_ms, taker)  # fmt: skip
+            logger.warning(
+                "this controller stood still for %d ms of the last ten seconds: %s is"
+                " asked to lead",
+                self.stalls.stood_ms,
+                taker,
+            )
 
 
 def register(dispatcher: Dispatcher, controller: Controller) -> None:

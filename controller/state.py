@@ -94,8 +94,9 @@ class Group:
     def reigns(self, broker_id: int | None, epoch: int | None) -> bool:
         """Whether that is the master, in its own epoch."""
         return self.master_id is not None and (broker_id, epoch) == (
-            self.master_id, self.master_epoch
-        )  # fmt: skip
+            self.master_id,
+            self.master_epoch,
+        )
 
     @property
     def master_address(self) -> str | None:
@@ -123,9 +124,17 @@ class Group:
             for key, one in self.replicas.items()
         }
         copy = Group(
-            self.cluster_name, self.broker_name, self.next_id, replicas, self.master_id,
-            self.master_epoch, self.members, self.set_epoch, self.reigned, self.eligible,
-        )  # fmt: skip
+            self.cluster_name,
+            self.broker_name,
+            self.next_id,
+            replicas,
+            self.master_id,
+            self.master_epoch,
+            self.members,
+            self.set_epoch,
+            self.reigned,
+            self.eligible,
+        )
         for event in happened:
             copy.apply(event)
         return copy
@@ -246,8 +255,10 @@ class GroupTables:
         ]
         groups = b",".join(map(self._texts.__getitem__, sorted(self._texts)))
         return b'{"groups":[%b],"retired":%b,"version":%d}' % (
-            groups, _json(retired), SNAPSHOT_VERSION
-        )  # fmt: skip
+            groups,
+            _json(retired),
+            SNAPSHOT_VERSION,
+        )
 
     @classmethod
     def restore(cls, snapshot: bytes) -> "GroupTables":
@@ -281,9 +292,12 @@ class GroupTables:
     def _created(self, cluster_name: str, broker_name: str) -> Group:
         numbers = self.retired.pop(broker_name, None) or ForgottenGroup()
         group = Group(
-            cluster_name, broker_name, numbers.next_id,
-            master_epoch=numbers.master_epoch, set_epoch=numbers.set_epoch,
-        )  # fmt: skip
+            cluster_name,
+            broker_name,
+            numbers.next_id,
+            master_epoch=numbers.master_epoch,
+            set_epoch=numbers.set_epoch,
+        )
         self.groups[broker_name] = group
         return group
 
@@ -326,11 +340,17 @@ def _group_of(members: dict[str, Any]) -> Group:
     }
     master = members["master"]
     group = Group(
-        str(members["cluster"]), str(members["broker"]), int(members["nextId"]), replicas,
-        None if master is None else int(master), int(members["masterEpoch"]),
-        frozenset(int(member) for member in members["members"]), int(members["setEpoch"]),
-        bool(members["reigned"]), frozenset(int(one) for one in members.get("eligible", ())),
-    )  # fmt: skip
+        str(members["cluster"]),
+        str(members["broker"]),
+        int(members["nextId"]),
+        replicas,
+        None if master is None else int(master),
+        int(members["masterEpoch"]),
+        frozenset(int(member) for member in members["members"]),
+        int(members["setEpoch"]),
+        bool(members["reigned"]),
+        frozenset(int(one) for one in members.get("eligible", ())),
+    )
     if not group.candidates <= replicas.keys() or (
         group.master_id is not None and group.master_id not in replicas
     ):

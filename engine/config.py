@@ -62,13 +62,24 @@ syncTimeoutMs is ours."""
 
 LIVE_KEYS: Final = frozenset(
     {
-        "cleanFileForciblyEnable", "cleanResourceInterval", "deleteFileBatchMax", "deleteWhen",
-        "diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio",
-        "fileReservedTime", "flushCommitLogLeastPages", "flushCommitLogThoroughInterval",
-        "flushConsumeQueueThoroughInterval", "flushIntervalCommitLog", "flushIntervalConsumeQueue",
-        "maxMsgsNumBatch", "syncFlushTimeout", "syncTimeoutMs",
+        "cleanFileForciblyEnable",
+        "cleanResourceInterval",
+        "deleteFileBatchMax",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "diskSpaceCleanForciblyRatio",
+        "diskSpaceWarningLevelRatio",
+        "fileReservedTime",
+        "flushCommitLogLeastPages",
+        "flushCommitLogThoroughInterval",
+        "flushConsumeQueueThoroughInterval",
+        "flushIntervalCommitLog",
+        "flushIntervalConsumeQueue",
+        "maxMsgsNumBatch",
+        "syncFlushTimeout",
+        "syncTimeoutMs",
     }
-)  # fmt: skip
+)
 """Keys that may change while a store is open: each is read when it is needed."""
 
 _INT32_MAX = 2**31 - 1  # RocketMQ reads every number as int, and maps no larger file

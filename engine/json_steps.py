@@ -197,9 +197,7 @@ def sort(elements: Iterable[Any], key: Callable[[Any], Any] | None = None) -> St
     return found
 
 
-def _in_order(
-    elements: list[Any], key: Callable[[Any], Any] | None
-) -> Generator[Any, None, None]:
+def _in_order(elements: list[Any], key: Callable[[Any], Any] | None) -> Generator[Any, None, None]:
     """The elements, none of which is None, in their order; None where a step ends."""
     if len(elements) <= SORTED:
         yield from sorted(elements, key=key)

@@ -66,9 +66,14 @@ class Replicated:
     """See Store.replicated. Until its role is set it is no master, and nothing is appended."""
 
     def __init__(
-        self, parts: StoreParts, commit: GroupCommit, retention: Retention, disk: Disk,
-        dispatch: Callable[[int], None], plain: bool,
-    ) -> None:  # fmt: skip
+        self,
+        parts: StoreParts,
+        commit: GroupCommit,
+        retention: Retention,
+        disk: Disk,
+        dispatch: Callable[[int], None],
+        plain: bool,
+    ) -> None:
         self.plain = plain
         self.is_master = False
         """Whether this store's own appends are taken."""

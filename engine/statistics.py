@@ -29,9 +29,13 @@ class Counters:
     def copy(self) -> "Counters":
         """The totals as they are now."""
         return Counters(
-            self.put_count, self.put_size, self.put_failed_count, self.found_count,
-            self.miss_count, self.transferred_count,
-        )  # fmt: skip
+            self.put_count,
+            self.put_size,
+            self.put_failed_count,
+            self.found_count,
+            self.miss_count,
+            self.transferred_count,
+        )
 
 
 @dataclass(slots=True)

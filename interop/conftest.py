@@ -24,10 +24,18 @@ WORK = toolchain.CACHE / f"work-{os.getpid()}"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The switch between ours and the original."""
-    parser.addoption("--target", choices=sorted(KINDS), default="turbopump",
-                     help="the broker group that the clients are run against")
-    parser.addoption("--messages", type=int, default=20_000,
-                     help="how many a pair of a RocketMQ broker and ours is loaded with")
+    parser.addoption(
+        "--target",
+        choices=sorted(KINDS),
+        default="turbopump",
+        help="the broker group that the clients are run against",
+    )
+    parser.addoption(
+        "--messages",
+        type=int,
+        default=20_000,
+        help="how many a pair of a RocketMQ broker and ours is loaded with",
+    )
 
 
 def pytest_sessionstart() -> None:
@@ -84,10 +92,9 @@ def suites(group: Group, work: Path, pytestconfig: pytest.Config) -> Suites:
     return made
 
 
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter,
-                            exitstatus: int, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
     """What each client suite checked, and where to look after a failure."""
     made = config.stash.get(_SUITES, None)
     terminalreporter.section(f"interop against {config.getoption('--target')}")

@@ -24,9 +24,18 @@ MESSAGES = 2000
 def bench(kind: str, group: Group, *arguments: str) -> dict[str, Any]:
     """The JSON result of a load that succeeds."""
     command = [
-        sys.executable, "-m", "turbopump", "bench", kind, "-n", group.ports.namesrv_address,
-        "-q", str(MESSAGES), "--json", *arguments,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "turbopump",
+        "bench",
+        kind,
+        "-n",
+        group.ports.namesrv_address,
+        "-q",
+        str(MESSAGES),
+        "--json",
+        *arguments,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))

@@ -25,7 +25,8 @@ OURS, THEIRS = 0, 1
 """Places of the two brokers."""
 REPLICA = re.compile(
     rf"(InSyncReplica|NotInSyncReplica):\tReplicaIdentity\{{brokerName='{BROKER_NAME}', "
-    r"brokerId=(\d+), brokerAddress='([^']+)', alive=(true|false)\}")
+    r"brokerId=(\d+), brokerAddress='([^']+)', alive=(true|false)\}"
+)
 
 
 @dataclass
@@ -45,8 +46,10 @@ class Mixed:
         one = self.broker(place)
         self.group.until(f"{one.name} is the master", lambda: self.group.master is one)
         self.pair.master = place
-        until("it takes a message",
-              lambda: self.pair.brokers[place].send("raw", b"of a new reign") == 0)
+        until(
+            "it takes a message",
+            lambda: self.pair.brokers[place].send("raw", b"of a new reign") == 0,
+        )
         self.reigns += 1
 
     def elect(self, place: int) -> None:
@@ -79,17 +82,23 @@ def written(broker: Broker) -> list[tuple[int, int]]:
     behind a disk that lets it wait, gets another epoch before the one it has saw a message."""
     found = [tuple(map(int, line.split("-"))) for line in epochs(broker)]
     starts = [start for _, start in found]
-    return [(epoch, start) for (epoch, start), end in zip(found, [*starts[1:], None], strict=True)
-            if start != end]
+    return [
+        (epoch, start)
+        for (epoch, start), end in zip(found, [*starts[1:], None], strict=True)
+        if start != end
+    ]
 
 
 @contextmanager
-def mixed(controllers: list[Kind], namesrv: Kind, kinds: list[Kind],
-          folder: Path) -> Iterator[Mixed]:
+def mixed(
+    controllers: list[Kind], namesrv: Kind, kinds: list[Kind], folder: Path
+) -> Iterator[Mixed]:
     """A group that runs, the broker of the first kind its master; nothing is left running."""
     group = Controlled(folder, namesrv, controllers, kinds, SAFE)
-    brokers = [Broker(kind, Ports(group.namesrv_port, member.port), member.folder)
-               for kind, member in zip(kinds, group.brokers, strict=True)]
+    brokers = [
+        Broker(kind, Ports(group.namesrv_port, member.port), member.folder)
+        for kind, member in zip(kinds, group.brokers, strict=True)
+    ]
     try:
         group.start()
         yield Mixed(group, Pair(folder, brokers))
@@ -120,8 +129,9 @@ def test_java_broker_and_ours_under_our_controllers(kind: Kind, built: None, wor
         leader = group.group.leader()
         assert leader is not None
         leader.kill()
-        group.group.until("another controller leads",
-                          lambda: group.group.leader() not in (None, leader))
+        group.group.until(
+            "another controller leads", lambda: group.group.leader() not in (None, leader)
+        )
         group.group.wait_whole()
         leader.start()
         with closing(Admin(group.group.as_group, work / "our-controllers" / "mqadmin")) as admin:
@@ -174,23 +184,42 @@ def mqadmin_reads(group: Mixed, admin: Admin) -> None:
     whole, leader = group.group, group.group.leader()
     assert leader is not None
     addresses = whole.controller_addresses
-    printed = shown(admin, "getSyncStateSet", "-a", addresses, "-b", BROKER_NAME,
-                    when=lambda text: "#SyncStateSetNums\t2\n" in text)
+    printed = shown(
+        admin,
+        "getSyncStateSet",
+        "-a",
+        addresses,
+        "-b",
+        BROKER_NAME,
+        when=lambda text: "#SyncStateSetNums\t2\n" in text,
+    )
     found = whole.sync()
     assert found is not None
-    for line in (f"#brokerName\t{BROKER_NAME}", f"#MasterBrokerId\t{found.ids[found.master]}",
-                 f"#MasterAddr\t{found.master}", f"#MasterEpoch\t{found.master_epoch}",
-                 f"#SyncStateSetEpoch\t{found.set_epoch}"):
+    for line in (
+        f"#brokerName\t{BROKER_NAME}",
+        f"#MasterBrokerId\t{found.ids[found.master]}",
+        f"#MasterAddr\t{found.master}",
+        f"#MasterEpoch\t{found.master_epoch}",
+        f"#SyncStateSetEpoch\t{found.set_epoch}",
+    ):
         assert f"{line}\n" in printed, printed
-    rows = {(where, address, int(number), alive)
-            for where, number, address, alive in REPLICA.findall(printed)}
-    assert rows == {("InSyncReplica", address, number, "true")
-                    for address, number in found.ids.items()}, printed
+    rows = {
+        (where, address, int(number), alive)
+        for where, number, address, alive in REPLICA.findall(printed)
+    }
+    assert rows == {
+        ("InSyncReplica", address, number, "true") for address, number in found.ids.items()
+    }, printed
     assert "#SyncStateSetNums\t2\n" in admin.run("getSyncStateSet", "-a", addresses, "-c", CLUSTER)
 
     # One that came back hears of its leader with the next heartbeat.
-    printed = shown(admin, "getControllerMetaData", "-a", anyone(whole),
-                    when=lambda text: f"#ControllerLeaderId\t{leader.name}\n" in text)
+    printed = shown(
+        admin,
+        "getControllerMetaData",
+        "-a",
+        anyone(whole),
+        when=lambda text: f"#ControllerLeaderId\t{leader.name}\n" in text,
+    )
     assert f"#ControllerLeaderAddress\t{leader.address}\n" in printed, printed
     for one in whole.controllers:
         assert f"#Peer:\t{one.name}:{one.address}" in printed, printed
@@ -206,11 +235,23 @@ def mqadmin_elects(group: Mixed, admin: Admin, place: int) -> None:
     whole, broker = group.group, group.broker(place)
     before = whole.sync()
     assert before is not None and before.master != broker.address
-    printed = admin.run("electMaster", "-a", anyone(whole), "-b", before.ids[broker.address],
-                        "-bn", BROKER_NAME, "-c", CLUSTER)
-    for line in (f"#ClusterName\t{CLUSTER}", f"#BrokerName\t{BROKER_NAME}",
-                 f"#BrokerMasterAddr\t{broker.address}",
-                 f"#MasterEpoch\t{before.master_epoch + 1}"):
+    printed = admin.run(
+        "electMaster",
+        "-a",
+        anyone(whole),
+        "-b",
+        before.ids[broker.address],
+        "-bn",
+        BROKER_NAME,
+        "-c",
+        CLUSTER,
+    )
+    for line in (
+        f"#ClusterName\t{CLUSTER}",
+        f"#BrokerName\t{BROKER_NAME}",
+        f"#BrokerMasterAddr\t{broker.address}",
+        f"#MasterEpoch\t{before.master_epoch + 1}",
+    ):
         assert f"{line}\n" in printed, printed
     group.wait_master(place)
     whole.wait_whole()

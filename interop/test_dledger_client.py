@@ -31,8 +31,11 @@ def event(number: int, name: str = "of-a-ledger-client") -> bytes:
     """The entry of a broker that gets its id, as RocketMQ writes it."""
     address = f"10.0.0.{number}:10911"
     members = {
-        "brokerAddress": address, "brokerName": name, "clusterName": "C",
-        "eventType": "APPLY_BROKER_ID_EVENT", "newBrokerId": number,
+        "brokerAddress": address,
+        "brokerName": name,
+        "clusterName": "C",
+        "eventType": "APPLY_BROKER_ID_EVENT",
+        "newBrokerId": number,
         "registerCheckCode": f"{address};{number}",
     }
     return APPLY_BROKER_ID.to_bytes(2) + json.dumps(members).encode()
@@ -64,8 +67,14 @@ class Ledger:
     def __init__(self, group: Controlled, folder: Path) -> None:
         peers = ";".join(f"{one.name}-{one.address}" for one in group.controllers)
         self.process: Process = processes.java(
-            "ledger", "turbopump.interop.Ledger", toolchain.classpath("server"), [GROUP, peers],
-            folder, heap_mb=HEAP_MB, talks=True)
+            "ledger",
+            "turbopump.interop.Ledger",
+            toolchain.classpath("server"),
+            [GROUP, peers],
+            folder,
+            heap_mb=HEAP_MB,
+            talks=True,
+        )
 
     def _ask(self, line: str) -> list[str]:
         child = self.process.child
@@ -93,8 +102,9 @@ class Ledger:
 
 
 @pytest.fixture
-def group(kind: Kind, built: None, work: Path,
-          request: pytest.FixtureRequest) -> Iterator[Controlled]:
+def group(
+    kind: Kind, built: None, work: Path, request: pytest.FixtureRequest
+) -> Iterator[Controlled]:
     """Three controllers with a leader."""
     made = Controlled(work / request.node.name, kind, [kind] * 3, [])
     try:

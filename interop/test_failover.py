@@ -22,8 +22,9 @@ def test_clients_send_through_kills(kind: Kind, built: None, work: Path) -> None
     """Java asks for the route each second and paces the kills; Go asks every 30 s."""
     if kind.name != "turbopump":
         pytest.skip("RocketMQ loses messages: python -m interop.support.failover --target rocketmq")
-    told = through_kills(kind, ["java", "go"], KILLS, POLL_MS, work / "failover",
-                         paced_by=["java"], say=print)
+    told = through_kills(
+        kind, ["java", "go"], KILLS, POLL_MS, work / "failover", paced_by=["java"], say=print
+    )
     for topic, found in told.found.items():
         assert found.acked > 0, topic
         assert (found.lost, found.moved, found.twice) == (0, 0, 0), (topic, found)

@@ -43,8 +43,12 @@ SETTINGS = {
     "slaveReadEnable": "true",
     "haSendHeartbeatInterval": "1000",
 }
-MASTER = {"brokerRole": "SYNC_MASTER", "brokerId": "0", "inSyncReplicas": "2",
-          "slaveTimeout": "6000"}
+MASTER = {
+    "brokerRole": "SYNC_MASTER",
+    "brokerId": "0",
+    "inSyncReplicas": "2",
+    "slaveTimeout": "6000",
+}
 SLAVE = {"brokerRole": "SLAVE", "brokerId": "1"}
 
 
@@ -61,8 +65,11 @@ def until(what: str, holds: Callable[[], object], *of: "Broker") -> None:
                 return
         except OSError as error:
             last = error
-        told = f"last: {last!r}" + "".join(f"\n{broker.words()}" for broker in of
-                                           if not broker.running or time.monotonic() > deadline)
+        told = f"last: {last!r}" + "".join(
+            f"\n{broker.words()}"
+            for broker in of
+            if not broker.running or time.monotonic() > deadline
+        )
         assert all(broker.running for broker in of), f"{what}: a broker ended; {told}"
         assert time.monotonic() < deadline, f"{what}: not within {WAIT_S} s; {told}"
         time.sleep(0.1)
@@ -114,8 +121,11 @@ class Broker:
         except (OSError, struct.error) as error:
             status = repr(error)
         folder = self.folder / str(len(self.processes)) / "logs" / "rocketmqlogs"
-        ends = [(folder / name).read_text(errors="replace")[-LOG_TAIL:]
-                for name in ("broker.log", "store.log") if (folder / name).exists()]
+        ends = [
+            (folder / name).read_text(errors="replace")[-LOG_TAIL:]
+            for name in ("broker.log", "store.log")
+            if (folder / name).exists()
+        ]
         return "\n".join([status, *(one.tail() for one in self.processes[-1:]), *ends])
 
     def ask(self, code: int, **fields: object) -> Answer:
@@ -131,10 +141,19 @@ class Broker:
     def send(self, topic: str, body: bytes, properties: str = "") -> int:
         """Sends one message; returns the code of the answer."""
         fields = {
-            "producerGroup": "interop", "topic": topic, "defaultTopic": "TBW102",
-            "defaultTopicQueueNums": "4", "queueId": "0", "sysFlag": "0", "flag": "0",
-            "bornTimestamp": str(time.time_ns() // 1_000_000), "properties": properties,
-            "reconsumeTimes": "0", "unitMode": "false", "batch": "false"}
+            "producerGroup": "interop",
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": "4",
+            "queueId": "0",
+            "sysFlag": "0",
+            "flag": "0",
+            "bornTimestamp": str(time.time_ns() // 1_000_000),
+            "properties": properties,
+            "reconsumeTimes": "0",
+            "unitMode": "false",
+            "batch": "false",
+        }
         return ask(self.ports.broker, SEND_MESSAGE, fields, body).code
 
     def pull(self, topic: str, queue: int) -> bytes:
@@ -142,9 +161,19 @@ class Broker:
         found, at = bytearray(), 0
         while True:
             answer = self.ask(
-                PULL_MESSAGE, consumerGroup="move-reader", topic=topic, queueId=queue,
-                queueOffset=at, maxMsgNums=32, sysFlag=4, commitOffset=0, suspendTimeoutMillis=0,
-                subscription="*", subVersion=0, expressionType="TAG")
+                PULL_MESSAGE,
+                consumerGroup="move-reader",
+                topic=topic,
+                queueId=queue,
+                queueOffset=at,
+                maxMsgNums=32,
+                sysFlag=4,
+                commitOffset=0,
+                suspendTimeoutMillis=0,
+                subscription="*",
+                subVersion=0,
+                expressionType="TAG",
+            )
             if answer.code != 0:
                 return bytes(found)
             found += answer.body
@@ -180,23 +209,44 @@ class Pair:
         scenarios = [spec.split(":")[0] for spec in specs]
         for name, checks in parse(client.out.read_text(), scenarios).items():
             assert checks.ended and not checks.failed, "\n".join(
-                [name, *checks.failed, client.tail()])
+                [name, *checks.failed, client.tail()]
+            )
 
     def load(self, messages: int) -> None:
         """Sends so many with batches on four connections; prints how long both brokers took."""
-        command = [sys.executable, "-m", "turbopump", "bench", "producer", "-n",
-                   self.namesrv_address, "-t", "load", "-q", str(messages), "-b", "20", "-w", "4",
-                   "-s", "500", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "turbopump",
+            "bench",
+            "producer",
+            "-n",
+            self.namesrv_address,
+            "-t",
+            "load",
+            "-q",
+            str(messages),
+            "-b",
+            "20",
+            "-w",
+            "4",
+            "-s",
+            "500",
+            "--json",
+        ]
         begun = time.monotonic()
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S,
-                              check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False
+        )
         assert done.returncode == 0, done.stderr
         sent, took = json.loads(done.stdout), time.monotonic() - begun
         one, other = self.brokers
         until("the logs end alike", lambda: one.end == other.end, one, other)
         behind = time.monotonic() - begun - took
-        print(f"{sent['messages']} messages in {took:.1f} s, logs of {one.end} bytes alike "
-              f"{behind:.1f} s later; refused: {sent['errors']}")
+        print(
+            f"{sent['messages']} messages in {took:.1f} s, logs of {one.end} bytes alike "
+            f"{behind:.1f} s later; refused: {sent['errors']}"
+        )
         assert sent["messages"] + 20 * sum(sent["errors"].values()) == messages
         assert set(sent["errors"]) <= {"2"}, "only a busy broker refuses"
 
@@ -247,24 +297,35 @@ class Pair:
             return ahead[:2] == behind[:2]
         return ahead[:2] == behind[:2] and all(
             behind[2].get(name, {}).get(queue, -1) >= offset
-            for name, row in ahead[2].items() for queue, offset in row.items())
+            for name, row in ahead[2].items()
+            for queue, offset in row.items()
+        )
 
     def _reads_alike(self, topic: str, queue: int) -> None:
         one, other = self.brokers
-        until(f"{topic}/{queue} reads alike",
-              lambda: one.pull(topic, queue) == other.pull(topic, queue))
+        until(
+            f"{topic}/{queue} reads alike",
+            lambda: one.pull(topic, queue) == other.pull(topic, queue),
+        )
 
 
 def tables(broker: Broker) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Topics, groups and offsets of the clients' making."""
-    topics = {name: [row["readQueueNums"], row["writeQueueNums"], row["perm"]]
-              for name, row in broker.json(TOPICS)["topicConfigTable"].items()
-              if name.startswith(("move", "kinds", "load", "raw"))}
-    groups = {name: [row["consumeEnable"], row["retryMaxTimes"], row["retryQueueNums"]]
-              for name, row in broker.json(GROUPS)["subscriptionGroupTable"].items()
-              if name.startswith(("move", "kinds"))}
-    offsets = {name: row for name, row in broker.json(OFFSETS)["offsetTable"].items()
-               if name.startswith(("move", "kinds"))}
+    topics = {
+        name: [row["readQueueNums"], row["writeQueueNums"], row["perm"]]
+        for name, row in broker.json(TOPICS)["topicConfigTable"].items()
+        if name.startswith(("move", "kinds", "load", "raw"))
+    }
+    groups = {
+        name: [row["consumeEnable"], row["retryMaxTimes"], row["retryQueueNums"]]
+        for name, row in broker.json(GROUPS)["subscriptionGroupTable"].items()
+        if name.startswith(("move", "kinds"))
+    }
+    offsets = {
+        name: row
+        for name, row in broker.json(OFFSETS)["offsetTable"].items()
+        if name.startswith(("move", "kinds"))
+    }
     return topics, groups, offsets
 
 
@@ -273,8 +334,13 @@ def pair(kinds: list[Kind], folder: Path) -> Iterator[Pair]:
     """A name server of the second kind and places for two brokers, all ended at the end."""
     ports = Ports.free()
     places = [ports, Ports(ports.namesrv, free_port(BROKER_AND_HA))]
-    made = Pair(folder, [Broker(kind, place, folder / f"{number}-{kind.name}")
-                         for number, (kind, place) in enumerate(zip(kinds, places, strict=True))])
+    made = Pair(
+        folder,
+        [
+            Broker(kind, place, folder / f"{number}-{kind.name}")
+            for number, (kind, place) in enumerate(zip(kinds, places, strict=True))
+        ],
+    )
     namesrv = kinds[1].namesrv(ports, folder)
     try:
         wait_listening(ports.namesrv, namesrv)
@@ -287,8 +353,9 @@ def pair(kinds: list[Kind], folder: Path) -> Iterator[Pair]:
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["java-leads", "java-follows"])
-def test_plain_pair(kind: Kind, built: None, work: Path, first: int,
-                    pytestconfig: pytest.Config) -> None:
+def test_plain_pair(
+    kind: Kind, built: None, work: Path, first: int, pytestconfig: pytest.Config
+) -> None:
     """Default HA: acknowledged by both, one log, one table; a replica that dies; then it leads."""
     with pair([RocketMQ(), kind], work / f"plain-{first}") as mixed:
         master, replica = mixed.lead(first)
@@ -313,8 +380,12 @@ def test_plain_pair(kind: Kind, built: None, work: Path, first: int,
         assert logs.difference(master.store, replica.store, master.end) is None
         mixed.lead(1 - first)
         # RocketMQ does not rebuild its index behind a kill: only ours finds all by key again.
-        mixed.run("move", f"exchange-write:{COUNT},{COUNT + MORE}" if first
-                  else f"exchange-continue:{COUNT},{COUNT + MORE},{mixed.kept}")
+        mixed.run(
+            "move",
+            f"exchange-write:{COUNT},{COUNT + MORE}"
+            if first
+            else f"exchange-continue:{COUNT},{COUNT + MORE},{mixed.kept}",
+        )
         mixed.same()
 
 
@@ -349,19 +420,24 @@ class Switching:
         """Starts one of them."""
         own: dict[int, dict[str, str]] = {
             OURS: {"haGroupFile": str(self.group_file), "brokerId": "1"},
-            THEIRS: {"enableControllerMode": "true", "controllerAddr": self.controller.address,
-                     "allAckInSyncStateSet": "true"}}
+            THEIRS: {
+                "enableControllerMode": "true",
+                "controllerAddr": self.controller.address,
+                "allAckInSyncStateSet": "true",
+            },
+        }
         self.mixed.brokers[number - 1].start({**own[number], "slaveTimeout": "6000"})
 
     def elect(self, master: int) -> None:
         """A new epoch begins; both stay in the SyncStateSet. Those who run are told at once."""
         self.mixed.master = master - 1
         self.controller.elect(master, [OURS, THEIRS])
-        addresses = {str(number): f"127.0.0.1:{broker.ports.broker + 1}"
-                     for number, broker in enumerate(self.mixed.brokers, 1)}
+        addresses = {
+            str(number): f"127.0.0.1:{broker.ports.broker + 1}"
+            for number, broker in enumerate(self.mixed.brokers, 1)
+        }
         beside = self.group_file.with_suffix(".tmp")
-        beside.write_text(json.dumps(
-            {"epoch": self.epoch, "master": master, "brokers": addresses}))
+        beside.write_text(json.dumps({"epoch": self.epoch, "master": master, "brokers": addresses}))
         beside.rename(self.group_file)
 
     def reigns(self, master: int) -> Broker:
@@ -395,8 +471,9 @@ def test_pair_that_switches(kind: Kind, built: None, work: Path) -> None:
     folder = work / "switching"
     with pair([kind, RocketMQ()], folder) as mixed:
         ports = mixed.brokers
-        controller = Controller(THEIRS, {number: broker.ports.broker_address
-                                         for number, broker in enumerate(ports, 1)})
+        controller = Controller(
+            THEIRS, {number: broker.ports.broker_address for number, broker in enumerate(ports, 1)}
+        )
         switching = Switching(mixed, controller, folder / "group.json")
         try:
             _switch(switching)
@@ -432,8 +509,7 @@ def _switch(pair: Switching) -> None:
     pair.elect(OURS)
     pair.controller.notify(pair.theirs.ports.broker)
     pair.reigns(OURS)
-    pair.mixed.run(
-        "move", f"exchange-continue:{COUNT + MORE},{COUNT + 2 * MORE},{pair.mixed.kept}")
+    pair.mixed.run("move", f"exchange-continue:{COUNT + MORE},{COUNT + 2 * MORE},{pair.mixed.kept}")
     pair.same()
 
 

@@ -28,8 +28,9 @@ LONG_S = 60.0
 
 
 @pytest.fixture
-def group(kind: Kind, built: None, work: Path,
-          request: pytest.FixtureRequest) -> Iterator[Controlled]:
+def group(
+    kind: Kind, built: None, work: Path, request: pytest.FixtureRequest
+) -> Iterator[Controlled]:
     """Three controllers with a leader, the last one RocketMQ's."""
     kinds: list[Kind] = [Turbopump(), Turbopump(), RocketMQ()]
     made = Controlled(work / request.node.name, kind, kinds, [])
@@ -63,8 +64,10 @@ def test_a_leader_that_dies_is_replaced_and_java_writes_no_storm(group: Controll
         new = another_leader(group, old)
         took_s = time.monotonic() - since
         written = troubles(java)[before:]
-        print(f"{old.name} died, {new.name} leads after {took_s:.2f} s, "
-              f"{len(written)} lines of trouble at the Java member")
+        print(
+            f"{old.name} died, {new.name} leads after {took_s:.2f} s, "
+            f"{len(written)} lines of trouble at the Java member"
+        )
         assert took_s < LED_S
         assert len(written) <= ERRORS_MAX, written
         old.start()

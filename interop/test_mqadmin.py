@@ -19,18 +19,44 @@ LINGER_TIMEOUT_S = 150
 # Both brokers sample their counters every 10 s.
 STATISTICS_TIMEOUT_S = 45
 RUNTIME_NAMES = (
-    "bootTimestamp", "brokerVersionDesc", "commitLogDirCapacity", "commitLogDiskRatio",
-    "commitLogMaxOffset", "commitLogMinOffset", "consumeQueueDiskRatio", "dispatchBehindBytes",
-    "dispatchMaxBuffer", "earliestMessageTimeStamp", "getFoundTps", "getMessageEntireTimeMax",
-    "getMissTps", "getTotalTps", "getTransferredTps", "msgGetTotalTodayMorning",
-    "msgGetTotalTodayNow", "msgGetTotalYesterdayMorning", "msgPutTotalTodayMorning",
-    "msgPutTotalTodayNow", "msgPutTotalYesterdayMorning", "pageCacheLockTimeMills",
-    "pullThreadPoolQueueCapacity", "pullThreadPoolQueueHeadWaitTimeMills",
-    "pullThreadPoolQueueSize", "putMessageAverageSize", "putMessageDistributeTime",
-    "putMessageEntireTimeMax", "putMessageSizeTotal", "putTps", "queryThreadPoolQueueCapacity",
-    "queryThreadPoolQueueHeadWaitTimeMills", "queryThreadPoolQueueSize",
-    "remainHowManyDataToFlush", "remainTransientStoreBufferNumbs", "runtime",
-    "sendThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills",
+    "bootTimestamp",
+    "brokerVersionDesc",
+    "commitLogDirCapacity",
+    "commitLogDiskRatio",
+    "commitLogMaxOffset",
+    "commitLogMinOffset",
+    "consumeQueueDiskRatio",
+    "dispatchBehindBytes",
+    "dispatchMaxBuffer",
+    "earliestMessageTimeStamp",
+    "getFoundTps",
+    "getMessageEntireTimeMax",
+    "getMissTps",
+    "getTotalTps",
+    "getTransferredTps",
+    "msgGetTotalTodayMorning",
+    "msgGetTotalTodayNow",
+    "msgGetTotalYesterdayMorning",
+    "msgPutTotalTodayMorning",
+    "msgPutTotalTodayNow",
+    "msgPutTotalYesterdayMorning",
+    "pageCacheLockTimeMills",
+    "pullThreadPoolQueueCapacity",
+    "pullThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueSize",
+    "putMessageAverageSize",
+    "putMessageDistributeTime",
+    "putMessageEntireTimeMax",
+    "putMessageSizeTotal",
+    "putTps",
+    "queryThreadPoolQueueCapacity",
+    "queryThreadPoolQueueHeadWaitTimeMills",
+    "queryThreadPoolQueueSize",
+    "remainHowManyDataToFlush",
+    "remainTransientStoreBufferNumbs",
+    "runtime",
+    "sendThreadPoolQueueCapacity",
+    "sendThreadPoolQueueHeadWaitTimeMills",
     "sendThreadPoolQueueSize",
 )
 
@@ -38,8 +64,12 @@ RUNTIME_NAMES = (
 @pytest.fixture(scope="module")
 def linger(group: Group, work: Path) -> Iterator[Process]:
     """A consumer that stays online until it was made to read everything twice."""
-    client = java_client("client-5.5", [group.ports.namesrv_address, "admin", "linger"],
-                         work / "linger", name="linger")
+    client = java_client(
+        "client-5.5",
+        [group.ports.namesrv_address, "admin", "linger"],
+        work / "linger",
+        name="linger",
+    )
     deadline = time.monotonic() + LINGER_TIMEOUT_S
     try:
         while "the offsets are committed" not in client.out.read_text():
@@ -56,9 +86,21 @@ def admin(group: Group, work: Path) -> Iterator[Admin]:
     with closing(Admin(group, work / "mqadmin")) as made:
         made.run("updateTopic", "-b", group.ports.broker_address, "-t", TOPIC, "-r", 3, "-w", 3)
         for number in range(10):
-            sent = made.rows("sendMessage", "-t", TOPIC, "-p", f"body-{number}", "-k",
-                             f"key-{number}", "-c", f"tag-{number % 2}", "-b", BROKER_NAME,
-                             "-i", 1)
+            sent = made.rows(
+                "sendMessage",
+                "-t",
+                TOPIC,
+                "-p",
+                f"body-{number}",
+                "-k",
+                f"key-{number}",
+                "-c",
+                f"tag-{number % 2}",
+                "-b",
+                BROKER_NAME,
+                "-i",
+                1,
+            )
             assert sent[0][:3] == [BROKER_NAME, "1", "SEND_OK"], sent
         yield made
 
@@ -91,12 +133,14 @@ def test_cluster_list(admin: Admin, group: Group) -> None:
 def test_update_topic_on_a_broker(admin: Admin, group: Group) -> None:
     """A topic is created and then changed; the route follows."""
     topic = "admin-topic-b"
-    printed = admin.run("updateTopic", "-b", group.ports.broker_address, "-t", topic, "-r", 3,
-                        "-w", 2, "-p", 6)
+    printed = admin.run(
+        "updateTopic", "-b", group.ports.broker_address, "-t", topic, "-r", 3, "-w", 2, "-p", 6
+    )
     assert f"create topic to {group.ports.broker_address} success" in printed
     assert queues_of(admin, topic) == (3, 2, 6)
-    admin.run("updateTopic", "-b", group.ports.broker_address, "-t", topic, "-r", 5, "-w", 4,
-              "-p", 4)
+    admin.run(
+        "updateTopic", "-b", group.ports.broker_address, "-t", topic, "-r", 5, "-w", 4, "-p", 4
+    )
     assert queues_of(admin, topic) == (5, 4, 4)
     printed = admin.run("updateTopicPerm", "-b", group.ports.broker_address, "-t", topic, "-p", 6)
     assert "update topic perm from 4 to 6" in printed
@@ -144,7 +188,10 @@ def test_topic_status(admin: Admin) -> None:
     """Offsets of each queue, and a time where something was stored."""
     rows = admin.rows("topicStatus", "-t", TOPIC)
     assert [row[:4] for row in rows] == [
-        [BROKER_NAME, "0", "0", "0"], [BROKER_NAME, "1", "0", "10"], [BROKER_NAME, "2", "0", "0"]]
+        [BROKER_NAME, "0", "0", "0"],
+        [BROKER_NAME, "1", "0", "10"],
+        [BROKER_NAME, "2", "0", "0"],
+    ]
     assert len(rows[1]) > len(rows[0]), "no time where messages lie"
     assert "CODE: 17" in admin.run("topicStatus", "-t", "admin-no-such-topic")
 
@@ -176,20 +223,23 @@ def assert_message(shown: dict[str, str]) -> None:
 
 def test_print_messages(admin: Admin) -> None:
     """Messages are pulled and printed, with and without a tag."""
-    printed = admin.run("printMsgByQueue", "-t", TOPIC, "-a", BROKER_NAME, "-i", 1, "-p", "true",
-                        "-d", "true")
+    printed = admin.run(
+        "printMsgByQueue", "-t", TOPIC, "-a", BROKER_NAME, "-i", 1, "-p", "true", "-d", "true"
+    )
     assert re.findall(r"BODY: (body-\d)", printed) == [f"body-{n}" for n in range(10)], printed
     printed = admin.run("printMsg", "-t", TOPIC, "-s", "tag-1", "-d", "true")
     assert re.findall(r"BODY: (body-\d)", printed) == [f"body-{n}" for n in range(1, 10, 2)]
-    printed = admin.run("consumeMessage", "-t", TOPIC, "-b", BROKER_NAME, "-i", 1, "-o", 7, "-g",
-                        "admin-printer")
+    printed = admin.run(
+        "consumeMessage", "-t", TOPIC, "-b", BROKER_NAME, "-i", 1, "-o", 7, "-g", "admin-printer"
+    )
     assert re.findall(r"BODY: (body-\d)", printed) == ["body-7", "body-8", "body-9"], printed
 
 
 def test_consume_queue(admin: Admin, group: Group) -> None:
     """The raw units of a queue."""
-    printed = admin.run("queryCq", "-t", TOPIC, "-q", 1, "-i", 4, "-c", 2, "-b",
-                        group.ports.broker_address)
+    printed = admin.run(
+        "queryCq", "-t", TOPIC, "-q", 1, "-i", 4, "-c", 2, "-b", group.ports.broker_address
+    )
     assert "max: 10, min: 0" in printed, printed
     assert re.findall(r"idx: (\d+)", printed) == ["4", "5"], printed
     # Java's hash of "tag-0" and "tag-1".
@@ -214,8 +264,9 @@ def test_replication_of_a_group_of_one(admin: Admin, group: Group) -> None:
     for where in (("-b", group.ports.broker_address), ("-c", CLUSTER)):
         printed = admin.run("haStatus", *where)
         assert f"#MasterAddr\t{group.ports.broker_address}\n" in printed, printed
-        assert re.search(r"#MasterCommitLogMaxOffset\t[1-9]\d*\n#SlaveNum\t0\n#InSyncSlaveNum\t0\n",
-                         printed), printed
+        assert re.search(
+            r"#MasterCommitLogMaxOffset\t[1-9]\d*\n#SlaveNum\t0\n#InSyncSlaveNum\t0\n", printed
+        ), printed
     for where in (("-b", BROKER_NAME), ("-c", CLUSTER)):
         printed = admin.run("getBrokerEpoch", *where)
         assert "CODE: 1 " in printed and "only for controllerMode" in printed, printed
@@ -223,14 +274,16 @@ def test_replication_of_a_group_of_one(admin: Admin, group: Group) -> None:
 
 def test_subscription_groups(admin: Admin, group: Group) -> None:
     """A group is made, read back, changed and removed."""
-    printed = admin.run("updateSubGroup", "-b", group.ports.broker_address, "-g", "admin-group",
-                        "-r", 5, "-q", 2)
+    printed = admin.run(
+        "updateSubGroup", "-b", group.ports.broker_address, "-g", "admin-group", "-r", 5, "-q", 2
+    )
     assert f"create subscription group to {group.ports.broker_address} success" in printed
     config = admin.pairs("getConsumerConfig", "-g", "admin-group")
     assert config["groupName"] == "admin-group" and config["consumeEnable"] == "true"
     assert (config["retryMaxTimes"], config["retryQueueNums"]) == ("5", "2")
-    printed = admin.run("updateSubGroup", "-c", CLUSTER, "-g", "admin-group", "-r", 7, "-s",
-                        "false")
+    printed = admin.run(
+        "updateSubGroup", "-c", CLUSTER, "-g", "admin-group", "-r", 7, "-s", "false"
+    )
     assert "success" in printed
     config = admin.pairs("getConsumerConfig", "-g", "admin-group")
     assert (config["retryMaxTimes"], config["consumeEnable"]) == ("7", "false")
@@ -247,13 +300,21 @@ def test_online_group(admin: Admin, linger: Process) -> None:
     assert listed[group_name][-1] == "0", "nothing is left to consume"
     assert offsets_of(admin, group_name, topic) == dict.fromkeys(range(4), (10, 10))
     with_client = admin.rows("consumerProgress", "-g", group_name, "-s", "true")
-    assert all("@admin-linger" in " ".join(row) or re.search(r"\d+\.\d+\.\d+\.\d+", row[5])
-               for row in with_client if row[0] == topic), with_client
+    assert all(
+        "@admin-linger" in " ".join(row) or re.search(r"\d+\.\d+\.\d+\.\d+", row[5])
+        for row in with_client
+        if row[0] == topic
+    ), with_client
 
     printed = admin.run("consumerConnection", "-g", group_name)
     assert re.search(r"@admin-linger\s+127\.0\.0\.1:\d+\s+JAVA\s+V5_5_0", printed), printed
-    for text in (topic, f"%RETRY%{group_name}", "CONSUME_PASSIVELY", "CLUSTERING",
-                 "CONSUME_FROM_FIRST_OFFSET"):
+    for text in (
+        topic,
+        f"%RETRY%{group_name}",
+        "CONSUME_PASSIVELY",
+        "CLUSTERING",
+        "CONSUME_FROM_FIRST_OFFSET",
+    ):
         assert text in printed, printed
     printed = admin.run("consumerStatus", "-g", group_name)
     assert "Same subscription in the same group of consumer" in printed, printed
@@ -280,8 +341,17 @@ def test_offsets_of_a_group_offline(admin: Admin, group: Group) -> None:
     """Offsets are cloned and set by time while nobody is connected."""
     group_name = "admin-offline"
     admin.run("updateSubGroup", "-b", group.ports.broker_address, "-g", group_name)
-    admin.run("updateTopic", "-b", group.ports.broker_address, "-t", f"%RETRY%{group_name}",
-              "-r", 1, "-w", 1)
+    admin.run(
+        "updateTopic",
+        "-b",
+        group.ports.broker_address,
+        "-t",
+        f"%RETRY%{group_name}",
+        "-r",
+        1,
+        "-w",
+        1,
+    )
     assert "CODE: 206" in admin.run("consumerConnection", "-g", group_name)
     reset = admin.rows("resetOffsetByTime", "-g", group_name, "-t", TOPIC, "-s", "now")
     assert sorted(row[1:3] for row in reset) == [["0", "0"], ["1", "10"], ["2", "0"]], reset
@@ -295,14 +365,16 @@ def test_offsets_of_a_group_offline(admin: Admin, group: Group) -> None:
 
 def test_offsets_of_a_group_online(admin: Admin, linger: Process) -> None:
     """A connected consumer reads everything again after its offsets were set back."""
-    reset = admin.rows("resetOffsetByTime", "-g", "admin-linger-group", "-t", "admin-linger",
-                       "-s", "0")
+    reset = admin.rows(
+        "resetOffsetByTime", "-g", "admin-linger-group", "-t", "admin-linger", "-s", "0"
+    )
     assert sorted(row[1:3] for row in reset) == [[str(queue), "0"] for queue in range(4)], reset
     linger.wait(LINGER_TIMEOUT_S)
     checks = parse(linger.out.read_text(), ["linger"])["linger"]
     assert checks.ended and not checks.failed, "\n".join([*checks.failed, linger.tail()])
     assert offsets_of(admin, "admin-linger-group", "admin-linger") == (
-        dict.fromkeys(range(4), (10, 10)))
+        dict.fromkeys(range(4), (10, 10))
+    )
 
 
 def test_configurations(admin: Admin, group: Group) -> None:
@@ -325,8 +397,9 @@ def test_name_server_tables(admin: Admin) -> None:
     """Key values, ordered topics, and taking a broker out of the routes for writing."""
     assert "success" in admin.run("updateKvConfig", "-s", "admin-space", "-k", "key", "-v", "one")
     assert "success" in admin.run("deleteKvConfig", "-s", "admin-space", "-k", "key")
-    assert "success" in admin.run("updateOrderConf", "-t", TOPIC, "-v", f"{BROKER_NAME}:3", "-m",
-                                  "put")
+    assert "success" in admin.run(
+        "updateOrderConf", "-t", TOPIC, "-v", f"{BROKER_NAME}:3", "-m", "put"
+    )
     assert f"orderConf=[{BROKER_NAME}:3]" in admin.run("updateOrderConf", "-t", TOPIC, "-m", "get")
     assert "success" in admin.run("updateOrderConf", "-t", TOPIC, "-m", "delete")
     assert re.search(r"OK, [1-9]", admin.run("wipeWritePerm", "-b", BROKER_NAME))

@@ -47,8 +47,12 @@ class Registered:
     @property
     def header(self) -> dict[str, str]:
         """Who asks."""
-        return {"clusterName": CLUSTER, "brokerName": self.name, "brokerId": str(self.number),
-                "invokeTime": "1"}
+        return {
+            "clusterName": CLUSTER,
+            "brokerName": self.name,
+            "brokerId": str(self.number),
+            "invokeTime": "1",
+        }
 
     def close(self) -> None:
         """It dies: controllers see connections end."""
@@ -76,8 +80,9 @@ class Quorum:
         """The port of the one that all who answer name."""
         return until(lambda: _leader(self.ports), LEADER_TIMEOUT_S)
 
-    def must(self, code: int, fields: dict[str, str], body: bytes = b"",
-             by: Registered | None = None) -> dict[str, str]:
+    def must(
+        self, code: int, fields: dict[str, str], body: bytes = b"", by: Registered | None = None
+    ) -> dict[str, str]:
         """What the leader answers, somebody or a broker on its own connection."""
         if by is not None:
             return _request(by.connections[self.leader()], code, fields, body)
@@ -88,22 +93,37 @@ class Quorum:
     def alter(self, master: Registered, epoch: int, members: list[int], set_epoch: int) -> None:
         """A master proposes a SyncStateSet in place of the one of that epoch."""
         body = {"syncStateSet": members, "syncStateSetEpoch": set_epoch}
-        self.must(ALTER, {"brokerName": master.name, "masterBrokerId": str(master.number),
-                          "masterEpoch": str(epoch), "invokeTime": "1"},
-                  json.dumps(body).encode(), by=master)
+        self.must(
+            ALTER,
+            {
+                "brokerName": master.name,
+                "masterBrokerId": str(master.number),
+                "masterEpoch": str(epoch),
+                "invokeTime": "1",
+            },
+            json.dumps(body).encode(),
+            by=master,
+        )
 
     def register(self, name: str) -> Registered:
         """One more broker of a group, in RocketMQ's three steps, and then it lives."""
         group = {"clusterName": CLUSTER, "brokerName": name}
         number = self.must(NEXT_ID, group)["nextBrokerId"]
         address = f"127.0.0.1:{10_000 + 10 * int(number)}"
-        self.must(APPLY_ID, {**group, "appliedBrokerId": number,
-                             "registerCheckCode": f"{address};1"})
+        self.must(
+            APPLY_ID, {**group, "appliedBrokerId": number, "registerCheckCode": f"{address};1"}
+        )
         made = Registered(name, int(number), address)
         self.opened.callback(made.close)
-        beat = {**made.header, "brokerAddr": address, "epoch": "0",
-                "maxOffset": "0", "confirmOffset": "0", "electionPriority": "1",
-                "heartbeatTimeoutMills": HEARTBEAT_LASTS_MS}
+        beat = {
+            **made.header,
+            "brokerAddr": address,
+            "epoch": "0",
+            "maxOffset": "0",
+            "confirmOffset": "0",
+            "electionPriority": "1",
+            "heartbeatTimeoutMills": HEARTBEAT_LASTS_MS,
+        }
         for port in self.ports:
             made.connections[port] = socket.create_connection(("127.0.0.1", port))
             _request(made.connections[port], HEARTBEAT, beat)
@@ -119,9 +139,14 @@ class Quorum:
 
     def ours(self, command: str, *words: object) -> tuple[int, str]:
         """Exit code and all that `turbopump admin COMMAND WORDS...` printed."""
-        done = subprocess.run([TURBOPUMP, "admin", command, *map(str, words)], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              timeout=COMMAND_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            [TURBOPUMP, "admin", command, *map(str, words)],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
         return done.returncode, done.stdout
 
     def both(self, command: str, *words: object) -> str:
@@ -164,11 +189,21 @@ def _leader(ports: list[int]) -> int | None:
     return int(address.rpartition(":")[2]) if address else None
 
 
-def _request(connection: socket.socket, code: int, fields: dict[str, str],
-             body: bytes = b"") -> dict[str, str]:
+def _request(
+    connection: socket.socket, code: int, fields: dict[str, str], body: bytes = b""
+) -> dict[str, str]:
     """A request on a connection that stays, and what it is answered: success."""
-    header = json.dumps({"code": code, "language": "OTHER", "version": 513, "opaque": 1, "flag": 0,
-                         "serializeTypeCurrentRPC": "JSON", "extFields": fields}).encode()
+    header = json.dumps(
+        {
+            "code": code,
+            "language": "OTHER",
+            "version": 513,
+            "opaque": 1,
+            "flag": 0,
+            "serializeTypeCurrentRPC": "JSON",
+            "extFields": fields,
+        }
+    ).encode()
     sizes = struct.pack(">II", 4 + len(header) + len(body), len(header))
     connection.sendall(sizes + header + body)
     with connection.makefile("rb") as stream:
@@ -218,8 +253,13 @@ def test_a_group_and_its_dead_member(quorum: Quorum) -> None:
     brokers = quorum.group(name, 3)
     where = ("-a", f"127.0.0.1:{quorum.ports[0]}", "-b", name)
     printed = quorum.both("getSyncStateSet", *where)
-    for line in (f"#brokerName\t{name}", "#MasterBrokerId\t1", "#MasterEpoch\t1",
-                 "#SyncStateSetEpoch\t2", "#SyncStateSetNums\t3"):
+    for line in (
+        f"#brokerName\t{name}",
+        "#MasterBrokerId\t1",
+        "#MasterEpoch\t1",
+        "#SyncStateSetEpoch\t2",
+        "#SyncStateSetNums\t3",
+    ):
         assert f"{line}\n" in printed, printed
     assert printed.count("alive=true}") == 3 and "NotInSyncReplica" not in printed, printed
 
@@ -238,8 +278,7 @@ def test_elections_by_an_administrator(quorum: Quorum) -> None:
     brokers = quorum.group(name, 3)
 
     def words(number: int) -> tuple[object, ...]:
-        return ("-a", quorum.addresses.partition(";")[0], "-b", number, "-bn", name,
-                "-c", CLUSTER)
+        return ("-a", quorum.addresses.partition(";")[0], "-b", number, "-bn", name, "-c", CLUSTER)
 
     printed = quorum.mqadmin.run("electMaster", *words(2))
     if quorum.kind.name == "rocketmq":
@@ -251,7 +290,7 @@ def test_elections_by_an_administrator(quorum: Quorum) -> None:
     code, printed = quorum.ours("electMaster", *words(3))
     assert code == 0, printed
     shown = elected(name, brokers[2].address, 3, 5)
-    assert printed.strip().splitlines()[:len(shown)] == shown, printed
+    assert printed.strip().splitlines()[: len(shown)] == shown, printed
     members = re.findall(r"^\t#Broker\t(\d+)\t(\S+)$", printed, re.MULTILINE)
     assert members == [(str(one.number), one.address) for one in brokers], printed
     quorum.refused("2011", "electMaster", *words(3))  # it is the master already
@@ -263,8 +302,13 @@ def test_elections_by_an_administrator(quorum: Quorum) -> None:
 
 def elected(name: str, address: str, epoch: int, set_epoch: int) -> list[str]:
     """The lines that mqadmin has for an election; its list of members stays empty."""
-    return [f"#ClusterName\t{CLUSTER}", f"#BrokerName\t{name}", f"#BrokerMasterAddr\t{address}",
-            f"#MasterEpoch\t{epoch}", f"#SyncStateSetEpoch\t{set_epoch}"]
+    return [
+        f"#ClusterName\t{CLUSTER}",
+        f"#BrokerName\t{name}",
+        f"#BrokerMasterAddr\t{address}",
+        f"#MasterEpoch\t{epoch}",
+        f"#SyncStateSetEpoch\t{set_epoch}",
+    ]
 
 
 def test_replicas_are_forgotten(quorum: Quorum) -> None:
@@ -274,8 +318,7 @@ def test_replicas_are_forgotten(quorum: Quorum) -> None:
     words = (*where, "-bn", name, "-c", CLUSTER)
     quorum.refused("2009", "cleanBrokerMetadata", *words, "-b", "2;3")
     quorum.refused("2009", "cleanBrokerMetadata", *words)
-    quorum.refused("2009", "cleanBrokerMetadata", *where, "-bn", "nobody", "-c", CLUSTER,
-                   "-b", "1")
+    quorum.refused("2009", "cleanBrokerMetadata", *where, "-bn", "nobody", "-c", CLUSTER, "-b", "1")
     for broker in brokers[1:]:
         broker.close()
     asked = ("getSyncStateSet", *where, "-b", name)
@@ -307,8 +350,9 @@ def test_configurations(quorum: Quorum) -> None:
         code, printed = quorum.ours("getControllerConfig", *where)
         assert code == 0, printed
         ours, theirs = shown(printed), shown(quorum.mqadmin.run("getControllerConfig", *where))
-        differing = {where: set(ours[where].items()) ^ set(table.items())
-                     for where, table in theirs.items()}
+        differing = {
+            where: set(ours[where].items()) ^ set(table.items()) for where, table in theirs.items()
+        }
         assert not any(differing.values()), differing
         assert list(ours) == quorum.addresses.split(";")
         return ours
@@ -322,8 +366,9 @@ def test_configurations(quorum: Quorum) -> None:
     code, ours = quorum.ours(*words, value)
     assert (code, ours.strip()) == (0, printed.strip().replace("4321", value))
     assert {table[key] for table in read().values()} == {value}
-    quorum.refused("black list", "updateControllerConfig", *where, "-k", "configStorePath",
-                   "-v", "x")
+    quorum.refused(
+        "black list", "updateControllerConfig", *where, "-k", "configStorePath", "-v", "x"
+    )
 
 
 def test_top_shows_them(quorum: Quorum) -> None:
@@ -331,7 +376,11 @@ def test_top_shows_them(quorum: Quorum) -> None:
     leader = quorum.leader()
     done = subprocess.run(
         [TURBOPUMP, "top", "-n", quorum.namesrv, "-a", quorum.addresses, "--once", "--json"],
-        capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     sample = json.loads(done.stdout)
     shown = {each["address"]: each["is_leader"] for each in sample["controllers"]}

@@ -27,8 +27,9 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 TIMEOUT_S = 60
 COUNT = 5
 SMALL = {"mappedFileSizeCommitLog": str(16 << 20), "brokerIP2": "127.0.0.1"}
-REPLICA = re.compile(r"^(127\.0\.0\.1:\d+) +(\d+) +(\d+) +\d+\.\d\d +(OK|Fall Behind) +(\d+)$",
-                     re.MULTILINE)
+REPLICA = re.compile(
+    r"^(127\.0\.0\.1:\d+) +(\d+) +(\d+) +\d+\.\d\d +(OK|Fall Behind) +(\d+)$", re.MULTILINE
+)
 ENTRY = re.compile(r"#Epoch: EpochEntry\{epoch=(\d+), startOffset=(\d+), endOffset=(\d+)\}")
 
 
@@ -56,8 +57,10 @@ class Pair:
 
     def elect(self, epoch: int, master: int) -> None:
         """Say in the group file who is the master (1 or 2)."""
-        addresses = {str(number): f"127.0.0.1:{ports.broker + 1}"
-                     for number, ports in enumerate(self.brokers, 1)}
+        addresses = {
+            str(number): f"127.0.0.1:{ports.broker + 1}"
+            for number, ports in enumerate(self.brokers, 1)
+        }
         text = json.dumps({"epoch": epoch, "master": master, "brokers": addresses})
         beside = self.group_file.with_suffix(".tmp")
         beside.write_text(text)
@@ -65,8 +68,9 @@ class Pair:
 
 
 @pytest.fixture
-def start(kind: Kind, built: None, work: Path,
-          request: pytest.FixtureRequest) -> Iterator[Callable[..., Pair]]:
+def start(
+    kind: Kind, built: None, work: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Pair]]:
     """Starts a name server, two brokers with settings of their own, and mqadmin."""
     folder = work / request.node.name
     groups: list[Group] = []
@@ -93,8 +97,10 @@ def start(kind: Kind, built: None, work: Path,
 
 def test_a_master_and_its_slave(start: Callable[..., Pair]) -> None:
     """Default HA; the slave learns from the name server where its master is."""
-    pair = start({"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"},
-                 {"brokerRole": "SLAVE", "brokerId": "1"})
+    pair = start(
+        {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"},
+        {"brokerRole": "SLAVE", "brokerId": "1"},
+    )
     master, slave = pair.brokers
     where = ("-b", master.broker_address)
     pair.show("haStatus", *where, until=lambda text: "#InSyncSlaveNum\t1\n" in text)
@@ -134,8 +140,12 @@ def test_epochs_of_a_pair_that_switches(start: Callable[..., Pair], kind: Kind) 
     def entries(text: str) -> list[tuple[str, str, str]]:
         return ENTRY.findall(text)
 
-    printed = pair.show("getBrokerEpoch", "-b", BROKER_NAME,
-                        until=lambda text: len(set(entries(text))) == 2 and len(entries(text)) == 4)
+    printed = pair.show(
+        "getBrokerEpoch",
+        "-b",
+        BROKER_NAME,
+        until=lambda text: len(set(entries(text))) == 2 and len(entries(text)) == 4,
+    )
     first, second = entries(printed)[:2]
     assert (first[0], first[1], second[0], second[1]) == ("1", "0", "2", first[2]), printed
     assert int(second[2]) > int(second[1]) > 0, printed

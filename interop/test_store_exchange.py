@@ -43,8 +43,9 @@ class Move:
     def opened(self, kind: Kind, end: Callable[[Group], None]) -> Iterator[None]:
         """A name server and a broker of the kind on the store, ended the way asked for."""
         self._steps += 1
-        group = groups.start(kind, self.ports, self.folder / f"{self._steps}-{kind.name}",
-                             self.store, SETTINGS)
+        group = groups.start(
+            kind, self.ports, self.folder / f"{self._steps}-{kind.name}", self.store, SETTINGS
+        )
         try:
             yield
         finally:
@@ -72,8 +73,9 @@ class Move:
 
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
 @pytest.mark.parametrize("direction", ["to-java", "from-java"])
-def test_store_is_read_and_continued(kind: Kind, built: None, work: Path, direction: str,
-                                     ending: str) -> None:
+def test_store_is_read_and_continued(
+    kind: Kind, built: None, work: Path, direction: str, ending: str
+) -> None:
     """10,000 messages over rolled files, a clean stop or a kill, and another broker takes over."""
     java = RocketMQ()
     writer, reader = (kind, java) if direction == "to-java" else (java, kind)

@@ -82,5 +82,7 @@ def leave_out_long_ones(broker: BrokerRegistration) -> Steps[None]:
     if long or large:
         logger.warning(
             "%s registers %d topics and %d mappings that are too long: left out",
-            broker.name, len(long), len(large),
-        )  # fmt: skip
+            broker.name,
+            len(long),
+            len(large),
+        )

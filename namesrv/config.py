@@ -144,10 +144,15 @@ _KEYS: dict[str, tuple[str, Parse]] = {
 
 _FIXED = frozenset(
     {
-        "bindAddress", "configBlackList", "configStorePath", "enableControllerInNamesrv",
-        "kvConfigPath", "listenPort", "serverChannelMaxIdleTimeSeconds",
+        "bindAddress",
+        "configBlackList",
+        "configStorePath",
+        "enableControllerInNamesrv",
+        "kvConfigPath",
+        "listenPort",
+        "serverChannelMaxIdleTimeSeconds",
     }
-)  # fmt: skip
+)
 """What a name server is started with."""
 
 _TABLE = KeyTable(

@@ -88,9 +88,7 @@ MAX_BODY = FRAME_MAX - (64 << 10)
 WIDE = 64
 """Groups of a topic whose route is written in steps: a narrow one is asked for often."""
 
-Answer = Callable[
-    [NameServer, Command, Peer, int], Command | Later[Command] | Steps[Command]
-]
+Answer = Callable[[NameServer, Command, Peer, int], Command | Later[Command] | Steps[Command]]
 
 
 def register(table: Dispatcher, server: NameServer) -> None:
@@ -190,8 +188,9 @@ def _take_over(
     has it from now on."""
     if peer.closed or server.routes.member_group(broker.name).get(broker.broker_id) != holder:
         return
-    logger.warning("%s of %s refuses connections: %s takes its place",
-                   holder, broker.name, broker.address)  # fmt: skip
+    logger.warning(
+        "%s of %s refuses connections: %s takes its place", holder, broker.name, broker.address
+    )
     server.tell(server.routes.unregister(broker.cluster, broker.name, holder))
 
     def steps() -> Steps[None]:
@@ -247,9 +246,7 @@ def _data_version(server: NameServer, request: Command, peer: Peer, now_ms: int)
     return response(request, ResponseCode.SUCCESS, header=reply, body=body)
 
 
-def _member_group(
-    server: NameServer, request: Command, peer: Peer, now_ms: int
-) -> Steps[Command]:
+def _member_group(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:
     """901."""
     header = read_header_if_any(headers.GetBrokerMemberGroupRequest, request.fields)
     members = server.routes.member_group(header.broker_name) if header else {}
@@ -261,9 +258,7 @@ def _member_group(
     return _in_steps(request, {"brokerMemberGroup": group})
 
 
-def _cluster_info(
-    server: NameServer, request: Command, peer: Peer, now_ms: int
-) -> Steps[Command]:
+def _cluster_info(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:
     """106."""
     return _in_steps(request, server.routes.cluster_info().to_steps())
 
@@ -332,30 +327,34 @@ def _list_key_values(
     return _in_steps(request, {"table": dict(table)})
 
 
-def _wipe_write(
-    server: NameServer, request: Command, peer: Peer, now_ms: int
-) -> Steps[Command]:
+def _wipe_write(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:
     """205."""
     header = read_header_if_any(headers.WipeWritePermOfBrokerRequest, request.fields)
     count = 0
     if header is not None:
         count = yield from server.routes.wipe_write_permission(header.broker_name)
-    logger.info("%s wipes the write permission of %d topics of %s",
-                peer.address, count, header.broker_name if header else NULL)  # fmt: skip
+    logger.info(
+        "%s wipes the write permission of %d topics of %s",
+        peer.address,
+        count,
+        header.broker_name if header else NULL,
+    )
     reply = headers.WipeWritePermOfBrokerResponse(count)
     return response(request, ResponseCode.SUCCESS, header=reply)
 
 
-def _add_write(
-    server: NameServer, request: Command, peer: Peer, now_ms: int
-) -> Steps[Command]:
+def _add_write(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:
     """327."""
     header = read_header_if_any(headers.AddWritePermOfBrokerRequest, request.fields)
     count = 0
     if header is not None:
         count = yield from server.routes.add_write_permission(header.broker_name)
-    logger.info("%s gives write permission to %d topics of %s",
-                peer.address, count, header.broker_name if header else NULL)  # fmt: skip
+    logger.info(
+        "%s gives write permission to %d topics of %s",
+        peer.address,
+        count,
+        header.broker_name if header else NULL,
+    )
     reply = headers.AddWritePermOfBrokerResponse(count)
     return response(request, ResponseCode.SUCCESS, header=reply)
 
@@ -399,9 +398,7 @@ def _topics(request: Command, topics: Steps[list[str]]) -> Steps[Command]:
     return (yield from _in_steps(request, {"topicList": names}))
 
 
-def _system_topics(
-    server: NameServer, request: Command, peer: Peer, now_ms: int
-) -> Steps[Command]:
+def _system_topics(server: NameServer, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:
     """304: mqadmin asks the broker named here for the rest."""
     names, address = server.routes.system_topics()
     return _in_steps(request, {"brokerAddr": address, "topicList": names})

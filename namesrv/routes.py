@@ -161,8 +161,12 @@ class RouteTable:
         if self._conflicts(broker, now_ms):
             if self._groups[broker.name].broker_addrs[broker.broker_id] == broker.address:
                 return Registered()
-            logger.warning("%s claims id %d of %s with an older state version: ignored",
-                           broker.address, broker.broker_id, broker.name)  # fmt: skip
+            logger.warning(
+                "%s claims id %d of %s with an older state version: ignored",
+                broker.address,
+                broker.broker_id,
+                broker.name,
+            )
             # A broker that claims another place no longer serves in its old one.
             holder = self._groups[broker.name].broker_addrs[broker.broker_id]
             left = self.unregister(broker.cluster, broker.name, broker.address)
@@ -338,9 +342,7 @@ class RouteTable:
     def add_topic(self, topic: str, queues: Iterable[QueueData]) -> bool:
         """Queues of a topic by hand (217); those of unknown groups are left out. False, and
         nothing changed, where the table would be over MAX_QUEUE_DATAS."""
-        known = {
-            queue.broker_name: queue for queue in queues if queue.broker_name in self._groups
-        }
+        known = {queue.broker_name: queue for queue in queues if queue.broker_name in self._groups}
         new = len(known.keys() - self._queues.get(topic, {}).keys())
         size = sum(self._size_of(topic) for _ in range(new))
         if self._queue_count + new > MAX_QUEUE_DATAS or self.size + size > MAX_SIZE:
@@ -463,8 +465,13 @@ class RouteTable:
         key = (broker.cluster, broker.address)
         before = self._live.get(key)
         if before is None:
-            logger.info("broker %s %d %s of cluster %s registered",
-                        broker.name, broker.broker_id, broker.address, broker.cluster)  # fmt: skip
+            logger.info(
+                "broker %s %d %s of cluster %s registered",
+                broker.name,
+                broker.broker_id,
+                broker.address,
+                broker.cluster,
+            )
         else:
             self._unbind(key, before.connection)
         self._live[key] = _Live(

@@ -81,9 +81,7 @@ class Load:
         reconnect: lost connections wait for `hand_over`, for silence_ns if no other is left.
         """
 
-    def add_sender(
-        self, fd: int, window: int, first: int, count: int, begin: int = 0
-    ) -> None:
+    def add_sender(self, fd: int, window: int, first: int, count: int, begin: int = 0) -> None:
         """A connection that sends templates [first, first + count) by turns, from begin on."""
 
     def add_puller(self, fd: int, queues: Sequence[tuple[int, int, int]]) -> None:

@@ -48,9 +48,7 @@ def put_replay(
 ) -> list[bytes]:
     """`count` requests of a corpus as the generator writes them, behind each other."""
 
-def read(
-    frame: bytes, names: Sequence[str] = ()
-) -> tuple[int, int, bytes, dict[str, int]] | None:
+def read(frame: bytes, names: Sequence[str] = ()) -> tuple[int, int, bytes, dict[str, int]] | None:
     """(code, opaque, remark, numbers of the named extFields) of an answer; None if it is none."""
 
 def count_records(body: bytes, check_crc: bool = False) -> tuple[int, int]:

@@ -28,9 +28,7 @@ class Walk:
     def reason(self) -> str:
         """For BAD_RECORD, one sentence; else empty."""
 
-def walk(
-    region: Region, position: int, end: int, log_base: int, torn: int = 0
-) -> Walk:
+def walk(region: Region, position: int, end: int, log_base: int, torn: int = 0) -> Walk:
     """Walk the records of [position, end) without the GIL and without rows.
 
     A record is taken if its lengths agree, its body fits its CRC, it says that it lies at

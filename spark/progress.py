@@ -94,9 +94,13 @@ def _bar(look: Look, over: threading.Event, file: TextIO) -> None:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     with Progress(
-        BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
-        console=Console(file=file), transient=True,
-    ) as bar:  # fmt: skip
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=Console(file=file),
+        transient=True,
+    ) as bar:
         task = bar.add_task("", total=None)
         while not over.wait(LOOK_S):
             done, known, what = look()

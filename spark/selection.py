@@ -45,12 +45,15 @@ class RowSelection:
     def limits(self) -> dict[str, Any]:
         """What `read_arrow` takes, but for columns."""
         return {
-            "topics": list(self.topics) or None, "queue_ids": list(self.queue_ids) or None,
+            "topics": list(self.topics) or None,
+            "queue_ids": list(self.queue_ids) or None,
             "min_store_ms": self.from_ms,
             "max_store_ms": None if self.until_ms is None else self.until_ms - 1,
-            "min_log_offset": self.min_log_offset, "max_log_offset": self.max_log_offset,
-            "prune_by_time": self.prune_by_time, "confirmed": self.confirmed,
-        }  # fmt: skip
+            "min_log_offset": self.min_log_offset,
+            "max_log_offset": self.max_log_offset,
+            "prune_by_time": self.prune_by_time,
+            "confirmed": self.confirmed,
+        }
 
     def frame(self, spark: "SparkSession", columns: tuple[str, ...]) -> "DataFrame":
         """The rows as Spark's, with these columns. Raises what Spark raises."""
@@ -58,24 +61,33 @@ class RowSelection:
 
         register(spark)
         options = {
-            "paths": json.dumps(self.stores), "confirmed": str(self.confirmed).lower(),
-            "columns": ",".join(columns), "topics": json.dumps(self.topics or None),
-            "queues": ",".join(map(str, self.queue_ids)), "since": self.from_ms,
-            "until": self.until_ms, "minLogOffset": self.min_log_offset,
+            "paths": json.dumps(self.stores),
+            "confirmed": str(self.confirmed).lower(),
+            "columns": ",".join(columns),
+            "topics": json.dumps(self.topics or None),
+            "queues": ",".join(map(str, self.queue_ids)),
+            "since": self.from_ms,
+            "until": self.until_ms,
+            "minLogOffset": self.min_log_offset,
             "maxLogOffset": self.max_log_offset,
             "pruneByTime": str(self.prune_by_time).lower(),
-        }  # fmt: skip
+        }
         given = {name: value for name, value in options.items() if value not in (None, "", "null")}
         return spark.read.format("turbopump").options(**given).load().select(*columns)
 
     def describe(self) -> dict[str, Any]:
         """For manifests: what was asked for."""
         return {
-            "stores": list(self.stores), "topics": list(self.topics),
-            "queue_ids": list(self.queue_ids), "from_ms": self.from_ms, "until_ms": self.until_ms,
-            "min_log_offset": self.min_log_offset, "max_log_offset": self.max_log_offset,
-            "confirmed": self.confirmed, "prune_by_time": self.prune_by_time,
-        }  # fmt: skip
+            "stores": list(self.stores),
+            "topics": list(self.topics),
+            "queue_ids": list(self.queue_ids),
+            "from_ms": self.from_ms,
+            "until_ms": self.until_ms,
+            "min_log_offset": self.min_log_offset,
+            "max_log_offset": self.max_log_offset,
+            "confirmed": self.confirmed,
+            "prune_by_time": self.prune_by_time,
+        }
 
 
 def selection_of(given: argparse.Namespace) -> RowSelection:
@@ -85,9 +97,13 @@ def selection_of(given: argparse.Namespace) -> RowSelection:
     except SeveralStores as error:
         raise JobError(str(error)) from None
     return RowSelection(
-        stores, tuple(given.topics), tuple(given.queue_ids), given.from_ms,
-        given.until_ms, given.min_log_offset, given.max_log_offset, not given.unconfirmed,
+        stores,
+        tuple(given.topics),
+        tuple(given.queue_ids),
+        given.from_ms,
+        given.until_ms,
+        given.min_log_offset,
+        given.max_log_offset,
+        not given.unconfirmed,
         given.prune_by_time,
-    )  # fmt: skip
-
-
+    )

@@ -24,9 +24,12 @@ SMALL_FILES = "mappedFileSizeCommitLog=4194304\nmappedFileSizeConsumeQueue=20000
 def run(*arguments: str, code: int = 0, **environment: str) -> str:
     """A command's output; fails unless it ends with `code`, and in silence if that is 0."""
     done = subprocess.run(
-        [*PROGRAM, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S,
+        [*PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
         env={**os.environ, **environment},
-    )  # fmt: skip
+    )
     noise = [line for line in done.stderr.splitlines() if " tasks, " not in line]
     assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
     assert not noise or code, f"{arguments}: {done.stderr}"
@@ -38,10 +41,22 @@ def store_of(folder: Path) -> Path:
     config = folder / "broker.conf"
     config.write_text(SMALL_FILES)
     process = subprocess.Popen(
-        [*PROGRAM, "up", "--json", "--data", str(folder / "data"), "-c", str(config),
-         "--namesrv-port", "0", "--broker-port", "0"],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [
+            *PROGRAM,
+            "up",
+            "--json",
+            "--data",
+            str(folder / "data"),
+            "-c",
+            str(config),
+            "--namesrv-port",
+            "0",
+            "--broker-port",
+            "0",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
@@ -75,8 +90,9 @@ def damage(store: Path) -> int:
 
 def check_store(store: Path, folder: Path) -> None:
     """The three jobs that read stores."""
-    told = json.loads(run("analyze", "throughput", str(store), "--output", f"{folder}/throughput",
-                          "--json"))  # fmt: skip
+    told = json.loads(
+        run("analyze", "throughput", str(store), "--output", f"{folder}/throughput", "--json")
+    )
     counts = {row["topic"]: row["messages"] for row in told["topics"]["rows"]}
     assert (counts["Load"], counts["Again"]) == (MESSAGES, MESSAGES), counts
     assert (folder / "throughput" / "report.html").stat().st_size > 10_000
@@ -93,8 +109,11 @@ def check_store(store: Path, folder: Path) -> None:
 def check_histories(folder: Path) -> None:
     """The job that reads histories, and the sentence where there is no Java."""
     good = folder / "histories.jsonl"
-    good.write_text("\n".join([*lines(history(sticky, 1, 40)), *lines(
-        history(averaged, 2, 40, group="shipping"))]))  # fmt: skip
+    good.write_text(
+        "\n".join(
+            [*lines(history(sticky, 1, 40)), *lines(history(averaged, 2, 40, group="shipping"))]
+        )
+    )
     verdict = json.loads(run("analyze", "rebalance", str(good), "--json"))
     assert (verdict["verdict"], verdict["rebalances"]) == ("ok", 80), verdict
     run("analyze", "rebalance", str(good), "--min-stickiness", "0.99", code=1)

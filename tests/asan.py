@@ -16,10 +16,12 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILT = ROOT / "build" / "asan"
 TEMP = str(ROOT / "build" / "asan-temp")
 TESTS = [
-    "tests/unit/pyx", "tests/unit/broker/test_fast_lane.py",
-    "tests/unit/broker/test_reentrancy.py", "tests/integration/transport/test_transport_cut.py",
+    "tests/unit/pyx",
+    "tests/unit/broker/test_fast_lane.py",
+    "tests/unit/broker/test_reentrancy.py",
+    "tests/integration/transport/test_transport_cut.py",
     *map(str, sorted((ROOT / "tests/property").glob("test_kernels*.py"))),
-]  # fmt: skip
+]
 
 
 OPTIONS = (
@@ -36,12 +38,24 @@ def build() -> None:
     """Instrumented extensions, and beside them what makes them importable and comparable."""
     subprocess.run(
         [
-            sys.executable, "setup.py", "--quiet",
-            "build_clib", "--build-clib", TEMP, "--build-temp", TEMP,
-            "build_ext", "--build-lib", str(BUILT), "--build-temp", TEMP,
+            sys.executable,
+            "setup.py",
+            "--quiet",
+            "build_clib",
+            "--build-clib",
+            TEMP,
+            "--build-temp",
+            TEMP,
+            "build_ext",
+            "--build-lib",
+            str(BUILT),
+            "--build-temp",
+            TEMP,
         ],
-        cwd=ROOT, check=True, env={**os.environ, "TURBOPUMP_SANITIZE": "1"},
-    )  # fmt: skip
+        cwd=ROOT,
+        check=True,
+        env={**os.environ, "TURBOPUMP_SANITIZE": "1"},
+    )
     (BUILT / "turbopump" / "__init__.py").write_text("")
     (BUILT / "turbopump" / "pyx" / "__init__.py").write_text("")
     for room in REFERENCES:
@@ -83,10 +97,20 @@ def main() -> int:
     assert str(BUILT) in used, f"the tests would run on {used}"
     # A report goes to file descriptor 2 and the process ends: pytest must not hold it back.
     command = [
-        sys.executable, "-m", "pytest", "-o", f"addopts={OPTIONS}", "-q",
-        "--capture=sys", "--timeout=600", "-n", "2", "--max-worker-restart=0",
-        *TESTS, *sys.argv[1:],
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "pytest",
+        "-o",
+        f"addopts={OPTIONS}",
+        "-q",
+        "--capture=sys",
+        "--timeout=600",
+        "-n",
+        "2",
+        "--max-worker-restart=0",
+        *TESTS,
+        *sys.argv[1:],
+    ]
     return subprocess.run(command, cwd=ROOT, env=variables).returncode
 
 

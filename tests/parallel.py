@@ -13,18 +13,30 @@ FOLDERS: Final = ("tests/integration/spark/",)
 """All tests below are one unit: one Spark for all of them."""
 
 SINGLE: Final = (
-    "tests/crash/", "tests/fuzz/test_holds.py", "tests/integration/controller/",
-    "tests/integration/failover/", "tests/integration/ha/", "tests/property/", "tests/sim/",
+    "tests/crash/",
+    "tests/fuzz/test_holds.py",
+    "tests/integration/controller/",
+    "tests/integration/failover/",
+    "tests/integration/ha/",
+    "tests/property/",
+    "tests/sim/",
     "tests/test_source.py",
-)  # fmt: skip
+)
 """Each test below is a unit: its files take long, and no fixture of theirs lives longer than a
 test. Every other file is a unit: its tests share brokers and stores."""
 
 FIRST: Final = (
-    "tests/integration/spark/", "tests/integration/failover/", "tests/integration/ha/",
-    "tests/test_source.py", "tests/fuzz/", "tests/integration/controller/", "tests/sim/",
-    "tests/crash/", "tests/integration/", "tests/property/",
-)  # fmt: skip
+    "tests/integration/spark/",
+    "tests/integration/failover/",
+    "tests/integration/ha/",
+    "tests/test_source.py",
+    "tests/fuzz/",
+    "tests/integration/controller/",
+    "tests/sim/",
+    "tests/crash/",
+    "tests/integration/",
+    "tests/property/",
+)
 """Where what takes long is, the longest first: what is left for the end is short, so that workers
 end together."""
 

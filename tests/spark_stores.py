@@ -31,8 +31,13 @@ NOW_MS = 1_700_000_000_000
 FILE_SIZE = 16 * 1024
 GOLDEN = Path(__file__).parent / "golden" / "stores" / "stores.tar.zst"
 GOLDEN_NAMES = (
-    "shapes-v4", "shapes-v6", "prop-crc-ext", "killed", "default-sizes", "default-sizes-killed"
-)  # fmt: skip
+    "shapes-v4",
+    "shapes-v6",
+    "prop-crc-ext",
+    "killed",
+    "default-sizes",
+    "default-sizes-killed",
+)
 V6_HOST = ipaddress.ip_address("2001:db8::7").packed + (10911).to_bytes(4, "big")
 ODD_TEXTS = ("plain", "zwei Wörter", "三", "a b\tc", "")
 
@@ -51,9 +56,13 @@ def unpack_golden(folder: Path) -> dict[str, Path]:
 def opened(root: Path, file_size: int = FILE_SIZE) -> Iterator[Store]:
     """A store with small files, closed in order behind the block."""
     config = StoreConfig(
-        str(root), mapped_file_size_commit_log=file_size, mapped_file_size_consume_queue=200,
-        max_hash_slot_num=64, max_index_num=100, max_message_size=4096,
-    )  # fmt: skip
+        str(root),
+        mapped_file_size_commit_log=file_size,
+        mapped_file_size_consume_queue=200,
+        max_hash_slot_num=64,
+        max_index_num=100,
+        max_message_size=4096,
+    )
     store = Store.open(RealFiles(), config, InlineDisk(), NOW_MS)
     try:
         yield store
@@ -86,14 +95,18 @@ def fill(
         is_v6 = rng.random() < 0.2
         store_ms = first_ms + number * step_ms
         put(
-            store, f"topic-{rng.randrange(3)}", rng.randrange(4),
-            rng.randbytes(rng.choice((0, 1, 100, 900))), store_ms,
+            store,
+            f"topic-{rng.randrange(3)}",
+            rng.randrange(4),
+            rng.randbytes(rng.choice((0, 1, 100, 900))),
+            store_ms,
             properties=b"".join(b"%s\x01%s\x02" % pair for pair in pairs.items()),
-            flag=rng.randrange(-5, 5), born_timestamp_ms=store_ms - rng.randrange(50),
+            flag=rng.randrange(-5, 5),
+            born_timestamp_ms=store_ms - rng.randrange(50),
             born_host=V6_HOST if is_v6 else b"\x0a\x00\x00\x07\x00\x00\x27\x11",
             reconsume_times=rng.randrange(3),
             prepared_transaction_offset=rng.randrange(1 << 40),
-        )  # fmt: skip
+        )
 
 
 def moment(time_ms: int) -> datetime:
@@ -135,9 +148,17 @@ def _row(
     pairs = parse_properties(one.properties)
     number = epochs.at(LogOffset(one.log_offset)) if epochs else None
     same = (
-        "queue_id", "queue_offset", "log_offset", "size", "flag", "sys_flag", "reconsume_times",
-        "prepared_transaction_offset", "body_crc", "body",
-    )  # fmt: skip
+        "queue_id",
+        "queue_offset",
+        "log_offset",
+        "size",
+        "flag",
+        "sys_flag",
+        "reconsume_times",
+        "prepared_transaction_offset",
+        "body_crc",
+        "body",
+    )
     return {name: getattr(one, name) for name in same} | {
         "store": location,
         "topic": _text(one.topic),

@@ -12,18 +12,35 @@ from typing import Final
 from tests.test_names import ROOT, modules
 
 PROTOCOLS: Final = {
-    "connection_made", "connection_lost", "eof_received", "pause_writing", "resume_writing",
-}  # fmt: skip
+    "connection_made",
+    "connection_lost",
+    "eof_received",
+    "pause_writing",
+    "resume_writing",
+}
 """What uvloop calls."""
 DATA_SOURCE: Final = {
-    "partitions", "streamReader", "streamWriter", "initialOffset", "getDefaultReadLimit",
-    "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow",
-}  # fmt: skip
+    "partitions",
+    "streamReader",
+    "streamWriter",
+    "initialOffset",
+    "getDefaultReadLimit",
+    "latestOffset",
+    "reportLatestOffset",
+    "prepareForTriggerAvailableNow",
+}
 """What Spark calls."""
 CLIENTS: Final = {
-    "unsubscribe", "on_message", "assign", "seek_to_begin", "seek_to_end", "seek_to_time", "poll",
-    "send_oneway", "turbopump_cluster",
-}  # fmt: skip
+    "unsubscribe",
+    "on_message",
+    "assign",
+    "seek_to_begin",
+    "seek_to_end",
+    "seek_to_time",
+    "poll",
+    "send_oneway",
+    "turbopump_cluster",
+}
 """What users call: the Python clients and the pytest fixture."""
 WATCHED: Final = {"metrics_address", "record_epochs"}
 """What integration tests ask a node in their own process for, and the waiting form of

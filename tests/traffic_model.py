@@ -28,10 +28,15 @@ def reference(frame: bytes) -> dict[str, Any] | None:
     except BadHeader:
         return None
     return {
-        "code": command.code, "opaque": command.opaque, "flag": command.flag,
-        "version": command.version, "codec": int(command.codec), "language": command.language,
-        "is_oneway": command.is_oneway, "body": command.body,
-    } | members  # fmt: skip
+        "code": command.code,
+        "opaque": command.opaque,
+        "flag": command.flag,
+        "version": command.version,
+        "codec": int(command.codec),
+        "language": command.language,
+        "is_oneway": command.is_oneway,
+        "body": command.body,
+    } | members
 
 
 def serves(command: Command) -> bool:

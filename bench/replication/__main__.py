@@ -83,9 +83,7 @@ def main() -> None:
         toolchain.build_java()
     with tempfile.TemporaryDirectory() as place:
         results = run(chosen, Path(place))
-    tables = markdown(
-        results, chosen.mb << 20, rocketmq_version(), chosen.rounds, chosen.seconds
-    )  # fmt: skip
+    tables = markdown(results, chosen.mb << 20, rocketmq_version(), chosen.rounds, chosen.seconds)
     print("\n" + tables)
     if chosen.write:
         write(tables, BEGIN, END)

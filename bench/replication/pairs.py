@@ -174,9 +174,18 @@ class Pair:
     def load(self, *options: str) -> dict[str, Any]:
         """What the generator says of a load of sends."""
         command = [
-            groups.TURBOPUMP, "bench", "producer", "-n", self.ports.namesrv_address,
-            "-t", "Replicated", "-s", str(BODY), "--json", *options,
-        ]  # fmt: skip
+            groups.TURBOPUMP,
+            "bench",
+            "producer",
+            "-n",
+            self.ports.namesrv_address,
+            "-t",
+            "Replicated",
+            "-s",
+            str(BODY),
+            "--json",
+            *options,
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         if not done.stdout:
             raise RuntimeError(f"the load did not run\n{done.stderr}")

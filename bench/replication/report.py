@@ -92,23 +92,35 @@ def _targets(results: Results) -> list[str]:
             results.copied(count, side, lambda one: one.messages_per_s) for side in (OURS, THEIRS)
         ]
         to = f"catch-up of {_replicas(count)}"
-        add(f"{to}, of the loop's rate", OF_LOOP, _ratio(ours[0], results.loop(count, _rate)),
-            _percent)  # fmt: skip
+        add(
+            f"{to}, of the loop's rate",
+            OF_LOOP,
+            _ratio(ours[0], results.loop(count, _rate)),
+            _percent,
+        )
         add(f"{to}: messages a second, times RocketMQ", TIMES, _ratio(*messages), times)
-        add(f"{to}: messages a CPU second, times RocketMQ", TIMES, _ratio(ours[1], theirs[1]),
-            times)  # fmt: skip
+        add(
+            f"{to}: messages a CPU second, times RocketMQ", TIMES, _ratio(ours[1], theirs[1]), times
+        )
     for count in results.counts:
         for load in LOADS:
             to = f"{load} sends to {_replicas(count)}"
             ours, theirs = (
-                [results.sent(count, side, load, of) for of in (lambda one: one.messages_per_s,
-                                                                _all_cpu(count))]
+                [
+                    results.sent(count, side, load, of)
+                    for of in (lambda one: one.messages_per_s, _all_cpu(count))
+                ]
                 for side in (OURS, THEIRS)
-            )  # fmt: skip
-            add(f"{to}: messages a second, times RocketMQ", TIMES, _ratio(ours[0], theirs[0]),
-                times)  # fmt: skip
-            add(f"{to}: messages a CPU second, times RocketMQ", TIMES, _ratio(theirs[1], ours[1]),
-                times)  # fmt: skip
+            )
+            add(
+                f"{to}: messages a second, times RocketMQ", TIMES, _ratio(ours[0], theirs[0]), times
+            )
+            add(
+                f"{to}: messages a CPU second, times RocketMQ",
+                TIMES,
+                _ratio(theirs[1], ours[1]),
+                times,
+            )
     return [*lines, ""]
 
 

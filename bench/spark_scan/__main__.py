@@ -56,8 +56,11 @@ def differences(counts: Counts, sums: dict[str, int]) -> list[str]:
         "bytes of records": (sums["record_bytes"], counts.put_bytes),
         "end of the log": (sums["log_end"], counts.log_end),
     }
-    return [f"{name}: {ours} is not {theirs}" for name, (ours, theirs) in pairs.items()
-            if ours != theirs]  # fmt: skip
+    return [
+        f"{name}: {ours} is not {theirs}"
+        for name, (ours, theirs) in pairs.items()
+        if ours != theirs
+    ]
 
 
 def _scan_cells(rows: int, sides: dict[str, dict[str, float]]) -> str:
@@ -98,8 +101,11 @@ def report(counts: Counts, plain: dict[str, float], found: list[dict[str, Any]])
     lines += ["", "| one core, without Spark | GB/s of log | million rows/s |", "|---|---|---|"]
     for name, rate in plain.items():
         lines.append(f"| {name} | {rate / 1e9:.2f} | {rate * rows / counts.put_bytes / 1e6:.1f} |")
-    lines += ["", "| Spark, local | one Python worker, at most | all of them | JVM |",
-              "|---|---|---|---|"]  # fmt: skip
+    lines += [
+        "",
+        "| Spark, local | one Python worker, at most | all of them | JVM |",
+        "|---|---|---|---|",
+    ]
     lines += [
         f"| {one['cores']} | {one['worker_mb']:,.0f} MB | {one['workers_mb']:,.0f} MB |"
         f" {one['jvm_mb']:,.0f} MB |"

@@ -79,17 +79,42 @@ def _fill(group: Group, wanted_bytes: int, sizes: list[int]) -> Counts:
     body = groups.ask(port, GET_BROKER_RUNTIME_INFO, {}).body
     table = json.loads(body)["table"]
     return Counts(
-        sent, body_bytes, int(table["putMessageTimesTotal"]), int(table["putMessageSizeTotal"]),
-        queued, int(table["commitLogMaxOffset"]), sizes, time.monotonic() - begin,
-    )  # fmt: skip
+        sent,
+        body_bytes,
+        int(table["putMessageTimesTotal"]),
+        int(table["putMessageSizeTotal"]),
+        queued,
+        int(table["commitLogMaxOffset"]),
+        sizes,
+        time.monotonic() - begin,
+    )
 
 
 def _generate(namesrv: str, topic: str, size: int, number: int) -> dict[str, Any]:
     command = [
-        PROGRAM, "bench", "producer", "-n", namesrv, "-t", topic, "-s", str(size), "-w",
-        str(CONNECTIONS), "-b", str(BATCH), "--queues", str(QUEUES), "-k", "true", "-l", str(TAGS),
-        "--messages", str(number), "--json",
-    ]  # fmt: skip
+        PROGRAM,
+        "bench",
+        "producer",
+        "-n",
+        namesrv,
+        "-t",
+        topic,
+        "-s",
+        str(size),
+        "-w",
+        str(CONNECTIONS),
+        "-b",
+        str(BATCH),
+        "--queues",
+        str(QUEUES),
+        "-k",
+        "true",
+        "-l",
+        str(TAGS),
+        "--messages",
+        str(number),
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
     given: dict[str, Any] = json.loads(done.stdout)

@@ -72,9 +72,11 @@ def in_spark(folder: Path, cores: int, rounds: int) -> dict[str, Any]:
             found["scans"][name] = by_turns(sides, rounds)
         found["scans"]["with bodies"] = by_turns({"ours": source(spark, folder, COLUMNS)}, 1)
     found |= {
-        "worker_mb": watch.worker_mb, "workers_mb": watch.workers_mb, "jvm_mb": watch.jvm_mb,
+        "worker_mb": watch.worker_mb,
+        "workers_mb": watch.workers_mb,
+        "jvm_mb": watch.jvm_mb,
         "version": spark.version,
-    }  # fmt: skip
+    }
     spark.stop()
     return found
 

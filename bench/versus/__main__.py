@@ -20,8 +20,15 @@ from interop.support import groups, toolchain
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "PERFORMANCE.md"
 BEGIN, END = "<!-- versus: begin -->", "<!-- versus: end -->"
-NAMES = [*(load.name for load in LOADS), "backlog", "recovery", "queues", "creation", "topics",
-         "append"]
+NAMES = [
+    *(load.name for load in LOADS),
+    "backlog",
+    "recovery",
+    "queues",
+    "creation",
+    "topics",
+    "append",
+]
 
 
 def arguments() -> argparse.Namespace:
@@ -35,8 +42,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--only", nargs="+", choices=NAMES, default=[], metavar="NAME")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES, metavar="SIDE")
-    parser.add_argument("--program", help="the turbopump that is measured: that of a tree before"
-                        " a change, under the load of this one")
+    parser.add_argument(
+        "--program",
+        help="the turbopump that is measured: that of a tree before"
+        " a change, under the load of this one",
+    )
     parser.add_argument("--write", action="store_true", help="into docs/PERFORMANCE.md")
     parser.add_argument("--values", type=Path, help="all values as JSON")
     return parser.parse_args()
@@ -66,9 +76,16 @@ def say(begin: float, line: str) -> None:
 def main() -> None:
     """Run it."""
     chosen = arguments()
-    plan = Plan(chosen.rounds, chosen.duration, chosen.warmup, chosen.backlog,
-                chosen.recovery_mb, chosen.topics, frozenset(chosen.only),
-                tuple(chosen.sides))  # fmt: skip
+    plan = Plan(
+        chosen.rounds,
+        chosen.duration,
+        chosen.warmup,
+        chosen.backlog,
+        chosen.recovery_mb,
+        chosen.topics,
+        frozenset(chosen.only),
+        tuple(chosen.sides),
+    )
     if chosen.program is not None:
         KINDS["turbopump"] = groups.Turbopump(program=chosen.program)
     missing = toolchain.missing_tools()

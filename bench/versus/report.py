@@ -60,15 +60,24 @@ def number(value: float | None) -> str:
 def markdown(results: Results, plan: Plan, rocketmq: str, command: str) -> str:
     """docs/PERFORMANCE.md without its hand-written part."""
     table = Table(results)
-    parts = [_machine(plan, rocketmq, command), targets.table(table), _throughput(table),
-             _rest(table, plan)]  # fmt: skip
+    parts = [
+        _machine(plan, rocketmq, command),
+        targets.table(table),
+        _throughput(table),
+        _rest(table, plan),
+    ]
     return "\n".join(parts)
 
 
 def _machine(plan: Plan, rocketmq: str, command: str) -> str:
-    model = next((line.partition(":")[2].strip()
-                  for line in Path("/proc/cpuinfo").read_text().splitlines()
-                  if line.startswith("model name")), platform.machine())  # fmt: skip
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
     pages, size = (os.sysconf(name) for name in _PAGES)
     java = "its published jars, JVM heap 2 GB (G1), its defaults otherwise"
     return f"""Measured with `{command}`: {plan.rounds} rounds, the sides in turn and changing places, each load {plan.duration_s:g} s

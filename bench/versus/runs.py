@@ -177,8 +177,10 @@ class Rounds:
                 self.results.add(f"{name}.topics_per_s", side, found.topics_per_s)
                 self.results.add(f"{name}.cpu_us", side, cpu_us)
                 self.results.add(f"{name}.p99_ms", side, found.p99_ms)
-                self._say(f"  {name}: {found.topics_per_s:,.0f}/s, {cpu_us:,.0f} us of CPU,"
-                          f" p99 {found.p99_ms:,.1f} ms")  # fmt: skip
+                self._say(
+                    f"  {name}: {found.topics_per_s:,.0f}/s, {cpu_us:,.0f} us of CPU,"
+                    f" p99 {found.p99_ms:,.1f} ms"
+                )
                 if name == "creation":
                     topic_load.fill(address, EXISTING_TOPICS)
             for name, rate in (("creation-beside", 0.0), ("creation-3000-beside", CREATED_AIM)):
@@ -224,9 +226,13 @@ class Rounds:
             target = Target(responder.address, responder.cpu_s, bound.TOPIC)
             for load in LOADS:
                 if plan.wants(load.name) and load.is_bounded:
-                    self._note(load.name, BOUND, target.produce(
-                        load.arguments, plan.duration_s, min(plan.warmup_s, BOUND_WARMUP_S)
-                    ))  # fmt: skip
+                    self._note(
+                        load.name,
+                        BOUND,
+                        target.produce(
+                            load.arguments, plan.duration_s, min(plan.warmup_s, BOUND_WARMUP_S)
+                        ),
+                    )
             if plan.wants("backlog"):
                 self._note("backlog", BOUND, target.consume(plan.backlog))
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -99,8 +99,13 @@ TARGETS = [
     *_load("send-8x32-1k", 10, 15, 45),
     *_load("batch-128", 6, 10, 50),
     *_load("backlog", 4, 10, 60),
-    Target("backlog: CPU us a message (Kafka's zero-copy reads: 0.4)", 0.4,
-           lambda medians: medians.median("backlog.cpu_us", OURS), " us", at_most=True),
+    Target(
+        "backlog: CPU us a message (Kafka's zero-copy reads: 0.4)",
+        0.4,
+        lambda medians: medians.median("backlog.cpu_us", OURS),
+        " us",
+        at_most=True,
+    ),
     _times("sync-64x1", 4),
     _cpu("sync-64x1", 4),
     _times("sync-1x1", 3),
@@ -109,20 +114,32 @@ TARGETS = [
     _times("tls-64x1-128", 3),
     _times("tls-8x32-128", 5),
     _cpu("tls-8x32-128", 10),
-    Target("TLS instead of plain, 64 connections x 1: messages a broker CPU second kept", 60,
-           _tls("64x1-128"), " %"),
-    Target("TLS instead of plain, 8 connections x 32: messages a broker CPU second kept", 60,
-           _tls("8x32-128"), " %"),
+    Target(
+        "TLS instead of plain, 64 connections x 1: messages a broker CPU second kept",
+        60,
+        _tls("64x1-128"),
+        " %",
+    ),
+    Target(
+        "TLS instead of plain, 8 connections x 32: messages a broker CPU second kept",
+        60,
+        _tls("8x32-128"),
+        " %",
+    ),
     _less("p99 at 10,000 a second", "fixed-10k.p99_us", 5),
     Target("many topics instead of one: messages a second kept", 80, _topics, " %"),
     Target("12,000 queues instead of 4,000: messages a broker CPU second kept", 75, _queues, " %"),
-    Target("new topics a second beside 10,000", 3000,
-           lambda medians: medians.median("creation-many.topics_per_s", OURS), "/s"),
+    Target(
+        "new topics a second beside 10,000",
+        3000,
+        lambda medians: medians.median("creation-many.topics_per_s", OURS),
+        "/s",
+    ),
     _less("anonymous memory after the backlog was sent", "backlog.anonymous_mb", 20),
     _less("ready after start on an empty store", "start.ready_s", 10),
     _less("ready after kill -9", "recovery.ready_s", 5),
     _bound("append", 60),
-]  # fmt: skip
+]
 
 
 def table(medians: Medians) -> str:

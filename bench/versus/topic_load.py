@@ -39,30 +39,61 @@ def frame(kind: str, topic: str, opaque: int) -> bytes:
     """The request that makes a topic."""
     if kind == "list":
         code, fields = UPDATE_TOPICS, {}
-        body = json.dumps({"topicConfigList": [
-            {"topicName": f"{topic}_{one}", "readQueueNums": QUEUES, "writeQueueNums": QUEUES,
-             "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False}
-            for one in range(LISTED)
-        ]}).encode()  # fmt: skip
+        body = json.dumps(
+            {
+                "topicConfigList": [
+                    {
+                        "topicName": f"{topic}_{one}",
+                        "readQueueNums": QUEUES,
+                        "writeQueueNums": QUEUES,
+                        "perm": 6,
+                        "topicFilterType": "SINGLE_TAG",
+                        "topicSysFlag": 0,
+                        "order": False,
+                    }
+                    for one in range(LISTED)
+                ]
+            }
+        ).encode()
     elif kind == "update":
         code, body = UPDATE_TOPIC, b""
         fields = {
-            "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(QUEUES),
-            "writeQueueNums": str(QUEUES), "perm": "6", "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": "0", "order": "false",
-        }  # fmt: skip
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(QUEUES),
+            "writeQueueNums": str(QUEUES),
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+        }
     else:
         code, body = SEND, BODY
         fields = {
-            "producerGroup": "versus", "topic": topic, "defaultTopic": "TBW102",
-            "defaultTopicQueueNums": str(QUEUES), "queueId": "0", "sysFlag": "0",
-            "bornTimestamp": str(int(time.time() * 1000)), "flag": "0", "properties": "",
-            "reconsumeTimes": "0", "unitMode": "false", "batch": "false",
-        }  # fmt: skip
-    header = json.dumps({
-        "code": code, "language": "JAVA", "version": VERSION, "opaque": opaque, "flag": 0,
-        "extFields": fields, "serializeTypeCurrentRPC": "JSON",
-    }).encode()  # fmt: skip
+            "producerGroup": "versus",
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": str(QUEUES),
+            "queueId": "0",
+            "sysFlag": "0",
+            "bornTimestamp": str(int(time.time() * 1000)),
+            "flag": "0",
+            "properties": "",
+            "reconsumeTimes": "0",
+            "unitMode": "false",
+            "batch": "false",
+        }
+    header = json.dumps(
+        {
+            "code": code,
+            "language": "JAVA",
+            "version": VERSION,
+            "opaque": opaque,
+            "flag": 0,
+            "extFields": fields,
+            "serializeTypeCurrentRPC": "JSON",
+        }
+    ).encode()
     return struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
 
 
@@ -70,9 +101,11 @@ class _Maker(asyncio.Protocol):
     """One connection: the next topic once the last one was answered."""
 
     def __init__(
-        self, next_frame: Callable[[], bytes | None], begin_s: Callable[[], float],
+        self,
+        next_frame: Callable[[], bytes | None],
+        begin_s: Callable[[], float],
         done: asyncio.Future[None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.took_s: list[float] = []
         self._next = next_frame
         self._begin_s = begin_s
@@ -161,9 +194,14 @@ async def _create(
 
 
 def create(
-    address: str, kind: str, first: int, count: int, connections: int, rate: float = 0.0,
+    address: str,
+    kind: str,
+    first: int,
+    count: int,
+    connections: int,
+    rate: float = 0.0,
     limit_s: float = 0.0,
-) -> Created:  # fmt: skip
+) -> Created:
     """Make the topics `Created_<first>` and on, `rate` a second if there is one, for `limit_s` at
     most if there is one; each connection waits for its answer."""
     return asyncio.run(_create(address, kind, first, count, connections, rate, limit_s))
@@ -184,8 +222,11 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--rate", type=float, default=0.0, help="a second; 0: as fast as can be")
     chosen = parser.parse_args()
-    print(create(chosen.address, chosen.kind, chosen.first, chosen.count, chosen.connections,
-                 chosen.rate))  # fmt: skip
+    print(
+        create(
+            chosen.address, chosen.kind, chosen.first, chosen.count, chosen.connections, chosen.rate
+        )
+    )
 
 
 if __name__ == "__main__":

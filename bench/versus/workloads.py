@@ -60,28 +60,71 @@ def _load(name: str, title: str, arguments: str, **more: Any) -> Load:
 
 
 LIVES = (
-    Life((
-        _load("send-64x1-128", "send, 64 connections x 1, 128 B", "-w 64 -s 128"),
-        _load("fixed-10k", "send 10,000 a second, 64 connections, 128 B",
-              "-w 64 -s 128 --rate 10000", is_bounded=False),
-        _load("send-64x1-1k", "send, 64 connections x 1, 1 KB", "-w 64 -s 1024"),
-    ), 200_000),
-    Life((_load("send-8x32-128", "send, 8 connections x 32, 128 B",
-                "-w 8 --in-flight 32 -s 128"),), 200_000),
-    Life((_load("send-8x32-1k", "send, 8 connections x 32, 1 KB",
-                "-w 8 --in-flight 32 -s 1024"),), 200_000),
-    Life((_load("batch-128", "batches of 32 x 128 B, 8 connections x 1", "-w 8 -b 32 -s 128"),),
-         200_000),
-    Life((
-        _load("sync-64x1", "sync flush, 64 connections x 1, 128 B", "-w 64 -s 128",
-              is_bounded=False),
-        _load("sync-1x1", "sync flush, 1 connection x 1, 128 B", "-w 1 -s 128", is_bounded=False),
-    ), 50_000, "SYNC_FLUSH"),
-    Life((_load("tls-64x1-128", "send over TLS, 64 connections x 1, 128 B", "-w 64 -s 128",
-                is_bounded=False),), 200_000, tls=True),
-    Life((_load("tls-8x32-128", "send over TLS, 8 connections x 32, 128 B",
-                "-w 8 --in-flight 32 -s 128", is_bounded=False),), 200_000, tls=True),
-)  # fmt: skip
+    Life(
+        (
+            _load("send-64x1-128", "send, 64 connections x 1, 128 B", "-w 64 -s 128"),
+            _load(
+                "fixed-10k",
+                "send 10,000 a second, 64 connections, 128 B",
+                "-w 64 -s 128 --rate 10000",
+                is_bounded=False,
+            ),
+            _load("send-64x1-1k", "send, 64 connections x 1, 1 KB", "-w 64 -s 1024"),
+        ),
+        200_000,
+    ),
+    Life(
+        (_load("send-8x32-128", "send, 8 connections x 32, 128 B", "-w 8 --in-flight 32 -s 128"),),
+        200_000,
+    ),
+    Life(
+        (_load("send-8x32-1k", "send, 8 connections x 32, 1 KB", "-w 8 --in-flight 32 -s 1024"),),
+        200_000,
+    ),
+    Life(
+        (_load("batch-128", "batches of 32 x 128 B, 8 connections x 1", "-w 8 -b 32 -s 128"),),
+        200_000,
+    ),
+    Life(
+        (
+            _load(
+                "sync-64x1",
+                "sync flush, 64 connections x 1, 128 B",
+                "-w 64 -s 128",
+                is_bounded=False,
+            ),
+            _load(
+                "sync-1x1", "sync flush, 1 connection x 1, 128 B", "-w 1 -s 128", is_bounded=False
+            ),
+        ),
+        50_000,
+        "SYNC_FLUSH",
+    ),
+    Life(
+        (
+            _load(
+                "tls-64x1-128",
+                "send over TLS, 64 connections x 1, 128 B",
+                "-w 64 -s 128",
+                is_bounded=False,
+            ),
+        ),
+        200_000,
+        tls=True,
+    ),
+    Life(
+        (
+            _load(
+                "tls-8x32-128",
+                "send over TLS, 8 connections x 32, 128 B",
+                "-w 8 --in-flight 32 -s 128",
+                is_bounded=False,
+            ),
+        ),
+        200_000,
+        tls=True,
+    ),
+)
 LOADS = tuple(load for life in LIVES for load in life.loads)
 
 
@@ -108,14 +151,29 @@ class Target:
     """What makes the load speak TLS (bench/tls_load.c)."""
 
     def produce(
-        self, arguments: tuple[str, ...], duration_s: float, warmup_s: float, *, topics: int = 1,
+        self,
+        arguments: tuple[str, ...],
+        duration_s: float,
+        warmup_s: float,
+        *,
+        topics: int = 1,
         queues: int = QUEUES,
-    ) -> Measured:  # fmt: skip
+    ) -> Measured:
         """Send for a time."""
-        return self._measure("producer", (
-            *arguments, "--queues", str(queues), "--topics", str(topics),
-            "--duration", str(duration_s), "--warmup", str(warmup_s),
-        ))  # fmt: skip
+        return self._measure(
+            "producer",
+            (
+                *arguments,
+                "--queues",
+                str(queues),
+                "--topics",
+                str(topics),
+                "--duration",
+                str(duration_s),
+                "--warmup",
+                str(warmup_s),
+            ),
+        )
 
     def warm(self, messages: int) -> None:
         """Send what lets a JVM compile its paths."""
@@ -124,33 +182,73 @@ class Target:
     def fill_queues(self, topics: int) -> None:
         """Send two messages to each queue of so many topics."""
         messages = 2 * topics * QUEUES_OF_TOPIC
-        self._measure("producer", (
-            *ROUND, "--queues", str(QUEUES_OF_TOPIC), "--topics", str(topics),
-            "--messages", str(messages),
-        ))  # fmt: skip
+        self._measure(
+            "producer",
+            (
+                *ROUND,
+                "--queues",
+                str(QUEUES_OF_TOPIC),
+                "--topics",
+                str(topics),
+                "--messages",
+                str(messages),
+            ),
+        )
 
     def fill(self, messages: int, size: int) -> None:
         """Send a number of messages, as fast as it takes them."""
-        self._measure("producer", (
-            "-w", str(FILL_CONNECTIONS), "-b", str(FILL_BATCH), "-s", str(size),
-            "--queues", str(QUEUES), "--messages", str(messages),
-        ))  # fmt: skip
+        self._measure(
+            "producer",
+            (
+                "-w",
+                str(FILL_CONNECTIONS),
+                "-b",
+                str(FILL_BATCH),
+                "-s",
+                str(size),
+                "--queues",
+                str(QUEUES),
+                "--messages",
+                str(messages),
+            ),
+        )
 
     def consume(self, messages: int) -> Measured:
         """Read so many messages, a connection for each queue."""
-        return self._measure("consumer", (
-            "-w", str(QUEUES), "--pull-size", str(PULL_SIZE), "--messages", str(messages),
-        ))  # fmt: skip
+        return self._measure(
+            "consumer",
+            (
+                "-w",
+                str(QUEUES),
+                "--pull-size",
+                str(PULL_SIZE),
+                "--messages",
+                str(messages),
+            ),
+        )
 
     def _measure(self, command: str, arguments: tuple[str, ...]) -> Measured:
-        line = [PROGRAM, "bench", command, "-n", self.namesrv, "-t", self.topic, "--json",
-                *arguments]  # fmt: skip
+        line = [
+            PROGRAM,
+            "bench",
+            command,
+            "-n",
+            self.namesrv,
+            "-t",
+            self.topic,
+            "--json",
+            *arguments,
+        ]
         more = {} if self.preload is None else {"LD_PRELOAD": str(self.preload)}
         before_s = self.cpu_s()
         done = subprocess.run(
-            line, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+            line,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
             env={**os.environ, **more},
-        )  # fmt: skip
+        )
         used_s = self.cpu_s() - before_s
         if done.returncode:
             raise RuntimeError(f"{' '.join(line[1:])} failed:\n{done.stderr}{done.stdout}")

@@ -185,12 +185,20 @@ PROPERTY_FIELDS: Mapping[str, str] = {
 
 LIVE_KEYS: Final = frozenset(
     {
-        "checkSyncStateSetPeriod", "haFlowControlEnable", "haHousekeepingInterval",
-        "haMaxGapNotInSync", "haMaxTimeSendsWait", "haMaxTimeSlaveNotCatchup",
-        "haSendHeartbeatInterval", "haTransferBatchSize", "inSyncReplicas",
-        "maxHaTransferByteInSecond", "minInSyncReplicas", "slaveTimeout",
+        "checkSyncStateSetPeriod",
+        "haFlowControlEnable",
+        "haHousekeepingInterval",
+        "haMaxGapNotInSync",
+        "haMaxTimeSendsWait",
+        "haMaxTimeSlaveNotCatchup",
+        "haSendHeartbeatInterval",
+        "haTransferBatchSize",
+        "inSyncReplicas",
+        "maxHaTransferByteInSecond",
+        "minInSyncReplicas",
+        "slaveTimeout",
     }
-)  # fmt: skip
+)
 """Keys that may change while a broker runs."""
 
 REPLICAS_MAX: Final = 32

@@ -203,16 +203,29 @@ class HaService:
         wall_ms, now_ms, options = self._wall_ms, self._steady_ms(), self.options
         if options.auto_switch:
             self.reign = Leader(
-                self._log, options.rules, options.sync, options.leader, self._shell,
-                self.alterations, wall_ms, members=members, set_epoch=set_epoch,
-                epoch_start=start, now_ms=now_ms,
-            )  # fmt: skip
+                self._log,
+                options.rules,
+                options.sync,
+                options.leader,
+                self._shell,
+                self.alterations,
+                wall_ms,
+                members=members,
+                set_epoch=set_epoch,
+                epoch_start=start,
+                now_ms=now_ms,
+            )
             self.reign.lease(self.lease)
         else:
             self.reign = PlainLeader(
-                self._log, options.rules, options.leader, self._shell, wall_ms,
-                gap_max=options.ha_max_gap_not_in_sync, now_ms=now_ms,
-            )  # fmt: skip
+                self._log,
+                options.rules,
+                options.leader,
+                self._shell,
+                wall_ms,
+                gap_max=options.ha_max_gap_not_in_sync,
+                now_ms=now_ms,
+            )
         self.epoch = epoch
         logger.info("this broker is the master of epoch %d from %d on", epoch, start)
         self._tell_role()

@@ -139,8 +139,11 @@ class Sockets:
             one.transport.abort()  # it is wanted no more
             return
         if not own and not self._has_place(one):
-            logger.warning("replication with %s: %d connections of one address, closed",
-                           one.address, ADDRESS_MAX)  # fmt: skip
+            logger.warning(
+                "replication with %s: %d connections of one address, closed",
+                one.address,
+                ADDRESS_MAX,
+            )
             one.transport.abort()
             return
         self._connecting.pop(one.number, None)
@@ -163,8 +166,7 @@ class Sockets:
             self._events.on_closed(one.number, reason)
 
     def _has_place(self, new: "_Connection") -> bool:
-        """Whether the address may have one more connection; the oldest that is silent makes room.
-        """
+        """Whether the address may have one more connection; the oldest silent one makes room."""
         same = [one for one in self._open.values() if not one.own and one.host == new.host]
         if len(same) < ADDRESS_MAX:
             return True

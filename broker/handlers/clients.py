@@ -87,9 +87,7 @@ def _notify(peer: Peer, group: str) -> None:
     peer.notify(new_request(code, NotifyConsumerIdsChangedRequest(group), oneway=True))
 
 
-def _heartbeat(
-    broker: BrokerContext, request: Command, peer: Peer, now_ms: int
-) -> Steps[Command]:
+def _heartbeat(broker: BrokerContext, request: Command, peer: Peer, now_ms: int) -> Steps[Command]:
     heartbeat = yield from HeartbeatData.decode_in_steps(request.body)
     if not heartbeat.client_id or len(heartbeat.client_id) > MAX_NAME:
         remark = f"clientID must have 1 to {MAX_NAME} characters"

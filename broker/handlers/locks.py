@@ -26,9 +26,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.UNLOCK_BATCH_MQ, partial(_unlock, broker))
 
 
-def _lock(
-    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
-) -> Steps[Command]:
+def _lock(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Steps[Command]:
     group, client_id, queues = yield from _read_body(request)
     for some in _parts(queues):
         wrong = _wrong_name(group, client_id, some)
@@ -47,9 +45,7 @@ def _lock(
     return response(request, ResponseCode.SUCCESS, body=body)
 
 
-def _unlock(
-    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
-) -> Steps[Command]:
+def _unlock(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Steps[Command]:
     group, client_id, queues = yield from _read_body(request)
     for some in _parts(queues):
         broker.locks.unlock(group, client_id, some)

@@ -235,8 +235,10 @@ class _Pull:
         is_far = self._is_far(result)
         header = PullMessageResponse(
             allowed.far_id if is_far else allowed.near_id,
-            result.next_queue_offset, result.min_queue_offset, result.max_queue_offset,
-        )  # fmt: skip
+            result.next_queue_offset,
+            result.min_queue_offset,
+            result.max_queue_offset,
+        )
         if not self._broker.config.slave_read_enable:
             header.suggest_which_broker_id = MASTER_ID
         # Without a lease another may be the master, and have what the reader has read.

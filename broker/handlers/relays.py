@@ -95,16 +95,12 @@ def push_reset(
     return response(request, ResponseCode.SUCCESS, body=as_map)
 
 
-def _running_info(
-    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
-) -> Answer:
+def _running_info(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Answer:
     header = read_header(GetConsumerRunningInfoRequest, request.fields)
     return _relay(broker, request, header.consumer_group, header.client_id, {}, b"")
 
 
-def _consume_directly(
-    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
-) -> Answer:
+def _consume_directly(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Answer:
     """309: the record travels with the request, the client consumes it and tells the outcome."""
     header = read_header(ConsumeMessageDirectlyResultRequest, request.fields)
     try:
@@ -159,9 +155,7 @@ def _relayed(
     return response(request, ResponseCode.CONSUME_MSG_TIMEOUT, remark)
 
 
-def _consumer_status(
-    broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int
-) -> Answer:
+def _consumer_status(broker: BrokerContext, request: Command, _peer: Peer, _now_ms: int) -> Answer:
     """223: ask every client of the group (or one of them) where it stands, and collect."""
     header = read_header(GetConsumerStatusRequest, request.fields)
     group = broker.consumers.group(header.group)

@@ -61,9 +61,7 @@ class CounterSnapshot:
     def take(cls, broker: BrokerContext, now_ms: int) -> "CounterSnapshot":
         """What the broker counts now."""
         config, store, statistics = broker.config, broker.store, broker.statistics
-        statistics.puts(
-            store.statistics.put_count_by_topic, store.statistics.put_size_by_topic
-        )
+        statistics.puts(store.statistics.put_count_by_topic, store.statistics.put_size_by_topic)
         lags = broker.lags.current()
         if len(lags) > MAX_LAGS:
             lags = nlargest(MAX_LAGS, lags, key=lambda lag: lag.messages)
@@ -199,22 +197,38 @@ class _Collector:
         labels = ("consumer_group", "topic", "is_retry", "is_system")
         of: Callable[[Lag], float]
         for name, text, of in (
-            ("rocketmq_consumer_lag_messages", "Messages a group has not acknowledged",
-             lambda lag: lag.messages),
-            ("rocketmq_consumer_lag_latency_milliseconds",
-             "For how long the oldest message not acknowledged has been there",
-             lambda lag: behind_ms(lag.since, now_ms)),
-            ("rocketmq_consumer_inflight_messages", "Messages pulled and not acknowledged",
-             lambda lag: lag.inflight),
+            (
+                "rocketmq_consumer_lag_messages",
+                "Messages a group has not acknowledged",
+                lambda lag: lag.messages,
+            ),
+            (
+                "rocketmq_consumer_lag_latency_milliseconds",
+                "For how long the oldest message not acknowledged has been there",
+                lambda lag: behind_ms(lag.since, now_ms),
+            ),
+            (
+                "rocketmq_consumer_inflight_messages",
+                "Messages pulled and not acknowledged",
+                lambda lag: lag.inflight,
+            ),
             ("rocketmq_consumer_ready_messages", "Messages not pulled yet", lambda lag: lag.ready),
-            ("rocketmq_consumer_queueing_latency_milliseconds",
-             "For how long the oldest message not pulled has been there",
-             lambda lag: behind_ms(lag.ready_since, now_ms)),
-            ("turbopump_consumer_lag_latency_known",
-             "1: the latency is as told; 0: it is at least that", lambda lag: lag.since[1]),
-            ("turbopump_consumer_members", "Connections of the group; 0: it is away",
-             lambda lag: lag.members),
-        ):  # fmt: skip
+            (
+                "rocketmq_consumer_queueing_latency_milliseconds",
+                "For how long the oldest message not pulled has been there",
+                lambda lag: behind_ms(lag.ready_since, now_ms),
+            ),
+            (
+                "turbopump_consumer_lag_latency_known",
+                "1: the latency is as told; 0: it is at least that",
+                lambda lag: lag.since[1],
+            ),
+            (
+                "turbopump_consumer_members",
+                "Connections of the group; 0: it is away",
+                lambda lag: lag.members,
+            ),
+        ):
             # What is unknown is left out: no latency is not a latency of 0.
             samples = [
                 (self._labels_of(lag), value) for lag in shot.lags if (value := of(lag)) >= 0
@@ -232,18 +246,24 @@ class _Collector:
         leader, follower, counters = ha.leader, ha.follower, ha.counters
         gauges: list[tuple[str, str, float]] = [
             ("is_master", "1 of a master, 0 of a replica", follower is None),
-            ("epoch", "The epoch of the log's end, -1 without epochs",
-             ha.epochs.last_epoch if ha.epochs is not None else -1),
+            (
+                "epoch",
+                "The epoch of the log's end, -1 without epochs",
+                ha.epochs.last_epoch if ha.epochs is not None else -1,
+            ),
             ("log_end_offset", "The log offset behind the last byte", ha.log_end),
             ("confirm_offset", "The log offset up to which consumers may read", ha.confirm),
             ("confirm_gap_bytes", "Bytes that are not confirmed yet", ha.log_end - ha.confirm),
-        ]  # fmt: skip
+        ]
         if leader is not None:
             gauges += [
-                ("sync_state_set_size", "Members of the SyncStateSet, the master included",
-                 leader.in_sync_replicas + 1),
+                (
+                    "sync_state_set_size",
+                    "Members of the SyncStateSet, the master included",
+                    leader.in_sync_replicas + 1,
+                ),
                 ("sync_state_set_epoch", "The epoch of the SyncStateSet", leader.set_epoch),
-            ]  # fmt: skip
+            ]
         if follower is not None:
             following = follower.state is State.TRANSFER
             gauges.append(("following", "1 while the log follows the master's", following))
@@ -264,11 +284,14 @@ class _Collector:
         of: Callable[[ReplicaStatus], float]
         for name, text, of in (
             ("lag_bytes", "How far a replica is behind", lambda r: ha.log_end - max(r.acked, 0)),
-            ("lag_milliseconds", "For how long a replica has not had all of the log",
-             lambda r: r.behind_ms),
+            (
+                "lag_milliseconds",
+                "For how long a replica has not had all of the log",
+                lambda r: r.behind_ms,
+            ),
             ("in_sync", "1 of a replica that is in sync", lambda r: r.in_sync),
             ("bytes_per_second", "What a replica is sent", lambda r: r.bytes_per_second),
-        ):  # fmt: skip
+        ):
             samples = [((label,), of(replica)) for label, replica in replicas.items()]
             yield self._gauge(f"turbopump_ha_replica_{name}", text, samples, ("replica",))
 

@@ -112,26 +112,30 @@ def _of_store(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     space, free = store.disk_space()
     damage = {"commitLogDamage": str(store.damage)} if store.damage is not None else {}
     unfit = {"storeUnfit": store.why_unfit} if store.why_unfit else {}
-    return damage | unfit | {
-        "commitLogDirCapacity": f"Total : {size_text(space)}, Free : {size_text(free)}.",
-        "commitLogDiskRatio": ratio,
-        f"commitLogDiskRatio_{store.config.log_folder}": ratio,
-        "commitLogMaxOffset": str(store.max_log_offset),
-        "commitLogMinOffset": str(store.min_log_offset),
-        "consumeQueueDiskRatio": ratio,
-        "dispatchBehindBytes": str(store.max_log_offset - store.dispatched_log_offset),
-        "earliestMessageTimeStamp": str(earliest_ms),
-        "getFoundTps": _rates(broker, "found_count"),
-        "getMissTps": _rates(broker, "miss_count"),
-        "getTotalTps": _rates(broker, "found_count", "miss_count"),
-        "getTransferredTps": _rates(broker, "transferred_count"),
-        "putMessageAverageSize": str(total.put_size / max(total.put_count, 1)),
-        "putMessageFailedTimes": str(total.put_failed_count),
-        "putMessageSizeTotal": str(total.put_size),
-        "putMessageTimesTotal": str(total.put_count),
-        "putTps": _rates(broker, "put_count"),
-        "remainHowManyDataToFlush": size_text(store.max_log_offset - store.flushed_log_offset),
-    }
+    return (
+        damage
+        | unfit
+        | {
+            "commitLogDirCapacity": f"Total : {size_text(space)}, Free : {size_text(free)}.",
+            "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{store.config.log_folder}": ratio,
+            "commitLogMaxOffset": str(store.max_log_offset),
+            "commitLogMinOffset": str(store.min_log_offset),
+            "consumeQueueDiskRatio": ratio,
+            "dispatchBehindBytes": str(store.max_log_offset - store.dispatched_log_offset),
+            "earliestMessageTimeStamp": str(earliest_ms),
+            "getFoundTps": _rates(broker, "found_count"),
+            "getMissTps": _rates(broker, "miss_count"),
+            "getTotalTps": _rates(broker, "found_count", "miss_count"),
+            "getTransferredTps": _rates(broker, "transferred_count"),
+            "putMessageAverageSize": str(total.put_size / max(total.put_count, 1)),
+            "putMessageFailedTimes": str(total.put_failed_count),
+            "putMessageSizeTotal": str(total.put_size),
+            "putMessageTimesTotal": str(total.put_count),
+            "putTps": _rates(broker, "put_count"),
+            "remainHowManyDataToFlush": size_text(store.max_log_offset - store.flushed_log_offset),
+        }
+    )
 
 
 def _of_replication(ha: ReplicationStatus) -> dict[str, str]:

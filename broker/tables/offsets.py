@@ -195,9 +195,11 @@ class OffsetTable:
         self._own = _Saved()
         """What a replica has otherwise than its master said last, or has alone."""
         self._tables: dict[str, _Saved] = {
-            "loweredTable": self._lowered, OWN: self._own,
-            "offsetTable": self._committed, "pullOffsetTable": self._pulled,
-        }  # fmt: skip
+            "loweredTable": self._lowered,
+            OWN: self._own,
+            "offsetTable": self._committed,
+            "pullOffsetTable": self._pulled,
+        }
         """By their names in the file, in the order in which they are gathered."""
         self.adopted_at_once = AT_ONCE
         self._adoption: Adoption | None = None

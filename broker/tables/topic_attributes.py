@@ -52,9 +52,7 @@ _KNOWN: Mapping[str, _Attribute] = {
     "queue.type": _Attribute(_one_of("BatchCQ", "SimpleCQ"), changeable=False),
     CLEANUP_POLICY: _Attribute(_one_of("DELETE", COMPACTION), changeable=False),
     MESSAGE_TYPE: _Attribute(
-        _one_of(
-            "UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", MIXED
-        ),
+        _one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", MIXED),
         changeable=True,
     ),
     "reserve.time": _Attribute(_int64(-1), changeable=True),

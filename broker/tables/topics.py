@@ -152,8 +152,10 @@ class TopicTable:
         for one in lacking[:MAX_TOPICS]:
             logger.warning(
                 "topic %s is not in %s: made anew with the %d queues it has in the store",
-                one.topic_name, FILE_NAME, one.read_queue_nums,
-            )  # fmt: skip
+                one.topic_name,
+                FILE_NAME,
+                one.read_queue_nums,
+            )
         self.put_all(lacking[:MAX_TOPICS], now_ms)
 
     def __len__(self) -> int:
@@ -252,9 +254,7 @@ class TopicTable:
         if put or gone:
             self.on_change([*put, *gone])
 
-    def _save(
-        self, put: Collection[TopicConfig], gone: list[str], said: dict[str, Any]
-    ) -> int:
+    def _save(self, put: Collection[TopicConfig], gone: list[str], said: dict[str, Any]) -> int:
         if len(put) > MAX_APPENDED:
             return self._saver.changed(FILE_NAME, self._take)
         members = {"dataVersion": self.data_version.to_json(), **said}

@@ -209,9 +209,7 @@ class FastLane:
     def collect_offsets(self) -> None:
         """Note where native pulls ended."""
         for group, topic, queue_id, offset in self.pulls.take_pulled():
-            self._offsets.commit_pull(
-                group.decode(), topic.decode(), queue_id, QueueOffset(offset)
-            )
+            self._offsets.commit_pull(group.decode(), topic.decode(), queue_id, QueueOffset(offset))
 
     def collect_got(self) -> None:
         """Count what native pulls got."""

@@ -130,11 +130,15 @@ class Campaign:
         self.round = Round(term, is_pre, now_ms, wait_ms, term)
         self.round.results[member.id] = VoteResult.ACCEPT
         request = VoteRequest(
-            group=options.group, local_id=member.id, leader_id=member.id,
-            term=-1 if is_pre else term, pre_vote=term if is_pre else None,
-            ledger_end_index=member.log.end, ledger_end_term=member.log.end_term,
+            group=options.group,
+            local_id=member.id,
+            leader_id=member.id,
+            term=-1 if is_pre else term,
+            pre_vote=term if is_pre else None,
+            ledger_end_index=member.log.end,
+            ledger_end_term=member.log.end_term,
             transfer=True if self._is_taking() else None,
-        )  # fmt: skip
+        )
         for peer in options.others:
             member.call(peer, replace(request, remote_id=peer), now_ms)
         return self._check(self.round, now_ms)
@@ -158,8 +162,9 @@ class Campaign:
         if found.is_pre and response.pre_vote is not None:
             found.known_max_term = max(found.known_max_term, response.pre_vote)
         elif result in (
-            VoteResult.REJECT_EXPIRED_VOTE_TERM, VoteResult.REJECT_TERM_SMALL_THAN_LEDGER,
-        ):  # fmt: skip
+            VoteResult.REJECT_EXPIRED_VOTE_TERM,
+            VoteResult.REJECT_TERM_SMALL_THAN_LEDGER,
+        ):
             found.known_max_term = max(found.known_max_term, response.term)
             if found.is_pre and response.term <= found.term:
                 return VoteResult.ACCEPT  # of one that knows votes only

@@ -21,9 +21,13 @@ from turbopump.controller.raft.messages import (
 def refusal(member: Member, message: RaftMessage, code: RaftResponseCode) -> RaftMessage:
     """An answer that says nothing but why not."""
     return RESPONSES[type(message)](
-        code=code, group=message.group, local_id=message.local_id,
-        remote_id=message.remote_id, leader_id=member.leader_id, term=member.term,
-    )  # fmt: skip
+        code=code,
+        group=message.group,
+        local_id=message.local_id,
+        remote_id=message.remote_id,
+        leader_id=member.leader_id,
+        term=member.term,
+    )
 
 
 def metadata(member: Member, request: MetadataRequest) -> RaftMessage:
@@ -38,9 +42,12 @@ def appended(member: Member, request: AppendEntryRequest, outcome: Outcome) -> R
     if isinstance(outcome, Failed):
         return refusal(member, request, outcome.code)
     return AppendEntryResponse(
-        group=request.group, leader_id=member.leader_id, term=outcome.term,
-        index=outcome.index, pos=outcome.pos,
-    )  # fmt: skip
+        group=request.group,
+        leader_id=member.leader_id,
+        term=outcome.term,
+        index=outcome.index,
+        pos=outcome.pos,
+    )
 
 
 def get(member: Member, request: GetEntriesRequest, leads: bool) -> RaftMessage:

@@ -285,10 +285,15 @@ class Raft:
         self._transfer_token = token
         self._transfer_ends_ms = now_ms + self.options.rpc_timeout_ms
         request = LeadershipTransferRequest(
-            group=self.options.group, local_id=self.self_id, remote_id=peer_id,
-            leader_id=self.self_id, term=self.term, transfer_id=self.self_id,
-            transferee_id=peer_id, take_leadership_ledger_index=self.member.log.end,
-        )  # fmt: skip
+            group=self.options.group,
+            local_id=self.self_id,
+            remote_id=peer_id,
+            leader_id=self.self_id,
+            term=self.term,
+            transfer_id=self.self_id,
+            transferee_id=peer_id,
+            take_leadership_ledger_index=self.member.log.end,
+        )
         self.member.call(peer_id, request, now_ms)
         return RaftResponseCode.SUCCESS
 
@@ -384,14 +389,24 @@ class Raft:
     def _on_vote(self, request: VoteRequest, token: object) -> VoteResponse:
         member, campaign = self.member, self.campaign
         voter = votes.Voter(
-            self.self_id, frozenset(self.peers), member.term, member.given, member.leader_id,
-            member.log.end, member.log.end_term, self._is_promised(),
-            self.now_ms < campaign.abstains_until_ms, self._is_taking(),
-        )  # fmt: skip
+            self.self_id,
+            frozenset(self.peers),
+            member.term,
+            member.given,
+            member.leader_id,
+            member.log.end,
+            member.log.end_term,
+            self._is_promised(),
+            self.now_ms < campaign.abstains_until_ms,
+            self._is_taking(),
+        )
         answer = VoteResponse(
-            group=request.group, local_id=request.local_id, remote_id=request.remote_id,
-            leader_id=request.leader_id, term=member.term,
-        )  # fmt: skip
+            group=request.group,
+            local_id=request.local_id,
+            remote_id=request.remote_id,
+            leader_id=request.leader_id,
+            term=member.term,
+        )
         if request.pre_vote is not None:
             return self._foresee(voter, request, answer)
         verdict = votes.judge(voter, request)
@@ -410,9 +425,10 @@ class Raft:
         run."""
         campaign = self.campaign
         voter = replace(
-            voter, promised=voter.promised or self.leading is not None,
+            voter,
+            promised=voter.promised or self.leading is not None,
             favours_another=self._disk_hangs or campaign.favours_another(request, self.now_ms),
-        )  # fmt: skip
+        )
         result, free_term = votes.foresee(voter, request)
         if result is VoteResult.ACCEPT:
             campaign.give_way(self.now_ms)
@@ -525,9 +541,12 @@ class Raft:
         code = response.code if response is not None else RaftResponseCode.NETWORK_ERROR
         token, self._transfer_token = self._transfer_token, None
         if token is not None:
-            self._answer(token, LeadershipTransferResponse(
-                code=code, group=self.options.group, leader_id=self.leader_id, term=self.term
-            ))  # fmt: skip
+            self._answer(
+                token,
+                LeadershipTransferResponse(
+                    code=code, group=self.options.group, leader_id=self.leader_id, term=self.term
+                ),
+            )
         if self.leading is None or self.term != request.term:
             return
         if code in NO_CAMPAIGN:

@@ -439,10 +439,16 @@ def _written(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, Entry):
         return {
-            "body": _written(value.body), "bodyCrc": 0, "chainCrc": 0, "channel": 0,
-            "index": value.index, "magic": 1, "pos": value.pos, "size": value.size,
+            "body": _written(value.body),
+            "bodyCrc": 0,
+            "chainCrc": 0,
+            "channel": 0,
+            "index": value.index,
+            "magic": 1,
+            "pos": value.pos,
+            "size": value.size,
             "term": value.term,
-        }  # fmt: skip
+        }
     if isinstance(value, tuple):
         return [_written(part) for part in value]
     if isinstance(value, IntEnum):

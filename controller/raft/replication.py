@@ -218,9 +218,12 @@ class Leading:
 
     def _base(self, peer_id: str) -> dict[str, Any]:
         return {
-            "group": self.member.options.group, "local_id": self.member.id, "remote_id": peer_id,
-            "leader_id": self.member.id, "term": self.term,
-        }  # fmt: skip
+            "group": self.member.options.group,
+            "local_id": self.member.id,
+            "remote_id": peer_id,
+            "leader_id": self.member.id,
+            "term": self.term,
+        }
 
     def _request(self, progress: FollowerProgress, now_ms: int) -> RaftMessage | None:
         log = self.member.log

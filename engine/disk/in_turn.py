@@ -60,9 +60,11 @@ class InTurn:
             self._waiting.popleft()()
 
     def _piece(
-        self, steps: Steps, done: Callable[[OSError | StoreError | None], None],
+        self,
+        steps: Steps,
+        done: Callable[[OSError | StoreError | None], None],
         result: object,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The next one, or it is over. What is no failure of a disk ends it, too."""
         found: OSError | StoreError | None = None
         work = None

@@ -34,9 +34,7 @@ def file_size_in(files: Files, folder: str) -> int | None:
     """The size of the files that a folder's row has; None where there is none, or where the files
     there do not tell. Files that were cut short do not count beside a longer one."""
     found = [
-        (int(name), size)
-        for name, size in files.list_files(folder)
-        if is_file_name(name) and size
+        (int(name), size) for name, size in files.list_files(folder) if is_file_name(name) and size
     ]
     size = max((size for _start, size in found), default=0)
     if not size or any(start % size for start, _size in found):

@@ -51,8 +51,12 @@ class SyncWatch:
         if before_ms < SLOW_SYNC_MS <= self._took_ms:
             logger.warning(
                 "a sync of %s has not returned for %d ms, %d bytes; after %d ms it counts as"
-                " failed", self._what, self._took_ms, self._bytes, limit_ms,
-            )  # fmt: skip
+                " failed",
+                self._what,
+                self._took_ms,
+                self._bytes,
+                limit_ms,
+            )
         if self._took_ms < limit_ms:
             return None
         text = f"a sync of {self._what} has not returned for {self._took_ms} ms (syncTimeoutMs)"

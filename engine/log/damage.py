@@ -185,8 +185,10 @@ class LogDamage:
         else:
             logger.error(
                 "a queue unit or index entry points to log offset %d, size %d: no such record is "
-                "there, it is passed over", log_offset, size,
-            )  # fmt: skip
+                "there, it is passed over",
+                log_offset,
+                size,
+            )
 
     def verify(self, start: int, until: int) -> int:
         """Walk from a record's beginning to the end of the first record that ends at or behind

@@ -115,9 +115,13 @@ class BatchQueues:
             return False
         tags = properties.get(b"TAGS")
         unit = BatchUnit(
-            record.log_offset, record.size, java_hash(tags) if tags else 0,
-            record.store_timestamp_ms, record.queue_offset, inner_count(properties),
-        )  # fmt: skip
+            record.log_offset,
+            record.size,
+            java_hash(tags) if tags else 0,
+            record.store_timestamp_ms,
+            record.queue_offset,
+            inner_count(properties),
+        )
         segments = queue.segments
         start = segments.start_of(queue.unit_end)
         if start == segments.end or segments.count == 0:
@@ -228,9 +232,15 @@ class BatchQueues:
     def _write(self, queue: BatchQueue, at: int, unit: BatchUnit) -> None:
         start = queue.segments.start_of(at)
         data = _UNIT.pack(
-            unit.log_offset, unit.size, unit.tags_code, unit.store_timestamp_ms, unit.base,
-            unit.count, _NOT_COMPACTED, 0,
-        )  # fmt: skip
+            unit.log_offset,
+            unit.size,
+            unit.tags_code,
+            unit.store_timestamp_ms,
+            unit.base,
+            unit.count,
+            _NOT_COMPACTED,
+            0,
+        )
         queue.segments.region(start).write(at - start, data)
 
     def _advance(self, queue: BatchQueue, unit: BatchUnit) -> None:

@@ -50,9 +50,7 @@ class DeletedTopics:
         """A topic is about to be deleted: durable on return. Raises OSError."""
         self.note(topic, log_end, self.write(topic, log_end, log_min))
 
-    def write(
-        self, topic: str, log_end: LogOffset, log_min: LogOffset
-    ) -> dict[str, int] | None:
+    def write(self, topic: str, log_end: LogOffset, log_min: LogOffset) -> dict[str, int] | None:
         """The first half of `add`, on any thread, one at a time: durable on return, and known once
         `note` was called. Returns the entries that are left where some went. Raises OSError.
 

@@ -228,8 +228,10 @@ class LogDispatcher:
         if not is_folder_name(topic) or record.queue_id < 0:
             logger.warning(
                 "log offset %d: no queue for topic %r, queue %d",
-                record.log_offset, topic, record.queue_id,
-            )  # fmt: skip
+                record.log_offset,
+                topic,
+                record.queue_id,
+            )
             self._queues.add_special(record.topic, record.queue_id)
         elif self.is_batch(topic):
             self._queues.add_special(record.topic, record.queue_id)
@@ -257,8 +259,11 @@ class LogDispatcher:
             )
         logger.warning(
             "%s/%d: units %d to %d are missing and stay blank",
-            queue.topic, queue.queue_id, present, queue_offset,
-        )  # fmt: skip
+            queue.topic,
+            queue.queue_id,
+            present,
+            queue_offset,
+        )
         queues.fill_blank(queue, QueueOffset(queue_offset))
         queues.correct_min(queue, self.log.min)
 

@@ -225,9 +225,10 @@ class IndexFiles:
         for part in reversed(self.parts):
             if part.covers(begin_ms, end_ms):
                 index = IndexFile(
-                    self._region(part.path), self.config.max_hash_slot_num,
+                    self._region(part.path),
+                    self.config.max_hash_slot_num,
                     self.config.max_index_num,
-                )  # fmt: skip
+                )
                 room = max_count - len(found)
                 hits = index.search(key, room, begin_ms, end_ms)
                 found.extend(LogOffset(hit) for hit in hits if usable(hit))
@@ -327,9 +328,13 @@ class IndexFiles:
         if not 1 <= index.count <= self.config.max_index_num:
             return None
         return IndexPart(
-            path, index.begin_timestamp_ms, index.end_timestamp_ms, index.begin_log_offset,
-            index.end_log_offset, index.count,
-        )  # fmt: skip
+            path,
+            index.begin_timestamp_ms,
+            index.end_timestamp_ms,
+            index.begin_log_offset,
+            index.end_log_offset,
+            index.count,
+        )
 
     def _region(self, path: str) -> Region:
         mapped = self._pool.get(path, lambda: self._may_close(path))

@@ -144,9 +144,14 @@ class Lookup:
         else:
             status = ReadStatus.NO_MATCHED_MESSAGE
         return ReadResult(
-            status, QueueOffset(chosen.next_offset), minimum, maximum, chosen.slices,
-            chosen.count, chosen.size,
-        )  # fmt: skip
+            status,
+            QueueOffset(chosen.next_offset),
+            minimum,
+            maximum,
+            chosen.slices,
+            chosen.count,
+            chosen.size,
+        )
 
     def units_of(
         self, topic: bytes, queue_id: int, queue_offset: int
@@ -264,9 +269,14 @@ class Lookup:
         first = kernel.get_unit(region, at - start)[0]
         count, size = self._limits(first, max_count, max_size)
         selection = kernel.select(
-            region, at - start, end, codes=codes, max_count=count, max_size=size,
+            region,
+            at - start,
+            end,
+            codes=codes,
+            max_count=count,
+            max_size=size,
             max_units=max(FILTER_SIZE // QUEUE_UNIT_SIZE, max_count),
-        )  # fmt: skip
+        )
         chosen = _Chosen([])
         stop = selection.next_position
         chosen.next_offset = chosen.examined_to = (start + stop) // QUEUE_UNIT_SIZE
@@ -355,9 +365,15 @@ class Lookup:
             return self._damage.is_whole(start, end - start)
         base = self._log.segments.start_of(start)
         behind = part_end(
-            self._log.region(base), start - base, end - base, base,
-            part.topic, part.queue_id, part.first, part.end,
-        )  # fmt: skip
+            self._log.region(base),
+            start - base,
+            end - base,
+            base,
+            part.topic,
+            part.queue_id,
+            part.first,
+            part.end,
+        )
         if behind < 0:
             return False
         part.first = behind

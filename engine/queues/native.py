@@ -27,9 +27,13 @@ def make_lane(
 ) -> Lane:
     """A lane into the log; see Store.lane."""
     return Lane(
-        log.tail, queues.table, config.max_message_size, dispatch=dispatch, arrived=arrived,
+        log.tail,
+        queues.table,
+        config.max_message_size,
+        dispatch=dispatch,
+        arrived=arrived,
         clock=clock,
-    )  # fmt: skip
+    )
 
 
 def make_pulls(
@@ -44,6 +48,11 @@ def make_pulls(
         config.max_transfer_bytes_on_message_in_disk,
     )
     return Pulls(
-        log.tail, queues.table, log.file_size, limits, units_of=lookup.units_of,
-        log_of=log.region_of, commit=commit,
-    )  # fmt: skip
+        log.tail,
+        queues.table,
+        log.file_size,
+        limits,
+        units_of=lookup.units_of,
+        log_of=log.region_of,
+        commit=commit,
+    )

@@ -57,8 +57,11 @@ class UnitRepair:
                 logger.error(
                     "%s at byte %d: unit %d of %s/%d does not point to that message, and none was "
                     "found in the log: it is passed over",
-                    *self._place(queue, queue_offset), queue_offset, queue.topic, queue.queue_id,
-                )  # fmt: skip
+                    *self._place(queue, queue_offset),
+                    queue_offset,
+                    queue.topic,
+                    queue.queue_id,
+                )
         return count
 
     def _place(self, queue: ConsumeQueue, queue_offset: int) -> tuple[str, int]:
@@ -119,7 +122,11 @@ class UnitRepair:
         region = self._queues.region(queue, queue_offset * QUEUE_UNIT_SIZE - position)
         logger.error(
             "%s is damaged at byte %d: unit %d of %s/%d was put right from the log",
-            path, position, queue_offset, queue.topic, queue.queue_id,
-        )  # fmt: skip
+            path,
+            position,
+            queue_offset,
+            queue.topic,
+            queue.queue_id,
+        )
         code = self._dispatcher.tags_code(record)
         queue_kernel.put_unit(region, position, record.log_offset, record.size, code)

@@ -157,9 +157,7 @@ LogLine = LogRecord | Blank | LogFileEnd | LogEnd | Deviation
 QueueLine = ConsumeQueueUnit | BatchQueueUnit | ExtUnit | Deviation
 
 
-def walk_log(
-    files: Sequence[StoreFile], open_file: OpenFile, start: int = 0
-) -> Iterator[LogLine]:
+def walk_log(files: Sequence[StoreFile], open_file: OpenFile, start: int = 0) -> Iterator[LogLine]:
     """Every record, filler and damage of a commit log's files, in order, and the end.
 
     Files are opened one at a time. Zeros where a record should start are the end of the log unless

@@ -64,9 +64,20 @@ from turbopump.pyx import record as kernel
 from turbopump.pyx.walk import walk
 
 __all__ = [
-    "BATCH_BYTES", "BATCH_ROWS", "DamagedLog", "DiskOpener", "LogBytes", "LogOpener", "LogRange",
-    "LogTable", "MappedLog", "SegmentGone", "Segment", "Wish", "decode",
-]  # fmt: skip
+    "BATCH_BYTES",
+    "BATCH_ROWS",
+    "DamagedLog",
+    "DiskOpener",
+    "LogBytes",
+    "LogOpener",
+    "LogRange",
+    "LogTable",
+    "MappedLog",
+    "SegmentGone",
+    "Segment",
+    "Wish",
+    "decode",
+]
 
 RANGE_BYTES = 128 << 20  # of a range: a second of work, and few enough to plan
 PRUNE_SLACK_MS = 600_000  # ten minutes: more than clocks of one group may differ
@@ -123,9 +134,16 @@ class LogTable:
                 gone = error
                 continue
             return cls(
-                path, facts.segments, facts.epochs, facts.is_replicated, facts.end,
-                facts.confirmed_end, opener, facts.glance, facts.last_store_ms,
-            )  # fmt: skip
+                path,
+                facts.segments,
+                facts.epochs,
+                facts.is_replicated,
+                facts.end,
+                facts.confirmed_end,
+                opener,
+                facts.glance,
+                facts.last_store_ms,
+            )
         raise StoreError(f"{path} changes faster than it can be read: {gone}")
 
     @property

@@ -33,9 +33,13 @@ class Cutting:
     """Of one store, one at a time. Loop thread only."""
 
     def __init__(
-        self, parts: StoreParts, commit: GroupCommit, retention: Retention, kept: EpochKeeping,
+        self,
+        parts: StoreParts,
+        commit: GroupCommit,
+        retention: Retention,
+        kept: EpochKeeping,
         counts: QueueCounts,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._parts, self._commit, self._retention = parts, commit, retention
         self._kept, self._counts = kept, counts
         self._told: Later[Ended] | None = None
@@ -48,9 +52,7 @@ class Cutting:
         """Whether steps are under way, or wait to be."""
         return self._told is not None
 
-    def cut(
-        self, log_end: LogOffset, now_ms: int, was_cut: Callable[[], None]
-    ) -> Later[Ended]:
+    def cut(self, log_end: LogOffset, now_ms: int, was_cut: Callable[[], None]) -> Later[Ended]:
         """Cut the log at the start of a record, then its epochs; `was_cut` is called then."""
 
         def steps() -> Steps:

@@ -212,8 +212,10 @@ def _survey(parts: StoreParts, saved: Checkpoint, clean: bool, watch: Watch) -> 
         # Not by age, which moves our mark with the files. Nothing brings them back.
         logger.error(
             "%s begins at %d, but began at %d when the store was closed: files were removed since",
-            log.segments.folder, log.min, marks.log_min,
-        )  # fmt: skip
+            log.segments.folder,
+            log.min,
+            marks.log_min,
+        )
     index_files = _whole_index_files(parts, saved, clean)
     # Windows 6, 7: torn record, torn filler, a filler without its next file, zeroed pages in what
     # was not durable yet. (A filler's size is put right: no walk needs it to go on.) All

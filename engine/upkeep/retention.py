@@ -135,14 +135,18 @@ class Retention:
     def _refuse_if_full(self) -> None:
         """Writes go on where the disk has room that is known of."""
         used = self._use.room.used_percent
-        was_full, self.disk_full = self.disk_full, self._use.silent or used > full_percent(
-            self._config
+        was_full, self.disk_full = (
+            self.disk_full,
+            self._use.silent or used > full_percent(self._config),
         )
         self._log.tail.refuse(DISK_FULL, self.disk_full)
         if self.disk_full != was_full:
-            logger.warning("%s (it was used to %d %%): writes %s",
-                           self.why_full or "the disk has room", used,
-                           "are refused" if self.disk_full else "go on")  # fmt: skip
+            logger.warning(
+                "%s (it was used to %d %%): writes %s",
+                self.why_full or "the disk has room",
+                used,
+                "are refused" if self.disk_full else "go on",
+            )
 
     def clean(self, now_ms: int) -> int:
         """Take expired log files out, and what only spoke of them; returns how many log files went.

@@ -59,9 +59,7 @@ def cut(
     at_once(steps_of_cut(parts, commit, log_end, now_ms))
 
 
-def steps_of_cut(
-    parts: StoreParts, commit: GroupCommit, log_end: LogOffset, now_ms: int
-) -> Steps:
+def steps_of_cut(parts: StoreParts, commit: GroupCommit, log_end: LogOffset, now_ms: int) -> Steps:
     """As `cut`, while no other thread is at work on the store."""
     if commit.failed or parts.checkpointer.failed:
         raise StoreError("the log cannot be cut: the store does not take changes now")
@@ -130,9 +128,7 @@ def _walk(log: CommitLog, damage: LogDamage, start: int, until: int) -> tuple[in
         at = behind
 
 
-def _truncate(
-    parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int, now_ms: int
-) -> Steps:
+def _truncate(parts: StoreParts, log_end: LogOffset, last_timestamp_ms: int, now_ms: int) -> Steps:
     """Cut at `log_end`, where the record before was stored at `last_timestamp_ms`. No sync of the
     log may be under way. Raises OSError; StoreError while nothing was changed yet.
     """

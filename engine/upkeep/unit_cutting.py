@@ -75,9 +75,7 @@ def cut_units(parts: StoreParts, log_end: LogOffset, *, every: bool, again: bool
     yield partial(_mark, parts, False)
 
 
-def _cut_queue(
-    parts: StoreParts, queue: ConsumeQueue, log_end: LogOffset, left: Unsynced
-) -> Steps:
+def _cut_queue(parts: StoreParts, queue: ConsumeQueue, log_end: LogOffset, left: Unsynced) -> Steps:
     if (yield from parts.queues.truncating(queue, log_end, left)):
         logger.info("%s/%d: units cut", queue.topic, queue.queue_id)
     parts.queues.correct_min(queue, parts.log.min)

@@ -24,9 +24,11 @@ class NotAuditedError(RuntimeError):
 
 
 def audited(
-    group: Controlled, ledgers: Sequence[Ledger], folder: Path,
+    group: Controlled,
+    ledgers: Sequence[Ledger],
+    folder: Path,
     body: Callable[[int], bytes] | None = None,
-) -> tuple[bool, list[str]]:  # fmt: skip
+) -> tuple[bool, list[str]]:
     """(whether a promise was broken, the report); the brokers may run, but nobody sends. `body`:
     of a message's number; None: of others only the places are known."""
     file = folder / "told.jsonl"
@@ -35,8 +37,11 @@ def audited(
     stores = [f"{one.name}={one.store}" for one in group.brokers]
     done = subprocess.run(
         [sys.executable, "-m", AUDIT, *stores, "--ledger", str(file), "--local"],
-        capture_output=True, text=True, timeout=AUDIT_S, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=AUDIT_S,
+        check=False,
+    )
     if done.returncode >= UNUSABLE or done.returncode < 0:
         raise NotAuditedError(done.stderr)
     return done.returncode != 0, done.stdout.splitlines()

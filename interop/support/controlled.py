@@ -127,16 +127,24 @@ class Controlled:
     def __post_init__(self) -> None:
         first = Ports.free()
         self.namesrv_port = first.namesrv
-        self.namesrv = Member("namesrv", self.folder / "namesrv", first.namesrv,
-                              lambda folder: self.namesrv_kind.namesrv(first, folder))
+        self.namesrv = Member(
+            "namesrv",
+            self.folder / "namesrv",
+            first.namesrv,
+            lambda folder: self.namesrv_kind.namesrv(first, folder),
+        )
         peers = free_ports(len(self.controller_kinds))
         self.controllers = [self._controller(number, peers) for number in range(len(peers))]
         self.brokers = [self._broker(number) for number in range(len(self.broker_kinds))]
 
     def _controller(self, own: int, peers: list[int]) -> Member:
         kind = self.controller_kinds[own]
-        return Member(f"n{own}", self.folder / f"controller-{own}-{kind.name}", peers[own],
-                      lambda folder: kind.controller(own, peers, folder, self.controller_settings))
+        return Member(
+            f"n{own}",
+            self.folder / f"controller-{own}-{kind.name}",
+            peers[own],
+            lambda folder: kind.controller(own, peers, folder, self.controller_settings),
+        )
 
     def _broker(self, number: int) -> Member:
         kind = self.broker_kinds[number]
@@ -146,8 +154,9 @@ class Controlled:
             settings = {**BROKER, "controllerAddr": self.controller_addresses, **self.settings}
             return kind.broker(ports, folder, folder / "store", settings)
 
-        return Member(f"broker-{number}", self.folder / f"broker-{number}-{kind.name}",
-                      ports.broker, begin)
+        return Member(
+            f"broker-{number}", self.folder / f"broker-{number}-{kind.name}", ports.broker, begin
+        )
 
     # Life
 
@@ -216,8 +225,11 @@ class Controlled:
             time.sleep(LOOK_S)
 
     def _told(self) -> str:
-        tails = [f"{one.name}: {'' if one.running else 'dead; '}{one.process.tail(TOLD)}"
-                 for one in self.members if one.process is not None]
+        tails = [
+            f"{one.name}: {'' if one.running else 'dead; '}{one.process.tail(TOLD)}"
+            for one in self.members
+            if one.process is not None
+        ]
         return "\n".join([str(self.sync()), *tails])
 
     # What the controllers say
@@ -226,8 +238,7 @@ class Controlled:
         """The controller that leads, by its own word."""
         for one in self.controllers:
             answer = self._ask(one.port, METADATA_INFO, {})
-            if (answer is not None and answer.code == 0
-                    and answer.fields.get("isLeader") == "true"):
+            if answer is not None and answer.code == 0 and answer.fields.get("isLeader") == "true":
                 return one
         return None
 
@@ -248,8 +259,12 @@ class Controlled:
         """As an administrator asks for it."""
         found = self.sync()
         assert found is not None
-        fields = {"clusterName": CLUSTER, "brokerName": BROKER_NAME, "designateElect": "true",
-                  "brokerId": str(found.ids[broker.address])}
+        fields = {
+            "clusterName": CLUSTER,
+            "brokerName": BROKER_NAME,
+            "designateElect": "true",
+            "brokerId": str(found.ids[broker.address]),
+        }
         return self.to_leader(ELECT_MASTER, fields)
 
     @staticmethod
@@ -270,8 +285,11 @@ class Controlled:
     def is_whole(self) -> bool:
         """Whether all brokers run and are in the SyncStateSet of a master."""
         found = self.sync()
-        return (found is not None and bool(found.master) and all(
-            one.running and one.address in found.in_sync for one in self.brokers))
+        return (
+            found is not None
+            and bool(found.master)
+            and all(one.running and one.address in found.in_sync for one in self.brokers)
+        )
 
     def wait_whole(self, timeout_s: float = READY_S) -> None:
         """Returns when it is."""
@@ -284,8 +302,9 @@ class Controlled:
 
     def wait_alike(self) -> None:
         """Returns when all logs end at the same place; nobody may send."""
-        self.until("the logs end alike",
-                   lambda: len({self.end_of(one) for one in self.brokers}) == 1)
+        self.until(
+            "the logs end alike", lambda: len({self.end_of(one) for one in self.brokers}) == 1
+        )
 
 
 def _json(body: bytes) -> dict[str, Any]:
@@ -299,4 +318,5 @@ def _sync(row: dict[str, Any]) -> Sync:
         int(row.get("masterEpoch") or 0),
         int(row.get("syncStateSetEpoch") or 0),
         frozenset(one["brokerAddress"] for one in inside if one["alive"]),
-        {one["brokerAddress"]: int(one["brokerId"]) for one in (*inside, *outside)})
+        {one["brokerAddress"]: int(one["brokerId"]) for one in (*inside, *outside)},
+    )

@@ -48,8 +48,13 @@ class Program:
         if name == "go":
             master = group.master
             assert master is not None
-            command = [str(toolchain.CACHE / "go-client"), group.namesrv_address, master.address,
-                       prefix, spec]
+            command = [
+                str(toolchain.CACHE / "go-client"),
+                group.namesrv_address,
+                master.address,
+                prefix,
+                spec,
+            ]
             self.process = Process("client", command, folder, environment={"HOME": str(folder)})
         else:
             module = "client-4.9" if name == "java-4.9" else "client-5.5"
@@ -73,8 +78,16 @@ class Program:
         assert checks.ended and not checks.failed, "\n".join([*checks.failed, self.process.tail()])
 
 
-def through_kills(kind: Kind, clients: Sequence[str], kills: int, poll_ms: int, folder: Path, *,
-                  paced_by: Sequence[str], say: Callable[[str], None]) -> Told:
+def through_kills(
+    kind: Kind,
+    clients: Sequence[str],
+    kills: int,
+    poll_ms: int,
+    folder: Path,
+    *,
+    paced_by: Sequence[str],
+    say: Callable[[str], None],
+) -> Told:
     """A new group, its kills and its end. The next kill waits for a first success of those that
     pace; the others have the time that it takes."""
     group = Controlled(folder, kind, [kind] * 3, [kind] * 3)
@@ -107,8 +120,10 @@ def through_kills(kind: Kind, clients: Sequence[str], kills: int, poll_ms: int, 
 def main() -> int:
     """Run it and print; 1 if anything was lost or given twice."""
     parser = argparse.ArgumentParser(
-        prog="python -m interop.support.failover", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog="python -m interop.support.failover",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=["java", "go"])
     parser.add_argument("--poll-ms", type=int, default=ROUTE_POLL_MS)
@@ -123,9 +138,14 @@ def main() -> int:
     shutil.rmtree(folder, ignore_errors=True)
     begin = time.monotonic()
     told = through_kills(
-        KINDS[given.target], given.clients, given.kills, given.poll_ms, folder,
+        KINDS[given.target],
+        given.clients,
+        given.kills,
+        given.poll_ms,
+        folder,
         paced_by=given.clients,
-        say=lambda line: print(f"{time.monotonic() - begin:6.0f} s  {line}", flush=True))
+        say=lambda line: print(f"{time.monotonic() - begin:6.0f} s  {line}", flush=True),
+    )
     print(f"{told.kills} kills; seconds are p50 / p99 / max")
     print(f"restart to all in sync: {spread(told.whole_s)}")
     for topic, found in told.found.items():

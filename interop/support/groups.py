@@ -66,8 +66,9 @@ class Kind(Protocol):
         """Starts a broker on the store at `store`."""
         ...
 
-    def controller(self, own: int, peers: list[int], folder: Path,
-                   settings: dict[str, str]) -> Process:
+    def controller(
+        self, own: int, peers: list[int], folder: Path, settings: dict[str, str]
+    ) -> Process:
         """Starts the controller that has the place `own` among the ports of all."""
         ...
 
@@ -95,8 +96,9 @@ def broker_properties(ports: Ports, folder: Path, store: Path, settings: dict[st
     return _properties(folder / "broker.conf", values)
 
 
-def controller_properties(own: int, peers: list[int], folder: Path,
-                          settings: dict[str, str]) -> Path:
+def controller_properties(
+    own: int, peers: list[int], folder: Path, settings: dict[str, str]
+) -> Path:
     """Writes the properties file that a controller of either kind is started with."""
     named = ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(peers))
     values = {
@@ -120,28 +122,50 @@ class RocketMQ:
 
     def namesrv(self, ports: Ports, folder: Path) -> Process:
         """As Kind.namesrv."""
-        values = {"listenPort": str(ports.namesrv), "kvConfigPath": str(folder / "kv.json"),
-                  "rocketmqHome": str(folder)}
+        values = {
+            "listenPort": str(ports.namesrv),
+            "kvConfigPath": str(folder / "kv.json"),
+            "rocketmqHome": str(folder),
+        }
         config = _properties(folder / "namesrv.conf", values)
-        return processes.java("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup",
-                              toolchain.classpath("server"), ["-c", str(config)], folder,
-                              heap_mb=128, environment=self.environment)
+        return processes.java(
+            "namesrv",
+            "org.apache.rocketmq.namesrv.NamesrvStartup",
+            toolchain.classpath("server"),
+            ["-c", str(config)],
+            folder,
+            heap_mb=128,
+            environment=self.environment,
+        )
 
     def broker(self, ports: Ports, folder: Path, store: Path, settings: dict[str, str]) -> Process:
         """As Kind.broker."""
         config = broker_properties(ports, folder, store, settings)
-        return processes.java("broker", "org.apache.rocketmq.broker.BrokerStartup",
-                              toolchain.classpath("server"), ["-c", str(config)], folder,
-                              heap_mb=BROKER_HEAP_MB, environment=self.environment)
+        return processes.java(
+            "broker",
+            "org.apache.rocketmq.broker.BrokerStartup",
+            toolchain.classpath("server"),
+            ["-c", str(config)],
+            folder,
+            heap_mb=BROKER_HEAP_MB,
+            environment=self.environment,
+        )
 
-    def controller(self, own: int, peers: list[int], folder: Path,
-                   settings: dict[str, str]) -> Process:
+    def controller(
+        self, own: int, peers: list[int], folder: Path, settings: dict[str, str]
+    ) -> Process:
         """As Kind.controller."""
         values = {"rocketmqHome": str(folder), **settings}
         config = controller_properties(own, peers, folder, values)
-        return processes.java("controller", "org.apache.rocketmq.controller.ControllerStartup",
-                              toolchain.classpath("server"), ["-c", str(config)], folder,
-                              heap_mb=CONTROLLER_HEAP_MB, environment=self.environment)
+        return processes.java(
+            "controller",
+            "org.apache.rocketmq.controller.ControllerStartup",
+            toolchain.classpath("server"),
+            ["-c", str(config)],
+            folder,
+            heap_mb=CONTROLLER_HEAP_MB,
+            environment=self.environment,
+        )
 
 
 @dataclass(frozen=True)
@@ -163,8 +187,9 @@ class Turbopump:
         config = broker_properties(ports, folder, store, settings)
         return self._process("broker", config, folder)
 
-    def controller(self, own: int, peers: list[int], folder: Path,
-                   settings: dict[str, str]) -> Process:
+    def controller(
+        self, own: int, peers: list[int], folder: Path, settings: dict[str, str]
+    ) -> Process:
         """As Kind.controller."""
         config = controller_properties(own, peers, folder, settings)
         return self._process("controller", config, folder)
@@ -192,8 +217,9 @@ class Group:
             process.kill()
 
 
-def start(kind: Kind, ports: Ports, folder: Path, store: Path,
-          settings: dict[str, str] | None = None) -> Group:
+def start(
+    kind: Kind, ports: Ports, folder: Path, store: Path, settings: dict[str, str] | None = None
+) -> Group:
     """Starts a group and returns when clients can send to it."""
     members = [kind.namesrv(ports, folder)]
     wait_listening(ports.namesrv, members[0])
@@ -206,8 +232,17 @@ def start(kind: Kind, ports: Ports, folder: Path, store: Path,
 def start_up_command(folder: Path) -> Group:
     """Starts our group the way the README says: `turbopump up --json`."""
     ports = Ports.free()
-    command = [TURBOPUMP, "up", "--json", "--data", str(folder / "data"),
-               "--namesrv-port", str(ports.namesrv), "--broker-port", str(ports.broker)]
+    command = [
+        TURBOPUMP,
+        "up",
+        "--json",
+        "--data",
+        str(folder / "data"),
+        "--namesrv-port",
+        str(ports.namesrv),
+        "--broker-port",
+        str(ports.broker),
+    ]
     group = Group(ports, [Process("up", command, folder)])
     wait_ready(group)
     ready = json.loads(group.members[0].out.read_text().splitlines()[0])
@@ -267,12 +302,21 @@ class Answer:
     remark: str
 
 
-def ask(port: int, code: int, fields: dict[str, str], body: bytes = b"", *,
-        timeout_s: float = 30) -> Answer:
+def ask(
+    port: int, code: int, fields: dict[str, str], body: bytes = b"", *, timeout_s: float = 30
+) -> Answer:
     """One request on a connection of its own. Raises OSError, struct.error."""
-    header = json.dumps({
-        "code": code, "language": "OTHER", "version": 513, "opaque": 1,
-        "flag": 0, "serializeTypeCurrentRPC": "JSON", "extFields": fields}).encode()
+    header = json.dumps(
+        {
+            "code": code,
+            "language": "OTHER",
+            "version": 513,
+            "opaque": 1,
+            "flag": 0,
+            "serializeTypeCurrentRPC": "JSON",
+            "extFields": fields,
+        }
+    ).encode()
     frame = struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
     with socket.create_connection(("127.0.0.1", port), timeout_s) as connection:
         connection.settimeout(timeout_s)
@@ -281,5 +325,9 @@ def ask(port: int, code: int, fields: dict[str, str], body: bytes = b"", *,
             size, header_size = struct.unpack(">II", stream.read(8))
             header_size &= 0xFFFFFF
             answer = json.loads(stream.read(header_size))
-            return Answer(int(answer["code"]), answer.get("extFields") or {},
-                          stream.read(size - 4 - header_size), answer.get("remark") or "")
+            return Answer(
+                int(answer["code"]),
+                answer.get("extFields") or {},
+                stream.read(size - 4 - header_size),
+                answer.get("remark") or "",
+            )

@@ -41,8 +41,16 @@ class Limits:
     whole_s: float
 
 
-def kill_masters(group: Controlled, ledgers: Sequence[Ledger], kills: int, limits: Limits,
-                 told: Told, say: Callable[[str], None], *, pause: bool = False) -> None:
+def kill_masters(
+    group: Controlled,
+    ledgers: Sequence[Ledger],
+    kills: int,
+    limits: Limits,
+    told: Told,
+    say: Callable[[str], None],
+    *,
+    pause: bool = False,
+) -> None:
     """So many rounds. Raises NotReadyError where one takes longer than its limits."""
     for number in range(1, kills + 1):
         time.sleep(UNDER_LOAD_S)
@@ -65,8 +73,10 @@ def kill_masters(group: Controlled, ledgers: Sequence[Ledger], kills: int, limit
         group.wait_whole(limits.whole_s)
         told.whole_s.append(time.monotonic() - start)
         each = ", ".join(f"{topic} {row[-1]:.3f} s" for topic, row in told.first_s.items())
-        say(f"{number} of {kills}, {master.name}: first success {each};"
-            f" all in sync {told.whole_s[-1]:.1f} s after its return")
+        say(
+            f"{number} of {kills}, {master.name}: first success {each};"
+            f" all in sync {told.whole_s[-1]:.1f} s after its return"
+        )
 
 
 def make_topic(group: Controlled, topic: str) -> None:
@@ -88,8 +98,9 @@ def _all_first(ledgers: Sequence[Ledger]) -> bool:
     return all(ledger.first_ms is not None for ledger in ledgers)
 
 
-def judge(group: Controlled, ledgers: Sequence[Ledger], told: Told, *,
-          is_whole: bool = True) -> None:
+def judge(
+    group: Controlled, ledgers: Sequence[Ledger], told: Told, *, is_whole: bool = True
+) -> None:
     """Nobody sends any more: all logs end alike, and the master is read from the beginning. Of a
     group that does not become whole there is only what its master has."""
     if is_whole:
@@ -119,5 +130,6 @@ def spread(values: Sequence[float]) -> str:
     """p50, p99 and max in seconds."""
     if not values:
         return "-"
-    return " / ".join(f"{value:.2f}" for value in (
-        percentile(values, 0.5), percentile(values, 0.99), max(values)))
+    return " / ".join(
+        f"{value:.2f}" for value in (percentile(values, 0.5), percentile(values, 0.99), max(values))
+    )

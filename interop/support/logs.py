@@ -50,8 +50,9 @@ def difference(one: Path, other: Path, end: int) -> int | None:
     at = 0
     for mine, theirs in zip(_pieces(one, end), _pieces(other, end), strict=True):
         if mine != theirs:
-            return at + next(n for n, pair in enumerate(zip(mine, theirs, strict=True))
-                             if pair[0] != pair[1])
+            return at + next(
+                n for n, pair in enumerate(zip(mine, theirs, strict=True)) if pair[0] != pair[1]
+            )
         at += len(mine)
     assert at == end, f"the logs are there up to {at} only, of {end}"
     return None

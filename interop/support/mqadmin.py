@@ -23,8 +23,14 @@ class Admin:
     def __init__(self, group: Group, folder: Path) -> None:
         self._namesrv = group.ports.namesrv_address
         self._process = processes.java(
-            "mqadmin", "turbopump.interop.Admin", toolchain.classpath("server"), [], folder,
-            heap_mb=HEAP_MB, talks=True)
+            "mqadmin",
+            "turbopump.interop.Admin",
+            toolchain.classpath("server"),
+            [],
+            folder,
+            heap_mb=HEAP_MB,
+            talks=True,
+        )
         # The first command's output starts with what the logging library says of itself.
         self.run("topicList")
 
@@ -46,8 +52,8 @@ class Admin:
         lines = [line.split() for line in printed.splitlines()]
         headers = [at for at, line in enumerate(lines) if line and line[0].startswith("#")]
         assert headers, printed
-        rows = lines[headers[0] + 1:]
-        return rows[:rows.index([])] if [] in rows else rows
+        rows = lines[headers[0] + 1 :]
+        return rows[: rows.index([])] if [] in rows else rows
 
     def json(self, command: str, *words: object) -> Any:
         """A printed JSON document."""

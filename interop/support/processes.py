@@ -36,8 +36,15 @@ class Process:
     event loop's executor are gone when the loop is closed.
     """
 
-    def __init__(self, name: str, command: list[str], folder: Path, *,
-                 environment: dict[str, str] | None = None, talks: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        folder: Path,
+        *,
+        environment: dict[str, str] | None = None,
+        talks: bool = False,
+    ) -> None:
         assert threading.current_thread() is threading.main_thread()
         folder.mkdir(parents=True, exist_ok=True)
         self.name = name
@@ -46,9 +53,14 @@ class Process:
         with self.err.open("ab") as err:
             out: IO[bytes] | int = subprocess.PIPE if talks else self.out.open("ab")
             self.child = subprocess.Popen(
-                command, stdin=subprocess.PIPE if talks else subprocess.DEVNULL, stdout=out,
-                stderr=err, cwd=folder, env={**os.environ, **(environment or {})},
-                preexec_fn=_die_with_parent)
+                command,
+                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=folder,
+                env={**os.environ, **(environment or {})},
+                preexec_fn=_die_with_parent,
+            )
             if not isinstance(out, int):
                 out.close()
 
@@ -88,19 +100,37 @@ class Process:
 
     def tail(self, size: int = 3000) -> str:
         """The end of what it printed."""
-        parts = [file.read_text(errors="replace")[-size:]
-                 for file in (self.out, self.err) if file.exists()]
+        parts = [
+            file.read_text(errors="replace")[-size:]
+            for file in (self.out, self.err)
+            if file.exists()
+        ]
         return f"--- {self.name} ---\n" + "\n".join(parts)
 
 
-def java(name: str, main: str, class_path: str, arguments: list[str], folder: Path, *,
-         heap_mb: int, talks: bool = False, options: Sequence[str] = JAVA_SMALL,
-         environment: Mapping[str, str] | None = None) -> Process:
+def java(
+    name: str,
+    main: str,
+    class_path: str,
+    arguments: list[str],
+    folder: Path,
+    *,
+    heap_mb: int,
+    talks: bool = False,
+    options: Sequence[str] = JAVA_SMALL,
+    environment: Mapping[str, str] | None = None,
+) -> Process:
     """Starts a Java program whose home, logs and offsets stay inside `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    options = [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", *options, *JAVA_OPENINGS,
-               f"-Duser.home={folder}", "-Drocketmq.client.logLevel=WARN",
-               f"-Drocketmq.client.localOffsetStoreDir={folder}/offsets"]
+    options = [
+        f"-Xms{heap_mb}m",
+        f"-Xmx{heap_mb}m",
+        *options,
+        *JAVA_OPENINGS,
+        f"-Duser.home={folder}",
+        "-Drocketmq.client.logLevel=WARN",
+        f"-Drocketmq.client.localOffsetStoreDir={folder}/offsets",
+    ]
     command = ["java", *options, "-cp", class_path, main, *arguments]
     home = {"ROCKETMQ_HOME": str(folder)}
     return Process(name, command, folder, environment={**home, **(environment or {})}, talks=talks)

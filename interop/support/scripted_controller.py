@@ -79,18 +79,24 @@ class Controller:
         assert answer.code == 0, answer
 
     def _master(self) -> dict[str, str]:
-        return {"masterBrokerId": str(self.master), "masterEpoch": str(self.epoch),
-                "masterAddress": self.addresses[self.master]}
+        return {
+            "masterBrokerId": str(self.master),
+            "masterEpoch": str(self.epoch),
+            "masterAddress": self.addresses[self.master],
+        }
 
     def _set(self) -> bytes:
         return json.dumps(
-            {"syncStateSet": self.members, "syncStateSetEpoch": self.set_epoch}).encode()
+            {"syncStateSet": self.members, "syncStateSetEpoch": self.set_epoch}
+        ).encode()
 
     def _alter(self, fields: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
         """The set that a master asks for, if it knows the one that holds now."""
         wanted = json.loads(body)
         if (int(fields["masterEpoch"]), wanted["syncStateSetEpoch"]) != (
-                self.epoch, self.set_epoch):
+            self.epoch,
+            self.set_epoch,
+        ):
             return SET_REFUSED, {}, b""
         self.members, self.set_epoch = sorted(wanted["syncStateSet"]), self.set_epoch + 1
         return 0, {}, self._set()
@@ -98,9 +104,17 @@ class Controller:
     def _answer(self, request: dict[str, Any], asked: bytes) -> bytes:
         with self._lock:
             code, fields, body = self._answer_to(request, asked)
-        header = json.dumps({
-            "code": code, "language": "OTHER", "version": 513, "opaque": request["opaque"],
-            "flag": 1, "serializeTypeCurrentRPC": "JSON", "extFields": fields}).encode()
+        header = json.dumps(
+            {
+                "code": code,
+                "language": "OTHER",
+                "version": 513,
+                "opaque": request["opaque"],
+                "flag": 1,
+                "serializeTypeCurrentRPC": "JSON",
+                "extFields": fields,
+            }
+        ).encode()
         return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
 
     def _answer_to(
@@ -121,9 +135,17 @@ class Controller:
             case 1004:  # who is the master
                 return 0, self._master(), self._set()
             case 1005:  # who is the controller
-                return 0, {"group": "g", "controllerLeaderId": "n0", "isLeader": "true",
-                           "controllerLeaderAddress": self.address,
-                           "peers": f"n0:{self.address};"}, b""
+                return (
+                    0,
+                    {
+                        "group": "g",
+                        "controllerLeaderId": "n0",
+                        "isLeader": "true",
+                        "controllerLeaderAddress": self.address,
+                        "peers": f"n0:{self.address};",
+                    },
+                    b"",
+                )
             case 1012:  # the next free id
                 return 0, {**group, "nextBrokerId": str(self.guest)}, b""
             case 1013:  # takes that id

@@ -91,7 +91,7 @@ class Ledger:
         with self.file.open("rb") as opened:
             opened.seek(self._read)
             data = opened.read()
-        whole = data[:data.rfind(b"\n") + 1]
+        whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.splitlines():
             begun, acked, queue, offset, number = map(int, line.split())
@@ -102,8 +102,10 @@ class Ledger:
         self.refresh()
         numbers = set(there.values())
         lost = sum(number not in numbers for number in self.numbers)
-        moved = sum(there.get(place) != number and number in numbers
-                    for number, place in self.numbers.items())
+        moved = sum(
+            there.get(place) != number and number in numbers
+            for number, place in self.numbers.items()
+        )
         return Found(len(self.numbers), lost, moved, self.twice)
 
 
@@ -120,9 +122,17 @@ class Connection:
     def call(self, code: int, fields: dict[str, str], body: bytes = b"") -> Answer:
         """The answer to a request."""
         self._opaque += 1
-        header = json.dumps({
-            "code": code, "language": "OTHER", "version": 513, "opaque": self._opaque, "flag": 0,
-            "serializeTypeCurrentRPC": "JSON", "extFields": fields}).encode()
+        header = json.dumps(
+            {
+                "code": code,
+                "language": "OTHER",
+                "version": 513,
+                "opaque": self._opaque,
+                "flag": 0,
+                "serializeTypeCurrentRPC": "JSON",
+                "extFields": fields,
+            }
+        ).encode()
         size = 4 + len(header) + len(body)
         self._socket.sendall(struct.pack(">II", size, len(header)) + header + body)
         while True:
@@ -131,8 +141,12 @@ class Connection:
             answer = json.loads(self._exactly(header_size))
             body = self._exactly(size - 4 - header_size)
             if answer["flag"] & 1 and answer["opaque"] == self._opaque:
-                return Answer(int(answer["code"]), answer.get("extFields") or {}, body,
-                              answer.get("remark") or "")
+                return Answer(
+                    int(answer["code"]),
+                    answer.get("extFields") or {},
+                    body,
+                    answer.get("remark") or "",
+                )
 
     def _exactly(self, size: int) -> bytes:
         data = self._stream.read(size)
@@ -170,9 +184,20 @@ def master_by_route(namesrv: str, topic: str) -> str | None:
 def send(connection: Connection, topic: str, queue: int, number: int) -> Answer:
     """One message."""
     fields = {
-        "a": "failover", "b": topic, "c": NEW_TOPICS, "d": str(QUEUES), "e": str(queue), "f": "0",
-        "g": str(time.time_ns() // 1_000_000), "h": "0", "i": "", "j": "0", "k": "false",
-        "l": "16", "m": "false"}
+        "a": "failover",
+        "b": topic,
+        "c": NEW_TOPICS,
+        "d": str(QUEUES),
+        "e": str(queue),
+        "f": "0",
+        "g": str(time.time_ns() // 1_000_000),
+        "h": "0",
+        "i": "",
+        "j": "0",
+        "k": "false",
+        "l": "16",
+        "m": "false",
+    }
     return connection.call(SEND, fields, body_of(number))
 
 
@@ -189,8 +214,10 @@ class Senders:
         self._namesrv, self.ledger, self._count = namesrv, ledger, count
         self._timeout_s = timeout_s
         self._stopped = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(number,), daemon=True)
-                         for number in range(count)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,), daemon=True)
+            for number in range(count)
+        ]
         self._crash: BaseException | None = None
 
     def start(self) -> None:
@@ -220,8 +247,9 @@ class Senders:
         """To the master there is said to be, until an error; the next number to send."""
         try:
             # As clients do: of a topic that is nowhere yet, the route of new ones.
-            address = (master_by_route(self._namesrv, self.ledger.topic)
-                       or master_by_route(self._namesrv, NEW_TOPICS))
+            address = master_by_route(self._namesrv, self.ledger.topic) or master_by_route(
+                self._namesrv, NEW_TOPICS
+            )
             if address is None:
                 self.ledger.refused("no route")
                 return number
@@ -249,11 +277,22 @@ def read_all(address: str, topic: str, timeout_s: float = 120.0) -> dict[tuple[i
             at, end = 0, 1
             while at < end:
                 assert time.monotonic() < deadline, f"{topic}: {queue}/{at} of {end}"
-                answer = connection.call(PULL, {
-                    "consumerGroup": "failover-reader", "topic": topic, "queueId": str(queue),
-                    "queueOffset": str(at), "maxMsgNums": str(READ_MAX), "sysFlag": "4",
-                    "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*",
-                    "subVersion": "0", "expressionType": "TAG"})
+                answer = connection.call(
+                    PULL,
+                    {
+                        "consumerGroup": "failover-reader",
+                        "topic": topic,
+                        "queueId": str(queue),
+                        "queueOffset": str(at),
+                        "maxMsgNums": str(READ_MAX),
+                        "sysFlag": "4",
+                        "commitOffset": "0",
+                        "suspendTimeoutMillis": "0",
+                        "subscription": "*",
+                        "subVersion": "0",
+                        "expressionType": "TAG",
+                    },
+                )
                 if answer.code != SUCCESS:
                     time.sleep(AGAIN_S)
                 for offset, body in records(answer.body) if answer.code == SUCCESS else ():
@@ -268,12 +307,12 @@ def records(data: bytes) -> Iterator[tuple[int, bytes]]:
     """The queue offset and body of each record that a pull brought."""
     at = 0
     while at < len(data):
-        size, = struct.unpack_from(">I", data, at)
-        offset, = struct.unpack_from(">Q", data, at + 20)
-        flag, = struct.unpack_from(">I", data, at + 36)
+        (size,) = struct.unpack_from(">I", data, at)
+        (offset,) = struct.unpack_from(">Q", data, at + 20)
+        (flag,) = struct.unpack_from(">I", data, at + 36)
         born = 20 if flag & 0x10 else 8
         stored = 20 if flag & 0x20 else 8
         head = at + 48 + born + 8 + stored + 4 + 8
-        length, = struct.unpack_from(">I", data, head)
-        yield offset, data[head + 4:head + 4 + length]
+        (length,) = struct.unpack_from(">I", data, head)
+        yield offset, data[head + 4 : head + 4 + length]
         at += size

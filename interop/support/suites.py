@@ -17,13 +17,39 @@ from interop.support.groups import Group
 from interop.support.processes import Process
 
 JAVA_SCENARIOS = (
-    "send-sync", "send-async", "send-oneway", "send-batch", "send-auto-topic", "big-message",
-    "push-cluster", "push-broadcast", "tag-filter", "ordered", "retry-dlq", "delay", "lite-pull",
-    "lite-pull-assign", "pull", "offsets", "query", "chinese",
+    "send-sync",
+    "send-async",
+    "send-oneway",
+    "send-batch",
+    "send-auto-topic",
+    "big-message",
+    "push-cluster",
+    "push-broadcast",
+    "tag-filter",
+    "ordered",
+    "retry-dlq",
+    "delay",
+    "lite-pull",
+    "lite-pull-assign",
+    "pull",
+    "offsets",
+    "query",
+    "chinese",
 )
 GO_SCENARIOS = (
-    "send-sync", "send-async", "send-oneway", "send-batch", "big-message", "chinese",
-    "push-cluster", "push-broadcast", "tag-filter", "ordered", "retry-dlq", "delay", "pull",
+    "send-sync",
+    "send-async",
+    "send-oneway",
+    "send-batch",
+    "big-message",
+    "chinese",
+    "push-cluster",
+    "push-broadcast",
+    "tag-filter",
+    "ordered",
+    "retry-dlq",
+    "delay",
+    "pull",
 )
 SCENARIOS = {"java-5.5": JAVA_SCENARIOS, "java-4.9": JAVA_SCENARIOS, "go": GO_SCENARIOS}
 # The longest scenario takes 25 s on a quiet machine; its own limits add up to three minutes.
@@ -59,11 +85,18 @@ def parse(output: str, scenarios: Iterable[str]) -> dict[str, Checks]:
     return found
 
 
-def java_client(module: str, arguments: list[str], folder: Path, *,
-                name: str = "client") -> Process:
+def java_client(
+    module: str, arguments: list[str], folder: Path, *, name: str = "client"
+) -> Process:
     """Starts the Java program of one client version."""
-    return processes.java(name, "turbopump.interop.Main", toolchain.classpath(module), arguments,
-                          folder, heap_mb=CLIENT_HEAP_MB)
+    return processes.java(
+        name,
+        "turbopump.interop.Main",
+        toolchain.classpath(module),
+        arguments,
+        folder,
+        heap_mb=CLIENT_HEAP_MB,
+    )
 
 
 class Suites:
@@ -95,8 +128,13 @@ class Suites:
     def _start(self, suite: str, folder: Path, scenarios: list[str]) -> Process:
         ports, prefix = self._group.ports, suite.replace(".", "")
         if suite == "go":
-            command = [str(toolchain.CACHE / "go-client"), ports.namesrv_address,
-                       ports.broker_address, prefix, *scenarios]
+            command = [
+                str(toolchain.CACHE / "go-client"),
+                ports.namesrv_address,
+                ports.broker_address,
+                prefix,
+                *scenarios,
+            ]
             # The Go client keeps the offsets of broadcasting groups under its home.
             return Process("client", command, folder, environment={"HOME": str(folder)})
         module = suite.replace("java", "client")
@@ -109,6 +147,8 @@ class Suites:
             passed = sum(len(checks.passed) for checks in scenarios.values())
             failed = sum(len(checks.failed) for checks in scenarios.values())
             whole = sum(checks.ended and not checks.failed for checks in scenarios.values())
-            lines.append(f"{suite}: {whole} of {len(scenarios)} scenarios, {passed} checks held, "
-                         f"{failed} failed, {self._seconds[suite]:.1f} s")
+            lines.append(
+                f"{suite}: {whole} of {len(scenarios)} scenarios, {passed} checks held, "
+                f"{failed} failed, {self._seconds[suite]:.1f} s"
+            )
         return lines

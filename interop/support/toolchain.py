@@ -23,8 +23,11 @@ class BuildError(Exception):
 
 def missing_tools() -> list[str]:
     """One sentence for each tool that is not on the PATH."""
-    return [f"{what} is needed ({name} is not on the PATH)"
-            for name, what in TOOLS.items() if shutil.which(name) is None]
+    return [
+        f"{what} is needed ({name} is not on the PATH)"
+        for name, what in TOOLS.items()
+        if shutil.which(name) is None
+    ]
 
 
 def _digest(files: Iterable[Path]) -> str:
@@ -35,8 +38,9 @@ def _digest(files: Iterable[Path]) -> str:
 
 
 def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False,
-                          timeout=BUILD_TIMEOUT_S)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=BUILD_TIMEOUT_S
+    )
     if done.returncode != 0:
         raise BuildError(f"{' '.join(command)} failed in {folder}:\n{done.stdout}{done.stderr}")
 
@@ -44,8 +48,12 @@ def _run(command: list[str], folder: Path) -> None:
 def build_java() -> None:
     """Compiles the three Maven modules unless they were built from these very sources."""
     folder = HERE / "java"
-    sources = [file for kind in ("*.java", "pom.xml") for file in folder.rglob(kind)
-               if "target" not in file.parts]
+    sources = [
+        file
+        for kind in ("*.java", "pom.xml")
+        for file in folder.rglob(kind)
+        if "target" not in file.parts
+    ]
     stamp, wanted = CACHE / "java.stamp", _digest(sources)
     if stamp.exists() and stamp.read_text() == wanted and _classpaths_exist(folder):
         return
@@ -55,10 +63,14 @@ def build_java() -> None:
 
 
 def _classpaths_exist(folder: Path) -> bool:
-    lists = [folder / module / "target" / "classpath.txt"
-             for module in ("client-5.5", "client-4.9", "server")]
-    return all(listed.exists() and all(Path(jar).exists() for jar in listed.read_text().split(":"))
-               for listed in lists)
+    lists = [
+        folder / module / "target" / "classpath.txt"
+        for module in ("client-5.5", "client-4.9", "server")
+    ]
+    return all(
+        listed.exists() and all(Path(jar).exists() for jar in listed.read_text().split(":"))
+        for listed in lists
+    )
 
 
 def classpath(module: str) -> str:

@@ -417,9 +417,11 @@ class Instance:
         async def leave(address: str) -> None:
             try:
                 await self.ask(
-                    address, RequestCode.UNREGISTER_CLIENT, header,
+                    address,
+                    RequestCode.UNREGISTER_CLIENT,
+                    header,
                     timeout_ms=UNREGISTER_TIMEOUT_MS,
-                )  # fmt: skip
+                )
             except (ClientError, RemotingError) as error:
                 logger.debug("leaving %s failed: %s", address, error)
 

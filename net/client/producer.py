@@ -279,9 +279,7 @@ class Producer:
         self._selector.succeeded(queue.broker_name)
         return result
 
-    async def _pause_ms(
-        self, topic: str, tried: set[str], failures: int, is_fixed: bool
-    ) -> int:
+    async def _pause_ms(self, topic: str, tried: set[str], failures: int, is_fixed: bool) -> int:
         """Ask for the route anew; no pause if it has a broker that may be tried, and was not."""
         try:
             route = await self._instance.refresh(topic, for_sending=True)

@@ -364,10 +364,7 @@ class SyncState:
     def _slow_ones(self, staying: set[int], now_ms: int) -> frozenset[int]:
         """Those of them for which sends have waited too long: the slowest ones, where as many must
         stay."""
-        held_up = {
-            one: self._holds_up_ms(one, now_ms)
-            for one in staying & self._replicas.keys()
-        }
+        held_up = {one: self._holds_up_ms(one, now_ms) for one in staying & self._replicas.keys()}
         slow = [one for one, held_ms in held_up.items() if held_ms > self._leave_ms]
         slow.sort(key=lambda one: (-held_up[one], one))
         return frozenset(slow[: max(0, len(staying) - self.options.min_in_sync_replicas)])

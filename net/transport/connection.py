@@ -443,9 +443,7 @@ class Connection(WritingSide, asyncio.BufferedProtocol):
         else:
             self._answer(request.opaque, answer)
 
-    def _wait_for(
-        self, request: Command, answer: Later[Command] | Later[Command | None]
-    ) -> None:
+    def _wait_for(self, request: Command, answer: Later[Command] | Later[Command | None]) -> None:
         if not answer.done:
             self._in_flight += 1
             self._hub.in_flight += 1

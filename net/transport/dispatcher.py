@@ -106,9 +106,7 @@ class Dispatcher:
                 self._quiet_until_ms = now_ms + QUIET_MS
                 logger.error("request %d of %s failed: %s", request.code, peer.address, error)
         else:
-            logger.error(
-                "request %d of %s failed", request.code, peer.address, exc_info=error
-            )
+            logger.error("request %d of %s failed", request.code, peer.address, exc_info=error)
         return response(request, ResponseCode.SYSTEM_ERROR, one_line(error))
 
 

@@ -184,4 +184,3 @@ class Turns:
             except StopIteration as done:
                 self._current = None
                 later.resolve(done.value)
-

@@ -165,9 +165,7 @@ def table(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> dict[
     return {key: read(element) for key, element in value.items() if element is not None}
 
 
-def items_in_steps(
-    members: dict[str, Any], name: str, read: Callable[[Any], T]
-) -> Steps[list[T]]:
+def items_in_steps(members: dict[str, Any], name: str, read: Callable[[Any], T]) -> Steps[list[T]]:
     """As `items`, in steps of READ elements."""
     value = members.get(name)
     if not isinstance(value, list) or len(value) <= READ:

@@ -37,9 +37,21 @@ SMALL_BODY_MAX: Final = 2048
 """A body up to here is copied behind its header: cheaper than one more entry of a writev."""
 
 LANGUAGES: Final = (
-    "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY",
-    "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS",
-)  # fmt: skip
+    "JAVA",
+    "CPP",
+    "DOTNET",
+    "PYTHON",
+    "DELPHI",
+    "ERLANG",
+    "RUBY",
+    "OTHER",
+    "HTTP",
+    "GO",
+    "PHP",
+    "OMS",
+    "RUST",
+    "NODE_JS",
+)
 """RocketMQ's LanguageCode; the index is the byte of the binary header."""
 
 _LANGUAGE_BYTES: Final = {name: number for number, name in enumerate(LANGUAGES)}

@@ -23,12 +23,22 @@ from turbopump.net.wire.bodies import (
 
 _KNOWN = frozenset(
     {
-        "attributes", "brokerId", "consumeBroadcastEnable", "consumeEnable",
-        "consumeFromMinEnable", "consumeMessageOrderly", "consumeTimeoutMinute", "groupName",
-        "groupRetryPolicy", "groupSysFlag", "notifyConsumerIdsChangedEnable", "retryMaxTimes",
-        "retryQueueNums", "whichBrokerWhenConsumeSlowly",
+        "attributes",
+        "brokerId",
+        "consumeBroadcastEnable",
+        "consumeEnable",
+        "consumeFromMinEnable",
+        "consumeMessageOrderly",
+        "consumeTimeoutMinute",
+        "groupName",
+        "groupRetryPolicy",
+        "groupSysFlag",
+        "notifyConsumerIdsChangedEnable",
+        "retryMaxTimes",
+        "retryQueueNums",
+        "whichBrokerWhenConsumeSlowly",
     }
-)  # fmt: skip
+)
 
 
 def _default_policy() -> dict[str, Any]:

@@ -91,8 +91,9 @@ class RegisterBrokerBody:
             return _encode_compressed(self)
         servers = dump(self.filter_server_list)
         return b'{"filterServerList":%s,"topicConfigSerializeWrapper":%s}' % (
-            servers, self.topics.encode(),
-        )  # fmt: skip
+            servers,
+            self.topics.encode(),
+        )
 
 
 def _encode_compressed(body: RegisterBrokerBody) -> bytes:
@@ -120,8 +121,9 @@ def _decode_compressed(body: Buffer, version: int) -> Steps[RegisterBrokerBody]:
         topics.topic_config_table[config.topic_name] = config
         if number % READ == READ - 1:
             yield
-    servers = items({"filterServerList": small(reader.piece("filter servers"))},
-                    "filterServerList", as_text)  # fmt: skip
+    servers = items(
+        {"filterServerList": small(reader.piece("filter servers"))}, "filterServerList", as_text
+    )
     if version >= MAPPING_SINCE_VERSION and reader.remaining:
         for number in range(reader.count("mappings")):
             info = small_object(reader.piece("mapping"))

@@ -67,9 +67,10 @@ class Judged:
     def add(self, other: "Judged") -> None:
         """What another worker judged."""
         for mine, theirs in (
-            (self.acked, other.acked), (self.consumed, other.consumed),
+            (self.acked, other.acked),
+            (self.consumed, other.consumed),
             (self.writers, other.writers),
-        ):  # fmt: skip
+        ):
             mine.add(theirs)
         self.missing = first_of([*self.missing, *other.missing])
 
@@ -88,11 +89,15 @@ def court_of(logs: Sequence[AuditedLog], leader: AuditedLog) -> Court:
     """What is known behind the scans."""
     stores = tuple(
         Known(
-            log.replica.name, log.replica.min, log.replica.promised_end, log.replica.deleted,
-            log.queues, log.replica.epochs if log.replica.labels.known else None,
+            log.replica.name,
+            log.replica.min,
+            log.replica.promised_end,
+            log.replica.deleted,
+            log.queues,
+            log.replica.epochs if log.replica.labels.known else None,
         )
         for log in logs
-    )  # fmt: skip
+    )
     return Court(stores, next(n for n, log in enumerate(logs) if log is leader))
 
 
@@ -179,10 +184,16 @@ def _check_writer(claim: Claim, fact: Fact, known: Known, writers: Tally) -> Non
     label = label_of(known.epochs, fact.log_offset)
     writers.count("labels compared")
     if label is not None and label != claim.epoch:
-        writers.found(_finding(
-            claim, known, f"is of epoch {label} there, {claim.broker or 'a broker'} acknowledged it"
-            f" in epoch {claim.epoch}", fact.log_offset, claim.epoch,
-        ))  # fmt: skip
+        writers.found(
+            _finding(
+                claim,
+                known,
+                f"is of epoch {label} there, {claim.broker or 'a broker'} acknowledged it"
+                f" in epoch {claim.epoch}",
+                fact.log_offset,
+                claim.epoch,
+            )
+        )
 
 
 def _finding(
@@ -192,6 +203,11 @@ def _finding(
     name = f" {claim.digest[:16] or claim.key}" if claim.digest or claim.key else ""
     by = f" of {claim.broker}" if claim.broker else ""
     return Finding(
-        f"the message{name} that was {said}{by} {what}", known.name, log_offset=log_offset,
-        topic=claim.topic, queue_id=claim.queue_id, queue_offset=claim.queue_offset, epoch=epoch,
-    )  # fmt: skip
+        f"the message{name} that was {said}{by} {what}",
+        known.name,
+        log_offset=log_offset,
+        topic=claim.topic,
+        queue_id=claim.queue_id,
+        queue_offset=claim.queue_offset,
+        epoch=epoch,
+    )

@@ -81,11 +81,15 @@ def check_points(
         points[replica.name] = point
         check_same_bytes_same_labels(replica, master, point, epochs)
         if point < replica.confirmed_end:
-            truncation.found(Finding(
-                f"it would be cut at {point} as a replica of {master.name}, and has confirmed "
-                f"{replica.confirmed_end}",
-                replica.name, log_offset=point, epoch=master.epochs.last_epoch,
-            ))  # fmt: skip
+            truncation.found(
+                Finding(
+                    f"it would be cut at {point} as a replica of {master.name}, and has confirmed "
+                    f"{replica.confirmed_end}",
+                    replica.name,
+                    log_offset=point,
+                    epoch=master.epochs.last_epoch,
+                )
+            )
     return points
 
 
@@ -162,9 +166,7 @@ def _reference(held: dict[str, bytes], sure: Sequence[str], leader: str) -> str:
     return max(sure, key=lambda name: (counts[held[name]], name == leader), default="")
 
 
-def _narrowed(
-    run: Difference, points: dict[str, int], is_sure: bool, *, narrow: bool
-) -> Finding:
+def _narrowed(run: Difference, points: dict[str, int], is_sure: bool, *, narrow: bool) -> Finding:
     """With the first differing byte and the record it lies in."""
     at, one, other = run.start, run.one, run.other
     mine, theirs = one.file_at(at), other.file_at(at)
@@ -173,17 +175,19 @@ def _narrowed(
         found = first_difference(mine, theirs, at, min(run.end, mine.end, theirs.end))
         at = at if found is None else found
         lies = record_at(theirs, at) or record_at(mine, at)
-    why = "" if is_sure else (
-        f"; a handshake would keep all before {points.get(other.name, 0)}"
-    )  # fmt: skip
+    why = "" if is_sure else (f"; a handshake would keep all before {points.get(other.name, 0)}")
     where = f", in the record at {lies.log_offset}" if lies else ""
     return Finding(
         f"the byte differs from {one.name}'s{where}; both have blocks that differ up to "
         f"{run.end}{why}",
-        other.name, theirs.path if theirs else "", at - theirs.base if theirs else None, at,
-        lies.topic if lies else None, lies.queue_id if lies else None,
+        other.name,
+        theirs.path if theirs else "",
+        at - theirs.base if theirs else None,
+        at,
+        lies.topic if lies else None,
+        lies.queue_id if lies else None,
         lies.queue_offset if lies else None,
-    )  # fmt: skip
+    )
 
 
 def check_cuts(cuts: Sequence[Cut], logs: Sequence[AuditedLog], truncation: Tally) -> None:
@@ -193,10 +197,14 @@ def check_cuts(cuts: Sequence[Cut], logs: Sequence[AuditedLog], truncation: Tall
         replica = next((log.replica for log in logs if is_of(cut.store, log.replica)), None)
         name = replica.name if replica else cut.store
         if cut.confirm is not None and cut.to < cut.confirm:
-            truncation.found(Finding(
-                f"it was cut at {cut.to}, and had confirmed {cut.confirm}", name,
-                log_offset=cut.to, epoch=cut.epoch,
-            ))  # fmt: skip
+            truncation.found(
+                Finding(
+                    f"it was cut at {cut.to}, and had confirmed {cut.confirm}",
+                    name,
+                    log_offset=cut.to,
+                    epoch=cut.epoch,
+                )
+            )
         if cut.own is None or cut.other is None or cut.other_end is None:
             continue
         try:
@@ -205,10 +213,14 @@ def check_cuts(cuts: Sequence[Cut], logs: Sequence[AuditedLog], truncation: Tall
             truncation.cannot_tell(f"{name}: the cut at {cut.to} names no epoch list: {error}")
             continue
         if point != cut.to:
-            truncation.found(Finding(
-                f"it was cut at {cut.to}, the consistent point is {point}", name,
-                log_offset=cut.to, epoch=cut.epoch,
-            ))  # fmt: skip
+            truncation.found(
+                Finding(
+                    f"it was cut at {cut.to}, the consistent point is {point}",
+                    name,
+                    log_offset=cut.to,
+                    epoch=cut.epoch,
+                )
+            )
 
 
 def _recomputed(cut: Cut, own: Pairs, other: Pairs, other_end: int) -> int | None:

@@ -80,9 +80,11 @@ def facts_of(task: FactTask, wanted: set[Place] | None = None) -> Iterator[Place
 def _fact(store: int, log_offset: int, row: Row, region: Region, width: int) -> Fact:
     text = region.read(row[kernel.PROPERTIES_AT], row[kernel.PROPERTIES_SIZE])
     key = parse_properties(text).get(b"UNIQ_KEY", b"") if b"UNIQ_KEY" in text else b""
-    digest = "" if width > 1 else hashlib.sha256(
-        region.view(row[kernel.BODY_AT], row[kernel.BODY_SIZE])
-    ).hexdigest()  # fmt: skip
+    digest = (
+        ""
+        if width > 1
+        else hashlib.sha256(region.view(row[kernel.BODY_AT], row[kernel.BODY_SIZE])).hexdigest()
+    )
     return Fact(store, log_offset, key.decode(errors="replace"), digest)
 
 

@@ -95,9 +95,16 @@ def _judged(court: Court, rows: Iterable[Any]) -> Iterator[Judged]:
     judged = Judged()
     for row in rows:
         claim = Claim(
-            row.read, row.topic, row.queue, row.offset, row.digest, row.key, row.log, row.broker,
+            row.read,
+            row.topic,
+            row.queue,
+            row.offset,
+            row.digest,
+            row.key,
+            row.log,
+            row.broker,
             row.epoch,
-        )  # fmt: skip
+        )
         facts = [Fact(*one) for one in row.facts or ()]
         judge(claim, facts, court, judged)
     yield judged

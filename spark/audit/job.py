@@ -95,14 +95,18 @@ class Audit:
             "leader": self.leader,
             "stores": [
                 {
-                    "store": one.name, "path": one.root, "start": one.min, "end": one.end,
-                    "confirmed": one.confirmed_end, "epoch": one.epochs.last_epoch,
+                    "store": one.name,
+                    "path": one.root,
+                    "start": one.min,
+                    "end": one.end,
+                    "confirmed": one.confirmed_end,
+                    "epoch": one.epochs.last_epoch,
                     "stopped": one.is_stopped,
                 }
                 for one in self.stores
             ],
             "verdicts": [one.members() for one in self.verdicts],
-        }  # fmt: skip
+        }
 
     def lines(self) -> list[str]:
         """For people."""
@@ -151,9 +155,10 @@ def run(spark: "SparkSession | None", options: AuditOptions) -> Audit:
     _check_writers(summary, leader, judged, tallies)
     _look_elsewhere(hands, judged, [one for one in tasks if logs[one.store] is leader])
     return Audit(
-        tuple(_verdicts(tallies, judged, summary, parts)), leader.replica.name,
+        tuple(_verdicts(tallies, judged, summary, parts)),
+        leader.replica.name,
         tuple(log.replica for log in logs),
-    )  # fmt: skip
+    )
 
 
 def _opened(options: AuditOptions, summary: Summary) -> list[AuditedReplica]:
@@ -162,12 +167,15 @@ def _opened(options: AuditOptions, summary: Summary) -> list[AuditedReplica]:
     if len({one.name for one in replicas}) < len(replicas):
         raise Unusable("two stores have one name")
     return [
-        replace(one, deleted={
-            topic: max(one.deleted.get(topic, 0), summary.deleted.get(topic, 0))
-            for topic in {*one.deleted, *summary.deleted}
-        })
+        replace(
+            one,
+            deleted={
+                topic: max(one.deleted.get(topic, 0), summary.deleted.get(topic, 0))
+                for topic in {*one.deleted, *summary.deleted}
+            },
+        )
         for one in replicas
-    ]  # fmt: skip
+    ]
 
 
 def _name_of(store: str) -> str:
@@ -230,10 +238,13 @@ def _check_stores(
     for store, log_offset in sorted(summary.confirmed.items()):
         tallies.equal.count("confirmed ends told")
         if master.end < log_offset:
-            tallies.equal.found(Finding(
-                f"{store} had confirmed {log_offset}, the log that leads ends at {master.end}",
-                master.name, log_offset=master.end,
-            ))  # fmt: skip
+            tallies.equal.found(
+                Finding(
+                    f"{store} had confirmed {log_offset}, the log that leads ends at {master.end}",
+                    master.name,
+                    log_offset=master.end,
+                )
+            )
 
 
 def _check_writers(summary: Summary, leader: AuditedLog, judged: Judged, tallies: Tallies) -> None:
@@ -245,17 +256,24 @@ def _check_writers(summary: Summary, leader: AuditedLog, judged: Judged, tallies
         judged.writers.count(f"epochs {what} in", len(brokers))
         for epoch, names in brokers.items():
             if len(names) > 1:
-                judged.writers.found(Finding(
-                    f"{' and '.join(names)} {'both were elected' if what == 'elected' else what} in"
-                    " one epoch", epoch=epoch,
-                ))  # fmt: skip
+                did = "both were elected" if what == "elected" else what
+                judged.writers.found(
+                    Finding(
+                        f"{' and '.join(names)} {did} in one epoch",
+                        epoch=epoch,
+                    )
+                )
     for (epoch, broker), log_offset in summary.elected.items():
         entry = leader.replica.labels.epochs.get(epoch)
         if entry is not None and log_offset is not None and entry.start != log_offset:
-            tallies.epochs.found(Finding(
-                f"{broker} was elected and began at {log_offset}, the list has {entry.start}",
-                leader.replica.name, log_offset=entry.start, epoch=epoch,
-            ))  # fmt: skip
+            tallies.epochs.found(
+                Finding(
+                    f"{broker} was elected and began at {log_offset}, the list has {entry.start}",
+                    leader.replica.name,
+                    log_offset=entry.start,
+                    epoch=epoch,
+                )
+            )
     if summary.left_out:
         judged.writers.cannot_tell(f"{summary.left_out:,} lines of brokers were too many")
 
@@ -325,15 +343,19 @@ def main(argv: list[str] | None = None) -> int:
     given = parser.parse_args(argv)
     stores = tuple(one for text in given.stores for one in named_stores(text))
     options = AuditOptions(
-        stores, tuple(given.ledger), given.leader, max(given.workers, 1),
+        stores,
+        tuple(given.ledger),
+        given.leader,
+        max(given.workers, 1),
         epoch_files=tuple(given.epoch_file),
-    )  # fmt: skip
+    )
     try:
         if given.local:
             audit = run(None, options)
         else:
-            with session.session(parser.prog, given.master, given.conf,
-                                 verbose=given.verbose) as spark:  # fmt: skip
+            with session.session(
+                parser.prog, given.master, given.conf, verbose=given.verbose
+            ) as spark:
                 audit = run(spark, options)
     except (Unusable, LedgerError, OSError, session.JobError) as error:
         print(f"the audit is not possible: {error}", file=sys.stderr)

@@ -113,26 +113,39 @@ def encode(entry: Entry) -> str:
     members: dict[str, Any]
     if isinstance(entry, Claim):
         members = {
-            "kind": "read" if entry.read else "acked", "topic": entry.topic,
-            "queue": entry.queue_id, "offset": entry.queue_offset, "digest": entry.digest or None,
-            "key": entry.key or None, "log": entry.log_offset, "broker": entry.broker or None,
+            "kind": "read" if entry.read else "acked",
+            "topic": entry.topic,
+            "queue": entry.queue_id,
+            "offset": entry.queue_offset,
+            "digest": entry.digest or None,
+            "key": entry.key or None,
+            "log": entry.log_offset,
+            "broker": entry.broker or None,
             "epoch": entry.epoch,
-        }  # fmt: skip
+        }
     elif isinstance(entry, Confirmed):
         members = {"kind": "confirmed", "store": entry.store, "log": entry.log_offset}
     elif isinstance(entry, Elected):
         members = {
-            "kind": "elected", "epoch": entry.epoch, "broker": entry.broker,
+            "kind": "elected",
+            "epoch": entry.epoch,
+            "broker": entry.broker,
             "log": entry.log_offset,
-        }  # fmt: skip
+        }
     elif isinstance(entry, Deleted):
         members = {"kind": "deleted", "topic": entry.topic, "log": entry.log_offset}
     else:
         members = {
-            "kind": "truncated", "store": entry.store, "from": entry.start, "to": entry.to,
-            "epoch": entry.epoch, "confirm": entry.confirm, "own": entry.own,
-            "other": entry.other, "otherEnd": entry.other_end,
-        }  # fmt: skip
+            "kind": "truncated",
+            "store": entry.store,
+            "from": entry.start,
+            "to": entry.to,
+            "epoch": entry.epoch,
+            "confirm": entry.confirm,
+            "own": entry.own,
+            "other": entry.other,
+            "otherEnd": entry.other_end,
+        }
     known = {name: value for name, value in members.items() if value is not None}
     return json.dumps(known, separators=(",", ":")) + "\n"
 
@@ -156,10 +169,15 @@ def decode(line: bytes | str) -> Entry:
         return Deleted(_text(value, "topic"), _number(value, "log"))
     if kind == "truncated":
         return Cut(
-            _text(value, "store"), _number(value, "from"), _number(value, "to"),
-            _optional(value, "epoch"), _optional(value, "confirm"), _pairs(value, "own"),
-            _pairs(value, "other"), _optional(value, "otherEnd"),
-        )  # fmt: skip
+            _text(value, "store"),
+            _number(value, "from"),
+            _number(value, "to"),
+            _optional(value, "epoch"),
+            _optional(value, "confirm"),
+            _pairs(value, "own"),
+            _pairs(value, "other"),
+            _optional(value, "otherEnd"),
+        )
     raise LedgerError(f"nothing is of the kind {kind!r}")
 
 
@@ -182,9 +200,16 @@ def _claim(value: dict[str, Any], read: bool) -> Claim:
             raise LedgerError(f"id names log offset {named}, log {log_offset}")
         log_offset = named
     return Claim(
-        read, _text(value, "topic"), _number(value, "queue"), _number(value, "offset"), digest,
-        key, log_offset, broker, _optional(value, "epoch"),
-    )  # fmt: skip
+        read,
+        _text(value, "topic"),
+        _number(value, "queue"),
+        _number(value, "offset"),
+        digest,
+        key,
+        log_offset,
+        broker,
+        _optional(value, "epoch"),
+    )
 
 
 def _log_offset_of(message_id: Any) -> int:
@@ -247,8 +272,11 @@ def parts_of(paths: list[str], part_bytes: int = PART_BYTES) -> list[Part]:
     """Ledgers in parts; a folder stands for the ledgers in it. Raises OSError, LedgerError."""
     parts = []
     for path in map(Path, paths):
-        files = sorted(one for one in path.iterdir() if one.name.endswith(SUFFIXES)) if (
-            path.is_dir()) else [path]  # fmt: skip
+        files = (
+            sorted(one for one in path.iterdir() if one.name.endswith(SUFFIXES))
+            if (path.is_dir())
+            else [path]
+        )
         if not files:
             raise LedgerError(f"{path}: no ledger is in it ({', '.join(SUFFIXES)})")
         for file in files:

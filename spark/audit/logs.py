@@ -51,9 +51,15 @@ def task_of(replica: AuditedReplica, file: LogFile) -> FileTask:
     """What is to be scanned of a store."""
     starts = [entry.start for entry in replica.labels.epochs if file.base <= entry.start < file.end]
     return FileTask(
-        replica.name, replica.root, file, replica.confirm, replica.is_stopped,
-        tuple(sorted(set(starts))), replica.deleted, replica.batch_topics,
-    )  # fmt: skip
+        replica.name,
+        replica.root,
+        file,
+        replica.confirm,
+        replica.is_stopped,
+        tuple(sorted(set(starts))),
+        replica.deleted,
+        replica.batch_topics,
+    )
 
 
 def put_together(
@@ -79,10 +85,15 @@ def put_together(
             continue
         if not is_full:
             # The log goes on in the next file: this was no end.
-            records.found(Finding(
-                f"the records of this file end at {end}, and go on at {file.base}", replica.name,
-                report.task.file.path, 0, end,
-            ))  # fmt: skip
+            records.found(
+                Finding(
+                    f"the records of this file end at {end}, and go on at {file.base}",
+                    replica.name,
+                    report.task.file.path,
+                    0,
+                    end,
+                )
+            )
             behind.clear()
         records.add(report.records)
         places.add(report.places)
@@ -126,9 +137,12 @@ def _too_short(replica: AuditedReplica, end: int, records: Tally) -> None:
 
 
 def _join(
-    queues: dict[Queue, QueueRun], first: dict[Queue, int], report: FileReport, places: Tally,
+    queues: dict[Queue, QueueRun],
+    first: dict[Queue, int],
+    report: FileReport,
+    places: Tally,
     is_damaged: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Queues go on from file to file."""
     for (topic, queue_id), run in report.queues.items():
         before = queues.get((topic, queue_id))
@@ -166,18 +180,28 @@ def check_labels(logs: Sequence[AuditedLog], epochs: Tally) -> None:
         for start in log.loose_starts:
             file = replica.file_at(start)
             assert file is not None, "it was scanned"
-            epochs.found(Finding(
-                "an epoch begins inside of a record", replica.name, file.path, start - file.base,
-                start, epoch=by_start[LogOffset(start)],
-            ))  # fmt: skip
+            epochs.found(
+                Finding(
+                    "an epoch begins inside of a record",
+                    replica.name,
+                    file.path,
+                    start - file.base,
+                    start,
+                    epoch=by_start[LogOffset(start)],
+                )
+            )
         for entry in replica.labels.epochs:
             if entry.start <= replica.end:
                 continue
             if replica.is_stopped:
-                epochs.found(Finding(
-                    f"an epoch begins behind the log's end, {replica.end}", replica.name,
-                    log_offset=entry.start, epoch=entry.epoch,
-                ))  # fmt: skip
+                epochs.found(
+                    Finding(
+                        f"an epoch begins behind the log's end, {replica.end}",
+                        replica.name,
+                        log_offset=entry.start,
+                        epoch=entry.epoch,
+                    )
+                )
             else:
                 epochs.cannot_tell(
                     f"{replica.name}: epoch {entry.epoch} begins behind the log's end; it was not "
@@ -192,10 +216,14 @@ def check_same_labels(logs: Sequence[AuditedLog], leader: AuditedLog, epochs: Ta
         for entry in log.replica.labels.epochs:
             start, store = starts.setdefault(entry.epoch, (entry.start, log.replica.name))
             if start != entry.start:
-                epochs.found(Finding(
-                    f"the epoch begins at {start} in {store}, here at {entry.start}",
-                    log.replica.name, log_offset=entry.start, epoch=entry.epoch,
-                ))  # fmt: skip
+                epochs.found(
+                    Finding(
+                        f"the epoch begins at {start} in {store}, here at {entry.start}",
+                        log.replica.name,
+                        log_offset=entry.start,
+                        epoch=entry.epoch,
+                    )
+                )
 
 
 def check_same_bytes_same_labels(
@@ -210,10 +238,14 @@ def check_same_bytes_same_labels(
     for at in sorted({first, *starts} if first < point else ()):
         mine, others = label_of(own, at), label_of(theirs, at)
         if mine != others:
-            epochs.found(Finding(
-                f"the byte is of epoch {mine} here, of epoch {others} in {leader.name}",
-                replica.name, log_offset=at, epoch=mine,
-            ))  # fmt: skip
+            epochs.found(
+                Finding(
+                    f"the byte is of epoch {mine} here, of epoch {others} in {leader.name}",
+                    replica.name,
+                    log_offset=at,
+                    epoch=mine,
+                )
+            )
             return
 
 
@@ -234,15 +266,26 @@ def check_tails(logs: Sequence[AuditedLog], cuts: Sequence[Cut], truncation: Tal
         if len(log.behind) == 1 and log.behind[0].is_half and replica.replicated:
             continue
         for behind in log.behind:
-            cut = next((one for one in cuts if is_of(one.store, replica)
-                        and one.to <= behind.first < one.start), None)  # fmt: skip
+            cut = next(
+                (
+                    one
+                    for one in cuts
+                    if is_of(one.store, replica) and one.to <= behind.first < one.start
+                ),
+                None,
+            )
             if replica.is_stopped or cut is not None:
                 why = f", and it was cut at {cut.to}" if cut else ""
-                truncation.found(Finding(
-                    f"bytes up to {behind.last} are not zeros, the log ends at "
-                    f"{replica.end}{why}",
-                    replica.name, behind.file.path, behind.first - behind.file.base, behind.first,
-                ))  # fmt: skip
+                truncation.found(
+                    Finding(
+                        f"bytes up to {behind.last} are not zeros, the log ends at "
+                        f"{replica.end}{why}",
+                        replica.name,
+                        behind.file.path,
+                        behind.first - behind.file.base,
+                        behind.first,
+                    )
+                )
             else:
                 truncation.cannot_tell(
                     f"{replica.name}: bytes at {behind.first} are not zeros, the log ends at "

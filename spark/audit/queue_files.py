@@ -99,11 +99,15 @@ class QueueFiles:
             if len(self._lists) >= FOLDERS_MAX:
                 self._lists.clear()
             folder = self.folder(topic, queue_id)
-            found = self._lists[topic, queue_id] = [
-                (int(name), size, f"{folder}/{name}")
-                for name, size in self._files.list_files(folder)
-                if is_file_name(name) and size
-            ] if "/" not in topic and "\0" not in topic else []  # fmt: skip
+            found = self._lists[topic, queue_id] = (
+                [
+                    (int(name), size, f"{folder}/{name}")
+                    for name, size in self._files.list_files(folder)
+                    if is_file_name(name) and size
+                ]
+                if "/" not in topic and "\0" not in topic
+                else []
+            )
         return found
 
     def _map(self, path: str) -> MappedFile:
@@ -162,10 +166,18 @@ def check_ends(task: EndTask) -> Tally:
                 continue
             what = f"its consume queue points to {unit.log_offset}, where the log has no message"
             if task.is_stopped:
-                places.found(Finding(
-                    f"{what} of it", task.store, unit.file, unit.position, unit.log_offset, topic,
-                    queue_id, end,
-                ))  # fmt: skip
+                places.found(
+                    Finding(
+                        f"{what} of it",
+                        task.store,
+                        unit.file,
+                        unit.position,
+                        unit.log_offset,
+                        topic,
+                        queue_id,
+                        end,
+                    )
+                )
             else:
                 places.cannot_tell(
                     f"{task.store}: {topic} queue {queue_id}: {what}; it was not stopped in order, "

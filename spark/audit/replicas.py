@@ -128,13 +128,17 @@ def open_replica(text: str, epoch_file: str = "") -> AuditedReplica:
         is_marked = files.exists(f"{root}/{MARK_FILE}")
         labels = _labels(files, config.epoch_path, name or root, is_marked=is_marked)
         return AuditedReplica(
-            name or root, root, log, labels, replicated,
+            name or root,
+            root,
+            log,
+            labels,
+            replicated,
             confirm=saved.confirm_offset if replicated else None,
             is_stopped=not files.exists(f"{root}/{ABORT_FILE}"),
             deleted=_deleted(files, root),
             batch_topics=frozenset(files.list_folder(f"{root}/{BATCH_FOLDER}")),
             min=log[0].base if log else 0,
-        )  # fmt: skip
+        )
     except OSError as error:
         raise Unusable(f"{root} cannot be read: {error}") from error
 

@@ -199,10 +199,15 @@ def scan_file(task: FileTask) -> FileReport:
         if walk.is_full:
             report.end = task.file.end
         for position, reason in walk.faults:
-            report.records.found(Finding(
-                f"no whole record: {reason}", task.store, task.file.path, position,
-                task.file.base + position,
-            ))  # fmt: skip
+            report.records.found(
+                Finding(
+                    f"no whole record: {reason}",
+                    task.store,
+                    task.file.path,
+                    position,
+                    task.file.base + position,
+                )
+            )
         if not walk.is_full:
             _look_behind(report, opened, walk.position)
     return report
@@ -211,9 +216,15 @@ def scan_file(task: FileTask) -> FileReport:
 def _take(report: FileReport, walk: RecordWalk, queues: QueueFiles) -> None:
     task, region, base = report.task, walk.region, walk.file.base
     units = UnitCheck(
-        task.store, base, task.confirm, task.is_stopped, region, queues, report.places,
+        task.store,
+        base,
+        task.confirm,
+        task.is_stopped,
+        region,
+        queues,
+        report.places,
         report.not_compared,
-    )  # fmt: skip
+    )
     topics: dict[bytes, tuple[str, bool]] = {}
     starts = [start - base for start in task.starts]
     loose: list[int] = []
@@ -270,9 +281,14 @@ def _count(report: FileReport, row: Row, topic: str, width: int) -> None:
 
 
 def goes_on(
-    task: FileTask, places: Tally, queue: Queue, run: QueueRun, found: int, log_offset: int,
+    task: FileTask,
+    places: Tally,
+    queue: Queue,
+    run: QueueRun,
+    found: int,
+    log_offset: int,
     is_damaged: bool,
-) -> bool:  # fmt: skip
+) -> bool:
     """A queue does not go on by one: whether it goes on, though; the topic began anew if not."""
     topic, queue_id = queue
     begins_anew = task.deleted.get(topic, 0)
@@ -290,10 +306,18 @@ def goes_on(
         last = found - 1
         missing = f"offset {run.next} is" if last == run.next else f"{run.next} to {last} are"
         what = f"queue {missing} missing before {found}"
-    places.found(Finding(
-        what, task.store, task.file.path, log_offset - task.file.base, log_offset, topic,
-        queue_id, found,
-    ))  # fmt: skip
+    places.found(
+        Finding(
+            what,
+            task.store,
+            task.file.path,
+            log_offset - task.file.base,
+            log_offset,
+            topic,
+            queue_id,
+            found,
+        )
+    )
     return True
 
 
@@ -301,9 +325,7 @@ def _look_behind(report: FileReport, opened: MappedFile, position: int) -> None:
     """What is not zero behind the last record."""
     base, size = report.task.file.base, report.task.file.size
     region = opened.region
-    ranges = [
-        (max(start, position), end) for start, end in opened.data(position) if end > position
-    ]
+    ranges = [(max(start, position), end) for start, end in opened.data(position) if end > position]
     first = next((at for one in ranges if (at := _first(region, *one)) is not None), None)
     if first is None:
         return

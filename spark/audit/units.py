@@ -101,10 +101,18 @@ class UnitCheck:
         else:
             what = self._tags_differ(row, topic, unit)
         if what:
-            self.places.found(Finding(
-                what, self.store, unit.file if unit else self.queues.folder(topic, queue_id),
-                unit.position if unit else None, log_offset, topic, queue_id, number,
-            ))  # fmt: skip
+            self.places.found(
+                Finding(
+                    what,
+                    self.store,
+                    unit.file if unit else self.queues.folder(topic, queue_id),
+                    unit.position if unit else None,
+                    log_offset,
+                    topic,
+                    queue_id,
+                    number,
+                )
+            )
 
     def _tags_differ(self, row: list[int], topic: str, unit: Unit) -> str:
         """Why the unit's tags code is not that of the record; "" where it is."""

@@ -49,10 +49,16 @@ class Finding:
     def members(self) -> dict[str, Any]:
         """As JSON: what has no meaning is left out."""
         names = {
-            "what": self.what, "store": self.store, "file": self.file, "position": self.position,
-            "logOffset": self.log_offset, "topic": self.topic, "queue": self.queue_id,
-            "queueOffset": self.queue_offset, "epoch": self.epoch,
-        }  # fmt: skip
+            "what": self.what,
+            "store": self.store,
+            "file": self.file,
+            "position": self.position,
+            "logOffset": self.log_offset,
+            "topic": self.topic,
+            "queue": self.queue_id,
+            "queueOffset": self.queue_offset,
+            "epoch": self.epoch,
+        }
         return {name: value for name, value in names.items() if value is not None and value != ""}
 
     def __str__(self) -> str:
@@ -159,9 +165,13 @@ class Tally:
                 PromiseOutcome.HOLDS if looked and not self.reasons else PromiseOutcome.UNDECIDED
             )
         return Verdict(
-            self.name, outcome, dict(sorted(self.counts.items())), tuple(self.findings),
-            self.total - len(self.findings), tuple(sorted(self.reasons)),
-        )  # fmt: skip
+            self.name,
+            outcome,
+            dict(sorted(self.counts.items())),
+            tuple(self.findings),
+            self.total - len(self.findings),
+            tuple(sorted(self.reasons)),
+        )
 
     def _shorten(self) -> None:
         self.findings.sort(key=lambda finding: finding.order)

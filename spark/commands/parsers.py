@@ -32,25 +32,32 @@ def throughput() -> argparse.ArgumentParser:
     made.add_argument("--html", metavar="FILE", help="Where the report goes, on this machine.")
     made.add_argument("--overwrite", action="store_true", help="Replace the tables in --output.")
     made.add_argument(
-        "--stall-seconds", type=int, default=STALL_S, metavar="N",
+        "--stall-seconds",
+        type=int,
+        default=STALL_S,
+        metavar="N",
         help=f"Whole seconds without a record that are a stall; {STALL_S}.",
-    )  # fmt: skip
+    )
     made.add_argument(
         "--with-ports", action="store_true", help="Tell producers apart by port, too."
     )
     made.add_argument(
-        "--replica", action="append", default=[], metavar="STORE",
+        "--replica",
+        action="append",
+        default=[],
+        metavar="STORE",
         help="Another store of the first one's group: how far is it behind? Repeatable.",
-    )  # fmt: skip
+    )
     made.add_argument(
         "--copy",
         metavar="STORE",
         help="A store of another group with copies of the messages: delays by unique key.",
     )
     made.add_argument(
-        "--local", action="store_true",
+        "--local",
+        action="store_true",
         help="Without Spark and Java, for small stores: no tables, no --replica, no --copy.",
-    )  # fmt: skip
+    )
     made.add_argument("--json", action="store_true", help="Print everything as JSON.")
     add_spark(made)
     return made
@@ -64,13 +71,28 @@ def truncation() -> argparse.ArgumentParser:
         "Exit code 1 if a promise was broken, 2 if what was given cannot be used.",
     )
     add = made.add_argument
-    add("stores", nargs="+", metavar="[NAME=]STORE",
-        help="The stores of a group, or the data folder of `turbopump up`.")  # fmt: skip
-    add("--ledger", nargs="+", action="extend", default=[], metavar="FILE",
-        help="What clients received: JSON lines, or a folder of them.")  # fmt: skip
+    add(
+        "stores",
+        nargs="+",
+        metavar="[NAME=]STORE",
+        help="The stores of a group, or the data folder of `turbopump up`.",
+    )
+    add(
+        "--ledger",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="What clients received: JSON lines, or a folder of them.",
+    )
     add("--leader", default="", metavar="NAME", help="The store that leads.")
-    add("--epoch-file", action="append", default=[], metavar="[NAME=]FILE",
-        help="A store's epoch list where storePathEpochFile moved it.")  # fmt: skip
+    add(
+        "--epoch-file",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="A store's epoch list where storePathEpochFile moved it.",
+    )
     add("--local", action="store_true", help="Without Spark.")
     add("--workers", type=int, default=1, metavar="N", help="Processes, with --local.")
     add("--json", action="store_true", help="Print the verdicts as JSON.")
@@ -80,9 +102,7 @@ def truncation() -> argparse.ArgumentParser:
 
 def rebalance() -> argparse.ArgumentParser:
     """`turbopump analyze rebalance`."""
-    made = _parser(
-        "rebalance", "How even, sticky and slow the rebalances of consumer groups were."
-    )
+    made = _parser("rebalance", "How even, sticky and slow the rebalances of consumer groups were.")
     add = made.add_argument
     add("histories", nargs="+", metavar="HISTORY", help="Files or folders of JSON lines, or URIs.")
     add("-o", "--output", metavar="FOLDER", help="Write Parquet and the verdict there.")
@@ -104,8 +124,12 @@ def export() -> argparse.ArgumentParser:
     add_selection(made)
     add = made.add_argument
     add("-o", "--output", required=True, metavar="TARGET", help="The folder to be made, or a URI.")
-    add("--format", choices=("parquet", "ninja"), default="parquet",
-        help="Parquet, or an mmap-ninja dataset (needs no Java).")  # fmt: skip
+    add(
+        "--format",
+        choices=("parquet", "ninja"),
+        default="parquet",
+        help="Parquet, or an mmap-ninja dataset (needs no Java).",
+    )
     add("--all-topics", action="store_true", help="All topics, the system's too.")
     add("--columns", metavar="NAMES", help="Columns of Parquet, separated by commas; all.")
     add("--plain-bodies", action="store_true", help="Decompress compressed bodies.")
@@ -118,18 +142,44 @@ def export() -> argparse.ArgumentParser:
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """The arguments of a selection."""
     add = parser.add_argument
-    add("stores", nargs="+", metavar="STORE",
-        help="Stores, URIs of them, or the data folder of `turbopump up`.")  # fmt: skip
-    add("-t", "--topic", action="append", default=[], dest="topics", metavar="TOPIC",
-        help="Only this topic; may be repeated.")  # fmt: skip
-    add("--queue", action="append", default=[], type=int, dest="queue_ids", metavar="ID",
-        help="Only this queue; may be repeated.")  # fmt: skip
-    add("--since", dest="from_ms", type=time_of, metavar="TIME",
-        help="Stored at or after: ISO 8601 (else UTC), or epoch ms.")  # fmt: skip
+    add(
+        "stores",
+        nargs="+",
+        metavar="STORE",
+        help="Stores, URIs of them, or the data folder of `turbopump up`.",
+    )
+    add(
+        "-t",
+        "--topic",
+        action="append",
+        default=[],
+        dest="topics",
+        metavar="TOPIC",
+        help="Only this topic; may be repeated.",
+    )
+    add(
+        "--queue",
+        action="append",
+        default=[],
+        type=int,
+        dest="queue_ids",
+        metavar="ID",
+        help="Only this queue; may be repeated.",
+    )
+    add(
+        "--since",
+        dest="from_ms",
+        type=time_of,
+        metavar="TIME",
+        help="Stored at or after: ISO 8601 (else UTC), or epoch ms.",
+    )
     add("--until", dest="until_ms", type=time_of, metavar="TIME", help="Stored before.")
-    add("--prune-by-time", action="store_true",
+    add(
+        "--prune-by-time",
+        action="store_true",
         help="Do not read files whose first and last record lie more than ten minutes outside of"
-        " --since and --until: what a clock that was set back stored there is missed.")  # fmt: skip
+        " --since and --until: what a clock that was set back stored there is missed.",
+    )
     add("--min-log-offset", type=int, metavar="OFFSET", help="At or behind this log offset.")
     add("--max-log-offset", type=int, metavar="OFFSET", help="At or before this log offset.")
     add("--unconfirmed", action="store_true", help="Beyond the confirmed end of a store, too.")
@@ -138,16 +188,18 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 def add_spark(parser: argparse.ArgumentParser) -> None:
     """The options of all jobs."""
     parser.add_argument(
-        "--master", metavar="URL",
+        "--master",
+        metavar="URL",
         help=f"Where Spark runs; {LOCAL}, or what spark-submit was given.",
-    )  # fmt: skip
-    parser.add_argument(
-        "--conf", metavar="KEY=VALUE", action="append", default=[],
-        help="A setting of Spark; may be repeated.",
-    )  # fmt: skip
-    parser.add_argument(
-        "--verbose", action="store_true", help="Show what Spark says, too."
     )
+    parser.add_argument(
+        "--conf",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="A setting of Spark; may be repeated.",
+    )
+    parser.add_argument("--verbose", action="store_true", help="Show what Spark says, too.")
 
 
 def time_of(text: str) -> int:

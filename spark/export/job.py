@@ -37,9 +37,15 @@ DATASET_VERSION = 1
 MANIFEST = "dataset.json"
 PARQUET_MARK = "_SUCCESS"  # Spark's, in a folder that it has written to the end
 NUMBERS = {
-    "queue_id": "int32", "queue_offset": "int64", "log_offset": "int64", "size": "int32",
-    "body_size": "int32", "flag": "int32", "sys_flag": "int32", "reconsume_times": "int32",
-}  # fmt: skip
+    "queue_id": "int32",
+    "queue_offset": "int64",
+    "log_offset": "int64",
+    "size": "int32",
+    "body_size": "int32",
+    "flag": "int32",
+    "sys_flag": "int32",
+    "reconsume_times": "int32",
+}
 TIMES = {"born_ms": "born_time", "store_ms": "store_time"}
 STRINGS = ("topic", "tags", "keys")
 READ = (*NUMBERS, *TIMES.values(), *STRINGS, "body")
@@ -79,9 +85,11 @@ class ExportResult:
     def to_json(self) -> dict[str, Any]:
         """For programs."""
         return {
-            "target": self.target, "format": self.format, "rows": self.rows,
+            "target": self.target,
+            "format": self.format,
+            "rows": self.rows,
             "body_bytes": self.body_bytes,
-        }  # fmt: skip
+        }
 
 
 def run(spark: "SparkSession | None", options: ExportOptions) -> ExportResult:
@@ -144,8 +152,11 @@ class _Dataset:
         self._strings = {name: Strings(folder / name) for name in STRINGS}
         self._bodies = Ragged(folder / "body")
         self._parts: list[Numbers | Strings | Ragged] = [
-            self._store, *self._numbers.values(), *self._strings.values(), self._bodies
-        ]  # fmt: skip
+            self._store,
+            *self._numbers.values(),
+            *self._strings.values(),
+            self._bodies,
+        ]
         self.rows = 0
         self.body_bytes = 0
 
@@ -176,10 +187,13 @@ class _Dataset:
         kinds = {"store": "int32", **NUMBERS, **dict.fromkeys(TIMES, "int64")}
         kinds |= {**dict.fromkeys(STRINGS, "string"), "body": "ragged uint8"}
         about = {
-            "turbopump_dataset": DATASET_VERSION, "rows": self.rows, "body_bytes": self.body_bytes,
-            "bodies": "plain" if options.plain_bodies else "stored", "columns": kinds,
+            "turbopump_dataset": DATASET_VERSION,
+            "rows": self.rows,
+            "body_bytes": self.body_bytes,
+            "bodies": "plain" if options.plain_bodies else "stored",
+            "columns": kinds,
             **options.selection.describe(),
-        }  # fmt: skip
+        }
         (self._folder / MANIFEST).write_text(json.dumps(about, indent=1) + "\n")
 
     def close(self) -> None:
@@ -206,9 +220,13 @@ def options_of(given: argparse.Namespace) -> ExportOptions:
     except UnknownColumn as error:
         raise JobError(str(error)) from None
     return ExportOptions(
-        selection_of(given), given.output, given.format, columns, given.plain_bodies,
+        selection_of(given),
+        given.output,
+        given.format,
+        columns,
+        given.plain_bodies,
         given.overwrite,
-    )  # fmt: skip
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

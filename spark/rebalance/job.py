@@ -107,10 +107,13 @@ class RebalanceResult:
     def to_json(self) -> dict[str, Any]:
         """For programs."""
         return {
-            "verdict": "ok" if self.ok else "violated", "rebalances": self.rebalances,
-            "unreadable": self.unreadable, "violations": list(self.violations),
-            "groups": [asdict(group) for group in self.groups], "output": self.output,
-        }  # fmt: skip
+            "verdict": "ok" if self.ok else "violated",
+            "rebalances": self.rebalances,
+            "unreadable": self.unreadable,
+            "violations": list(self.violations),
+            "groups": [asdict(group) for group in self.groups],
+            "output": self.output,
+        }
 
     def lines(self) -> list[str]:
         """For people."""
@@ -182,13 +185,18 @@ def _row(line: str, file: str) -> dict[str, Any]:
     except BadHistory as error:
         return {"file": file, "error": f"{error}: {line[:80]}"}
     return {
-        "file": file, "time": datetime.fromtimestamp(one.time_ms / 1000, UTC),
-        "group": one.group, "topic": one.topic, "allocator": one.allocator,
-        "trigger": one.trigger, **asdict(measure(one)),
-        "compute_ms": one.compute_ms, "time_consumed_ms": one.time_consumed_ms,
+        "file": file,
+        "time": datetime.fromtimestamp(one.time_ms / 1000, UTC),
+        "group": one.group,
+        "topic": one.topic,
+        "allocator": one.allocator,
+        "trigger": one.trigger,
+        **asdict(measure(one)),
+        "compute_ms": one.compute_ms,
+        "time_consumed_ms": one.time_consumed_ms,
         "faults": list(one.faults),
         **_ids(one),
-    }  # fmt: skip
+    }
 
 
 def _ids(one: Rebalance) -> dict[str, str]:
@@ -217,18 +225,20 @@ def _aggregates() -> "list[Column]":
         f.count("*").alias("rebalances"),
         f.avg("balance_degree").alias("balance_degree_mean"),
         f.max("balance_degree").alias("balance_degree_max"),
-        f.try_divide(f.sum(f.when(f.col("owned") > 0, f.col("stayed")).otherwise(0)),
-                     f.sum("owned")).alias("stickiness"),
+        f.try_divide(
+            f.sum(f.when(f.col("owned") > 0, f.col("stayed")).otherwise(0)), f.sum("owned")
+        ).alias("stickiness"),
         f.avg("evenness").alias("evenness_mean"),
         f.min("evenness").alias("evenness_min"),
         f.max("balance_score").alias("balance_score_max"),
         f.max("spread").alias("spread_max"),
-        f.when(could == 0, 1.0).otherwise(f.least(f.lit(1.0), f.sum("stayed") / could))
+        f.when(could == 0, 1.0)
+        .otherwise(f.least(f.lit(1.0), f.sum("stayed") / could))
         .alias("retention"),
         *(f.sum(name).alias(name) for name in ("moved", "moved_min", "revoked", "assigned")),
         f.sum((f.size("faults") > 0).cast("bigint")).alias("faulty"),
         f.sum(f.col("is_break").cast("bigint")).alias("breaks"),
-    ]  # fmt: skip
+    ]
     for name in ("compute_ms", "time_consumed_ms"):
         shares = [f.lit(share) for share in (*SHARES, 1.0)]
         made.append(f.percentile(name, f.array(*shares)).alias(name))
@@ -309,11 +319,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = run(
             spark,
             RebalanceOptions(
-                tuple(given.histories), given.output, given.window, given.max_balance_degree,
-                given.min_stickiness, given.max_time_ms, given.min_evenness,
-                given.min_retention, given.overwrite,
+                tuple(given.histories),
+                given.output,
+                given.window,
+                given.max_balance_degree,
+                given.min_stickiness,
+                given.max_time_ms,
+                given.min_evenness,
+                given.min_retention,
+                given.overwrite,
             ),
-        )  # fmt: skip
+        )
         print(json.dumps(result.to_json()) if given.json else "\n".join(result.lines()))
         return 0 if result.ok else VIOLATED
 

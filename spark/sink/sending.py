@@ -66,14 +66,19 @@ async def _send_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> int:
             if batch.num_rows == 0:
                 continue
             if producer is None:
-                producer = await stack.enter_async_context(Producer(
-                    target.group, target.namesrv,
-                    options=ProducerOptions(
-                        target.timeout_ms, retries=RETRIES, retries_to_queue=RETRIES,
-                        try_timeout_ms=min(TRY_TIMEOUT_MS, target.timeout_ms),
-                    ),
-                    client_options=ClientOptions(tls=target.tls),
-                ))  # fmt: skip
+                producer = await stack.enter_async_context(
+                    Producer(
+                        target.group,
+                        target.namesrv,
+                        options=ProducerOptions(
+                            target.timeout_ms,
+                            retries=RETRIES,
+                            retries_to_queue=RETRIES,
+                            try_timeout_ms=min(TRY_TIMEOUT_MS, target.timeout_ms),
+                        ),
+                        client_options=ClientOptions(tls=target.tls),
+                    )
+                )
             await _send_messages(producer, list(messages(batch, target.topic)), target.in_flight)
             sent += batch.num_rows
     return sent

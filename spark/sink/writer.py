@@ -23,10 +23,15 @@ logger = logging.getLogger(__name__)
 
 NAMES = ("namesrv", "topic", "group", "tls", "timeoutMs", "inFlight")
 COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "body": ("binary", "string"), "topic": ("string",), "tags": ("string",),
-    "keys": ("string", "array<string>"), "properties": ("map<string,string>",),
-    "sharding_key": ("string",), "delay_level": ("int", "bigint"), "flag": ("int",),
-}  # fmt: skip
+    "body": ("binary", "string"),
+    "topic": ("string",),
+    "tags": ("string",),
+    "keys": ("string", "array<string>"),
+    "properties": ("map<string,string>",),
+    "sharding_key": ("string",),
+    "delay_level": ("int", "bigint"),
+    "flag": ("int",),
+}
 """What a row may have, and of which types; `body` it must."""
 SPARKS = frozenset({"checkpointlocation"})
 """Options of a streaming query that come along."""

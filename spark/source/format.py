@@ -57,7 +57,6 @@ class LogSource(DataSource):
         options, columns = parse(self._given(schema)), wanted(schema)
         return LogStreamReader(options, columns, make_wish(options, columns))
 
-
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from turbopump.spark.sink.writer import TopicWriter, target_of  # readers need no client
 

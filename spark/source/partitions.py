@@ -91,9 +91,12 @@ def read_scan(
     table = open_store(options, location)
     end = None if partition.end is None else table.boundary(partition.end)
     for part in table.split(
-        INT64_MAX, wish, confirmed=options.confirmed,
-        start=table.boundary(partition.start), end=end,
-    ):  # fmt: skip
+        INT64_MAX,
+        wish,
+        confirmed=options.confirmed,
+        start=table.boundary(partition.start),
+        end=end,
+    ):
         yield from read_part(options, schema, wish, location, part)
 
 
@@ -118,5 +121,8 @@ def on_damage(options: SourceOptions, location: str) -> OnDamage | None:
 def _pass_over(location: str, damage: Deviation) -> None:
     logger.warning(
         "%s: %s is damaged at byte %d, which is passed over: %s",
-        location, damage.file, damage.position, damage.reason,
-    )  # fmt: skip
+        location,
+        damage.file,
+        damage.position,
+        damage.reason,
+    )

@@ -132,9 +132,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if last <= first:
                 continue
             for part in table.split(
-                self._options.partition_bytes, self._wish, confirmed=False,
-                start=table.boundary(first), end=last,
-            ):  # fmt: skip
+                self._options.partition_bytes,
+                self._wish,
+                confirmed=False,
+                start=table.boundary(first),
+                end=last,
+            ):
                 read = position_at(table, part.base + part.end)
                 found.append(StreamPartition(location, part, read))
         return found

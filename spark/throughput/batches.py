@@ -22,24 +22,53 @@ Ints = npt.NDArray[np.int64]
 CHUNK_ROWS = 1 << 17
 """Records that are counted together: 20 MB of them. Cells of busy queues come once in a chunk."""
 NEEDED = (
-    "store", "topic", "queue_id", "queue_offset", "log_offset", "size", "born_time", "store_time",
-    "born_host", "sys_flag", "body_size",
-)  # fmt: skip
+    "store",
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "log_offset",
+    "size",
+    "born_time",
+    "store_time",
+    "born_host",
+    "sys_flag",
+    "body_size",
+)
 """The columns of the table that are read."""
 OFFSETS_A_CELL = 64
 LATE_MS_MAX = 100 * 366 * 86_400_000
 """A born time further away is no time: a number that a client sent. It also keeps sums in 64 bits:
 three million of them in one cell."""
 SIZE, BODY, LATENCY, SKEWED, UNBORN, OFFSET, UNQUEUED, BATCH, CLOCK = METRICS = (
-    "size", "body", "latency", "skewed", "unborn", "offset", "unqueued", "batch", "clock",
-)  # fmt: skip
+    "size",
+    "body",
+    "latency",
+    "skewed",
+    "unborn",
+    "offset",
+    "unqueued",
+    "batch",
+    "clock",
+)
 KEYS = ("store", "topic", "queue_id", "born_host", "second", "metric", "bucket")
-CELL = pa.schema([
-    ("store", pa.string()), ("topic", pa.string()), ("queue_id", pa.int32()),
-    ("born_host", pa.string()), ("second", pa.int64()), ("metric", pa.string()),
-    ("bucket", pa.int64()), ("messages", pa.int64()), ("total", pa.int64()), ("least", pa.int64()),
-    ("most", pa.int64()), ("first_ms", pa.int64()), ("last_ms", pa.int64()), ("bits", pa.int64()),
-])  # fmt: skip
+CELL = pa.schema(
+    [
+        ("store", pa.string()),
+        ("topic", pa.string()),
+        ("queue_id", pa.int32()),
+        ("born_host", pa.string()),
+        ("second", pa.int64()),
+        ("metric", pa.string()),
+        ("bucket", pa.int64()),
+        ("messages", pa.int64()),
+        ("total", pa.int64()),
+        ("least", pa.int64()),
+        ("most", pa.int64()),
+        ("first_ms", pa.int64()),
+        ("last_ms", pa.int64()),
+        ("bits", pa.int64()),
+    ]
+)
 
 # RocketMQ's MessageSysFlag: the transaction bits, two of whose values have no queue offset, and the
 # bit of records that hold a batch and take as many queue offsets as their INNER_NUM says.
@@ -103,27 +132,44 @@ def _of_offsets(queue: Mapping[str, Ints], table: pa.Table, store_ms: Ints) -> p
     keys = {**queue, "metric": kinds, "bucket": _div(offsets, OFFSETS_A_CELL)}
     bits = np.where(kinds == METRICS.index(OFFSET), bit, 0)
     single = _added({**keys, "bits": bits}, offsets, store_ms)
-    merged = single.group_by(list(keys), use_threads=False).aggregate([
-        ("messages", "sum"), ("total", "sum"), ("least", "min"), ("most", "max"),
-        ("first_ms", "min"), ("last_ms", "max"), ("bits", "sum"),
-    ])  # fmt: skip
+    merged = single.group_by(list(keys), use_threads=False).aggregate(
+        [
+            ("messages", "sum"),
+            ("total", "sum"),
+            ("least", "min"),
+            ("most", "max"),
+            ("first_ms", "min"),
+            ("last_ms", "max"),
+            ("bits", "sum"),
+        ]
+    )
     return merged.rename_columns([_plain(name) for name in merged.column_names])
 
 
 def _added(keys: Mapping[str, Ints], values: Ints, store_ms: Ints) -> pa.Table:
     """One row for each combination of keys."""
     table = pa.table({**keys, "value": values, "ms": store_ms})
-    found = table.group_by(list(keys), use_threads=False).aggregate([
-        ("value", "count"), ("value", "sum"), ("value", "min"), ("value", "max"), ("ms", "min"),
-        ("ms", "max"),
-    ])  # fmt: skip
+    found = table.group_by(list(keys), use_threads=False).aggregate(
+        [
+            ("value", "count"),
+            ("value", "sum"),
+            ("value", "min"),
+            ("value", "max"),
+            ("ms", "min"),
+            ("ms", "max"),
+        ]
+    )
     return found.rename_columns([_ADDED.get(name, name) for name in found.column_names])
 
 
 _ADDED = {
-    "value_count": "messages", "value_sum": "total", "value_min": "least", "value_max": "most",
-    "ms_min": "first_ms", "ms_max": "last_ms",
-}  # fmt: skip
+    "value_count": "messages",
+    "value_sum": "total",
+    "value_min": "least",
+    "value_max": "most",
+    "ms_min": "first_ms",
+    "ms_max": "last_ms",
+}
 
 
 def _plain(name: str) -> str:
@@ -143,10 +189,13 @@ def _batch(
     told["metric"] = pa.array(METRICS).take(pa.array(metrics))
     rows = len(found)
     told.setdefault("bits", pa.array(np.zeros(rows, np.int64)))
-    return pa.RecordBatch.from_arrays([
-        told[field.name].cast(field.type) if field.name in told else pa.nulls(rows, field.type)
-        for field in CELL
-    ], schema=CELL)  # fmt: skip
+    return pa.RecordBatch.from_arrays(
+        [
+            told[field.name].cast(field.type) if field.name in told else pa.nulls(rows, field.type)
+            for field in CELL
+        ],
+        schema=CELL,
+    )
 
 
 def _coded(table: pa.Table, name: str) -> tuple[Ints, pa.Array]:

@@ -35,11 +35,17 @@ MEASURED = ("size", "body", "latency", "skewed", "unborn")
 
 def cells(counted: "DataFrame") -> "DataFrame":
     """Whole cells, of those that come in parts (throughput/source.py)."""
-    return counted.groupBy(*CELL_KEYS).agg(*_exprs(
-        "sum(messages) as messages", "sum(total) as total", "min(least) as least",
-        "max(most) as most", "min(first_ms) as first_ms", "max(last_ms) as last_ms",
-        "bit_or(bits) as bits",
-    ))  # fmt: skip
+    return counted.groupBy(*CELL_KEYS).agg(
+        *_exprs(
+            "sum(messages) as messages",
+            "sum(total) as total",
+            "min(least) as least",
+            "max(most) as most",
+            "min(first_ms) as first_ms",
+            "max(last_ms) as last_ms",
+            "bit_or(bits) as bits",
+        )
+    )
 
 
 def added(cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
@@ -47,10 +53,16 @@ def added(cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
 
     Totals are doubles from here on: exact up to 9 PB, and never out of range.
     """
-    return cells.groupBy(*keys, "metric", "bucket").agg(*_exprs(
-        "sum(messages) as messages", "sum(cast(total as double)) as total", "min(least) as least",
-        "max(most) as most", "min(first_ms) as first_ms", "max(last_ms) as last_ms",
-    ))  # fmt: skip
+    return cells.groupBy(*keys, "metric", "bucket").agg(
+        *_exprs(
+            "sum(messages) as messages",
+            "sum(cast(total as double)) as total",
+            "min(least) as least",
+            "max(most) as most",
+            "min(first_ms) as first_ms",
+            "max(last_ms) as last_ms",
+        )
+    )
 
 
 def figures(histograms: "DataFrame", keys: Sequence[str]) -> "DataFrame":
@@ -58,25 +70,43 @@ def figures(histograms: "DataFrame", keys: Sequence[str]) -> "DataFrame":
 
     Percentiles are those of numpy's default method over the means of the buckets.
     """
-    return histograms.groupBy(*keys).agg(*_exprs(
-        f"{_sum('size', 'messages')} as messages",
-        f"cast({_sum('size', 'total')} as bigint) as bytes",
-        f"cast({_sum('body', 'total')} as bigint) as body_bytes",
-        "min(first_ms) as first_ms",
-        "max(last_ms) as last_ms",
-        *_spread("size", "size"), _percentiles("size", "size"),
-        *_spread("body", "body"), _percentiles("body", "body"),
-        f"{_sum('latency', 'messages')} as timed_messages",
-        *_spread("latency", "latency_ms"), _percentiles("latency", "latency_ms"),
-        f"{_sum('skewed', 'messages')} as skewed_messages",
-        f"max({_only('skewed', 'most')}) as skew_ms_max",
-        f"{_sum('unborn', 'messages')} as unborn_messages",
-    )).selectExpr(
-        *keys, "messages", "bytes", "body_bytes", "first_ms", "last_ms",
-        *_named("size"), *_named("body"),
-        "timed_messages", *_named("latency_ms"),
-        "skewed_messages", "coalesce(skew_ms_max, 0L) as skew_ms_max", "unborn_messages",
-    )  # fmt: skip
+    return (
+        histograms.groupBy(*keys)
+        .agg(
+            *_exprs(
+                f"{_sum('size', 'messages')} as messages",
+                f"cast({_sum('size', 'total')} as bigint) as bytes",
+                f"cast({_sum('body', 'total')} as bigint) as body_bytes",
+                "min(first_ms) as first_ms",
+                "max(last_ms) as last_ms",
+                *_spread("size", "size"),
+                _percentiles("size", "size"),
+                *_spread("body", "body"),
+                _percentiles("body", "body"),
+                f"{_sum('latency', 'messages')} as timed_messages",
+                *_spread("latency", "latency_ms"),
+                _percentiles("latency", "latency_ms"),
+                f"{_sum('skewed', 'messages')} as skewed_messages",
+                f"max({_only('skewed', 'most')}) as skew_ms_max",
+                f"{_sum('unborn', 'messages')} as unborn_messages",
+            )
+        )
+        .selectExpr(
+            *keys,
+            "messages",
+            "bytes",
+            "body_bytes",
+            "first_ms",
+            "last_ms",
+            *_named("size"),
+            *_named("body"),
+            "timed_messages",
+            *_named("latency_ms"),
+            "skewed_messages",
+            "coalesce(skew_ms_max, 0L) as skew_ms_max",
+            "unborn_messages",
+        )
+    )
 
 
 def peaks(cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
@@ -85,11 +115,14 @@ def peaks(cells: "DataFrame", keys: Sequence[str]) -> "DataFrame":
     return (
         seconds.agg(*_exprs("sum(messages) as messages", "sum(total) as bytes"))
         .groupBy(*keys)
-        .agg(*_exprs(
-            "max(messages) as peak_messages_per_s", "max(bytes) as peak_bytes_per_s",
-            "count(1) as seconds_with_messages",
-        ))
-    )  # fmt: skip
+        .agg(
+            *_exprs(
+                "max(messages) as peak_messages_per_s",
+                "max(bytes) as peak_bytes_per_s",
+                "count(1) as seconds_with_messages",
+            )
+        )
+    )
 
 
 def _only(metric: str, column: str) -> str:
@@ -116,10 +149,13 @@ def _percentiles(metric: str, name: str) -> str:
 
 def _named(name: str) -> list[str]:
     return [
-        f"{name}_min", f"{name}_avg", f"{name}_max",
-        f"{name}_at[0] as {name}_p50", f"{name}_at[1] as {name}_p99",
+        f"{name}_min",
+        f"{name}_avg",
+        f"{name}_max",
+        f"{name}_at[0] as {name}_p50",
+        f"{name}_at[1] as {name}_p99",
         f"{name}_at[2] as {name}_p999",
-    ]  # fmt: skip
+    ]
 
 
 def _exprs(*texts: str) -> "list[Column]":

@@ -44,12 +44,15 @@ def queues(cells: "DataFrame") -> "DataFrame":
         f.expr("sum(case metric when 'unqueued' then messages else 0L end)").alias("unqueued"),
         f.expr("sum(case metric when 'batch' then messages else 0L end)").alias("batches"),
     ).selectExpr(
-        *QUEUE, "queue_offset_min", "queue_offset_max",
+        *QUEUE,
+        "queue_offset_min",
+        "queue_offset_max",
         "case when batches = 0 then coalesce(queue_offset_max - queue_offset_min + 1, 0L) - offsets"
         " end as missing_offsets",
-        "queued - offsets as duplicate_offsets", "unqueued as records_without_queue_offset",
+        "queued - offsets as duplicate_offsets",
+        "unqueued as records_without_queue_offset",
         "batches as batch_records",
-    )  # fmt: skip
+    )
 
 
 def gaps(cells: "DataFrame") -> "DataFrame":
@@ -73,22 +76,25 @@ def gaps(cells: "DataFrame") -> "DataFrame":
         .selectExpr(*QUEUE, "first_ms", f"bucket * {OFFSETS_A_CELL} as base", f"{there} as at")
         .selectExpr(*QUEUE, "first_ms", "base", "posexplode(slice(at, 1, size(at) - 1))", "at")
         .selectExpr(
-            *QUEUE, "base + col + 1 as first_missing", "base + at[pos + 1] - 1 as last_missing",
+            *QUEUE,
+            "base + col + 1 as first_missing",
+            "base + at[pos + 1] - 1 as last_missing",
             "first_ms as seen_ms",
         )
         .where("last_missing >= first_missing")
-    )  # fmt: skip
+    )
     return between.union(inside).selectExpr(
-        *QUEUE, "first_missing", "last_missing", "last_missing - first_missing + 1 as missing",
+        *QUEUE,
+        "first_missing",
+        "last_missing",
+        "last_missing - first_missing + 1 as missing",
         "seen_ms",
-    )  # fmt: skip
+    )
 
 
 def stalls(cells: "DataFrame", stall_s: int) -> "DataFrame":
     """Silences of at least `stall_s` whole seconds, of queues, topics and stores."""
-    found = [
-        _silences(cells, level).where(f"silent_seconds >= {stall_s}") for level in LEVELS
-    ]
+    found = [_silences(cells, level).where(f"silent_seconds >= {stall_s}") for level in LEVELS]
     return reduce(lambda one, other: one.union(other), found)
 
 
@@ -97,9 +103,7 @@ def longest_silences(cells: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as f
 
     order = (f.desc("silent_ms"), *QUEUE, "from_ms")
-    found = [
-        _silences(cells, level).orderBy(*order).limit(SILENCES_SHOWN) for level in LEVELS
-    ]
+    found = [_silences(cells, level).orderBy(*order).limit(SILENCES_SHOWN) for level in LEVELS]
     return reduce(lambda one, other: one.union(other), found)
 
 
@@ -118,13 +122,16 @@ def _silences(cells: "DataFrame", level: str) -> "DataFrame":
         .withColumn("ms_before", f.lag("last_ms").over(order))
         .where("second_before is not null")
         .selectExpr(
-            f"'{level}' as level", "store",
+            f"'{level}' as level",
+            "store",
             "topic" if "topic" in keys else "cast(null as string) as topic",
             "queue_id" if "queue_id" in keys else "cast(null as int) as queue_id",
-            "ms_before as from_ms", "first_ms as until_ms",
-            "second - second_before - 1 as silent_seconds", "first_ms - ms_before as silent_ms",
+            "ms_before as from_ms",
+            "first_ms as until_ms",
+            "second - second_before - 1 as silent_seconds",
+            "first_ms - ms_before as silent_ms",
         )
-    )  # fmt: skip
+    )
 
 
 def clock_steps(cells: "DataFrame") -> "DataFrame":
@@ -143,10 +150,11 @@ def clock_steps(cells: "DataFrame") -> "DataFrame":
     in_second = Window.partitionBy("store", "second").orderBy(f.desc("ms"))
     of_store = Window.partitionBy("store").orderBy(f.desc("second"))
     seconds = (
-        times.groupBy("store", "second").agg(f.min("first_at").alias("first_of_second"))
+        times.groupBy("store", "second")
+        .agg(f.min("first_at").alias("first_of_second"))
         .withColumn("later", f.min("first_of_second").over(of_store.rowsBetween(*before)))
         .drop("first_of_second")
-    )  # fmt: skip
+    )
     late = (
         times.join(seconds, ["store", "second"])
         .withColumn("near", f.min("first_at").over(in_second.rowsBetween(*before)))
@@ -158,14 +166,19 @@ def clock_steps(cells: "DataFrame") -> "DataFrame":
         late.selectExpr("store", "last_at as at", "1 as is_late", "ms")
     )
     return (
-        seen.withColumn("highest", f.max(f.expr("case is_late when 0 then struct(ms, at) end"))
-                        .over(in_log))
+        seen.withColumn(
+            "highest", f.max(f.expr("case is_late when 0 then struct(ms, at) end")).over(in_log)
+        )
         .where("is_late = 1")
         .groupBy("store", "highest")
         .agg(f.expr("min(struct(ms, at))").alias("lowest"), f.count("ms").alias("milliseconds"))
         .selectExpr(
-            "store", "highest.ms as later_ms", "highest.at as later_log_offset",
-            "lowest.ms as earlier_ms", "lowest.at as earlier_log_offset",
-            "highest.ms - lowest.ms as back_ms", "milliseconds",
+            "store",
+            "highest.ms as later_ms",
+            "highest.at as later_log_offset",
+            "lowest.ms as earlier_ms",
+            "lowest.at as earlier_log_offset",
+            "highest.ms - lowest.ms as back_ms",
+            "milliseconds",
         )
-    )  # fmt: skip
+    )

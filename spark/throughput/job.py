@@ -89,8 +89,10 @@ def run_local(options: ThroughputOptions) -> Throughput:
 
     _check(options)
     for name, given in (
-        ("output", options.output), ("replica", options.replicas), ("copy", options.copy)
-    ):  # fmt: skip
+        ("output", options.output),
+        ("replica", options.replicas),
+        ("copy", options.copy),
+    ):
         if given:
             raise JobError(f"--{name} is Spark's work: leave --local out")
     ports = options.with_ports
@@ -140,7 +142,8 @@ def _told(tables: ResultTables, cells: "DataFrame", options: ThroughputOptions) 
     step_s = step_seconds(_number(totals, "first_ms"), _number(totals, "last_ms"))
     histograms = cell.added(base, ()).select("metric", "bucket", "messages")
     told = Throughput(
-        stores=options.selection.stores, totals=readable(totals),
+        stores=options.selection.stores,
+        totals=readable(totals),
         by_store=shown(stores, "bytes desc", "store"),
         topics=shown(topics, "bytes desc", "store", "topic"),
         queues=shown(queues, "latency_ms_p99 desc", "bytes desc", *events.QUEUE),
@@ -149,20 +152,24 @@ def _told(tables: ResultTables, cells: "DataFrame", options: ThroughputOptions) 
         stalls=shown(stalls, "silent_ms desc", "level", *events.QUEUE),
         silences=rows(silences.orderBy("level", "silent_ms", ascending=[True, False])),
         clock_steps=shown(steps, "back_ms desc", "store"),
-        stall_seconds=options.stall_seconds, step_seconds=step_s,
+        stall_seconds=options.stall_seconds,
+        step_seconds=step_s,
         over_time=_over_time(measured, step_s),
         topics_over_time=_topics_over_time(measured, topics, step_s),
-        histograms=rows(histograms.orderBy("metric", "bucket")), written=tuple(tables.written),
-    )  # fmt: skip
+        histograms=rows(histograms.orderBy("metric", "bucket")),
+        written=tuple(tables.written),
+    )
     base.unpersist()
     return told
 
 
 def _seconds(measured: "DataFrame") -> "DataFrame":
     keys = (*cell.KEYS, "second")
-    return stamped(cell.figures(measured, keys)).selectExpr(
-        "*", "date_add(date'1970-01-01', cast(second div 86400 as int)) as day"
-    ).withColumnRenamed("second", "unix_second")  # fmt: skip
+    return (
+        stamped(cell.figures(measured, keys))
+        .selectExpr("*", "date_add(date'1970-01-01', cast(second div 86400 as int)) as day")
+        .withColumnRenamed("second", "unix_second")
+    )
 
 
 def _level(cells: "DataFrame", base: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
@@ -178,35 +185,57 @@ def _queues(cells: "DataFrame", base: "DataFrame") -> "DataFrame":
 
 
 def _totals(
-    all_rows: "DataFrame", queues: "DataFrame", hosts: "DataFrame", gaps: "DataFrame",
-    stalls: "DataFrame", steps: "DataFrame",
-) -> dict[str, Any]:  # fmt: skip
+    all_rows: "DataFrame",
+    queues: "DataFrame",
+    hosts: "DataFrame",
+    gaps: "DataFrame",
+    stalls: "DataFrame",
+    steps: "DataFrame",
+) -> dict[str, Any]:
     totals = one(all_rows)
-    totals |= one(queues.selectExpr(
-        "count(1) as queues", "count(distinct topic) as topics",
-        "coalesce(sum(duplicate_offsets), 0L) as duplicate_offsets",
-        "coalesce(sum(records_without_queue_offset), 0L) as records_without_queue_offset",
-        "coalesce(sum(batch_records), 0L) as batch_records",
-    ))  # fmt: skip
+    totals |= one(
+        queues.selectExpr(
+            "count(1) as queues",
+            "count(distinct topic) as topics",
+            "coalesce(sum(duplicate_offsets), 0L) as duplicate_offsets",
+            "coalesce(sum(records_without_queue_offset), 0L) as records_without_queue_offset",
+            "coalesce(sum(batch_records), 0L) as batch_records",
+        )
+    )
     totals |= one(hosts.selectExpr("count(distinct born_host) as hosts"))
-    totals |= one(gaps.selectExpr(
-        "count(1) as gaps", "coalesce(sum(missing), 0L) as missing_offsets"
-    ))  # fmt: skip
-    totals |= one(stalls.selectExpr(*(
-        f"count(case level when '{level}' then 1 end) as {level}_stalls" for level in events.LEVELS
-    )))  # fmt: skip
-    return totals | one(steps.selectExpr(
-        "count(1) as clock_steps", "coalesce(max(back_ms), 0L) as back_ms_max"
-    ))  # fmt: skip
+    totals |= one(
+        gaps.selectExpr("count(1) as gaps", "coalesce(sum(missing), 0L) as missing_offsets")
+    )
+    totals |= one(
+        stalls.selectExpr(
+            *(
+                f"count(case level when '{level}' then 1 end) as {level}_stalls"
+                for level in events.LEVELS
+            )
+        )
+    )
+    return totals | one(
+        steps.selectExpr("count(1) as clock_steps", "coalesce(max(back_ms), 0L) as back_ms_max")
+    )
 
 
 def _over_time(measured: "DataFrame", step_s: int) -> tuple[Row, ...]:
     steps = _in_steps(measured, step_s)
     points = cell.figures(cell.added(steps, ("start_s",)), ("start_s",))
-    return rows(points.select(
-        "start_s", "messages", "bytes", "body_bytes", "timed_messages", "latency_ms_p50",
-        "latency_ms_p99", "latency_ms_p999", "latency_ms_max", "skewed_messages",
-    ).orderBy("start_s"))  # fmt: skip
+    return rows(
+        points.select(
+            "start_s",
+            "messages",
+            "bytes",
+            "body_bytes",
+            "timed_messages",
+            "latency_ms_p50",
+            "latency_ms_p99",
+            "latency_ms_p999",
+            "latency_ms_max",
+            "skewed_messages",
+        ).orderBy("start_s")
+    )
 
 
 def _topics_over_time(measured: "DataFrame", topics: "DataFrame", step_s: int) -> tuple[Row, ...]:
@@ -245,9 +274,11 @@ def _copies(
         .orderBy("start_s")
     )
     copies = CopyComparison(
-        str(options.copy), totals, shown(topics, "missing desc", "copied desc", "topic"),
+        str(options.copy),
+        totals,
+        shown(topics, "missing desc", "copied desc", "topic"),
         rows(points),
-    )  # fmt: skip
+    )
     pairs.unpersist()
     cells.unpersist()
     tables.close()
@@ -305,10 +336,15 @@ def _work(spark: "SparkSession", given: argparse.Namespace) -> int:
 
 def _options(given: argparse.Namespace) -> ThroughputOptions:
     return ThroughputOptions(
-        selection_of(given), output=given.output, html=given.html,
-        stall_seconds=given.stall_seconds, with_ports=given.with_ports,
-        replicas=tuple(given.replica), copy=given.copy, overwrite=given.overwrite,
-    )  # fmt: skip
+        selection_of(given),
+        output=given.output,
+        html=given.html,
+        stall_seconds=given.stall_seconds,
+        with_ports=given.with_ports,
+        replicas=tuple(given.replica),
+        copy=given.copy,
+        overwrite=given.overwrite,
+    )
 
 
 def _print(result: Throughput, given: argparse.Namespace) -> int:

@@ -21,9 +21,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 COLOURS = (
-    "#3b6fb6", "#d1762c", "#3f8f5b", "#b0413e", "#7a5ba6", "#8c6d46", "#c26aa0", "#5f6b76",
+    "#3b6fb6",
+    "#d1762c",
+    "#3f8f5b",
+    "#b0413e",
+    "#7a5ba6",
+    "#8c6d46",
+    "#c26aa0",
+    "#5f6b76",
     "#9aa5ae",
-)  # fmt: skip
+)
 BINS = 60
 """Bars of a histogram, at most."""
 
@@ -67,9 +74,11 @@ def over_time(number: int, lines: Sequence[Line], label: str, *, log: bool = Fal
             axes.plot(
                 [_moment(time) if dated else time for time, _ in line.points],
                 [math.nan if value is None else value for _, value in line.points],
-                color=line.colour, linewidth=1.3,
-                marker="o" if len(line.points) < 3 else None, markersize=3,
-            )  # fmt: skip
+                color=line.colour,
+                linewidth=1.3,
+                marker="o" if len(line.points) < 3 else None,
+                markersize=3,
+            )
         values = [v for line in lines for _, v in line.points if v is not None]
         if log and any(value > 0 for value in values):
             axes.set_yscale("symlog", linthresh=1)
@@ -78,9 +87,7 @@ def over_time(number: int, lines: Sequence[Line], label: str, *, log: bool = Fal
     return done[0]
 
 
-def histogram(
-    number: int, metrics: Sequence[tuple[Iterable[Bucket], str]], label: str
-) -> str:
+def histogram(number: int, metrics: Sequence[tuple[Iterable[Bucket], str]], label: str) -> str:
     """Bars over a logarithmic axis; each metric is its buckets, and a colour."""
     with _figure(number) as (figure, axes, done):
         buckets = [list(rows) for rows, _ in metrics]

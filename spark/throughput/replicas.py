@@ -30,9 +30,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 NEEDED = (
-    "store", "topic", "queue_id", "queue_offset", "log_offset", "size", "store_time", "unique_key",
-    "body_crc", "confirmed",
-)  # fmt: skip
+    "store",
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "log_offset",
+    "size",
+    "store_time",
+    "unique_key",
+    "body_crc",
+    "confirmed",
+)
 """The columns of the table that a comparison reads."""
 BLOCK = 16 << 20
 """Bytes of log under one digest: a log of 16 TB has a million. No record is that large."""
@@ -51,9 +59,11 @@ def lag(leader: "DataFrame", replica: "DataFrame", names: tuple[str, str]) -> Re
     leader_ends = _ends(our_blocks)
     start = max(replica_ends["start"], leader_ends["start"])
     end = min(replica_ends["end"], leader_ends["end"])
-    difference = _first_difference(
-        (ours, our_blocks), (theirs, their_blocks), start, end
-    ) if start < end else None  # fmt: skip
+    difference = (
+        _first_difference((ours, our_blocks), (theirs, their_blocks), start, end)
+        if start < end
+        else None
+    )
     common_end = end if difference is None else difference
     lacking, extra = _behind(ours, common_end), _behind(theirs, common_end)
     near = ours.where(f"log_offset >= {common_end - BLOCK} and log_offset < {common_end}")
@@ -62,16 +72,21 @@ def lag(leader: "DataFrame", replica: "DataFrame", names: tuple[str, str]) -> Re
     for blocks in (our_blocks, their_blocks):
         blocks.unpersist()
     return ReplicaLag(
-        leader=names[0], replica=names[1],
-        leader_end=leader_ends["end"], replica_end=replica_ends["end"],
-        common_end=common_end, differs=difference is not None,
+        leader=names[0],
+        replica=names[1],
+        leader_end=leader_ends["end"],
+        replica_end=replica_ends["end"],
+        common_end=common_end,
+        differs=difference is not None,
         leader_confirmed_end=leader_ends["confirmed_end"],
         replica_confirmed_end=replica_ends["confirmed_end"],
-        bytes_behind=leader_ends["end"] - common_end, records_behind=lacking["records"],
+        bytes_behind=leader_ends["end"] - common_end,
+        records_behind=lacking["records"],
         waiting_ms=last_ms - lacking["first_ms"] if lacking["records"] else 0,
         ends_apart_ms=last_ms - last_common_ms if last_common_ms is not None else 0,
-        bytes_extra=replica_ends["end"] - common_end, records_extra=extra["records"],
-    )  # fmt: skip
+        bytes_extra=replica_ends["end"] - common_end,
+        records_extra=extra["records"],
+    )
 
 
 def paired(origin: "DataFrame", copy: "DataFrame") -> "DataFrame":
@@ -92,80 +107,133 @@ def paired(origin: "DataFrame", copy: "DataFrame") -> "DataFrame":
         " when copy_ms < origin_ms then 'early' else 'copied' end"
     )
     return both.selectExpr(
-        "topic", "origin_ms", "copy_times", f"{outcome} as outcome",
+        "topic",
+        "origin_ms",
+        "copy_times",
+        f"{outcome} as outcome",
         "coalesce(abs(copy_ms - origin_ms), 0L) as delay_ms",
-    )  # fmt: skip
+    )
 
 
 def copy_cells(pairs: "DataFrame") -> "DataFrame":
     """Pairs counted by topic, second of the origin's store time, outcome and bucket of delay."""
     return (
         pairs.selectExpr(
-            "topic", "origin_ms div 1000 as second", "outcome", "delay_ms", "origin_ms",
-            f"{bucket_sql('delay_ms')} as bucket", "greatest(copy_times - 1, 0L) as again",
+            "topic",
+            "origin_ms div 1000 as second",
+            "outcome",
+            "delay_ms",
+            "origin_ms",
+            f"{bucket_sql('delay_ms')} as bucket",
+            "greatest(copy_times - 1, 0L) as again",
         )
         .groupBy("topic", "second", "outcome", "bucket")
-        .agg(*_exprs(
-            "count(1) as messages", "sum(delay_ms) as total", "max(delay_ms) as most",
-            "sum(again) as again", "min(origin_ms) as first_ms", "max(origin_ms) as last_ms",
-        ))
-    )  # fmt: skip
+        .agg(
+            *_exprs(
+                "count(1) as messages",
+                "sum(delay_ms) as total",
+                "max(delay_ms) as most",
+                "sum(again) as again",
+                "min(origin_ms) as first_ms",
+                "max(origin_ms) as last_ms",
+            )
+        )
+    )
 
 
 def copy_figures(cells: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
     """One row for each value of `keys`, of `topic` and `second`; none: all in one row."""
     outcomes = ("copied", "early", "missing", "only_in_copy")
-    merged = cells.groupBy(*keys, "outcome", "bucket").agg(*_exprs(
-        "sum(messages) as messages", "sum(cast(total as double)) as total", "max(most) as most",
-        "sum(again) as again",
-    ))  # fmt: skip
+    merged = cells.groupBy(*keys, "outcome", "bucket").agg(
+        *_exprs(
+            "sum(messages) as messages",
+            "sum(cast(total as double)) as total",
+            "max(most) as most",
+            "sum(again) as again",
+        )
+    )
     late = "case when outcome = 'copied' then"
-    return merged.groupBy(*keys).agg(*_exprs(
-        *(f"coalesce(sum(case when outcome = '{name}' then messages end), 0L) as {name}"
-          for name in outcomes),
-        "sum(again) as copied_again",
-        f"sum({late} total end) / sum({late} messages end) as delay_ms_avg",
-        f"max({late} most end) as delay_ms_max",
-        f"percentile({late} total / messages end, array(0.5D, 0.99D, 0.999D),"
-        f" {late} messages else 0L end) as at",
-        "coalesce(max(case when outcome = 'early' then most end), 0L) as early_ms_max",
-    )).selectExpr(
-        *keys, *outcomes, "copied_again", "delay_ms_avg", "delay_ms_max",
-        "at[0] as delay_ms_p50", "at[1] as delay_ms_p99", "at[2] as delay_ms_p999", "early_ms_max",
-    )  # fmt: skip
+    return (
+        merged.groupBy(*keys)
+        .agg(
+            *_exprs(
+                *(
+                    f"coalesce(sum(case when outcome = '{name}' then messages end), 0L) as {name}"
+                    for name in outcomes
+                ),
+                "sum(again) as copied_again",
+                f"sum({late} total end) / sum({late} messages end) as delay_ms_avg",
+                f"max({late} most end) as delay_ms_max",
+                f"percentile({late} total / messages end, array(0.5D, 0.99D, 0.999D),"
+                f" {late} messages else 0L end) as at",
+                "coalesce(max(case when outcome = 'early' then most end), 0L) as early_ms_max",
+            )
+        )
+        .selectExpr(
+            *keys,
+            *outcomes,
+            "copied_again",
+            "delay_ms_avg",
+            "delay_ms_max",
+            "at[0] as delay_ms_p50",
+            "at[1] as delay_ms_p99",
+            "at[2] as delay_ms_p999",
+            "early_ms_max",
+        )
+    )
 
 
 def missing_inside(pairs: "DataFrame") -> "DataFrame":
     """For each topic: messages the copy lacks although it has one that was stored later."""
-    last = pairs.where("outcome in ('copied', 'early')").groupBy("topic").agg(
-        *_exprs("max(origin_ms) as last_ms")
-    )  # fmt: skip
+    last = (
+        pairs.where("outcome in ('copied', 'early')")
+        .groupBy("topic")
+        .agg(*_exprs("max(origin_ms) as last_ms"))
+    )
     return (
-        pairs.where("outcome = 'missing'").join(last, "topic").where("origin_ms < last_ms")
-        .groupBy("topic").agg(*_exprs("count(1) as missing_inside"))
-    )  # fmt: skip
+        pairs.where("outcome = 'missing'")
+        .join(last, "topic")
+        .where("origin_ms < last_ms")
+        .groupBy("topic")
+        .agg(*_exprs("count(1) as missing_inside"))
+    )
 
 
 def _records(table: "DataFrame") -> "DataFrame":
     return table.selectExpr(
-        "topic", "queue_id", "queue_offset", "log_offset", "size", "body_crc", "confirmed",
+        "topic",
+        "queue_id",
+        "queue_offset",
+        "log_offset",
+        "size",
+        "body_crc",
+        "confirmed",
         "unix_millis(store_time) as store_ms",
-    )  # fmt: skip
+    )
 
 
 def _blocks(records: "DataFrame") -> "DataFrame":
-    return records.groupBy(*_exprs(f"log_offset div {BLOCK} as block")).agg(*_exprs(
-        f"bit_xor({_RECORD}) as digest", "count(1) as records", "min(log_offset) as start",
-        "max(log_offset + size) as end", "max_by(store_ms, log_offset) as last_ms",
-        "max(case when confirmed then log_offset + size end) as confirmed_end",
-    ))  # fmt: skip
+    return records.groupBy(*_exprs(f"log_offset div {BLOCK} as block")).agg(
+        *_exprs(
+            f"bit_xor({_RECORD}) as digest",
+            "count(1) as records",
+            "min(log_offset) as start",
+            "max(log_offset + size) as end",
+            "max_by(store_ms, log_offset) as last_ms",
+            "max(case when confirmed then log_offset + size end) as confirmed_end",
+        )
+    )
 
 
 def _ends(blocks: "DataFrame") -> dict[str, int]:
-    row = _one(blocks.selectExpr(
-        "min(start) as start", "max(end) as end", "max_by(last_ms, block) as last_ms",
-        "max(confirmed_end) as confirmed_end",
-    ))  # fmt: skip
+    row = _one(
+        blocks.selectExpr(
+            "min(start) as start",
+            "max(end) as end",
+            "max_by(last_ms, block) as last_ms",
+            "max(confirmed_end) as confirmed_end",
+        )
+    )
     return {name: value or 0 for name, value in row.items()}
 
 
@@ -179,27 +247,36 @@ def _first_difference(
         one.join(other, "block", "full_outer")
         .where("not (our_digest <=> their_digest and our_records <=> their_records)")
         .where(f"block between {start // BLOCK} and {(end - 1) // BLOCK}")
-        .orderBy("block").limit(_BLOCKS_COMPARED).collect()
-    )  # fmt: skip
+        .orderBy("block")
+        .limit(_BLOCKS_COMPARED)
+        .collect()
+    )
     for row in differing:
         low, high = max(start, row.block * BLOCK), min(end, (row.block + 1) * BLOCK)
         inside = f"log_offset >= {low} and log_offset < {high}"
         found = _one(
-            ours[0].where(inside).selectExpr("log_offset", f"{_RECORD} as our")
-            .join(theirs[0].where(inside).selectExpr("log_offset", f"{_RECORD} as their"),
-                  "log_offset", "full_outer")
+            ours[0]
+            .where(inside)
+            .selectExpr("log_offset", f"{_RECORD} as our")
+            .join(
+                theirs[0].where(inside).selectExpr("log_offset", f"{_RECORD} as their"),
+                "log_offset",
+                "full_outer",
+            )
             .where("not (our <=> their)")
             .selectExpr("min(log_offset) as at")
-        )["at"]  # fmt: skip
+        )["at"]
         if found is not None:
             return int(found)
     return None
 
 
 def _behind(records: "DataFrame", log_offset: int) -> dict[str, int]:
-    row = _one(records.where(f"log_offset >= {log_offset}").selectExpr(
-        "count(1) as records", "min_by(store_ms, log_offset) as first_ms"
-    ))  # fmt: skip
+    row = _one(
+        records.where(f"log_offset >= {log_offset}").selectExpr(
+            "count(1) as records", "min_by(store_ms, log_offset) as first_ms"
+        )
+    )
     return {name: value or 0 for name, value in row.items()}
 
 

@@ -177,14 +177,23 @@ def _facts(result: Throughput) -> str:
         (ms(t["latency_ms_p999"]), "latency p99.9", False),
         (count(t["skewed_messages"]), "born after they were stored", bool(t["skewed_messages"])),
         (count(t["unborn_messages"]), "without a born time", False),
-        (count(t["missing_offsets"]), f"queue offsets missing in {count(t['gaps'])} gaps",
-         bool(t["gaps"])),
-        (count(t["duplicate_offsets"]), "queue offsets more than once",
-         bool(t["duplicate_offsets"])),
-        (count(t["store_stalls"]), f"stalls of a store ({result.stall_seconds} s or more)",
-         bool(t["store_stalls"])),
+        (
+            count(t["missing_offsets"]),
+            f"queue offsets missing in {count(t['gaps'])} gaps",
+            bool(t["gaps"]),
+        ),
+        (
+            count(t["duplicate_offsets"]),
+            "queue offsets more than once",
+            bool(t["duplicate_offsets"]),
+        ),
+        (
+            count(t["store_stalls"]),
+            f"stalls of a store ({result.stall_seconds} s or more)",
+            bool(t["store_stalls"]),
+        ),
         (count(t["clock_steps"]), "times store time went back", bool(t["clock_steps"])),
-    ]  # fmt: skip
+    ]
     boxes = (
         f'<div class="fact{" bad" if bad else ""}"><b>{escape(value)}</b>'
         f"<span>{escape(name)}</span></div>"
@@ -214,18 +223,24 @@ def _plots(result: Throughput) -> Iterable[str]:
     yield _figure(
         plots.over_time(
             3,
-            [plots.Line(_values(result.over_time, key, step), colour[at])
-             for at, (key, _) in enumerate(wanted)],
-            "ms, born to stored", log=True,
+            [
+                plots.Line(_values(result.over_time, key, step), colour[at])
+                for at, (key, _) in enumerate(wanted)
+            ],
+            "ms, born to stored",
+            log=True,
         ),
         [(name, colour[at]) for at, (_, name) in enumerate(wanted)],
-    )  # fmt: skip
+    )
     yield "<h2>Sizes and latencies</h2>"
     yield _figure(
-        plots.histogram(4, [(_buckets(result, metric), colour[at])
-                            for at, metric in enumerate(("size", "body"))], "bytes"),
+        plots.histogram(
+            4,
+            [(_buckets(result, metric), colour[at]) for at, metric in enumerate(("size", "body"))],
+            "bytes",
+        ),
         [("record", colour[0]), ("body", colour[1])],
-    )  # fmt: skip
+    )
     yield _figure(
         plots.histogram(5, [(_buckets(result, "latency"), colour[0])], "ms"),
         [("latency, where it is not negative", colour[0])],
@@ -287,40 +302,66 @@ def _as_number(value: object) -> int | float:
 
 
 _PLACE: tuple[Column, ...] = (
-    ("store", "store", text), ("topic", "topic", text), ("queue_id", "queue", text),
-)  # fmt: skip
+    ("store", "store", text),
+    ("topic", "topic", text),
+    ("queue_id", "queue", text),
+)
 _TRAFFIC: tuple[Column, ...] = (
-    ("messages", "messages", count), ("bytes", "bytes", size), ("size_avg", "avg size", number),
-    ("size_p99", "size p99", number), ("size_max", "largest", count),
+    ("messages", "messages", count),
+    ("bytes", "bytes", size),
+    ("size_avg", "avg size", number),
+    ("size_p99", "size p99", number),
+    ("size_max", "largest", count),
     ("peak_messages_per_s", "most in 1 s", count),
-)  # fmt: skip
+)
 _LATENCY: tuple[Column, ...] = (
-    ("latency_ms_p50", "p50 ms", number), ("latency_ms_p99", "p99 ms", number),
-    ("latency_ms_p999", "p99.9 ms", number), ("latency_ms_max", "max ms", number),
-    ("skewed_messages", "negative", count), ("unborn_messages", "no born time", count),
-)  # fmt: skip
+    ("latency_ms_p50", "p50 ms", number),
+    ("latency_ms_p99", "p99 ms", number),
+    ("latency_ms_p999", "p99.9 ms", number),
+    ("latency_ms_max", "max ms", number),
+    ("skewed_messages", "negative", count),
+    ("unborn_messages", "no born time", count),
+)
 
 
 def _tables(result: Throughput) -> Iterable[str]:
     yield _table("Stores", result.by_store, (_PLACE[0], *_TRAFFIC, *_LATENCY))
     yield _table("Topics with most bytes", result.topics, (*_PLACE[:2], *_TRAFFIC, *_LATENCY))
     yield _table(
-        "Worst queues by latency p99", result.queues,
-        (*_PLACE, *_TRAFFIC[:2], *_LATENCY, ("missing_offsets", "missing", count),
-         ("duplicate_offsets", "twice", count)),
-    )  # fmt: skip
+        "Worst queues by latency p99",
+        result.queues,
+        (
+            *_PLACE,
+            *_TRAFFIC[:2],
+            *_LATENCY,
+            ("missing_offsets", "missing", count),
+            ("duplicate_offsets", "twice", count),
+        ),
+    )
     host = ("born_host", "producer host", text)
     yield _table("Producer hosts", result.hosts, (_PLACE[0], host, *_TRAFFIC[:2], *_LATENCY))
     yield _table(
-        "Gaps: queue offsets that no record has", result.gaps,
-        (*_PLACE, ("first_missing", "from", count), ("last_missing", "to", count),
-         ("missing", "missing", count), ("seen_time", "found at", text)),
-    )  # fmt: skip
+        "Gaps: queue offsets that no record has",
+        result.gaps,
+        (
+            *_PLACE,
+            ("first_missing", "from", count),
+            ("last_missing", "to", count),
+            ("missing", "missing", count),
+            ("seen_time", "found at", text),
+        ),
+    )
     yield _table(
-        f"Stalls: {result.stall_seconds} s or more without a record", result.stalls,
-        (("level", "of a", text), *_PLACE, ("from_time", "from", text),
-         ("until_time", "until", text), ("silent_ms", "silent", ms)),
-    )  # fmt: skip
+        f"Stalls: {result.stall_seconds} s or more without a record",
+        result.stalls,
+        (
+            ("level", "of a", text),
+            *_PLACE,
+            ("from_time", "from", text),
+            ("until_time", "until", text),
+            ("silent_ms", "silent", ms),
+        ),
+    )
     if result.stalls.rows:
         bars = [
             (_unix_s(row["from_time"]), _unix_s(row["until_time"]))
@@ -328,16 +369,28 @@ def _tables(result: Throughput) -> Iterable[str]:
         ]
         yield _figure(plots.spans(6, bars, "row of the table"), [])
     yield _table(
-        "Longest silences", Shown(result.silences, len(result.silences)),
-        (("level", "of a", text), *_PLACE, ("from_time", "from", text),
-         ("until_time", "until", text), ("silent_ms", "silent", ms)),
-    )  # fmt: skip
+        "Longest silences",
+        Shown(result.silences, len(result.silences)),
+        (
+            ("level", "of a", text),
+            *_PLACE,
+            ("from_time", "from", text),
+            ("until_time", "until", text),
+            ("silent_ms", "silent", ms),
+        ),
+    )
     yield _table(
-        "Store time that went back", result.clock_steps,
-        (_PLACE[0], ("later_time", "first", text), ("later_log_offset", "at log offset", count),
-         ("earlier_time", "then", text), ("earlier_log_offset", "at log offset", count),
-         ("back_ms", "back", ms)),
-    )  # fmt: skip
+        "Store time that went back",
+        result.clock_steps,
+        (
+            _PLACE[0],
+            ("later_time", "first", text),
+            ("later_log_offset", "at log offset", count),
+            ("earlier_time", "then", text),
+            ("earlier_log_offset", "at log offset", count),
+            ("back_ms", "back", ms),
+        ),
+    )
 
 
 def _replicas(lags: Sequence[ReplicaLag]) -> Iterable[str]:
@@ -349,24 +402,38 @@ def _replicas(lags: Sequence[ReplicaLag]) -> Iterable[str]:
     )
     yield from (f"<p>{escape(_lag_line(lag))}</p>" for lag in lags)
     rows = tuple(vars(lag) for lag in lags)
-    yield _table("", Shown(rows, len(rows)), (
-        ("leader", "leader", text), ("replica", "replica", text),
-        ("leader_end", "leader's end", count), ("replica_end", "replica's end", count),
-        ("common_end", "same until", count), ("replica_confirmed_end", "confirmed", count),
-        ("records_behind", "records behind", count), ("bytes_behind", "bytes", count),
-        ("waiting_ms", "waiting", ms), ("ends_apart_ms", "ends apart", ms),
-        ("records_extra", "records extra", count),
-    ))  # fmt: skip
+    yield _table(
+        "",
+        Shown(rows, len(rows)),
+        (
+            ("leader", "leader", text),
+            ("replica", "replica", text),
+            ("leader_end", "leader's end", count),
+            ("replica_end", "replica's end", count),
+            ("common_end", "same until", count),
+            ("replica_confirmed_end", "confirmed", count),
+            ("records_behind", "records behind", count),
+            ("bytes_behind", "bytes", count),
+            ("waiting_ms", "waiting", ms),
+            ("ends_apart_ms", "ends apart", ms),
+            ("records_extra", "records extra", count),
+        ),
+    )
 
 
 def _copies(copies: CopyComparison) -> Iterable[str]:
     columns: tuple[Column, ...] = (
-        ("copied", "copied", count), ("early", "negative delay", count),
-        ("missing", "missing", count), ("missing_inside", "before later ones", count),
-        ("only_in_copy", "only in the copy", count), ("copied_again", "again", count),
-        ("delay_ms_p50", "p50 ms", number), ("delay_ms_p99", "p99 ms", number),
-        ("delay_ms_p999", "p99.9 ms", number), ("delay_ms_max", "max ms", number),
-    )  # fmt: skip
+        ("copied", "copied", count),
+        ("early", "negative delay", count),
+        ("missing", "missing", count),
+        ("missing_inside", "before later ones", count),
+        ("only_in_copy", "only in the copy", count),
+        ("copied_again", "again", count),
+        ("delay_ms_p50", "p50 ms", number),
+        ("delay_ms_p99", "p99 ms", number),
+        ("delay_ms_p999", "p99.9 ms", number),
+        ("delay_ms_max", "max ms", number),
+    )
     yield f"<h2>Copy in {escape(copies.copy)}</h2>"
     yield '<p class="note">Delay: store time there less store time here, by unique key.</p>'
     if copies.over_time:

@@ -15,10 +15,14 @@ from datetime import UTC, datetime
 Row = Mapping[str, object]
 
 TIMES: Mapping[str, str] = {
-    "first_ms": "first_time", "last_ms": "last_time", "from_ms": "from_time",
-    "until_ms": "until_time", "seen_ms": "seen_time", "later_ms": "later_time",
+    "first_ms": "first_time",
+    "last_ms": "last_time",
+    "from_ms": "from_time",
+    "until_ms": "until_time",
+    "seen_ms": "seen_time",
+    "later_ms": "later_time",
     "earlier_ms": "earlier_time",
-}  # fmt: skip
+}
 """Points in time as cells have them, in ms, and the names of these columns in tables."""
 ROWS_SHOWN = 100
 """Rows of a table that come to the driver: what a person reads; the Parquet tables have all."""

@@ -60,13 +60,18 @@ class CellReader(LogReader):
         columns = ordered(NEEDED)
         chosen = RowSelection(**asked)  # type: ignore[arg-type]
         options = SourceOptions(
-            tuple(chosen.stores), columns, confirmed=chosen.confirmed, batch_rows=BATCH_ROWS,
-            topics=frozenset(chosen.topics) or None, queue_ids=frozenset(chosen.queue_ids) or None,
+            tuple(chosen.stores),
+            columns,
+            confirmed=chosen.confirmed,
+            batch_rows=BATCH_ROWS,
+            topics=frozenset(chosen.topics) or None,
+            queue_ids=frozenset(chosen.queue_ids) or None,
             min_store_ms=chosen.from_ms,
             max_store_ms=None if chosen.until_ms is None else chosen.until_ms - 1,
-            min_log_offset=chosen.min_log_offset, max_log_offset=chosen.max_log_offset,
+            min_log_offset=chosen.min_log_offset,
+            max_log_offset=chosen.max_log_offset,
             prune_by_time=chosen.prune_by_time,
-        )  # fmt: skip
+        )
         super().__init__(options, from_arrow_schema(arrow_schema(columns)))
         self._with_ports = with_ports
 

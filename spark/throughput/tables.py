@@ -46,10 +46,12 @@ class ResultTables:
 
 def stamped(frame: "DataFrame") -> "DataFrame":
     """Points in time as timestamps; the cells have them as numbers."""
-    return frame.selectExpr(*(
-        f"timestamp_millis({name}) as {TIMES[name]}" if name in TIMES else f"`{name}`"
-        for name in frame.columns
-    ))  # fmt: skip
+    return frame.selectExpr(
+        *(
+            f"timestamp_millis({name}) as {TIMES[name]}" if name in TIMES else f"`{name}`"
+            for name in frame.columns
+        )
+    )
 
 
 def shown(frame: "DataFrame", *order: str) -> Shown:
@@ -70,10 +72,12 @@ def rows(frame: "DataFrame") -> tuple[Row, ...]:
     from pyspark.sql.types import TimestampType
 
     times = {part.name for part in frame.schema.fields if isinstance(part.dataType, TimestampType)}
-    plain = frame.selectExpr(*(
-        f"unix_millis(`{name}`) as `{name}`" if name in times else f"`{name}`"
-        for name in frame.columns
-    ))  # fmt: skip
+    plain = frame.selectExpr(
+        *(
+            f"unix_millis(`{name}`) as `{name}`" if name in times else f"`{name}`"
+            for name in frame.columns
+        )
+    )
     return tuple(
         {
             name: iso(value) if name in times and value is not None else value

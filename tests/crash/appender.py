@@ -24,10 +24,15 @@ Posted = queue.SimpleQueue[Callable[[], None]]
 def config(folder: str) -> StoreConfig:
     """Small files, so that kills hit rolls of log, queues and index."""
     return StoreConfig(
-        folder, mapped_file_size_commit_log=64 * 1024, mapped_file_size_consume_queue=400,
-        max_hash_slot_num=50, max_index_num=200, flush_disk_type=FlushMode.SYNC_FLUSH,
-        flush_consume_queue_thorough_interval_ms=50, flush_interval_consume_queue_ms=10,
-    )  # fmt: skip
+        folder,
+        mapped_file_size_commit_log=64 * 1024,
+        mapped_file_size_consume_queue=400,
+        max_hash_slot_num=50,
+        max_index_num=200,
+        flush_disk_type=FlushMode.SYNC_FLUSH,
+        flush_consume_queue_thorough_interval_ms=50,
+        flush_interval_consume_queue_ms=10,
+    )
 
 
 def now_ms() -> int:
@@ -64,8 +69,11 @@ def main() -> None:
         if rng.random() < 0.2:
             bodies = [b"%d " % (number + n) for n in range(rng.randrange(1, 6))]
             element = b"".join(
-                (22 + len(body)).to_bytes(4, "big") + bytes(12) + len(body).to_bytes(4, "big")
-                + body + bytes(2)
+                (22 + len(body)).to_bytes(4, "big")
+                + bytes(12)
+                + len(body).to_bytes(4, "big")
+                + body
+                + bytes(2)
                 for body in bodies
             )
             one = appended(partial(store.append_batch, NewMessage(*name, element)), posted)

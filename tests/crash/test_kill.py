@@ -43,8 +43,11 @@ def run_and_kill(folder: Path, seed: str, lines: int) -> list[list[str]]:
 
 
 def derived(root: Path) -> dict[str, bytes]:
-    found = {str(path.relative_to(root)): path.read_bytes()
-             for path in (root / "consumequeue").rglob("*") if path.is_file()}  # fmt: skip
+    found = {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in (root / "consumequeue").rglob("*")
+        if path.is_file()
+    }
     for number, path in enumerate(sorted((root / "index").iterdir())):
         found[f"index/{number}"] = path.read_bytes()
     return found

@@ -98,11 +98,15 @@ def run_once(command: list[str], seconds: float, inputs: list[Path], outcome: Ou
     name = outcome.name
     artifacts = BUILT / "artifacts" / name
     arguments = [
-        f"-max_total_time={int(seconds)}", f"-max_len={LENGTHS.get(name, LENGTH)}",
-        f"-timeout={INPUT_SECONDS}", f"-rss_limit_mb={MEMORY_MB}", "-print_final_stats=1",
-        "-use_value_profile=1", f"-artifact_prefix={artifacts}/",
+        f"-max_total_time={int(seconds)}",
+        f"-max_len={LENGTHS.get(name, LENGTH)}",
+        f"-timeout={INPUT_SECONDS}",
+        f"-rss_limit_mb={MEMORY_MB}",
+        "-print_final_stats=1",
+        "-use_value_profile=1",
+        f"-artifact_prefix={artifacts}/",
         *map(str, inputs),
-    ]  # fmt: skip
+    ]
     if words := words_of(name):
         dictionary = BUILT / f"{name}.dict"
         dictionary.write_text("".join(f'"{word}"\n' for word in words))
@@ -112,8 +116,11 @@ def run_once(command: list[str], seconds: float, inputs: list[Path], outcome: Ou
         environment = {**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1"}
         done = subprocess.run(
             ["nice", "-n", "19", *command, *arguments],
-            cwd=native.ROOT, stdout=output, stderr=output, env=environment,
-        )  # fmt: skip
+            cwd=native.ROOT,
+            stdout=output,
+            stderr=output,
+            env=environment,
+        )
     text = log.read_text(errors="replace")
     executed = re.findall(r"stat::number_of_executed_units:\s*(\d+)", text)
     steps = re.findall(r"^#(\d+)\s", text, re.MULTILINE)

@@ -71,34 +71,49 @@ def frame(code: int, body: bytes = b"", **fields: str) -> bytes:
 
 def pull(offset: int = 0) -> bytes:
     return frame(
-        11, consumerGroup="attackers", topic="Honest", queueId="0", queueOffset=str(offset),
-        maxMsgNums="32", sysFlag="4", commitOffset="0", suspendTimeoutMillis="0", subVersion="0",
-        subscription="*", expressionType="TAG",
-    )  # fmt: skip
+        11,
+        consumerGroup="attackers",
+        topic="Honest",
+        queueId="0",
+        queueOffset=str(offset),
+        maxMsgNums="32",
+        sysFlag="4",
+        commitOffset="0",
+        suspendTimeoutMillis="0",
+        subVersion="0",
+        subscription="*",
+        expressionType="TAG",
+    )
 
 
 def long_texts(chance: random.Random) -> bytes:
     text = "x" * chance.choice([1_000, 60_000, 120_000])
     queue = b'{"topic":"T","brokerName":"b","queueId":1}'
-    return chance.choice([
-        frame(41, b'{"consumerGroup":"%b","clientId":"c","mqSet":[%b]}' % (text.encode(), queue)),
-        frame(34, b'{"clientID":"%b"}' % text.encode()),
-        frame(35, clientID=text, producerGroup=text),
-        frame(11, topic=text, consumerGroup=text, queueId="0"),
-        frame(17, topic=text, defaultTopic=text, readQueueNums="1"),
-    ])  # fmt: skip
+    return chance.choice(
+        [
+            frame(
+                41, b'{"consumerGroup":"%b","clientId":"c","mqSet":[%b]}' % (text.encode(), queue)
+            ),
+            frame(34, b'{"clientID":"%b"}' % text.encode()),
+            frame(35, clientID=text, producerGroup=text),
+            frame(11, topic=text, consumerGroup=text, queueId="0"),
+            frame(17, topic=text, defaultTopic=text, readQueueNums="1"),
+        ]
+    )
 
 
 def large_counts(chance: random.Random) -> bytes:
     queue = b'{"topic":"T","brokerName":"b","queueId":%d}'
     many = b",".join(queue % number for number in range(chance.choice([1_000, 20_000])))
-    return chance.choice([
-        frame(34, b'{"clientID":"c","consumerDataSet":[' + b"{}," * (5 * MIB) + b"{}]}"),
-        frame(41, b'{"consumerGroup":"g","clientId":"c","mqSet":[%b]}' % many),
-        frame(18, b'{"topicConfigList":[' + b"{}," * 500_000 + b"{}]}"),
-        frame(200, b"[" * (8 * MIB)),
-        frame(225, b'{"groupConfigList":[' + b'{"groupName":"g"},' * 50_000 + b"{}]}"),
-    ])  # fmt: skip
+    return chance.choice(
+        [
+            frame(34, b'{"clientID":"c","consumerDataSet":[' + b"{}," * (5 * MIB) + b"{}]}"),
+            frame(41, b'{"consumerGroup":"g","clientId":"c","mqSet":[%b]}' % many),
+            frame(18, b'{"topicConfigList":[' + b"{}," * 500_000 + b"{}]}"),
+            frame(200, b"[" * (8 * MIB)),
+            frame(225, b'{"groupConfigList":[' + b'{"groupName":"g"},' * 50_000 + b"{}]}"),
+        ]
+    )
 
 
 def pipelined(chance: random.Random) -> bytes:
@@ -271,10 +286,17 @@ def serve_attacked(names: list[str], options: argparse.Namespace, folder: str) -
     if options.sanitized:
         asan.build()
         environment = asan.environment()
-    with log.open("w") as errors, subprocess.Popen(
-        [sys.executable, "-c", SERVER, str(conf)], env=environment,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-    ) as process:  # fmt: skip
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            [sys.executable, "-c", SERVER, str(conf)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
         assert process.stdout is not None and process.stdin is not None
         address = process.stdout.readline().strip()
         results = [

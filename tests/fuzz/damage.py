@@ -90,8 +90,9 @@ def _read(store: Store) -> None:
     for topic in store.topics():
         for queue_id in store.queue_ids(topic):
             begin, end = (
-                store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
-            )  # fmt: skip
+                store.min_queue_offset(topic, queue_id),
+                store.max_queue_offset(topic, queue_id),
+            )
             for boundary in Boundary:
                 store.search_time(topic, queue_id, NOW_MS, boundary)
             for queue_offset in (*range(begin, min(end, begin + READ_MAX)), end, -1, end + 5):
@@ -120,9 +121,13 @@ def _ends(store: Store) -> dict[tuple[str, int], int]:
 
 def _open(disk: SimDisk, config: StoreConfig) -> Store:
     return Store.open(
-        disk, config, InlineDisk(), NOW_MS,
-        delay_levels_ms=list(DELAYS_MS), is_batch_topic=lambda topic: topic == BATCH_TOPIC,
-    )  # fmt: skip
+        disk,
+        config,
+        InlineDisk(),
+        NOW_MS,
+        delay_levels_ms=list(DELAYS_MS),
+        is_batch_topic=lambda topic: topic == BATCH_TOPIC,
+    )
 
 
 def _disk() -> SimDisk:

@@ -66,13 +66,25 @@ def parse_record(data: bytes) -> dict[str, Any] | str:
     if at != size:
         return "bad"
     return {
-        "size": size, "magic": magic, "body_crc": crc, "queue_id": queue_id, "flag": flag,
-        "queue_offset": queue_offset, "physical_offset": physical, "sys_flag": sys_flag,
-        "born_timestamp_ms": born_ms, "born_host": data[48 : 48 + born],
-        "store_timestamp_ms": store_ms, "store_host": store_host, "reconsume_times": reconsumed,
-        "prepared_transaction_offset": prepared, "body": body, "topic": topic,
-        "properties": properties, "crc_ok": not body or zlib.crc32(body) & 0x7FFFFFFF == crc,
-    }  # fmt: skip
+        "size": size,
+        "magic": magic,
+        "body_crc": crc,
+        "queue_id": queue_id,
+        "flag": flag,
+        "queue_offset": queue_offset,
+        "physical_offset": physical,
+        "sys_flag": sys_flag,
+        "born_timestamp_ms": born_ms,
+        "born_host": data[48 : 48 + born],
+        "store_timestamp_ms": store_ms,
+        "store_host": store_host,
+        "reconsume_times": reconsumed,
+        "prepared_transaction_offset": prepared,
+        "body": body,
+        "topic": topic,
+        "properties": properties,
+        "crc_ok": not body or zlib.crc32(body) & 0x7FFFFFFF == crc,
+    }
 
 
 def _piece(data: bytes, at: int, size: int) -> tuple[bytes, int]:
@@ -109,9 +121,11 @@ def check_records(data: bytes) -> None:
 
 def _check_scan(region: Region, end: int, count: int, outcome: str) -> None:
     wanted = {
-        "end": record.OK, "short": record.SHORT, "blank": record.BLANK_FOUND,
+        "end": record.OK,
+        "short": record.SHORT,
+        "blank": record.BLANK_FOUND,
         "bad": record.BAD_RECORD,
-    }[outcome]  # fmt: skip
+    }[outcome]
     position = scanned = 0
     while True:
         result = record.scan(region, position, region.size, _ROWS, check_crc=False)

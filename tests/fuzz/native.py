@@ -13,9 +13,16 @@ NAMES: Final = tuple(
     sorted(path.stem for path in SOURCES.glob("*.c") if path.stem not in ("replay",))
 )
 FLAGS: Final = (
-    "-g", "-O1", "-std=gnu11", "-Wall", "-Wextra", "-fno-sanitize-recover=all",
-    "-fno-omit-frame-pointer", f"-I{ROOT / 'csrc'}", f"-I{SOURCES}",
-)  # fmt: skip
+    "-g",
+    "-O1",
+    "-std=gnu11",
+    "-Wall",
+    "-Wextra",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
+    f"-I{ROOT / 'csrc'}",
+    f"-I{SOURCES}",
+)
 
 
 class BuildFailed(RuntimeError):

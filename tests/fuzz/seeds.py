@@ -79,9 +79,12 @@ def logs() -> list[bytes]:
             for row in rows:
                 at, size = row[record.POSITION], row[record.SIZE]
                 shape = (
-                    row[record.MAGIC], row[record.SYS_FLAG], size.bit_length(),
-                    row[record.PROPERTIES_SIZE].bit_length(), row[record.TOPIC_SIZE] & 7,
-                )  # fmt: skip
+                    row[record.MAGIC],
+                    row[record.SYS_FLAG],
+                    size.bit_length(),
+                    row[record.PROPERTIES_SIZE].bit_length(),
+                    row[record.TOPIC_SIZE] & 7,
+                )
                 if size < SMALL and shape not in found:
                     found[shape] = data[at : min(at + SMALL, result.position)]
             position = result.position
@@ -148,9 +151,9 @@ def _native_record() -> Iterator[bytes]:
 
 def _native_columns() -> Iterator[bytes]:
     for number, log in enumerate(logs()):
-        rooms = (
-            b"\x0f" + b"\xff\xff" * 2 + b"\xff", b"\1\0\4\0\4\7", b"\3\0\1\x40\0\xff"
-        )[number % 3]  # fmt: skip
+        rooms = (b"\x0f" + b"\xff\xff" * 2 + b"\xff", b"\1\0\4\0\4\7", b"\3\0\1\x40\0\xff")[
+            number % 3
+        ]
         yield bytes([1 | number & 30]) + bytes(7) + rooms + log
 
 
@@ -178,9 +181,12 @@ def _native_index() -> Iterator[bytes]:
     for image in _files("/index/", 1 << 20):
         first = 40 + 4 * INDEX_SIZE[0] + 20
         calls = b"".join(
-            bytes([kind]) + image[first : first + 4][::-1] + image[first + 4 : first + 12][::-1]
-            + bytes(10) for kind in (0x20, 1, 2, 3, 1)
-        )  # fmt: skip
+            bytes([kind])
+            + image[first : first + 4][::-1]
+            + image[first + 4 : first + 12][::-1]
+            + bytes(10)
+            for kind in (0x20, 1, 2, 3, 1)
+        )
         yield head + b"\5" + calls + image
     yield b"\3\0\7\0\4" + b"".join(bytes([kind]) + bytes(22) for kind in (3, 3, 1, 2))
 

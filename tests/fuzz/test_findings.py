@@ -57,7 +57,10 @@ def test_native_targets(name: str, programs: dict[str, Path], tmp_path: Path) ->
         inputs.append(tmp_path / f"seed-{number}")
         inputs[-1].write_bytes(seed)
     done = subprocess.run(
-        [programs[name], *inputs], capture_output=True, text=True, errors="replace",
+        [programs[name], *inputs],
+        capture_output=True,
+        text=True,
+        errors="replace",
         env={**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr

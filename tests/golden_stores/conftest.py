@@ -21,8 +21,25 @@ from turbopump.engine.types import NewMessage
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "stores"
 DELAY_SECONDS = (
-    1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200
-)  # fmt: skip
+    1,
+    5,
+    10,
+    30,
+    60,
+    120,
+    180,
+    240,
+    300,
+    360,
+    420,
+    480,
+    540,
+    600,
+    1200,
+    1800,
+    3600,
+    7200,
+)
 # After everything in the stores, so that new records follow the old ones in time.
 NOW_MS = 1_800_000_000_000
 
@@ -70,10 +87,13 @@ class Golden:
         """Open it as our broker does."""
         topics = self.batch_topics() if batch_topics is None else batch_topics
         return Store.open(
-            RealFiles(), self.config, InlineDisk(), NOW_MS,
+            RealFiles(),
+            self.config,
+            InlineDisk(),
+            NOW_MS,
             delay_levels_ms=[seconds * 1000 for seconds in DELAY_SECONDS],
             is_batch_topic=lambda topic: topic in topics,
-        )  # fmt: skip
+        )
 
     def emptied(self, folder: Path, *kept: str) -> "Golden":
         """The same in another folder, with nothing in it but what is named."""

@@ -10,8 +10,13 @@ import pytest
 from turbopump.cli.app import run
 
 NAMES = (
-    "shapes-v4", "shapes-v6", "prop-crc-ext", "killed", "default-sizes", "default-sizes-killed"
-)  # fmt: skip
+    "shapes-v4",
+    "shapes-v6",
+    "prop-crc-ext",
+    "killed",
+    "default-sizes",
+    "default-sizes-killed",
+)
 KINDS = {
     "log": ("record", "blank", "logFile", "logEnd"),
     "queue": ("cq", "bcq", "cqExt", "queueFile"),
@@ -63,8 +68,9 @@ def test_one_folder_or_file_is_enough(unpack: Any, inspect: Inspect) -> None:
     assert starts == [offset for offset in expected if 2097152 <= offset < 4194304]
     for path in ("consumequeue/Basic/2", "consumequeue/Basic/2/00000000000000000000"):
         _, lines = inspect("queue", golden.root / path)
-        units = [line for line in golden.truth("cq") if (line["topic"], line["queue"]) ==
-                 ("Basic", 2)]  # fmt: skip
+        units = [
+            line for line in golden.truth("cq") if (line["topic"], line["queue"]) == ("Basic", 2)
+        ]
         assert [line for line in lines if line["t"] == "cq"] == units
     _, lines = inspect("queue", golden.root / "batchconsumequeue")
     assert [line for line in lines if line["t"] == "bcq"] == golden.truth("bcq")
@@ -101,9 +107,12 @@ def test_a_changed_body_is_named_and_reading_goes_on(unpack: Any, inspect: Inspe
     assert len([line for line in lines if line["t"] == "record"]) == len(truth)
     kept = len([line for line in truth if line["offset"] < torn["recordOffset"]])
     assert lines[-1] == {
-        "t": "logEnd", "records": kept, "endOffset": torn["recordOffset"],
-        "recordsAfterDamage": len(truth) - kept, "damages": 1,
-    }  # fmt: skip
+        "t": "logEnd",
+        "records": kept,
+        "endOffset": torn["recordOffset"],
+        "recordsAfterDamage": len(truth) - kept,
+        "damages": 1,
+    }
     assert lines[-2]["stop"] == "body crc"
     assert lines[-2]["endOfRecords"] == torn["recordOffset"]
 

@@ -6,8 +6,13 @@ from typing import Any
 import pytest
 
 NAMES = (
-    "shapes-v4", "shapes-v6", "prop-crc-ext", "killed", "default-sizes", "default-sizes-killed"
-)  # fmt: skip
+    "shapes-v4",
+    "shapes-v6",
+    "prop-crc-ext",
+    "killed",
+    "default-sizes",
+    "default-sizes-killed",
+)
 # Files are compared in pieces: an index file of default size has 420 MB, nearly all of it holes.
 PIECE = 1 << 20
 

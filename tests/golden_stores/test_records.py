@@ -13,8 +13,13 @@ from turbopump.pyx.crc32 import crc32, masked_crc32
 from turbopump.pyx.region import Region
 
 NAMES = (
-    "shapes-v4", "shapes-v6", "prop-crc-ext", "killed", "default-sizes", "default-sizes-killed"
-)  # fmt: skip
+    "shapes-v4",
+    "shapes-v6",
+    "prop-crc-ext",
+    "killed",
+    "default-sizes",
+    "default-sizes-killed",
+)
 PROPERTY_CRC_SIZE = 20
 
 
@@ -57,17 +62,25 @@ def test_every_record_equals_its_truth(name: str, unpack: Any) -> None:
         record, raw = records[line["offset"]]
         assert record.crc_ok
         seen = {
-            "offset": record.log_offset, "size": record.size, "crc": record.body_crc,
-            "queueId": record.queue_id, "flag": record.flag, "queueOffset": record.queue_offset,
-            "physicalOffset": record.physical_offset, "sysFlag": record.sys_flag,
+            "offset": record.log_offset,
+            "size": record.size,
+            "crc": record.body_crc,
+            "queueId": record.queue_id,
+            "flag": record.flag,
+            "queueOffset": record.queue_offset,
+            "physicalOffset": record.physical_offset,
+            "sysFlag": record.sys_flag,
             "bornTimestamp": record.born_timestamp_ms,
             "storeTimestamp": record.store_timestamp_ms,
             "reconsumeTimes": record.reconsume_times,
             "preparedTransactionOffset": record.prepared_transaction_offset,
-            "bodyLength": len(record.body), "bodyCrc32": crc32(record.body),
-            "topic": record.topic.decode(), "propertiesLength": len(record.properties),
-            "propertiesCrc32": crc32(record.properties), "recordCrc32": zlib.crc32(raw),
-        }  # fmt: skip
+            "bodyLength": len(record.body),
+            "bodyCrc32": crc32(record.body),
+            "topic": record.topic.decode(),
+            "propertiesLength": len(record.properties),
+            "propertiesCrc32": crc32(record.properties),
+            "recordCrc32": zlib.crc32(raw),
+        }
         assert seen == {key: line[key] for key in seen}
         assert record.magic == {-626843481: kernel.V1, -626843477: kernel.V2}[line["magic"]]
         assert record.born_host == packed_host(line["bornHost"])
@@ -85,15 +98,26 @@ def test_every_record_encodes_to_the_same_bytes(name: str, unpack: Any) -> None:
         region = Region(memory)
         text = record.properties[:-PROPERTY_CRC_SIZE] if with_crc else record.properties
         size = kernel.append(
-            region, 0, len(memory), log_offset=at, topic=record.topic, body=record.body,
-            properties=text, queue_id=record.queue_id, flag=record.flag,
-            queue_offset=record.queue_offset, sys_flag=record.sys_flag,
-            born_timestamp_ms=record.born_timestamp_ms, born_host=record.born_host,
-            store_timestamp_ms=record.store_timestamp_ms, store_host=record.store_host,
+            region,
+            0,
+            len(memory),
+            log_offset=at,
+            topic=record.topic,
+            body=record.body,
+            properties=text,
+            queue_id=record.queue_id,
+            flag=record.flag,
+            queue_offset=record.queue_offset,
+            sys_flag=record.sys_flag,
+            born_timestamp_ms=record.born_timestamp_ms,
+            born_host=record.born_host,
+            store_timestamp_ms=record.store_timestamp_ms,
+            store_host=record.store_host,
             reconsume_times=record.reconsume_times,
             prepared_transaction_offset=record.prepared_transaction_offset,
-            version=record.magic, property_crc=with_crc,
-        )  # fmt: skip
+            version=record.magic,
+            property_crc=with_crc,
+        )
         assert size == record.size
         assert bytes(memory[:size]) == raw
         if with_crc:

@@ -12,8 +12,13 @@ from turbopump.engine.store import Store
 from turbopump.engine.types import Boundary, PutStatus, StoreError
 
 NAMES = (
-    "shapes-v4", "shapes-v6", "prop-crc-ext", "killed", "default-sizes", "default-sizes-killed"
-)  # fmt: skip
+    "shapes-v4",
+    "shapes-v6",
+    "prop-crc-ext",
+    "killed",
+    "default-sizes",
+    "default-sizes-killed",
+)
 # 5.5.0's search in a batch queue: where the time lies before the last unit, UPPER takes that unit
 # instead of the one before it. Ours does not.
 BATCH_UPPER_SLIP = "UPPER"
@@ -35,8 +40,10 @@ def check_units(golden: Any, store: Store) -> None:
         (unit,) = store.units(line["topic"], line["queue"], line["index"], 1)
         assert unit.queue_offset == line["index"]
         assert (unit.log_offset, unit.size, unit.count) == (
-            line["offset"], line["size"], line["batch"]
-        )  # fmt: skip
+            line["offset"],
+            line["size"],
+            line["batch"],
+        )
         assert unit.tags_code == line.get("extTagsCode", line["tagsCode"])
 
 

@@ -14,8 +14,13 @@ from turbopump.pyx.columns import COLUMNS
 from turbopump.pyx.crc32 import crc32
 
 NAMES = (
-    "shapes-v4", "shapes-v6", "prop-crc-ext", "killed", "default-sizes", "default-sizes-killed"
-)  # fmt: skip
+    "shapes-v4",
+    "shapes-v6",
+    "prop-crc-ext",
+    "killed",
+    "default-sizes",
+    "default-sizes-killed",
+)
 
 
 def rows_of(table: LogTable, range_bytes: int) -> list[dict[str, Any]]:

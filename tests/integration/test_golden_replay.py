@@ -23,9 +23,21 @@ PULLS = {11, 361}
 MISTAKES = re.compile(r"(Key|Type|Attribute|Index|Assertion|Unicode\w*|Recursion|Memory|Name)Error")
 
 VALUES = [
-    "", "-1", "0", "x", "true", "null", "中", "%RETRY%", "a" * 300, "2147483647", "2147483648",
-    "9223372036854775807", "-9223372036854775808", "99999999999999999999",
-]  # fmt: skip
+    "",
+    "-1",
+    "0",
+    "x",
+    "true",
+    "null",
+    "中",
+    "%RETRY%",
+    "a" * 300,
+    "2147483647",
+    "2147483648",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "99999999999999999999",
+]
 
 
 def requests() -> Iterator[Command]:

@@ -59,8 +59,10 @@ def test_every_look_finds_whole_messages_without_a_gap(tmp_path: Path) -> None:
     root = tmp_path / "store"
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(root)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert writer.stdin is not None and writer.stdout is not None
     try:
         assert writer.stdout.readline() == "ready\n"

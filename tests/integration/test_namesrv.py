@@ -71,9 +71,14 @@ class Asker:
         table = {name: TopicConfig(name, 4, 4) for name in ("T", "U")}
         body = RegisterBrokerBody(TopicConfigs(version or DataVersion(), table)).encode()
         fields = {
-            "brokerName": "a", "brokerAddr": broker, "clusterName": "c", "brokerId": "0",
-            "haServerAddr": "", "enableActingMaster": "true", **more,
-        }  # fmt: skip
+            "brokerName": "a",
+            "brokerAddr": broker,
+            "clusterName": "c",
+            "brokerId": "0",
+            "haServerAddr": "",
+            "enableActingMaster": "true",
+            **more,
+        }
         return await self.ask(RequestCode.REGISTER_BROKER, body, **fields)
 
     async def brokers(self) -> dict[int, str]:

@@ -25,8 +25,9 @@ def build(folder: Path) -> Path:
         unfinished = folder / f"{made.name}.{os.getpid()}"
         subprocess.run(
             [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-o", unfinished, SOURCE, "-ldl"],
-            check=True, capture_output=True,
-        )  # fmt: skip
+            check=True,
+            capture_output=True,
+        )
         unfinished.replace(made)
     return made
 

@@ -209,8 +209,12 @@ class Groups(RuleBasedStateMachine):
             assert self.journal.masters[found.master_epoch] == found.master_broker_id
 
     @precondition(lambda self: self.group is not None)
-    @rule(members=st.frozensets(IDS), master=st.one_of(st.none(), IDS),
-          older=st.integers(0, 1), older_set=st.integers(0, 1))  # fmt: skip
+    @rule(
+        members=st.frozensets(IDS),
+        master=st.one_of(st.none(), IDS),
+        older=st.integers(0, 1),
+        older_set=st.integers(0, 1),
+    )
     def alter(
         self, members: frozenset[int], master: int | None, older: int, older_set: int
     ) -> None:

@@ -99,9 +99,13 @@ def test_rows_are_those_of_the_model(
     epochs = [(3, BASE + 300), (4, BASE + 900), (9, BASE + 900)]
     confirmed_end = BASE + 1000
     decoder = Decoder(
-        wanted, epochs=epochs, confirmed_end=confirmed_end, check_body=True,
-        batch_rows=batch_rows, batch_bytes=batch_bytes,
-    )  # fmt: skip
+        wanted,
+        epochs=epochs,
+        confirmed_end=confirmed_end,
+        check_body=True,
+        batch_rows=batch_rows,
+        batch_bytes=batch_bytes,
+    )
     found = []
     for batch in batches(decoder, log, start, log.size, BASE):
         assert batch.rows <= batch_rows and batch.nbytes >= 0
@@ -130,9 +134,14 @@ def test_filters_leave_what_the_model_leaves(
     low_ms, high_ms = store_ms or (-(1 << 63), (1 << 63) - 1)
     low, high = (BASE + offsets[0], BASE + offsets[1]) if offsets else (0, (1 << 63) - 1)
     decoder = Decoder(
-        COLUMNS, topics=wanted_topics, queue_ids=queue_ids, min_store_ms=low_ms,
-        max_store_ms=high_ms, min_log_offset=low, end_log_offset=high,
-    )  # fmt: skip
+        COLUMNS,
+        topics=wanted_topics,
+        queue_ids=queue_ids,
+        min_store_ms=low_ms,
+        max_store_ms=high_ms,
+        min_log_offset=low,
+        end_log_offset=high,
+    )
     found = []
     for batch in batches(decoder, log, 0, log.size, BASE):
         found += rows(batch, COLUMNS)
@@ -193,11 +202,21 @@ def test_many_properties_keep_the_last_value_of_a_name(parts: list[bytes]) -> No
     text = b"\2".join(part + b"\1" + str(n).encode() for n, part in enumerate(parts))
     host = bytes(8)
     message = {
-        "topic": b"T", "body": b"", "properties": text, "queue_id": 0, "flag": 0,
-        "queue_offset": 0, "sys_flag": 0, "born_timestamp_ms": 0, "born_host": host,
-        "store_timestamp_ms": 0, "store_host": host, "reconsume_times": 0,
-        "prepared_transaction_offset": 0, "version": record.V1,
-    }  # fmt: skip
+        "topic": b"T",
+        "body": b"",
+        "properties": text,
+        "queue_id": 0,
+        "flag": 0,
+        "queue_offset": 0,
+        "sys_flag": 0,
+        "born_timestamp_ms": 0,
+        "born_host": host,
+        "store_timestamp_ms": 0,
+        "store_host": host,
+        "reconsume_times": 0,
+        "prepared_transaction_offset": 0,
+        "version": record.V1,
+    }
     log = exact(log_of([message, message]))
     wanted = ("properties", "keys")
     batch = Decoder(wanted).decode(log, 0, log.size, BASE)

@@ -146,12 +146,25 @@ def log_of(messages: list[Sent], base: int) -> tuple[Region, list[int]]:
         # Without a last separator the last value ends where the record, and maybe the log, does.
         properties = b"\x02".join(b"%b\x01%b" % pair for pair in message.pairs)
         message.size = record.append(
-            memory, at, memory.size, log_offset=base + at, topic=message.topic, body=b"body",
-            properties=properties, queue_id=message.queue_id, flag=0,
-            queue_offset=message.queue_offset, sys_flag=message.sys_flag, born_timestamp_ms=0,
-            born_host=HOST, store_timestamp_ms=1000 + at, store_host=HOST, reconsume_times=0,
-            prepared_transaction_offset=0, version=record.V1,
-        )  # fmt: skip
+            memory,
+            at,
+            memory.size,
+            log_offset=base + at,
+            topic=message.topic,
+            body=b"body",
+            properties=properties,
+            queue_id=message.queue_id,
+            flag=0,
+            queue_offset=message.queue_offset,
+            sys_flag=message.sys_flag,
+            born_timestamp_ms=0,
+            born_host=HOST,
+            store_timestamp_ms=1000 + at,
+            store_host=HOST,
+            reconsume_times=0,
+            prepared_transaction_offset=0,
+            version=record.V1,
+        )
         at += message.size
         ends.append(at)
     return exact(at, memory.read(0, at)), ends

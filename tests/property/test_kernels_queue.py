@@ -66,9 +66,14 @@ def test_select_is_the_loop_of_the_manual(
             size += unit_size
         at += 1
     got = queue.select(
-        region, start * 20, region.size,
-        codes=codes, max_count=max_count, max_size=max_size, max_units=max_units,
-    )  # fmt: skip
+        region,
+        start * 20,
+        region.size,
+        codes=codes,
+        max_count=max_count,
+        max_size=max_size,
+        max_units=max_units,
+    )
     assert (got.units, got.next_position, got.size) == (chosen, at * 20, size)
 
 

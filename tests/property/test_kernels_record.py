@@ -61,10 +61,16 @@ def model(message: dict[str, Any], log_offset: int) -> bytes:
     if message["version"] == record.V2:
         topic_size = struct.pack(">h", len(topic))
     rest = struct.pack(
-        ">iiiiqqiq", message["version"], zlib.crc32(body) & 0x7FFFFFFF, message["queue_id"],
-        message["flag"], message["queue_offset"], log_offset, sys_flag,
+        ">iiiiqqiq",
+        message["version"],
+        zlib.crc32(body) & 0x7FFFFFFF,
+        message["queue_id"],
+        message["flag"],
+        message["queue_offset"],
+        log_offset,
+        sys_flag,
         message["born_timestamp_ms"],
-    )  # fmt: skip
+    )
     rest += born + struct.pack(">q", message["store_timestamp_ms"]) + store
     rest += struct.pack(">iq", message["reconsume_times"], message["prepared_transaction_offset"])
     rest += struct.pack(">i", len(body)) + body + topic_size + topic
@@ -216,9 +222,21 @@ def test_a_garbage_batch_never_crashes(garbage: bytes) -> None:
     host = bytes(8)
     try:
         record.append_batch(
-            region, 0, region.size, log_offset=0, topic=b"T", batch=batch.view(0, batch.size),
-            queue_id=0, queue_offset=0, sys_flag=0, born_timestamp_ms=0, born_host=host,
-            store_timestamp_ms=0, store_host=host, reconsume_times=0, version=record.V1,
-        )  # fmt: skip
+            region,
+            0,
+            region.size,
+            log_offset=0,
+            topic=b"T",
+            batch=batch.view(0, batch.size),
+            queue_id=0,
+            queue_offset=0,
+            sys_flag=0,
+            born_timestamp_ms=0,
+            born_host=host,
+            store_timestamp_ms=0,
+            store_host=host,
+            reconsume_times=0,
+            version=record.V1,
+        )
     except ValueError:
         assert region.is_zero(0, region.size)

@@ -191,11 +191,38 @@ def test_a_damaged_request_is_read_as_python_reads_it(frame, data) -> None:
 
 
 BITS = [
-    b'"', b"\\", b"\\u00", b"\\u0022", b"\\ud83d", b"{", b"}", b",", b":", b" ", b"\0", b"\x1f",
-    b"\x80", b"\xc3", b"\xed\xa0\x80", b"\xf0\x9f\x98\x80", b"\xc0\xaf", b"1e3", b".5", b"-",
-    b"null", b"[]", b'"a":"x",', b'"code":310,', b'"extFields":{},', b"99999999999999999999",
-    b"NaN", b"\xef\xbb\xbf", b"\xef\xbc\x91", b"+", b'"batch":"true",',
-]  # fmt: skip
+    b'"',
+    b"\\",
+    b"\\u00",
+    b"\\u0022",
+    b"\\ud83d",
+    b"{",
+    b"}",
+    b",",
+    b":",
+    b" ",
+    b"\0",
+    b"\x1f",
+    b"\x80",
+    b"\xc3",
+    b"\xed\xa0\x80",
+    b"\xf0\x9f\x98\x80",
+    b"\xc0\xaf",
+    b"1e3",
+    b".5",
+    b"-",
+    b"null",
+    b"[]",
+    b'"a":"x",',
+    b'"code":310,',
+    b'"extFields":{},',
+    b"99999999999999999999",
+    b"NaN",
+    b"\xef\xbb\xbf",
+    b"\xef\xbc\x91",
+    b"+",
+    b'"batch":"true",',
+]
 
 
 @st.composite
@@ -224,13 +251,51 @@ def strange_fields(draw: st.DrawFn) -> bytes:
 
 
 STRANGE = [
-    '""', '"0"', '"true"', '"\\u0074rue"', '"\\u0034"', '"2147483648"', '"-2147483649"',
-    '"9223372036854775808"', '"-9223372036854775808"', '"00000000000000000004"', '"4 "', '" 4"',
-    '"1_0"', '"٤"', '"+"', '"-"', '"+-1"', '"4.0"', '"TRUE"', '"\u212a"', '"\\ud83d"',
-    "null", "true", "4", "310", "11", "-1", "1.0", "1e1", "4294967306", "2147483648", "{}",
-    "[]", "[[{}]]", '{"a":"b"}', "NaN", "01", "-0", '"JAVA"', '"KLINGON"', '"\\n\\/\\"\\b"',
-    '"\\x"', '"\t"', '"\x7f"',
-]  # fmt: skip
+    '""',
+    '"0"',
+    '"true"',
+    '"\\u0074rue"',
+    '"\\u0034"',
+    '"2147483648"',
+    '"-2147483649"',
+    '"9223372036854775808"',
+    '"-9223372036854775808"',
+    '"00000000000000000004"',
+    '"4 "',
+    '" 4"',
+    '"1_0"',
+    '"٤"',
+    '"+"',
+    '"-"',
+    '"+-1"',
+    '"4.0"',
+    '"TRUE"',
+    '"\u212a"',
+    '"\\ud83d"',
+    "null",
+    "true",
+    "4",
+    "310",
+    "11",
+    "-1",
+    "1.0",
+    "1e1",
+    "4294967306",
+    "2147483648",
+    "{}",
+    "[]",
+    "[[{}]]",
+    '{"a":"b"}',
+    "NaN",
+    "01",
+    "-0",
+    '"JAVA"',
+    '"KLINGON"',
+    '"\\n\\/\\"\\b"',
+    '"\\x"',
+    '"\t"',
+    '"\x7f"',
+]
 
 
 @settings(max_examples=400)
@@ -266,12 +331,29 @@ def test_any_bytes_are_judged_as_python_judges_them(data, codec) -> None:
 
 NAMES = st.sampled_from(
     [
-        "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS",
-        "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TRAN_MSG", "INNER_NUM", "POP_CK", "MSG_REGION",
-        "TRACE_ON", "CLUSTER", "BUYER_ID", "k", "KEYT", "UNIQ_KEZ",
-        "INNER_MULTI_DISPATCH", "ключ",
+        "KEYS",
+        "TAGS",
+        "WAIT",
+        "DELAY",
+        "UNIQ_KEY",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELAY_MS",
+        "TIMER_DELIVER_MS",
+        "TIMER_OUT_MS",
+        "TRAN_MSG",
+        "INNER_NUM",
+        "POP_CK",
+        "MSG_REGION",
+        "TRACE_ON",
+        "CLUSTER",
+        "BUYER_ID",
+        "k",
+        "KEYT",
+        "UNIQ_KEZ",
+        "INNER_MULTI_DISPATCH",
+        "ключ",
     ]
-)  # fmt: skip
+)
 VALUES = st.sampled_from(["true", "false", "TRUE", "0", "3", "a b", "x" * 30, "\x01", "é"]) | TEXT
 
 
@@ -313,9 +395,18 @@ def test_ordinary_properties_are_plain(wanted) -> None:
 
 
 SPECIAL_NAMES = {
-    "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG", "INNER_NUM",
-    "POP_CK", "MSG_REGION", "TRACE_ON", "CLUSTER", "INNER_MULTI_DISPATCH",
-}  # fmt: skip
+    "DELAY",
+    "TIMER_DELAY_SEC",
+    "TIMER_DELAY_MS",
+    "TIMER_DELIVER_MS",
+    "TRAN_MSG",
+    "INNER_NUM",
+    "POP_CK",
+    "MSG_REGION",
+    "TRACE_ON",
+    "CLUSTER",
+    "INNER_MULTI_DISPATCH",
+}
 
 
 def test_missing_properties_are_plain() -> None:
@@ -335,9 +426,17 @@ OFFSETS = st.lists(INT64, min_size=1, max_size=5)
 
 @settings(max_examples=200)
 @given(
-    st.sampled_from([0, 10, 11, 12]), INT32, INT32, INT64, OFFSETS, HOSTS, st.none() | TEXT,
-    st.none() | TEXT, TEXT, st.booleans(),
-)  # fmt: skip
+    st.sampled_from([0, 10, 11, 12]),
+    INT32,
+    INT32,
+    INT64,
+    OFFSETS,
+    HOSTS,
+    st.none() | TEXT,
+    st.none() | TEXT,
+    TEXT,
+    st.booleans(),
+)
 def test_send_answers_are_pythons_bytes(
     code, opaque, queue_id, offset, ids, host, transaction_id, batch_id, region, trace_on
 ) -> None:
@@ -348,18 +447,34 @@ def test_send_answers_are_pythons_bytes(
         map(bytes, encode(response(Command(310, opaque), code, None, header, fields=fields)))
     )
     arguments = (
-        code, opaque, queue_id, offset, ids, host, _bytes(transaction_id), _bytes(batch_id),
-        region.encode(), trace_on,
-    )  # fmt: skip
+        code,
+        opaque,
+        queue_id,
+        offset,
+        ids,
+        host,
+        _bytes(transaction_id),
+        _bytes(batch_id),
+        region.encode(),
+        trace_on,
+    )
     assert traffic.send_reply(*arguments) == wanted
     assert traffic.send_reply(*arguments, missing_room=1) == b""
 
 
 @settings(max_examples=200)
 @given(
-    st.sampled_from([0, 19, 20, 21]), INT32, TEXT | st.just("FOUND"), INT64, INT64, INT64, INT64,
-    INT32, INT32, st.integers(0, 5000),
-)  # fmt: skip
+    st.sampled_from([0, 19, 20, 21]),
+    INT32,
+    TEXT | st.just("FOUND"),
+    INT64,
+    INT64,
+    INT64,
+    INT64,
+    INT32,
+    INT32,
+    st.integers(0, 5000),
+)
 def test_pull_answers_are_pythons_bytes(
     code, opaque, remark, suggested, begin, low, high, topic_flag, group_flag, body_size
 ) -> None:
@@ -368,9 +483,17 @@ def test_pull_answers_are_pythons_bytes(
     answer = response(Command(11, opaque), code, remark, header, [memoryview(bytes(body_size))])
     wanted = b"".join(map(bytes, encode(answer)))
     arguments = (
-        code, opaque, remark.encode(), suggested, begin, low, high, topic_flag, group_flag,
+        code,
+        opaque,
+        remark.encode(),
+        suggested,
+        begin,
+        low,
+        high,
+        topic_flag,
+        group_flag,
         body_size,
-    )  # fmt: skip
+    )
     assert traffic.pull_reply(*arguments) + bytes(body_size) == wanted
     assert traffic.pull_reply(*arguments, missing_room=1) == b""
 

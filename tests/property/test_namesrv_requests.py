@@ -22,11 +22,50 @@ from turbopump.net.wire.command import Command, new_request
 from turbopump.net.wire.register import RegisterBrokerBody
 from turbopump.net.wire.topics import DataVersion, TopicConfig, TopicConfigs
 
-CODES = [100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318,
-         319, 322, 327, 901, 904]  # fmt: skip
-KEYS = ["topic", "brokerName", "brokerAddr", "clusterName", "brokerId", "haServerAddr", "namespace",
-        "key", "value", "heartbeatTimeoutMillis", "enableActingMaster", "compressed", "bodyCrc32",
-        "cluster", "acceptStandardJsonOnly", "__ZONE_NAME", "__ZONE_MODE"]  # fmt: skip
+CODES = [
+    100,
+    101,
+    102,
+    103,
+    104,
+    105,
+    106,
+    205,
+    206,
+    216,
+    217,
+    219,
+    224,
+    304,
+    311,
+    312,
+    313,
+    318,
+    319,
+    322,
+    327,
+    901,
+    904,
+]
+KEYS = [
+    "topic",
+    "brokerName",
+    "brokerAddr",
+    "clusterName",
+    "brokerId",
+    "haServerAddr",
+    "namespace",
+    "key",
+    "value",
+    "heartbeatTimeoutMillis",
+    "enableActingMaster",
+    "compressed",
+    "bodyCrc32",
+    "cluster",
+    "acceptStandardJsonOnly",
+    "__ZONE_NAME",
+    "__ZONE_MODE",
+]
 VALUES = st.sampled_from(["", "0", "1", "-1", "true", "T", "a", "9" * 30]) | st.text(max_size=20)
 GOOD = RegisterBrokerBody(
     TopicConfigs(DataVersion(1, 2, 3), {name: TopicConfig(name) for name in ("T", "U")})
@@ -58,25 +97,29 @@ class NoLink:
         callback()
 
 
-@settings(
-    max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     requests=st.lists(
         st.tuples(
-            st.sampled_from(CODES), st.dictionaries(st.sampled_from(KEYS), VALUES), damaged(),
+            st.sampled_from(CODES),
+            st.dictionaries(st.sampled_from(KEYS), VALUES),
+            damaged(),
             st.sampled_from([0, 36, 37, 400, 412, 513, 2**31 - 1]),
         ),
         max_size=6,
     )
-)  # fmt: skip
+)
 def test_every_request_is_answered(
     requests: list[tuple[int, dict[str, str], bytes, int]], caplog: pytest.LogCaptureFixture
 ) -> None:
     server = NameServer(
-        NamesrvConfig(), RouteTable(), KeyValues(saved_at_once), 0, lambda notice: None,
+        NamesrvConfig(),
+        RouteTable(),
+        KeyValues(saved_at_once),
+        0,
+        lambda notice: None,
         saved_at_once,
-    )  # fmt: skip
+    )
     dispatcher = Dispatcher()
     handlers.register(dispatcher, server)
     peer = Peer("192.0.2.1:1", b"", NoLink())

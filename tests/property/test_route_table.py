@@ -24,16 +24,32 @@ class Routes(RuleBasedStateMachine):
         self.now_ms = LONG_MS
 
     @rule(
-        name=NAMES, cluster=CLUSTERS, address=ADDRESSES, connection=CONNECTIONS, topics=TOPICS,
-        broker_id=st.integers(0, 2), state=st.integers(0, 2), counter=st.integers(0, 2),
-        acting=st.sampled_from([None, False, True]), timeout_ms=st.sampled_from([None, 50, 500]),
+        name=NAMES,
+        cluster=CLUSTERS,
+        address=ADDRESSES,
+        connection=CONNECTIONS,
+        topics=TOPICS,
+        broker_id=st.integers(0, 2),
+        state=st.integers(0, 2),
+        counter=st.integers(0, 2),
+        acting=st.sampled_from([None, False, True]),
+        timeout_ms=st.sampled_from([None, 50, 500]),
         delete=st.booleans(),
-    )  # fmt: skip
+    )
     def register(
-        self, name: str, cluster: str, address: str, connection: int, topics: set[str],
-        broker_id: int, state: int, counter: int, acting: bool | None, timeout_ms: int | None,
+        self,
+        name: str,
+        cluster: str,
+        address: str,
+        connection: int,
+        topics: set[str],
+        broker_id: int,
+        state: int,
+        counter: int,
+        acting: bool | None,
+        timeout_ms: int | None,
         delete: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         version = DataVersion(counter, state, 0)
         configs = TopicConfigs(version, {topic: TopicConfig(topic, 2, 2) for topic in topics})
         broker = BrokerRegistration(
@@ -116,8 +132,9 @@ class Routes(RuleBasedStateMachine):
         self.table.scan(self.now_ms + 2 * LONG_MS)
         assert self.table.topics() == []
         assert self.table.cluster_info().to_json() == {
-            "brokerAddrTable": {}, "clusterAddrTable": {},
-        }  # fmt: skip
+            "brokerAddrTable": {},
+            "clusterAddrTable": {},
+        }
 
 
 Routes.TestCase.settings = settings(max_examples=150, stateful_step_count=30)

@@ -54,18 +54,27 @@ class StoreAgainstList(RuleBasedStateMachine):
         self.config = StoreConfig(self.folder)
 
     @initialize(
-        mode=st.sampled_from(FlushMode), queue_file=st.sampled_from([20, 100, 4000]),
-        index_file=st.sampled_from([3, 20]), crc=st.booleans(), extended=st.booleans(),
-    )  # fmt: skip
+        mode=st.sampled_from(FlushMode),
+        queue_file=st.sampled_from([20, 100, 4000]),
+        index_file=st.sampled_from([3, 20]),
+        crc=st.booleans(),
+        extended=st.booleans(),
+    )
     def begin(
         self, mode: FlushMode, queue_file: int, index_file: int, crc: bool, extended: bool
     ) -> None:
         self.config = StoreConfig(
-            f"{self.folder}/store", mapped_file_size_commit_log=LOG_FILE, flush_disk_type=mode,
-            mapped_file_size_consume_queue=queue_file, max_index_num=index_file,
-            max_hash_slot_num=7, enabled_append_prop_crc=crc, enable_consume_queue_ext=extended,
-            mapped_file_size_consume_queue_ext=100, max_message_size=4096,
-        )  # fmt: skip
+            f"{self.folder}/store",
+            mapped_file_size_commit_log=LOG_FILE,
+            flush_disk_type=mode,
+            mapped_file_size_consume_queue=queue_file,
+            max_index_num=index_file,
+            max_hash_slot_num=7,
+            enabled_append_prop_crc=crc,
+            enable_consume_queue_ext=extended,
+            mapped_file_size_consume_queue_ext=100,
+            max_message_size=4096,
+        )
         self.open()
 
     def open(self) -> None:
@@ -93,8 +102,11 @@ class StoreAgainstList(RuleBasedStateMachine):
     @rule(queue=queues, batch=st.lists(bodies, min_size=1, max_size=6))
     def append_batch(self, queue: tuple[str, int], batch: list[bytes]) -> None:
         element = b"".join(
-            (22 + len(body)).to_bytes(4, "big") + bytes(12) + len(body).to_bytes(4, "big")
-            + body + bytes(2)
+            (22 + len(body)).to_bytes(4, "big")
+            + bytes(12)
+            + len(body).to_bytes(4, "big")
+            + body
+            + bytes(2)
             for body in batch
         )
         appended = self.opened.append_batch(NewMessage(*queue, element), self.now_ms)
@@ -127,16 +139,18 @@ class StoreAgainstList(RuleBasedStateMachine):
         result = self.opened.read(*queue, at, count, codes)
         if not expected:
             assert result.status in (
-                ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE
-            )  # fmt: skip
+                ReadStatus.NO_MATCHED_LOGIC_QUEUE,
+                ReadStatus.NO_MESSAGE_IN_QUEUE,
+            )
             return
         assert (result.min_queue_offset, result.max_queue_offset) == (0, len(expected))
         if 0 <= at < len(expected):
             assert at < result.next_queue_offset <= len(expected)
             wanted = [
-                one for one in expected[at : result.next_queue_offset]
+                one
+                for one in expected[at : result.next_queue_offset]
                 if codes is None or java_hash(one[1].encode()) in codes
-            ]  # fmt: skip
+            ]
             assert result.count == len(wanted) <= count
             joined = b"".join(bytes(part) for part in result.slices)
             assert len(joined) == result.size
@@ -246,6 +260,7 @@ class StoreAgainstList(RuleBasedStateMachine):
 
 StoreAgainstListTest: Any = StoreAgainstList.TestCase
 StoreAgainstListTest.settings = settings(
-    max_examples=60, stateful_step_count=40,
+    max_examples=60,
+    stateful_step_count=40,
     suppress_health_check=[HealthCheck.too_slow],
-)  # fmt: skip
+)

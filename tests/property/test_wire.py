@@ -208,9 +208,14 @@ def test_registrations_come_back(configs, compressed) -> None:
 
 
 MEMBERS = [
-    "clientID", "consumerDataSet", "producerDataSet", "queueDatas", "brokerDatas",
-    "topicConfigSerializeWrapper", "filterServerList",
-]  # fmt: skip
+    "clientID",
+    "consumerDataSet",
+    "producerDataSet",
+    "queueDatas",
+    "brokerDatas",
+    "topicConfigSerializeWrapper",
+    "filterServerList",
+]
 
 
 @settings(max_examples=200)

@@ -53,9 +53,12 @@ class Run(Protocol):
 
 
 SUITES: dict[str, Callable[[int], Run]] = {
-    "store": store_suite.Run, "config": config_suite.Run, "ha": ha_suite.Run,
-    "raft": raft_suite.Run, "group": group_suite.Run,
-}  # fmt: skip
+    "store": store_suite.Run,
+    "config": config_suite.Run,
+    "ha": ha_suite.Run,
+    "raft": raft_suite.Run,
+    "group": group_suite.Run,
+}
 # At most a few seconds' work: the cores end together, and none waits for the next piece.
 CHUNK = 20
 # So many failing seeds are kept and shown; a bug that fails every seed need not fail a million.

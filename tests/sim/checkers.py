@@ -229,12 +229,14 @@ def check_index(store: Store, model: Model, rng: random.Random) -> None:
 def check_key(store: Store, model: Model, sent: list[Sent], topic: str, key: str) -> None:
     """One key finds exactly its messages, or more with the same hash."""
     result = store.query(topic, key, HITS_MAX, 0, 1 << 60)
-    hits = [int.from_bytes(part[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8]) for part in
-            result.slices]  # fmt: skip
+    hits = [
+        int.from_bytes(part[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8]) for part in result.slices
+    ]
     expected = {
-        one.start for one in sent
+        one.start
+        for one in sent
         if one.key == key and one.name[0] == topic and one.start >= model.expired
-    }  # fmt: skip
+    }
     missing = sorted(expected.difference(hits))
     assert not missing or len(hits) >= HITS_MAX, f"{topic} {key}: not in the index: {missing}"
     assert len(set(hits)) == len(hits), f"{topic} {key}: in the index twice: {hits}"
@@ -243,9 +245,10 @@ def check_key(store: Store, model: Model, sent: list[Sent], topic: str, key: str
         seen = store.dispatched_log_offset
         wanted = java_hash(f"{topic}#{key}".encode())
         alike = {
-            one.start for one in model.sent
+            one.start
+            for one in model.sent
             if one.start <= seen and java_hash(f"{one.name[0]}#{one.key}".encode()) == wanted
-        }  # fmt: skip
+        }
         assert alike.issuperset(hits), f"{topic} {key}: the index finds other messages"
 
 

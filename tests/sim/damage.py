@@ -36,9 +36,11 @@ class Damage:
         disk = self._disk
         disk.settle()
         kinds: list[Callable[[], str]] = [
-            self._lose_checkpoint, self._zero_checkpoint, self._flip_checkpoint,
+            self._lose_checkpoint,
+            self._zero_checkpoint,
+            self._flip_checkpoint,
             self._stale_checkpoint,
-        ]  # fmt: skip
+        ]
         if index_too:
             kinds += [self._lose_index_file, self._zero_index_file]
         if queues_too:

@@ -459,10 +459,13 @@ class SimDisk:
             raise FileNotFoundError(errno.ENOENT, "no such folder", path)
         self.check_sync()
         if folder.pending:
-            self._apply([
-                change for change in self._changes
-                if change[0][0] is folder or change[-1][0] is folder
-            ])  # fmt: skip
+            self._apply(
+                [
+                    change
+                    for change in self._changes
+                    if change[0][0] is folder or change[-1][0] is folder
+                ]
+            )
 
     def sync_all(
         self,

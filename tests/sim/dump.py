@@ -49,9 +49,15 @@ class Watch:
         """A sender learns that all required replicas have its message."""
         if sent.acked and sent.need == ALL:
             claim = Claim(
-                False, sent.topic, sent.queue_id, sent.queue_offset, digest_of(sent.body),
-                log_offset=sent.start, broker=broker.name, epoch=sent.epoch,
-            )  # fmt: skip
+                False,
+                sent.topic,
+                sent.queue_id,
+                sent.queue_offset,
+                digest_of(sent.body),
+                log_offset=sent.start,
+                broker=broker.name,
+                epoch=sent.epoch,
+            )
             self.claims[claim] = None
         real(broker, sent)
 
@@ -108,10 +114,13 @@ def watching() -> Iterator[Watch]:
     """All that runs say meanwhile. Bugs are planted before."""
     watch, patch = Watch(), pytest.MonkeyPatch()
     places: list[tuple[Any, str, Callable[..., Any]]] = [
-        (Broker, "_answer", watch.answer), (Broker, "show", watch.show),
-        (Broker, "_reigns", watch.reigns), (History, "forget", watch.forget),
-        (Replicated, "truncating", watch.cut), (replicas, "consistent_point", watch.meet),
-    ]  # fmt: skip
+        (Broker, "_answer", watch.answer),
+        (Broker, "show", watch.show),
+        (Broker, "_reigns", watch.reigns),
+        (History, "forget", watch.forget),
+        (Replicated, "truncating", watch.cut),
+        (replicas, "consistent_point", watch.meet),
+    ]
     with patch.context() as inside:
         for owner, name, heard in places:
             real = getattr(owner, name)

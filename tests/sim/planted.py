@@ -47,9 +47,12 @@ def no_crc_check(patch: Patch) -> None:
                 break
             position += found.rows[number, record.SIZE]
         return SimpleNamespace(
-            status=status, position=at, count=count, reason=found.reason,
+            status=status,
+            position=at,
+            count=count,
+            reason=found.reason,
             store_timestamp_ms=found.rows[count - 1, record.STORE_TIMESTAMP_MS] if count else 0,
-        )  # fmt: skip
+        )
 
     patch.setattr(log_scan, "walk", walk)
 
@@ -380,16 +383,35 @@ def next_log_file_not_synced(patch: Patch) -> None:
 
 
 STORE_BUGS: list[Plant] = [
-    no_crc_check, no_folder_sync, names_above_forgotten, checkpoint_before_data,
-    checkpoint_before_log, truncation_by_position, truncation_not_synced, tail_not_synced,
-    dispatch_beyond_flushed, acknowledged_before_sync, abort_file_ignored, unit_skipped_at_a_roll,
-    index_not_rebuilt, queues_not_rebuilt, queues_not_settled, missing_queues_not_noticed,
-    filler_forgotten, failed_sync_swallowed, failed_sync_retried,
-    failed_sync_forgotten_by_a_restart, failed_cut_forgotten_by_a_restart, deleted_files_come_back,
+    no_crc_check,
+    no_folder_sync,
+    names_above_forgotten,
+    checkpoint_before_data,
+    checkpoint_before_log,
+    truncation_by_position,
+    truncation_not_synced,
+    tail_not_synced,
+    dispatch_beyond_flushed,
+    acknowledged_before_sync,
+    abort_file_ignored,
+    unit_skipped_at_a_roll,
+    index_not_rebuilt,
+    queues_not_rebuilt,
+    queues_not_settled,
+    missing_queues_not_noticed,
+    filler_forgotten,
+    failed_sync_swallowed,
+    failed_sync_retried,
+    failed_sync_forgotten_by_a_restart,
+    failed_cut_forgotten_by_a_restart,
+    deleted_files_come_back,
     undispatched_files_expire,
-    log_ahead_of_the_checkpoint_expires, last_durable_queue_file_expires,
-    expired_files_removed_at_once, stores_into_holes, next_log_file_not_synced,
-]  # fmt: skip
+    log_ahead_of_the_checkpoint_expires,
+    last_durable_queue_file_expires,
+    expired_files_removed_at_once,
+    stores_into_holes,
+    next_log_file_not_synced,
+]
 # What a bug needs that shows in few seeds: these play its troubles, the first as their theme.
 ABOUT: dict[Plant, tuple[str, ...]] = {
     no_crc_check: ("torn pages",),
@@ -405,7 +427,12 @@ ABOUT: dict[Plant, tuple[str, ...]] = {
     expired_files_removed_at_once: ("retention",),
 }
 CONFIG_BUGS: list[Plant] = [
-    config_written_in_place, config_not_synced, config_read_before_durable, names_above_forgotten,
-    changes_not_synced, changes_behind_a_failure, changes_of_any_file,
+    config_written_in_place,
+    config_not_synced,
+    config_read_before_durable,
+    names_above_forgotten,
+    changes_not_synced,
+    changes_behind_a_failure,
+    changes_of_any_file,
     failed_changes_forgotten_by_a_restart,
-]  # fmt: skip
+]

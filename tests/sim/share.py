@@ -17,13 +17,19 @@ from turbopump.engine.types import StoreError
 IS_WHOLE: Final = bool(os.environ.get("TURBOPUMP_ALL_SEEDS"))
 PART: Final = 3
 SHOWN_BY: Final = {
-    "a_leader_whose_disk_hangs_leads_on": 18, "commit_is_told_once": 133,
-    "entries_are_not_synced": 38, "epoch_without_writes_refused": 10,
-    "failed_cut_forgotten_by_a_restart": 18, "ids_are_taken_over": 378,
-    "joins_before_it_has_all": 387, "raised_term_is_not_kept": 105,
-    "registers_before_its_role_is_known": 10, "snapshots_of_the_leader_are_not_loaded": 5,
-    "snapshots_without_sets": 5, "votes_cost_many_syncs": 28,
-}  # fmt: skip
+    "a_leader_whose_disk_hangs_leads_on": 18,
+    "commit_is_told_once": 133,
+    "entries_are_not_synced": 38,
+    "epoch_without_writes_refused": 10,
+    "failed_cut_forgotten_by_a_restart": 18,
+    "ids_are_taken_over": 378,
+    "joins_before_it_has_all": 387,
+    "raised_term_is_not_kept": 105,
+    "registers_before_its_role_is_known": 10,
+    "snapshots_of_the_leader_are_not_loaded": 5,
+    "snapshots_without_sets": 5,
+    "votes_cost_many_syncs": 28,
+}
 """A seed that showed a rare bug is played before the others. It decides nothing: once a suite tells
 other stories, the bug is looked for in all of them from the first one on."""
 
@@ -43,9 +49,13 @@ def finds(run_seed: Callable[[int], Any], seed: int) -> bool:
 
 
 def check_found(
-    bug: Plant, monkeypatch: pytest.MonkeyPatch, run_seed: Callable[[int], Any], seeds: range,
-    *, beyond: bool = False,
-) -> None:  # fmt: skip
+    bug: Plant,
+    monkeypatch: pytest.MonkeyPatch,
+    run_seed: Callable[[int], Any],
+    seeds: range,
+    *,
+    beyond: bool = False,
+) -> None:
     """A planted bug is found in one of the seeds, and the same seed finds nothing without it.
 
     `beyond`: seeds may fail without it, too, as those that take the disks of two controllers of

@@ -14,9 +14,13 @@ from turbopump.engine.types import LogOffset, NewMessage, PutStatus
 NOW_MS = 1_800_000_000_000
 FILES = 24
 CONFIG = StoreConfig(
-    "/store", mapped_file_size_commit_log=4096, mapped_file_size_consume_queue=400,
-    max_hash_slot_num=16, max_index_num=40, max_message_size=2048,
-)  # fmt: skip
+    "/store",
+    mapped_file_size_commit_log=4096,
+    mapped_file_size_consume_queue=400,
+    max_hash_slot_num=16,
+    max_index_num=40,
+    max_message_size=2048,
+)
 
 
 def opened(disk: SimDisk) -> Store:

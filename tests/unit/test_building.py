@@ -29,10 +29,16 @@ def run(folder: Path, *command: str) -> str:
 def checkout(tmp_path: Path) -> Path:
     """A room behind its link and a folder beside it, installed."""
     files = {
-        "src/turbopump/__init__.py": "", "room/core.py": "A = 1\n", "room/inner/deep.py": "B = 2\n",
-        "src/turbopump/cli/app.py": "C = 3\n", "setup.py": "", "pyproject.toml": "",
-        ".venv/bin/turbopump": "#!/bin/sh\n", ".venv/.run": "", ".venv/.dev": "",
-    }  # fmt: skip
+        "src/turbopump/__init__.py": "",
+        "room/core.py": "A = 1\n",
+        "room/inner/deep.py": "B = 2\n",
+        "src/turbopump/cli/app.py": "C = 3\n",
+        "setup.py": "",
+        "pyproject.toml": "",
+        ".venv/bin/turbopump": "#!/bin/sh\n",
+        ".venv/.run": "",
+        ".venv/.dev": "",
+    }
     for name, text in files.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -40,11 +40,13 @@ def test_sends_have_the_fields_of_javas(all_frames) -> None:
         if special or java["f"] != "0" or java["j"] != "0" or "n" not in java:
             continue
         message = Message(
-            java["b"], golden.body or b"x", properties.get("TAGS", ""),
+            java["b"],
+            golden.body or b"x",
+            properties.get("TAGS", ""),
             tuple(properties.get("KEYS", "").split()),
             {key: value for key, value in properties.items() if key not in names.RESERVED},
             flag=int(java["h"]),
-        )  # fmt: skip
+        )
         queue = MessageQueue(java["b"], java["n"], int(java["e"]))
         born_ms, unique_id = int(java["g"]), properties["UNIQ_KEY"]
         ours = send_request(message, queue, java["a"], unique_id, born_ms).fields

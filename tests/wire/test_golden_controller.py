@@ -75,8 +75,11 @@ def test_response_headers(all_frames, code) -> None:
 def test_what_java_does_not_know_is_left_out_where_it_says_nothing() -> None:
     register = headers.RegisterBrokerToControllerRequest("c", "b", 1, "a:1")
     assert set(write_header(register)) == {
-        "clusterName", "brokerName", "brokerId", "brokerAddress",
-    }  # fmt: skip
+        "clusterName",
+        "brokerName",
+        "brokerId",
+        "brokerAddress",
+    }
     register.unclean = True
     again = read_header(headers.RegisterBrokerToControllerRequest, write_header(register))
     assert again == register

@@ -23,8 +23,15 @@ from turbopump.net.transport.peer import Peer, Timer
 from turbopump.net.wire.command import Command, decode
 from turbopump.net.wire.route import TopicRouteData
 
-CAPTURES = ["json", "json-2", "rocketmq", "mixed", "plain-ha", "controller-json",
-            "controller-mixed"]  # fmt: skip
+CAPTURES = [
+    "json",
+    "json-2",
+    "rocketmq",
+    "mixed",
+    "plain-ha",
+    "controller-json",
+    "controller-mixed",
+]
 NOW_MS = 1_795_270_000_000
 COUNTS = {"wipeTopicCount", "addTopicCount"}  # how many topics there are says nothing here
 
@@ -47,9 +54,13 @@ class Replay:
 
     def __init__(self) -> None:
         server = NameServer(
-            NamesrvConfig(), RouteTable(), KeyValues(saved_at_once), NOW_MS,
-            lambda notice: None, saved_at_once,
-        )  # fmt: skip
+            NamesrvConfig(),
+            RouteTable(),
+            KeyValues(saved_at_once),
+            NOW_MS,
+            lambda notice: None,
+            saved_at_once,
+        )
         self.routes = server.routes
         self.dispatcher = Dispatcher()
         handlers.register(self.dispatcher, server)

@@ -68,11 +68,14 @@ def test_the_first_round_of_votes_is_answered_as_java_answered_it() -> None:
         assert request.remote_id is not None
         raft = Raft(
             RaftOptions(
-                self_id=request.remote_id, group="group1",
+                self_id=request.remote_id,
+                group="group1",
                 peers={f"n{number}": f"127.0.0.1:{number}" for number in range(3)},
             ),
-            Restored(), random.Random(1), 0,
-        )  # fmt: skip
+            Restored(),
+            random.Random(1),
+            0,
+        )
         raft.campaign.run(0, 10)
         raft.take()
         raft.on_request(request, "token", 20)
@@ -94,13 +97,22 @@ def test_truncate_carries_the_entry() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"[]", b"{", b'{"term":"x"}', b'{"term":1.5}', b'{"group":7}', b'{"type":"SHRINK"}',
+        b"",
+        b"[]",
+        b"{",
+        b'{"term":"x"}',
+        b'{"term":1.5}',
+        b'{"group":7}',
+        b'{"type":"SHRINK"}',
         b'{"entry":{"index":0,"term":0,"pos":0,"size":48,"body":"???"}}',
         b'{"entry":{"index":-1,"term":0,"pos":0,"size":48}}',
-        b'{"entry":{"index":0,"term":0,"pos":0,"size":49}}', b'{"entry":[]}', b'{"batchEntry":{}}',
-        b'{"term":92233720368547758070}', b'{"type":["APPEND"]}',
+        b'{"entry":{"index":0,"term":0,"pos":0,"size":49}}',
+        b'{"entry":[]}',
+        b'{"batchEntry":{}}',
+        b'{"term":92233720368547758070}',
+        b'{"type":["APPEND"]}',
     ],
-)  # fmt: skip
+)
 def test_what_is_no_message_is_refused(body: bytes) -> None:
     with pytest.raises(MessageError):
         decode(PushEntryRequest, body)

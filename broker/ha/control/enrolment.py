@@ -89,10 +89,15 @@ class Enrolment:
         any more it is to `forget`."""
         applied = self._files.load_applied()
         request = words.register(
-            self._name, broker_id, address, self._wall_ms(), unclean=unclean, damaged=damaged,
+            self._name,
+            broker_id,
+            address,
+            self._wall_ms(),
+            unclean=unclean,
+            damaged=damaged,
             check_code=applied.check_code if applied and applied.broker_id == broker_id else None,
             life=self._life,
-        )  # fmt: skip
+        )
         answer = yield self._controllers.ask(request)
         return words.read_registered(answer)
 
@@ -100,8 +105,10 @@ class Enrolment:
         """The id stands for no broker any more. Raises OSError."""
         logger.error(
             "the controllers do not know broker %d of %s any more: it registers anew, under another"
-            " id", broker_id, self._name.broker,
-        )  # fmt: skip
+            " id",
+            broker_id,
+            self._name.broker,
+        )
         yield from self.write(self._files.forget)
 
     def write(self, work: Callable[[], None]) -> Steps[None]:

@@ -96,9 +96,16 @@ def register(
 ) -> Command:
     """1003."""
     header = RegisterBrokerToControllerRequest(
-        name.cluster, name.broker, broker_id, address, now_ms, unclean or None, damaged or None,
-        check_code, life,
-    )  # fmt: skip
+        name.cluster,
+        name.broker,
+        broker_id,
+        address,
+        now_ms,
+        unclean or None,
+        damaged or None,
+        check_code,
+        life,
+    )
     return new_request(RequestCode.CONTROLLER_REGISTER_BROKER, header)
 
 
@@ -201,6 +208,4 @@ def _made(header: _Header, members: SyncStateSet) -> Word:
     master = header.master_broker_id
     if master is None or master <= 0 or not header.master_address:
         return Word(epoch, members=members.members, set_epoch=members.set_epoch)
-    return Word(
-        epoch, master, header.master_address, members.members | {master}, members.set_epoch
-    )
+    return Word(epoch, master, header.master_address, members.members | {master}, members.set_epoch)

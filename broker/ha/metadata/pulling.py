@@ -351,9 +351,7 @@ class MetadataFollower:
             raise BadBody("a broker without any topic: its table is lost")
         former = self._broker.store.deletions.ends()
         new = {name: end for name, end in deleted.items() if former.get(name, 0) < end}
-        gone |= {
-            name for name in new if name not in table.entries and not topics.is_system(name)
-        }
+        gone |= {name for name in new if name not in table.entries and not topics.is_system(name)}
         result = answers.merged(mine, topics.data_version, theirs, table.version, gone)
         answers.check_topics(result)
         for name in new:

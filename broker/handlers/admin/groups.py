@@ -52,9 +52,7 @@ def register(table: Dispatcher, broker: BrokerContext) -> None:
     table.add(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, partial(_subscription, broker))
 
 
-def _put_group(
-    broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
-) -> Steps[Command]:
+def _put_group(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Steps[Command]:
     if not request.body:
         return response(request, ResponseCode.SUCCESS)
     wanted = SubscriptionGroupConfig.from_json(bodies.small(request.body))

@@ -185,9 +185,7 @@ def _progress(
         }
 
 
-def _time_span(
-    broker: BrokerContext, request: Command, _peer: Peer, now_ms: int
-) -> Steps[Command]:
+def _time_span(broker: BrokerContext, request: Command, _peer: Peer, now_ms: int) -> Steps[Command]:
     """303: for each queue, when its first, last and consumed message were stored."""
     header = read_header(QueryConsumeTimeSpanRequest, request.fields)
     topic = broker.topics.get(header.topic)
@@ -355,9 +353,7 @@ def _reset_by_clients(
     return (yield from push_reset(broker, request, header, targets))
 
 
-def _offset_at(
-    broker: BrokerContext, topic: str, queue_id: int, timestamp_ms: int
-) -> QueueOffset:
+def _offset_at(broker: BrokerContext, topic: str, queue_id: int, timestamp_ms: int) -> QueueOffset:
     """The first queue offset stored at or after a time; below 0 means the end of the queue."""
     if timestamp_ms < 0:
         return broker.store.max_queue_offset(topic, queue_id)

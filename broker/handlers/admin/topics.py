@@ -260,9 +260,7 @@ def _delete_all(
     return answered
 
 
-def _delete_queues(
-    broker: BrokerContext, topic: str, now_ms: int
-) -> Later[StoreError | None]:
+def _delete_queues(broker: BrokerContext, topic: str, now_ms: int) -> Later[StoreError | None]:
     gone = broker.store.deletions.delete(topic, now_ms)
     broker.store.statistics.forget_topic(topic)
     # What was plain before goes through the handlers, and is refused.
@@ -317,9 +315,7 @@ def _all_topics(
     header = read_header(GetAllTopicConfigRequest, request.fields)
     everything = broker.topics.names()
     version = broker.topics.data_version
-    names = page(
-        everything, header.topic_seq, header.max_topic_num, header.data_version, version
-    )
+    names = page(everything, header.topic_seq, header.max_topic_num, header.data_version, version)
     # What most ask for is made once; an answer to a replica has more in it.
     is_common = len(names) == len(everything) and not request.fields
     key = broker.topics.state if is_common else None

@@ -197,9 +197,14 @@ class Admin:
         if order:
             await self._calls.set_order(topic, addresses, write_queues, whole=cluster is not None)
         return UpdatedTopic(
-            topic, addresses, read_queues, write_queues, perm, order,
+            topic,
+            addresses,
+            read_queues,
+            write_queues,
+            perm,
+            order,
             admin_parse.attributes_of(attributes),
-        )  # fmt: skip
+        )
 
     async def delete_topic(self, topic: str, cluster: str) -> DeletedTopic:
         """deleteTopic at every master of the cluster and at every name server."""
@@ -272,10 +277,15 @@ class Admin:
                 return GroupProgress(group, 0, "", "", "", tps, diff, *time_behind(queues))
             version = admin_parse.version_name(min(members.versions, default=0))
             return GroupProgress(
-                group, len(members.client_ids), version, members.consume_type,
-                members.message_model, tps, sum(queue.diff for queue in queues),
+                group,
+                len(members.client_ids),
+                version,
+                members.consume_type,
+                members.message_model,
+                tps,
+                sum(queue.diff for queue in queues),
                 *time_behind(queues),
-            )  # fmt: skip
+            )
 
         names = await self._calls.topic_names()
         groups = [name.removeprefix(RETRY_PREFIX) for name in names if name.startswith("%RETRY%")]
@@ -365,9 +375,7 @@ class Admin:
         InvalidArgument for what is no address."""
         return ControllerAdmin(self._instance, addresses)
 
-    def watch(
-        self, controllers: Sequence[str] = (), broker_name: str | None = None
-    ) -> GroupWatch:
+    def watch(self, controllers: Sequence[str] = (), broker_name: str | None = None) -> GroupWatch:
         """Samples of all broker groups, or of one; of the controllers too, if there are any."""
         return GroupWatch(self._instance, self._calls, controllers, broker_name)
 

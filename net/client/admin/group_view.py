@@ -152,13 +152,17 @@ def remembered(before: Sample | None, after: Sample) -> Sample:
         for one in group.brokers
     }
     groups = [
-        replace(group, brokers=[
-            one if one.role
-            else replace(one, role=roles.get((group.broker_name, one.broker_id), ""))
-            for one in group.brokers
-        ])
+        replace(
+            group,
+            brokers=[
+                one
+                if one.role
+                else replace(one, role=roles.get((group.broker_name, one.broker_id), ""))
+                for one in group.brokers
+            ],
+        )
         for group in after.groups
-    ]  # fmt: skip
+    ]
     return replace(after, groups=groups)
 
 

@@ -59,9 +59,13 @@ def runtime_table(body: bytes) -> dict[str, str]:
 
 
 def broker_line(
-    cluster: str, broker_name: str, broker_id: int, address: str, info: Mapping[str, str],
+    cluster: str,
+    broker_name: str,
+    broker_id: int,
+    address: str,
+    info: Mapping[str, str],
     now_ms: int,
-) -> BrokerLine:  # fmt: skip
+) -> BrokerLine:
     """The figures of clusterList out of a runtime table; what cannot be read is 0."""
     earliest_ms = _int(info, "earliestMessageTimeStamp")
     put_morning, get_morning = (

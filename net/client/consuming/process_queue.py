@@ -49,10 +49,23 @@ class ProcessQueue:
     """
 
     __slots__ = (
-        "_acked", "_in_flight", "_order", "_suspended_until_ms", "_waiting", "dropped",
-        "last_consume_ms", "last_lock_ms", "last_pull_ms", "lock_until_ms", "next_queue_offset",
-        "ordered", "queue", "retired", "size", "totals",
-    )  # fmt: skip
+        "_acked",
+        "_in_flight",
+        "_order",
+        "_suspended_until_ms",
+        "_waiting",
+        "dropped",
+        "last_consume_ms",
+        "last_lock_ms",
+        "last_pull_ms",
+        "lock_until_ms",
+        "next_queue_offset",
+        "ordered",
+        "queue",
+        "retired",
+        "size",
+        "totals",
+    )
 
     def __init__(
         self,

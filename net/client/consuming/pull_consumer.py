@@ -354,8 +354,11 @@ class PullConsumer:
         for message, error in pulled.unreadable:
             logger.error(
                 "message %s (%s, offset %d) cannot be read and is skipped: %s",
-                message.message_id, queue, message.queue_offset, error,
-            )  # fmt: skip
+                message.message_id,
+                queue,
+                message.queue_offset,
+                error,
+            )
         ahead.messages.extend(pulled.messages)
         ahead.size += sum(len(message.body) for message in pulled.messages)
         ahead.next_fetch = pulled.next_queue_offset

@@ -184,9 +184,12 @@ class QueueRunner:
         returned = returns and await self._membership.retries.send_back_unread(message)
         logger.error(
             "message %s (%s, offset %d) cannot be read and is %s: %s",
-            message.message_id, self.queue, message.queue_offset,
-            "sent back" if returned else "skipped", error,
-        )  # fmt: skip
+            message.message_id,
+            self.queue,
+            message.queue_offset,
+            "sent back" if returned else "skipped",
+            error,
+        )
         self._set_aside_upto = message.queue_offset
 
     async def _move(self, queue_offset: QueueOffset) -> None:
@@ -195,9 +198,11 @@ class QueueRunner:
         An ordered queue first waits for its handler, so that no two run at once.
         """
         logger.warning(
-            "%s moves from offset %d to %d", self.queue, self.process.next_queue_offset,
+            "%s moves from offset %d to %d",
+            self.queue,
+            self.process.next_queue_offset,
             queue_offset,
-        )  # fmt: skip
+        )
         if self.process.ordered:
             self.process.retire()
             await self.drained()

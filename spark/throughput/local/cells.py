@@ -20,9 +20,13 @@ CELLS_MAX = 4_000_000
 MERGED_AT = 500_000
 """So many cells that came in parts are added up before more are read."""
 _SUMS = [
-    ("messages", "sum"), ("total", "sum"), ("least", "min"), ("most", "max"), ("first_ms", "min"),
+    ("messages", "sum"),
+    ("total", "sum"),
+    ("least", "min"),
+    ("most", "max"),
+    ("first_ms", "min"),
     ("last_ms", "max"),
-]  # fmt: skip
+]
 
 
 def cells_of(selection: RowSelection, *, with_ports: bool = False) -> pa.Table:

@@ -31,13 +31,15 @@ def queues(cells: pa.Table) -> dict[Queue, Row]:
         batches = sum(row["messages"] for row in rows if row["metric"] == "batch")
         span = 0 if least is None or most is None else most - least + 1
         found[place] = {
-            "queue_offset_min": least, "queue_offset_max": most,
+            "queue_offset_min": least,
+            "queue_offset_max": most,
             "missing_offsets": span - there if batches == 0 else None,
             "duplicate_offsets": sum(row["messages"] for row in offsets) - there,
-            "records_without_queue_offset":
-                sum(row["messages"] for row in rows if row["metric"] == "unqueued"),
+            "records_without_queue_offset": sum(
+                row["messages"] for row in rows if row["metric"] == "unqueued"
+            ),
             "batch_records": batches,
-        }  # fmt: skip
+        }
     return found
 
 
@@ -54,9 +56,11 @@ def gaps(cells: pa.Table) -> Iterator[Row]:
             for one, other in pairwise(there if before is None else [before, *there]):
                 if other > one + 1:
                     yield dict(zip(QUEUE, place, strict=True)) | {
-                        "first_missing": one + 1, "last_missing": other - 1,
-                        "missing": other - one - 1, "seen_ms": row["first_ms"],
-                    }  # fmt: skip
+                        "first_missing": one + 1,
+                        "last_missing": other - 1,
+                        "missing": other - one - 1,
+                        "seen_ms": row["first_ms"],
+                    }
             before = row["most"]
 
 
@@ -70,11 +74,16 @@ def silences(cells: pa.Table, level: str) -> Iterator[Row]:
         rows.sort(key=lambda row: row["second"])
         names = dict.fromkeys(QUEUE) | dict(zip(keys, place, strict=True))
         for one, other in pairwise(rows):
-            yield {"level": level} | names | {
-                "from_ms": one["last_ms"], "until_ms": other["first_ms"],
-                "silent_seconds": other["second"] - one["second"] - 1,
-                "silent_ms": other["first_ms"] - one["last_ms"],
-            }  # fmt: skip
+            yield (
+                {"level": level}
+                | names
+                | {
+                    "from_ms": one["last_ms"],
+                    "until_ms": other["first_ms"],
+                    "silent_seconds": other["second"] - one["second"] - 1,
+                    "silent_ms": other["first_ms"] - one["last_ms"],
+                }
+            )
 
 
 def clock_steps(cells: pa.Table) -> Iterator[Row]:
@@ -101,10 +110,14 @@ def clock_steps(cells: pa.Table) -> Iterator[Row]:
         for (ms, at), late in steps.items():
             earlier_ms, earlier_at = min(late)
             yield {
-                "store": store, "later_ms": ms, "later_log_offset": at, "earlier_ms": earlier_ms,
-                "earlier_log_offset": earlier_at, "back_ms": ms - earlier_ms,
+                "store": store,
+                "later_ms": ms,
+                "later_log_offset": at,
+                "earlier_ms": earlier_ms,
+                "earlier_log_offset": earlier_at,
+                "back_ms": ms - earlier_ms,
                 "milliseconds": len(late),
-            }  # fmt: skip
+            }
 
 
 def _by_queue(cells: pa.Table) -> dict[Queue, list[Row]]:

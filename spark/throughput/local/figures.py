@@ -4,6 +4,7 @@ Owns sums, means, percentiles and peaks of groups of cells. Called by `job`.
 """
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -34,11 +35,12 @@ def _told(metrics: dict[str, list[Row]]) -> Row:
 
     everything = [row for rows in metrics.values() for row in rows]
     told: Row = {
-        "messages": total("size", "messages"), "bytes": total("size", "total"),
+        "messages": total("size", "messages"),
+        "bytes": total("size", "total"),
         "body_bytes": total("body", "total"),
         "first_ms": min((row["first_ms"] for row in everything), default=None),
         "last_ms": max((row["last_ms"] for row in everything), default=None),
-    }  # fmt: skip
+    }
     for metric, name in SPREADS.items():
         if metric == "latency":
             told["timed_messages"] = total("latency", "messages")
@@ -79,9 +81,14 @@ def peaks(cells: pa.Table, keys: Sequence[str]) -> dict[tuple[Any, ...], Row]:
     """The most messages and bytes in one second, for each value of `keys`."""
     found: dict[tuple[Any, ...], Row] = {}
     for row in added(of_metrics(cells, "size"), (*keys, "second")):
-        peak = found.setdefault(tuple(row[key] for key in keys), {
-            "peak_messages_per_s": 0, "peak_bytes_per_s": 0, "seconds_with_messages": 0,
-        })  # fmt: skip
+        peak = found.setdefault(
+            tuple(row[key] for key in keys),
+            {
+                "peak_messages_per_s": 0,
+                "peak_bytes_per_s": 0,
+                "seconds_with_messages": 0,
+            },
+        )
         for name, amount in (("peak_messages_per_s", "messages"), ("peak_bytes_per_s", "total")):
             peak[name] = max(peak[name], row[amount])
         peak["seconds_with_messages"] += 1
@@ -102,7 +109,7 @@ def in_order(rows: Iterable[Row], *order: str) -> list[Row]:
     found = list(rows)
     for text in reversed(order):
         name, _, direction = text.partition(" ")
-        there = sorted((row for row in found if row[name] is not None),
-                       key=lambda row, name=name: row[name], reverse=bool(direction))  # type: ignore[misc]  # fmt: skip
+        there = [row for row in found if row[name] is not None]
+        there.sort(key=itemgetter(name), reverse=bool(direction))
         found = [*there, *(row for row in found if row[name] is None)]
     return found

@@ -38,9 +38,7 @@ def told(cells: pa.Table, stores: tuple[str, ...], stall_s: int) -> Throughput:
     hosts = level(cells, ("store", "born_host"))
     gaps, steps = list(events.gaps(cells)), list(events.clock_steps(cells))
     silent = {name: list(events.silences(cells, name)) for name in LEVELS}
-    stalls = [
-        row for rows in silent.values() for row in rows if row["silent_seconds"] >= stall_s
-    ]
+    stalls = [row for rows in silent.values() for row in rows if row["silent_seconds"] >= stall_s]
     longest = [
         row
         for name in sorted(silent)
@@ -52,7 +50,8 @@ def told(cells: pa.Table, stores: tuple[str, ...], stall_s: int) -> Throughput:
     stepped = _in_steps(of_metrics(cells, *MEASURED), step_s)
     histograms = added(of_metrics(cells, *MEASURED), ("metric", "bucket"))
     return Throughput(
-        stores=stores, totals=readable(totals),
+        stores=stores,
+        totals=readable(totals),
         by_store=_shown(level(cells, ("store",)), "bytes desc", "store"),
         topics=_shown(topics, "bytes desc", "store", "topic"),
         queues=_shown(queues, "latency_ms_p99 desc", "bytes desc", *QUEUE),
@@ -60,14 +59,16 @@ def told(cells: pa.Table, stores: tuple[str, ...], stall_s: int) -> Throughput:
         gaps=_shown(gaps, "missing desc", *QUEUE, "first_missing"),
         stalls=_shown(stalls, "silent_ms desc", "level", *QUEUE),
         clock_steps=_shown(steps, "back_ms desc", "store"),
-        stall_seconds=stall_s, step_seconds=step_s, over_time=_over_time(stepped),
+        stall_seconds=stall_s,
+        step_seconds=step_s,
+        over_time=_over_time(stepped),
         topics_over_time=_topics_over_time(stepped, topics),
         histograms=tuple(
             {name: row[name] for name in ("metric", "bucket", "messages")}
             for row in in_order(histograms, "metric", "bucket")
         ),
         silences=tuple(readable(row) for row in longest),
-    )  # fmt: skip
+    )
 
 
 def _queue(row: Row) -> tuple[Any, ...]:
@@ -75,18 +76,25 @@ def _queue(row: Row) -> tuple[Any, ...]:
 
 
 def _totals(
-    everything: Row, queues: list[Row], hosts: list[Row], gaps: list[Row], stalls: list[Row],
+    everything: Row,
+    queues: list[Row],
+    hosts: list[Row],
+    gaps: list[Row],
+    stalls: list[Row],
     steps: list[Row],
-) -> Row:  # fmt: skip
+) -> Row:
     sums = ("duplicate_offsets", "records_without_queue_offset", "batch_records")
     return everything | {
-        "queues": len(queues), "topics": len({row["topic"] for row in queues}),
+        "queues": len(queues),
+        "topics": len({row["topic"] for row in queues}),
         **{name: sum(row[name] for row in queues) for name in sums},
         "hosts": len({row["born_host"] for row in hosts}),
-        "gaps": len(gaps), "missing_offsets": sum(row["missing"] for row in gaps),
+        "gaps": len(gaps),
+        "missing_offsets": sum(row["missing"] for row in gaps),
         **{f"{name}_stalls": sum(row["level"] == name for row in stalls) for name in LEVELS},
-        "clock_steps": len(steps), "back_ms_max": max((row["back_ms"] for row in steps), default=0),
-    }  # fmt: skip
+        "clock_steps": len(steps),
+        "back_ms_max": max((row["back_ms"] for row in steps), default=0),
+    }
 
 
 def _shown(rows: Iterable[Row], *order: str) -> Shown:
@@ -102,9 +110,17 @@ def _in_steps(cells: pa.Table, step_s: int) -> pa.Table:
 
 def _over_time(stepped: pa.Table) -> tuple[Row, ...]:
     names = (
-        "start_s", "messages", "bytes", "body_bytes", "timed_messages", "latency_ms_p50",
-        "latency_ms_p99", "latency_ms_p999", "latency_ms_max", "skewed_messages",
-    )  # fmt: skip
+        "start_s",
+        "messages",
+        "bytes",
+        "body_bytes",
+        "timed_messages",
+        "latency_ms_p50",
+        "latency_ms_p99",
+        "latency_ms_p999",
+        "latency_ms_max",
+        "skewed_messages",
+    )
     rows = in_order(figures(stepped, ("start_s",)), "start_s")
     return tuple({name: row[name] for name in names} for row in rows)
 
@@ -118,7 +134,11 @@ def _topics_over_time(stepped: pa.Table, topics: list[Row]) -> tuple[Row, ...]:
     drawn = drawn.filter(pc.is_in(drawn["topic"], pa.array(largest, pa.string())))
     rows = in_order(added(drawn, ("topic", "start_s")), "topic", "start_s")
     return tuple(
-        {"topic": row["topic"], "start_s": row["start_s"], "messages": row["messages"],
-         "bytes": row["total"]}
+        {
+            "topic": row["topic"],
+            "start_s": row["start_s"],
+            "messages": row["messages"],
+            "bytes": row["total"],
+        }
         for row in rows
-    )  # fmt: skip
+    )

@@ -99,10 +99,14 @@ def _parameter(action: argparse.Action) -> Parameter:
     if action.option_strings:
         flag = action.nargs == 0
         made = typer.Option(
-            False if flag else default, *action.option_strings, help=action.help,
-            metavar=None if flag else str(metavar), show_default=False,
-        )  # fmt: skip
-        return Parameter(action.dest, Parameter.KEYWORD_ONLY, default=made,
-                         annotation=bool if flag else str)  # fmt: skip
+            False if flag else default,
+            *action.option_strings,
+            help=action.help,
+            metavar=None if flag else str(metavar),
+            show_default=False,
+        )
+        return Parameter(
+            action.dest, Parameter.KEYWORD_ONLY, default=made, annotation=bool if flag else str
+        )
     made = typer.Argument(default, help=action.help, metavar=f"{metavar}...")
     return Parameter(action.dest, Parameter.KEYWORD_ONLY, default=made, annotation=str)

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 
 def repair(
-    store: Annotated[
-        Path, typer.Argument(help="A stopped broker's store.", show_default=False)
-    ],
+    store: Annotated[Path, typer.Argument(help="A stopped broker's store.", show_default=False)],
     config_file: Annotated[
         Path | None,
         typer.Option("-c", "--configFile", metavar="FILE", help="The broker's properties."),
@@ -130,9 +128,7 @@ def _batch_topics(files: Any, root: str) -> set[str]:
     if saved is None:
         return set()
     topics = TopicConfigs.from_json(saved).topic_config_table
-    return {
-        name for name, one in topics.items() if one.attributes.get("queue.type") == "BatchCQ"
-    }
+    return {name for name, one in topics.items() if one.attributes.get("queue.type") == "BatchCQ"}
 
 
 def _show(places: "list[Damage]", log_end: int, as_json: bool) -> None:

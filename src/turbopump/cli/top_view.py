@@ -23,9 +23,20 @@ if TYPE_CHECKING:
 
 CONTROLLER_COLUMNS: Final = ("controller", "address", "role", "term", "age", "error")
 BROKER_COLUMNS: Final = (
-    "id", "address", "role", "epoch", "set", "alive", "end", "confirm", "lag", "in/s", "out/s",
-    "age", "state",
-)  # fmt: skip
+    "id",
+    "address",
+    "role",
+    "epoch",
+    "set",
+    "alive",
+    "end",
+    "confirm",
+    "lag",
+    "in/s",
+    "out/s",
+    "age",
+    "state",
+)
 CONTROLLER_LINE: Final = "{:<12} {:<22} {:<9} {:>6} {:>6}  {}"
 BROKER_LINE: Final = (
     "{:>4} {:<22} {:<7} {:>6} {:<4} {:<5} {:>15} {:>15} {:>16} {:>10} {:>10} {:>6}  {}"
@@ -187,9 +198,10 @@ def screen(
         left_out = set() if width >= WIDE else LEFT_OUT
         old = TOLD if group.age_ms else ()
         parts += [
-            "", Text(group_title(group), style=OLD if group.age_ms else "bold cyan"),
+            "",
+            Text(group_title(group), style=OLD if group.age_ms else "bold cyan"),
             _table(BROKER_COLUMNS, rows, styles, left_out, old),
-        ]  # fmt: skip
+        ]
         if group.lags:
             lags = [_lag(each) for each in group.lags[:LAGS_SHOWN]]
             away = ["" if each.members else "yellow" for each in group.lags[:LAGS_SHOWN]]

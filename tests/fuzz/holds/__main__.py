@@ -1,7 +1,7 @@
 """The longest hold of the loop by one request, for every code of every kind of node.
 
-    python -m tests.fuzz.holds                     all of them
-    python -m tests.fuzz.holds broker 34 18        one kind, some codes
+python -m tests.fuzz.holds                     all of them
+python -m tests.fuzz.holds broker 34 18        one kind, some codes
 """
 
 import argparse

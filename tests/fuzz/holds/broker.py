@@ -74,9 +74,7 @@ class BrokerWalk:
     def ask(self, code: int, case: Case) -> Hold:
         """The longest part of a request."""
         with self.meter.watching():
-            return ask(
-                self.meter, self.world.table, self.disk, code, case, self.world.now_ms
-            )
+            return ask(self.meter, self.world.table, self.disk, code, case, self.world.now_ms)
 
     def close(self) -> None:
         """End the broker."""
@@ -119,9 +117,12 @@ class BrokerWalk:
             name = f"client {number}"
             subscribed = list(wide.values()) if number == 0 else []
             broker.consumers.register(
-                peer, name, ConsumerData(_CROWD, subscription_data_set=subscribed), steady_ms,
+                peer,
+                name,
+                ConsumerData(_CROWD, subscription_data_set=subscribed),
+                steady_ms,
                 with_subscriptions=number == 0,
-            )  # fmt: skip
+            )
             broker.producers.register(peer, name, _CROWD, steady_ms)
             for group in range(20):
                 broker.producers.register(peer, name, f"{number} {group}", steady_ms)
@@ -141,12 +142,16 @@ class BrokerWalk:
         broker = self.broker
         broker.store.append(
             NewMessage(
-                topic, queue_id, b"body", properties=b"KEYS\x01k\x02",
-                born_timestamp_ms=self.world.now_ms, born_host=broker.store_host,
+                topic,
+                queue_id,
+                b"body",
+                properties=b"KEYS\x01k\x02",
+                born_timestamp_ms=self.world.now_ms,
+                born_host=broker.store_host,
                 store_host=broker.store_host,
             ),
             self.world.now_ms,
-        )  # fmt: skip
+        )
 
 
 Made = Callable[[BrokerWalk, str], list[Case]]

@@ -21,9 +21,13 @@ GROUPS: Final = 2_000
 """Broker groups of the tables."""
 
 _FIELDS = {key: str(value) for key, value in NUMBERS.items()} | {
-    "clusterName": "c", "brokerName": "b", "brokerAddr": "a:1", "brokerAddress": "a:1",
-    "registerCheckCode": "a:1;7", "brokerControllerIdsToClean": "9",
-}  # fmt: skip
+    "clusterName": "c",
+    "brokerName": "b",
+    "brokerAddr": "a:1",
+    "brokerAddress": "a:1",
+    "registerCheckCode": "a:1;7",
+    "brokerControllerIdsToClean": "9",
+}
 
 
 class ControllerWalk:
@@ -49,9 +53,7 @@ class ControllerWalk:
     def ask(self, code: int, case: Case) -> Hold:
         """The longest part of a request."""
         with self.meter.watching():
-            return ask(
-                self.meter, self.world.table, self.disk, code, case, self.world.now_ms
-            )
+            return ask(self.meter, self.world.table, self.disk, code, case, self.world.now_ms)
 
     def cases(self, code: int, attempt: int = 0) -> list[Case]:
         """What is asked of a code; each attempt names things that the one before did not make."""

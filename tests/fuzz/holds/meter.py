@@ -122,9 +122,7 @@ class OtherThread:
 
 
 class _Job:
-    def __init__(
-        self, meter: Meter, work: Callable[[], Any], done: Callable[[Any], None]
-    ) -> None:
+    def __init__(self, meter: Meter, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self._meter, self._done = meter, done
         self._work: Callable[[], Any] | None = work
 
@@ -173,9 +171,14 @@ def connect() -> Peer:
 
 
 def ask(
-    meter: Meter, table: Dispatcher, disk: OtherThread, code: int, case: Case, now_ms: int,
+    meter: Meter,
+    table: Dispatcher,
+    disk: OtherThread,
+    code: int,
+    case: Case,
+    now_ms: int,
     peer: Peer | None = None,
-) -> Hold:  # fmt: skip
+) -> Hold:
     """A request through the codec, the dispatch table, its steps and the answer; the longest part
     of it."""
     frame = b"".join(encode(Command(code, opaque=7, fields=case.fields, body=case.body)))

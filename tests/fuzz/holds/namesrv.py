@@ -32,10 +32,19 @@ GROUPS: Final = 2_000
 """Broker groups, each with a common topic."""
 
 _FIELDS = {
-    "topic": "T", "clusterName": "c", "cluster": "c", "brokerName": "b", "brokerAddr": "10.0.0.1:1",
-    "brokerId": "0", "haServerAddr": "", "compressed": "false", "bodyCrc32": "0",
-    "namespace": ORDER_TOPIC_CONFIG, "key": "k", "value": "v",
-}  # fmt: skip
+    "topic": "T",
+    "clusterName": "c",
+    "cluster": "c",
+    "brokerName": "b",
+    "brokerAddr": "10.0.0.1:1",
+    "brokerId": "0",
+    "haServerAddr": "",
+    "compressed": "false",
+    "bodyCrc32": "0",
+    "namespace": ORDER_TOPIC_CONFIG,
+    "key": "k",
+    "value": "v",
+}
 
 
 class NamesrvWalk:
@@ -54,9 +63,14 @@ class NamesrvWalk:
             return self._elsewhere(lambda: files.replace("kvConfig.json", pieces))
 
         self.server = NameServer(
-            NamesrvConfig(), self.routes, KeyValues(save, table), self.now_ms, lambda notice: None,
-            self._save, work=self._work,
-        )  # fmt: skip
+            NamesrvConfig(),
+            self.routes,
+            KeyValues(save, table),
+            self.now_ms,
+            lambda notice: None,
+            self._save,
+            work=self._work,
+        )
         self.table = Dispatcher()
         handlers.register(self.table, self.server)
         for number in range(GROUPS):

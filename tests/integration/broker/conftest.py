@@ -137,9 +137,11 @@ class BrokerProcess:
         """Run it."""
         program = Path(__file__).with_name("broker_program.py")
         self.process = subprocess.Popen(
-            [sys.executable, str(program), str(self.config)], stdout=subprocess.PIPE, text=True,
+            [sys.executable, str(program), str(self.config)],
+            stdout=subprocess.PIPE,
+            text=True,
             env=os.environ | self._environment,
-        )  # fmt: skip
+        )
 
     def kill(self) -> None:
         """kill -9."""

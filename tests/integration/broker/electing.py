@@ -72,9 +72,11 @@ class Member:
         """Returns when it listens."""
         program = Path(__file__).with_name("broker_program.py")
         self._process = subprocess.Popen(
-            [sys.executable, str(program), str(self.config)], stdout=subprocess.PIPE, text=True,
+            [sys.executable, str(program), str(self.config)],
+            stdout=subprocess.PIPE,
+            text=True,
             env={**os.environ, **self.environment},
-        )  # fmt: skip
+        )
         assert self._process.stdout is not None
         self.address = (await asyncio.to_thread(self._process.stdout.readline)).strip()
         assert self.address, "the broker did not start"

@@ -119,8 +119,10 @@ def test_relays_reach_the_client_and_come_back(serve: Callable[..., Any]) -> Non
         async with serve() as (node, caller), members(node.address, "c1") as (member,):
             answer = await caller.ask(307, consumerGroup="g", clientId="c1")
             assert (answer.code, answer.remark, answer.body) == (
-                0, "from the client", b'{"who":"me"}',
-            )  # fmt: skip
+                0,
+                "from the client",
+                b'{"who":"me"}',
+            )
             sent = await caller.send(b"look")
             answer = await caller.ask(
                 309, consumerGroup="g", clientId="c1", msgId=sent.fields["msgId"]
@@ -137,9 +139,16 @@ def test_a_reply_reaches_the_producer(serve: Callable[..., Any]) -> None:
     async def run() -> None:
         async with serve() as (node, caller), members(node.address, "p1") as (member,):
             fields = {
-                "a": "WP", "b": "DefaultCluster_REPLY_TOPIC", "c": "TBW102", "d": "4", "e": "0",
-                "f": "0", "g": "1", "h": "0", "i": "REPLY_TO_CLIENT\x01p1\x02",
-            }  # fmt: skip
+                "a": "WP",
+                "b": "DefaultCluster_REPLY_TOPIC",
+                "c": "TBW102",
+                "d": "4",
+                "e": "0",
+                "f": "0",
+                "g": "1",
+                "h": "0",
+                "i": "REPLY_TO_CLIENT\x01p1\x02",
+            }
             answer = await caller.ask(325, body=b"reply", **fields)
             assert answer.code == 0, answer.remark
             assert (member.count(326), bytes(member.asked[-1].body)) == (1, b"reply")
@@ -149,9 +158,14 @@ def test_a_reply_reaches_the_producer(serve: Callable[..., Any]) -> None:
 
 def topic_fields(name: str) -> dict[str, str]:
     return {
-        "topic": name, "readQueueNums": "2", "writeQueueNums": "2", "perm": "6",
-        "topicFilterType": "SINGLE_TAG", "order": "false", "topicSysFlag": "0",
-    }  # fmt: skip
+        "topic": name,
+        "readQueueNums": "2",
+        "writeQueueNums": "2",
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "order": "false",
+        "topicSysFlag": "0",
+    }
 
 
 def test_a_topic_is_routed_before_its_creation_is_answered(
@@ -232,9 +246,9 @@ def test_a_changed_configuration_is_written_back(tmp_path: Path, connect: Any) -
 
     uvloop.run(run())
     assert (tmp_path / "broker.conf.bak").read_text() == before
-    assert path.read_text() == before.replace("fileReservedTime=48\n", (
-        "fileReservedTime=1\ntraceOn=false\n"
-    ))
+    assert path.read_text() == before.replace(
+        "fileReservedTime=48\n", ("fileReservedTime=1\ntraceOn=false\n")
+    )
     again, warnings = load_config(path.read_text(), str(path))
     assert warnings == ["known, but without effect here: sendMessageThreadPoolNums=4 (line 6)"]
     assert again.store.file_reserved_time_hours == 1
@@ -246,13 +260,27 @@ def test_a_changed_configuration_is_written_back(tmp_path: Path, connect: Any) -
 
 def test_every_reading_request_of_an_operator(serve: Callable[..., Any]) -> None:
     questions: list[tuple[int, dict[str, str]]] = [
-        (21, {}), (26, {}), (28, {}), (43, {}), (45, {}), (201, {}), (202, {"topic": "T"}),
-        (208, {"consumerGroup": "g"}), (300, {"topic": "T"}), (303, {"topic": "T", "group": "g"}),
-        (305, {}), (308, {"topic": "T", "compareGroup": "g", "filterGroups": ""}),
-        (317, {"isOrder": "false"}), (328, {}), (343, {"group": "g"}),
-        (345, {"group": "g", "topic": "T"}), (351, {"topic": "T"}), (402, {}),
-        (203, {"consumerGroup": "g"}), (204, {"producerGroup": "pg"}),
-    ]  # fmt: skip
+        (21, {}),
+        (26, {}),
+        (28, {}),
+        (43, {}),
+        (45, {}),
+        (201, {}),
+        (202, {"topic": "T"}),
+        (208, {"consumerGroup": "g"}),
+        (300, {"topic": "T"}),
+        (303, {"topic": "T", "group": "g"}),
+        (305, {}),
+        (308, {"topic": "T", "compareGroup": "g", "filterGroups": ""}),
+        (317, {"isOrder": "false"}),
+        (328, {}),
+        (343, {"group": "g"}),
+        (345, {"group": "g", "topic": "T"}),
+        (351, {"topic": "T"}),
+        (402, {}),
+        (203, {"consumerGroup": "g"}),
+        (204, {"producerGroup": "pg"}),
+    ]
 
     async def run() -> None:
         async with serve() as (node, caller), members(node.address, "c1"):
@@ -262,9 +290,14 @@ def test_every_reading_request_of_an_operator(serve: Callable[..., Any]) -> None
                 assert answer.code == 0, (code, answer.remark)
                 assert answer.body, code
             found = await caller.ask(
-                12, topic="T", key="k", maxNum="1", beginTimestamp="0",
-                endTimestamp=str(2**63 - 1), _UNIQUE_KEY_QUERY="false",
-            )  # fmt: skip
+                12,
+                topic="T",
+                key="k",
+                maxNum="1",
+                beginTimestamp="0",
+                endTimestamp=str(2**63 - 1),
+                _UNIQUE_KEY_QUERY="false",
+            )
             viewed = await caller.ask(33, offset="0")
             assert found.code == viewed.code == 0
             assert bytes(found.body) == bytes(viewed.body)
@@ -273,7 +306,8 @@ def test_every_reading_request_of_an_operator(serve: Callable[..., Any]) -> None
             for code in (9999, 400, 200050, 1001):
                 answer = await caller.ask(code)
                 assert (answer.code, answer.remark) == (
-                    3, f" request type {code} not supported",
-                )  # fmt: skip
+                    3,
+                    f" request type {code} not supported",
+                )
 
     uvloop.run(run())

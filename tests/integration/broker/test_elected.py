@@ -138,9 +138,11 @@ def test_a_cleaned_broker_registers_anew(tmp_path: Path) -> None:
             await member.end(signal.SIGTERM)
             await group.whole(2)
             answer = await group.admin.to_leader(
-                RequestCode.CLEAN_BROKER_DATA, clusterName=CLUSTER, brokerName=BROKER,
+                RequestCode.CLEAN_BROKER_DATA,
+                clusterName=CLUSTER,
+                brokerName=BROKER,
                 brokerControllerIdsToClean=gone.broker_id,
-            )  # fmt: skip
+            )
             assert answer.code == 0, answer
             await member.start()
             whole = await group.whole()

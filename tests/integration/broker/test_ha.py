@@ -136,9 +136,13 @@ async def led(node: Node, epoch: int, members: frozenset[int]) -> None:
 
 def switching(number: int, mode: FlushMode) -> HaOptions:
     return HaOptions(
-        auto_switch=True, own_id=number, bind_address=HOST, ha_listen_port=0,
-        all_ack_in_sync_state_set=True, sync_flush=mode is FlushMode.SYNC_FLUSH,
-    )  # fmt: skip
+        auto_switch=True,
+        own_id=number,
+        bind_address=HOST,
+        ha_listen_port=0,
+        all_ack_in_sync_state_set=True,
+        sync_flush=mode is FlushMode.SYNC_FLUSH,
+    )
 
 
 @pytest.mark.parametrize("mode", FlushMode)
@@ -220,11 +224,14 @@ def test_a_replica_that_reads_nothing_holds_back_nobody(tmp_path: Path) -> None:
         mode = FlushMode.ASYNC_FLUSH
         relaxed = [
             HaOptions(
-                auto_switch=True, own_id=number, bind_address=HOST, ha_listen_port=0,
+                auto_switch=True,
+                own_id=number,
+                bind_address=HOST,
+                ha_listen_port=0,
                 in_sync_replicas=2,
             )
             for number in (1, 2)
-        ]  # fmt: skip
+        ]
         async with nodes(tmp_path, mode, *relaxed) as (master, replica):
             await led(master, 1, frozenset({1}))
             with socket.create_connection((HOST, master.service.port)) as idle:

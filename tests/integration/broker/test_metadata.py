@@ -28,9 +28,12 @@ async def until(met: Callable[[], bool]) -> None:
 def tables(node: BrokerNode) -> tuple[Any, ...]:
     context = node.context
     return (
-        context.topics.all(), context.topics.data_version, context.groups.to_json(),
-        offset_json(context.offsets)["offsetTable"], context.offsets.data_version,
-    )  # fmt: skip
+        context.topics.all(),
+        context.topics.data_version,
+        context.groups.to_json(),
+        offset_json(context.offsets)["offsetTable"],
+        context.offsets.data_version,
+    )
 
 
 async def commit(caller: Caller, offset: int) -> None:
@@ -105,9 +108,15 @@ def test_tables_survive_switches(tmp_path: Path) -> None:
                     assert (await caller.ask(200, body=body)).code == 0
                 topic = {"topic": f"T{epoch}", "defaultTopic": "TBW102"}
                 answer = await caller.ask(
-                    17, readQueueNums="2", writeQueueNums="2", perm="6",
-                    topicFilterType="SINGLE_TAG", topicSysFlag="0", order="false", **topic,
-                )  # fmt: skip
+                    17,
+                    readQueueNums="2",
+                    writeQueueNums="2",
+                    perm="6",
+                    topicFilterType="SINGLE_TAG",
+                    topicSysFlag="0",
+                    order="false",
+                    **topic,
+                )
                 assert answer.code == 0, answer.remark
                 await commit(caller, epoch)
                 await until(lambda m=master, r=replica: tables(nodes[m]) == tables(nodes[r]))

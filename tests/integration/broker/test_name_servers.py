@@ -49,9 +49,18 @@ class NameServerProcess:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "turbopump", "namesrv", "-c", str(self.config),
-            "-p", str(self.port), "--json", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "turbopump",
+            "namesrv",
+            "-c",
+            str(self.config),
+            "-p",
+            str(self.port),
+            "--json",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         try:
             assert process.stdout is not None
             assert (await process.stdout.readline()).startswith(b"{")

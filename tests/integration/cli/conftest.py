@@ -38,9 +38,13 @@ class Done:
 def run_command(*arguments: str, stdin: str | None = None, cwd: Path | None = None) -> Done:
     """Run a command to its end."""
     done = subprocess.run(
-        [*PROGRAM, *arguments], input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S,
+        [*PROGRAM, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
         cwd=cwd,
-    )  # fmt: skip
+    )
     return Done(done.returncode, done.stdout, done.stderr)
 
 
@@ -118,9 +122,19 @@ def up(tmp_path: Path, launch: Callable[..., Up]) -> Callable[..., Up]:
     config.write_text(SMALL_FILES)
 
     def start(*more: str) -> Up:
-        given = ("--data", str(tmp_path / "data"), "-c", str(config), "--json",
-                 "--namesrv-port", "0", "--broker-port", "0", "--controller-port",
-                 "0")  # fmt: skip
+        given = (
+            "--data",
+            str(tmp_path / "data"),
+            "-c",
+            str(config),
+            "--json",
+            "--namesrv-port",
+            "0",
+            "--broker-port",
+            "0",
+            "--controller-port",
+            "0",
+        )
         return launch("up", *given, *more)
 
     return start

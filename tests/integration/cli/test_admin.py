@@ -129,8 +129,21 @@ def test_a_topic_is_created_changed_seen_and_deleted(
     admin: Admin, refused: Callable[..., str], cluster: RunningCluster
 ) -> None:
     (broker,) = cluster.brokers
-    done = admin("updateTopic", "-c", "DefaultCluster", "-t", "Made", "-r", "3", "-w", "2", "-p",
-                 "6", "-a", "+message.type=NORMAL")  # fmt: skip
+    done = admin(
+        "updateTopic",
+        "-c",
+        "DefaultCluster",
+        "-t",
+        "Made",
+        "-r",
+        "3",
+        "-w",
+        "2",
+        "-p",
+        "6",
+        "-a",
+        "+message.type=NORMAL",
+    )
     assert done.out.splitlines()[0] == f"create topic to {broker.address} success."
     assert "readQueueNums=3, writeQueueNums=2, perm=RW-" in done.out
     (queue,) = admin("topicRoute", "-t", "Made", "--json").json[0]["queueDatas"]
@@ -138,8 +151,14 @@ def test_a_topic_is_created_changed_seen_and_deleted(
     admin("updateTopic", "-b", broker.address, "-t", "Made", "-r", "3", "-w", "3", "-p", "4")
     assert '"writeQueueNums": 3' in admin("topicRoute", "-t", "Made").out
     head, line, _, total = admin("topicRoute", "-t", "Made", "-l").out.splitlines()
-    assert words(head) == ["#ClusterName", "#BrokerName", "#BrokerAddrs", "#ReadQueue",
-                           "#WriteQueue", "#Perm"]  # fmt: skip
+    assert words(head) == [
+        "#ClusterName",
+        "#BrokerName",
+        "#BrokerAddrs",
+        "#ReadQueue",
+        "#WriteQueue",
+        "#Perm",
+    ]
     assert words(line) == ["DefaultCluster", "broker-a", f"{{0={broker.address}}}", "3", "3", "4"]
     assert words(total) == ["Total:", "1", "3", "3"]
     assert "Made" in admin("topicList").out.splitlines()
@@ -159,8 +178,20 @@ def test_a_topic_is_created_changed_seen_and_deleted(
 
 
 def test_an_ordered_topic_has_a_fixed_route(admin: Admin, cluster: RunningCluster) -> None:
-    done = admin("updateTopic", "-c", "DefaultCluster", "-t", "Ordered", "-o", "true", "-u", "true",
-                 "-s", "true", "--json")  # fmt: skip
+    done = admin(
+        "updateTopic",
+        "-c",
+        "DefaultCluster",
+        "-t",
+        "Ordered",
+        "-o",
+        "true",
+        "-u",
+        "true",
+        "-s",
+        "true",
+        "--json",
+    )
     assert done.json[0]["order"] is True
     (queue,) = admin("topicRoute", "-t", "Ordered", "--json").json[0]["queueDatas"]
     assert queue["topicSysFlag"] == 3
@@ -172,8 +203,9 @@ def test_topic_status(admin: Admin, cluster: RunningCluster) -> None:
     head, *lines = admin("topicStatus", "-t", "Status").out.splitlines()
     assert words(head)[:3] == ["#Broker", "Name", "#QID"]
     assert [words(line)[:3] for line in lines[:2]] == [
-        ["broker-a", "0", "0"], ["broker-a", "1", "0"],
-    ]  # fmt: skip
+        ["broker-a", "0", "0"],
+        ["broker-a", "1", "0"],
+    ]
     assert lines[-1].startswith("Topic Put TPS: ")
     queues = admin("topicStatus", "-t", "Status", "--json").json[0]["queues"]
     assert sum(queue["max_queue_offset"] for queue in queues) == 4
@@ -255,13 +287,26 @@ def test_messages_are_found(
 
 
 def test_a_group_is_configured(admin: Admin, refused: Callable[..., str]) -> None:
-    done = admin("updateSubGroup", "-c", "DefaultCluster", "-g", "Configured", "-s", "false", "-r",
-                 "3", "-d", "TRUE", "--json")  # fmt: skip
+    done = admin(
+        "updateSubGroup",
+        "-c",
+        "DefaultCluster",
+        "-g",
+        "Configured",
+        "-s",
+        "false",
+        "-r",
+        "3",
+        "-d",
+        "TRUE",
+        "--json",
+    )
     config = done.json[0]["config"]
     assert (config["consumeEnable"], config["retryMaxTimes"]) == (False, 3)
     policy = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000]}}'
-    done = admin("updateSubGroup", "-c", "DefaultCluster", "-g", "Configured", "-p", policy,
-                 "--json")  # fmt: skip
+    done = admin(
+        "updateSubGroup", "-c", "DefaultCluster", "-g", "Configured", "-p", policy, "--json"
+    )
     assert done.json[0]["config"]["groupRetryPolicy"] == json.loads(policy)
     assert "policy" in refused(2, "updateSubGroup", "-c", "C", "-g", "G", "-p", "[]")
     assert config["consumeBroadcastEnable"] is True

@@ -172,8 +172,10 @@ def test_top_sees_an_election_as_it_happens(
     texts: list[str] = []
     watching = subprocess.Popen(
         [*program, "top", "-n", elected.namesrv, "--interval", "0.05", "--json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
     def look() -> dict[str, Any]:
         assert watching.stdout is not None

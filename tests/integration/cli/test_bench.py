@@ -110,8 +110,9 @@ def test_a_replay_sends_the_bodies_of_a_dataset(
         dataset = tmp_path / "one.parquet"
         pq.write_table(pa.table({"body": pa.array(bodies, pa.binary())}), dataset)
     topic = f"Replay-{kind}-{len(shape)}"
-    sent = bench(cli, cluster, "producer", "-t", topic, "--replay", str(dataset), "-q", "200",
-                 *shape)  # fmt: skip
+    sent = bench(
+        cli, cluster, "producer", "-t", topic, "--replay", str(dataset), "-q", "200", *shape
+    )
     assert (sent["messages"], sent["errors"]) == (200, {})
     assert sent["workload"]["replay"] == str(dataset)
     found = cluster.run(bodies_of(cluster, topic, 200))
@@ -144,8 +145,21 @@ def test_mixed_reads_what_it_sends(cli: Cli, cluster: RunningCluster) -> None:
 
 
 def test_a_fixed_rate_is_kept_and_seconds_are_listed(cli: Cli, cluster: RunningCluster) -> None:
-    found = bench(cli, cluster, "producer", "-t", "Paced", "--rate", "500", "-w", "8",
-                  "--warmup", "0.2", "--duration", "2.1")  # fmt: skip
+    found = bench(
+        cli,
+        cluster,
+        "producer",
+        "-t",
+        "Paced",
+        "--rate",
+        "500",
+        "-w",
+        "8",
+        "--warmup",
+        "0.2",
+        "--duration",
+        "2.1",
+    )
     assert found["all_messages"] == pytest.approx(2.3 * 500, abs=60)
     assert found["unsent"] < 60
     assert len(found["series"]) == 2
@@ -299,8 +313,18 @@ def test_an_interrupt_ends_it_with_the_figures_so_far(
     program: list[str], cli: Cli, cluster: RunningCluster
 ) -> None:
     bench(cli, cluster, "producer", "-t", "Long", "-q", "1")
-    command = [*program, "bench", "producer", "-n", cluster.namesrv, "-t", "Long", "--json",
-               "--duration", "600"]  # fmt: skip
+    command = [
+        *program,
+        "bench",
+        "producer",
+        "-n",
+        cluster.namesrv,
+        "-t",
+        "Long",
+        "--json",
+        "--duration",
+        "600",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         while in_store(cluster, "Long") < 2:
             pass
@@ -316,8 +340,13 @@ def test_help_does_not_load_the_generator() -> None:
         "import turbopump.cli.app\n"
         "print([name for name in sys.modules if 'bench_run' in name or 'pyx.load' in name])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
-                          env={**os.environ}, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ},
+        check=True,
+    )
     assert done.stdout == "[]\n"
 
 
@@ -329,8 +358,21 @@ def test_a_workload_file_decides_and_a_picture_shows_it(
         "topics: 2\npartitionsPerTopic: 3\nmessageSize: 77\nproducersPerTopic: 2\n"
         "consumerPerSubscription: 1\nproducerRate: 2000\nsomethingElse: 5\n"
     )
-    done = cli("bench", "mixed", "-n", cluster.namesrv, "-t", "Omb", "--workload", str(file),
-               "--plot", str(picture), "-q", "300", "--json")  # fmt: skip
+    done = cli(
+        "bench",
+        "mixed",
+        "-n",
+        cluster.namesrv,
+        "-t",
+        "Omb",
+        "--workload",
+        str(file),
+        "--plot",
+        str(picture),
+        "-q",
+        "300",
+        "--json",
+    )
     assert done.code == 0
     assert done.err == f"turbopump: {file}: these keys are ignored: somethingElse\n"
     (found,) = done.json
@@ -343,8 +385,20 @@ def test_a_workload_file_decides_and_a_picture_shows_it(
 
 def test_a_terminal_sees_it_run(program: list[str], cluster: RunningCluster) -> None:
     ours, theirs = pty.openpty()
-    command = [*program, "bench", "producer", "-n", cluster.namesrv, "-t", "Seen", "--rate", "100",
-               "--duration", "1", "--json"]  # fmt: skip
+    command = [
+        *program,
+        "bench",
+        "producer",
+        "-n",
+        cluster.namesrv,
+        "-t",
+        "Seen",
+        "--rate",
+        "100",
+        "--duration",
+        "1",
+        "--json",
+    ]
     shown = b""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs) as running:
         os.close(theirs)

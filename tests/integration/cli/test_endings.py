@@ -70,9 +70,12 @@ def test_a_reader_that_goes_away_ends_consume_quietly_and_nothing_unread_is_ackn
     # Unbuffered, Python itself drops what a write to a closing pipe did not take.
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with subprocess.Popen(
-        [*program, "consume", *at], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [*program, "consume", *at],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env=buffered,
-    ) as process:  # fmt: skip
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.read(10)
@@ -98,10 +101,22 @@ def test_a_node_whose_output_cannot_be_written_stops_cleanly(
 ) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [*program, "up", "--data", str(tmp_path / "data"), "--namesrv-port", "0",
-             "--broker-port", "0", "--json"],
-            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
-        )  # fmt: skip
+            [
+                *program,
+                "up",
+                "--data",
+                str(tmp_path / "data"),
+                "--namesrv-port",
+                "0",
+                "--broker-port",
+                "0",
+                "--json",
+            ],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "turbopump: the disk is full"
     assert "Traceback" not in done.stderr

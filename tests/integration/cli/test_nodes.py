@@ -26,8 +26,16 @@ def test_a_group_of_two_processes(launch: Launch, command: Command, tmp_path: Pa
         f"brokerName=mine\nbrokerIP1=127.0.0.1\nlistenPort=0\nstorePathRootDir={tmp_path}/store\n"
         "mappedFileSizeCommitLog=8388608\nmaxHashSlotNum=1000\nmaxIndexNum=4000\nlistnPort=3\n"
     )
-    broker = launch("broker", "-c", str(broker_file), "-n", address, "--log-dir",
-                    str(tmp_path / "logs"), "--json")  # fmt: skip
+    broker = launch(
+        "broker",
+        "-c",
+        str(broker_file),
+        "-n",
+        address,
+        "--log-dir",
+        str(tmp_path / "logs"),
+        "--json",
+    )
     assert broker.ready["node"] == "broker mine"
     sent = command("send", "-n", address, "-t", "T", "-p", "x", "--json")
     assert (sent.code, sent.json[0]["broker_name"]) == (0, "mine")
@@ -53,20 +61,29 @@ def test_a_group_of_two_processes(launch: Launch, command: Command, tmp_path: Pa
         ("controller", "\ncontrollerDLegerPeers=n0\n", ("controllerDLegerPeers=n0", "line 2")),
         ("controller", "controllerDLegerPeers=n1-a:1\n", ("controllerDLegerSelfId=n0",)),
         ("controller", "listenPort=0\ncontrollerStorePath=/proc/none\n", ("/proc/none",)),
-        ("namesrv", "enableControllerInNamesrv=true\nscanInactiveMasterInterval=1\n",
-         ("scanInactiveMasterInterval=1", "line 2")),
+        (
+            "namesrv",
+            "enableControllerInNamesrv=true\nscanInactiveMasterInterval=1\n",
+            ("scanInactiveMasterInterval=1", "line 2"),
+        ),
         ("broker", "mappedFileSizeCommitLog=1\n", ("mappedFileSizeCommitLog", "line 1")),
-        ("namesrv", "bindAddress=127.0.0.1\nlistenPort=0\nkvConfigPath=/proc/none/kv.json\n",
-         ("kvConfigPath=/proc/none/kv.json",)),
+        (
+            "namesrv",
+            "bindAddress=127.0.0.1\nlistenPort=0\nkvConfigPath=/proc/none/kv.json\n",
+            ("kvConfigPath=/proc/none/kv.json",),
+        ),
         ("broker", "storePathRootDir=/proc/none\nlistenPort=0\n", ("/proc/none",)),
         ("broker", "listenPort=0\nbrokerIP1=no.such.host.invalid\n", ("no.such.host.invalid",)),
         ("broker", "listenPort=0\nbrokerIP1=300.1.1.1\n", ("300.1.1.1",)),
         ("broker", "listenPort=0\ntls.enable=perhaps\n", ("tls.enable", "line 2")),
         ("broker", "listenPort=0\ntls.server.mode=sometimes\n", ("tls.server.mode", "line 2")),
-        ("namesrv", "bindAddress=no.such.host.invalid\nlistenPort=0\nkvConfigPath=kv.json\n",
-         ("no.such.host.invalid",)),
+        (
+            "namesrv",
+            "bindAddress=no.such.host.invalid\nlistenPort=0\nkvConfigPath=kv.json\n",
+            ("no.such.host.invalid",),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_bad_file_is_named(
     node: str, text: str, words: tuple[str, ...], command: Command, tmp_path: Path
 ) -> None:
@@ -84,8 +101,11 @@ def test_a_bad_file_is_named(
 def test_a_file_that_cannot_be_read_is_named(node: str, command: Command, tmp_path: Path) -> None:
     path = tmp_path / "binary.conf"
     path.write_bytes(b"\xff\xfe\xff")
-    for file, word in ((tmp_path / "none", "No such file"), (tmp_path, "directory"),
-                       (path, "UTF-8")):  # fmt: skip
+    for file, word in (
+        (tmp_path / "none", "No such file"),
+        (tmp_path, "directory"),
+        (path, "UTF-8"),
+    ):
         done = command(node, "-c", str(file))
         assert (done.code, done.out) == (2, "")
         assert word in done.err

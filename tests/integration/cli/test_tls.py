@@ -53,9 +53,13 @@ def write(path: Path, *properties: dict[str, str]) -> str:
 
 
 def test_a_group_by_tls_alone(
-    up: Ready, command: Command, tmp_path: Path, certificate: dict[str, str],
-    trust: dict[str, str], monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    up: Ready,
+    command: Command,
+    tmp_path: Path,
+    certificate: dict[str, str],
+    trust: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with open(tmp_path / "small.conf", "a") as config:
         config.write("".join(f"{key}={value}\n" for key, value in certificate.items()))
     running = up()
@@ -77,17 +81,25 @@ def test_a_group_by_tls_alone(
 
 
 def test_a_broker_registers_by_tls_where_it_is_told_to(
-    launch: Command, command: Command, tmp_path: Path, certificate: dict[str, str],
-    trust: dict[str, str], monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    launch: Command,
+    command: Command,
+    tmp_path: Path,
+    certificate: dict[str, str],
+    trust: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     key_values = f"{tmp_path}/kv/kvConfig.json"
     place = {"listenPort": "0", "bindAddress": "127.0.0.1", "kvConfigPath": key_values}
     namesrv = launch("namesrv", "-c", write(tmp_path / "ns.conf", place, certificate), "--json")
     address = namesrv.ready["address"]
     own = {
-        "listenPort": "0", "brokerIP1": "127.0.0.1", "storePathRootDir": f"{tmp_path}/store",
-        "mappedFileSizeCommitLog": "8388608", "namesrvAddr": address, "tls.enable": "true",
-    }  # fmt: skip
+        "listenPort": "0",
+        "brokerIP1": "127.0.0.1",
+        "storePathRootDir": f"{tmp_path}/store",
+        "mappedFileSizeCommitLog": "8388608",
+        "namesrvAddr": address,
+        "tls.enable": "true",
+    }
     broker = launch("broker", "-c", write(tmp_path / "broker.conf", own, trust), "--json")
     monkeypatch.setenv("TURBOPUMP_TLS", write(tmp_path / "client.conf", trust))
     found = command("admin", "clusterList", "-n", address, "--json").json[0]["brokers"]

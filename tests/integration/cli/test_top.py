@@ -32,9 +32,9 @@ def test_a_look_at_a_group_without_controllers(
 
     done = cli("top", "-n", cluster.namesrv, "--once", "-b", broker.name)
     assert f"{broker.name} of DefaultCluster: master 0" in done.out
-    assert cli("top", "-n", cluster.namesrv, "--once", "-b", "other", "--json").json[0][
-        "groups"
-    ] == []
+    assert (
+        cli("top", "-n", cluster.namesrv, "--once", "-b", "other", "--json").json[0]["groups"] == []
+    )
 
 
 def test_nobody_is_there(cli: Callable[..., Any]) -> None:
@@ -51,8 +51,10 @@ def test_looks_until_it_is_stopped(
 ) -> None:
     watching = subprocess.Popen(
         [*program, "top", "-n", cluster.namesrv, "--interval", "0.05"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert watching.stdout is not None
         titles = 0
@@ -73,9 +75,11 @@ def test_a_screen_on_a_terminal(program: list[str], cluster: RunningCluster) -> 
     ours, its = pty.openpty()
     watching = subprocess.Popen(
         [*program, "top", "-n", cluster.namesrv, "--interval", "0.05"],
-        stdout=its, stderr=subprocess.PIPE, stdin=its,
+        stdout=its,
+        stderr=subprocess.PIPE,
+        stdin=its,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
-    )  # fmt: skip
+    )
     os.close(its)
     shown = b""
     try:

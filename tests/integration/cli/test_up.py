@@ -30,17 +30,35 @@ def test_up_is_ready_used_and_stopped(up: Ready, command: Command, tmp_path: Pat
         "controllers": [],
         "brokers": [
             {
-                "name": "broker-a", "id": 0, "address": broker["address"],
-                "pid": running.process.pid, "role": "master",
+                "name": "broker-a",
+                "id": 0,
+                "address": broker["address"],
+                "pid": running.process.pid,
+                "role": "master",
             }
         ],
         "data": str(data),
-    }  # fmt: skip
-    sent = command("send", "-n", namesrv, "-t", "T", "-p", "one", "-c", "TagA", "-k", "k1 k2",
-                   "--property", "colour=red", "--json")  # fmt: skip
+    }
+    sent = command(
+        "send",
+        "-n",
+        namesrv,
+        "-t",
+        "T",
+        "-p",
+        "one",
+        "-c",
+        "TagA",
+        "-k",
+        "k1 k2",
+        "--property",
+        "colour=red",
+        "--json",
+    )
     assert (sent.code, sent.json[0]["status"], sent.json[0]["queue_offset"]) == (0, "SEND_OK", 0)
-    more = command("send", "-n", namesrv, "-t", "T", "--sharding-key", "s",
-                   stdin="two\n\nthree 中\n")  # fmt: skip
+    more = command(
+        "send", "-n", namesrv, "-t", "T", "--sharding-key", "s", stdin="two\n\nthree 中\n"
+    )
     assert (more.code, more.out.count("SEND_OK")) == (0, 2)
     got = command("consume", "-n", namesrv, "-t", "T", "--count", "3", "--json")
     assert got.code == 0
@@ -71,8 +89,10 @@ def test_up_with_replicas_answers_when_one_has_the_message(
     (namesrv,) = running.ready["namesrv"]
     brokers = running.ready["brokers"]
     assert [(each["id"], each["role"]) for each in brokers] == [
-        (0, "master"), (1, "slave"), (2, "slave")
-    ]  # fmt: skip
+        (0, "master"),
+        (1, "slave"),
+        (2, "slave"),
+    ]
     for _ in range(60):  # the replicas connect within the first second
         if command("send", "-n", namesrv, "-t", "T", "-p", "twice").code == 0:
             break
@@ -100,10 +120,20 @@ def test_up_comes_back_after_a_kill(up: Ready, command: Command, tmp_path: Path)
 
 def test_up_tells_people_where_to_connect(tmp_path: Path, program: list[str]) -> None:
     process = subprocess.Popen(
-        [*program, "up", "--data", str(tmp_path / "data"), "--namesrv-port", "0",
-         "--broker-port", "0"],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+        [
+            *program,
+            "up",
+            "--data",
+            str(tmp_path / "data"),
+            "--namesrv-port",
+            "0",
+            "--broker-port",
+            "0",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(8)]
@@ -120,10 +150,21 @@ def test_up_tells_people_where_to_connect(tmp_path: Path, program: list[str]) ->
 
 def test_a_signal_during_the_start_stops_it_cleanly(tmp_path: Path, program: list[str]) -> None:
     process = subprocess.Popen(
-        [*program, "up", "--data", str(tmp_path / "data"), "--namesrv-port", "0",
-         "--broker-port", "0", "--json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [
+            *program,
+            "up",
+            "--data",
+            str(tmp_path / "data"),
+            "--namesrv-port",
+            "0",
+            "--broker-port",
+            "0",
+            "--json",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     log = tmp_path / "data" / "logs" / "turbopump.log"
     try:
         while not (log.exists() and "name server listens" in log.read_text()):
@@ -211,16 +252,27 @@ def test_a_full_disk_is_named(
     the test sees it."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    inner = [*program, "up", "--data", str(disk / "data"), "--namesrv-port", "0",
-             "--broker-port", "0", *more]  # fmt: skip
+    inner = [
+        *program,
+        "up",
+        "--data",
+        str(disk / "data"),
+        "--namesrv-port",
+        "0",
+        "--broker-port",
+        "0",
+        *more,
+    ]
     script = (
         f"mount -t tmpfs -o size={size} tmpfs {disk} || exit 77; "
         f'echo full > {disk}/taken; exec "$@"'
     )
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", *inner],
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     if done.returncode == 77 or "unshare" in done.stderr:
         pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
     assert done.returncode == 2, done.stderr
@@ -249,8 +301,12 @@ def test_a_bad_broker_setting_is_named(
 
 def test_bad_arguments_end_with_2(tmp_path: Path, up_once: Command, command: Command) -> None:
     refused(up_once("-c", str(tmp_path / "none.conf")), "none.conf")
-    for arguments in (["up", "--namesrv-port", "70000"], ["up", "--no-such"], ["nonsense"],
-                      ["up", "--log-level", "loud"]):  # fmt: skip
+    for arguments in (
+        ["up", "--namesrv-port", "70000"],
+        ["up", "--no-such"],
+        ["nonsense"],
+        ["up", "--log-level", "loud"],
+    ):
         done = command(*arguments, cwd=tmp_path)
         assert done.code == 2
         assert "Traceback" not in done.err
@@ -295,8 +351,10 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(program: list[str], tmp_
     )
     with subprocess.Popen(
         [*program, "inspect", "queue", str(tmp_path)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline().startswith("cq topic=T queue=0 index=0 ")

@@ -47,8 +47,18 @@ def test_brokers_without_controllers_are_a_sentence(command: Command, tmp_path: 
         ("--controllers", "1", "--replicas", "1"),
         ("--brokers", "3", "--controllers", "2"),
     ):
-        done = command("up", "--data", str(tmp_path / "data"), "--namesrv-port", "0",
-                       "--broker-port", "0", "--controller-port", "0", *more)  # fmt: skip
+        done = command(
+            "up",
+            "--data",
+            str(tmp_path / "data"),
+            "--namesrv-port",
+            "0",
+            "--broker-port",
+            "0",
+            "--controller-port",
+            "0",
+            *more,
+        )
         assert (done.code, done.err.count("\n")) == (2, 1)
         assert "controllers" in done.err
 

@@ -33,8 +33,19 @@ class Group:
         self.data = folder / "data"
         config = folder / "small.conf"
         config.write_text(SMALL_FILES + properties)
-        words = [*program, "up", "--json", "--data", str(self.data), "-c", str(config),
-                 "--brokers", "2", "--controllers", "1"]  # fmt: skip
+        words = [
+            *program,
+            "up",
+            "--json",
+            "--data",
+            str(self.data),
+            "-c",
+            str(config),
+            "--brokers",
+            "2",
+            "--controllers",
+            "1",
+        ]
         for port in ("namesrv", "broker", "controller"):
             words += [f"--{port}-port", "0"]
         self.process = subprocess.Popen(
@@ -115,8 +126,10 @@ class Bench:
         words = [*program, "bench", "producer", "-n", namesrv, "-t", "Load", "-w", "4"]
         self.process = subprocess.Popen(
             [*words, "--rate", "500", "--duration", "200", "--json"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self._command, self._namesrv = command, namesrv
 
     def stored(self) -> int:
@@ -182,8 +195,9 @@ def test_a_master_is_killed_and_comes_back(group: Group, command: Command, bench
     failed = sum(count for code, count in found["errors"].items())
     assert sum(each["failed_sends"] for each in found["outages"]) <= failed
     for words, text in (
-        (("start", master), "runs already"), (("kill", "nobody"), "there is no node nobody"),
-    ):  # fmt: skip
+        (("start", master), "runs already"),
+        (("kill", "nobody"), "there is no node nobody"),
+    ):
         refused = command("node", *words, *data)
         assert (refused.code, refused.err.count("\n")) == (1, 1)
         assert text in refused.err
@@ -228,17 +242,21 @@ def test_a_load_goes_on_while_the_master_stands_still(
 
 
 def test_the_files_that_up_wrote_run_each_node_alone(
-    program: list[str], command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    program: list[str],
+    command: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     launch: Callable[..., Any],
-) -> None:  # fmt: skip
+) -> None:
     """As on machines of their own; with TLS, which all of them speak to each other."""
     for name, content in zip(("cert.pem", "key.pem"), _make_self_signed(), strict=True):
         (tmp_path / name).write_bytes(content)
     group = Group(
-        program, tmp_path,
+        program,
+        tmp_path,
         "tls.server.mode=enforcing\ntls.test.mode.enable=false\n"
         f"tls.server.certPath={tmp_path}/cert.pem\ntls.server.keyPath={tmp_path}/key.pem\n",
-    )  # fmt: skip
+    )
     trust = tmp_path / "client.conf"
     trust.write_text(
         "tls.test.mode.enable=false\ntls.client.authServer=true\n"
@@ -272,8 +290,11 @@ def test_nodes_end_with_a_parent_that_is_killed(
 ) -> None:
     second = subprocess.run(
         [*program, "up", "--processes", "--data", str(group.data), "--namesrv-port", "0"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (second.returncode, second.stderr.count("\n")) == (2, 1)
     assert "runs already" in second.stderr
     os.kill(group.process.pid, signal.SIGKILL)

@@ -138,9 +138,14 @@ def stored(request: Command, queue_offset: int = 0) -> Command:
 
 
 def pulled(
-    request: Command, code: int, next_offset: int, bodies: list[bytes] | None = None,
-    *, reconsume_times: int = 0, properties: bytes = b"",
-) -> Command:  # fmt: skip
+    request: Command,
+    code: int,
+    next_offset: int,
+    bodies: list[bytes] | None = None,
+    *,
+    reconsume_times: int = 0,
+    properties: bytes = b"",
+) -> Command:
     """The answer to a pull: `bodies` end at `next_offset`."""
     header = PullMessageResponse(0, next_offset, 0, next_offset)
     texts = bodies or []
@@ -153,16 +158,33 @@ def pulled(
 
 
 def record_bytes(
-    topic: str, queue_offset: int, body: bytes, reconsume_times: int = 0, properties: bytes = b"",
+    topic: str,
+    queue_offset: int,
+    body: bytes,
+    reconsume_times: int = 0,
+    properties: bytes = b"",
     sys_flag: int = 0,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """A stored record; its log offset is a thousand times its queue offset."""
     buffer = bytearray(1024 + len(body) + len(properties))
     size = record.append(
-        Region(buffer), 0, len(buffer),
-        log_offset=1000 * queue_offset, topic=topic.encode(), body=body, properties=properties,
-        queue_id=0, flag=7, queue_offset=queue_offset, sys_flag=sys_flag, born_timestamp_ms=1,
-        born_host=HOST, store_timestamp_ms=2, store_host=HOST, reconsume_times=reconsume_times,
-        prepared_transaction_offset=0, version=record.V1,
-    )  # fmt: skip
+        Region(buffer),
+        0,
+        len(buffer),
+        log_offset=1000 * queue_offset,
+        topic=topic.encode(),
+        body=body,
+        properties=properties,
+        queue_id=0,
+        flag=7,
+        queue_offset=queue_offset,
+        sys_flag=sys_flag,
+        born_timestamp_ms=1,
+        born_host=HOST,
+        store_timestamp_ms=2,
+        store_host=HOST,
+        reconsume_times=reconsume_times,
+        prepared_transaction_offset=0,
+        version=record.V1,
+    )
     return bytes(buffer[:size])

@@ -47,9 +47,13 @@ def test_topic_is_made_shown_and_deleted(namesrv: str, name: str, until: Until) 
         async with Admin([namesrv]) as admin:
             [line] = (await admin.cluster_list()).brokers
             made = await admin.update_topic(
-                name, broker=line.address, read_queues=3, write_queues=2, perm=6,
+                name,
+                broker=line.address,
+                read_queues=3,
+                write_queues=2,
+                perm=6,
                 attributes="+message.type=FIFO",
-            )  # fmt: skip
+            )
             assert (made.addresses, made.attributes) == ([line.address], {"message.type": "FIFO"})
             route = (await admin.topic_route(name)).to_json()
             [queues] = route["queueDatas"]

@@ -74,9 +74,10 @@ def test_an_ordered_queue_pauses_and_keeps_its_lock_as_long_as_before(
             hold = broker.answers[RequestCode.PULL_MESSAGE]
             answers = [lambda request: pulled(request, 0, 2, [b"a", b"b"])]
             broker.answers[RequestCode.PULL_MESSAGE] = lambda request: (
-                answers.pop()(request) if answers and request.fields["topic"] == "T"
+                answers.pop()(request)
+                if answers and request.fields["topic"] == "T"
                 else hold(request)
-            )  # fmt: skip
+            )
             broker.answers[RequestCode.LOCK_BATCH_MQ] = lock
             consumer = Consumer(
                 "g",

@@ -31,8 +31,16 @@ async def send(namesrv: str, topic: str, *bodies: str, tags: str = "", key: str 
 class Receiver:
     """A consumer with a handler that notes what came."""
 
-    def __init__(self, namesrv: str, group: str, topic: str, *, expression: str = "*",
-                 options: ConsumerOptions = FIRST, folder: Path | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        namesrv: str,
+        group: str,
+        topic: str,
+        *,
+        expression: str = "*",
+        options: ConsumerOptions = FIRST,
+        folder: Path | None = None,
+    ) -> None:
         self.messages: list[ReceivedMessage] = []
         self.consumer = Consumer(group, [namesrv], options=options, offsets_folder=folder)
         self.consumer.subscribe(topic, expression)
@@ -229,8 +237,15 @@ def test_ordered_queue_waits_at_a_failed_message(
         async with consumer:
             await until(lambda: len(handled) == 8)
         assert handled == [
-            ("0", 0), ("1", 0), ("2", 0), ("2", 1), ("2", 2), ("3", 0), ("4", 0), ("5", 0),
-        ]  # fmt: skip
+            ("0", 0),
+            ("1", 0),
+            ("2", 0),
+            ("2", 1),
+            ("2", 2),
+            ("3", 0),
+            ("4", 0),
+            ("5", 0),
+        ]
 
     asyncio.run(scenario())
 

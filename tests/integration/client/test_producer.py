@@ -18,9 +18,13 @@ def test_stored_message_has_everything_that_was_sent(namesrv: str, name: str) ->
     async def scenario() -> None:
         async with Producer("pg", [namesrv]) as producer, Admin([namesrv]) as admin:
             message = Message(
-                name, "正文".encode(), tags="标签", keys=("k1", "k2"), flag=-7,
+                name,
+                "正文".encode(),
+                tags="标签",
+                keys=("k1", "k2"),
+                flag=-7,
                 properties={"名称": "值", "a": "b=c"},
-            )  # fmt: skip
+            )
             result = await producer.send(message)
             stored = (await admin.query_message_by_id(name, result.offset_message_id)).message
             assert result.status is SendStatus.SEND_OK

@@ -62,9 +62,13 @@ def test_a_broker_that_registers_at_a_broker_says_so(
 ) -> None:
     (other,) = cluster.brokers
     given = {
-        **SMALL_FILES, "namesrvAddr": other.address, "storePathRootDir": str(tmp_path),
-        "listenPort": "0", "brokerIP1": "127.0.0.1", "bindAddress": "127.0.0.1",
-    }  # fmt: skip
+        **SMALL_FILES,
+        "namesrvAddr": other.address,
+        "storePathRootDir": str(tmp_path),
+        "listenPort": "0",
+        "brokerIP1": "127.0.0.1",
+        "bindAddress": "127.0.0.1",
+    }
     config = BrokerConfig()
     config.update(Property(key, value) for key, value in given.items())
 

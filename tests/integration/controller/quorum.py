@@ -97,14 +97,18 @@ class Asker:
         found = await self.to_leader(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, **whose)
         assert (found.code, found.fields["nextBrokerId"]) == (0, str(broker_id))
         applied = await self.to_leader(
-            RequestCode.CONTROLLER_APPLY_BROKER_ID, **whose, appliedBrokerId=broker_id,
+            RequestCode.CONTROLLER_APPLY_BROKER_ID,
+            **whose,
+            appliedBrokerId=broker_id,
             registerCheckCode=f"{address};1",
-        )  # fmt: skip
+        )
         assert applied.code == 0, applied.remark
         registered = await self.to_leader(
-            RequestCode.CONTROLLER_REGISTER_BROKER, **whose, brokerId=broker_id,
+            RequestCode.CONTROLLER_REGISTER_BROKER,
+            **whose,
+            brokerId=broker_id,
             brokerAddress=address,
-        )  # fmt: skip
+        )
         assert registered.code == 0, registered.remark
         await self.beat(broker_id, name)
         return registered
@@ -112,10 +116,15 @@ class Asker:
     async def beat(self, broker_id: int, name: str = GROUP) -> None:
         """A heartbeat to every controller that is there."""
         fields = {
-            "clusterName": CLUSTER, "brokerName": name, "brokerId": str(broker_id),
-            "brokerAddr": self.broker_address(broker_id), "epoch": "0", "maxOffset": "0",
-            "confirmOffset": "0", "heartbeatTimeoutMills": "60000",
-        }  # fmt: skip
+            "clusterName": CLUSTER,
+            "brokerName": name,
+            "brokerId": str(broker_id),
+            "brokerAddr": self.broker_address(broker_id),
+            "epoch": "0",
+            "maxOffset": "0",
+            "confirmOffset": "0",
+            "heartbeatTimeoutMills": "60000",
+        }
         for address in self.addresses:
             try:
                 await self.ask(address, RequestCode.BROKER_HEARTBEAT, **fields)
@@ -125,9 +134,11 @@ class Asker:
     async def elect(self, broker_id: int, name: str = GROUP) -> Command:
         """By the broker itself."""
         return await self.to_leader(
-            RequestCode.CONTROLLER_ELECT_MASTER, clusterName=CLUSTER, brokerName=name,
+            RequestCode.CONTROLLER_ELECT_MASTER,
+            clusterName=CLUSTER,
+            brokerName=name,
             brokerId=broker_id,
-        )  # fmt: skip
+        )
 
     async def replicas(self, name: str = GROUP) -> tuple[Command, SyncStateSet]:
         """1004."""
@@ -139,9 +150,14 @@ class Asker:
 def config(folder: Path, number: int, peers: str = "", **more: Any) -> ControllerConfig:
     """Of one of them."""
     return ControllerConfig(
-        bind_address="127.0.0.1", listen_port=0, group="g", peers=peers, self_id=f"n{number}",
-        store_path=str(folder), **more,
-    )  # fmt: skip
+        bind_address="127.0.0.1",
+        listen_port=0,
+        group="g",
+        peers=peers,
+        self_id=f"n{number}",
+        store_path=str(folder),
+        **more,
+    )
 
 
 @asynccontextmanager

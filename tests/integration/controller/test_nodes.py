@@ -51,9 +51,11 @@ def test_three_elect_one_that_alone_answers_for_the_group(tmp_path: Path) -> Non
                 assert one["isLeader"] == str(nodes[number].address == leader).lower()
             for node in nodes:
                 answer = await broker.ask(
-                    node.address, RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
-                    clusterName=CLUSTER, brokerName=GROUP,
-                )  # fmt: skip
+                    node.address,
+                    RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
+                    clusterName=CLUSTER,
+                    brokerName=GROUP,
+                )
                 wanted = 0 if node.address == leader else ResponseCode.CONTROLLER_NOT_LEADER
                 assert answer.code == wanted
             unknown = await broker.ask(leader, 4_711)
@@ -108,9 +110,12 @@ def test_without_a_majority_nothing_is_decided(tmp_path: Path) -> None:
 
             await until("who leads nobody resigns", resigned)
             answer = await broker.ask(
-                leader.address, RequestCode.CONTROLLER_ELECT_MASTER, clusterName=CLUSTER,
-                brokerName=GROUP, brokerId=1,
-            )  # fmt: skip
+                leader.address,
+                RequestCode.CONTROLLER_ELECT_MASTER,
+                clusterName=CLUSTER,
+                brokerName=GROUP,
+                brokerId=1,
+            )
             assert answer.code == ResponseCode.CONTROLLER_NOT_LEADER
 
     asyncio.run(run())
@@ -259,10 +264,18 @@ class LedgerClient:
         return await self.ask(APPEND, body=base64.b64encode(body).decode())
 
 
-EVENT = b"\0\2" + json.dumps({
-    "clusterName": "C", "brokerName": "of-a-ledger-client", "brokerAddress": "10.0.0.1:10911",
-    "registerCheckCode": "10.0.0.1:10911;1", "newBrokerId": 1,
-}).encode()  # fmt: skip
+EVENT = (
+    b"\0\2"
+    + json.dumps(
+        {
+            "clusterName": "C",
+            "brokerName": "of-a-ledger-client",
+            "brokerAddress": "10.0.0.1:10911",
+            "registerCheckCode": "10.0.0.1:10911;1",
+            "newBrokerId": 1,
+        }
+    ).encode()
+)
 
 
 def test_clients_of_the_ledger_append_and_get(tmp_path: Path) -> None:
@@ -289,9 +302,10 @@ def test_clients_of_the_ledger_append_and_get(tmp_path: Path) -> None:
             assert stranger["code"] == UNKNOWN_MEMBER
             # It was applied: the next id of that group is another one.
             answer = await broker.to_leader(
-                RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, clusterName="C",
+                RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
+                clusterName="C",
                 brokerName="of-a-ledger-client",
-            )  # fmt: skip
+            )
             assert answer.fields["nextBrokerId"] == "2"
 
     asyncio.run(run())

@@ -41,10 +41,21 @@ class Member:
     def start(self) -> None:
         """Returns when it listens."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "turbopump", "controller", "-c", str(self.config), "--json",
-             "--log-level", "warning"],
-            stdout=subprocess.PIPE, text=True, env={**os.environ, **self.environment},
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "turbopump",
+                "controller",
+                "-c",
+                str(self.config),
+                "--json",
+                "--log-level",
+                "warning",
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **self.environment},
+        )
         assert self.process.stdout is not None
         assert '"ready"' in self.process.stdout.readline()
 
@@ -151,8 +162,10 @@ def test_a_name_server_with_a_controller_in_it(tmp_path: Path) -> None:
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "turbopump", "namesrv", "-c", str(config), "--json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
     async def run() -> None:
         async with asker([f"127.0.0.1:{own}"]) as broker:
@@ -174,8 +187,12 @@ def test_a_name_server_with_a_controller_in_it(tmp_path: Path) -> None:
                 await broker.ask(at_namesrv, RequestCode.UPDATE_NAMESRV_CONFIG, change)
             ).code == 0
             lines = config.read_text().splitlines()
-            for line in (f"listenPort={namesrv}", "enableElectUncleanMaster=true",
-                         "orderMessageEnable=true", "controllerDLegerGroup=inside"):  # fmt: skip
+            for line in (
+                f"listenPort={namesrv}",
+                "enableElectUncleanMaster=true",
+                "orderMessageEnable=true",
+                "controllerDLegerGroup=inside",
+            ):
                 assert line in lines
 
     try:

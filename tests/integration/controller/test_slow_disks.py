@@ -29,9 +29,13 @@ async def leads_on(broker: Asker, leader: str) -> None:
     while time.monotonic() < ends:
         name = f"broker-{time.monotonic_ns()}"
         applied = await broker.ask(
-            leader, RequestCode.CONTROLLER_APPLY_BROKER_ID, clusterName=CLUSTER, brokerName=name,
-            appliedBrokerId=1, registerCheckCode="127.0.0.1:1;1",
-        )  # fmt: skip
+            leader,
+            RequestCode.CONTROLLER_APPLY_BROKER_ID,
+            clusterName=CLUSTER,
+            brokerName=name,
+            appliedBrokerId=1,
+            registerCheckCode="127.0.0.1:1;1",
+        )
         assert applied.code == 0, applied.remark
         found = await broker.metadata(leader)
         assert found is not None

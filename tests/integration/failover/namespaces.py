@@ -72,8 +72,23 @@ class Machines:
         self._connect(IMPOSTOR, self.space(IMPOSTOR))
 
     def _connect(self, name: str, space: str) -> None:
-        _run("ip", "-n", self._hub, "link", "add", name, "type", "veth",
-             "peer", "name", "eth0", "address", self._hardware(name), "netns", space)  # fmt: skip
+        _run(
+            "ip",
+            "-n",
+            self._hub,
+            "link",
+            "add",
+            name,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "address",
+            self._hardware(name),
+            "netns",
+            space,
+        )
         _run("ip", "-n", self._hub, "link", "set", name, "master", "br0", "up")
         for device in ("lo", "eth0"):
             _run("ip", "-n", space, "link", "set", device, "up")
@@ -127,8 +142,20 @@ class Machines:
         """What it and these send each other is lost, in both directions."""
         for other in others:
             for one, to in ((name, other), (other, name)):
-                _run("ip", "-n", self.space(one), "neighbour", "replace", self.address(to),
-                     "lladdr", NOBODY, "dev", "eth0", "nud", "permanent")  # fmt: skip
+                _run(
+                    "ip",
+                    "-n",
+                    self.space(one),
+                    "neighbour",
+                    "replace",
+                    self.address(to),
+                    "lladdr",
+                    NOBODY,
+                    "dev",
+                    "eth0",
+                    "nud",
+                    "permanent",
+                )
                 self._cut.add((one, to))
 
     def reset(self, name: str, others: Iterable[str]) -> None:
@@ -137,10 +164,34 @@ class Machines:
         impostor = self.space(IMPOSTOR)
         _run("ip", "-n", impostor, "address", "add", f"{self.address(name)}/24", "dev", "eth0")
         for other in others:
-            _run("ip", "-n", impostor, "neighbour", "replace", self.address(other),
-                 "lladdr", self._hardware(other), "dev", "eth0", "nud", "permanent")  # fmt: skip
-            _run("ip", "-n", self.space(other), "neighbour", "replace", self.address(name),
-                 "lladdr", self._hardware(IMPOSTOR), "dev", "eth0", "nud", "permanent")  # fmt: skip
+            _run(
+                "ip",
+                "-n",
+                impostor,
+                "neighbour",
+                "replace",
+                self.address(other),
+                "lladdr",
+                self._hardware(other),
+                "dev",
+                "eth0",
+                "nud",
+                "permanent",
+            )
+            _run(
+                "ip",
+                "-n",
+                self.space(other),
+                "neighbour",
+                "replace",
+                self.address(name),
+                "lladdr",
+                self._hardware(IMPOSTOR),
+                "dev",
+                "eth0",
+                "nud",
+                "permanent",
+            )
             self._cut.add((other, name))
 
     def heal(self) -> None:
@@ -148,8 +199,9 @@ class Machines:
         _run("ip", "-n", self.space(IMPOSTOR), "address", "flush", "dev", "eth0")
         while self._cut:
             one, to = self._cut.pop()
-            _run("ip", "-n", self.space(one), "neighbour", "delete", self.address(to),
-                 "dev", "eth0")  # fmt: skip
+            _run(
+                "ip", "-n", self.space(one), "neighbour", "delete", self.address(to), "dev", "eth0"
+            )
 
 
 def _remove_left() -> None:

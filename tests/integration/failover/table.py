@@ -38,8 +38,12 @@ SAFEST: Final = {
 """What RocketMQ 5.5.0 accepts for the least loss."""
 NONE: Final[Mapping[str, str]] = {}
 JAVA_ROWS: Final = (
-    "25-the-master", "300-the-master", "1000-the-master", "300-all-controllers", "fail-the-master",
-)  # fmt: skip
+    "25-the-master",
+    "300-the-master",
+    "1000-the-master",
+    "300-all-controllers",
+    "fail-the-master",
+)
 """Of RocketMQ's, unless rows are named."""
 
 
@@ -145,8 +149,10 @@ def measure(who: str, trouble: Trouble, say: Callable[[str], None]) -> dict[str,
 def main() -> int:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.integration.failover.table", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+        prog="python -m tests.integration.failover.table",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--rows", nargs="+", choices=list(TROUBLES), metavar="NAME")
     parser.add_argument("--who", nargs="+", choices=list(CASES), default=[OURS])
     parser.add_argument("--write", action="store_true", help="into docs/TESTING.md")

@@ -76,9 +76,7 @@ class Watched(Ledger):
         pairs = list(pairwise(sorted(self.acks_ms)))
         return max(pairs, key=lambda pair: pair[1] - pair[0], default=(0.0, 0.0))
 
-    def add(
-        self, begun_ms: float, acked_ms: float, place: tuple[int, int], number: int
-    ) -> None:
+    def add(self, begun_ms: float, acked_ms: float, place: tuple[int, int], number: int) -> None:
         """One more."""
         super().add(begun_ms, acked_ms, place, number)
         if number >= OLD_SIDE:
@@ -155,21 +153,35 @@ class Group:
         self._begin(CLIENTS, "namesrv", {"listenPort": NAMESRV_PORT})
         peers = ";".join(f"n{at}-{self.address(one)}" for at, one in enumerate(CONTROLLERS))
         for at, one in enumerate(CONTROLLERS):
-            self._begin(one, "controller", {
-                "controllerDLegerGroup": "cut", "controllerDLegerPeers": peers,
-                "controllerDLegerSelfId": f"n{at}",
-                "controllerStorePath": self.folder / one / "store",
-            })  # fmt: skip
+            self._begin(
+                one,
+                "controller",
+                {
+                    "controllerDLegerGroup": "cut",
+                    "controllerDLegerPeers": peers,
+                    "controllerDLegerSelfId": f"n{at}",
+                    "controllerStorePath": self.folder / one / "store",
+                },
+            )
         for one in BROKERS:
             own = self.machines.address(one)
-            self._begin(one, "broker", {
-                "brokerClusterName": CLUSTER, "brokerName": BROKER_NAME, "brokerIP1": own,
-                "brokerIP2": own, "listenPort": BROKER_PORT, "haListenPort": BROKER_PORT + 1,
-                "namesrvAddr": self.address(CLIENTS), "enableControllerMode": "true",
-                "controllerAddr": ";".join(map(self.address, CONTROLLERS)),
-                "storePathRootDir": self.folder / one / "store",
-                "mappedFileSizeCommitLog": 16 << 20,
-            })  # fmt: skip
+            self._begin(
+                one,
+                "broker",
+                {
+                    "brokerClusterName": CLUSTER,
+                    "brokerName": BROKER_NAME,
+                    "brokerIP1": own,
+                    "brokerIP2": own,
+                    "listenPort": BROKER_PORT,
+                    "haListenPort": BROKER_PORT + 1,
+                    "namesrvAddr": self.address(CLIENTS),
+                    "enableControllerMode": "true",
+                    "controllerAddr": ";".join(map(self.address, CONTROLLERS)),
+                    "storePathRootDir": self.folder / one / "store",
+                    "mappedFileSizeCommitLog": 16 << 20,
+                },
+            )
         self.until("all are in sync", lambda: len(self.in_sync()) == len(BROKERS))
 
     def _begin(self, name: str, command: str, values: dict[str, Any]) -> None:
@@ -277,9 +289,12 @@ def resets_to_controllers(group: Group, master: str) -> None:
 
 
 CUTS = {
-    "everybody": from_everybody, "controllers": from_controllers, "replicas": from_replicas,
-    RESETS: resets_to_all, CONTROLLERS_RESETS: resets_to_controllers,
-}  # fmt: skip
+    "everybody": from_everybody,
+    "controllers": from_controllers,
+    "replicas": from_replicas,
+    RESETS: resets_to_all,
+    CONTROLLERS_RESETS: resets_to_controllers,
+}
 
 
 def play(group: Group, kind: str, ledger: Watched) -> str:

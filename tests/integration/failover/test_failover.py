@@ -41,9 +41,7 @@ class Route:
         """Ask all the time."""
         while True:
             try:
-                found = await asyncio.to_thread(
-                    master_by_route, self._group.namesrv_address, TOPIC
-                )
+                found = await asyncio.to_thread(master_by_route, self._group.namesrv_address, TOPIC)
                 self.address = found or self.address
             except (OSError, struct.error):
                 pass  # it is asked again

@@ -79,8 +79,9 @@ class Sending:
         return max(after - before for before, after in pairwise(times))
 
     async def _run(self) -> None:
-        async with Producer("Rolling", [self.namesrv], options=PATIENT,
-                            client_options=ClientOptions()) as producer:  # fmt: skip
+        async with Producer(
+            "Rolling", [self.namesrv], options=PATIENT, client_options=ClientOptions()
+        ) as producer:
             await asyncio.gather(*(self._send(producer, number) for number in range(SENDERS)))
 
     async def _send(self, producer: Producer, number: int) -> None:
@@ -155,8 +156,10 @@ def test_seven_nodes_are_restarted_one_by_one(tmp_path: Path) -> None:
         with Sending(group.namesrv_address) as sending:
             began = time.monotonic()
             restarted(group, sending, [group.namesrv, *group.controllers, *group.brokers])
-            print(f"seven restarts: no acknowledgement for {sending.gap_s(began):.2f} s,"
-                  f" {len(sending.places)} acknowledged")  # fmt: skip
+            print(
+                f"seven restarts: no acknowledgement for {sending.gap_s(began):.2f} s,"
+                f" {len(sending.places)} acknowledged"
+            )
         assert sending.failed == []
         handed = [one for one in group.brokers if "the lead is handed over" in said(one)]
         assert handed, "no master let another one lead before it stopped"

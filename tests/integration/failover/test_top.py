@@ -54,8 +54,9 @@ class Watch:
 def watching(group: Controlled) -> Iterator[Watch]:
     process = subprocess.Popen(
         [TURBOPUMP, "top", "-n", group.namesrv_address, "--interval", "0.05", "--json"],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         yield Watch(process)
     finally:
@@ -90,9 +91,10 @@ def troubles(group: Controlled, watch: Watch) -> None:
     master.kill()
     number = old["broker_id"]
     sample = watch.told(
-        f"in epoch {epoch + 1} (was {number})", "now master (was slave)",
+        f"in epoch {epoch + 1} (was {number})",
+        "now master (was slave)",
         f"{BROKER_NAME} {number}: {master.address} cannot be reached",
-    )  # fmt: skip
+    )
     assert seen(sample, master)["role"] == ""
     master.start()
     watch.told(f"{BROKER_NAME} {number}: answers again")

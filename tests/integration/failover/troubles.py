@@ -59,9 +59,13 @@ class Trouble:
 def slow(sync_ms: int, where: str) -> Trouble:
     """Each sync takes so long."""
     return Trouble(
-        f"{sync_ms}-{where.replace(' ', '-')}", f"syncs take {sync_ms} ms", where,
-        lambda machine: machine.slow(sync_ms), 6.0 + 4 * sync_ms / 1000, kills=True,
-    )  # fmt: skip
+        f"{sync_ms}-{where.replace(' ', '-')}",
+        f"syncs take {sync_ms} ms",
+        where,
+        lambda machine: machine.slow(sync_ms),
+        6.0 + 4 * sync_ms / 1000,
+        kills=True,
+    )
 
 
 SLOW_MS: Final = (25, 100, 300, 1000, 3000)
@@ -69,16 +73,30 @@ TROUBLES: Final[Mapping[str, Trouble]] = {
     one.name: one
     for one in (
         *(slow(sync_ms, where) for where in PLACES for sync_ms in SLOW_MS),
-        Trouble("fail-the-master", "syncs fail (EIO) for 3 s", MASTER, Machine.fail, 3.0,
-                elects=True, aim_s=1.0),
-        Trouble("hang-the-master", "syncs hang for 12 s", MASTER, Machine.hang, 12.0,
-                elects=True, aim_s=6.0),
-        Trouble("fail-one-replica", "syncs fail (EIO) for 3 s", REPLICA, Machine.fail, 3.0,
-                aim_s=3.0),
-        Trouble("hang-one-replica", "syncs hang for 12 s", REPLICA, Machine.hang, 12.0,
-                aim_s=3.0),
+        Trouble(
+            "fail-the-master",
+            "syncs fail (EIO) for 3 s",
+            MASTER,
+            Machine.fail,
+            3.0,
+            elects=True,
+            aim_s=1.0,
+        ),
+        Trouble(
+            "hang-the-master",
+            "syncs hang for 12 s",
+            MASTER,
+            Machine.hang,
+            12.0,
+            elects=True,
+            aim_s=6.0,
+        ),
+        Trouble(
+            "fail-one-replica", "syncs fail (EIO) for 3 s", REPLICA, Machine.fail, 3.0, aim_s=3.0
+        ),
+        Trouble("hang-one-replica", "syncs hang for 12 s", REPLICA, Machine.hang, 12.0, aim_s=3.0),
     )
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -108,9 +126,7 @@ class Timed(Ledger):
 
     acks_ms: list[float]
 
-    def add(
-        self, begun_ms: float, acked_ms: float, place: tuple[int, int], number: int
-    ) -> None:
+    def add(self, begun_ms: float, acked_ms: float, place: tuple[int, int], number: int) -> None:
         """One more."""
         super().add(begun_ms, acked_ms, place, number)
         self.acks_ms.append(acked_ms)
@@ -139,9 +155,12 @@ class Troubled:
         assert master is not None and leader is not None
         replicas = [one for one in group.brokers if one is not master]
         found: dict[str, list[Member]] = {
-            MASTER: [master], REPLICA: replicas[:1], REPLICAS: replicas,
-            LEADER: [leader], CONTROLLERS: list(group.controllers),
-        }  # fmt: skip
+            MASTER: [master],
+            REPLICA: replicas[:1],
+            REPLICAS: replicas,
+            LEADER: [leader],
+            CONTROLLERS: list(group.controllers),
+        }
         return [self.machines[one.name] for one in found[where]]
 
     def epoch(self) -> int:
@@ -218,8 +237,12 @@ class Troubled:
         self.seen.leads_s = time.monotonic() - begun
 
 
-def started(folder: Path, kind: Callable[[Mapping[str, str]], Kind], settings: Mapping[str, str],
-            stack: ExitStack) -> Troubled:  # fmt: skip
+def started(
+    folder: Path,
+    kind: Callable[[Mapping[str, str]], Kind],
+    settings: Mapping[str, str],
+    stack: ExitStack,
+) -> Troubled:
     """A group in sync, on healthy disks; `kind` makes its processes with an environment. It ends
     with the stack."""
     library = build(folder.parent)
@@ -229,9 +252,12 @@ def started(folder: Path, kind: Callable[[Mapping[str, str]], Kind], settings: M
     for machine in (*controllers, *brokers):
         machine.heal()
     group = Controlled(
-        folder, kind({}), [kind(one.environment()) for one in controllers],
-        [kind(one.environment()) for one in brokers], {**SYNC_FLUSH, **settings},
-    )  # fmt: skip
+        folder,
+        kind({}),
+        [kind(one.environment()) for one in controllers],
+        [kind(one.environment()) for one in brokers],
+        {**SYNC_FLUSH, **settings},
+    )
     named = zip((*group.controllers, *group.brokers), (*controllers, *brokers), strict=True)
     machines = {member.name: machine for member, machine in named}
     stack.callback(group.abandon)
@@ -242,8 +268,13 @@ def started(folder: Path, kind: Callable[[Mapping[str, str]], Kind], settings: M
     return Troubled(group, machines, ledger)
 
 
-def measured(trouble: Trouble, folder: Path, kind: Callable[[Mapping[str, str]], Kind],
-             settings: Mapping[str, str], say: Callable[[str], None]) -> Seen:  # fmt: skip
+def measured(
+    trouble: Trouble,
+    folder: Path,
+    kind: Callable[[Mapping[str, str]], Kind],
+    settings: Mapping[str, str],
+    say: Callable[[str], None],
+) -> Seen:
     """A new group in that folder, which is to be empty, and all that follows; says why where it
     ends early."""
     with ExitStack() as stack:

@@ -90,9 +90,12 @@ class Load:
     read on, and again what they had. It ends, and raises what it found, with `stop`."""
 
     def __init__(
-        self, rng: random.Random, addresses: list[str], master: Callable[[], str],
+        self,
+        rng: random.Random,
+        addresses: list[str],
+        master: Callable[[], str],
         told: Told | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`told`: the ledger that all of it is written to."""
         self.history = History()
         self._told = told

@@ -44,10 +44,19 @@ class Story:
     def __init__(self, group: Group) -> None:
         self.group, self.rng, self.told = group, group.rng, Told()
         self._troubles: list[Callable[[], Awaitable[None]]] = [
-            self._kill_master, self._kill_replica, self._kill_two, self._kill_all,
-            self._switch, self._cut, self._stall, self._slow, self._pause, self._elections,
-            self._unheard, self._kill_in_a_row,
-        ]  # fmt: skip
+            self._kill_master,
+            self._kill_replica,
+            self._kill_two,
+            self._kill_all,
+            self._switch,
+            self._cut,
+            self._stall,
+            self._slow,
+            self._pause,
+            self._elections,
+            self._unheard,
+            self._kill_in_a_row,
+        ]
 
     async def play(self, rounds: int) -> Told:
         """So many rounds, each trouble once before one comes again; raises Finding."""
@@ -282,6 +291,8 @@ class Story:
             size = min(FILE_SIZE, self.told.log_end - base)
             parts = [(f / "commitlog" / f"{base:020d}").read_bytes()[:size] for f in folders]
             if len(set(parts)) != 1 or len(parts[0]) != size:
-                at = [next((i for i in range(size) if p[i : i + 1] != parts[0][i : i + 1]), None)
-                      for p in parts]  # fmt: skip
+                at = [
+                    next((i for i in range(size) if p[i : i + 1] != parts[0][i : i + 1]), None)
+                    for p in parts
+                ]
                 raise Finding(f"logs differ in the file {base}, first at {at}")

@@ -50,16 +50,23 @@ class Told:
         place = Claim(False, self._topic, queue, int(answer.fields["queueOffset"]))
         at = decode(encode(place)[:-2] + f',"id":"{answer.fields["msgId"]}"}}')
         assert isinstance(at, Claim)
-        self._write(Claim(
-            False, *place.place, digest_of(body), log_offset=at.log_offset, broker=broker
-        ))  # fmt: skip
+        self._write(
+            Claim(False, *place.place, digest_of(body), log_offset=at.log_offset, broker=broker)
+        )
 
     def read(self, broker: str, message: MessageView) -> None:
         """A reader got a message."""
-        self._write(Claim(
-            True, message.topic, message.queue_id, message.queue_offset,
-            digest_of(bytes(message.body)), log_offset=message.log_offset, broker=broker,
-        ))  # fmt: skip
+        self._write(
+            Claim(
+                True,
+                message.topic,
+                message.queue_id,
+                message.queue_offset,
+                digest_of(bytes(message.body)),
+                log_offset=message.log_offset,
+                broker=broker,
+            )
+        )
 
     def elected(self, epoch: int, broker: str, log_offset: int | None = None) -> None:
         """Who reigns, and where that began."""

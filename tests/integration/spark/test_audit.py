@@ -37,10 +37,13 @@ def nothing_in_its_place(group: Group) -> None:
 
 def another_place(group: Group) -> None:
     one, other = (
-        entry for entry in group.entries
-        if isinstance(entry, Claim) and not entry.read and entry.queue_offset in (3, 4)
+        entry
+        for entry in group.entries
+        if isinstance(entry, Claim)
+        and not entry.read
+        and entry.queue_offset in (3, 4)
         and entry.queue_id == 2
-    )  # fmt: skip
+    )
     group.entries.append(Claim(False, *one.place, other.digest, other.key, broker="x", epoch=1))
 
 
@@ -80,8 +83,12 @@ def test_damage_of_stores(spark: Any, group: Group) -> None:
     a_queue_offset(group)
     an_epoch_file(group)
     assert broken(same(spark, group)) == [
-        "records", "replicas-equal", "epochs", "queue-offsets", "acked-survives"
-    ]  # fmt: skip
+        "records",
+        "replicas-equal",
+        "epochs",
+        "queue-offsets",
+        "acked-survives",
+    ]
 
 
 def test_what_ledgers_say_and_stores_do_not(
@@ -94,8 +101,12 @@ def test_what_ledgers_say_and_stores_do_not(
     assert main(arguments(group)) == 1
     assert json.loads(capsys.readouterr().out) == audit.members()
     assert broken(audit) == [
-        "replicas-equal", "truncation", "acked-survives", "consumed-survives", "one-writer"
-    ]  # fmt: skip
+        "replicas-equal",
+        "truncation",
+        "acked-survives",
+        "consumed-survives",
+        "one-writer",
+    ]
 
 
 def test_a_deleted_topic(spark: Any, make: Callable[..., Group]) -> None:

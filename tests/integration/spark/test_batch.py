@@ -80,21 +80,24 @@ FILTERS = [  # which Spark applies
     ("topic = 'topic-1'", lambda row: row["topic"] == "topic-1"),
     ("topic in ('topic-0', 'none')", lambda row: row["topic"] == "topic-0"),
     ("topic = 'none'", lambda row: False),
-    ("queue_id = 2 and topic <> 'topic-0'",
-     lambda row: row["queue_id"] == 2 and row["topic"] != "topic-0"),
+    (
+        "queue_id = 2 and topic <> 'topic-0'",
+        lambda row: row["queue_id"] == 2 and row["topic"] != "topic-0",
+    ),
     ("queue_id in (1, 3)", lambda row: row["queue_id"] in (1, 3)),
     ("queue_id > 1 and queue_id < 3", lambda row: row["queue_id"] == 2),
-    ("log_offset >= 20000 and log_offset < 40000",
-     lambda row: 20000 <= row["log_offset"] < 40000),
+    ("log_offset >= 20000 and log_offset < 40000", lambda row: 20000 <= row["log_offset"] < 40000),
     ("log_offset > 20000 and log_offset <= 20000", lambda row: False),
     ("keys is not null and confirmed", lambda row: row["keys"] is not None),
     ("not confirmed", lambda row: False),
     ("epoch is null", lambda row: True),
     ("properties['TAGS'] = 'plain'", lambda row: row["properties"].get("TAGS") == "plain"),
     ("topic like 'topic-%' and body_size = 900", lambda row: row["body_size"] == 900),
-    ("topic = 'topic-1' or queue_id = 0",
-     lambda row: row["topic"] == "topic-1" or row["queue_id"] == 0),
-]  # fmt: skip
+    (
+        "topic = 'topic-1' or queue_id = 0",
+        lambda row: row["topic"] == "topic-1" or row["queue_id"] == 0,
+    ),
+]
 
 
 @pytest.mark.parametrize(("condition", "keep"), FILTERS, ids=[text for text, _ in FILTERS])
@@ -137,9 +140,13 @@ def test_filters_of_the_load_leave_out_files(spark: Any, store: Path) -> None:
     assert planned(one) == 2, "one to read, and one for what comes"
     assert rows(one) == [{"log_offset": at}]
     some = load(
-        spark, store, topics="topic-1,topic-2", queues="2", since=middle["store_time"].isoformat(),
+        spark,
+        store,
+        topics="topic-1,topic-2",
+        queues="2",
+        since=middle["store_time"].isoformat(),
         until=expected[-5]["store_time"].isoformat(),
-    )  # fmt: skip
+    )
     assert rows(some) == [
         row
         for row in expected[len(expected) // 2 : -5]
@@ -169,8 +176,10 @@ class TestQueriesOnOneFrame:
 
     def test_subqueries_of_a_view(self, spark: Any, store: Path) -> None:
         load(spark, store, columns="queue_id").createOrReplaceTempView("log")
-        parts = [f"(select count(*) from log where {text})" for text in
-                 ("queue_id = 0", "queue_id = 1", "true")]  # fmt: skip
+        parts = [
+            f"(select count(*) from log where {text})"
+            for text in ("queue_id = 0", "queue_id = 1", "true")
+        ]
         model = [row["queue_id"] for row in model_rows(store)]
         found = spark.sql(f"select {', '.join(parts)}").first()
         assert tuple(found) == (model.count(0), model.count(1), len(model))

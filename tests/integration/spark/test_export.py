@@ -73,8 +73,11 @@ def test_a_dataset_has_the_rows_of_the_table(store, command, tmp_path) -> None:
     assert (code, err) == (0, "") and len(rows) == len(PLAIN)
     stored = sum(row["body_size"] for row in rows)
     assert json.loads(out) == {
-        "target": str(target), "format": "ninja", "rows": 60, "body_bytes": stored,
-    }  # fmt: skip
+        "target": str(target),
+        "format": "ninja",
+        "rows": 60,
+        "body_bytes": stored,
+    }
     assert bodies_of(target) == [row["body"] for row in rows]
     for name in ("queue_id", "queue_offset", "log_offset", "size", "body_size", "sys_flag"):
         found = ninja_numpy.open_existing(target / name)
@@ -120,17 +123,22 @@ def test_parquet_of_plain_bodies_and_some_columns(spark, store, command, tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["ninja", "parquet"])
-def test_limits_mean_the_same_with_spark_and_without(
-    kind, spark, store, command, tmp_path
-) -> None:
+def test_limits_mean_the_same_with_spark_and_without(kind, spark, store, command, tmp_path) -> None:
     rows = table(store)
     first, last = rows[20], rows[40]
     queue = first["queue_id"]
     limits = [
-        "--queue", str(queue), "--min-log-offset", str(first["log_offset"]),
-        "--max-log-offset", str(last["log_offset"]), "--since", first["store_time"].isoformat(),
-        "--until", last["store_time"].isoformat(),
-    ]  # fmt: skip
+        "--queue",
+        str(queue),
+        "--min-log-offset",
+        str(first["log_offset"]),
+        "--max-log-offset",
+        str(last["log_offset"]),
+        "--since",
+        first["store_time"].isoformat(),
+        "--until",
+        last["store_time"].isoformat(),
+    ]
     begin, end = first["store_time"], last["store_time"]
     wanted = [
         row["log_offset"]

@@ -33,14 +33,20 @@ def query(store: Path) -> Iterator[str]:
     try:
         host, port = server.get_host_and_port()
         target = fs.S3FileSystem(
-            access_key="key", secret_key="secret", endpoint_override=f"{host}:{port}",
-            scheme="http", region="us-east-1", allow_bucket_creation=True,
-        )  # fmt: skip
+            access_key="key",
+            secret_key="secret",
+            endpoint_override=f"{host}:{port}",
+            scheme="http",
+            region="us-east-1",
+            allow_bucket_creation=True,
+        )
         target.create_dir(BUCKET)
         fs.copy_files(
-            str(store), f"{BUCKET}/store",
-            source_filesystem=fs.LocalFileSystem(), destination_filesystem=target,
-        )  # fmt: skip
+            str(store),
+            f"{BUCKET}/store",
+            source_filesystem=fs.LocalFileSystem(),
+            destination_filesystem=target,
+        )
         yield f"?endpoint_override={host}%3A{port}&scheme=http&region=us-east-1"
     finally:
         server.stop()

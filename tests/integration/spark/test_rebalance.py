@@ -64,8 +64,10 @@ def test_what_is_wrong_fails_it(spark, histories, capsys) -> None:
     assert main([str(histories), "--json"]) == 1
     verdict = json.loads(capsys.readouterr().out)
     assert (verdict["verdict"], verdict["unreadable"], len(verdict["violations"])) == (
-        "violated", 1, 2,
-    )  # fmt: skip
+        "violated",
+        1,
+        2,
+    )
     broken, faulty = verdict["violations"]
     assert "three.jsonl: a line is no rebalance: no JSON" in broken and "no line" in broken
     assert faulty.startswith("wrong Orders at 2026-11-") and "has no owner" in faulty

@@ -63,10 +63,15 @@ def test_a_stream_goes_on_where_it_was(spark: Any, cluster: RunningCluster, tmp_
 
     def run() -> None:
         log = spark.readStream.format("turbopump").option("columns", "topic,log_offset")
-        rows = log.load(str(root)).selectExpr(
-            "cast(log_offset as string) as body", "concat('Derived-', topic) as topic",
-            "'k' as sharding_key",
-        ).coalesce(1)  # fmt: skip
+        rows = (
+            log.load(str(root))
+            .selectExpr(
+                "cast(log_offset as string) as body",
+                "concat('Derived-', topic) as topic",
+                "'k' as sharding_key",
+            )
+            .coalesce(1)
+        )
         query = (
             rows.writeStream.format("turbopump")
             .options(namesrv=cluster.namesrv, checkpointLocation=str(tmp_path / "checkpoint"))

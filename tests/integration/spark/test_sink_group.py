@@ -27,14 +27,13 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def group(
-    tmp_path_factory: pytest.TempPathFactory, certificate: Path
-) -> Iterator[RunningCluster]:
+def group(tmp_path_factory: pytest.TempPathFactory, certificate: Path) -> Iterator[RunningCluster]:
     properties = {
-        "tls.server.mode": "enforcing", "tls.test.mode.enable": "false",
+        "tls.server.mode": "enforcing",
+        "tls.test.mode.enable": "false",
         "tls.server.certPath": str(certificate),
         "tls.server.keyPath": str(certificate.with_name("key.pem")),
-    }  # fmt: skip
+    }
     data = tmp_path_factory.mktemp("group")
     with running_cluster(data, properties, brokers=3, controllers=1) as made:
         yield made
@@ -55,8 +54,10 @@ def test_rows_go_by_tls(
 ) -> None:
     (tmp_path / "other.pem").write_bytes(_make_self_signed()[0])
     frame = spark.createDataFrame([("x",), ("y",)], "body string")
-    sink = frame.write.format("turbopump").mode("append").options(
-        namesrv=group.namesrv, topic="Sealed", timeoutMs="1000"
+    sink = (
+        frame.write.format("turbopump")
+        .mode("append")
+        .options(namesrv=group.namesrv, topic="Sealed", timeoutMs="1000")
     )
     with pytest.raises(Exception, match="perhaps it takes TLS connections only"):
         sink.save()
@@ -74,8 +75,10 @@ def test_rows_outlive_the_master(spark: Any, group: RunningCluster, certificate:
     frame = spark.range(ROWS, numPartitions=2).selectExpr(
         "cast(id as string) as body", "cast(id as string) as sharding_key"
     )
-    sink = frame.write.format("turbopump").mode("append").options(
-        namesrv=group.namesrv, topic="Moved", tls=str(certificate), inFlight="1"
+    sink = (
+        frame.write.format("turbopump")
+        .mode("append")
+        .options(namesrv=group.namesrv, topic="Moved", tls=str(certificate), inFlight="1")
     )
     before: list[int] = []
 

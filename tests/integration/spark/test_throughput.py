@@ -21,16 +21,33 @@ from turbopump.spark.throughput.local.job import told
 from turbopump.spark.throughput.result import Throughput
 
 EXACT = (
-    "messages", "bytes", "body_bytes", "skewed_messages", "skew_ms_max", "unborn_messages",
-    "size_min", "size_max", "body_min", "body_max", "latency_ms_min", "latency_ms_max",
-)  # fmt: skip
+    "messages",
+    "bytes",
+    "body_bytes",
+    "skewed_messages",
+    "skew_ms_max",
+    "unborn_messages",
+    "size_min",
+    "size_max",
+    "body_min",
+    "body_max",
+    "latency_ms_min",
+    "latency_ms_max",
+)
 PERCENTILES = ("p50", "p99", "p999")
 BUCKETED = [f"{name}_{at}" for name in ("size", "body", "latency_ms") for at in PERCENTILES]
 NO_TIMES = (0, -5, 9_000_000_000_000_000)
 LATE_MS = (0, 3, 15, 900, 4000, -250)
 PLAIN = (
-    "store", "topic", "queue_id", "queue_offset", "log_offset", "size", "sys_flag", "body_size",
-)  # fmt: skip
+    "store",
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "log_offset",
+    "size",
+    "sys_flag",
+    "body_size",
+)
 Analysed = tuple[list[model.Record], Throughput, Path]
 
 
@@ -53,13 +70,21 @@ def planted(seed: int = 5) -> list[model.Record]:
             body = rng.choice((10, 200, 5000)) + rng.randrange(90)
             prepared = number % 211 == 0
             born_ms = NO_TIMES[number % 3] if number % 301 == 7 else now_ms - rng.choice(LATE_MS)
-            records.append({
-                "store": store, "topic": topic, "queue_id": queue,
-                "queue_offset": 0 if prepared else offset, "log_offset": at, "size": body + 100,
-                "body_size": body, "sys_flag": 4 if prepared else 0, "store_ms": now_ms,
-                "born_ms": born_ms,
-                "host": rng.choice(("10.0.0.1", "10.0.0.2", "[2001:db8::1]")),
-            })  # fmt: skip
+            records.append(
+                {
+                    "store": store,
+                    "topic": topic,
+                    "queue_id": queue,
+                    "queue_offset": 0 if prepared else offset,
+                    "log_offset": at,
+                    "size": body + 100,
+                    "body_size": body,
+                    "sys_flag": 4 if prepared else 0,
+                    "store_ms": now_ms,
+                    "born_ms": born_ms,
+                    "host": rng.choice(("10.0.0.1", "10.0.0.2", "[2001:db8::1]")),
+                }
+            )
             at += body + 100
     return records
 
@@ -112,9 +137,11 @@ def test_all_figures_are_those_of_the_model(analysed: Analysed) -> None:
     records, result, _ = analysed
     check(result.totals, records)
     for shown, keys in (
-        (result.by_store, ("store",)), (result.topics, ("store", "topic")),
-        (result.queues, ("store", "topic", "queue_id")), (result.hosts, ("store", "host")),
-    ):  # fmt: skip
+        (result.by_store, ("store",)),
+        (result.topics, ("store", "topic")),
+        (result.queues, ("store", "topic", "queue_id")),
+        (result.hosts, ("store", "host")),
+    ):
         groups = model.by(records, *keys)
         assert shown.count == len(shown.rows) == len(groups)
         for row in shown.rows:
@@ -164,8 +191,9 @@ def test_what_is_drawn_over_time_adds_up(analysed: Analysed) -> None:
     for row in result.over_time:
         there = [r for r in records if r["store_ms"] // 1000 == row["start_s"]]
         assert (row["messages"], row["skewed_messages"]) == (
-            len(there), model.figures(there)["skewed_messages"]
-        )  # fmt: skip
+            len(there),
+            model.figures(there)["skewed_messages"],
+        )
     of_topics = model.by([{**r, "s": r["store_ms"] // 1000} for r in records], "topic", "s")
     told = {(r["topic"], r["start_s"]): r["messages"] for r in result.topics_over_time}
     assert told == {place: len(there) for place, there in of_topics.items()}
@@ -212,11 +240,14 @@ def test_gaps_stalls_and_steps_of_the_clock(analysed: Analysed) -> None:
 def test_duplicates_and_batches_are_told_apart_from_gaps(spark: Any) -> None:
     from turbopump.spark.throughput import events as throughput_events
 
-    some = [{**r, "queue_offset": n, "topic": "T", "queue_id": 0, "sys_flag": 0}
-            for n, r in enumerate(planted()[:200])]  # fmt: skip
+    some = [
+        {**r, "queue_offset": n, "topic": "T", "queue_id": 0, "sys_flag": 0}
+        for n, r in enumerate(planted()[:200])
+    ]
     again = [{**r, "log_offset": 1 << 30} for r in some[:7]]  # a topic that was made anew
-    batch = [{**r, "topic": "B", "queue_offset": r["queue_offset"] * 10, "sys_flag": 0xC0}
-             for r in some]  # fmt: skip
+    batch = [
+        {**r, "topic": "B", "queue_offset": r["queue_offset"] * 10, "sys_flag": 0xC0} for r in some
+    ]
     found = throughput_cells.cells(counted(spark, [*some[:100], *some[101:], *again, *batch]))
     kept = found.persist()
     queues = {row.topic: row for row in throughput_events.queues(kept).collect()}

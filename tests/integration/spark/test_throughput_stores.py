@@ -46,16 +46,32 @@ def fill(root: Path, puts: Iterable[Put]) -> list[model.Record]:
             body = b"%d" % number * (1 + number % 150)
             packed = bytes(map(int, host.split("."))) + (40000 + number).to_bytes(4, "big")
             appended = store.append(
-                NewMessage(topic, queue, body, b"UNIQ_KEY\x01" + key.encode() + b"\x02",
-                        born_timestamp_ms=born_ms, born_host=packed), now_ms,
-            )  # fmt: skip
+                NewMessage(
+                    topic,
+                    queue,
+                    body,
+                    b"UNIQ_KEY\x01" + key.encode() + b"\x02",
+                    born_timestamp_ms=born_ms,
+                    born_host=packed,
+                ),
+                now_ms,
+            )
             assert appended.status is PutStatus.PUT_OK, appended
-            records.append({
-                "store": str(root), "topic": topic, "queue_id": queue,
-                "queue_offset": appended.queue_offset, "log_offset": appended.log_offsets[0],
-                "size": appended.size, "body_size": len(body), "sys_flag": 0,
-                "store_ms": appended.store_timestamp_ms, "born_ms": born_ms, "host": host,
-            })  # fmt: skip
+            records.append(
+                {
+                    "store": str(root),
+                    "topic": topic,
+                    "queue_id": queue,
+                    "queue_offset": appended.queue_offset,
+                    "log_offset": appended.log_offsets[0],
+                    "size": appended.size,
+                    "body_size": len(body),
+                    "sys_flag": 0,
+                    "store_ms": appended.store_timestamp_ms,
+                    "born_ms": born_ms,
+                    "host": host,
+                }
+            )
     return records
 
 
@@ -94,8 +110,10 @@ def test_a_run_over_two_stores(
     assert len(result.queues.rows) == len(groups)
     for row in result.queues.rows:
         check(row, groups[row["store"], row["topic"], row["queue_id"]])
-    gaps = {(r["store"], r["topic"], r["queue_id"], r["first_missing"], r["last_missing"])
-            for r in result.gaps.rows}  # fmt: skip
+    gaps = {
+        (r["store"], r["topic"], r["queue_id"], r["first_missing"], r["last_missing"])
+        for r in result.gaps.rows
+    }
     assert gaps == model.gaps(records) and len(gaps) == 1
     silent = {(r["level"], r["store"], r["silent_ms"]) for r in result.stalls.rows}
     wanted = model.stalls(records, 5)
@@ -110,9 +128,17 @@ def test_a_run_over_two_stores(
     page = (tmp_path / "out" / "report.html").read_text()
     assert page.count("<svg") == 6 and str(first) in page
     assert {Path(place).name for place in result.written} == {
-        "cells", "seconds", "queues", "topics", "hosts", "stores", "gaps", "stalls", "clock_steps",
+        "cells",
+        "seconds",
+        "queues",
+        "topics",
+        "hosts",
+        "stores",
+        "gaps",
+        "stalls",
+        "clock_steps",
         "report.html",
-    }  # fmt: skip
+    }
     with pytest.raises(JobError, match="is there already; --overwrite"):
         run(spark, options)
 
@@ -127,10 +153,14 @@ def test_only_some_topics_and_times(
     until = "2023-11-14T22:13:20.500"
     assert main([str(second), "--topic", "T", "--until", until, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    check(told["totals"], [
-        r for r in records
-        if r["store"] == str(second) and r["topic"] == "T" and r["store_ms"] < until_ms
-    ])  # fmt: skip
+    check(
+        told["totals"],
+        [
+            r
+            for r in records
+            if r["store"] == str(second) and r["topic"] == "T" and r["store_ms"] < until_ms
+        ],
+    )
     assert [row["topic"] for row in told["topics"]["rows"]] == ["T"]
     assert told["written"] == []
     assert main([str(second), "--topic", "none"]) == 0

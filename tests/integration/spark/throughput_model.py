@@ -37,8 +37,12 @@ def figures(records: Iterable[Record]) -> dict[str, Any]:
         keys = ("min", "avg", "max", "p50", "p99", "p999")
         told = [None] * 6
         if values:
-            told = [min(values), sum(values) / len(values), max(values),
-                    *np.percentile(values, [50, 99, 99.9])]  # fmt: skip
+            told = [
+                min(values),
+                sum(values) / len(values),
+                max(values),
+                *np.percentile(values, [50, 99, 99.9]),
+            ]
         found |= {f"{name}_{key}": value for key, value in zip(keys, told, strict=True)}
     return found
 
@@ -66,9 +70,10 @@ def stalls(records: Iterable[Record], stall_s: int) -> set[tuple[Any, ...]]:
     """(level, store, topic, queue, last before, first after) in ms."""
     found = set()
     for level, keys in (
-        ("queue", ("store", "topic", "queue_id")), ("topic", ("store", "topic")),
+        ("queue", ("store", "topic", "queue_id")),
+        ("topic", ("store", "topic")),
         ("store", ("store",)),
-    ):  # fmt: skip
+    ):
         for place, there in by(records, *keys).items():
             times = sorted(r["store_ms"] for r in there)
             for one, other in itertools.pairwise(times):

@@ -76,7 +76,7 @@ def test_a_scrape() -> None:
         (b"GET /metrics HTTP/1.1\r\nAccept: break\r\n\r\n", b"500"),
         (b"GET / HTTP/1.1\r\nX: " + b"x" * HEAD_MAX * 2, b"431"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_scrape(request_: bytes, status: bytes) -> None:
     async def work(_port: int, talk: Talk) -> None:
         assert (await talk(request_)).split()[1:2] == [status]

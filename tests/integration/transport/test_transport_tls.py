@@ -135,8 +135,14 @@ def test_large_bodies_and_calls_both_ways(run, serve, connect) -> None:
             ]
             answers = await asyncio.gather(*calls)
             assert [len(one.body) for one in answers] == [
-                0, 1, 16_383, 16_384, 16_385, 300_000, len(body),
-            ]  # fmt: skip
+                0,
+                1,
+                16_383,
+                16_384,
+                16_385,
+                300_000,
+                len(body),
+            ]
             assert answers[-1].body == body
             (peer,) = served.server.peers
             asked = peer.call(new_request(307), 5000)
@@ -295,9 +301,11 @@ def test_a_renewed_certificate_is_shown_without_a_restart(
     async def main() -> None:
         first = renew(tmp_path)
         settings = TlsSettings(
-            mode=TlsMode.ENFORCING, cert_path=str(tmp_path / "cert.pem"),
-            key_path=str(tmp_path / "key.pem"), test_mode=False,
-        )  # fmt: skip
+            mode=TlsMode.ENFORCING,
+            cert_path=str(tmp_path / "cert.pem"),
+            key_path=str(tmp_path / "key.pem"),
+            test_mode=False,
+        )
         trust = ClientTlsSettings(
             trust_cert_path=str(tmp_path / "cert.pem"), auth_server=True, test_mode=False
         )

@@ -273,9 +273,12 @@ def test_a_server_that_stops_says_goodbye(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
 @pytest.mark.parametrize(
     ("version", "letter", "said", "goes_on"),
-    [("-tls1_3", b"K", b"KEYUPDATE", True), ("-tls1_3", b"k", b"KEYUPDATE", True),
-     ("-tls1_2", b"R", b"RENEGOTIATING", False)],
-)  # fmt: skip
+    [
+        ("-tls1_3", b"K", b"KEYUPDATE", True),
+        ("-tls1_3", b"k", b"KEYUPDATE", True),
+        ("-tls1_2", b"R", b"RENEGOTIATING", False),
+    ],
+)
 def test_keys_are_updated_and_handshakes_not_repeated(
     tmp_path: Path, version: str, letter: bytes, said: bytes, goes_on: bool
 ) -> None:
@@ -283,9 +286,16 @@ def test_keys_are_updated_and_handshakes_not_repeated(
         async with broker(tmp_path, TLS) as (server, port, native):
             pipe = asyncio.subprocess.PIPE
             client = await asyncio.create_subprocess_exec(
-                "openssl", "s_client", "-connect", f"127.0.0.1:{port}", version, "-brief",
-                stdin=pipe, stdout=pipe, stderr=pipe,
-            )  # fmt: skip
+                "openssl",
+                "s_client",
+                "-connect",
+                f"127.0.0.1:{port}",
+                version,
+                "-brief",
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+            )
             assert client.stdin is not None
             assert client.stdout is not None
             assert client.stderr is not None

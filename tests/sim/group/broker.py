@@ -53,19 +53,22 @@ def settings_of(plan: "Plan", rng: random.Random) -> Settings:
     """What the brokers of a seed have in common."""
     store = store_config(rng, sync=plan.sync)
     batch = rng.choice((300, 4000))
-    return Settings(store, Options(
-        role=ConfiguredRole.SYNC_MASTER,
-        auto_switch=True,
-        sync_flush=plan.sync,
-        ha_send_heartbeat_interval_ms=500,
-        ha_housekeeping_interval_ms=2000,
-        ha_transfer_batch_size=batch,
-        ha_max_time_slave_not_catchup_ms=1500,
-        ha_max_time_sends_wait_ms=500 if batch == 300 else 0,
-        in_sync_replicas=rng.choice((1, 2)),
-        all_ack_in_sync_state_set=True,
-        may_lose=plan.unclean or (not plan.sync and "power" in plan.kinds),
-    ))  # fmt: skip
+    return Settings(
+        store,
+        Options(
+            role=ConfiguredRole.SYNC_MASTER,
+            auto_switch=True,
+            sync_flush=plan.sync,
+            ha_send_heartbeat_interval_ms=500,
+            ha_housekeeping_interval_ms=2000,
+            ha_transfer_batch_size=batch,
+            ha_max_time_slave_not_catchup_ms=1500,
+            ha_max_time_sends_wait_ms=500 if batch == 300 else 0,
+            in_sync_replicas=rng.choice((1, 2)),
+            all_ack_in_sync_state_set=True,
+            may_lose=plan.unclean or (not plan.sync and "power" in plan.kinds),
+        ),
+    )
 
 
 class Place:
@@ -163,9 +166,15 @@ class GroupBroker(Stands, Broker):
         self.context = context = tables.context
         self.part = context.role
         self.replicating = replicating = Replicating(
-            context, self.disk, self.work, lambda: clock.wall_ms, tables, self._life, self.options,
+            context,
+            self.disk,
+            self.work,
+            lambda: clock.wall_ms,
+            tables,
+            self._life,
+            self.options,
             shell=lambda events: self.wire,
-        )  # fmt: skip
+        )
         service, self.replicated = replicating.service, store.replicated(clock.wall_ms)
         service.on_role.insert(0, self._role_changes)
         service.on_role.append(tables.look)
@@ -346,10 +355,13 @@ class GroupBroker(Stands, Broker):
         topics = {name: TopicConfig(name, 2, 2) for name in ("A", "Longer-topic")}
         body = RegisterBrokerBody(TopicConfigs(version, topics)).encode()
         fields = {
-            "brokerName": GROUP, "brokerAddr": self.endpoint.address, "clusterName": CLUSTER,
-            "brokerId": str(self.part.broker_id), "haServerAddr": self.ha_address,
+            "brokerName": GROUP,
+            "brokerAddr": self.endpoint.address,
+            "clusterName": CLUSTER,
+            "brokerId": str(self.part.broker_id),
+            "haServerAddr": self.ha_address,
             "enableActingMaster": "false",
-        }  # fmt: skip
+        }
         request = new_request(RequestCode.REGISTER_BROKER, None, body, fields=fields)
         self.endpoint.call(NAMES_ADDRESS, request, CALL_TIMEOUT_MS)
 
@@ -402,9 +414,15 @@ class GroupBroker(Stands, Broker):
         self._history.writes(self.number, service.epoch)
         self.look()
         sent = Sent(
-            service.epoch, part.need or 0, appended.log_offsets[0], appended.end, body, topic,
-            queue_id, appended.queue_offset,
-        )  # fmt: skip
+            service.epoch,
+            part.need or 0,
+            appended.log_offsets[0],
+            appended.end,
+            body,
+            topic,
+            queue_id,
+            appended.queue_offset,
+        )
         self.run_of.journal.took(self, sent)
         safe = part.when_safe(appended)
 

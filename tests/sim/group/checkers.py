@@ -60,9 +60,12 @@ def after(role: Agreed, kind: int, event: dict[str, Any], *, unclean: bool) -> A
         assert role.master in members, f"a set without its master {role.master}: {sorted(members)}"
         assert members <= set(role.codes), f"nobody knows all of {sorted(members)}"
         return replace(
-            role, members=members, set_epoch=role.set_epoch + 1, unfit=role.unfit - members,
+            role,
+            members=members,
+            set_epoch=role.set_epoch + 1,
+            unfit=role.unfit - members,
             eligible=role.eligible - members,
-        )  # fmt: skip
+        )
     if kind == ELECT:
         epoch = int(event.get("masterEpoch") or role.epoch + 1)
         assert epoch > role.epoch, f"epoch {role.epoch} is followed by {epoch} (K1)"
@@ -75,9 +78,14 @@ def after(role: Agreed, kind: int, event: dict[str, Any], *, unclean: bool) -> A
         members = frozenset({master})
         eligible = role.candidates - members if event.get("onLease") else frozenset()
         return replace(
-            role, master=master, epoch=epoch, members=members, set_epoch=role.set_epoch + 1,
-            unfit=role.unfit - members, eligible=eligible,
-        )  # fmt: skip
+            role,
+            master=master,
+            epoch=epoch,
+            members=members,
+            set_epoch=role.set_epoch + 1,
+            unfit=role.unfit - members,
+            eligible=eligible,
+        )
     if kind == BEGIN:
         assert role.master is not None and int(event["masterEpoch"]) == role.epoch, (
             f"epoch {event['masterEpoch']} begins in {role}"

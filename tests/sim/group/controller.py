@@ -166,9 +166,14 @@ class Controller(Stands, Process):
         keep = min(options.snapshot_keep, config.snapshot_threshold)
         self.raft = Raft(replace(options, snapshot_keep=keep), restored, rng, now_ms)
         self.driver = Driver(
-            self.raft, storage, self.work, self.endpoint.call, self.endpoint.refuses,
-            lambda: self.clock.now_ms, self._disk_failed,
-        )  # fmt: skip
+            self.raft,
+            storage,
+            self.work,
+            self.endpoint.call,
+            self.endpoint.refuses,
+            lambda: self.clock.now_ms,
+            self._disk_failed,
+        )
         self.core = ControllerCore(
             core_options(config), self.driver, self._notify, self.endpoint.probe
         )

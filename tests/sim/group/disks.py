@@ -337,20 +337,34 @@ def a_controller_stays_full(group: "Run") -> None:
 DISK_FAULTS: dict[str, Callable[["Run"], Undo | None]] = {
     one.__name__.replace("_", " "): one
     for one in (
-        slow_syncs_of_a_broker, slow_syncs_of_brokers, slow_syncs_of_controllers,
-        a_broker_stays_slow, controllers_stay_slow, failing_syncs_of_a_broker,
-        failing_syncs_of_a_controller, hanging_syncs_of_a_broker, hanging_syncs_of_a_controller,
-        full_disk_of_a_broker, full_disk_of_a_controller, emptied_controller, restored_controller,
+        slow_syncs_of_a_broker,
+        slow_syncs_of_brokers,
+        slow_syncs_of_controllers,
+        a_broker_stays_slow,
+        controllers_stay_slow,
+        failing_syncs_of_a_broker,
+        failing_syncs_of_a_controller,
+        hanging_syncs_of_a_broker,
+        hanging_syncs_of_a_controller,
+        full_disk_of_a_broker,
+        full_disk_of_a_controller,
+        emptied_controller,
+        restored_controller,
     )
-}  # fmt: skip
+}
 LATER_FAULTS: dict[str, Callable[["Run"], Undo | None]] = {
     one.__name__.replace("_", " "): one
     for one in (
-        all_controllers_emptied, all_controllers_restored, a_broker_stays_very_slow,
-        a_broker_stays_failing, a_broker_stays_full, a_controller_stays_very_slow,
-        a_controller_stays_failing, a_controller_stays_full,
+        all_controllers_emptied,
+        all_controllers_restored,
+        a_broker_stays_very_slow,
+        a_broker_stays_failing,
+        a_broker_stays_full,
+        a_controller_stays_very_slow,
+        a_controller_stays_failing,
+        a_controller_stays_full,
     )
-}  # fmt: skip
+}
 """Drawn apart from the others, so that their seeds are what they were."""
 DISK_FAULTS |= LATER_FAULTS
 WAITING: dict[str, str] = {}

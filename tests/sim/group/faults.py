@@ -25,19 +25,61 @@ LASTS_MS = (300, 1000, 2500, 5000, 9000)
 GAPS_MS = (0, 300, 1500, 4000)
 DRIFT = 0.2
 LOSABLE = (
-    frozenset({1001}), frozenset({1002, 1003}), frozenset({1012, 1013}), frozenset({904, 1004}),
-)  # fmt: skip
+    frozenset({1001}),
+    frozenset({1002, 1003}),
+    frozenset({1012, 1013}),
+    frozenset({904, 1004}),
+)
 """Codes whose answers get lost together."""
 OPERATIONS_MAX = 25
 JUNK_CODES = (
-    0, 15, 17, 21, 28, 38, 43, 105, 200, 310, 901, 904, 906, 1001, 1002, 1003, 1004, 1005, 1006,
-    1008, 1009, 1010, 1011, 1012, 1013, 1018, 51001, 51002, 51005, 51006, 51007, 60_000,
-)  # fmt: skip
+    0,
+    15,
+    17,
+    21,
+    28,
+    38,
+    43,
+    105,
+    200,
+    310,
+    901,
+    904,
+    906,
+    1001,
+    1002,
+    1003,
+    1004,
+    1005,
+    1006,
+    1008,
+    1009,
+    1010,
+    1011,
+    1012,
+    1013,
+    1018,
+    51001,
+    51002,
+    51005,
+    51006,
+    51007,
+    60_000,
+)
 JUNK_FIELDS = (
-    "brokerId", "masterBrokerId", "masterEpoch", "syncStateSetEpoch", "heartbeatTimeoutMillis",
+    "brokerId",
+    "masterBrokerId",
+    "masterEpoch",
+    "syncStateSetEpoch",
+    "heartbeatTimeoutMillis",
     "epoch",
-    "maxOffset", "appliedBrokerId", "topic", "queueId", "commitOffset", "cleanLivingBroker",
-)  # fmt: skip
+    "maxOffset",
+    "appliedBrokerId",
+    "topic",
+    "queueId",
+    "commitOffset",
+    "cleanLivingBroker",
+)
 """Not those that name a broker's group: what lies about the group is no junk."""
 JUNK_VALUES = ("", "-1", "0", "99999999999999999999", "x", "true", "\0", "é" * 300)
 
@@ -427,12 +469,37 @@ def elections(group: "Run") -> None:
 FAULTS: dict[str, Fault] = {
     one.__name__.replace("_", " "): one
     for one in (
-        partition, one_way, bridge, no_controllers, old_master_and_replica, leader_alone,
-        black_hole, ring, reset, stall, slow_network, lost_answers, repeats, junk, kill, power,
-        storm, stop, pause, upgrade, empty_disk, moved, clock_jump, drift, slow_disk, writeback,
-        retention, epochs, elections,
+        partition,
+        one_way,
+        bridge,
+        no_controllers,
+        old_master_and_replica,
+        leader_alone,
+        black_hole,
+        ring,
+        reset,
+        stall,
+        slow_network,
+        lost_answers,
+        repeats,
+        junk,
+        kill,
+        power,
+        storm,
+        stop,
+        pause,
+        upgrade,
+        empty_disk,
+        moved,
+        clock_jump,
+        drift,
+        slow_disk,
+        writeback,
+        retention,
+        epochs,
+        elections,
     )
-}  # fmt: skip
+}
 FAULTS |= DISK_FAULTS
 PAIRS = tuple(combinations(sorted(FAULTS), 2))
 """To play each with each other."""

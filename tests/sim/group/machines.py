@@ -32,12 +32,19 @@ if TYPE_CHECKING:
 NAMES_ADDRESS = "names:9876"
 CLUSTER, GROUP = "cluster", "broker"
 CALL_TIMEOUT_MS = 3000
-SEND_CODES = frozenset({
-    ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY,
-    ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.SERVICE_NOT_AVAILABLE,
-    ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST,
-})  # fmt: skip
+SEND_CODES = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+    }
+)
 """What a send may be answered with."""
 # A client that was refused asks for the route, and tries again after this.
 AGAIN_MS = (50, 200, 700)
@@ -122,9 +129,13 @@ class Names(Process):
         config = NamesrvConfig()
         self.routes = RouteTable()
         server = NameServer(
-            config, self.routes, KeyValues(saved_at_once), self.clock.now_ms,
-            lambda notice: None, saved_at_once,
-        )  # fmt: skip
+            config,
+            self.routes,
+            KeyValues(saved_at_once),
+            self.clock.now_ms,
+            lambda notice: None,
+            saved_at_once,
+        )
         self.table = Dispatcher()
         handlers.register(self.table, server)
         self._scan_ms = config.scan_not_active_broker_interval_ms
@@ -186,9 +197,7 @@ class Client(Process):
             request = new_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
             self._ask(NAMES_ADDRESS, request, self._routed)
 
-    def _ask(
-        self, address: str, request: Command, then: Callable[[Command | str], None]
-    ) -> None:
+    def _ask(self, address: str, request: Command, then: Callable[[Command | str], None]) -> None:
         later: Later[Command | str] = self.endpoint.call(address, request, CALL_TIMEOUT_MS)
         later.then(then)
 
@@ -246,9 +255,11 @@ class Admin(Process):
     def elect(self, broker_id: int) -> None:
         """electMaster."""
         fields = {
-            "clusterName": CLUSTER, "brokerName": GROUP, "brokerId": str(broker_id),
+            "clusterName": CLUSTER,
+            "brokerName": GROUP,
+            "brokerId": str(broker_id),
             "designateElect": "true",
-        }  # fmt: skip
+        }
         self.tell(RequestCode.CONTROLLER_ELECT_MASTER, fields)
 
     def tell(self, code: int, fields: dict[str, str], body: bytes = b"") -> None:

@@ -179,13 +179,16 @@ def ids_are_taken_over(patch: Patch) -> None:
     """F26: an id is whose heartbeats and registrations say so."""
     has = GroupTables.has
     patch.setattr(
-        GroupTables, "has",
+        GroupTables,
+        "has",
         lambda self, cluster, name, broker_id, address=None: has(self, cluster, name, broker_id),
-    )  # fmt: skip
+    )
     patch.setattr(
-        headers.RegisterBrokerToControllerRequest, "register_check_code",
-        property(lambda self: None, lambda self, code: None), raising=False,
-    )  # fmt: skip
+        headers.RegisterBrokerToControllerRequest,
+        "register_check_code",
+        property(lambda self: None, lambda self, code: None),
+        raising=False,
+    )
 
 
 def stops_with_its_lead(patch: Patch) -> None:

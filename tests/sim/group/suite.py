@@ -90,22 +90,21 @@ class Plan:
             kinds.add(theme)
         kinds |= draw(seed)
         return cls(
-            tuple(sorted(kinds)), theme,
+            tuple(sorted(kinds)),
+            theme,
             sync=rng.random() < 0.6,
             unclean=rng.random() < 0.06,
             timeout_ms=rng.choice(TIMEOUTS_MS[: 2 + (rng.random() < 0.15)]),
             small_pieces=rng.random() < 0.1,
             torn=rng.random() < 0.2,
             snapshot_entries=rng.choice((5, 20, 1000)),
-        )  # fmt: skip
+        )
 
 
 class Run:
     """One seed."""
 
-    def __init__(
-        self, seed: int, about: tuple[str, ...] = (), plan: Plan | None = None
-    ) -> None:
+    def __init__(self, seed: int, about: tuple[str, ...] = (), plan: Plan | None = None) -> None:
         rng = self.rng = random.Random(seed)
         self.now_ms = 0
         self.start_ms = START_MS
@@ -215,8 +214,11 @@ class Run:
         if busy:
             self.now_ms += 1 + int(rng.random() * LATENCY_MS)
         else:
-            due_ms = [self._wakes_ms(one) for one in self.machines
-                      if one.up and (not one.paused or one in self.standing)]  # fmt: skip
+            due_ms = [
+                self._wakes_ms(one)
+                for one in self.machines
+                if one.up and (not one.paused or one in self.standing)
+            ]
             self.now_ms = max(self.now_ms + 1, min(due_ms, default=0))
         now_ms = self.net.now_ms = self.now_ms
         for one in [one for one in self.standing if one.stands_until_ms <= now_ms]:
@@ -351,9 +353,10 @@ class Run:
         for client in self.clients:
             before = client.acked
             self.until(
-                lambda one=client, count=before: one.acked >= count + 3, WITHOUT_MS,
+                lambda one=client, count=before: one.acked >= count + 3,
+                WITHOUT_MS,
                 f"{client.name} does not get on beside the sick",
-            )  # fmt: skip
+            )
         self._cure()
 
     def _cure(self) -> None:
@@ -364,6 +367,7 @@ class Run:
     def _write_without(self, away: GroupBroker) -> None:
         """The last master stays away; others of the set do without it, if there are any that may
         (I19, R33)."""
+
         def is_over() -> bool:
             return self.acked_since is not None or not self.can_do_without(away)
 
@@ -454,8 +458,11 @@ class Run:
         said += [f"{one.name}: {one.acked} acknowledged, {one.refused}" for one in self.clients]
         said.append(f"agreed: {self.journal.role}")
         for master in self.masters():
-            said += [f"{one.name}: {one.tables.same(master.tables)}"
-                     for one in self.brokers if one.tables is not None]  # fmt: skip
+            said += [
+                f"{one.name}: {one.tables.same(master.tables)}"
+                for one in self.brokers
+                if one.tables is not None
+            ]
         return "\n".join(said)
 
 

@@ -40,9 +40,11 @@ HEARTBEATS = 5
 SAVE_MS = 1500
 """Between two savings of the offsets."""
 CODES = SEND_CODES | {
-    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.INVALID_PARAMETER,
-    ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.QUERY_NOT_FOUND,
-}  # fmt: skip
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    ResponseCode.INVALID_PARAMETER,
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+    ResponseCode.QUERY_NOT_FOUND,
+}
 """What the clerk may be answered with."""
 NAMES = ("one", "two", "three")
 DOOMED = "doomed"
@@ -62,13 +64,23 @@ class Tables:
         saver = Saver(files, work)
         topics = TopicTable(config, saver)
         topics.load()
-        self.context = make_broker(config, store, topics, Surroundings(
-            files=files, saver=saver, random=broker.run_of.rng,
-            unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: clock.wall_ms),
-            wall_ms=lambda: clock.wall_ms, steady_ms=lambda: clock.now_ms,
-            native_clock=lambda: clock.wall_ms, soon=broker.wire.soon,
-            register_topics=lambda names: _done(), save_config=lambda _changed: Later(),
-        ))  # fmt: skip
+        self.context = make_broker(
+            config,
+            store,
+            topics,
+            Surroundings(
+                files=files,
+                saver=saver,
+                random=broker.run_of.rng,
+                unique_ids=UniqueIds(b"\x7f\0\0\1", 1, 2, lambda: clock.wall_ms),
+                wall_ms=lambda: clock.wall_ms,
+                steady_ms=lambda: clock.now_ms,
+                native_clock=lambda: clock.wall_ms,
+                soon=broker.wire.soon,
+                register_topics=lambda names: _done(),
+                save_config=lambda _changed: Later(),
+            ),
+        )
         self.context.address = broker.endpoint.address
         self.context.store_host = pack("127.0.0.1:10911")
         self.context.offsets.adopted_at_once = 10  # one queue
@@ -87,9 +99,7 @@ class Tables:
 
     # What asks other nodes
 
-    def __call__(
-        self, address: str, request: Command, timeout_ms: int
-    ) -> Later[Command | str]:
+    def __call__(self, address: str, request: Command, timeout_ms: int) -> Later[Command | str]:
         return self._broker.endpoint.call(address, request, timeout_ms)
 
     def pause(self) -> Later[None]:
@@ -184,9 +194,10 @@ class Tables:
         """Nothing goes back. Mostly nothing has changed: tables and offsets count."""
         context, kept = self.context, self._broker.kept
         seen = (
-            context.topics._topics.changes, context.groups._groups.changes,
+            context.topics._topics.changes,
+            context.groups._groups.changes,
             context.offsets._changes,
-        )  # fmt: skip
+        )
         if seen != self._seen:
             self._seen = seen
             self._compare(self._names, self._offsets, "went")
@@ -282,10 +293,15 @@ class Clerk(Client):
     def topic_of(self, name: str, queues: int) -> None:
         """Make a topic, or change it."""
         fields = {
-            "topic": name, "defaultTopic": "TBW102", "readQueueNums": str(queues),
-            "writeQueueNums": str(queues), "perm": "6", "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": "0", "order": "false",
-        }  # fmt: skip
+            "topic": name,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+        }
         if queues > 2:
             fields["attributes"] = "+message.type=FIFO" if queues > 3 else "+message.type=DELAY"
         self.tell(f"topic {name}", RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
@@ -293,9 +309,7 @@ class Clerk(Client):
     def group_of(self, name: str) -> None:
         """Make a group of consumers."""
         body = SubscriptionGroupConfig(name).to_json()
-        self.tell(
-            f"group {name}", RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, dump(body)
-        )
+        self.tell(f"group {name}", RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, dump(body))
 
     def commit(self, name: str, topic: str, queue_id: int, at: int) -> None:
         """So far a group is."""
@@ -303,15 +317,21 @@ class Clerk(Client):
         if at < self.safe.get((topic, queue_id), 0) or self.group.trouble.repeat:
             self.set_back.add(where)
         fields = {
-            "consumerGroup": name, "topic": topic, "queueId": str(queue_id),
+            "consumerGroup": name,
+            "topic": topic,
+            "queueId": str(queue_id),
             "commitOffset": str(at),
-        }  # fmt: skip
+        }
         self.tell(f"offset {at}", RequestCode.UPDATE_CONSUMER_OFFSET, fields, where=where)
 
     def tell(
-        self, what: str, code: int, fields: dict[str, str], body: bytes = b"",
+        self,
+        what: str,
+        code: int,
+        fields: dict[str, str],
+        body: bytes = b"",
         where: Where | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Ask for one change."""
         request = new_request(code, None, body, fields=fields)
         self._ask(self._address, request, partial(self._told, what, where))
@@ -337,15 +357,19 @@ def config_of(broker: "GroupBroker") -> BrokerConfig:
     of, timeout_ms = broker.options, broker.run_of.plan.timeout_ms
     store = replace(broker.settings.store)
     return BrokerConfig(
-        broker_name=GROUP, broker_cluster_name=CLUSTER, store=store,
+        broker_name=GROUP,
+        broker_cluster_name=CLUSTER,
+        store=store,
         consumer_offset_update_version_step=1,
         replication=ReplicationConfig(
-            enable_controller_mode=True, controller_addr=tuple(addresses().values()),
+            enable_controller_mode=True,
+            controller_addr=tuple(addresses().values()),
             controller_heart_beat_timeout_ms=timeout_ms,
             broker_heartbeat_interval_ms=timeout_ms // HEARTBEATS,
-            in_sync_replicas=of.in_sync_replicas, slave_timeout_ms=of.slave_timeout_ms,
+            in_sync_replicas=of.in_sync_replicas,
+            slave_timeout_ms=of.slave_timeout_ms,
         ),
-    )  # fmt: skip
+    )
 
 
 def _done() -> Later[None]:

@@ -228,9 +228,10 @@ def an_empty_table_counts(patch: Patch) -> None:
 def replicas_count_for_themselves(patch: Patch) -> None:
     """R22: what a replica adds is a new version."""
     patch.setattr(
-        metadata.Versions, "next",
+        metadata.Versions,
+        "next",
         lambda self, version, now_ms: version.next(now_ms, version.state_version),
-    )  # fmt: skip
+    )
 
 
 def tables_are_not_saved(patch: Patch) -> None:

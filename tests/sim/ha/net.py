@@ -123,8 +123,16 @@ class Link:
     """One connection; side 0 asked for it, side 1 accepted it."""
 
     __slots__ = (
-        "asked_ms", "deaf", "hosts", "is_known", "is_silent", "number", "open", "pending", "pipes"
-    )  # fmt: skip
+        "asked_ms",
+        "deaf",
+        "hosts",
+        "is_known",
+        "is_silent",
+        "number",
+        "open",
+        "pending",
+        "pipes",
+    )
 
     def __init__(self, number: int, hosts: tuple[Host, Host], window: int, now_ms: int) -> None:
         self.number = number

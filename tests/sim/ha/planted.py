@@ -163,6 +163,7 @@ def acknowledged_before_durable(patch: Patch) -> None:
 
 def joins_before_it_has_all(patch: Patch) -> None:
     """A replica is proposed for the set whatever it has (KIP-320, rule 4)."""
+
     def may_join(self: SyncState, broker_id: int, _now_ms: int) -> bool:
         return not self._replicas[broker_id].learner
 
@@ -203,14 +204,24 @@ def failed_sync_counts_as_done(patch: Patch) -> None:
 
 
 BUGS: list[Plant] = [
-    proposed_set_ignored, missing_member_does_not_count, silent_member_does_not_count,
-    queues_counted_up_to_confirm, cut_at_the_confirmed, truncation_by_position,
-    handshake_read_too_early, no_epochs_is_a_new_replica, epoch_without_writes_refused,
-    no_consistent_point_without_an_equal_start, released_when_demoted,
-    acknowledged_before_durable, joins_before_it_has_all, lost_answer_is_a_refusal,
-    records_written_in_part, text_that_ends_in_zeros_is_cut,
+    proposed_set_ignored,
+    missing_member_does_not_count,
+    silent_member_does_not_count,
+    queues_counted_up_to_confirm,
+    cut_at_the_confirmed,
+    truncation_by_position,
+    handshake_read_too_early,
+    no_epochs_is_a_new_replica,
+    epoch_without_writes_refused,
+    no_consistent_point_without_an_equal_start,
+    released_when_demoted,
+    acknowledged_before_durable,
+    joins_before_it_has_all,
+    lost_answer_is_a_refusal,
+    records_written_in_part,
+    text_that_ends_in_zeros_is_cut,
     failed_sync_counts_as_done,
-]  # fmt: skip
+]
 # What a bug needs that shows in few seeds: these play its troubles, the first as their theme.
 ABOUT: dict[Plant, tuple[str, ...]] = {
     proposed_set_ignored: ("lost answers", "election"),

@@ -66,9 +66,10 @@ class Proposals:
         for asked in [one for one in self._asked if self._is_over(one)]:
             self._give_up(asked)
         ready = [
-            one for one in self._asked
+            one
+            for one in self._asked
             if one.broker.number not in unreachable and not one.broker.paused
-        ]  # fmt: skip
+        ]
         if not ready:
             return
         asked = ready[int(self._rng.random() * len(ready))]

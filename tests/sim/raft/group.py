@@ -57,9 +57,12 @@ class Kept:
         log = self.restored.log or Log()
         self.lives += 1
         return Restored(
-            self.restored.term, self.restored.vote, Log(log.base, log.entries()),
-            self.restored.snapshot, is_new=self.lives == 1,
-        )  # fmt: skip
+            self.restored.term,
+            self.restored.vote,
+            Log(log.base, log.entries()),
+            self.restored.snapshot,
+            is_new=self.lives == 1,
+        )
 
 
 class Machine:
@@ -117,9 +120,10 @@ class Group:
         """Its process is gone."""
         del self.rafts[peer]
         self.flying = [
-            one for one in self.flying
+            one
+            for one in self.flying
             if not (one.target == peer and one.is_answer) and one.source != peer
-        ]  # fmt: skip
+        ]
 
     def do(self, peer: str) -> None:
         """All actions of a member."""

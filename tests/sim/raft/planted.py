@@ -55,9 +55,7 @@ def raised_term_is_not_kept(patch: Patch) -> None:
 def votes_are_not_kept(patch: Patch) -> None:
     """Raft-3: the file has the term only."""
     real = RaftStorage.save_term
-    patch.setattr(
-        RaftStorage, "save_term", lambda self, term, vote: real(self, term, None)
-    )
+    patch.setattr(RaftStorage, "save_term", lambda self, term, vote: real(self, term, None))
 
 
 def without_sync(patch: Patch, storage: RaftStorage, work: Any) -> None:
@@ -72,9 +70,11 @@ def without_sync(patch: Patch, storage: RaftStorage, work: Any) -> None:
 def vote_is_said_before_it_is_kept(patch: Patch) -> None:
     """Raft-3: term and vote are written and not synced (DLedger's MemberState.persist)."""
     real = RaftStorage.save_term
-    patch.setattr(RaftStorage, "save_term", lambda self, term, vote: without_sync(
-        patch, self, lambda: real(self, term, vote)
-    ))  # fmt: skip
+    patch.setattr(
+        RaftStorage,
+        "save_term",
+        lambda self, term, vote: without_sync(patch, self, lambda: real(self, term, vote)),
+    )
 
 
 def new_leader_cuts_what_is_not_committed(patch: Patch) -> None:
@@ -94,9 +94,7 @@ def new_leader_cuts_what_is_not_committed(patch: Patch) -> None:
 
 def entries_follow_anything(patch: Patch) -> None:
     """Raft-5: a follower does not look at what comes before."""
-    patch.setattr(
-        following, "_follows", lambda member, request, first: first <= member.log.end + 1
-    )
+    patch.setattr(following, "_follows", lambda member, request, first: first <= member.log.end + 1)
     patch.setitem(following._HANDLERS, following.PushType.COMPARE, lambda member, request: OK)
 
 
@@ -153,17 +151,23 @@ def truncate_cuts_what_it_says(patch: Patch) -> None:
 
 def pushes_of_anybody(patch: Patch) -> None:
     """Raft-10: neither term nor leader of a push is looked at (DLedger 0.3.3)."""
-    patch.setattr(following, "check_leader", lambda member, request: (
-        OK if member.role is not core.RaftRole.LEADER else RaftResponseCode.NOT_FOLLOWER
-    ))  # fmt: skip
+    patch.setattr(
+        following,
+        "check_leader",
+        lambda member, request: (
+            OK if member.role is not core.RaftRole.LEADER else RaftResponseCode.NOT_FOLLOWER
+        ),
+    )
 
 
 def entries_are_not_synced(patch: Patch) -> None:
     """DLedger flushes every 10 ms, answered or not."""
     real = RaftStorage.append
-    patch.setattr(RaftStorage, "append", lambda self, entries: without_sync(
-        patch, self, lambda: real(self, entries)
-    ))  # fmt: skip
+    patch.setattr(
+        RaftStorage,
+        "append",
+        lambda self, entries: without_sync(patch, self, lambda: real(self, entries)),
+    )
 
 
 def restarts_forget_promises(patch: Patch) -> None:
@@ -193,9 +197,10 @@ def snapshot_of_a_later_state(patch: Patch) -> None:
     """A snapshot is taken for the entry before it."""
     real = Member.took_snapshot
     patch.setattr(
-        Member, "took_snapshot",
+        Member,
+        "took_snapshot",
         lambda self, index, data: real(self, max(index - 1, self.log.base.index), data),
-    )  # fmt: skip
+    )
 
 
 def log_goes_before_its_snapshot(patch: Patch) -> None:
@@ -227,19 +232,27 @@ def heartbeats_wait_for_the_disk(patch: Patch) -> None:
 
 def votes_do_not_wait_for_the_disk(patch: Patch) -> None:
     """Raft-3: a vote is said while it is written."""
-    patch.setattr(order, "is_free", lambda action: isinstance(
-        action.message if isinstance(action, acts.Call | acts.Answer) else None,
-        VoteRequest | VoteResponse,
-    ))  # fmt: skip
+    patch.setattr(
+        order,
+        "is_free",
+        lambda action: isinstance(
+            action.message if isinstance(action, acts.Call | acts.Answer) else None,
+            VoteRequest | VoteResponse,
+        ),
+    )
 
 
 def nobody_is_asked_before(patch: Patch) -> None:
     """A candidate raises its term and votes for itself whenever it is time, however long its disk
     takes, and none waits for the one that runs (before there was a question before an election)."""
     patch.setattr(Campaign, "favour", lambda self, candidate, now_ms: None)
-    patch.setattr(Campaign, "interval_ms", lambda self: self._between(
-        self.member.options.min_vote_interval_ms, self.member.options.max_vote_interval_ms
-    ))  # fmt: skip
+    patch.setattr(
+        Campaign,
+        "interval_ms",
+        lambda self: self._between(
+            self.member.options.min_vote_interval_ms, self.member.options.max_vote_interval_ms
+        ),
+    )
 
     def on_tick(self: Campaign, now_ms: int) -> bool:
         found, term = self.round, self.member.term + 1
@@ -264,14 +277,28 @@ def a_leader_whose_disk_hangs_leads_on(patch: Patch) -> None:
 
 
 BUGS: list[Plant] = [
-    half_is_a_majority, raised_term_is_not_kept, votes_are_not_kept, vote_is_said_before_it_is_kept,
-    new_leader_cuts_what_is_not_committed, entries_follow_anything, any_log_is_good_enough,
-    commits_up_to_its_end, older_entries_are_counted, truncate_cuts_what_it_says,
-    pushes_of_anybody, entries_are_not_synced, restarts_forget_promises, promises_are_not_kept,
-    snapshot_of_a_later_state, log_goes_before_its_snapshot, commit_is_told_once,
-    heartbeats_wait_for_the_disk, votes_do_not_wait_for_the_disk, nobody_is_asked_before,
+    half_is_a_majority,
+    raised_term_is_not_kept,
+    votes_are_not_kept,
+    vote_is_said_before_it_is_kept,
+    new_leader_cuts_what_is_not_committed,
+    entries_follow_anything,
+    any_log_is_good_enough,
+    commits_up_to_its_end,
+    older_entries_are_counted,
+    truncate_cuts_what_it_says,
+    pushes_of_anybody,
+    entries_are_not_synced,
+    restarts_forget_promises,
+    promises_are_not_kept,
+    snapshot_of_a_later_state,
+    log_goes_before_its_snapshot,
+    commit_is_told_once,
+    heartbeats_wait_for_the_disk,
+    votes_do_not_wait_for_the_disk,
+    nobody_is_asked_before,
     a_leader_whose_disk_hangs_leads_on,
-]  # fmt: skip
+]
 # What a bug needs that shows in few seeds: these play its troubles, the first as their theme.
 ABOUT: dict[Plant, tuple[str, ...]] = {
     restarts_forget_promises: ("one way", "bounce"),

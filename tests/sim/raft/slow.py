@@ -133,9 +133,11 @@ class Slow:
             run.propose(leader)
             bound_ms += promise_ms + SYNC_HANGS_MS + 2 * was_ms
             self._wait(
-                "another leader than who hangs", bound_ms,
-                lambda: self.leader not in (None, leader), None,
-            )  # fmt: skip
+                "another leader than who hangs",
+                bound_ms,
+                lambda: self.leader not in (None, leader),
+                None,
+            )
             leader.kill()
             leader.sync_ms = was_ms
             return

@@ -44,9 +44,14 @@ class Replicas:
         self.log.to_master(NO_EPOCH, world.now_ms)
         is_sync = world.config.store.flush_disk_type is FlushMode.SYNC_FLUSH
         self.leader = PlainLeader(
-            self.log, AckRules(Mode.PLAIN, 2), LeaderOptions(counts_durable=is_sync), Nowhere(),
-            lambda: world.now_ms, gap_max=GAP_MAX, now_ms=world.steady_ms,
-        )  # fmt: skip
+            self.log,
+            AckRules(Mode.PLAIN, 2),
+            LeaderOptions(counts_durable=is_sync),
+            Nowhere(),
+            lambda: world.now_ms,
+            gap_max=GAP_MAX,
+            now_ms=world.steady_ms,
+        )
         world.broker.role.begin(self.leader)
         self.join()
 

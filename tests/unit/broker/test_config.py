@@ -62,8 +62,12 @@ def keys_of_rocketmq(*classes: str) -> dict[str, str]:
 
 
 BROKERS = (
-    "BrokerConfig", "MessageStoreConfig", "AuthConfig", "NettyServerConfig", "NettyClientConfig",
-)  # fmt: skip
+    "BrokerConfig",
+    "MessageStoreConfig",
+    "AuthConfig",
+    "NettyServerConfig",
+    "NettyClientConfig",
+)
 
 
 def test_every_key_of_rocketmq_is_honoured_or_says_that_it_is_not() -> None:
@@ -94,19 +98,37 @@ def test_every_key_of_rocketmq_is_honoured_or_says_that_it_is_not() -> None:
     "line",
     [
         "messageStorePlugIn=org.apache.rocketmq.tieredstore.TieredMessageStore",
-        "metricsExporterType=OTLP_GRPC", "metricsExporterType=1", "metricsExporterType=LOG",
-        "fetchNamesrvAddrByAddressServer=true", "fetchNameSrvAddrByDnsLookup=true",
-        "readOnlyCommitLogStorePaths=/mnt/old", "storePathCommitLog=/mnt/a,/mnt/b",
-        "storeType=defaultRocksDB", "transRocksDBEnable=true", "timerRocksDBEnable=true",
-        "indexRocksDBEnable=true", "rocksdbCQDoubleWriteEnable=true", "configManagerVersion=v2",
-        "useSingleRocksDBForAllConfigs=true", "aclEnable=true", "authenticationEnabled=true",
-        "authorizationEnabled=TRUE", "enableLmq=true", "enableMultiDispatch=true",
-        "lockInStrictMode=true", "rejectPullConsumerEnable=true", "enableDLegerCommitLog=true",
-        "enableSlaveActingMaster=true", "duplicationEnable=true", "forceVerifyPropCRC=true",
-        "tls.config.file=/etc/rocketmq/tls.properties", "tls.protocols=TLSv1.3",
-        "tls.ciphers=AES", 'socksProxyConfig={"0.0.0.0/0":{"password":"hidden"}}',
+        "metricsExporterType=OTLP_GRPC",
+        "metricsExporterType=1",
+        "metricsExporterType=LOG",
+        "fetchNamesrvAddrByAddressServer=true",
+        "fetchNameSrvAddrByDnsLookup=true",
+        "readOnlyCommitLogStorePaths=/mnt/old",
+        "storePathCommitLog=/mnt/a,/mnt/b",
+        "storeType=defaultRocksDB",
+        "transRocksDBEnable=true",
+        "timerRocksDBEnable=true",
+        "indexRocksDBEnable=true",
+        "rocksdbCQDoubleWriteEnable=true",
+        "configManagerVersion=v2",
+        "useSingleRocksDBForAllConfigs=true",
+        "aclEnable=true",
+        "authenticationEnabled=true",
+        "authorizationEnabled=TRUE",
+        "enableLmq=true",
+        "enableMultiDispatch=true",
+        "lockInStrictMode=true",
+        "rejectPullConsumerEnable=true",
+        "enableDLegerCommitLog=true",
+        "enableSlaveActingMaster=true",
+        "duplicationEnable=true",
+        "forceVerifyPropCRC=true",
+        "tls.config.file=/etc/rocketmq/tls.properties",
+        "tls.protocols=TLSv1.3",
+        "tls.ciphers=AES",
+        'socksProxyConfig={"0.0.0.0/0":{"password":"hidden"}}',
     ],
-)  # fmt: skip
+)
 def test_what_ignoring_would_harm_is_an_error(line: str) -> None:
     with pytest.raises(ConfigError) as raised:
         load_config(f"brokerName=b\n{line}\n")

@@ -46,10 +46,18 @@ class Elected:
         world, epoch = self.world, next(self._epochs)
         start = self.log.to_master(epoch, world.now_ms)
         self.leader = Leader(
-            self.log, AckRules(Mode.CONTROLLER, all_ack_in_sync_state_set=True), SyncOptions(1),
-            LeaderOptions(), Nowhere(), StaticSet(), lambda: world.now_ms, members=self.members,
-            set_epoch=1, epoch_start=start, now_ms=world.steady_ms,
-        )  # fmt: skip
+            self.log,
+            AckRules(Mode.CONTROLLER, all_ack_in_sync_state_set=True),
+            SyncOptions(1),
+            LeaderOptions(),
+            Nowhere(),
+            StaticSet(),
+            lambda: world.now_ms,
+            members=self.members,
+            set_epoch=1,
+            epoch_start=start,
+            now_ms=world.steady_ms,
+        )
         self.leader.lease(lambda: self.lease)
         world.broker.role.begin(self.leader)
         self.leader.pump(world.steady_ms)

@@ -15,10 +15,19 @@ from turbopump.net.wire.headers.pull import PullMessageRequest
 from turbopump.net.wire.message import encode_batch
 
 SEND: dict[str, Any] = {
-    "code": 310, "codec": Codec.JSON, "topic": "Plain", "queue_id": 0, "sys_flag": 0, "flag": 0,
-    "reconsume_times": None, "batch": None, "oneway": False, "body": b"body", "version": 513,
+    "code": 310,
+    "codec": Codec.JSON,
+    "topic": "Plain",
+    "queue_id": 0,
+    "sys_flag": 0,
+    "flag": 0,
+    "reconsume_times": None,
+    "batch": None,
+    "oneway": False,
+    "body": b"body",
+    "version": 513,
     "properties": "UNIQ_KEY\x017F0000010000558C00000000000000EF\x02WAIT\x01true\x02",
-}  # fmt: skip
+}
 
 
 @pytest.fixture

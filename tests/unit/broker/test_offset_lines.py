@@ -55,9 +55,11 @@ def model(said: offsets.Offsets) -> dict[str, Any]:
     for topic, group in sorted(said.committed):
         groups.setdefault(group, []).append(topic)
     found: dict[str, Any] = {
-        "dataVersion": said.version.to_json(), "groupTopicMap": groups,
-        "offsetTable": rows(said.committed), "pullOffsetTable": rows(said.pulled),
-    }  # fmt: skip
+        "dataVersion": said.version.to_json(),
+        "groupTopicMap": groups,
+        "offsetTable": rows(said.committed),
+        "pullOffsetTable": rows(said.pulled),
+    }
     if said.lowered:
         found["loweredTable"] = rows(said.lowered)
     return found

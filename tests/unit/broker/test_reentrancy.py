@@ -28,8 +28,12 @@ from turbopump.pyx.fast import CARRY_MAX
 from turbopump.pyx.load import Load
 
 HOOKS = ["frame", "write_rest", "settled", "met", "is_drained"]
-STORE_HOOKS = {"units_of": (Lookup, "units_of"), "log_of": (CommitLog, "region_of"),
-               "dispatch": (Store, "_dispatch"), "commit": (OffsetTable, "commit")}  # fmt: skip
+STORE_HOOKS = {
+    "units_of": (Lookup, "units_of"),
+    "log_of": (CommitLog, "region_of"),
+    "dispatch": (Store, "_dispatch"),
+    "commit": (OffsetTable, "commit"),
+}
 COUNT = 8
 """Messages of 2,000 bytes in the store: more than a log file; two more than a queue file fit."""
 
@@ -144,9 +148,11 @@ STEPS = ["units_of", "log_of", "commit", "met"]
 
 @pytest.mark.parametrize(
     ("name", "full"),
-    [*((name, False) for name in STEPS),
-     *((name, True) for name in [*STEPS, "write_rest", "is_drained"])],
-)  # fmt: skip
+    [
+        *((name, False) for name in STEPS),
+        *((name, True) for name in [*STEPS, "write_rest", "is_drained"]),
+    ],
+)
 def test_a_reader_cut_while_its_pull_is_served(driven: Cut, name: str, full: bool) -> None:
     """Where it does not read: _check_unread and _cut_the_slowest, when an answer is written."""
     if full:
@@ -221,9 +227,18 @@ def test_readers_may_be_noted_anew_while_a_queue_is_opened(driven: Cut) -> None:
 
 def serve(driven: Cut, group: bytes, queue_limit: int, codes: Any = None) -> None:
     driven.pulled.serve(
-        group, b"Plain", queue_limit, readers=(0, 0), topic_sys_flag=0, group_sys_flag=0,
-        sub_version=5, subscription=None, expression_type=None, codes=codes, until_ms=1 << 62,
-    )  # fmt: skip
+        group,
+        b"Plain",
+        queue_limit,
+        readers=(0, 0),
+        topic_sys_flag=0,
+        group_sys_flag=0,
+        sub_version=5,
+        subscription=None,
+        expression_type=None,
+        codes=codes,
+        until_ms=1 << 62,
+    )
 
 
 def test_mappings_may_be_given_up_when_a_pull_commits(driven: Cut) -> None:
@@ -303,9 +318,15 @@ def test_what_python_encrypts_before_the_end_of_a_turn_goes_behind_the_answers(t
         driven = Driven(make(folder, FlushMode.ASYNC_FLUSH), turn=turn)
         send(driven, 1)  # the first of its queue is for Python
         driven.go_fast(
-            driven.lane, driven.pulled, driven.near.fileno(), driven.peer.host, driven.area,
-            1 << 20, driven.turn, server,
-        )  # fmt: skip
+            driven.lane,
+            driven.pulled,
+            driven.near.fileno(),
+            driven.peer.host,
+            driven.area,
+            1 << 20,
+            driven.turn,
+            server,
+        )
         room = memoryview(bytearray(1 << 16))
         for opaque in (2, 3):
             data = client.sealed(frame_of(SEND, opaque))

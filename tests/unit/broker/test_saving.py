@@ -241,9 +241,7 @@ def test_a_busy_file_is_written_whole_now_and_then(
     assert fastjson.loads((tmp_path / NAME).read_text()) == rows(WHOLE_AFTER + 2)
 
 
-def test_a_stop_leaves_nothing_beside_the_file(
-    saver: Saver, disk: Steered, tmp_path: Path
-) -> None:
+def test_a_stop_leaves_nothing_beside_the_file(saver: Saver, disk: Steered, tmp_path: Path) -> None:
     put(saver, disk, 1, 2)
     saver.changed(NAME, of(rows(3)), row(3))
     saver.finish()

@@ -32,14 +32,17 @@ def run_without(packages: set[str], code: str) -> str:
 
 def test_help_needs_no_extra() -> None:
     packages = {"pyarrow", "numpy", "pyspark", "mmap_ninja", "matplotlib"}
-    said = run_without(packages, """
+    said = run_without(
+        packages,
+        """
 from turbopump.cli.analyze import app
 for job in ("throughput", "truncation", "rebalance", "export"):
     try:
         app([job, "--help"])
     except SystemExit as ended:
         assert not ended.code, ended.code
-""")
+""",
+    )
     for job, parser in PARSERS.items():
         assert f"Usage: turbopump analyze {job} " in said
         assert all(f"--{name}" in said for name in ("json", "master", "verbose"))
@@ -93,9 +96,13 @@ def test_any_other_path_means_itself(tmp_path: Path, path: str) -> None:
 
 @pytest.mark.parametrize(
     ("master", "environment", "setting", "is_set"),
-    [("local[*]", "", "", True), ("spark://one:7077", "", "", False),
-     ("local[2]", "/python", "", False), ("local[2]", "", "/python", False)],
-)  # fmt: skip
+    [
+        ("local[*]", "", "", True),
+        ("spark://one:7077", "", "", False),
+        ("local[2]", "/python", "", False),
+        ("local[2]", "", "/python", False),
+    ],
+)
 def test_workers_run_the_python_of_the_session(
     monkeypatch, master, environment, setting, is_set
 ) -> None:

@@ -44,8 +44,11 @@ def test_a_full_standard_output_is_one_sentence() -> None:
         with open("/dev/full", "w") as full:
             done = subprocess.run(
                 [sys.executable, "-m", "turbopump", *arguments],
-                stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
-            )  # fmt: skip
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=60,
+            )
         assert (done.returncode, done.stderr) == (1, "turbopump: the disk is full\n")
 
 

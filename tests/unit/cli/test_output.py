@@ -62,7 +62,12 @@ def test_json_is_one_line_of_readable_text(capsys: pytest.CaptureFixture[str]) -
 def test_durations() -> None:
     lengths_ms = 0, 849, 59_999, 200_000, 7_500_000, 273_600_000
     assert [duration_text(length_ms) for length_ms in lengths_ms] == [
-        "0.0 s", "0.8 s", "59 s", "3 min 20 s", "2 h 5 min", "3 d 4 h",
-    ]  # fmt: skip
+        "0.0 s",
+        "0.8 s",
+        "59 s",
+        "3 min 20 s",
+        "2 h 5 min",
+        "3 d 4 h",
+    ]
     assert duration_text(59_000, known=False) == ">= 59 s"
     assert duration_text(None) == "N/A"

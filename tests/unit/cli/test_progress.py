@@ -28,8 +28,12 @@ def test_events_for_programs_one_a_second(clock: Any, capsys: Any) -> None:
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["done"] for line in lines] == [4, 8, 12]
     assert lines[0] == {
-        "event": "recovering", "phase": "checking the log", "percent": 5, "done": 4, "total": 70,
-    }  # fmt: skip
+        "event": "recovering",
+        "phase": "checking the log",
+        "percent": 5,
+        "done": 4,
+        "total": 70,
+    }
 
 
 def test_a_bar_on_a_terminal_that_goes_at_the_end(

@@ -30,8 +30,9 @@ def resolved(words: list[str]) -> tuple[click.Command, list[str]]:
 def spelled_out(text: str) -> Iterator[list[str]]:
     """`inspect log|queue PATH [--json]` is two commands."""
     words = text.replace("[", "").replace("]", "").removeprefix("turbopump ").split()
-    choices = [word.split("|") if re.fullmatch("[a-z]+(?:\\|[a-z]+)+", word) else [word]
-               for word in words]  # fmt: skip
+    choices = [
+        word.split("|") if re.fullmatch("[a-z]+(?:\\|[a-z]+)+", word) else [word] for word in words
+    ]
     for first in choices[0]:
         for second in choices[1] if len(choices) > 1 else [""]:
             yield [first, second, *(word for options in choices[2:] for word in options)]

@@ -73,9 +73,14 @@ class Alive:
         return self.unfit.get(broker_id, Fitness.FIT)
 
     def tell(
-        self, broker_id: int, epoch: int, max_offset: int, priority: int = 2**31 - 1,
-        *, leased: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        broker_id: int,
+        epoch: int,
+        max_offset: int,
+        priority: int = 2**31 - 1,
+        *,
+        leased: bool = False,
+    ) -> None:
         self.logs[broker_id] = Heard(
             0, 0, 10_000, epoch, max_offset, priority=priority, leased=leased
         )
@@ -124,9 +129,13 @@ class Leader:
         return self.take(elections.elect(self.tables, header, self.live, unclean=self.unclean))
 
     def alter(
-        self, members: set[int], epochs: tuple[int, int] | None = None, master: int | None = None,
-        *, fence: bool | None = None,
-    ) -> Decision:  # fmt: skip
+        self,
+        members: set[int],
+        epochs: tuple[int, int] | None = None,
+        master: int | None = None,
+        *,
+        fence: bool | None = None,
+    ) -> Decision:
         master_epoch, set_epoch = epochs or self.epochs
         master = self.group.master_id if master is None else master
         header = headers.AlterSyncStateSetRequest(NAME, master or 0, master_epoch, fence=fence)
@@ -229,10 +238,11 @@ class Node:
         self.quorum = Quorum()
         self.sent: list[tuple[str, Command]] = []
         self.core = ControllerCore(
-            CoreOptions("g", **options), self.quorum,  # type: ignore[arg-type]
+            CoreOptions("g", **options),
+            self.quorum,  # type: ignore[arg-type]
             lambda address, command: self.sent.append((address, over_the_wire(command))),
             self.probe,
-        )  # fmt: skip
+        )
         self.ports = Ports()
         self.now_ms = 1_000_000
         self.auto = True
@@ -277,26 +287,55 @@ class Node:
             self.commit()
 
     def beat(
-        self, broker_id: int, epoch: int = 1, max_offset: int = 100, connection: int | None = None,
-        timeout_ms: int | None = None, *, leased: bool | None = None, unfit: str | None = None,
+        self,
+        broker_id: int,
+        epoch: int = 1,
+        max_offset: int = 100,
+        connection: int | None = None,
+        timeout_ms: int | None = None,
+        *,
+        leased: bool | None = None,
+        unfit: str | None = None,
         standing: int | None = None,
-    ) -> headers.BrokerHeartbeatResponse:  # fmt: skip
+    ) -> headers.BrokerHeartbeatResponse:
         later = self.beat_later(
-            broker_id, epoch, max_offset, connection, timeout_ms, leased=leased, unfit=unfit,
+            broker_id,
+            epoch,
+            max_offset,
+            connection,
+            timeout_ms,
+            leased=leased,
+            unfit=unfit,
             standing=standing,
-        )  # fmt: skip
+        )
         return answered(later)
 
     def beat_later(
-        self, broker_id: int, epoch: int = 1, max_offset: int = 100, connection: int | None = None,
-        timeout_ms: int | None = None, *, leased: bool | None = None, unfit: str | None = None,
+        self,
+        broker_id: int,
+        epoch: int = 1,
+        max_offset: int = 100,
+        connection: int | None = None,
+        timeout_ms: int | None = None,
+        *,
+        leased: bool | None = None,
+        unfit: str | None = None,
         standing: int | None = None,
-    ) -> Later[Command]:  # fmt: skip
+    ) -> Later[Command]:
         """One that may have to wait for an entry."""
         header = BrokerHeartbeatRequest(
-            CLUSTER, f"a:{broker_id}", NAME, broker_id, epoch, max_offset, max_offset, timeout_ms,
-            leased=leased, unfit=unfit, standing=standing,
-        )  # fmt: skip
+            CLUSTER,
+            f"a:{broker_id}",
+            NAME,
+            broker_id,
+            epoch,
+            max_offset,
+            max_offset,
+            timeout_ms,
+            leased=leased,
+            unfit=unfit,
+            standing=standing,
+        )
         number = broker_id if connection is None else connection
         return self.ask(RequestCode.BROKER_HEARTBEAT, header, connection=number)
 

@@ -24,8 +24,10 @@ def test_a_file_of_rocketmqs_is_taken_as_it_is() -> None:
     )
     assert (config.group, config.self_id) == ("group1", "n1")
     assert config.members == {
-        "n0": "127.0.0.1:9877", "n1": "127.0.0.1:9878", "n2": "127.0.0.1:9879"
-    }  # fmt: skip
+        "n0": "127.0.0.1:9877",
+        "n1": "127.0.0.1:9878",
+        "n2": "127.0.0.1:9879",
+    }
     assert config.folder == "/data/controller/raft-n1"
     assert config.enable_elect_unclean_master
     values = config.values()

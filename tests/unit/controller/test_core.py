@@ -345,13 +345,15 @@ def test_one_proposal_at_a_time_each_decided_on_what_is_applied() -> None:
     group = node.group
     shrink = headers.AlterSyncStateSetRequest(NAME, 1, group.master_epoch)
     first = node.ask(
-        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, shrink,
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        shrink,
         SyncStateSet(frozenset({1, 2}), group.set_epoch).encode(),
-    )  # fmt: skip
+    )
     second = node.ask(
-        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, shrink,
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        shrink,
         SyncStateSet(frozenset({1}), group.set_epoch).encode(),
-    )  # fmt: skip
+    )
     assert not first.done and not second.done and len(node.quorum.waiting) == 1
     entry, later = node.quorum.waiting.pop(0)
     later.resolve(Done(entry.index))
@@ -492,9 +494,10 @@ def test_what_others_may_append() -> None:
     assert outcome(events.CleanBrokerData("nobody")) == node.core.applied
     before = node.core.snapshot()
     for event in (
-        events.CleanBrokerData(NAME), events.ElectMaster(NAME, 2),
+        events.CleanBrokerData(NAME),
+        events.ElectMaster(NAME, 2),
         events.AlterSyncStateSet(NAME, frozenset({2})),
-    ):  # fmt: skip
+    ):
         assert "only made by a request" in str(outcome(event))
     assert "a read" in str(outcome(events.Read()))
     assert "only made by a controller" in str(outcome(events.MarkUnfit(NAME, 1, "x")))

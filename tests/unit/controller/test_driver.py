@@ -96,14 +96,25 @@ class Member:
         self.storage = RaftStorage(RealFiles(), str(folder))
         restored = self.storage.open()
         wanted = RaftOptions(
-            self_id="n0", peers=peers, group="g", heart_beat_time_interval_ms=INTERVAL_MS,
-            min_vote_interval_ms=10, max_vote_interval_ms=20, vote_wait_ms=INTERVAL_MS, **options,
-        )  # fmt: skip
+            self_id="n0",
+            peers=peers,
+            group="g",
+            heart_beat_time_interval_ms=INTERVAL_MS,
+            min_vote_interval_ms=10,
+            max_vote_interval_ms=20,
+            vote_wait_ms=INTERVAL_MS,
+            **options,
+        )
         self.raft = Raft(wanted, restored, random.Random(1), self.now_ms)
         self.driver = Driver(
-            self.raft, self.storage, self.disk, self._call, self._refuses, lambda: self.now_ms,
+            self.raft,
+            self.storage,
+            self.disk,
+            self._call,
+            self._refuses,
+            lambda: self.now_ms,
             self.failures.append,
-        )  # fmt: skip
+        )
         self.machine.driver = self.driver
         self.driver.begin(self.machine, self.now_ms)
 
@@ -240,8 +251,9 @@ def test_heartbeats_of_a_leader_leave_while_its_log_is_written(tmp_path: Path) -
     assert member.disk.work
     member.tick(INTERVAL_MS)
     assert [(call[0], call[1].code) for call in member.calls] == [
-        ("h:2", RaftRequestCode.HEART_BEAT), ("h:3", RaftRequestCode.HEART_BEAT),
-    ], "and the entry is not sent before it is on the disk"  # fmt: skip
+        ("h:2", RaftRequestCode.HEART_BEAT),
+        ("h:3", RaftRequestCode.HEART_BEAT),
+    ], "and the entry is not sent before it is on the disk"
     member.settle()
     assert RaftRequestCode.PUSH in [call[1].code for call in member.calls]
 

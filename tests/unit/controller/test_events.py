@@ -49,14 +49,21 @@ def test_bytes_of_rocketmq() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"\x00", b"\x00\x01", b"\x00\x01{}", b"\x00\x63{}", b"hello", b'\x00\x01{"brokerName":1,',
+        b"\x00",
+        b"\x00\x01",
+        b"\x00\x01{}",
+        b"\x00\x63{}",
+        b"hello",
+        b'\x00\x01{"brokerName":1,',
         b'\x00\x01{"brokerName":"b","newSyncStateSet":{}}',
         b'\x00\x03{"brokerName":"b","newMasterElected":true}',
         b'\x00\x02{"brokerName":"b","newBrokerId":-1}',
-        b'\x00\x64{"events":[{}]}', b'\x00\x64{"events":[{"type":100,"event":{"events":[]}}]}',
-        b'\x00\x64{"events":[1]}', b"\x00\x01" + b"[" * 5_000,
+        b'\x00\x64{"events":[{}]}',
+        b'\x00\x64{"events":[{"type":100,"event":{"events":[]}}]}',
+        b'\x00\x64{"events":[1]}',
+        b"\x00\x01" + b"[" * 5_000,
     ],
-)  # fmt: skip
+)
 def test_what_says_nothing(body: bytes) -> None:
     found = decode(body)
     assert isinstance(found, BadEvent)

@@ -37,15 +37,30 @@ from turbopump.net.wire.java_properties import PropertiesError, Property
 
 LONG = "n" * 20_000
 HOSTILE = [
-    "..", "../../victim", "/", "/victim", "", "\0", "..\0", "a#b", "a\nb", "\ud800", "主" * 256,
+    "..",
+    "../../victim",
+    "/",
+    "/victim",
+    "",
+    "\0",
+    "..\0",
+    "a#b",
+    "a\nb",
+    "\ud800",
+    "主" * 256,
     LONG,
-]  # fmt: skip
+]
 NUMBERS = {"brokerId": 1, "appliedBrokerId": 1, "masterBrokerId": 1, "masterEpoch": 1, "epoch": 1}
 FLAGS = [{}, {"unclean": "true"}, {"damaged": "true"}, {"designateElect": "true"}]
 LEDGER = {
-    "group": "g", "localId": "n1", "remoteId": "n0", "leaderId": "n0", "term": 1,
-    "transferId": "n0", "transfereeId": "n1",
-}  # fmt: skip
+    "group": "g",
+    "localId": "n1",
+    "remoteId": "n0",
+    "leaderId": "n0",
+    "term": 1,
+    "transferId": "n0",
+    "transfereeId": "n1",
+}
 TEXTS = {"group", "localId", "remoteId", "leaderId", "transferId", "transfereeId"}
 
 
@@ -145,9 +160,13 @@ def outside(root: Path) -> set[str]:
 def headers_of(name: str) -> Iterator[dict[str, object]]:
     """Headers with this text in all members, and in one after the other."""
     good = {
-        "brokerAddr": "a:1", "brokerAddress": "a:1", "brokerControllerIdsToClean": "7",
-        "brokerName": "b", "clusterName": "c", "registerCheckCode": "a:1;7",
-    }  # fmt: skip
+        "brokerAddr": "a:1",
+        "brokerAddress": "a:1",
+        "brokerControllerIdsToClean": "7",
+        "brokerName": "b",
+        "clusterName": "c",
+        "registerCheckCode": "a:1;7",
+    }
     assert good.keys() == TEXTS_MAX.keys()
     for flags in FLAGS:
         yield NUMBERS | flags | dict.fromkeys(good, name)

@@ -8,9 +8,14 @@ KEY: Key = ("c", "b", 1)
 
 
 def beat(
-    table: Heartbeats, now_ms: int, broker_id: int = 1, connection: int = 5,
-    timeout_ms: int | None = None, max_offset: int | None = 10, epoch: int | None = 1,
-) -> bool | None:  # fmt: skip
+    table: Heartbeats,
+    now_ms: int,
+    broker_id: int = 1,
+    connection: int = 5,
+    timeout_ms: int | None = None,
+    max_offset: int | None = 10,
+    epoch: int | None = 1,
+) -> bool | None:
     header = BrokerHeartbeatRequest("c", "a", "b", broker_id, epoch, max_offset, 0, timeout_ms)
     return table.on_heartbeat(header, connection, now_ms)
 

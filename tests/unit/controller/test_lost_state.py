@@ -101,7 +101,6 @@ class TestAnOlderCopy:
         group = node.core.tables.groups[NAME]
         assert (group.master_id, group.master_epoch) == (3, 5)
 
-
     def test_an_older_master_does_not_overtake_one_that_is_silent(self) -> None:
         """3 led in epoch 6 and is silent for some seconds; 2 led in epoch 4, and says so."""
         leader = restored()
@@ -151,8 +150,7 @@ class TestAnOlderCopy:
 
 
 class TestAColdTable:
-    """A controller that just started leads: it hears what brokers are with their next heartbeats.
-    """
+    """A controller that just started leads: it learns what brokers are by their next heartbeats."""
 
     def test_an_older_master_is_not_elected_before_the_others_were_heard(self) -> None:
         node = copied()
@@ -274,16 +272,21 @@ def stray(
 ) -> headers.BrokerHeartbeatResponse:
     """A heartbeat of a broker that is not registered under that id."""
     header = BrokerHeartbeatRequest(
-        CLUSTER, address or f"a:{broker_id}", NAME, broker_id, epoch, 100, 100, leased=True,
+        CLUSTER,
+        address or f"a:{broker_id}",
+        NAME,
+        broker_id,
+        epoch,
+        100,
+        100,
+        leased=True,
         standing=standing,
-    )  # fmt: skip
+    )
     answer: Command = node.ask(RequestCode.BROKER_HEARTBEAT, header, connection=90).value
     return read_header(headers.BrokerHeartbeatResponse, answer.fields)
 
 
-def come(
-    node: Node, broker_id: int, epoch: int, standing: int, address: str | None = None
-) -> None:
+def come(node: Node, broker_id: int, epoch: int, standing: int, address: str | None = None) -> None:
     """A broker with a log that gets a new id."""
     address = address or f"a:{broker_id}"
     apply = headers.ApplyBrokerIdRequest(CLUSTER, NAME, broker_id, f"{address};7")

@@ -135,8 +135,9 @@ def test_unknown_groups() -> None:
     leader = Leader()
     told = registration.replica_info(leader.tables, headers.GetReplicaInfoRequest(NAME))
     assert (told.code, told.remark) == (
-        Code.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed",
-    )  # fmt: skip
+        Code.CONTROLLER_BROKER_METADATA_NOT_EXIST,
+        "Broker metadata is not existed",
+    )
     told = leader.register(1)
     assert told.remark == f"Broker-set: {NAME} hasn't been registered in controller"
 

@@ -40,7 +40,13 @@ def broken(change) -> bytes:
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"[]", b"{}", b'{"version":2}', b"\xff", b"[" * 100_000, b"null",
+        b"",
+        b"[]",
+        b"{}",
+        b'{"version":2}',
+        b"\xff",
+        b"[" * 100_000,
+        b"null",
         broken(lambda whole: whole["groups"][0].pop("members")),
         broken(lambda whole: whole["groups"][0].update(members=[9])),
         broken(lambda whole: whole["groups"][0].update(master=9)),
@@ -48,7 +54,7 @@ def broken(change) -> bytes:
         broken(lambda whole: whole["groups"][0].update(replicas=[[1]])),
         broken(lambda whole: whole.update(retired=[["x"]])),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_snapshot(data: bytes) -> None:
     with pytest.raises(ValueError, match="the snapshot of the groups"):
         GroupTables.restore(data)

@@ -161,9 +161,13 @@ class Stores:
         self.root = root
         self.files: Files = RealFiles()
         self.config = StoreConfig(
-            str(root), mapped_file_size_commit_log=16 * 1024, mapped_file_size_consume_queue=200,
-            max_hash_slot_num=64, max_index_num=100, max_message_size=4096,
-        )  # fmt: skip
+            str(root),
+            mapped_file_size_commit_log=16 * 1024,
+            mapped_file_size_consume_queue=200,
+            max_hash_slot_num=64,
+            max_index_num=100,
+            max_message_size=4096,
+        )
         self.batch_topics: set[str] = set()
         self.watch: Callable[[Progress], None] = lambda _progress: None
         self._open: list[Store] = []
@@ -175,9 +179,14 @@ class Stores:
     def open(self, disk: Disk | None = None, now_ms: int = NOW_MS) -> Store:
         """Open the store of the folder."""
         store = Store.open(
-            self.files, self.config, disk or InlineDisk(), now_ms, delay_levels_ms=DELAYS_MS,
-            is_batch_topic=self.batch_topics.__contains__, watch=self.watch,
-        )  # fmt: skip
+            self.files,
+            self.config,
+            disk or InlineDisk(),
+            now_ms,
+            delay_levels_ms=DELAYS_MS,
+            is_batch_topic=self.batch_topics.__contains__,
+            watch=self.watch,
+        )
         self._open.append(store)
         return store
 
@@ -233,9 +242,14 @@ def put() -> Callable[..., Appended]:
     """Append one message that must be taken."""
 
     def run(
-        store: Store, topic: str = "T", queue_id: int = 0, body: bytes = b"body",
-        now_ms: int = NOW_MS, sys_flag: int = 0, **values: str,
-    ) -> Appended:  # fmt: skip
+        store: Store,
+        topic: str = "T",
+        queue_id: int = 0,
+        body: bytes = b"body",
+        now_ms: int = NOW_MS,
+        sys_flag: int = 0,
+        **values: str,
+    ) -> Appended:
         message = NewMessage(topic, queue_id, body, text(**values), sys_flag=sys_flag)
         appended = store.append(message, now_ms)
         assert appended.status is PutStatus.PUT_OK, appended
@@ -265,10 +279,13 @@ def batch_body() -> Callable[..., bytes]:
 
     def run(*bodies: bytes) -> bytes:
         return b"".join(
-            (22 + len(body)).to_bytes(4, "big") + bytes(12) + len(body).to_bytes(4, "big") + body
+            (22 + len(body)).to_bytes(4, "big")
+            + bytes(12)
+            + len(body).to_bytes(4, "big")
+            + body
             + bytes(2)
             for body in bodies
-        )  # fmt: skip
+        )
 
     return run
 

@@ -29,7 +29,7 @@ def a_value(chance: random.Random, depth: int = 0):
     if kind == 1:
         return chance.choice([None, True, False, 1.5])
     if kind < 5:
-        return "".join(chance.choice('ab,:{}[]"\\\'é\n') for _ in range(chance.randrange(20)))
+        return "".join(chance.choice("ab,:{}[]\"\\'é\n") for _ in range(chance.randrange(20)))
     many = (2_000, 40)[depth] if depth < 2 and chance.random() < 0.4 else chance.randrange(4)
     if kind == 5:
         return [a_value(chance, depth + 1) for _ in range(many)]
@@ -103,7 +103,7 @@ def test_fastjsons_dialect_too() -> None:
     assert found == {"offsetTable": {"T@G": {str(n): n * 3 for n in range(20_000)}}}
     assert steps > 5
     beans = ",".join(f'{{"queueId":{number},"topic":"T"}}:{number}' for number in range(5_000))
-    found, _ = run(json_steps.load(f"{{\"mqTable\":{{{beans}}}}}".encode()))
+    found, _ = run(json_steps.load(f'{{"mqTable":{{{beans}}}}}'.encode()))
     assert len(found["mqTable"]) == 5_000
 
 

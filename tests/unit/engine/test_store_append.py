@@ -26,8 +26,10 @@ def test_an_appended_message_can_be_read_at_once(stores: Any, put: Any) -> None:
 
 def test_queue_offsets_count_up_in_each_queue(stores: Any, put: Any) -> None:
     store = stores.open()
-    seen = [put(store, topic, queue_id).queue_offset
-            for topic, queue_id in [("A", 0), ("A", 1), ("A", 0), ("B", 0), ("A", 0)]]  # fmt: skip
+    seen = [
+        put(store, topic, queue_id).queue_offset
+        for topic, queue_id in [("A", 0), ("A", 1), ("A", 0), ("B", 0), ("A", 0)]
+    ]
     assert seen == [0, 0, 1, 0, 2]
     assert store.topics() == ["A", "B"]
     assert store.queue_ids("A") == [0, 1]
@@ -57,8 +59,9 @@ def test_a_full_file_ends_with_a_filler_and_no_record_spans_files(
         record = store.record(unit.log_offset)
         assert record is not None and record.physical_offset == unit.log_offset
     first = (stores.root / "commitlog" / f"{0:020d}").read_bytes()
-    last = max(unit.log_offset + unit.size for unit in store.units("T", 0, 0, 60)
-               if unit.log_offset < size)  # fmt: skip
+    last = max(
+        unit.log_offset + unit.size for unit in store.units("T", 0, 0, 60) if unit.log_offset < size
+    )
     assert int.from_bytes(first[last : last + 4], "big") == size - last
     assert int.from_bytes(first[last + 4 : last + 8], "big") == kernel.BLANK & 0xFFFFFFFF
     assert not any(first[last + 8 :])
@@ -217,9 +220,11 @@ class TestBatch:
 def test_arrivals_are_told_after_messages_can_be_read(stores: Any, put: Any) -> None:
     store = stores.open()
     seen: list[tuple[str, int, int, int]] = []
-    store.on_arrival(lambda topic, queue_id, maximum: seen.append(
-        (topic, queue_id, maximum, store.read(topic, queue_id, maximum - 1, 1).count)
-    ))  # fmt: skip
+    store.on_arrival(
+        lambda topic, queue_id, maximum: seen.append(
+            (topic, queue_id, maximum, store.read(topic, queue_id, maximum - 1, 1).count)
+        )
+    )
     put(store, "A", 1)
     put(store, "B", 0)
     put(store, "A", 1)

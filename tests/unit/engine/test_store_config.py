@@ -29,11 +29,14 @@ def test_properties_of_each_type() -> None:
     config = StoreConfig.from_properties(
         "/data",
         {
-            "storePathCommitLog": "/log", "mappedFileSizeCommitLog": " 2097152 ",
-            "flushDiskType": "SYNC_FLUSH", "messageIndexEnable": "FALSE", "deleteWhen": "04;16",
+            "storePathCommitLog": "/log",
+            "mappedFileSizeCommitLog": " 2097152 ",
+            "flushDiskType": "SYNC_FLUSH",
+            "messageIndexEnable": "FALSE",
+            "deleteWhen": "04;16",
             "listenPort": "10911",
         },
-    )  # fmt: skip
+    )
     assert config.log_folder == "/log"
     assert config.mapped_file_size_commit_log == 2_097_152
     assert config.flush_disk_type is FlushMode.SYNC_FLUSH
@@ -45,18 +48,30 @@ def test_properties_of_each_type() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("mappedFileSizeCommitLog", "1G"), ("mappedFileSizeCommitLog", "4095"),
+        ("mappedFileSizeCommitLog", "1G"),
+        ("mappedFileSizeCommitLog", "4095"),
         ("maxMessageSize", "1_000"),
-        ("mappedFileSizeConsumeQueue", "0"), ("maxMessageSize", "-1"), ("maxIndexNum", "1"),
-        ("flushDiskType", "SOMETIMES"), ("messageIndexEnable", "yes"), ("deleteWhen", "24"),
-        ("deleteWhen", "at night"), ("storePathRootDir", ""),
-        ("mappedFileSizeCommitLog", "99999999999999"), ("mappedFileSizeConsumeQueue", "2147483641"),
-        ("maxIndexNum", "107374183"), ("maxHashSlotNum", "500000000"), ("fileReservedTime", "-1"),
-        ("fileReservedTime", "2147483648"), ("flushIntervalCommitLog", "-5"),
-        ("diskMaxUsedSpaceRatio", "101"), ("deleteFileBatchMax", "0"),
-        ("maxTransferCountOnMessageInMemory", "0"), ("flushCommitLogLeastPages", "9" * 5000),
+        ("mappedFileSizeConsumeQueue", "0"),
+        ("maxMessageSize", "-1"),
+        ("maxIndexNum", "1"),
+        ("flushDiskType", "SOMETIMES"),
+        ("messageIndexEnable", "yes"),
+        ("deleteWhen", "24"),
+        ("deleteWhen", "at night"),
+        ("storePathRootDir", ""),
+        ("mappedFileSizeCommitLog", "99999999999999"),
+        ("mappedFileSizeConsumeQueue", "2147483641"),
+        ("maxIndexNum", "107374183"),
+        ("maxHashSlotNum", "500000000"),
+        ("fileReservedTime", "-1"),
+        ("fileReservedTime", "2147483648"),
+        ("flushIntervalCommitLog", "-5"),
+        ("diskMaxUsedSpaceRatio", "101"),
+        ("deleteFileBatchMax", "0"),
+        ("maxTransferCountOnMessageInMemory", "0"),
+        ("flushCommitLogLeastPages", "9" * 5000),
     ],
-)  # fmt: skip
+)
 def test_a_value_that_cannot_work_is_named(key: str, value: str) -> None:
     with pytest.raises(StoreError, match=key):
         StoreConfig.from_properties("/data", {key: value})

@@ -470,8 +470,9 @@ class TestSlowDisk:
         assert store.refusal(NOW_MS) is PutStatus.OS_PAGE_CACHE_BUSY
         refused = store.append(NewMessage("T", 0, b"x"), NOW_MS)
         assert (refused.status, refused.reason) == (
-            PutStatus.OS_PAGE_CACHE_BUSY, "the disk does not keep up",
-        )  # fmt: skip
+            PutStatus.OS_PAGE_CACHE_BUSY,
+            "the disk does not keep up",
+        )
         assert len(read_bodies(store)) == count == 10
         held_disk.drain()
         assert store.refusal(NOW_MS) is None

@@ -163,10 +163,20 @@ class TestTime:
     @pytest.mark.parametrize(
         ("step", "lower", "upper"),
         [
-            (-1, 0, 0), (0, 0, 0), (5, 1, 0), (10, 1, 3), (15, 4, 3), (20, 4, 4), (30, 5, 6),
-            (40, 7, 6), (50, 7, 10), (60, 11, 10), (90, 12, 12), (91, 13, 12),
+            (-1, 0, 0),
+            (0, 0, 0),
+            (5, 1, 0),
+            (10, 1, 3),
+            (15, 4, 3),
+            (20, 4, 4),
+            (30, 5, 6),
+            (40, 7, 6),
+            (50, 7, 10),
+            (60, 11, 10),
+            (90, 12, 12),
+            (91, 13, 12),
         ],
-    )  # fmt: skip
+    )
     def test_search(self, store: Any, step: int, lower: int, upper: int) -> None:
         assert store.search_time("T", 0, NOW_MS + step, Boundary.LOWER) == lower
         assert store.search_time("T", 0, NOW_MS + step, Boundary.UPPER) == upper
@@ -246,8 +256,9 @@ class TestInnerBatches:
         return appended
 
     def test_a_record_takes_as_many_offsets_as_it_holds(self, store: Any) -> None:
-        offsets = [self.put(store, f"INNER_NUM\x01{n}\x02".encode()).queue_offset
-                   for n in (2, 4, 1, 3)]  # fmt: skip
+        offsets = [
+            self.put(store, f"INNER_NUM\x01{n}\x02".encode()).queue_offset for n in (2, 4, 1, 3)
+        ]
         assert offsets == [0, 2, 6, 7]
         assert self.put(store, b"KEYS\x01single\x02").queue_offset == 10
         assert store.max_queue_offset("Inner", 0) == 11

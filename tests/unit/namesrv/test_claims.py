@@ -21,9 +21,7 @@ HIJACKER = "10.6.6.6:1"
 LONG = 20_000
 
 
-def body_of(
-    version: DataVersion, *topics: str, mappings: dict[str, Any] | None = None
-) -> bytes:
+def body_of(version: DataVersion, *topics: str, mappings: dict[str, Any] | None = None) -> bytes:
     table = {name: TopicConfig(name, 4, 4) for name in topics or ("T", "U")}
     configs = TopicConfigs(version, table, topic_queue_mapping_info_map=mappings or {})
     return RegisterBrokerBody(configs).encode()
@@ -45,16 +43,21 @@ def probes(bench: Bench) -> list[tuple[str, Callable[[int], None]]]:
 @pytest.mark.parametrize(
     "version",
     [
-        DataVersion(0, 1 << 62, 0), DataVersion(0, 1 << 31, 0), DataVersion(1 << 62, 0, 0),
-        DataVersion(0, 0, 1 << 62), DataVersion(-1, 0, 0), DataVersion(0, -2, 0),
+        DataVersion(0, 1 << 62, 0),
+        DataVersion(0, 1 << 31, 0),
+        DataVersion(1 << 62, 0, 0),
+        DataVersion(0, 0, 1 << 62),
+        DataVersion(-1, 0, 0),
+        DataVersion(0, -2, 0),
     ],
-)  # fmt: skip
+)
 def test_versions_that_no_broker_has(bench: Bench, version: DataVersion) -> None:
     bench.register()
     answer = bench.register(brokerAddr=HIJACKER, body=body_of(version))
     assert (answer.code, answer.remark) == (
-        1, "register broker failed, no broker has such a data version",
-    )  # fmt: skip
+        1,
+        "register broker failed, no broker has such a data version",
+    )
     assert bench.server.routes.member_group("a") == {0: ADDRESS}
 
 
@@ -78,8 +81,11 @@ def test_timeouts_are_those_of_brokers(bench: Bench, asked: str | None, lives_ms
 def test_who_refuses_connections_does_not_hold_a_name(
     bench: Bench, probes: list[tuple[str, Callable[[int], None]]]
 ) -> None:
-    hijack = {"brokerAddr": HIJACKER, "body": body_of(DataVersion(0, 2**31 - 1, 0)),
-              "heartbeatTimeoutMillis": str(1 << 62)}  # fmt: skip
+    hijack = {
+        "brokerAddr": HIJACKER,
+        "body": body_of(DataVersion(0, 2**31 - 1, 0)),
+        "heartbeatTimeoutMillis": str(1 << 62),
+    }
     bench.register(state=3)
     bench.register(**hijack)
     assert bench.server.routes.member_group("a") == {0: HIJACKER}
@@ -144,9 +150,10 @@ def test_topics_are_counted_in_bytes(bench: Bench, monkeypatch: pytest.MonkeyPat
         for number in range(300):
             names = [f"{number:03d}{n:02d}".ljust(250, "x") for n in range(20)]
             bench.register(
-                brokerName=f"b{number}", brokerAddr=f"10.0.{number}.1:1",
+                brokerName=f"b{number}",
+                brokerAddr=f"10.0.{number}.1:1",
                 body=body_of(DataVersion(), *names, mappings={names[0]: {**info, "bname": ""}}),
-            )  # fmt: skip
+            )
 
     gc.collect()
     tracemalloc.start()
@@ -172,9 +179,16 @@ def test_no_request_leaves_a_long_text_behind(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = [
-        "topic", "brokerName", "brokerAddr", "clusterName", "cluster", "haServerAddr",
-        "namespace", "key", "__ZONE_NAME",
-    ]  # fmt: skip
+        "topic",
+        "brokerName",
+        "brokerAddr",
+        "clusterName",
+        "cluster",
+        "haServerAddr",
+        "namespace",
+        "key",
+        "__ZONE_NAME",
+    ]
     monkeypatch.setattr(handlers.logger, "disabled", True)  # pytest keeps every line that is logged
     bench.register()
     code = 0

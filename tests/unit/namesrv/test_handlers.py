@@ -61,9 +61,13 @@ class Bench:
         self.notices: list[Notice] = []
         self.disk_error: OSError | None = None
         self.server = NameServer(
-            NamesrvConfig(), RouteTable(), KeyValues(self._save), NOW, self.notices.append,
+            NamesrvConfig(),
+            RouteTable(),
+            KeyValues(self._save),
+            NOW,
+            self.notices.append,
             self._save_config,
-        )  # fmt: skip
+        )
         self.dispatcher = Dispatcher()
         handlers.register(self.dispatcher, self.server)
         self.peer = Peer("192.0.2.1:40000", b"\xc0\0\2\1\0\0\x9c\x40", NoLink())
@@ -80,9 +84,14 @@ class Bench:
         return saved(self.disk_error)
 
     def ask(
-        self, code: int, body: bytes = b"", *, version: int = 513, peer: Peer | None = None,
+        self,
+        code: int,
+        body: bytes = b"",
+        *,
+        version: int = 513,
+        peer: Peer | None = None,
         **fields: str,
-    ) -> Command:  # fmt: skip
+    ) -> Command:
         request = new_request(code, body=body, fields=fields)
         request.version = version
         request.opaque = 77
@@ -104,10 +113,15 @@ class Bench:
             table = {name: TopicConfig(name, 4, 4) for name in topics}
             body = RegisterBrokerBody(TopicConfigs(DataVersion(0, state, 0), table)).encode()
         fields = {
-            "brokerName": "a", "brokerAddr": ADDRESS, "clusterName": "c", "brokerId": "0",
-            "haServerAddr": "10.0.0.1:10912", "enableActingMaster": "false",
-            "compressed": "false", "bodyCrc32": str(body_crc32(body)),
-        }  # fmt: skip
+            "brokerName": "a",
+            "brokerAddr": ADDRESS,
+            "clusterName": "c",
+            "brokerId": "0",
+            "haServerAddr": "10.0.0.1:10912",
+            "enableActingMaster": "false",
+            "compressed": "false",
+            "bodyCrc32": str(body_crc32(body)),
+        }
         fields.update(changes)
         return self.ask(RequestCode.REGISTER_BROKER, body, version=version, **fields)
 
@@ -132,8 +146,31 @@ def bench() -> Bench:
 
 
 def test_every_code_of_a_name_server_has_a_handler(bench: Bench) -> None:
-    wanted = {100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313,
-              318, 319, 322, 327, 901, 904}  # fmt: skip
+    wanted = {
+        100,
+        101,
+        102,
+        103,
+        104,
+        105,
+        106,
+        205,
+        206,
+        216,
+        217,
+        219,
+        224,
+        304,
+        311,
+        312,
+        313,
+        318,
+        319,
+        322,
+        327,
+        901,
+        904,
+    }
     assert bench.dispatcher.codes == wanted
     assert said(bench.ask(10)) == (3, " request type 10 not supported")
 
@@ -332,11 +369,13 @@ def test_cluster_info(bench: Bench) -> None:
 def test_key_values_come_and_go(bench: Bench) -> None:
     item = {"namespace": "NS", "key": "k"}
     assert said(bench.ask(RequestCode.GET_KV_CONFIG, **item)) == (
-        22, "No config item, Namespace: NS Key: k",
-    )  # fmt: skip
+        22,
+        "No config item, Namespace: NS Key: k",
+    )
     assert said(bench.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="NS")) == (
-        22, "No config item, Namespace: NS",
-    )  # fmt: skip
+        22,
+        "No config item, Namespace: NS",
+    )
     assert said(bench.ask(RequestCode.PUT_KV_CONFIG, **item, value="中")) == (0, None)
     assert bench.saved == [{"NS": {"k": "中"}}]
     assert bench.ask(RequestCode.GET_KV_CONFIG, **item).fields == {"value": "中"}
@@ -356,8 +395,9 @@ def test_a_key_value_needs_namespace_and_key(bench: Bench, fields: dict[str, str
 
 def test_a_key_value_without_value_is_refused(bench: Bench) -> None:
     assert said(bench.ask(RequestCode.PUT_KV_CONFIG, namespace="n", key="k")) == (
-        1, "value is null",
-    )  # fmt: skip
+        1,
+        "value is null",
+    )
 
 
 def test_a_key_value_is_not_taken_when_it_cannot_be_saved(bench: Bench) -> None:
@@ -467,15 +507,17 @@ def test_a_refused_configuration_changes_nothing(bench: Bench) -> None:
     assert bench.ask(update, b"a=\\u1").code == 1
     fixed = b"orderMessageEnable=true\nlistenPort=1\ntls.server.mode=disabled"
     assert said(bench.ask(update, fixed)) == (
-        1, "listenPort, tls.server.mode cannot change while this node runs: set it in its file and"
+        1,
+        "listenPort, tls.server.mode cannot change while this node runs: set it in its file and"
         " restart",
-    )  # fmt: skip
+    )
     for hostile in (b"a\\=b=1", b"order\0=1", b"productEnvName=a\\nb", b"x=" + b"y" * (1 << 20)):
         assert bench.ask(update, b"orderMessageEnable=true\n" + hostile).code == 1
     bench.disk_error = OSError(30, "Read-only file system")
     assert said(bench.ask(update, b"orderMessageEnable=true")) == (
-        1, "not saved: [Errno 30] Read-only file system",
-    )  # fmt: skip
+        1,
+        "not saved: [Errno 30] Read-only file system",
+    )
     assert text(bench.ask(RequestCode.GET_NAMESRV_CONFIG)) == before
     assert bench.saved_configs == []
 
@@ -486,7 +528,13 @@ def test_brokers_are_told_of_a_new_lead_where_configured(bench: Bench) -> None:
         bench.server.config.notify_min_broker_id_changed = wanted
         bench.register(brokerId="1", brokerAddr="r:1", enableActingMaster="true")
         bench.register(brokerId="0", enableActingMaster="true")
-        bench.ask(RequestCode.UNREGISTER_BROKER, brokerName="a", brokerAddr=ADDRESS,
-                  clusterName="c", brokerId="0", peer=other)  # fmt: skip
+        bench.ask(
+            RequestCode.UNREGISTER_BROKER,
+            brokerName="a",
+            brokerAddr=ADDRESS,
+            clusterName="c",
+            brokerId="0",
+            peer=other,
+        )
         leads = [(notice.min_broker_id, notice.targets) for notice in bench.notices]
         assert leads == ([(0, ["r:1"]), (1, ["r:1"])] if wanted else [])

@@ -18,9 +18,10 @@ def bench() -> Bench:
     bench.register(topics=[f"topic {number * 7919 % MANY}" for number in range(MANY)])
     for number in range(600):
         answer = bench.register(
-            brokerName=f"b{number}", brokerAddr=f"10.1.{number // 250}.{number % 250}:10911",
+            brokerName=f"b{number}",
+            brokerAddr=f"10.1.{number // 250}.{number % 250}:10911",
             topics=("wide", "other"),
-        )  # fmt: skip
+        )
         assert answer.code == 0
     return bench
 

@@ -16,11 +16,20 @@ NOW_MS = 1_700_000_000_000
 
 def log_of(count: int, body_size: int = 10, **changed: Any) -> Region:
     fields: dict[str, Any] = {
-        "topic": b"T", "properties": b"KEYS\1k\2TAGS\1t\2", "queue_id": 0, "flag": 0,
-        "sys_flag": 0, "born_timestamp_ms": NOW_MS, "born_host": bytes(8),
-        "store_timestamp_ms": NOW_MS, "store_host": bytes(20), "reconsume_times": 0,
-        "prepared_transaction_offset": 0, "version": record.V2, **changed,
-    }  # fmt: skip
+        "topic": b"T",
+        "properties": b"KEYS\1k\2TAGS\1t\2",
+        "queue_id": 0,
+        "flag": 0,
+        "sys_flag": 0,
+        "born_timestamp_ms": NOW_MS,
+        "born_host": bytes(8),
+        "store_timestamp_ms": NOW_MS,
+        "store_host": bytes(20),
+        "reconsume_times": 0,
+        "prepared_transaction_offset": 0,
+        "version": record.V2,
+        **changed,
+    }
     size = body_size + 200 + len(changed.get("properties", b"")) + len(changed.get("topic", b""))
     region = Region(bytearray(count * size))
     at = 0

@@ -13,9 +13,15 @@ FLAGS = ["-std=c11", "-O3", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-We
 ALLOWED = {"memcpy", "memcmp", "memset", "memmove", "memchr", "bcmp", "__cpu_model"}
 # The load generator is in no broker: `load.c` is its loop, the one unit that does I/O.
 LOOP_CALLS = {
-    "epoll_ctl", "epoll_wait", "ppoll", "recv", "send", "clock_gettime", "prctl",
+    "epoll_ctl",
+    "epoll_wait",
+    "ppoll",
+    "recv",
+    "send",
+    "clock_gettime",
+    "prctl",
     "__errno_location",
-}  # fmt: skip
+}
 ALLOWED_IN = {
     "load.c": LOOP_CALLS,
     "load_frame.c": {"memmem", "strlen"},
@@ -44,8 +50,10 @@ def test_compiles_without_a_warning_and_calls_nobody(compiled: tuple[str, Path])
     unit, built = compiled
     names = subprocess.run(
         ["nm", "--undefined-only", "--format=just-symbols", str(built)],
-        capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
     own = (
         "crc32_",
         "rec_",

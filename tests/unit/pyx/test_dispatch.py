@@ -591,5 +591,7 @@ def test_the_store_time_of_a_unit_from_elsewhere() -> None:
         table.set_progress(slot, number + 1, (number + 1) * 100)
         table.note_stored(slot, at_ms)
     assert [table.stored_ms(slot, n) for n in range(3)] == [
-        (1_000, True), (2_000, True), (9_000, True),
-    ]  # fmt: skip
+        (1_000, True),
+        (2_000, True),
+        (9_000, True),
+    ]

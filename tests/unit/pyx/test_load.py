@@ -89,8 +89,12 @@ JSON_ANSWER = (
 
 def test_answers_are_read_from_both_headers() -> None:
     names = ["nextBeginOffset", "minOffset", "extOffset"]
-    assert read(frame(JSON_ANSWER, b"x" * 9), names) == (0, OPAQUE_BASE + 7, b"",
-                                                        {"nextBeginOffset": 4711})  # fmt: skip
+    assert read(frame(JSON_ANSWER, b"x" * 9), names) == (
+        0,
+        OPAQUE_BASE + 7,
+        b"",
+        {"nextBeginOffset": 4711},
+    )
     fields = {"nextBeginOffset": "4711", "minOffset": "-1"}
     got = read(binary(19, OPAQUE_BASE + 7, fields, "no more"), names)
     assert got == (19, OPAQUE_BASE + 7, b"no more", {"nextBeginOffset": 4711, "minOffset": -1})
@@ -104,11 +108,19 @@ def test_answers_are_read_whatever_the_order_and_the_blanks() -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        b"", bytes(7), frame(b""), frame(b"{}"), frame(b'{"code":0}'), frame(b'{"opaque":1}'),
-        frame(b'{"code":"x","opaque":1}'), frame(b'{"code":0,"opaque":'),
-        struct.pack(">ii", 4, 100), frame(bytes(20), codec=ROCKETMQ), frame(bytes(30), codec=2),
+        b"",
+        bytes(7),
+        frame(b""),
+        frame(b"{}"),
+        frame(b'{"code":0}'),
+        frame(b'{"opaque":1}'),
+        frame(b'{"code":"x","opaque":1}'),
+        frame(b'{"code":0,"opaque":'),
+        struct.pack(">ii", 4, 100),
+        frame(bytes(20), codec=ROCKETMQ),
+        frame(bytes(30), codec=2),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_answer_is_refused(bad: bytes) -> None:
     assert read(bad) is None
 
@@ -176,10 +188,17 @@ def test_bodies_of_a_corpus_are_read_to_their_last_byte(per_send: int) -> None:
     header = b'{"opaque":1000000000,"born":1000000000000}'
     row = (0, 8 + len(header), 18, 36, 0, 0, 0, JSON)
     requests = put_replay(
-        frame(header), row, exact(b"".join(bodies)), memoryview(starts).cast("B").cast("q"),
-        memoryview(ends).cast("B").cast("q"), element=element if per_send > 1 else b"",
-        unique_at=31 if per_send > 1 else 0, per_send=per_send, serial=0xAB, count=4,
-    )  # fmt: skip
+        frame(header),
+        row,
+        exact(b"".join(bodies)),
+        memoryview(starts).cast("B").cast("q"),
+        memoryview(ends).cast("B").cast("q"),
+        element=element if per_send > 1 else b"",
+        unique_at=31 if per_send > 1 else 0,
+        per_send=per_send,
+        serial=0xAB,
+        count=4,
+    )
     sent = []
     for number, request in enumerate(requests):
         size, head = struct.unpack_from(">ii", request)

@@ -116,8 +116,9 @@ class Peer:
         size = int.from_bytes(frame[5:8], "big")
         header = json.loads(frame[8 : 8 + size])
         offset = int(header["extFields"].get("queueOffset", -1))
-        made = Request(header["code"], header["opaque"], offset, len(self.requests),
-                       frame[8 + size :])  # fmt: skip
+        made = Request(
+            header["code"], header["opaque"], offset, len(self.requests), frame[8 + size :]
+        )
         self.requests.append(made)
         return made
 
@@ -247,9 +248,15 @@ def test_an_answer_to_nothing_is_dropped(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [struct.pack(">i", -1), struct.pack(">i", 3), struct.pack(">i", 1 << 30), framed(b"x"),
-            struct.pack(">ii", 4, 100)],
-)  # fmt: skip
+    "bad",
+    [
+        struct.pack(">i", -1),
+        struct.pack(">i", 3),
+        struct.pack(">i", 1 << 30),
+        framed(b"x"),
+        struct.pack(">ii", 4, 100),
+    ],
+)
 def test_a_peer_that_speaks_another_language_is_lost(stage: Stage, bad: bytes) -> None:
     stage.send(lambda request: bad)
     assert stage.run(messages=5) == LOST

@@ -39,9 +39,7 @@ BATCH_FIELDS = {
 }
 
 
-def element(
-    body: bytes, properties: bytes = b"", flag: int = 0, size: int | None = None
-) -> bytes:
+def element(body: bytes, properties: bytes = b"", flag: int = 0, size: int | None = None) -> bytes:
     size = 22 + len(body) + len(properties) if size is None else size
     head = struct.pack(">iiiii", size, 0, 0, flag, len(body))
     return head + body + struct.pack(">h", len(properties)) + properties
@@ -70,10 +68,22 @@ def test_the_bytes_of_a_record() -> None:
     body, topic, properties = FIELDS["body"], FIELDS["topic"], FIELDS["properties"]
     wanted = struct.pack(
         ">iIiiiqqiq8sq8siqi",
-        91 + len(body) + len(topic) + len(properties), MAGIC[record.V1],
-        zlib.crc32(body) & 0x7FFFFFFF, 3, -7, 42, 0x1122334455667788, 0x8, 1_700_000_000_001, V4,
-        1_700_000_000_002, V4, 2, 99, len(body),
-    )  # fmt: skip
+        91 + len(body) + len(topic) + len(properties),
+        MAGIC[record.V1],
+        zlib.crc32(body) & 0x7FFFFFFF,
+        3,
+        -7,
+        42,
+        0x1122334455667788,
+        0x8,
+        1_700_000_000_001,
+        V4,
+        1_700_000_000_002,
+        V4,
+        2,
+        99,
+        len(body),
+    )
     wanted += body + bytes([len(topic)]) + topic + struct.pack(">h", len(properties)) + properties
     assert region.read(0, size) == wanted
     assert region.is_zero(size, region.size - size)

@@ -16,14 +16,35 @@ HOST = b"\x7f\0\0\1\0\0\0\1"
 BASE = 1 << 20
 
 
-def put(region: Region, at: int, base: int = BASE, topic: bytes = b"T", body: bytes = b"b" * 40,
-        properties: bytes = b"KEYS\x01k\x02", number: int = 0) -> int:  # fmt: skip
+def put(
+    region: Region,
+    at: int,
+    base: int = BASE,
+    topic: bytes = b"T",
+    body: bytes = b"b" * 40,
+    properties: bytes = b"KEYS\x01k\x02",
+    number: int = 0,
+) -> int:
     return at + record.append(
-        region, at, region.size, log_offset=base + at, topic=topic, body=body,
-        properties=properties, queue_id=0, flag=0, queue_offset=number, sys_flag=0,
-        born_timestamp_ms=1, born_host=HOST, store_timestamp_ms=1000 + at, store_host=HOST,
-        reconsume_times=0, prepared_transaction_offset=0, version=record.V1,
-    )  # fmt: skip
+        region,
+        at,
+        region.size,
+        log_offset=base + at,
+        topic=topic,
+        body=body,
+        properties=properties,
+        queue_id=0,
+        flag=0,
+        queue_offset=number,
+        sys_flag=0,
+        born_timestamp_ms=1,
+        born_host=HOST,
+        store_timestamp_ms=1000 + at,
+        store_host=HOST,
+        reconsume_times=0,
+        prepared_transaction_offset=0,
+        version=record.V1,
+    )
 
 
 def empty(size: int) -> Region:

@@ -52,8 +52,15 @@ def test_any_subset_of_unsynced_pages_survives() -> None:
         store(disk, "abc")
 
     assert outcomes(prepare, pages) == {
-        "...", "a..", ".b.", "..c", "ab.", "a.c", ".bc", "abc",
-    }  # fmt: skip
+        "...",
+        "a..",
+        ".b.",
+        "..c",
+        "ab.",
+        "a.c",
+        ".bc",
+        "abc",
+    }
 
 
 def test_synced_pages_survive_and_only_those_surely() -> None:

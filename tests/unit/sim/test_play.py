@@ -25,9 +25,13 @@ def test_a_seed_is_the_same_in_any_process(suite: str) -> None:
         f"print(*(trace({suite!r}, seed) for seed in {list(reversed(seeds))}), sep='\\n')"
     )
     there = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
         env={**os.environ, "PYTHONHASHSEED": "7"},
-    )  # fmt: skip
+    )
     assert there.stdout.splitlines()[::-1] == here
 
 

@@ -58,12 +58,19 @@ def history(
         before, after = after, allocate(members, queues, after)
         time_ms = 1_795_270_000_000 + number * 60_000
         yield {
-            "time_ms": time_ms, "group": group, "topic": topic,
-            "allocator": allocate.__name__, "trigger": trigger, "members": list(members),
-            "queues": queues, "before": before, "after": after,
-            "compute_ms": 0.5 + number % 10, "start_ms": time_ms - 7,
+            "time_ms": time_ms,
+            "group": group,
+            "topic": topic,
+            "allocator": allocate.__name__,
+            "trigger": trigger,
+            "members": list(members),
+            "queues": queues,
+            "before": before,
+            "after": after,
+            "compute_ms": 0.5 + number % 10,
+            "start_ms": time_ms - 7,
             "end_ms": time_ms - 7 + 100 * (1 + number % 10),
-        }  # fmt: skip
+        }
 
 
 def lines(rebalances: Iterator[dict[str, Any]]) -> list[str]:

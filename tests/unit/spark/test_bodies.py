@@ -16,17 +16,25 @@ COLUMNS = ("topic", "queue_id", "queue_offset", "sys_flag", "body_size", "body")
 
 def batch(*rows: tuple[int, bytes]) -> pa.RecordBatch:
     columns = [
-        ["t"] * len(rows), [3] * len(rows), range(len(rows)), [flag for flag, _ in rows],
-        [len(body) for _, body in rows], [body for _, body in rows],
-    ]  # fmt: skip
+        ["t"] * len(rows),
+        [3] * len(rows),
+        range(len(rows)),
+        [flag for flag, _ in rows],
+        [len(body) for _, body in rows],
+        [body for _, body in rows],
+    ]
     return pa.record_batch(columns, schema=arrow_schema(COLUMNS))
 
 
 def test_compressed_bodies_become_plain_and_say_so() -> None:
     rows = [
-        (0, b"as it is"), (0x1, zlib.compress(TEXT)), (0x301 | 0x8, zlib.compress(TEXT)),
-        (0x101, lz4.frame.compress(TEXT)), (0x201, zstandard.compress(TEXT)), (0x8, b""),
-    ]  # fmt: skip
+        (0, b"as it is"),
+        (0x1, zlib.compress(TEXT)),
+        (0x301 | 0x8, zlib.compress(TEXT)),
+        (0x101, lz4.frame.compress(TEXT)),
+        (0x201, zstandard.compress(TEXT)),
+        (0x8, b""),
+    ]
     found = plain(batch(*rows))
     assert found.schema == arrow_schema(COLUMNS)
     assert found.column("body").to_pylist() == [b"as it is", *[TEXT] * 4, b""]

@@ -27,26 +27,52 @@ def test_batches_of_narrow_rows_have_more_of_them() -> None:
 
 
 def test_names_know_no_case_and_sizes_have_units() -> None:
-    options = parse({
-        "PATHS": '["/a", "s3://b/c"]', "columns": " size ,topic", "partitionbytes": "64m",
-        "BATCHROWS": "5", "maxBytesPerTrigger": "1GiB", "confirmed": "FALSE", "verifyCrc": "true",
-        "failOnTruncation": "false",
-    })  # fmt: skip
+    options = parse(
+        {
+            "PATHS": '["/a", "s3://b/c"]',
+            "columns": " size ,topic",
+            "partitionbytes": "64m",
+            "BATCHROWS": "5",
+            "maxBytesPerTrigger": "1GiB",
+            "confirmed": "FALSE",
+            "verifyCrc": "true",
+            "failOnTruncation": "false",
+        }
+    )
     assert options == SourceOptions(
-        ("/a", "s3://b/c"), ("topic", "size"), confirmed=False, partition_bytes=64 << 20,
-        batch_rows=5, verify_crc=True, max_bytes_per_trigger=1 << 30, fail_on_truncation=False,
-    )  # fmt: skip
+        ("/a", "s3://b/c"),
+        ("topic", "size"),
+        confirmed=False,
+        partition_bytes=64 << 20,
+        batch_rows=5,
+        verify_crc=True,
+        max_bytes_per_trigger=1 << 30,
+        fail_on_truncation=False,
+    )
 
 
 def test_filters_are_options() -> None:
     given = {
-        "path": "/a", "topics": "a, b,", "queues": "0, 12", "since": "1970-01-01T00:00:01",
-        "until": "2000", "minLogOffset": "5", "maxLogOffset": "9", "pruneByTime": "true",
-    }  # fmt: skip
+        "path": "/a",
+        "topics": "a, b,",
+        "queues": "0, 12",
+        "since": "1970-01-01T00:00:01",
+        "until": "2000",
+        "minLogOffset": "5",
+        "maxLogOffset": "9",
+        "pruneByTime": "true",
+    }
     assert parse(given) == SourceOptions(
-        ("/a",), COLUMNS, topics=frozenset("ab"), queue_ids=frozenset((0, 12)), min_store_ms=1000,
-        max_store_ms=1999, min_log_offset=5, max_log_offset=9, prune_by_time=True,
-    )  # fmt: skip
+        ("/a",),
+        COLUMNS,
+        topics=frozenset("ab"),
+        queue_ids=frozenset((0, 12)),
+        min_store_ms=1000,
+        max_store_ms=1999,
+        min_log_offset=5,
+        max_log_offset=9,
+        prune_by_time=True,
+    )
     assert parse({"path": "/a", "topics": '["a,b"]'}).topics == frozenset(["a,b"])
     assert parse({"path": "/a", "since": "1970-01-01T01:00:00+01:00"}).min_store_ms == 0
 

@@ -21,9 +21,16 @@ Q = [("b", number) for number in range(6)]
 
 def line(before: object, after: dict[str, list[Queue]], /, **more: object) -> str:
     value = {
-        "time_ms": 1, "group": "g", "topic": "t", "allocator": "AVG", "members": sorted(after),
-        "queues": Q, "before": before, "after": after, **more,
-    }  # fmt: skip
+        "time_ms": 1,
+        "group": "g",
+        "topic": "t",
+        "allocator": "AVG",
+        "members": sorted(after),
+        "queues": Q,
+        "before": before,
+        "after": after,
+        **more,
+    }
     return json.dumps(value)
 
 
@@ -46,7 +53,7 @@ def owned(**queues: str) -> dict[str, list[Queue]]:
         (owned(C1="147a", C2="258b", C3="369c"), owned(C2="12578b", C3="3469ac"), 0.0, 8 / 12),
         (owned(C1="1234", C2="5678", C3="9abc"), owned(C2="123456", C3="789abc"), 0.0, 6 / 12),
     ],
-)  # fmt: skip
+)
 def test_the_measures_of_the_proposal(before, after, degree, stickiness) -> None:
     """Its vectors: a first assignment, one of three leaves, sticky and by average."""
     queues = sorted({queue for owned in after.values() for queue in owned})
@@ -57,9 +64,16 @@ def test_the_measures_of_the_proposal(before, after, degree, stickiness) -> None
 
 @pytest.mark.parametrize(
     ("sizes", "score", "balance", "spread"),
-    [([3, 3], 0, 1.0, 0), ([6, 0], 6, 0.0, 6), ([2, 2, 2], 0, 1.0, 0), ([4, 2], 2, 2 / 3, 2),
-     ([2, 2, 1, 1], 4, 1.0, 1), ([1] * 6 + [0], 6, 1.0, 1), ([6], 0, 1.0, 0)],
-)  # fmt: skip
+    [
+        ([3, 3], 0, 1.0, 0),
+        ([6, 0], 6, 0.0, 6),
+        ([2, 2, 2], 0, 1.0, 0),
+        ([4, 2], 2, 2 / 3, 2),
+        ([2, 2, 1, 1], 4, 1.0, 1),
+        ([1] * 6 + [0], 6, 1.0, 1),
+        ([6], 0, 1.0, 0),
+    ],
+)
 def test_balance(sizes, score, balance, spread) -> None:
     places = iter(Q)
     after = {f"c{at}": list(itertools.islice(places, size)) for at, size in enumerate(sizes)}
@@ -120,12 +134,15 @@ def test_the_models_are_what_they_are_called() -> None:
         ({"a": Q[:3], "b": Q[3:]}, {}, []),
         ({"a": Q[:3], "b": Q[2:]}, {}, ["queue b/2 is assigned 2 times"]),
         ({"a": Q[:2], "b": Q[3:]}, {}, ["queue b/2 has no owner"]),
-        ({"a": [*Q[:3], ("x", 1)], "b": Q[3:]}, {},
-         ["queue x/1 is assigned, but is none of the topic's"]),
+        (
+            {"a": [*Q[:3], ("x", 1)], "b": Q[3:]},
+            {},
+            ["queue x/1 is assigned, but is none of the topic's"],
+        ),
         ({"a": Q[:3], "b": Q[3:]}, {"members": ["a"]}, ["b has queues, but is no member"]),
         ({}, {"members": []}, []),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_assignment_is_named(after, more, faults) -> None:
     one = parse(line({}, after, **more))
     assert list(one.faults) == faults
@@ -135,14 +152,24 @@ def test_a_wrong_assignment_is_named(after, more, faults) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "[1]", "{}", line({}, {}, time_ms="1"), line({}, {}, time_ms=True),
+        "",
+        "[1]",
+        "{}",
+        line({}, {}, time_ms="1"),
+        line({}, {}, time_ms=True),
         line({}, {}, group=3),
-        line({}, {}, members=[1]), line({}, {}, queues=[["b"]]), line({}, {}, queues=[["b", "1"]]),
-        line([], {}), line({}, {}, after={"a": 1}), line({}, {}, compute_ms=-1),
-        line({}, {}, start_ms=True, end_ms=2), line({}, {}, start_ms=2),
-        line({}, {}, start_ms=2, end_ms=1), line({}, {}, queues=[[1, 1]]),
+        line({}, {}, members=[1]),
+        line({}, {}, queues=[["b"]]),
+        line({}, {}, queues=[["b", "1"]]),
+        line([], {}),
+        line({}, {}, after={"a": 1}),
+        line({}, {}, compute_ms=-1),
+        line({}, {}, start_ms=True, end_ms=2),
+        line({}, {}, start_ms=2),
+        line({}, {}, start_ms=2, end_ms=1),
+        line({}, {}, queues=[[1, 1]]),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_rebalance_is_refused(text) -> None:
     with pytest.raises(BadHistory):
         parse(text)

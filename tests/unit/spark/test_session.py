@@ -71,10 +71,24 @@ def chosen(*arguments: str) -> RowSelection:
 def test_a_choice_is_what_the_options_say(capsys) -> None:
     assert chosen("a", "b") == RowSelection(("a", "b"))
     found = chosen(
-        "a", "-t", "x", "--topic", "y", "--queue", "3", "--since", "2023-11-14T22:13:20+00:00",
-        "--until", "1700000000001", "--min-log-offset", "5", "--max-log-offset", "9",
-        "--unconfirmed", "--prune-by-time",
-    )  # fmt: skip
+        "a",
+        "-t",
+        "x",
+        "--topic",
+        "y",
+        "--queue",
+        "3",
+        "--since",
+        "2023-11-14T22:13:20+00:00",
+        "--until",
+        "1700000000001",
+        "--min-log-offset",
+        "5",
+        "--max-log-offset",
+        "9",
+        "--unconfirmed",
+        "--prune-by-time",
+    )
     assert found == RowSelection(
         ("a",), ("x", "y"), (3,), 1_700_000_000_000, 1_700_000_000_001, 5, 9, False, True
     )

@@ -29,48 +29,96 @@ EVIL = "<script>alert(1)</script>\"'&$x^2$\x01"
 START_S = 1_700_000_000
 BUCKET = int(buckets_of(np.array([5000]))[0])
 FIGURES: dict[str, object] = {
-    "messages": 10, "bytes": 1234, "body_bytes": 1000, "size_min": 100, "size_avg": 123.4,
-    "size_max": 300, "size_p50": 120.0, "size_p99": 290.0, "size_p999": 300.0, "body_avg": 100.0,
-    "body_max": 200, "latency_ms_p50": 3.0, "latency_ms_p99": 40.5, "latency_ms_p999": 80.0,
-    "latency_ms_max": 99, "skewed_messages": 2, "skew_ms_max": 300, "unborn_messages": 1,
-    "peak_messages_per_s": 7, "peak_bytes_per_s": 700,
-}  # fmt: skip
+    "messages": 10,
+    "bytes": 1234,
+    "body_bytes": 1000,
+    "size_min": 100,
+    "size_avg": 123.4,
+    "size_max": 300,
+    "size_p50": 120.0,
+    "size_p99": 290.0,
+    "size_p999": 300.0,
+    "body_avg": 100.0,
+    "body_max": 200,
+    "latency_ms_p50": 3.0,
+    "latency_ms_p99": 40.5,
+    "latency_ms_p999": 80.0,
+    "latency_ms_max": 99,
+    "skewed_messages": 2,
+    "skew_ms_max": 300,
+    "unborn_messages": 1,
+    "peak_messages_per_s": 7,
+    "peak_bytes_per_s": 700,
+}
 TOTALS = FIGURES | {
-    "first_time": iso(START_S * 1000), "last_time": iso(START_S * 1000 + 9000), "topics": 2,
-    "queues": 3, "hosts": 2, "gaps": 1, "missing_offsets": 4, "duplicate_offsets": 0,
-    "queue_stalls": 1, "topic_stalls": 0, "store_stalls": 0, "clock_steps": 1, "back_ms_max": 500,
-}  # fmt: skip
+    "first_time": iso(START_S * 1000),
+    "last_time": iso(START_S * 1000 + 9000),
+    "topics": 2,
+    "queues": 3,
+    "hosts": 2,
+    "gaps": 1,
+    "missing_offsets": 4,
+    "duplicate_offsets": 0,
+    "queue_stalls": 1,
+    "topic_stalls": 0,
+    "store_stalls": 0,
+    "clock_steps": 1,
+    "back_ms_max": 500,
+}
 
 
 def result(**changes: Any) -> Throughput:
     place = {"store": "a", "topic": EVIL, "queue_id": 0}
     row = {**place, **FIGURES, "missing_offsets": 4, "duplicate_offsets": 0}
-    stall = {"level": "queue", **place, "from_time": iso(START_S * 1000),
-             "until_time": iso(START_S * 1000 + 7000), "silent_ms": 7000}  # fmt: skip
-    step = {"store": "a", "later_time": iso(5), "later_log_offset": 7, "earlier_time": iso(1),
-            "earlier_log_offset": 9, "back_ms": 4}  # fmt: skip
+    stall = {
+        "level": "queue",
+        **place,
+        "from_time": iso(START_S * 1000),
+        "until_time": iso(START_S * 1000 + 7000),
+        "silent_ms": 7000,
+    }
+    step = {
+        "store": "a",
+        "later_time": iso(5),
+        "later_log_offset": 7,
+        "earlier_time": iso(1),
+        "earlier_log_offset": 9,
+        "back_ms": 4,
+    }
     gap = {**place, "first_missing": 5, "last_missing": 8, "missing": 4, "seen_time": iso(1)}
     point = {"start_s": START_S, **FIGURES}
     kept = Throughput(
-        stores=(EVIL,), totals=TOTALS, by_store=Shown((row,), 1), topics=Shown((row,), 1),
-        queues=Shown((row,) * 3, 1000), hosts=Shown(({**row, "born_host": EVIL},), 1),
-        gaps=Shown((gap,), 1), stalls=Shown((stall,), 1), clock_steps=Shown((step,), 1),
-        stall_seconds=5, step_seconds=1,
+        stores=(EVIL,),
+        totals=TOTALS,
+        by_store=Shown((row,), 1),
+        topics=Shown((row,), 1),
+        queues=Shown((row,) * 3, 1000),
+        hosts=Shown(({**row, "born_host": EVIL},), 1),
+        gaps=Shown((gap,), 1),
+        stalls=Shown((stall,), 1),
+        clock_steps=Shown((step,), 1),
+        stall_seconds=5,
+        step_seconds=1,
         over_time=(point, {**point, "start_s": START_S + 9, "latency_ms_p50": None}),
         topics_over_time=({"topic": "_T", "start_s": START_S, "messages": 4, "bytes": 9},),
         histograms=({"metric": "size", "bucket": BUCKET, "messages": 3},),
         written=("out/cells",),
-    )  # fmt: skip
+    )
     return replace(kept, **changes)
 
 
 def test_the_longest_silences_are_told_however_short_they_are() -> None:
     """Two outages of three seconds are no stalls of five."""
     silences = tuple(
-        {"level": level, "store": "a", "from_time": iso(START_S * 1000 + at_ms),
-         "until_time": iso(START_S * 1000 + at_ms + 3000), "silent_ms": silent_ms}
+        {
+            "level": level,
+            "store": "a",
+            "from_time": iso(START_S * 1000 + at_ms),
+            "until_time": iso(START_S * 1000 + at_ms + 3000),
+            "silent_ms": silent_ms,
+        }
         for level, at_ms, silent_ms in (("queue", 1, 3100), ("store", 2, 3012), ("store", 9, 2998))
-    )  # fmt: skip
+    )
     quiet = result(stalls=Shown(), silences=silences)
     assert (
         "longest silences of a store: 3,012 ms from 2023-11-14T22:13:20.002Z, 2,998 ms from"
@@ -83,12 +131,21 @@ def test_the_longest_silences_are_told_however_short_they_are() -> None:
 LAG = ReplicaLag("a", EVIL, 100, 60, 60, False, 90, 60, 40, 2, 1500, 1600, 0, 0)
 COPIES = CopyComparison(
     EVIL,
-    {"copied": 5, "early": 1, "missing": 2, "missing_inside": 1, "only_in_copy": 0,
-     "copied_again": 0, "delay_ms_p50": 3.0, "delay_ms_p99": 8.0, "delay_ms_p999": 9.0,
-     "delay_ms_max": 9},
+    {
+        "copied": 5,
+        "early": 1,
+        "missing": 2,
+        "missing_inside": 1,
+        "only_in_copy": 0,
+        "copied_again": 0,
+        "delay_ms_p50": 3.0,
+        "delay_ms_p99": 8.0,
+        "delay_ms_p999": 9.0,
+        "delay_ms_max": 9,
+    },
     Shown(),
     ({"start_s": START_S, "delay_ms_p50": 3.0, "delay_ms_p99": None},),
-)  # fmt: skip
+)
 
 
 class Page(HTMLParser):
@@ -163,10 +220,18 @@ def test_an_empty_store_has_a_page_too() -> None:
     none: dict[str, Any] = {name: None if "ms" in name or "size" in name else 0 for name in FIGURES}
     totals = {**TOTALS, **none, "first_time": None, "last_time": None}
     nothing = result(
-        totals=totals, by_store=Shown(), topics=Shown(), queues=Shown(), hosts=Shown(),
-        gaps=Shown(), stalls=Shown(), clock_steps=Shown(), over_time=(), topics_over_time=(),
+        totals=totals,
+        by_store=Shown(),
+        topics=Shown(),
+        queues=Shown(),
+        hosts=Shown(),
+        gaps=Shown(),
+        stalls=Shown(),
+        clock_steps=Shown(),
+        over_time=(),
+        topics_over_time=(),
         histograms=(),
-    )  # fmt: skip
+    )
     assert "no message" in render(nothing)
     assert "no message" in " ".join(summary(nothing))
 
@@ -174,8 +239,13 @@ def test_an_empty_store_has_a_page_too() -> None:
 @pytest.mark.parametrize("start_s", [-62_135_596_800 * 2, 0, 253_402_300_800 * 4])
 def test_times_that_no_calendar_has_are_drawn(start_s: int) -> None:
     point = {"start_s": start_s, **FIGURES}
-    stall = {"level": "store", "store": "a", "from_time": iso(start_s * 1000),
-             "until_time": iso(start_s * 1000 + 9000), "silent_ms": 9000}  # fmt: skip
+    stall = {
+        "level": "store",
+        "store": "a",
+        "from_time": iso(start_s * 1000),
+        "until_time": iso(start_s * 1000 + 9000),
+        "silent_ms": 9000,
+    }
     parsed(render(result(over_time=(point,), topics_over_time=(), stalls=Shown((stall,), 1))))
 
 
@@ -216,6 +286,10 @@ def test_the_steps_of_a_line_are_bounded(span_s: int, step_s: int) -> None:
 
 def test_sizes_are_told_in_units() -> None:
     assert [size(n) for n in (0, 999, 1000, 1_500_000, 10**21)] == [
-        "0 B", "999 B", "1.00 kB", "1.50 MB", "1,000.00 EB"
-    ]  # fmt: skip
+        "0 B",
+        "999 B",
+        "1.00 kB",
+        "1.50 MB",
+        "1,000.00 EB",
+    ]
     assert size(None) == "–"

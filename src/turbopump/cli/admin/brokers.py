@@ -63,9 +63,20 @@ def cluster_list(
 
 def _base(found: "ClusterList") -> list[str]:
     head = columns(
-        BASE, "#Cluster Name", "#Broker Name", "#BID", "#Addr", "#Version", "#InTPS(LOAD)",
-        "#OutTPS(LOAD)", "#Timer(Progress)", "#PCWait(ms)", "#Hour", "#SPACE", "#ACTIVATED",
-    )  # fmt: skip
+        BASE,
+        "#Cluster Name",
+        "#Broker Name",
+        "#BID",
+        "#Addr",
+        "#Version",
+        "#InTPS(LOAD)",
+        "#OutTPS(LOAD)",
+        "#Timer(Progress)",
+        "#PCWait(ms)",
+        "#Hour",
+        "#SPACE",
+        "#ACTIVATED",
+    )
     lines = [head]
     for broker in found.brokers:
         lines.append(_base_line(broker))
@@ -99,9 +110,13 @@ def _base_line(broker: "BrokerLine") -> str:
 
 def _more(found: "ClusterList") -> list[str]:
     head = (
-        "#Cluster Name", "#Broker Name", "#InTotalYest", "#OutTotalYest", "#InTotalToday",
+        "#Cluster Name",
+        "#Broker Name",
+        "#InTotalYest",
+        "#OutTotalYest",
+        "#InTotalToday",
         "#OutTotalToday",
-    )  # fmt: skip
+    )
     rows = (
         (
             broker.cluster,

@@ -260,9 +260,7 @@ def clean_broker_metadata(
         print_lines([f"clear broker {broker_name} metadata from controller success! "])
 
 
-def ask_controllers(
-    controllers: str, call: "Callable[[ControllerAdmin], Awaitable[T]]"
-) -> T:
+def ask_controllers(controllers: str, call: "Callable[[ControllerAdmin], Awaitable[T]]") -> T:
     """What controllers answer. An admin client begins with name servers: here it asks none, and
     gets the controllers' addresses in their place."""
     addresses = controller_addresses(controllers)

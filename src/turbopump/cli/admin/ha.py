@@ -65,10 +65,15 @@ def master_lines(status: "HaStatus") -> list[str]:
         f"#SlaveNum\t{len(status.replicas)}",
         f"#InSyncSlaveNum\t{status.in_sync_replicas}",
         columns(
-            REPLICAS, "#SlaveAddr", "#SlaveAckOffset", "#Diff", "#TransferSpeed(KB/s)", "#Status",
+            REPLICAS,
+            "#SlaveAddr",
+            "#SlaveAckOffset",
+            "#Diff",
+            "#TransferSpeed(KB/s)",
+            "#Status",
             "#TransferFromWhere",
         ),
-    ]  # fmt: skip
+    ]
     for replica in status.replicas:
         speed = f"{replica.bytes_per_second / 1024:.2f}"
         state = "OK" if replica.in_sync else "Fall Behind"

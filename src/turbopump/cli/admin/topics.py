@@ -183,9 +183,13 @@ def update_topic(
 
 def _perm_text(perm: int) -> str:
     """RocketMQ: PermName.perm2String."""
-    return "".join((
-        "R" if perm & 4 else "-", "W" if perm & 2 else "-", "X" if perm & 1 else "-",
-    ))  # fmt: skip
+    return "".join(
+        (
+            "R" if perm & 4 else "-",
+            "W" if perm & 2 else "-",
+            "X" if perm & 1 else "-",
+        )
+    )
 
 
 def delete_topic(

@@ -64,16 +64,28 @@ def producer(
 
     _refuse(trace_enable, acl_enable)
     shape = _shape(
-        encoding, no_unique_key, size=size, batch=batch, keys=bool(key_enable),
-        tag_count=tag_count, property_size=property_size,
+        encoding,
+        no_unique_key,
+        size=size,
+        batch=batch,
+        keys=bool(key_enable),
+        tag_count=tag_count,
+        property_size=property_size,
         delay_level=delay_level if delay_enable else 0,
-    )  # fmt: skip
+    )
     plan = Plan(
-        split_addresses(namesrv), topic, topics, queues, shape,
+        split_addresses(namesrv),
+        topic,
+        topics,
+        queues,
+        shape,
         send_connections=1 if async_enable else threads,
         in_flight=in_flight or (ASYNC_IN_FLIGHT if async_enable else 1),
-        rate=rate, messages=messages, duration_s=duration_s, warmup_s=warmup_s,
-    )  # fmt: skip
+        rate=rate,
+        messages=messages,
+        duration_s=duration_s,
+        warmup_s=warmup_s,
+    )
     plan = _with_corpus(_with_file(plan, workload), replay)
     _run(replace(plan, pull_connections=0), plot, as_json)
 
@@ -104,12 +116,20 @@ def consumer(
 
     _refuse(trace_enable, acl_enable)
     plan = Plan(
-        split_addresses(namesrv), topic, topics, shape=_shape(encoding, True),
-        pull_connections=threads, pull_size=pull_size,
+        split_addresses(namesrv),
+        topic,
+        topics,
+        shape=_shape(encoding, True),
+        pull_connections=threads,
+        pull_size=pull_size,
         group=f"{group}_{_suffix()}" if suffix else group,
-        from_end=begin is of.BenchBegin.LAST, follow=follow or begin is of.BenchBegin.LAST,
-        check_crc=check_crc, messages=messages, duration_s=duration_s, warmup_s=warmup_s,
-    )  # fmt: skip
+        from_end=begin is of.BenchBegin.LAST,
+        follow=follow or begin is of.BenchBegin.LAST,
+        check_crc=check_crc,
+        messages=messages,
+        duration_s=duration_s,
+        warmup_s=warmup_s,
+    )
     _run(plan, plot, as_json)
 
 
@@ -139,12 +159,23 @@ def mixed(
     from turbopump.cli.bench.plan import Plan
 
     plan = Plan(
-        split_addresses(namesrv), topic, topics, queues,
+        split_addresses(namesrv),
+        topic,
+        topics,
+        queues,
         _shape(encoding, False, size=size, batch=batch),
-        send_connections=threads, in_flight=in_flight or 1, rate=rate,
-        pull_connections=consumers, pull_size=pull_size, from_end=True, follow=True,
-        check_crc=check_crc, messages=messages, duration_s=duration_s, warmup_s=warmup_s,
-    )  # fmt: skip
+        send_connections=threads,
+        in_flight=in_flight or 1,
+        rate=rate,
+        pull_connections=consumers,
+        pull_size=pull_size,
+        from_end=True,
+        follow=True,
+        check_crc=check_crc,
+        messages=messages,
+        duration_s=duration_s,
+        warmup_s=warmup_s,
+    )
     _run(_with_file(plan, workload), plot, as_json)
 
 

@@ -80,10 +80,12 @@ class Templates:
         found = self._positions.get(kind)
         if found is None:
             others = (
-                _Parts(opaque=OTHER_OPAQUE), _Parts(born_ms=OTHER_BORN_MS),
-                _Parts(seconds=OTHER_SECONDS), _Parts(serial=OTHER_SERIAL),
+                _Parts(opaque=OTHER_OPAQUE),
+                _Parts(born_ms=OTHER_BORN_MS),
+                _Parts(seconds=OTHER_SECONDS),
+                _Parts(serial=OTHER_SERIAL),
                 _Parts(queue_offset=1),
-            )  # fmt: skip
+            )
             opaque, born, keys, unique, offset = (difference(frame, make(it)) for it in others)
             found = self._positions[kind] = (opaque, born, keys, unique, offset)
         self.rows.append((len(self.texts), len(frame), *found, int(codec)))
@@ -153,13 +155,20 @@ def add_send(templates: Templates, shape: Shape, queue: MessageQueue, tag: int, 
 
     def make(parts: _Parts) -> bytes:
         header = SendMessageRequestV2(
-            producer_group=shape.group, topic=queue.topic, default_topic=DEFAULT_TOPIC,
-            default_topic_queue_nums=DEFAULT_TOPIC_QUEUES, queue_id=queue.queue_id, sys_flag=0,
-            born_timestamp=parts.born_ms, flag=0,
+            producer_group=shape.group,
+            topic=queue.topic,
+            default_topic=DEFAULT_TOPIC,
+            default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp=parts.born_ms,
+            flag=0,
             properties=encode_properties(_properties(shape, parts, tag)).decode(),
-            reconsume_times=0, unit_mode=False, batch=shape.batch > 1,
+            reconsume_times=0,
+            unit_mode=False,
+            batch=shape.batch > 1,
             broker_name=queue.broker_name,
-        )  # fmt: skip
+        )
         frame = _frame(Command(code, fields=write_send(code, header)), shape.codec, parts)
         return (len(frame) - LENGTH_SIZE + body).to_bytes(LENGTH_SIZE, "big") + frame[LENGTH_SIZE:]
 
@@ -174,12 +183,19 @@ def add_pull(
 
     def make(parts: _Parts) -> bytes:
         header = PullMessageRequest(
-            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id,
-            queue_offset=parts.queue_offset, max_msg_nums=count,
-            sys_flag=SUBSCRIPTION_FLAG | (SUSPEND_FLAG if follow else 0), commit_offset=0,
-            suspend_timeout_millis=SUSPEND_MS if follow else 0, sub_version=0, subscription="*",
-            expression_type="TAG", broker_name=queue.broker_name,
-        )  # fmt: skip
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=parts.queue_offset,
+            max_msg_nums=count,
+            sys_flag=SUBSCRIPTION_FLAG | (SUSPEND_FLAG if follow else 0),
+            commit_offset=0,
+            suspend_timeout_millis=SUSPEND_MS if follow else 0,
+            sub_version=0,
+            subscription="*",
+            expression_type="TAG",
+            broker_name=queue.broker_name,
+        )
         return _frame(new_request(RequestCode.PULL_MESSAGE, header), codec, parts)
 
     widths = (queue.topic, queue.broker_name, str(queue.queue_id))

@@ -53,10 +53,14 @@ TagCount = Annotated[
 Messages = Annotated[
     int,
     _count(
-        "-q", "--messageNum", "--messages", help="End after so many, 0: never.", least=0,
+        "-q",
+        "--messageNum",
+        "--messages",
+        help="End after so many, 0: never.",
+        least=0,
         most=INT64_MAX,
     ),
-]  # fmt: skip
+]
 DelayEnable = Annotated[Switch, _switch("-d", "--delayEnable", help="Delayed messages.")]
 DelayLevel = Annotated[int, _count("-e", "--delayLevel", help="Their level.")]
 AsyncEnable = Annotated[
@@ -78,10 +82,12 @@ InFlight = Annotated[
 Rate = Annotated[
     float,
     typer.Option(
-        "--rate", min=0, metavar="N",
+        "--rate",
+        min=0,
+        metavar="N",
         help="Messages a second by the clock, 0: as fast as they are answered.",
     ),
-]  # fmt: skip
+]
 Duration = Annotated[
     float, _seconds("--duration", "How long to measure; 30 if nothing else ends it.")
 ]
@@ -111,10 +117,11 @@ WorkloadFile = Annotated[
 Replay = Annotated[
     Path | None,
     typer.Option(
-        "--replay", metavar="DATASET",
+        "--replay",
+        metavar="DATASET",
         help="Send these bodies by turns: of `turbopump analyze export`, either format.",
     ),
-]  # fmt: skip
+]
 Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE", help="Draw the result into a PNG file.")
 ]

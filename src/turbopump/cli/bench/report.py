@@ -50,25 +50,33 @@ class Section:
         latency = {name: load.latency(kind, share) / 1000 for name, share in SHARES.items()}
         with_delivery = follow and kind == native.PULL
         return cls(
-            messages=found["messages"], all_messages=found["all_messages"],
-            requests=found["requests"], bytes=found["bytes"],
+            messages=found["messages"],
+            all_messages=found["all_messages"],
+            requests=found["requests"],
+            bytes=found["bytes"],
             duration_s=load.measured_ns / 1e9,
             errors={code_name(code): count for code, count, _ in found["errors"]},
             remarks={
                 code_name(code): remark.decode("utf-8", "replace")
-                for code, _, remark in found["errors"] if remark
+                for code, _, remark in found["errors"]
+                if remark
             },
             latency_us={**latency, "max": load.latency_max(kind) / 1000},
             delivery_us=(
                 {name: load.delivery(share) / 1000 for name, share in SHARES.items()}
-                if with_delivery else {}
+                if with_delivery
+                else {}
             ),
             series=[
-                {"messages": messages, "p50_us": p50 / 1000, "p99_us": p99 / 1000,
-                 "max_us": most / 1000}
+                {
+                    "messages": messages,
+                    "p50_us": p50 / 1000,
+                    "p99_us": p99 / 1000,
+                    "max_us": most / 1000,
+                }
                 for messages, p50, p99, most in rows
             ],
-        )  # fmt: skip
+        )
 
     @property
     def messages_per_s(self) -> float:
@@ -78,11 +86,16 @@ class Section:
     def to_json(self) -> dict[str, Any]:
         """The figures of the JSON result."""
         made: dict[str, Any] = {
-            "messages": self.messages, "all_messages": self.all_messages,
-            "requests": self.requests, "bytes": self.bytes, "errors": self.errors,
-            "error_texts": self.remarks, "duration_s": self.duration_s,
-            "messages_per_s": self.messages_per_s, "latency_us": self.latency_us,
-        }  # fmt: skip
+            "messages": self.messages,
+            "all_messages": self.all_messages,
+            "requests": self.requests,
+            "bytes": self.bytes,
+            "errors": self.errors,
+            "error_texts": self.remarks,
+            "duration_s": self.duration_s,
+            "messages_per_s": self.messages_per_s,
+            "latency_us": self.latency_us,
+        }
         if self.delivery_us:
             made["delivery_us"] = self.delivery_us
         return {**made, "series": self.series}
@@ -136,9 +149,11 @@ class Outage:
     def to_json(self) -> dict[str, float | None]:
         """The figures of the JSON result."""
         return {
-            "at_s": self.at_s, "gap_ms": self.gap_ms, "failed_sends": self.failed_sends,
+            "at_s": self.at_s,
+            "gap_ms": self.gap_ms,
+            "failed_sends": self.failed_sends,
             "resumed_ms": self.resumed_ms,
-        }  # fmt: skip
+        }
 
     def line(self) -> str:
         """The figures for people."""
@@ -169,11 +184,13 @@ class LoadReport:
     def to_json(self) -> dict[str, Any]:
         """The JSON result: flat for one kind, a member for each where both ran."""
         common = {
-            "workload": self.plan.describe(), "connections": self.connections,
-            "connections_lost": self.connections_lost, "unsent": self.unsent,
+            "workload": self.plan.describe(),
+            "connections": self.connections,
+            "connections_lost": self.connections_lost,
+            "unsent": self.unsent,
             "generator_cpu_s": self.generator_cpu_s,
             "outages": [outage.to_json() for outage in self.outages],
-        }  # fmt: skip
+        }
         parts = {NAMES[kind]: section.to_json() for kind, section in self.sections.items()}
         if len(parts) == 1:
             return {**common, **next(iter(parts.values()))}

@@ -118,15 +118,23 @@ def _prepare(plan: Plan, found: Survey, links: Links) -> Load:
     senders = _senders(plan, found.sends, made, len(body))
     pulls, pullers = _pullers(plan, found.pulls, made)
     load = Load(
-        bytes(made.texts), made.rows, body, connections=len(senders) + len(pullers),
-        queues=pulls, rows=int(min(plan.duration_s or SECONDS_MAX, SECONDS_MAX)) + 1,
-    )  # fmt: skip
+        bytes(made.texts),
+        made.rows,
+        body,
+        connections=len(senders) + len(pullers),
+        queues=pulls,
+        rows=int(min(plan.duration_s or SECONDS_MAX, SECONDS_MAX)) + 1,
+    )
     if plan.corpus is not None:
         element, serial_at = frames.empty_element(shape) if shape.batch > 1 else (b"", 0)
         load.set_corpus(
-            plan.corpus.data, plan.corpus.starts, plan.corpus.ends,
-            element=element, unique_at=serial_at, per_send=shape.batch,
-        )  # fmt: skip
+            plan.corpus.data,
+            plan.corpus.starts,
+            plan.corpus.ends,
+            element=element,
+            unique_at=serial_at,
+            per_send=shape.batch,
+        )
     elif shape.batch > 1:
         load.set_batch(shape.batch, unique_at, stride)
     for place, first, count, begin in senders:
@@ -139,10 +147,14 @@ def _prepare(plan: Plan, found: Survey, links: Links) -> Load:
         interval_ns=max(round(1e9 * shape.batch / plan.rate), 1) if plan.rate else 0,
         warmup_ns=round(plan.warmup_s * 1e9),
         duration_ns=round((plan.duration_s or (0 if ends else DURATION_S)) * 1e9),
-        drain_ns=DRAIN_NS, silence_ns=SILENCE_NS, messages=plan.messages,
+        drain_ns=DRAIN_NS,
+        silence_ns=SILENCE_NS,
+        messages=plan.messages,
         serial=random.getrandbits(SERIAL_BITS),
-        follow=plan.follow, check_crc=plan.check_crc, reconnect=True,
-    )  # fmt: skip
+        follow=plan.follow,
+        check_crc=plan.check_crc,
+        reconnect=True,
+    )
     return load
 
 

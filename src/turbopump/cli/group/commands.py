@@ -23,9 +23,7 @@ Data = Annotated[
 ]
 DEFAULT_DATA = Path("turbopump-data")
 
-app = typer.Typer(
-    no_args_is_help=True, help="Stop, kill and start single nodes of `turbopump up`."
-)
+app = typer.Typer(no_args_is_help=True, help="Stop, kill and start single nodes of `turbopump up`.")
 
 
 @app.command("list")
@@ -38,10 +36,12 @@ def list_nodes(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
         return
     head = columns(LINE, "#Node", "#State", "#Pid", "#Address", "#Role", "#Config")
     rows = (
-        columns(LINE, *(each[key] or "-" for key in
-                        ("node", "state", "pid", "address", "role", "config")))
+        columns(
+            LINE,
+            *(each[key] or "-" for key in ("node", "state", "pid", "address", "role", "config")),
+        )
         for each in nodes
-    )  # fmt: skip
+    )
     print_lines([head, *rows])
 
 

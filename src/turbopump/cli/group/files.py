@@ -35,11 +35,21 @@ NAMESRV: Final = "namesrv"
 CONTROLLER: Final = "controller"
 BROKER: Final = "broker"
 
-OF_THE_GROUP: Final = NAMESRV_OWN | frozenset((
-    "brokerId", "brokerRole", "controllerAddr", "controllerDLegerPeers", "enableControllerMode",
-    "haListenPort", "haMasterAddress", "inSyncReplicas", "namesrvAddr", "storePathRootDir",
-    "vipPortEnable",
-))  # fmt: skip
+OF_THE_GROUP: Final = NAMESRV_OWN | frozenset(
+    (
+        "brokerId",
+        "brokerRole",
+        "controllerAddr",
+        "controllerDLegerPeers",
+        "enableControllerMode",
+        "haListenPort",
+        "haMasterAddress",
+        "inSyncReplicas",
+        "namesrvAddr",
+        "storePathRootDir",
+        "vipPortEnable",
+    )
+)
 """Keys that say what group it is. An earlier file's values of them do not stay: it may have been
 another one. Its other keys do, for an operator may have changed them while the node ran."""
 
@@ -88,9 +98,7 @@ def write_files(cluster: Cluster, host: str, controllers: int) -> list[NodeFile]
             changes = str(cluster.data / "controller" / f"{own_id}.properties")
             add(f"{CONTROLLER}-{own_id}", CONTROLLER, own, changes)
         for number in range(cluster.broker_count):
-            properties = cluster.broker_properties(
-                number, nodes[0].address, list(members.values())
-            )
+            properties = cluster.broker_properties(number, nodes[0].address, list(members.values()))
             properties = _with_port(properties, told, taken, 2)
             root = properties["storePathRootDir"]
             add(os.path.basename(root), BROKER, properties, f"{root}{CHANGES}")

@@ -150,18 +150,25 @@ class Processes:
 
     def _line(self, node: _Node) -> dict[str, Any]:
         return {
-            "node": node.file.name, "state": node.state, "pid": node.pid,
-            "address": node.file.address, "config": str(node.file.path),
-        }  # fmt: skip
+            "node": node.file.name,
+            "state": node.state,
+            "pid": node.pid,
+            "address": node.file.address,
+            "config": str(node.file.path),
+        }
 
     async def _named(self, name: str) -> _Node:
         node = self._nodes.get(name)
         if node is None and name == MASTER:
             roles = await self._roles()
             node = next(
-                (each for each in self._nodes.values()
-                 if each.pid and roles.get(each.file.address) == MASTER), None,
-            )  # fmt: skip
+                (
+                    each
+                    for each in self._nodes.values()
+                    if each.pid and roles.get(each.file.address) == MASTER
+                ),
+                None,
+            )
             if node is None:
                 raise GroupError("there is no master now")
         if node is None:
@@ -173,9 +180,7 @@ class Processes:
         """Broker name and id by address, as the name server has them; empty if it is away."""
         namesrv = next(iter(self._nodes.values())).file.address
         try:
-            async with Admin(
-                [namesrv], timeout_ms=ASK_MS, client_options=self._options
-            ) as admin:
+            async with Admin([namesrv], timeout_ms=ASK_MS, client_options=self._options) as admin:
                 listed = (await admin.cluster_list()).brokers
         except (ClientError, RemotingError):
             return {}
@@ -200,15 +205,29 @@ class Processes:
         """Until it serves. Raises GroupError with what it said."""
         file, logs = node.file, self._logs / node.file.name
         logs.mkdir(parents=True, exist_ok=True)
-        words = [sys.executable, "-m", "turbopump.cli.group.child", str(os.getpid()), file.kind,
-                 "-c", str(file.path), "--log-dir", str(logs), "--log-level", self._log_level,
-                 "--json"]  # fmt: skip
+        words = [
+            sys.executable,
+            "-m",
+            "turbopump.cli.group.child",
+            str(os.getpid()),
+            file.kind,
+            "-c",
+            str(file.path),
+            "--log-dir",
+            str(logs),
+            "--log-level",
+            self._log_level,
+            "--json",
+        ]
         with open(logs / "stderr.log", "wb") as err:
             # A session of its own: Ctrl-C is for the parent, which stops them in order.
             node.process = await asyncio.create_subprocess_exec(
-                *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-                stderr=err, start_new_session=True,
-            )  # fmt: skip
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=err,
+                start_new_session=True,
+            )
         node.is_ready, node.is_over = asyncio.Event(), asyncio.Event()
         node.state, node.wanted = "starting", "failed"
         node.heard_s = asyncio.get_running_loop().time()

@@ -118,9 +118,7 @@ class _Group:
                 "",
                 columns(NODE_LINE, "node", "pid", "address", "configuration"),
                 *(
-                    columns(
-                        NODE_LINE, each["node"], each["pid"], each["address"], each["config"]
-                    )
+                    columns(NODE_LINE, each["node"], each["pid"], each["address"], each["config"])
                     for each in nodes
                 ),
                 "",
@@ -157,5 +155,3 @@ def _options_of(cluster: Cluster) -> "ClientOptions":
         {key: value for key, value in properties.items() if key.startswith("tls.")}
     )
     return ClientOptions(tls=settings or True)
-
-

@@ -36,11 +36,12 @@ OtherPath = Annotated[
 EpochFiles = Annotated[
     list[Path] | None,
     typer.Option(
-        "--epoch-file", metavar="FILE",
+        "--epoch-file",
+        metavar="FILE",
         help="The list of the first store where storePathEpochFile moved it; once more for the "
         "second.",
     ),
-]  # fmt: skip
+]
 Topics = Annotated[
     list[str] | None,
     typer.Option("-t", "--topic", help="Only records of this topic; may be repeated."),
@@ -48,10 +49,12 @@ Topics = Annotated[
 Start = Annotated[
     int,
     typer.Option(
-        "--offset", min=0, metavar="N",
+        "--offset",
+        min=0,
+        metavar="N",
         help="Begin with the record at this log offset, or with the next one.",
     ),
-]  # fmt: skip
+]
 Limit = Annotated[
     int | None,
     typer.Option("--limit", min=0, metavar="N", help="Stop after so many records."),

@@ -194,10 +194,17 @@ class Admin:
     def create_topic(self, name: str, queues: int = 2, **more: object) -> Command:
         """17 with the fields mqadmin sends."""
         fields: dict[str, object] = {
-            "topic": name, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6,
-            "topicFilterType": "SINGLE_TAG", "attributes": "", "force": False,
-            "defaultTopic": "TBW102", "order": False, "topicSysFlag": 0,
-        }  # fmt: skip
+            "topic": name,
+            "readQueueNums": queues,
+            "writeQueueNums": queues,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "attributes": "",
+            "force": False,
+            "defaultTopic": "TBW102",
+            "order": False,
+            "topicSysFlag": 0,
+        }
         return self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **{**fields, **more})
 
     def send(
@@ -206,10 +213,21 @@ class Admin:
         """A message as a Java producer sends it (V2)."""
         text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
         answer = self.ask(
-            RequestCode.SEND_MESSAGE_V2, body,
-            a="WP", b=topic, c="TBW102", d=4, e=queue, f=0, g=self.now_ms, h=0, i=text, j=0,
-            k=False, m=False,
-        )  # fmt: skip
+            RequestCode.SEND_MESSAGE_V2,
+            body,
+            a="WP",
+            b=topic,
+            c="TBW102",
+            d=4,
+            e=queue,
+            f=0,
+            g=self.now_ms,
+            h=0,
+            i=text,
+            j=0,
+            k=False,
+            m=False,
+        )
         assert answer.code == 0, answer.remark
         return answer
 
@@ -217,6 +235,7 @@ class Admin:
 @pytest.fixture
 def make_admin(make_world: Callable[..., Any]) -> Iterator[Callable[..., Admin]]:
     """Makes a broker with properties of its own."""
+
     def make(properties: str = "", folder: str = "store") -> Admin:
         return Admin(make_world(properties, folder))
 

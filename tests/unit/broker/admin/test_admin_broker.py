@@ -25,12 +25,22 @@ def test_what_clusterlist_parses(admin: Any) -> None:
     for key in ("putTps", "getTransferredTps", "getFoundTps", "getMissTps", "getTotalTps"):
         assert len([float(part) for part in shown[key].split()]) == 3
     for key in (
-        "timerReadBehind", "timerOffsetBehind", "timerCongestNum", "earliestMessageTimeStamp",
-        "sendThreadPoolQueueSize", "pullThreadPoolQueueSize", "pageCacheLockTimeMills",
-        "sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueHeadWaitTimeMills",
-        "msgPutTotalYesterdayMorning", "msgPutTotalTodayMorning", "msgPutTotalTodayNow",
-        "msgGetTotalYesterdayMorning", "msgGetTotalTodayMorning", "msgGetTotalTodayNow",
-    ):  # fmt: skip
+        "timerReadBehind",
+        "timerOffsetBehind",
+        "timerCongestNum",
+        "earliestMessageTimeStamp",
+        "sendThreadPoolQueueSize",
+        "pullThreadPoolQueueSize",
+        "pageCacheLockTimeMills",
+        "sendThreadPoolQueueHeadWaitTimeMills",
+        "pullThreadPoolQueueHeadWaitTimeMills",
+        "msgPutTotalYesterdayMorning",
+        "msgPutTotalTodayMorning",
+        "msgPutTotalTodayNow",
+        "msgGetTotalYesterdayMorning",
+        "msgGetTotalTodayMorning",
+        "msgGetTotalTodayNow",
+    ):
         assert int(shown[key]) >= 0
     for key in ("timerEnqueueTps", "timerDequeueTps", "commitLogDiskRatio"):
         assert float(shown[key]) >= 0
@@ -73,9 +83,15 @@ def test_a_broker_that_stops_is_not_active(admin: Any) -> None:
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (2150, "2.1 KiB"), (252 << 30, "252.0 GiB"),
-     (5000 << 50, "5000.0 PiB")],
-)  # fmt: skip
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (2150, "2.1 KiB"),
+        (252 << 30, "252.0 GiB"),
+        (5000 << 50, "5000.0 PiB"),
+    ],
+)
 def test_sizes_as_people_read_them(size: int, text: str) -> None:
     assert size_text(size) == text
 
@@ -83,8 +99,10 @@ def test_sizes_as_people_read_them(size: int, text: str) -> None:
 def test_the_configuration(admin: Any) -> None:
     answer = admin.ask(26)
     assert fastjson.loads(answer.fields["version"]) == {
-        "counter": 0, "stateVersion": 0, "timestamp": admin.broker.started_ms,
-    }  # fmt: skip
+        "counter": 0,
+        "stateVersion": 0,
+        "timestamp": admin.broker.started_ms,
+    }
     shown = {item.key: item.value for item in parse_properties(bytes(answer.body).decode())}
     assert shown["brokerName"] == "broker-a"
     assert shown["listenPort"] == "10911"
@@ -105,8 +123,9 @@ def test_a_live_key_changes_at_once_and_is_answered_when_it_is_saved(admin: Any)
     assert admin.broker.config.auto_create_topic_enable is False
     assert admin.broker.config.trace_on is False
     assert [(item.key, item.value) for item in saved[0]] == [
-        ("autoCreateTopicEnable", "false"), ("traceOn", "false"),
-    ]  # fmt: skip
+        ("autoCreateTopicEnable", "false"),
+        ("traceOn", "false"),
+    ]
     assert isinstance(answer, Later)
     assert not answer.done
     durable.resolve(None)
@@ -162,7 +181,7 @@ def test_a_broker_without_a_file_says_how_long_a_change_holds(admin: Any) -> Non
         (b"regionId=\xff", "not UTF-8"),
         (b"regionId=" + b"x" * (1 << 20), "over 65536 bytes"),
     ],
-)  # fmt: skip
+)
 def test_a_text_that_is_no_configuration_is_refused(admin: Any, body: bytes, says: str) -> None:
     before = admin.broker.config.values()
     answer = admin.ask(25, b"traceOn=false\n" + body)
@@ -177,10 +196,13 @@ def test_credentials_are_never_shown(make_admin: Any) -> None:
     text = "".join(
         f"{key}=hidden\n"
         for key in (
-            "initAuthenticationUser", "innerClientAuthenticationCredentials",
-            "metricsGrpcExporterHeader", "tls.server.keyPassword", "tls.client.keyPassword",
+            "initAuthenticationUser",
+            "innerClientAuthenticationCredentials",
+            "metricsGrpcExporterHeader",
+            "tls.server.keyPassword",
+            "tls.client.keyPassword",
         )
-    )  # fmt: skip
+    )
     config, _ = load_config(text)
     assert "hidden" not in str(config.values())
     admin = make_admin()
@@ -251,8 +273,9 @@ def test_keys_without_effect_are_taken_with_a_note(admin: Any) -> None:
     admin.broker.config.path = "broker.conf"
     answer = admin.ask(25, b"sendMessageThreadPoolNums=8\naclEnable=false\n")
     assert (answer.code, answer.remark) == (
-        0, "known, but without effect here: sendMessageThreadPoolNums=8 (line 1)",
-    )  # fmt: skip
+        0,
+        "known, but without effect here: sendMessageThreadPoolNums=8 (line 1)",
+    )
 
 
 def test_a_file_that_cannot_be_written_is_said(admin: Any) -> None:
@@ -299,9 +322,13 @@ def test_statistics_of_topics_groups_and_the_broker(admin: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "key"),
-    [("TOPIC_PUT_NUMS", "U"), ("NO_SUCH_NUMS", "T"), ("BROKER_PUT_NUMS", "other"),
-     ("TOPIC_PUT_NUMS", "")],
-)  # fmt: skip
+    [
+        ("TOPIC_PUT_NUMS", "U"),
+        ("NO_SUCH_NUMS", "T"),
+        ("BROKER_PUT_NUMS", "other"),
+        ("TOPIC_PUT_NUMS", ""),
+    ],
+)
 def test_statistics_nobody_took(admin: Any, name: str, key: str) -> None:
     answer = admin.ask(315, statsName=name, statsKey=key)
     assert (answer.code, answer.remark) == (1, f"The stats <{name}> <{key}> not exist")

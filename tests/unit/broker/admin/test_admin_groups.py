@@ -5,12 +5,21 @@ from typing import Any
 import pytest
 
 DEFAULTS = {
-    "attributes": {}, "brokerId": 0, "consumeBroadcastEnable": True, "consumeEnable": True,
-    "consumeFromMinEnable": True, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15,
-    "groupName": "g", "groupRetryPolicy": {"type": "CUSTOMIZED"}, "groupSysFlag": 0,
-    "notifyConsumerIdsChangedEnable": True, "retryMaxTimes": 16, "retryQueueNums": 1,
+    "attributes": {},
+    "brokerId": 0,
+    "consumeBroadcastEnable": True,
+    "consumeEnable": True,
+    "consumeFromMinEnable": True,
+    "consumeMessageOrderly": False,
+    "consumeTimeoutMinute": 15,
+    "groupName": "g",
+    "groupRetryPolicy": {"type": "CUSTOMIZED"},
+    "groupSysFlag": 0,
+    "notifyConsumerIdsChangedEnable": True,
+    "retryMaxTimes": 16,
+    "retryQueueNums": 1,
     "whichBrokerWhenConsumeSlowly": 1,
-}  # fmt: skip
+}
 
 
 def test_create_change_and_describe(admin: Any) -> None:
@@ -65,8 +74,9 @@ def test_attributes_are_kept_without_their_sign(admin: Any) -> None:
     assert kept == {"lite.bind.topic": "T", "priority.factor": "7", "lite.sub.model": "Exclusive"}
     assert put({}) == kept, "who changes something else changes none"
     assert put({"-lite.sub.model": "", "+priority.factor": "8"}) == {
-        "lite.bind.topic": "T", "priority.factor": "8",
-    }  # fmt: skip
+        "lite.bind.topic": "T",
+        "priority.factor": "8",
+    }
 
 
 def test_attributes_that_are_there_may_be_sent_back(admin: Any) -> None:
@@ -147,8 +157,9 @@ def test_topics_of_a_group(admin: Any) -> None:
     for topic in ("U", "T"):
         admin.broker.offsets.commit("g", topic, 0, 1, admin.now_ms)
     assert admin.json(343, group="g") == {
-        "brokerAddr": admin.broker.address, "topicList": ["T", "U"],
-    }  # fmt: skip
+        "brokerAddr": admin.broker.address,
+        "topicList": ["T", "U"],
+    }
     assert admin.json(343, group="h")["topicList"] == []
 
 

@@ -32,15 +32,23 @@ def test_progress_of_a_group(progress: Any) -> None:
         "consumeTps": 0.0,
         "offsetTable": {
             key(0): {
-                "brokerOffset": 3, "consumerOffset": 1, "delayTime": 2_000,
-                "delayTimeKnown": True, "lastTimestamp": progress.first_ms, "pullOffset": 2,
+                "brokerOffset": 3,
+                "consumerOffset": 1,
+                "delayTime": 2_000,
+                "delayTimeKnown": True,
+                "lastTimestamp": progress.first_ms,
+                "pullOffset": 2,
             },
             key(1): {
-                "brokerOffset": 0, "consumerOffset": 0, "delayTime": 0, "delayTimeKnown": True,
-                "lastTimestamp": 0, "pullOffset": 0,
+                "brokerOffset": 0,
+                "consumerOffset": 0,
+                "delayTime": 0,
+                "delayTimeKnown": True,
+                "lastTimestamp": 0,
+                "pullOffset": 0,
             },
         },
-    }  # fmt: skip
+    }
 
 
 def test_the_keys_of_a_progress_are_bare_beans(progress: Any) -> None:
@@ -216,9 +224,18 @@ def test_a_waiting_pull_learns_of_a_reset_at_once(progress: Any) -> None:
     peer = progress.connect()
     progress.heartbeat(peer, "c", progress.consumer("g", "T"))
     held = progress.begin(
-        11, peer=peer, consumerGroup="g", topic="T", queueId=0, queueOffset=3, maxMsgNums=32,
-        sysFlag=2, commitOffset=0, suspendTimeoutMillis=15_000, subVersion=1,
-    )  # fmt: skip
+        11,
+        peer=peer,
+        consumerGroup="g",
+        topic="T",
+        queueId=0,
+        queueOffset=3,
+        maxMsgNums=32,
+        sysFlag=2,
+        commitOffset=0,
+        suspendTimeoutMillis=15_000,
+        subVersion=1,
+    )
     assert not held.done
     progress.ask(222, topic="T", group="g", timestamp=0, isForce=True)
     progress.broker.holds.sweep()
@@ -234,8 +251,9 @@ def test_what_a_replica_copies(progress: Any) -> None:
     assert body["pullOffsetTable"] == {"T@g": {"0": 2}}
     assert set(body) == {"dataVersion", "groupTopicMap", "offsetTable", "pullOffsetTable"}
     assert progress.json(45) == {
-        "dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0}, "offsetTable": {},
-    }  # fmt: skip
+        "dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0},
+        "offsetTable": {},
+    }
 
 
 def test_the_delay_progress_a_replica_copies(progress: Any) -> None:

@@ -11,9 +11,15 @@ from turbopump.engine.types import Appended, PutStatus
 from turbopump.net.wire.queues import MessageQueue
 
 PLAIN = {
-    "attributes": {}, "order": False, "perm": 6, "readQueueNums": 2,
-    "topicFilterType": "SINGLE_TAG", "topicName": "T", "topicSysFlag": 0, "writeQueueNums": 2,
-}  # fmt: skip
+    "attributes": {},
+    "order": False,
+    "perm": 6,
+    "readQueueNums": 2,
+    "topicFilterType": "SINGLE_TAG",
+    "topicName": "T",
+    "topicSysFlag": 0,
+    "writeQueueNums": 2,
+}
 
 
 def test_create_and_describe(admin: Any) -> None:
@@ -28,9 +34,12 @@ def test_the_answer_waits_for_the_name_servers(admin: Any) -> None:
     told: Later[None] = Later()
     admin.broker.register_topics = lambda names: told
     fields = {
-        "topic": "T", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6,
+        "topic": "T",
+        "readQueueNums": 2,
+        "writeQueueNums": 2,
+        "perm": 6,
         "topicFilterType": "SINGLE_TAG",
-    }  # fmt: skip
+    }
     answer = admin.begin(17, **fields)
     assert isinstance(answer, Later)
     assert not answer.done
@@ -97,8 +106,9 @@ def test_system_topics_may_change_where_the_check_is_off(make_admin: Any) -> Non
 def test_attributes_of_a_topic(admin: Any) -> None:
     admin.create_topic("T", attributes="+message.type=FIFO,+queue.type=SimpleCQ")
     assert admin.json(351, topic="T")["attributes"] == {
-        "message.type": "FIFO", "queue.type": "SimpleCQ",
-    }  # fmt: skip
+        "message.type": "FIFO",
+        "queue.type": "SimpleCQ",
+    }
     answer = admin.create_topic("T", attributes="+queue.type=BatchCQ")
     assert answer.code == 1
     assert "unchangeable" in answer.remark

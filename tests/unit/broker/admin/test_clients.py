@@ -75,9 +75,12 @@ def test_second_version_of_heartbeats(admin: Any) -> None:
 
     def beat(*topics: str, mark: int, without_sub: bool = False) -> dict[str, str]:
         answer = admin.heartbeat(
-            peer, "c1", admin.consumer("g", *topics),
-            heartbeat_fingerprint=mark, without_sub=without_sub,
-        )  # fmt: skip
+            peer,
+            "c1",
+            admin.consumer("g", *topics),
+            heartbeat_fingerprint=mark,
+            without_sub=without_sub,
+        )
         return dict(answer.fields)
 
     assert beat("T", mark=5) == KNOWN
@@ -275,11 +278,16 @@ def test_the_connections_of_a_group(admin: Any) -> None:
         "messageModel": "CLUSTERING",
         "subscriptionTable": {
             "T": {
-                "classFilterMode": False, "codeSet": [65], "expressionType": "TAG",
-                "subString": "A", "subVersion": 3, "tagsSet": ["A"], "topic": "T",
+                "classFilterMode": False,
+                "codeSet": [65],
+                "expressionType": "TAG",
+                "subString": "A",
+                "subVersion": 3,
+                "tagsSet": ["A"],
+                "topic": "T",
             }
         },
-    }  # fmt: skip
+    }
     answer = admin.ask(203, consumerGroup="h")
     assert (answer.code, answer.remark) == (206, "the consumer group[h] not online")
 

@@ -30,24 +30,43 @@ CAPTURES = ["json", "json-2", "rocketmq", "mixed", "plain-ha"]
 
 MAPS = frozenset(
     {
-        "offsetTable", "pullOffsetTable", "groupTopicMap", "topicConfigTable", "data",
-        "subscriptionGroupTable", "subscriptionTable", "forbiddenTable", "attributes",
-        "consumerTable", "element of consumeStatsList", "mqTable", "properties", "statusTable",
+        "offsetTable",
+        "pullOffsetTable",
+        "groupTopicMap",
+        "topicConfigTable",
+        "data",
+        "subscriptionGroupTable",
+        "subscriptionTable",
+        "forbiddenTable",
+        "attributes",
+        "consumerTable",
+        "element of consumeStatsList",
+        "mqTable",
+        "properties",
+        "statusTable",
     }
-)  # fmt: skip
+)
 """Members whose keys are data, not structure."""
 
 NOT_SHOWN_THERE = {
-    "inBrokerContainer", "scanAvailableNameSrv", "storePathEpochFile", "vipPortEnable",
-}  # fmt: skip
+    "inBrokerContainer",
+    "scanAvailableNameSrv",
+    "storePathEpochFile",
+    "vipPortEnable",
+}
 """Two names of setters, what is null there, and what has another name there."""
 OURS = {"haMaxTimeSendsWait", "syncTimeoutMs"}
 """Keys that only Turbopump has."""
 NOT_SHOWN_HERE = {
-    "authConfigPath", "authenticationMetadataProvider", "authenticationProvider",
-    "authorizationMetadataProvider", "authorizationProvider", "metricsGrpcExporterHeader",
-    "rocketmqHome", "socksProxyConfig",
-}  # fmt: skip
+    "authConfigPath",
+    "authenticationMetadataProvider",
+    "authenticationProvider",
+    "authorizationMetadataProvider",
+    "authorizationProvider",
+    "metricsGrpcExporterHeader",
+    "rocketmqHome",
+    "socksProxyConfig",
+}
 """What has no value here, and credentials."""
 
 ADDED_HERE = {"delayTime", "delayTimeKnown"}
@@ -57,11 +76,53 @@ RAW_BEAN_KEY = b':{{"brokerName":'
 
 COMPARED = frozenset(
     {
-        12, 17, 18, 21, 25, 26, 28, 33, 34, 35, 38, 41, 42, 43, 45, 46, 200, 201, 202, 203, 204,
-        207, 208, 215, 222, 225, 300, 303, 305, 306, 307, 315, 316, 317, 321, 325, 328, 329, 343,
-        345, 351, 400, 401, 402, 907,
+        12,
+        17,
+        18,
+        21,
+        25,
+        26,
+        28,
+        33,
+        34,
+        35,
+        38,
+        41,
+        42,
+        43,
+        45,
+        46,
+        200,
+        201,
+        202,
+        203,
+        204,
+        207,
+        208,
+        215,
+        222,
+        225,
+        300,
+        303,
+        305,
+        306,
+        307,
+        315,
+        316,
+        317,
+        321,
+        325,
+        328,
+        329,
+        343,
+        345,
+        351,
+        400,
+        401,
+        402,
+        907,
     }
-)  # fmt: skip
+)
 
 DIFFERENT = {
     # SQL filtering was on there; here it does not exist yet.

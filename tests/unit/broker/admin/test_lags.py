@@ -35,8 +35,13 @@ def nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*_: object) -> None:
         raise AssertionError("a cold page may have been read")
 
-    for owner, name in ((Lookup, "units"), (Lookup, "read"), (Lookup, "_time_of"),
-                        (CommitLog, "record"), (CommitLog, "view")):  # fmt: skip
+    for owner, name in (
+        (Lookup, "units"),
+        (Lookup, "read"),
+        (Lookup, "_time_of"),
+        (CommitLog, "record"),
+        (CommitLog, "view"),
+    ):
         monkeypatch.setattr(owner, name, read)
 
 

@@ -12,9 +12,14 @@ FOREVER = 2**63 - 1
 
 def query(admin: Any, key: str, **more: object) -> Any:
     fields = {
-        "topic": "T", "key": key, "maxNum": 64, "beginTimestamp": 0, "endTimestamp": FOREVER,
-        "_UNIQUE_KEY_QUERY": "false", "indexType": "K",
-    }  # fmt: skip
+        "topic": "T",
+        "key": key,
+        "maxNum": 64,
+        "beginTimestamp": 0,
+        "endTimestamp": FOREVER,
+        "_UNIQUE_KEY_QUERY": "false",
+        "indexType": "K",
+    }
     wanted = {name: value for name, value in {**fields, **more}.items() if value is not None}
     return admin.ask(12, **wanted)
 

@@ -11,18 +11,41 @@ from turbopump.net.wire.properties import decode_properties
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 V2 = "abcdefghijklmn"
 V1 = [
-    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag",
-    "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes",
-    "batch", "bname",
-]  # fmt: skip
+    "producerGroup",
+    "topic",
+    "defaultTopic",
+    "defaultTopicQueueNums",
+    "queueId",
+    "sysFlag",
+    "bornTimestamp",
+    "flag",
+    "properties",
+    "reconsumeTimes",
+    "unitMode",
+    "maxReconsumeTimes",
+    "batch",
+    "bname",
+]
 
 
 def reply(admin: Any, code: int = 325, body: bytes = b"the reply", **changes: object) -> Any:
     text = changes.pop("properties", "REPLY_TO_CLIENT\x01p1\x02CORRELATION_ID\x01c\x02TTL\x019\x02")
     fields = {
-        "a": "WPreply", "b": TOPIC, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": admin.now_ms,
-        "h": 0, "i": text, "j": 0, "k": False, "m": False, "n": "broker-a", **changes,
-    }  # fmt: skip
+        "a": "WPreply",
+        "b": TOPIC,
+        "c": "TBW102",
+        "d": 4,
+        "e": 0,
+        "f": 0,
+        "g": admin.now_ms,
+        "h": 0,
+        "i": text,
+        "j": 0,
+        "k": False,
+        "m": False,
+        "n": "broker-a",
+        **changes,
+    }
     if code == 324:
         fields = {V1[V2.index(key)]: value for key, value in fields.items()}
     return admin.begin(code, body, **fields)

@@ -29,10 +29,19 @@ def test_readable_texts(text: str | None, changes: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "a=1", "+a", "b", "-b=1", "+a=1,,", "+=1", "-", "++a=1", "+-a=1", "+a=1,+a=2",
+        "a=1",
+        "+a",
+        "b",
+        "-b=1",
+        "+a=1,,",
+        "+=1",
+        "-",
+        "++a=1",
+        "+-a=1",
+        "+a=1,+a=2",
         "+a=" + "x" * MAX_ATTRIBUTES_TEXT,
     ],
-)  # fmt: skip
+)
 def test_unreadable_texts(text: str) -> None:
     with pytest.raises(BadAttributes):
         parse_attributes(text)

@@ -68,9 +68,7 @@ class Script:
         if address in self.dead:
             asked.fail()
         elif request.code == CODES.CONTROLLER_GET_METADATA_INFO and self.leads:
-            header = headers.GetMetaDataResponse(
-                "g", address == self.leads, "", "n0", self.leads
-            )
+            header = headers.GetMetaDataResponse("g", address == self.leads, "", "n0", self.leads)
             asked.answer(header, language=self.language)
         elif request.code == CODES.BROKER_HEARTBEAT and not self.holds_beats:
             self.beats.append(request)
@@ -111,9 +109,14 @@ class Member:
             **options,
         }
         self.membership = Membership(
-            MembershipOptions(**settings), broker.service, broker.log, RealFiles(), self.script,
-            lambda: group.network.now_ms, lambda: group.network.now_ms,
-        )  # fmt: skip
+            MembershipOptions(**settings),
+            broker.service,
+            broker.log,
+            RealFiles(),
+            self.script,
+            lambda: group.network.now_ms,
+            lambda: group.network.now_ms,
+        )
         broker.service.alterations = self.membership.alterations
         broker.service.lease = self.membership.holds
 
@@ -184,9 +187,7 @@ def address_of(number: int) -> str:
     return f"broker-{number}:10911"
 
 
-def word(
-    epoch: int, master: int | None, members: Iterable[int] = (), set_epoch: int = 1
-) -> Word:
+def word(epoch: int, master: int | None, members: Iterable[int] = (), set_epoch: int = 1) -> Word:
     """A controller's word; without members the master alone."""
     found = frozenset(members) or (frozenset() if master is None else frozenset({master}))
     address = "" if master is None else address_of(master)

@@ -177,10 +177,15 @@ class Broker:
         self.store = Store.open(RealFiles(), config, self.disk, self.network.now_ms)
         self.log = self.store.replicated(self.network.now_ms, plain=not self.options.auto_switch)
         self.service = HaService(
-            self.options, self.log, RealFiles(), self.disk,
-            lambda: self.network.now_ms, lambda: self.network.now_ms,
-            alterations=self.alterations, shell=self._shell,
-        )  # fmt: skip
+            self.options,
+            self.log,
+            RealFiles(),
+            self.disk,
+            lambda: self.network.now_ms,
+            lambda: self.network.now_ms,
+            alterations=self.alterations,
+            shell=self._shell,
+        )
 
     def _shell(self, events: Events) -> MemoryShell:
         self.shell = MemoryShell(self.network, events)

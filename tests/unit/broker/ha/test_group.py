@@ -28,14 +28,22 @@ def test_a_group() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        "", "[]", "{}", "{", "[" * 100_000, text(0, 1), text(1, 3), text(1, 1, members=[2]),
+        "",
+        "[]",
+        "{}",
+        "{",
+        "[" * 100_000,
+        text(0, 1),
+        text(1, 3),
+        text(1, 1, members=[2]),
         text(1, 1, members=[1, 9]),
-        text(1, 1, count=100), json.dumps({"epoch": 1, "master": 1, "brokers": {"1": "nowhere"}}),
+        text(1, 1, count=100),
+        json.dumps({"epoch": 1, "master": 1, "brokers": {"1": "nowhere"}}),
         json.dumps({"epoch": True, "master": 1, "brokers": {"1": "a:1"}}),
         json.dumps({"epoch": 1, "master": 1, "brokers": ["a:1"]}),
         json.dumps({"epoch": 1, "master": 1, "brokers": {"1": "a:1"}, "members": 1}),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_group(content: str) -> None:
     with pytest.raises(GroupFileError):
         parse_group(content.encode())
@@ -50,9 +58,13 @@ def group(tmp_path: Path) -> Iterator[Group]:
 
 def options(number: int, path: Path) -> HaOptions:
     return HaOptions(
-        auto_switch=True, own_id=number, group_file=str(path), bind_address="ha",
-        ha_listen_port=9000 + number, all_ack_in_sync_state_set=True,
-    )  # fmt: skip
+        auto_switch=True,
+        own_id=number,
+        group_file=str(path),
+        bind_address="ha",
+        ha_listen_port=9000 + number,
+        all_ack_in_sync_state_set=True,
+    )
 
 
 def test_brokers_go_by_the_file(group: Group, tmp_path: Path) -> None:

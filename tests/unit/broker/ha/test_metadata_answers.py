@@ -27,14 +27,21 @@ def group(make_world: Callable[..., Any]) -> Group:
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"[]", b"{", b"{}", b'{"topicConfigTable":{}}', b'{"topicConfigTable":[]}',
+        b"",
+        b"[]",
+        b"{",
+        b"{}",
+        b'{"topicConfigTable":{}}',
+        b'{"topicConfigTable":[]}',
         b'{"dataVersion":7,"topicConfigTable":{"T":{"topicName":"T"}}}',
-        b'{"offsetTable":{"T@G":7}}', b'{"offsetTable":{"x":{"y":1}}}',
+        b'{"offsetTable":{"T@G":7}}',
+        b'{"offsetTable":{"x":{"y":1}}}',
         b'{"offsetTable":{"T@G":{"0":99999999999999999999}}}',
-        b'{"subscriptionGroupTable":7}', b'{"messageRequestModeMap":{"T":7}}',
+        b'{"subscriptionGroupTable":7}',
+        b'{"messageRequestModeMap":{"T":7}}',
         b'{"deletedTopics":{"../../x":0,"T":"y"},"topicConfigTable":{"U":{"topicName":"U"}}}',
     ],
-)  # fmt: skip
+)
 def test_nonsense_changes_nothing(group: Group, body: bytes) -> None:
     replica = group.replica.broker
     group.commit(5, group.replica)
@@ -74,9 +81,13 @@ def test_entries_that_no_broker_has_are_left_out(group: Group) -> None:
 
     def answer(request: Command) -> Command:
         body = {
-            "dataVersion": version, "topicConfigTable": topics, "subscriptionGroupTable": groups,
-            "offsetTable": offsets, "messageRequestModeMap": {}, "table": {},
-        }  # fmt: skip
+            "dataVersion": version,
+            "topicConfigTable": topics,
+            "subscriptionGroupTable": groups,
+            "offsetTable": offsets,
+            "messageRequestModeMap": {},
+            "table": {},
+        }
         if request.code == 45:
             body["offsetTable"] = {}
         return response(request, 0, body=json.dumps(body).encode())

@@ -74,9 +74,13 @@ def test_what_programs_get() -> None:
     status = ha_status("10.0.0.1:10911", MASTER).to_json()
     assert (status["is_master"], status["log_end"], status["in_sync_replicas"]) == (True, 393751, 1)
     assert status["replicas"][0] == {
-        "address": "127.0.0.1:53046", "acked": 393751, "diff": 0, "bytes_per_second": 36,
-        "in_sync": True, "next": 393751,
-    }  # fmt: skip
+        "address": "127.0.0.1:53046",
+        "acked": 393751,
+        "diff": 0,
+        "bytes_per_second": 36,
+        "in_sync": True,
+        "next": 393751,
+    }
     epochs = broker_epochs("a:1", EPOCHS).to_json()["epochs"]
     assert epochs[1] == {"epoch": 2, "start": 407727, "end": 602849}
 

@@ -10,12 +10,29 @@ OFFSET_ID = "7F00000100002A9F0000000000000000"
 
 def message(message_id: str) -> ReceivedMessage:
     return ReceivedMessage(
-        topic="T", body=b"x", tags="", keys=(), properties={}, flag=0, message_id=message_id,
-        offset_message_id=OFFSET_ID, broker_name="b", queue_id=0, queue_offset=0, log_offset=0,
-        sys_flag=0, born_timestamp_ms=0, born_host="", store_timestamp_ms=0, store_host="",
-        reconsume_times=0, prepared_transaction_offset=0, body_crc=0, store_size=0,
+        topic="T",
+        body=b"x",
+        tags="",
+        keys=(),
+        properties={},
+        flag=0,
+        message_id=message_id,
+        offset_message_id=OFFSET_ID,
+        broker_name="b",
+        queue_id=0,
+        queue_offset=0,
+        log_offset=0,
+        sys_flag=0,
+        born_timestamp_ms=0,
+        born_host="",
+        store_timestamp_ms=0,
+        store_host="",
+        reconsume_times=0,
+        prepared_transaction_offset=0,
+        body_crc=0,
+        store_size=0,
         stored_topic="T",
-    )  # fmt: skip
+    )
 
 
 def test_a_body_is_named_by_its_message() -> None:

@@ -29,8 +29,9 @@ def sent(
     made = Templates()
     frames.add_send(made, shape, MessageQueue("Other-topic", "b", 0), 0, len(body))
     number = frames.add_send(made, shape, queue, tag, len(body))
-    frame = put(bytes(made.texts), made.rows[number], body, slot=65_534, epoch_ms=NOW_MS,
-                serial=0xABC)  # fmt: skip
+    frame = put(
+        bytes(made.texts), made.rows[number], body, slot=65_534, epoch_ms=NOW_MS, serial=0xABC
+    )
     command = decode(frame)
     assert b"".join(bytes(part) for part in encode(command)) == frame, "lengths agree"
     return command
@@ -52,8 +53,9 @@ def test_a_send_is_a_send(codec: Codec) -> None:
     assert header.producer_group == "benchmark_producer"
     assert header.batch is False
     assert decode_properties(header.properties or "") == {
-        "UNIQ_KEY": PREFIX + "000000000ABC", "WAIT": "true",
-    }  # fmt: skip
+        "UNIQ_KEY": PREFIX + "000000000ABC",
+        "WAIT": "true",
+    }
 
 
 @BOTH
@@ -61,9 +63,15 @@ def test_a_send_has_what_was_asked_for(codec: Codec) -> None:
     shape = Shape(codec=codec, keys=True, tag_count=3, property_size=20, delay_level=4)
     found = decode_properties(header_of(sent(shape, tag=2)).properties or "")
     assert found == {
-        "KEYS": str(NOW_MS // 1000), "WAIT": "true", "DELAY": "4", "TAGS": "tag2",
-        "prop0": "hello10", "prop1": "10", "prop2": "hello12", "prop3": "12",
-    }  # fmt: skip
+        "KEYS": str(NOW_MS // 1000),
+        "WAIT": "true",
+        "DELAY": "4",
+        "TAGS": "tag2",
+        "prop0": "hello10",
+        "prop1": "10",
+        "prop2": "hello12",
+        "prop3": "12",
+    }
 
 
 @BOTH
@@ -88,8 +96,14 @@ def test_a_batch_is_a_batch(codec: Codec, prefix: str) -> None:
     body, unique_at, stride = frames.batch_body(shape, b"content")
     made = Templates()
     frames.add_send(made, shape, QUEUE, 0, len(body))
-    frame = put(bytes(made.texts), made.rows[0], body, epoch_ms=NOW_MS, serial=0xFFFF,
-                batch=(3, unique_at, stride))  # fmt: skip
+    frame = put(
+        bytes(made.texts),
+        made.rows[0],
+        body,
+        epoch_ms=NOW_MS,
+        serial=0xFFFF,
+        batch=(3, unique_at, stride),
+    )
     command = decode(frame)
     assert command.code == RequestCode.SEND_BATCH_MESSAGE
     assert header_of(command).batch is True

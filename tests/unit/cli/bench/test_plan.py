@@ -70,9 +70,14 @@ def test_a_workload_of_openmessaging_is_understood(tmp_path: Path) -> None:
     found = workload(tmp_path, OWN_FILE)
     assert found.ignored == ["consumerBacklogSizeGB"]
     assert found.plan_fields() == {
-        "topics": 2, "queues": 16, "send_connections": 6, "pull_connections": 8, "rate": 50_000.0,
-        "duration_s": 900, "warmup_s": 30.0,
-    }  # fmt: skip
+        "topics": 2,
+        "queues": 16,
+        "send_connections": 6,
+        "pull_connections": 8,
+        "rate": 50_000.0,
+        "duration_s": 900,
+        "warmup_s": 30.0,
+    }
     assert found.shape_fields() == {"size": 1024, "keys": False}
     assert found.body() is None
 

@@ -49,9 +49,15 @@ def test_requests_have_the_bodies_by_turns(bodies, batch, codec, prefix) -> None
     number = frames.add_send(made, shape, QUEUE, 0, 0)
     element, unique_at = frames.empty_element(shape) if batch > 1 else (b"", 0)
     requests = put_replay(
-        bytes(made.texts), made.rows[number], *buffers(bodies), element=element,
-        unique_at=unique_at, per_send=batch, serial=0xABC, count=2 * len(bodies),
-    )  # fmt: skip
+        bytes(made.texts),
+        made.rows[number],
+        *buffers(bodies),
+        element=element,
+        unique_at=unique_at,
+        per_send=batch,
+        serial=0xABC,
+        count=2 * len(bodies),
+    )
     sent: list[bytes] = []
     keys: list[str | None] = []
     for request in requests:

@@ -13,14 +13,28 @@ from turbopump.pyx.load import PULL, SEND
 LATENCY = {"p50": 100.0, "p90": 200.0, "p99": 900.0, "p99.9": 9e3, "p99.99": 8e4, "max": 9e4}
 ROW = {"messages": 50, "p50_us": 100.0, "p99_us": 900.0, "max_us": 9e4}
 SECTION = Section(
-    messages=100, all_messages=120, requests=100, bytes=12_800, duration_s=2.0, errors={},
-    remarks={}, latency_us=LATENCY, delivery_us={}, series=[ROW, ROW],
-)  # fmt: skip
+    messages=100,
+    all_messages=120,
+    requests=100,
+    bytes=12_800,
+    duration_s=2.0,
+    errors={},
+    remarks={},
+    latency_us=LATENCY,
+    delivery_us={},
+    series=[ROW, ROW],
+)
 REPORT = LoadReport(
-    Plan(["127.0.0.1:9876"], send_connections=3), {SEND: SECTION}, connections=3,
-    connections_lost=0, queues_unread=0, unsent=0, generator_cpu_s=0.5, is_late=False,
+    Plan(["127.0.0.1:9876"], send_connections=3),
+    {SEND: SECTION},
+    connections=3,
+    connections_lost=0,
+    queues_unread=0,
+    unsent=0,
+    generator_cpu_s=0.5,
+    is_late=False,
     is_lost=False,
-)  # fmt: skip
+)
 
 
 def test_the_json_of_one_kind_is_flat_and_of_two_is_not() -> None:
@@ -50,8 +64,10 @@ def test_people_read_lines() -> None:
 
 
 def test_what_a_failover_cost() -> None:
-    outages = [Outage.of(1_500_000_000, 2_250_000_000, 800_000_000, 64),
-               Outage.of(9_000_000_000, -1, 3_000_000_000, 1_000)]  # fmt: skip
+    outages = [
+        Outage.of(1_500_000_000, 2_250_000_000, 800_000_000, 64),
+        Outage.of(9_000_000_000, -1, 3_000_000_000, 1_000),
+    ]
     report = replace(REPORT, outages=outages)
     first, second, _ = report.lines()[-3:]
     assert first == (
@@ -60,8 +76,11 @@ def test_what_a_failover_cost() -> None:
     )
     assert second.endswith("for 3,000 ms, 1,000 sends failed, not acknowledged again")
     assert report.to_json()["outages"][0] == {
-        "at_s": 1.5, "gap_ms": 800.0, "failed_sends": 64, "resumed_ms": 750.0,
-    }  # fmt: skip
+        "at_s": 1.5,
+        "gap_ms": 800.0,
+        "failed_sends": 64,
+        "resumed_ms": 750.0,
+    }
     assert report.to_json()["outages"][1]["resumed_ms"] is None
     assert REPORT.to_json()["outages"] == []
 
@@ -75,13 +94,19 @@ def test_what_a_failover_cost() -> None:
         (
             replace(
                 REPORT,
-                sections={SEND: replace(SECTION, all_messages=0, errors={"17": 4, "2": 1},
-                                        remarks={"17": "no topic"})},
+                sections={
+                    SEND: replace(
+                        SECTION,
+                        all_messages=0,
+                        errors={"17": 4, "2": 1},
+                        remarks={"17": "no topic"},
+                    )
+                },
             ),
             "nothing but errors, 17 TOPIC_NOT_EXIST: no topic",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_load_that_measured_nothing_fails(report: LoadReport, word: str) -> None:
     with pytest.raises(CommandFailed, match=word):
         report.check()

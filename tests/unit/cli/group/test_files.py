@@ -15,9 +15,14 @@ from turbopump.net.wire.java_properties import parse_properties
 
 def cluster(data: Path, brokers: int = 2, controllers: int = 3, **more: str) -> Cluster:
     return Cluster(
-        data, namesrv_port=9876, broker_port=10911, controller_port=9877, brokers=brokers,
-        controllers=controllers, broker_properties=more,
-    )  # fmt: skip
+        data,
+        namesrv_port=9876,
+        broker_port=10911,
+        controller_port=9877,
+        brokers=brokers,
+        controllers=controllers,
+        broker_properties=more,
+    )
 
 
 def test_a_group_with_controllers(tmp_path: Path) -> None:

@@ -26,8 +26,13 @@ def test_a_log_is_found_from_its_store_its_folder_or_a_file(tmp_path: Path) -> N
 
 def test_queues_are_found_by_topic_and_number(tmp_path: Path) -> None:
     plain, batch = tmp_path / "consumequeue", tmp_path / "batchconsumequeue"
-    touch(plain / "B" / "10" / FIRST, plain / "B" / "2" / SECOND, plain / "B" / "2" / FIRST,
-          plain / "A" / "0" / FIRST, batch / "C" / "1" / FIRST)  # fmt: skip
+    touch(
+        plain / "B" / "10" / FIRST,
+        plain / "B" / "2" / SECOND,
+        plain / "B" / "2" / FIRST,
+        plain / "A" / "0" / FIRST,
+        batch / "C" / "1" / FIRST,
+    )
     found = [(one.kind, one.topic, one.queue_id, one.file.base) for one in queue_files(tmp_path)]
     assert found == [
         ("consumequeue", "A", 0, 0),

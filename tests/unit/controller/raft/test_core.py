@@ -48,9 +48,14 @@ def quiet(group: Group) -> None:
 
 def vote(group: Group, voter: str, candidate: str, term: int, end: int = -1, end_term: int = -1):
     request = VoteRequest(
-        group="default", local_id=candidate, remote_id=voter, leader_id=candidate, term=term,
-        ledger_end_index=end, ledger_end_term=end_term,
-    )  # fmt: skip
+        group="default",
+        local_id=candidate,
+        remote_id=voter,
+        leader_id=candidate,
+        term=term,
+        ledger_end_index=end,
+        ledger_end_term=end_term,
+    )
     answer = group.ask(voter, request)
     assert isinstance(answer, VoteResponse)
     return answer
@@ -212,9 +217,12 @@ def test_rows_of_heartbeats() -> None:
     restart(group, "n1", Restored(5, None, log_of(1)))
 
     def beat(leader: str, term: int) -> HeartBeatResponse:
-        answer = group.ask("n1", HeartBeatRequest(
-            group="default", local_id=leader, remote_id="n1", leader_id=leader, term=term
-        ))  # fmt: skip
+        answer = group.ask(
+            "n1",
+            HeartBeatRequest(
+                group="default", local_id=leader, remote_id="n1", leader_id=leader, term=term
+            ),
+        )
         assert isinstance(answer, HeartBeatResponse)
         return answer
 
@@ -236,8 +244,12 @@ def test_r8_figure_8() -> None:
     group = Group(5, heart_beat_time_interval_ms=50, vote_wait_ms=50)
     # n0 led term 2 and put entry 1 on n1; n4 led term 3 with another entry 1; now n0 leads term 4.
     for peer, terms in {
-        "n0": (1, 2), "n1": (1, 2), "n2": (1,), "n3": (1,), "n4": (1, 3),
-    }.items():  # fmt: skip
+        "n0": (1, 2),
+        "n1": (1, 2),
+        "n2": (1,),
+        "n3": (1,),
+        "n4": (1, 3),
+    }.items():
         restart(group, peer, Restored(3, None, log_of(*terms)))
     quiet(group)
     group.now_ms += 200
@@ -349,9 +361,12 @@ def test_who_promised_in_its_first_life_keeps_it_in_the_next() -> None:
 
 def transfer(group: Group, leader: str, target: str, term: int | None = None):
     return LeadershipTransferRequest(
-        group="default", remote_id=leader, transfer_id=leader, transferee_id=target,
+        group="default",
+        remote_id=leader,
+        transfer_id=leader,
+        transferee_id=target,
         term=group.rafts[leader].term if term is None else term,
-    )  # fmt: skip
+    )
 
 
 def test_a_transfer_at_the_request_of_a_client() -> None:
@@ -382,19 +397,37 @@ def test_refused_transfers() -> None:
     answers = {
         RaftResponseCode.INCONSISTENT_TERM: (leader, transfer(group, leader, follower, term + 1)),
         RaftResponseCode.UNEXPECTED_MEMBER: (leader, transfer(group, leader, "n9")),
-        RaftResponseCode.UNEXPECTED_ARGUMENT: (follower, LeadershipTransferRequest(
-            group="default", remote_id=follower, transfer_id=leader, transferee_id=third,
-            term=term,
-        )),
-        RaftResponseCode.INCONSISTENT_LEADER: (follower, LeadershipTransferRequest(
-            group="default", remote_id=follower, transfer_id=third, transferee_id=follower,
-            term=term,
-        )),
-        RaftResponseCode.NOT_LEADER: (follower, LeadershipTransferRequest(
-            group="default", remote_id=follower, transfer_id=follower, transferee_id=third,
-            term=term,
-        )),
-    }  # fmt: skip
+        RaftResponseCode.UNEXPECTED_ARGUMENT: (
+            follower,
+            LeadershipTransferRequest(
+                group="default",
+                remote_id=follower,
+                transfer_id=leader,
+                transferee_id=third,
+                term=term,
+            ),
+        ),
+        RaftResponseCode.INCONSISTENT_LEADER: (
+            follower,
+            LeadershipTransferRequest(
+                group="default",
+                remote_id=follower,
+                transfer_id=third,
+                transferee_id=follower,
+                term=term,
+            ),
+        ),
+        RaftResponseCode.NOT_LEADER: (
+            follower,
+            LeadershipTransferRequest(
+                group="default",
+                remote_id=follower,
+                transfer_id=follower,
+                transferee_id=third,
+                term=term,
+            ),
+        ),
+    }
     for code, (asked, request) in answers.items():
         answer = group.ask(asked, request)
         assert answer is not None
@@ -414,9 +447,13 @@ def test_a_taker_that_lacks_entries_waits_a_second() -> None:
     group.tick(100)
     target = next(peer for peer in group.peers if peer != leader)
     request = LeadershipTransferRequest(
-        group="default", remote_id=target, transfer_id=leader, transferee_id=target,
-        term=group.rafts[leader].term, take_leadership_ledger_index=99,
-    )  # fmt: skip
+        group="default",
+        remote_id=target,
+        transfer_id=leader,
+        transferee_id=target,
+        term=group.rafts[leader].term,
+        take_leadership_ledger_index=99,
+    )
     assert group.ask(target, request) is None
     group.tick(990)
     assert not group.answers

@@ -37,11 +37,14 @@ def follower(*terms: int, term: int = 5, committed: int = -1) -> Member:
 def push(kind: PushType, leader: Log, first: int, count: int = 1, **changes) -> PushEntryRequest:
     entries = leader.entries()[first : first + count]
     found = {
-        "type": kind, "leader_id": "n0", "term": 5, "group": "default",
+        "type": kind,
+        "leader_id": "n0",
+        "term": 5,
+        "group": "default",
         "entry": entries[0] if len(entries) == 1 else None,
         "batch_entry": tuple(entries) if len(entries) > 1 else (),
         "pre_log_index": first if kind is PushType.COMPARE else first - 1,
-    }  # fmt: skip
+    }
     found["pre_log_term"] = leader.term_at(found["pre_log_index"])
     if kind is PushType.TRUNCATE:
         behind = leader.term_at(first + 1)
@@ -167,12 +170,14 @@ def test_an_empty_follower_is_begun_as_java_begins_it() -> None:
         PushEntryRequest(type=PushType.TRUNCATE, leader_id="n0", term=5),
         PushEntryRequest(type=PushType.COMPARE, leader_id="n0", term=5),
         PushEntryRequest(
-            type=PushType.APPEND, leader_id="n0", term=5,
+            type=PushType.APPEND,
+            leader_id="n0",
+            term=5,
             batch_entry=(Entry(1, 2, 0), Entry(3, 2, 0)),
         ),
         PushEntryRequest(type=PushType.APPEND, leader_id="n0", term=5, entry=Entry(1, 6, 0)),
     ],
-)  # fmt: skip
+)
 def test_a_push_that_makes_no_sense(request_: PushEntryRequest) -> None:
     member = follower(1)
     assert on_push(member, request_, 7).code == RaftResponseCode.UNEXPECTED_ARGUMENT
@@ -191,9 +196,13 @@ def test_entries_of_an_older_term_do_not_follow_later_ones() -> None:
 
 def install(index: int, term: int) -> InstallSnapshotRequest:
     return InstallSnapshotRequest(
-        leader_id="n0", term=5, last_included_index=index, last_included_term=term,
-        last_included_pos=500, data=b"state",
-    )  # fmt: skip
+        leader_id="n0",
+        term=5,
+        last_included_index=index,
+        last_included_term=term,
+        last_included_pos=500,
+        data=b"state",
+    )
 
 
 def test_a_snapshot_replaces_a_log_that_contradicts_it() -> None:

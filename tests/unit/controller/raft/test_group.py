@@ -96,8 +96,9 @@ def test_one_cut_off_steps_down_and_its_append_is_of_unknown_fate() -> None:
             lost_ms = group.now_ms
         assert lost_ms is not None or not [peer for peer in others if group.rafts[peer].is_leader]
     assert another.value.code in (
-        RaftResponseCode.TERM_CHANGED, RaftResponseCode.WAIT_QUORUM_ACK_TIMEOUT,
-    )  # fmt: skip
+        RaftResponseCode.TERM_CHANGED,
+        RaftResponseCode.WAIT_QUORUM_ACK_TIMEOUT,
+    )
     second = group.elect(60_000)
     assert second != first
     group.append(second, b"kept")
@@ -170,9 +171,13 @@ class Elder:
         else:
             self.vote = request.leader_id
         return VoteResponse(
-            group=request.group, local_id=request.local_id, remote_id=request.remote_id,
-            leader_id=request.leader_id, term=term, vote_result=result,
-        )  # fmt: skip
+            group=request.group,
+            local_id=request.local_id,
+            remote_id=request.remote_id,
+            leader_id=request.leader_id,
+            term=term,
+            vote_result=result,
+        )
 
 
 @pytest.mark.parametrize("term", [0, 3, 9])
@@ -234,6 +239,7 @@ def test_a_candidate_costs_one_write_and_a_voter_one() -> None:
     saved: dict[str, int] = dict.fromkeys(group.rafts, 0)
     real = {peer: group.disks[peer].do for peer in group.rafts}
     for peer in group.rafts:
+
         def do(action: Any, peer: str = peer) -> None:
             saved[peer] += isinstance(action, SaveTerm)
             real[peer](action)

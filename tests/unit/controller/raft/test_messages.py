@@ -41,9 +41,16 @@ def steps_of(steps: Generator[None, None, RaftMessage]) -> int:
 def test_a_snapshot(size: int, spaces: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "DATA_OF_STEP", 1 << 16)
     wanted = InstallSnapshotRequest(
-        group="g", local_id="n1", remote_id="n0", leader_id="n1", term=3, last_included_index=7,
-        last_included_term=2, last_included_pos=9, data=bytes(range(256)) * (size // 256 + 1),
-    )  # fmt: skip
+        group="g",
+        local_id="n1",
+        remote_id="n0",
+        leader_id="n1",
+        term=3,
+        last_included_index=7,
+        last_included_term=2,
+        last_included_pos=9,
+        data=bytes(range(256)) * (size // 256 + 1),
+    )
     body = encode(wanted)
     if spaces:
         body = json.dumps(json.loads(body)).encode()
@@ -74,10 +81,17 @@ def test_a_push(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """10,000 entries at once took 38 ms."""
     monkeypatch.setattr(messages, "ENTRIES_OF_STEP", 8)
     wanted = PushEntryRequest(
-        group="g", local_id="n1", remote_id="n0", leader_id="n1", term=3, type=PushType.APPEND,
-        commit_index=4, pre_log_index=1, pre_log_term=1,
+        group="g",
+        local_id="n1",
+        remote_id="n0",
+        leader_id="n1",
+        term=3,
+        type=PushType.APPEND,
+        commit_index=4,
+        pre_log_index=1,
+        pre_log_term=1,
         batch_entry=tuple(Entry(number, 2, 50 * number, b"x") for number in range(count)),
-    )  # fmt: skip
+    )
     body = encode(wanted)
     assert finish(push_in_steps(body)) == wanted == decode(PushEntryRequest, body)
     assert steps_of(push_in_steps(body)) > count // 8

@@ -138,9 +138,7 @@ def test_a_snapshot_in_one_batch_with_entries_costs_their_sync_too() -> None:
         (Base(9, 1, 680), entries(10, 2, 1)),  # with fewer
     ],
 )
-def test_a_log_that_a_snapshot_contradicts_is_replaced(
-    base: Base, left: tuple[Entry, ...]
-) -> None:
+def test_a_log_that_a_snapshot_contradicts_is_replaced(base: Base, left: tuple[Entry, ...]) -> None:
     disk = sim_disk()
     storage, _ = opened(disk)
     storage.save_term(2, None)
@@ -283,9 +281,10 @@ def test_votes_torn_at_each_byte() -> None:
                 torn = bytearray(before)
                 for place, at in enumerate(changed):
                     turn = {
-                        "from the front": place, "from the end": size - 1 - place,
+                        "from the front": place,
+                        "from the end": size - 1 - place,
                         "both copies alike": place % (size // 2) * 2,
-                    }[how]  # fmt: skip
+                    }[how]
                     if turn < count:
                         torn[at] = after[at]
                 disk = sim_disk()
@@ -344,9 +343,13 @@ def test_a_batch_saves_its_last_term_before_the_entries_of_that_term() -> None:
         storage, _ = opened(disk)
         disk.cut_after = operations
         actions = [
-            AppendEntries(entries(0, 2, 0)), SaveTerm(1, "n1"), AppendEntries(entries(2, 1)),
-            SaveTerm(2, None), TruncateFrom(2), AppendEntries(entries(2, 2, 2)),
-        ]  # fmt: skip
+            AppendEntries(entries(0, 2, 0)),
+            SaveTerm(1, "n1"),
+            AppendEntries(entries(2, 1)),
+            SaveTerm(2, None),
+            TruncateFrom(2),
+            AppendEntries(entries(2, 2, 2)),
+        ]
         try:
             storage.do(actions)
         except PowerCut:

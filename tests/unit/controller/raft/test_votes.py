@@ -51,13 +51,15 @@ def said(voter: dict[str, object], request: dict[str, object]) -> VoteResult:
         ({"promised": True, "leader_id": "n2"}, {}, R.REJECT_ALREADY_HAS_LEADER),
         ({"promised": True, "leader_id": "n0"}, {"term": 6}, R.ACCEPT),
         (
-            {"promised": True, "leader_id": "n2"}, {"term": 6, "transfer": True}, R.ACCEPT,
+            {"promised": True, "leader_id": "n2"},
+            {"term": 6, "transfer": True},
+            R.ACCEPT,
         ),
         ({"abstains": True}, {}, R.UNKNOWN),
         ({"abstains": True}, {"term": 6}, R.UNKNOWN),
         ({"abstains": True, "vote": "n2"}, {}, R.REJECT_ALREADY_VOTED),
     ],
-)  # fmt: skip
+)
 def test_rows(voter: dict[str, object], request_: dict[str, object], result: VoteResult) -> None:
     assert said(voter, request_) is result
 
@@ -86,7 +88,7 @@ def test_a_later_term_is_granted_at_once_and_only_it_raises() -> None:
         ({"abstains": True}, {}, R.UNKNOWN, 5),
         ({"favours_another": True}, {"pre_vote": 9}, R.UNKNOWN, 9),
     ],
-)  # fmt: skip
+)
 def test_what_a_vote_would_be(
     voter: dict[str, object], request_: dict[str, object], result: VoteResult, free: int
 ) -> None:
@@ -106,20 +108,23 @@ def test_v7_term_below_the_log_tells_the_log_s() -> None:
         ([R.ACCEPT, R.REJECT_ALREADY_HAS_LEADER], 5, (ParseResult.WAIT_TO_REVOTE, Pause.LEADER)),
         ([R.ACCEPT, R.UNKNOWN, R.UNKNOWN], 5, (ParseResult.WAIT_TO_REVOTE, Pause.VOTE)),  # c
         (
-            [R.ACCEPT, R.REJECT_EXPIRED_LEDGER_TERM, R.REJECT_SMALL_LEDGER_END_INDEX], 5,
+            [R.ACCEPT, R.REJECT_EXPIRED_LEDGER_TERM, R.REJECT_SMALL_LEDGER_END_INDEX],
+            5,
             (ParseResult.WAIT_TO_REVOTE, Pause.LONG_VOTE),
         ),  # d, V4
         ([R.ACCEPT, R.ACCEPT, R.REJECT_ALREADY_VOTED], 5, (ParseResult.PASSED, Pause.NONE)),  # e
         (
-            [R.ACCEPT, R.REJECT_TERM_NOT_READY, R.REJECT_TERM_NOT_READY], 5,
+            [R.ACCEPT, R.REJECT_TERM_NOT_READY, R.REJECT_TERM_NOT_READY],
+            5,
             (ParseResult.REVOTE_IMMEDIATELY, Pause.NONE),
         ),  # f, V3
         (
-            [R.ACCEPT, R.REJECT_ALREADY_VOTED, R.REJECT_ALREADY_VOTED], 5,
+            [R.ACCEPT, R.REJECT_ALREADY_VOTED, R.REJECT_ALREADY_VOTED],
+            5,
             (ParseResult.WAIT_TO_VOTE_NEXT, Pause.VOTE),
         ),  # g
     ],
-)  # fmt: skip
+)
 def test_what_a_round_comes_to(
     results: list[VoteResult], known_max: int, parsed: tuple[ParseResult, Pause]
 ) -> None:

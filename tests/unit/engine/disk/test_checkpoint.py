@@ -11,9 +11,14 @@ from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.types import LogOffset
 
 FULL = Checkpoint(
-    10_000, 9000, 8000, 7, 6, 5,
+    10_000,
+    9000,
+    8000,
+    7,
+    6,
+    5,
     DurableMarks(LogOffset(100), LogOffset(90), LogOffset(80), 3, 50, 40, LogOffset(30), 20),
-)  # fmt: skip
+)
 
 
 def test_rocketmqs_numbers_lie_where_it_reads_them() -> None:

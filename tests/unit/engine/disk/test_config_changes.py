@@ -57,8 +57,10 @@ def test_what_a_change_says() -> None:
         {"topics": ["B", "nobody"], "bans": []},
     )
     assert apply(copy.deepcopy(BASE), read(said)) == {
-        "version": 1, "topics": {"A": {"perm": 2}, "C": {}}, "bans": {"g": {"t": 1}},
-    }  # fmt: skip
+        "version": 1,
+        "topics": {"A": {"perm": 2}, "C": {}},
+        "bans": {"g": {"t": 1}},
+    }
     assert apply({}, read(change({"version": 3}, {}, {}))) == {"version": 3}
 
 

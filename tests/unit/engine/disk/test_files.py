@@ -194,9 +194,12 @@ def test_mappings_stay_below_every_limit(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "MAX_MAP_COUNT", str(limit))
     monkeypatch.setattr(RealFiles, "memory_size", lambda self: 8 << 30)
     for allowed, wanted in (
-        ("65530\n", 49_146), ("300\n", 225), ("10\n", 64), ("9999999\n", 65_536),
+        ("65530\n", 49_146),
+        ("300\n", 225),
+        ("10\n", 64),
+        ("9999999\n", 65_536),
         ("none", 16_384),
-    ):  # fmt: skip
+    ):
         limit.write_text(allowed)
         assert files.mapping_limit() == wanted
     limit.write_text("65530")

@@ -53,8 +53,9 @@ def test_loading_finds_the_row_and_what_lies_behind_a_hole(
     assert not (tmp_path / file_name(700)).exists()
 
 
-@pytest.mark.parametrize(("name", "size"), [(file_name(0), 99), (file_name(0), 101),
-                                            (file_name(50), 100)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "size"), [(file_name(0), 99), (file_name(0), 101), (file_name(50), 100)]
+)
 def test_files_that_do_not_fit_the_row_are_refused(
     pool: MappingPool, tmp_path: Path, name: str, size: int
 ) -> None:

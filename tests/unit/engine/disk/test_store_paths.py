@@ -18,9 +18,23 @@ from turbopump.engine.queues.queue_ext import QueueExtensions
 from turbopump.engine.types import NewMessage, PutStatus, ReadStatus, StoreError
 
 HOSTILE = [
-    "", ".", "..", "/", "../", "../..", "../../victim", "/etc", "a/b", "T/0", "..\0", "T\0",
-    "t" * 256, "主" * 86, "\ud800", "\udcff" * 256,
-]  # fmt: skip
+    "",
+    ".",
+    "..",
+    "/",
+    "../",
+    "../..",
+    "../../victim",
+    "/etc",
+    "a/b",
+    "T/0",
+    "..\0",
+    "T\0",
+    "t" * 256,
+    "主" * 86,
+    "\ud800",
+    "\udcff" * 256,
+]
 """No folder is named so: these lead elsewhere, are two names, or are too long for a disk."""
 
 
@@ -93,9 +107,7 @@ def test_every_family_of_queues_refuses_it_by_itself(
     assert tree(tmp_path) == before
 
 
-def test_a_record_of_a_topic_that_no_folder_can_have_stops_nothing(
-    stores: Any, put: Any
-) -> None:
+def test_a_record_of_a_topic_that_no_folder_can_have_stops_nothing(stores: Any, put: Any) -> None:
     """As a master's bytes may hold it: a replica dispatches what it is sent."""
     store = stores.open()
     names = ["%RETRY%" + "g" * 300, "..", "../x", "a/b"]

@@ -26,10 +26,16 @@ BODY_AT = 84 + 4
 def fill(store: Any, put: Any, count: int = 60) -> list[int]:
     """Messages in two queues over several files; returns where their records begin."""
     return [
-        put(store, "T", number % 2, b"%04d" % number + bytes(600), NOW_MS + number * 5000,
-            KEYS=f"k{number}").log_offsets[0]
+        put(
+            store,
+            "T",
+            number % 2,
+            b"%04d" % number + bytes(600),
+            NOW_MS + number * 5000,
+            KEYS=f"k{number}",
+        ).log_offsets[0]
         for number in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def file_of(stores: Any, log_offset: int) -> Path:
@@ -104,8 +110,10 @@ def test_a_read_finds_it_and_goes_on_behind_it(
     assert not store.query("T", f"k{number}", 9, 0, FOREVER).slices
     assert numbers(store) == [other for other in range(60) if other != number]
     # The same place as `turbopump inspect log` shows.
-    files = [StoreFile(str(path), path.name, int(path.name))
-             for path in sorted((stores.root / "commitlog").iterdir())]  # fmt: skip
+    files = [
+        StoreFile(str(path), path.name, int(path.name))
+        for path in sorted((stores.root / "commitlog").iterdir())
+    ]
     shown = [line for line in walk_log(files, mapped) if isinstance(line, InspectDamage)]
     assert (shown[0].file, shown[0].position) == (store.damage.file, store.damage.position)
 
@@ -152,9 +160,16 @@ class TestUnits:
         return Path(path)
 
     KINDS = (
-        "inside", "another", "size", "beyond", "zeros", "far back", "next", "negative size",
+        "inside",
+        "another",
+        "size",
+        "beyond",
+        "zeros",
+        "far back",
+        "next",
+        "negative size",
         "negative offset",
-    )  # fmt: skip
+    )
 
     @pytest.mark.parametrize("number", [0, 3, 9, 10, 29])
     @pytest.mark.parametrize("what", KINDS)
@@ -165,11 +180,16 @@ class TestUnits:
         starts = fill(store, put)
         own = starts[2 * number]
         wrong = {
-            "inside": (own + 4, 704), "another": (starts[2 * number + 1], 704), "size": (own, 700),
-            "beyond": (1 << 50, 704), "zeros": (0, 0), "far back": (starts[40], 704),
-            "next": (starts[(2 * number + 2) % 60], 704), "negative size": (own, 704 | 1 << 31),
+            "inside": (own + 4, 704),
+            "another": (starts[2 * number + 1], 704),
+            "size": (own, 700),
+            "beyond": (1 << 50, 704),
+            "zeros": (0, 0),
+            "far back": (starts[40], 704),
+            "next": (starts[(2 * number + 2) % 60], 704),
+            "negative size": (own, 704 | 1 << 31),
             "negative offset": (own | 1 << 63, 704),
-        }[what]  # fmt: skip
+        }[what]
         before = sorted(path.read_bytes() for path in (stores.root / "consumequeue/T/0").iterdir())
         path = self.damage(stores, number, 0, wrong[0].to_bytes(8) + wrong[1].to_bytes(4))
         assert numbers(store) == list(range(60))

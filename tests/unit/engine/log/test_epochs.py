@@ -103,8 +103,14 @@ def test_entries_and_their_ends() -> None:
     assert three.get(4) is None
     assert [three.end_of(number) for number in range(3)] == [300, 500, LOG_OFFSET_MAX]
     assert [three.at(LogOffset(o)) for o in (99, 100, 299, 300, 350, 500, 10**9)] == [
-        None, 0, 0, 1, 1, 2, 2,
-    ]  # fmt: skip
+        None,
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+    ]
     assert (three.last_epoch, Epochs().last_epoch) == (3, -1)
 
 

@@ -34,9 +34,11 @@ def touched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     config = StoreConfig(
-        str(tmp_path / "store"), mapped_file_size_commit_log=FILE_SIZE, max_index_num=100,
+        str(tmp_path / "store"),
+        mapped_file_size_commit_log=FILE_SIZE,
+        max_index_num=100,
         max_hash_slot_num=100,
-    )  # fmt: skip
+    )
     return Store.open(RealFiles(), config, InlineDisk(), NOW_MS)
 
 

@@ -34,9 +34,13 @@ def random_bytes(path: Path) -> list[tuple[int, int]]:
 
 def opened(folder: Path, mode: FlushMode) -> Store:
     config = StoreConfig(
-        str(folder), mapped_file_size_commit_log=LOG_SIZE, flush_disk_type=mode,
-        mapped_file_size_consume_queue=QUEUE_SIZE, max_index_num=100, max_hash_slot_num=100,
-    )  # fmt: skip
+        str(folder),
+        mapped_file_size_commit_log=LOG_SIZE,
+        flush_disk_type=mode,
+        mapped_file_size_consume_queue=QUEUE_SIZE,
+        max_index_num=100,
+        max_hash_slot_num=100,
+    )
     return Store.open(RealFiles(), config, InlineDisk(), NOW_MS)
 
 

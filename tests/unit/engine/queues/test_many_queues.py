@@ -96,9 +96,14 @@ def test_opening_maps_no_queue_and_traffic_over_all_of_them_few(
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("look_max", [30, 4096, 1 << 20])
 def test_a_look_at_the_end_of_a_queue_finds_what_a_walk_finds(
-    stores: Stores, counting: CountingFiles, put: Put, settle: Callable[[Store], int],
-    monkeypatch: pytest.MonkeyPatch, clean: bool, look_max: int,
-) -> None:  # fmt: skip
+    stores: Stores,
+    counting: CountingFiles,
+    put: Put,
+    settle: Callable[[Store], int],
+    monkeypatch: pytest.MonkeyPatch,
+    clean: bool,
+    look_max: int,
+) -> None:
     """Queues of one unit, of more than a look sees, and of several files."""
     monkeypatch.setattr(module, "LOOK_MAX", look_max)
     stores.configure(mapped_file_size_consume_queue=UNIT * 500, mapped_file_size_commit_log=1 << 20)

@@ -30,9 +30,13 @@ from turbopump.pyx.region import Region
 NOW_MS = 1_700_000_000_000
 ROOT = "/store"
 CONFIG = StoreConfig(
-    ROOT, mapped_file_size_commit_log=4096, mapped_file_size_consume_queue=100,
-    max_hash_slot_num=5, max_index_num=12, max_message_size=2048,
-)  # fmt: skip
+    ROOT,
+    mapped_file_size_commit_log=4096,
+    mapped_file_size_consume_queue=100,
+    max_hash_slot_num=5,
+    max_index_num=12,
+    max_message_size=2048,
+)
 QUEUES = 3
 OPERATIONS_MAX = 2000
 

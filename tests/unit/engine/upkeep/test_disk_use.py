@@ -55,8 +55,9 @@ class AskedFiles(RealFiles):
 @pytest.fixture
 def files(stores: Any, monkeypatch: pytest.MonkeyPatch) -> AskedFiles:
     stores.files = AskedFiles()
-    stores.configure(delete_when="00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;"
-                                 "21;22;23")  # fmt: skip
+    stores.configure(
+        delete_when="00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;21;22;23"
+    )
     run = HeldJob.run
 
     def inside(job: HeldJob) -> None:
@@ -213,8 +214,9 @@ def test_what_was_said_of_times_before_a_cut_is_void(tmp_path: Any) -> None:
     room = use.take()
     assert room is not None
     assert room.modified_ms == {
-        str(path): path.stat().st_mtime_ns // 1_000_000, str(path) + "gone": None
-    }  # fmt: skip
+        str(path): path.stat().st_mtime_ns // 1_000_000,
+        str(path) + "gone": None,
+    }
     use.ask([str(path)])
     use.void_ages()
     room = use.take()

@@ -25,16 +25,25 @@ def long_ago(stores: Any, put: Any, monkeypatch: Any) -> Any:
     stores.configure(max_index_num=8)
     store = stores.open()
     for number in range(COUNT):
-        put(store, "T", number % 2, b"%d " % number + bytes(number * 7 % 900), NOW_MS + number,
-            KEYS=f"k{number}")  # fmt: skip
+        put(
+            store,
+            "T",
+            number % 2,
+            b"%d " % number + bytes(number * 7 % 900),
+            NOW_MS + number,
+            KEYS=f"k{number}",
+        )
 
     def end(how: str) -> None:
         if how == "killed":
             stores.kill(store)
             return
         store.close(NOW_MS)
-        for folder in {"no queues": ["consumequeue"], "no index": ["index"],
-                       "neither": ["consumequeue", "index"]}[how]:  # fmt: skip
+        for folder in {
+            "no queues": ["consumequeue"],
+            "no index": ["index"],
+            "neither": ["consumequeue", "index"],
+        }[how]:
             shutil.rmtree(stores.root / folder)
 
     return end

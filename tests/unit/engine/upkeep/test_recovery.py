@@ -21,15 +21,23 @@ FOREVER = 1 << 62
 def fill(store: Any, put: Any, count: int = 120, size: int = 300, first: int = 0) -> None:
     for number in range(first, first + count):
         put(
-            store, "AB"[number % 2], number % 3, b"%d " % number + bytes(size),
-            NOW_MS + number, KEYS=f"k{number % 40} n{number}", TAGS=f"t{number % 5}",
-        )  # fmt: skip
+            store,
+            "AB"[number % 2],
+            number % 3,
+            b"%d " % number + bytes(size),
+            NOW_MS + number,
+            KEYS=f"k{number % 40} n{number}",
+            TAGS=f"t{number % 5}",
+        )
 
 
 def derived(root: Path) -> dict[str, bytes]:
     """Queue files by name, index files by their order: their names are times."""
-    found = {str(path.relative_to(root)): path.read_bytes()
-             for path in sorted((root / "consumequeue").rglob("*")) if path.is_file()}  # fmt: skip
+    found = {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted((root / "consumequeue").rglob("*"))
+        if path.is_file()
+    }
     for number, path in enumerate(sorted((root / "index").glob("*"))):
         found[f"index/{number}"] = path.read_bytes()
     return found
@@ -175,8 +183,12 @@ class TestKilled:
         """Law 6 (R11): good records behind the damage would pass a later recovery."""
         store = stores.open()
         fill(store, put, 30)
-        units = [unit for topic in "AB" for queue_id in range(3)
-                 for unit in store.units(topic, queue_id, 0, 99)]  # fmt: skip
+        units = [
+            unit
+            for topic in "AB"
+            for queue_id in range(3)
+            for unit in store.units(topic, queue_id, 0, 99)
+        ]
         units.sort(key=lambda unit: unit.log_offset)
         stores.kill(store)
         size = store.config.mapped_file_size_commit_log

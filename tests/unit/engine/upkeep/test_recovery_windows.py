@@ -20,10 +20,16 @@ MESSAGES = 100
 def fill(store: Any, put: Any, first: int = 0, count: int = MESSAGES) -> list[int]:
     """Messages of which each file holds 23; returns where they begin."""
     return [
-        put(store, "T", number % 2, b"%04d" % number + bytes(600), NOW_MS + number,
-            KEYS=f"k{number:03d}").log_offsets[0]
+        put(
+            store,
+            "T",
+            number % 2,
+            b"%04d" % number + bytes(600),
+            NOW_MS + number,
+            KEYS=f"k{number:03d}",
+        ).log_offsets[0]
         for number in range(first, first + count)
-    ]  # fmt: skip
+    ]
 
 
 def log_file(stores: Any, start: int) -> Path:

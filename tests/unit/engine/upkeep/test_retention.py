@@ -204,8 +204,9 @@ def test_a_restart_keeps_minimums_and_counts(
     store = filled()
     age(stores.root, 100)
     store.delete_expired(NOW_MS)
-    before = [(store.min_queue_offset(topic, 0), store.max_queue_offset(topic, 0))
-              for topic in "AB"]  # fmt: skip
+    before = [
+        (store.min_queue_offset(topic, 0), store.max_queue_offset(topic, 0)) for topic in "AB"
+    ]
     bodies, minimum = read_bodies(store, "A"), store.min_log_offset
     if end == "close":
         store.close(NOW_MS)
@@ -213,8 +214,9 @@ def test_a_restart_keeps_minimums_and_counts(
         stores.kill(store)
     again = stores.open()
     assert again.min_log_offset == minimum
-    assert [(again.min_queue_offset(topic, 0), again.max_queue_offset(topic, 0))
-            for topic in "AB"] == before  # fmt: skip
+    assert [
+        (again.min_queue_offset(topic, 0), again.max_queue_offset(topic, 0)) for topic in "AB"
+    ] == before
     assert read_bodies(again, "A") == bodies
     check_follows(again, stores.root)
     assert put(again, "A").queue_offset == before[0][1]
@@ -248,9 +250,10 @@ def test_batch_queues_and_extensions_follow(
 ) -> None:
     stores.batch_topics.add("Inner")
     stores.configure(
-        mapper_file_size_batch_consume_queue=92, enable_consume_queue_ext=True,
+        mapper_file_size_batch_consume_queue=92,
+        enable_consume_queue_ext=True,
         mapped_file_size_consume_queue_ext=100,
-    )  # fmt: skip
+    )
     store = stores.open()
     for _ in range(60):
         message = NewMessage("Inner", 0, bytes(500), b"INNER_NUM\x012\x02", sys_flag=0xC0)

@@ -24,9 +24,13 @@ ROOT = "/store"
 NAMES = (("A", 0), ("A", 1), ("B", 0), ("Late", 0))
 MESSAGES = 34
 CONFIG = StoreConfig(
-    ROOT, mapped_file_size_commit_log=4096, mapped_file_size_consume_queue=100,
-    max_hash_slot_num=5, max_index_num=12, max_message_size=2048,
-)  # fmt: skip
+    ROOT,
+    mapped_file_size_commit_log=4096,
+    mapped_file_size_consume_queue=100,
+    max_hash_slot_num=5,
+    max_index_num=12,
+    max_message_size=2048,
+)
 
 
 class Bench:
@@ -327,9 +331,11 @@ def test_who_waits_for_a_cut_record_is_told() -> None:
     assert told == []
     bench.store.truncate(ends[1], bench.now_ms)
     assert sorted(told) == [
-        (0, PutStatus.PUT_OK), (1, PutStatus.PUT_OK),
-        (2, PutStatus.FLUSH_DISK_TIMEOUT), (3, PutStatus.FLUSH_DISK_TIMEOUT),
-    ]  # fmt: skip
+        (0, PutStatus.PUT_OK),
+        (1, PutStatus.PUT_OK),
+        (2, PutStatus.FLUSH_DISK_TIMEOUT),
+        (3, PutStatus.FLUSH_DISK_TIMEOUT),
+    ]
     assert bench.store.flushed_log_offset == bench.store.max_log_offset == ends[1]
     work.close()
     appended = bench.store.append(NewMessage("A", 0, b"on", b""), bench.now_ms)
@@ -380,11 +386,16 @@ def fail_sync(bench: Bench, number: int, end: int) -> bool:
 
 def test_batch_queues_and_extensions_follow(stores: Any, put: Any, read_bodies: Any) -> None:
     stores.batch_topics.add("Many")
-    stores.configure(enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=200,
-                     mapper_file_size_batch_consume_queue=138)  # fmt: skip
+    stores.configure(
+        enable_consume_queue_ext=True,
+        mapped_file_size_consume_queue_ext=200,
+        mapper_file_size_batch_consume_queue=138,
+    )
     store = stores.open()
-    ends = [put(store, "AM"[number % 2] + "any", body=b"%d" % number, TAGS="t", INNER_NUM="2").end
-            for number in range(24)]  # fmt: skip
+    ends = [
+        put(store, "AM"[number % 2] + "any", body=b"%d" % number, TAGS="t", INNER_NUM="2").end
+        for number in range(24)
+    ]
     for cut in (19, 12, 3):
         store.truncate(ends[cut], NOW_MS)
         assert store.max_queue_offset("Many", 0) == (cut + 1) // 2 * 2
@@ -412,8 +423,9 @@ def test_views_stay_valid(stores: Any, put: Any) -> None:
     assert all(len(bytes(view)) > 3000 for view in views)
     assert bytes(views[1])[-3000:].count(1) > 0
     assert sorted(path.name for path in (stores.root / "commitlog").iterdir()) == [
-        f"{0:020d}", f"{stores.config.mapped_file_size_commit_log:020d}",
-    ]  # fmt: skip
+        f"{0:020d}",
+        f"{stores.config.mapped_file_size_commit_log:020d}",
+    ]
 
 
 def test_a_topic_deleted_before_the_cut_stays_deleted() -> None:

@@ -18,9 +18,12 @@ NOW_MS = 1_700_000_000_000
 DOWN, FOLLOWER, LEADER = "down:1", "follower:1", "leader:1"
 PEERS = {"n0": DOWN, "n1": FOLLOWER, "n2": LEADER}
 METADATA = {
-    "group": "group1", "controllerLeaderId": "n2", "controllerLeaderAddress": LEADER,
-    "isLeader": "false", "peers": "n0:down:1;n1:follower:1;n2:leader:1;",
-}  # fmt: skip
+    "group": "group1",
+    "controllerLeaderId": "n2",
+    "controllerLeaderAddress": LEADER,
+    "isLeader": "false",
+    "peers": "n0:down:1;n1:follower:1;n2:leader:1;",
+}
 REPLICAS = (
     b'{"replicasInfoTable":{"b":{"inSyncReplicas":[{"alive":true,"brokerAddress":"a:1",'
     b'"brokerId":1,"brokerName":"b"}],"masterAddress":"a:1","masterBrokerId":1,"masterEpoch":3,'
@@ -66,8 +69,10 @@ def test_the_leader_is_found_through_anybody_who_answers() -> None:
     answers = {RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: Command(0, body=REPLICAS)}
     (group,), asked = asking(lambda admin: admin.sync_state_sets({"b", "a"}), answers)
     assert [(where, code) for where, code, *_ in asked] == [
-        (DOWN, 1005), (FOLLOWER, 1005), (LEADER, 1006),
-    ]  # fmt: skip
+        (DOWN, 1005),
+        (FOLLOWER, 1005),
+        (LEADER, 1006),
+    ]
     assert asked[-1][3] == b'["a","b"]'
     assert (group.broker_name, group.master_id, group.master_address) == ("b", 1, "a:1")
     assert (group.master_epoch, group.set_epoch) == (3, 7)
@@ -102,8 +107,12 @@ def test_nobody_answers() -> None:
 
 
 def test_an_election() -> None:
-    fields = {"masterBrokerId": "2", "masterAddress": "a:2", "masterEpoch": "4",
-              "syncStateSetEpoch": "8"}  # fmt: skip
+    fields = {
+        "masterBrokerId": "2",
+        "masterAddress": "a:2",
+        "masterEpoch": "4",
+        "syncStateSetEpoch": "8",
+    }
     # As RocketMQ's controllers write it: the keys are no JSON.
     body = (
         b'{"brokerMemberGroup":{"brokerAddrs":{2:"a:2",1:"a:1"},"brokerName":"b",'
@@ -114,9 +123,12 @@ def test_an_election() -> None:
     where, code, sent, _ = asked[-1]
     assert (where, code) == (LEADER, 1002)
     assert sent == {
-        "clusterName": "c", "brokerName": "b", "brokerId": "2", "designateElect": "true",
+        "clusterName": "c",
+        "brokerName": "b",
+        "brokerId": "2",
+        "designateElect": "true",
         "invokeTime": str(NOW_MS),
-    }  # fmt: skip
+    }
     assert (elected.master_id, elected.master_address) == (2, "a:2")
     assert (elected.master_epoch, elected.set_epoch) == (4, 8)
     assert list(elected.members.items()) == [(1, "a:1"), (2, "a:2")]
@@ -136,8 +148,9 @@ def test_configurations_are_each_controllers_own() -> None:
     answers = {RequestCode.GET_CONTROLLER_CONFIG: Command(0, body=b"b=2\na=C\\:\\\\x\n")}
     found, asked = asking(lambda admin: admin.config(), answers, FOLLOWER, LEADER)
     assert [(each.address, each.table) for each in found] == [
-        (FOLLOWER, {"a": "C:\\x", "b": "2"}), (LEADER, {"a": "C:\\x", "b": "2"}),
-    ]  # fmt: skip
+        (FOLLOWER, {"a": "C:\\x", "b": "2"}),
+        (LEADER, {"a": "C:\\x", "b": "2"}),
+    ]
     assert {code for _, code, *_ in asked} == {1010}
     with pytest.raises(BadBody):
         bad = Command(0, body=b"a=\\u12")
@@ -156,12 +169,17 @@ def test_a_configuration_is_changed_everywhere() -> None:
 @pytest.mark.parametrize(
     ("given", "sent"),
     [
-        ({"cluster": "c", "broker_ids": [1, 3]},
-         {"clusterName": "c", "brokerControllerIdsToClean": "1;3",
-          "isCleanLivingBroker": "false"}),
+        (
+            {"cluster": "c", "broker_ids": [1, 3]},
+            {
+                "clusterName": "c",
+                "brokerControllerIdsToClean": "1;3",
+                "isCleanLivingBroker": "false",
+            },
+        ),
         ({"living": True}, {"isCleanLivingBroker": "true"}),
     ],
-)  # fmt: skip
+)
 def test_cleaning(given: dict[str, Any], sent: dict[str, str]) -> None:
     answers = {RequestCode.CLEAN_BROKER_DATA: Command(0)}
     cleaned, asked = asking(lambda admin: admin.clean_broker("b", **given), answers)

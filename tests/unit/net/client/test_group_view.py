@@ -26,13 +26,20 @@ TWO = ReplicaLine("b", 2, "h:2", True)
 THREE = ReplicaLine("b", 3, "h:3", False)
 STATE = SyncStateLine("b", 1, "h:1", 4, 9, [ONE, TWO], [THREE])
 MASTER_TABLE = {
-    "commitLogMaxOffset": "1000", "haConfirmOffset": "900", "haEpoch": "4",
-    "haSyncStateSet": "1,2", "haReplicaLag_2": "100 B, 40 ms", "putTps": "12.5 1 1",
+    "commitLogMaxOffset": "1000",
+    "haConfirmOffset": "900",
+    "haEpoch": "4",
+    "haSyncStateSet": "1,2",
+    "haReplicaLag_2": "100 B, 40 ms",
+    "putTps": "12.5 1 1",
     "getTransferredTps": "3.0 1 1",
-}  # fmt: skip
+}
 REPLICA_TABLE = {
-    "commitLogMaxOffset": "950", "haConfirmOffset": "880", "haEpoch": "4", "haState": "TRANSFER",
-}  # fmt: skip
+    "commitLogMaxOffset": "950",
+    "haConfirmOffset": "880",
+    "haEpoch": "4",
+    "haState": "TRANSFER",
+}
 
 
 def test_a_group_with_controllers() -> None:
@@ -77,8 +84,9 @@ def test_a_group_without_controllers() -> None:
     assert (group.master_id, group.epoch, group.set_epoch) == (0, None, None)
     assert group.sync_state_set == [1, 2]
     assert [(each.role, each.alive, each.in_sync) for each in group.brokers] == [
-        ("master", None, None), ("slave", None, None),
-    ]  # fmt: skip
+        ("master", None, None),
+        ("slave", None, None),
+    ]
     # The master tells of no replica with that id: the ends of both logs are compared.
     assert (group.brokers[1].lag, group.brokers[1].lag_ms) == (50, None)
 
@@ -87,10 +95,18 @@ def test_brokers_in_trouble() -> None:
     """A master that may not acknowledge, a replica that cannot follow, one without a role yet."""
     told = [
         (ONE, {**MASTER_TABLE, "haLease": "false", "haMembership": "MEMBER"}),
-        (TWO, {**REPLICA_TABLE, "haState": "READY", "haReason": "no master", "haLease": "false",
-               "haMembership": "MEMBER"}),
+        (
+            TWO,
+            {
+                **REPLICA_TABLE,
+                "haState": "READY",
+                "haReason": "no master",
+                "haLease": "false",
+                "haMembership": "MEMBER",
+            },
+        ),
         (THREE, {"haConfirmOffset": "0", "haMembership": "JOINING: not registered yet"}),
-    ]  # fmt: skip
+    ]
     group = read_group(BrokerData("c", "b"), STATE, told)
     assert [(each.role, each.state) for each in group.brokers] == [
         ("master", "no lease: it acknowledges nothing"),
@@ -117,16 +133,23 @@ def test_brokers_of_rocketmq() -> None:
     told = [(ONE, table), (TWO, {"commitLogMaxOffset": "600"}), (THREE, {})]
     group = read_group(BrokerData("c", "b"), STATE, told)
     assert [(each.role, each.epoch, each.lag) for each in group.brokers] == [
-        ("master", 4, None), ("slave", None, 400), ("slave", None, None),
-    ]  # fmt: skip
+        ("master", 4, None),
+        ("slave", None, 400),
+        ("slave", None, None),
+    ]
 
 
 SAMPLE = Sample(
     1_000,
     [ControllerView("n0", "h:90", True, "n0", 5), ControllerView("n1", "h:91", False, "n0", 5)],
-    [read_group(BrokerData("c", "b"), STATE,
-                [(ONE, MASTER_TABLE), (TWO, REPLICA_TABLE), (THREE, "timed out")])],
-)  # fmt: skip
+    [
+        read_group(
+            BrokerData("c", "b"),
+            STATE,
+            [(ONE, MASTER_TABLE), (TWO, REPLICA_TABLE), (THREE, "timed out")],
+        )
+    ],
+)
 
 
 def after(**members: Any) -> Sample:
@@ -184,16 +207,25 @@ def test_who_fails_for_another_reason_is_told() -> None:
     group, (n0, n1) = SAMPLE.groups[0], SAMPLE.controllers
     one, two, three = group.brokers
     closed, dead = replace(n1, error="h:91 closed"), replace(n1, error="h:91 cannot be reached")
-    before = after(controllers=[n0, closed], groups=[
-        replace(group, brokers=[replace(one, error="h:1 closed"), two, three]),
-    ])  # fmt: skip
+    before = after(
+        controllers=[n0, closed],
+        groups=[
+            replace(group, brokers=[replace(one, error="h:1 closed"), two, three]),
+        ],
+    )
     assert texts(before, before) == []
-    assert texts(after(controllers=[n0, dead], groups=[
-        replace(group, brokers=[replace(one, error="h:1 cannot be reached"), two, three]),
-    ]), before) == [
+    assert texts(
+        after(
+            controllers=[n0, dead],
+            groups=[
+                replace(group, brokers=[replace(one, error="h:1 cannot be reached"), two, three]),
+            ],
+        ),
+        before,
+    ) == [
         ("answer", "controller n1: h:91 cannot be reached"),
         ("answer", "b 1: h:1 cannot be reached"),
-    ]  # fmt: skip
+    ]
 
 
 def test_the_same_master_in_another_epoch() -> None:
@@ -212,8 +244,9 @@ def test_controllers_change_their_leader() -> None:
     ]
     leading = replace(n1, is_leader=True, leader_id="n1", term=6)
     assert texts(after(controllers=[dead, leading]))[0] == (
-        "leader", "controllers: n1 leads in term 6 (was n0)",
-    )  # fmt: skip
+        "leader",
+        "controllers: n1 leads in term 6 (was n0)",
+    )
     both = after(controllers=[n0, leading])
     assert leader_of(both.controllers) is leading, "a deposed leader has a lower term"
 
@@ -284,9 +317,13 @@ class Nodes:
         assert code == RequestCode.CONTROLLER_GET_METADATA_INFO
         leading = {"n0": "h:90", "n1": "h:91"}[self.leader]
         fields = {
-            "group": "g", "isLeader": str(address == leading).lower(), "peers": self.peers,
-            "controllerLeaderId": self.leader, "controllerLeaderAddress": leading, "term": "3",
-        }  # fmt: skip
+            "group": "g",
+            "isLeader": str(address == leading).lower(),
+            "peers": self.peers,
+            "controllerLeaderId": self.leader,
+            "controllerLeaderAddress": leading,
+            "term": "3",
+        }
         return Command(0, fields=fields)
 
 
@@ -311,8 +348,9 @@ def test_a_watch_asks_everybody_and_keeps_what_it_knew() -> None:
     assert second.groups[0].master_id == 1
     assert [bool(each.error) for each in second.groups[0].brokers] == [True, False]
     assert second.errors == [
-        "name server: namesrv cannot be reached", "controllers: no leader answers",
-    ]  # fmt: skip
+        "name server: namesrv cannot be reached",
+        "controllers: no leader answers",
+    ]
     assert not second.nobody_answered
 
     nodes.silent, nodes.leader = {"h:90"}, "n1"

@@ -18,12 +18,29 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 def received(queue_offset: int, body: bytes = b"x") -> ReceivedMessage:
     return ReceivedMessage(
-        topic="T", body=body, tags="", keys=(), properties={}, flag=0, message_id="",
-        offset_message_id="", broker_name="broker-a", queue_id=0, queue_offset=queue_offset,
-        log_offset=0, sys_flag=0, born_timestamp_ms=0, born_host="", store_timestamp_ms=0,
-        store_host="", reconsume_times=0, prepared_transaction_offset=0, body_crc=0,
-        store_size=0, stored_topic="T",
-    )  # fmt: skip
+        topic="T",
+        body=body,
+        tags="",
+        keys=(),
+        properties={},
+        flag=0,
+        message_id="",
+        offset_message_id="",
+        broker_name="broker-a",
+        queue_id=0,
+        queue_offset=queue_offset,
+        log_offset=0,
+        sys_flag=0,
+        born_timestamp_ms=0,
+        born_host="",
+        store_timestamp_ms=0,
+        store_host="",
+        reconsume_times=0,
+        prepared_transaction_offset=0,
+        body_crc=0,
+        store_size=0,
+        stored_topic="T",
+    )
 
 
 def queue_with(*queue_offsets: int, ordered: bool = False, start: int = 0) -> ProcessQueue:

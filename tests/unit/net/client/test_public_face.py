@@ -54,5 +54,7 @@ def test_one_tls_option() -> None:
     options = turbopump.ClientOptions(connect_timeout_ms=1, idle_timeout_ms=2, max_in_flight=3)
     remoting = options.remoting
     assert (remoting.connect_timeout_ms, remoting.idle_timeout_ms, remoting.max_in_flight) == (
-        1, 2, 3,
-    )  # fmt: skip
+        1,
+        2,
+        3,
+    )

@@ -28,11 +28,15 @@ def test_permission_and_a_missing_master_decide() -> None:
     route = interpret(
         "T",
         data(
-            QueueData("readonly", 1, 1, 4), QueueData("writeonly", 1, 1, 2),
-            QueueData("slaves", 1, 1, 6), QueueData("unknown", 1, 1, 6),
-            readonly={0: "r:1"}, writeonly={0: "w:1"}, slaves={1: "s:1"},
+            QueueData("readonly", 1, 1, 4),
+            QueueData("writeonly", 1, 1, 2),
+            QueueData("slaves", 1, 1, 6),
+            QueueData("unknown", 1, 1, 6),
+            readonly={0: "r:1"},
+            writeonly={0: "w:1"},
+            slaves={1: "s:1"},
         ),
-    )  # fmt: skip
+    )
     assert names(route.publish) == ["writeonly0"]
     assert names(route.subscribe) == ["readonly0", "slaves0"]
 

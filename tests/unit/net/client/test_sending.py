@@ -32,9 +32,15 @@ def header_of(request: Command) -> SendMessageRequestV2:
 
 def test_request_carries_the_message() -> None:
     message = Message(
-        "T", b"body", tags="A", keys=("k1", "k2"), properties={"x": "y"}, delay_level=3, flag=-5,
+        "T",
+        b"body",
+        tags="A",
+        keys=("k1", "k2"),
+        properties={"x": "y"},
+        delay_level=3,
+        flag=-5,
         sharding_key="s",
-    )  # fmt: skip
+    )
     request = sending.send_request(message, QUEUE, "pg", "ID", 77)
     header = header_of(request)
     assert (request.code, request.body, request.is_oneway) == (310, b"body", False)
@@ -44,9 +50,13 @@ def test_request_carries_the_message() -> None:
     assert (header.broker_name, header.batch, header.reconsume_times) == ("broker-a", False, 0)
     assert header.properties is not None
     assert decode_properties(header.properties) == {
-        "x": "y", "TAGS": "A", "KEYS": "k1 k2", "DELAY": "3", "__SHARDINGKEY": "s",
+        "x": "y",
+        "TAGS": "A",
+        "KEYS": "k1 k2",
+        "DELAY": "3",
+        "__SHARDINGKEY": "s",
         "UNIQ_KEY": "ID",
-    }  # fmt: skip
+    }
 
 
 def test_bodies_from_4096_bytes_on_are_compressed() -> None:

@@ -52,8 +52,13 @@ def test_rates_cover_the_last_minute() -> None:
 def test_waits_double_up_to_a_second() -> None:
     gone = ConnectError("x")
     assert [backoff.wait_ms(gone, failures) for failures in (1, 2, 3, 4, 5, 99)] == [
-        100, 200, 400, 800, 1000, 1000,
-    ]  # fmt: skip
+        100,
+        200,
+        400,
+        800,
+        1000,
+        1000,
+    ]
     assert backoff.send_wait_ms(2) == 200
 
 
@@ -61,8 +66,10 @@ def test_answers_decide_about_waits() -> None:
     assert backoff.wait_ms(BrokerError(215, None, "a"), 5) == 20
     assert backoff.wait_ms(BrokerError(24, None, "a"), 1) == 100
     assert [backoff.wait_ms(BrokerError(16, None, "a"), failures) for failures in (1, 2, 9)] == [
-        1000, 2000, 3000,
-    ]  # fmt: skip
+        1000,
+        2000,
+        3000,
+    ]
     assert backoff.needs_heartbeat(BrokerError(25, None, "a"))
     assert not backoff.needs_heartbeat(BrokerError(16, None, "a"))
     assert not backoff.needs_heartbeat(ConnectError("x"))
@@ -70,9 +77,17 @@ def test_answers_decide_about_waits() -> None:
 
 def test_versions_are_named_as_rocketmq_names_them() -> None:
     known = {
-        213: "V4_0_0", 232: "V4_1_0_SNAPSHOT", 273: "V4_3_0", 355: "V4_7_1", 393: "V4_9_0",
-        409: "V4_9_8", 413: "V5_0_0", 441: "V5_1_4", 479: "V5_3_3", 513: "V5_5_0",
-    }  # fmt: skip
+        213: "V4_0_0",
+        232: "V4_1_0_SNAPSHOT",
+        273: "V4_3_0",
+        355: "V4_7_1",
+        393: "V4_9_0",
+        409: "V4_9_8",
+        413: "V5_0_0",
+        441: "V5_1_4",
+        479: "V5_3_3",
+        513: "V5_5_0",
+    }
     assert {ordinal: admin_parse.version_name(ordinal) for ordinal in known} == known
     assert admin_parse.version_name(121) == "V3(121)"
 

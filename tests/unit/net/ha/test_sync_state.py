@@ -391,9 +391,7 @@ class TestAMemberThatSendsWaitFor:
             end = START + 10 + now_ms
             state.on_log(LogOffset(end))
             proposals = [
-                ack(state, one, end, now_ms)
-                for one in state._replicas
-                if one != slow or acks
+                ack(state, one, end, now_ms) for one in state._replicas if one != slow or acks
             ]
             proposals.append(state.on_tick(now_ms))
             for proposal in filter(None, proposals):

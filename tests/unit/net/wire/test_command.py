@@ -91,11 +91,22 @@ def test_a_frame_over_the_limit_is_not_made() -> None:
 
 def test_members_are_coerced_as_fastjson_does() -> None:
     header = {
-        "code": "10", "opaque": 3.0, "flag": None, "version": True, "language": None,
-        "remark": 5, "unknown": {"deep": []}, "extFields": {
-            "i": 1, "f": 1.5, "b": False, "n": None, "o": {"a": 1}, "t": "x",
+        "code": "10",
+        "opaque": 3.0,
+        "flag": None,
+        "version": True,
+        "language": None,
+        "remark": 5,
+        "unknown": {"deep": []},
+        "extFields": {
+            "i": 1,
+            "f": 1.5,
+            "b": False,
+            "n": None,
+            "o": {"a": 1},
+            "t": "x",
         },
-    }  # fmt: skip
+    }
     command = decode(framed(json.dumps(header).encode()))
     assert command == Command(
         10, 3, 0, "OTHER", 1, "5", {"i": "1", "f": "1.5", "b": "false", "o": '{"a":1}', "t": "x"}
@@ -112,11 +123,25 @@ def test_text_that_is_not_unicode_is_replaced() -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        b"", b"text", b"[]", b"5", b'"text"', b"{}", b"null", b'{"code":null}', b'{"code":[]}',
-        b'{"code":"x"}', b'{"code":3000000000}', b'{"code":1e400}', b'{"code":1,"extFields":[]}',
-        b'{"code":1', b"[" * 100_000, b'{"code":' + b"9" * 5000 + b"}", b'{"code":NaN}',
+        b"",
+        b"text",
+        b"[]",
+        b"5",
+        b'"text"',
+        b"{}",
+        b"null",
+        b'{"code":null}',
+        b'{"code":[]}',
+        b'{"code":"x"}',
+        b'{"code":3000000000}',
+        b'{"code":1e400}',
+        b'{"code":1,"extFields":[]}',
+        b'{"code":1',
+        b"[" * 100_000,
+        b'{"code":' + b"9" * 5000 + b"}",
+        b'{"code":NaN}',
     ],
-)  # fmt: skip
+)
 def test_json_headers_that_close_the_connection(header) -> None:
     with pytest.raises(WireError):
         decode(framed(header))
@@ -131,12 +156,20 @@ def binary(fields: bytes, remark_size: int = 0, fields_size: int | None = None) 
 @pytest.mark.parametrize(
     "header",
     [
-        b"", b"short", binary(b"", remark_size=5), binary(b"", remark_size=-1),
-        binary(b"", fields_size=1), binary(b"", fields_size=-1), binary(b"\0"),
-        binary(b"\0\5abc"), binary(b"\xff\xffabc"), binary(b"\0\1k\0\0\0\5v"),
-        binary(b"\0\1k\0\0"), binary(b"\0\1k\xff\xff\xff\xffv"),
+        b"",
+        b"short",
+        binary(b"", remark_size=5),
+        binary(b"", remark_size=-1),
+        binary(b"", fields_size=1),
+        binary(b"", fields_size=-1),
+        binary(b"\0"),
+        binary(b"\0\5abc"),
+        binary(b"\xff\xffabc"),
+        binary(b"\0\1k\0\0\0\5v"),
+        binary(b"\0\1k\0\0"),
+        binary(b"\0\1k\xff\xff\xff\xffv"),
     ],
-)  # fmt: skip
+)
 def test_binary_headers_that_close_the_connection(header) -> None:
     with pytest.raises(WireError):
         decode(framed(header, codec=1))
@@ -155,10 +188,15 @@ def test_unknown_language_byte() -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        b"", b"\0\0\0\0", b"\0\0\0\3\0\0\0", struct.pack(">ii", 4, 100),
-        struct.pack(">ii", 4, 2 << 24), struct.pack(">ii", 4, 0x00FFFFFF), framed(b"{}", codec=9),
+        b"",
+        b"\0\0\0\0",
+        b"\0\0\0\3\0\0\0",
+        struct.pack(">ii", 4, 100),
+        struct.pack(">ii", 4, 2 << 24),
+        struct.pack(">ii", 4, 0x00FFFFFF),
+        framed(b"{}", codec=9),
     ],
-)  # fmt: skip
+)
 def test_frames_that_close_the_connection(frame) -> None:
     with pytest.raises(WireError):
         decode(frame)

@@ -25,11 +25,17 @@ def test_a_set_is_written_in_order() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"[]", b"{", b'{"syncStateSet":1}', b'{"syncStateSet":["a"]}',
-        b'{"syncStateSet":[-1]}', b'{"syncStateSet":[null]}', b'{"syncStateSetEpoch":"x"}',
+        b"",
+        b"[]",
+        b"{",
+        b'{"syncStateSet":1}',
+        b'{"syncStateSet":["a"]}',
+        b'{"syncStateSet":[-1]}',
+        b'{"syncStateSet":[null]}',
+        b'{"syncStateSetEpoch":"x"}',
         b'{"syncStateSetEpoch":2147483648}',
     ],
-)  # fmt: skip
+)
 def test_what_is_no_set(body: bytes) -> None:
     with pytest.raises(BadBody):
         SyncStateSet.decode(body)

@@ -51,12 +51,18 @@ def test_a_missing_required_member_is_named(missing) -> None:
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        ("queueId", "x"), ("queueId", "2147483648"), ("queueId", "-2147483649"),
-        ("queueId", "1.0"), ("queueId", " 1"), ("queueId", "1_0"), ("queueId", "٣"),
-        ("suspendTimeoutMillis", "9223372036854775808"), ("plain", "9" * 5000),
+        ("queueId", "x"),
+        ("queueId", "2147483648"),
+        ("queueId", "-2147483649"),
+        ("queueId", "1.0"),
+        ("queueId", " 1"),
+        ("queueId", "1_0"),
+        ("queueId", "٣"),
+        ("suspendTimeoutMillis", "9223372036854775808"),
+        ("plain", "9" * 5000),
         ("ratio", "half"),
     ],
-)  # fmt: skip
+)
 def test_a_value_of_the_wrong_type_is_named(key, text) -> None:
     with pytest.raises(BadHeader, match=f"<{key}>"):
         read_header(Sample, REQUIRED | {key: text})

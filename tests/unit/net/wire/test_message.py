@@ -28,11 +28,25 @@ def stored(body: bytes, *, sys_flag: int = 0, properties: bytes = b"", offset: i
     """One record as the log holds it."""
     area = bytearray(4096 + len(body))
     size = record.append(
-        Region(area), 0, len(area), log_offset=offset, topic=b"T", body=body,
-        properties=properties, queue_id=3, flag=9, queue_offset=40, sys_flag=sys_flag,
-        born_timestamp_ms=1, born_host=HOST, store_timestamp_ms=2, store_host=HOST,
-        reconsume_times=1, prepared_transaction_offset=0, version=record.V1,
-    )  # fmt: skip
+        Region(area),
+        0,
+        len(area),
+        log_offset=offset,
+        topic=b"T",
+        body=body,
+        properties=properties,
+        queue_id=3,
+        flag=9,
+        queue_offset=40,
+        sys_flag=sys_flag,
+        born_timestamp_ms=1,
+        born_host=HOST,
+        store_timestamp_ms=2,
+        store_host=HOST,
+        reconsume_times=1,
+        prepared_transaction_offset=0,
+        version=record.V1,
+    )
     assert size > 0
     return bytes(area[:size])
 
@@ -50,9 +64,11 @@ def test_concatenated_records() -> None:
 
 
 COMPRESSED = [
-    (0x001, zlib.compress), (0x301, zlib.compress), (0x101, lz4.frame.compress),
+    (0x001, zlib.compress),
+    (0x301, zlib.compress),
+    (0x101, lz4.frame.compress),
     (0x201, zstandard.compress),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("sys_flag", "compress"), COMPRESSED)

@@ -27,9 +27,15 @@ def test_round_trip(compressed) -> None:
 
 
 def test_the_body_is_what_fastjson_writes_of_the_beans() -> None:
-    many = RegisterBrokerBody(TopicConfigs(DataVersion(1, 2, 3), {
-        name: TopicConfig(name, 4, 4, attributes={"k": "\n\t"}) for name in ("b", 'a"', "%ü", "c")
-    }))  # fmt: skip
+    many = RegisterBrokerBody(
+        TopicConfigs(
+            DataVersion(1, 2, 3),
+            {
+                name: TopicConfig(name, 4, 4, attributes={"k": "\n\t"})
+                for name in ("b", 'a"', "%ü", "c")
+            },
+        )
+    )
     for body in (sample(), many, RegisterBrokerBody()):
         beans = {
             "filterServerList": body.filter_server_list,

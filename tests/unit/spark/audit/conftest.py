@@ -44,12 +44,19 @@ class Group:
     def open(self, name: str) -> None:
         """A store, new or again."""
         config = StoreConfig(
-            str(self.root(name)), mapped_file_size_commit_log=FILE_SIZE,
-            mapped_file_size_consume_queue=200, max_hash_slot_num=64, max_index_num=100,
+            str(self.root(name)),
+            mapped_file_size_commit_log=FILE_SIZE,
+            mapped_file_size_consume_queue=200,
+            max_hash_slot_num=64,
+            max_index_num=100,
             max_message_size=4096,
-        )  # fmt: skip
+        )
         store = self.stores[name] = Store.open(
-            RealFiles(), config, InlineDisk(), NOW_MS, is_batch_topic="Batch".__eq__,
+            RealFiles(),
+            config,
+            InlineDisk(),
+            NOW_MS,
+            is_batch_topic="Batch".__eq__,
             delay_levels_ms=[1000, 5000, 10_000],
         )
         self.logs[name] = store.replicated(NOW_MS)
@@ -92,9 +99,16 @@ class Group:
         done = store.append(NewMessage(topic, queue_id, body, text, 0, 0, NOW_MS), NOW_MS)
         assert done.log_offsets, done.reason
         claim = Claim(
-            False, topic, queue_id, done.queue_offset, digest_of(body), key, done.log_offsets[0],
-            self.leads, self.epoch,
-        )  # fmt: skip
+            False,
+            topic,
+            queue_id,
+            done.queue_offset,
+            digest_of(body),
+            key,
+            done.log_offsets[0],
+            self.leads,
+            self.epoch,
+        )
         if told:
             self.entries.append(claim)
             if self.number % 4 == 0:

@@ -98,9 +98,10 @@ def test_claims_are_judged_in_rounds(group: Group, monkeypatch: pytest.MonkeyPat
 
     real = facts.facts_of
     monkeypatch.setattr(
-        facts, "facts_of",
+        facts,
+        "facts_of",
         lambda task, wanted=None: rounds.append(len(wanted or ())) or real(task, wanted),
-    )  # fmt: skip
+    )
     monkeypatch.setattr("turbopump.spark.audit.hands.judge_in_rounds", small)
     assert group.audit().members() == expected.members()
     assert max(rounds) <= 10

@@ -52,7 +52,11 @@ def test_an_offset_message_id_names_the_log_offset() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "{", "[]", "1", '{"kind":"sent"}', "{}",
+        "{",
+        "[]",
+        "1",
+        '{"kind":"sent"}',
+        "{}",
         '{"kind":"acked","topic":"T","queue":0}',
         '{"kind":"acked","topic":"T","queue":"0","offset":1}',
         '{"kind":"acked","topic":"T","queue":0,"offset":-1}',
@@ -67,7 +71,7 @@ def test_an_offset_message_id_names_the_log_offset() -> None:
         '{"kind":"confirmed","store":"a"}',
         "[" * 100_000,
     ],
-)  # fmt: skip
+)
 def test_what_is_no_line(text: str) -> None:
     with pytest.raises(LedgerError):
         decode(text)

@@ -223,7 +223,7 @@ def test_bytes_that_a_handshake_would_keep(make: Make) -> None:
         (lambda e: [e[0], e[2], e[1], *e[3:]], "follows epoch"),
         (lambda e: [e[0], e[1], (e[2][0], 5), *e[3:]], "before epoch"),
     ],
-)  # fmt: skip
+)
 def test_epochs_in_no_order(group: Group, change: Any, what: str) -> None:
     write_epochs(group, "c", change(pairs_of(group, "c")))
     finding = only(group.audit(), "epochs").findings[0]
@@ -388,8 +388,9 @@ def test_two_writers_of_an_epoch(group: Group) -> None:
 
 
 def test_cuts_that_were_written_down(group: Group) -> None:
-    right = Cut("c", 1200, 900, 2, own=((0, 0), (1, 1000)), other=((0, 0), (2, 900)),
-                other_end=1100)  # fmt: skip
+    right = Cut(
+        "c", 1200, 900, 2, own=((0, 0), (1, 1000)), other=((0, 0), (2, 900)), other_end=1100
+    )
     group.entries.append(right)
     assert group.audit().of("truncation").counts["cuts"] == 1
     only_holds = group.audit().of("truncation")
@@ -420,8 +421,9 @@ def test_old_files_went_by_age(group: Group) -> None:
 
 def test_a_store_that_never_was_replicated(make: Make) -> None:
     root = make(names=("a",)).folder / "alone"
-    store = Store.open(RealFiles(), StoreConfig(str(root), mapped_file_size_commit_log=FILE_SIZE),
-                       InlineDisk(), 1)  # fmt: skip
+    store = Store.open(
+        RealFiles(), StoreConfig(str(root), mapped_file_size_commit_log=FILE_SIZE), InlineDisk(), 1
+    )
     for _ in range(50):
         store.append(NewMessage("T", 0, b"x" * 500), 1)
     store.close(1)

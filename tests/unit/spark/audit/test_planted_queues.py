@@ -72,8 +72,9 @@ def test_a_file_of_a_queue_is_missing(group: Group, number: int) -> None:
     gone = sorted(folder.iterdir())[number]
     gone.unlink()
     first = int(gone.name) // 20
-    lost = [one for one in claims(group) if one.queue_id == 1
-            and first <= one.queue_offset < first + 10]  # fmt: skip
+    lost = [
+        one for one in claims(group) if one.queue_id == 1 and first <= one.queue_offset < first + 10
+    ]
     verdict = only(group.audit(), "queue-offsets")
     assert [one.queue_offset for one in verdict.findings] == [one.queue_offset for one in lost]
     assert {one.file for one in verdict.findings} == {str(folder)}
@@ -103,8 +104,12 @@ def test_a_tags_code_that_is_not_that_of_the_tags(make: Make) -> None:
     audit = group.audit()
     assert [one.outcome for one in audit.verdicts] == [PromiseOutcome.HOLDS] * 8, audit.lines()
     queues = group.root("b") / "consumequeue"
-    for folder, code in (("T/0", 4711), ("T/1", 1), ("T/0", -(1 << 40)),
-                         ("SCHEDULE_TOPIC_XXXX/2", 5)):  # fmt: skip
+    for folder, code in (
+        ("T/0", 4711),
+        ("T/1", 1),
+        ("T/0", -(1 << 40)),
+        ("SCHEDULE_TOPIC_XXXX/2", 5),
+    ):
         path = queues / folder / f"{0:020d}"
         whole = path.read_bytes()
         path.write_bytes(whole[:12] + struct.pack(">q", code) + whole[20:])

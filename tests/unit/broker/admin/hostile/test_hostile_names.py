@@ -17,25 +17,89 @@ from turbopump.net.wire.command import Command
 from turbopump.net.wire.names import validate_group_name, validate_topic_name
 
 HOSTILE = [
-    ".", "..", "../", "../..", "../../../victim", "/", "/victim", "\0", "..\0", "a/../../b", "",
-    "\ud800", "主" * 100, "t" * 256, "%RETRY%..", "%RETRY%../../victim", "%LMQ%../..",
-]  # fmt: skip
+    ".",
+    "..",
+    "../",
+    "../..",
+    "../../../victim",
+    "/",
+    "/victim",
+    "\0",
+    "..\0",
+    "a/../../b",
+    "",
+    "\ud800",
+    "主" * 100,
+    "t" * 256,
+    "%RETRY%..",
+    "%RETRY%../../victim",
+    "%LMQ%../..",
+]
 
 NAMES = [
-    "topic", "b", "group", "n", "consumerGroup", "producerGroup", "a", "groupName", "clientId",
-    "brokerName", "bname", "clusterName", "cluster", "c", "defaultTopic", "srcGroup",
-    "destGroup", "compareGroup", "filterGroups", "originTopic", "statsName", "namespace", "key",
-    "brokerAddr", "brokerAddress", "masterAddress", "topicList", "lo", "storePath", "fileName",
+    "topic",
+    "b",
+    "group",
+    "n",
+    "consumerGroup",
+    "producerGroup",
+    "a",
+    "groupName",
+    "clientId",
+    "brokerName",
+    "bname",
+    "clusterName",
+    "cluster",
+    "c",
+    "defaultTopic",
+    "srcGroup",
+    "destGroup",
+    "compareGroup",
+    "filterGroups",
+    "originTopic",
+    "statsName",
+    "namespace",
+    "key",
+    "brokerAddr",
+    "brokerAddress",
+    "masterAddress",
+    "topicList",
+    "lo",
+    "storePath",
+    "fileName",
     "mode",
-]  # fmt: skip
+]
 """Every member of a header that names something, in all the ways headers spell it."""
 
 ZEROS = [
-    "queueId", "e", "queueOffset", "commitOffset", "offset", "sysFlag", "f", "flag", "h",
-    "maxMsgNums", "suspendTimeoutMillis", "subVersion", "delayLevel", "unitMode", "batch", "m",
-    "timestamp", "beginTimestamp", "endTimestamp", "maxNum", "reconsumeTimes", "j", "isForce",
-    "isC", "popShareQueueNum", "order", "topicSysFlag",
-]  # fmt: skip
+    "queueId",
+    "e",
+    "queueOffset",
+    "commitOffset",
+    "offset",
+    "sysFlag",
+    "f",
+    "flag",
+    "h",
+    "maxMsgNums",
+    "suspendTimeoutMillis",
+    "subVersion",
+    "delayLevel",
+    "unitMode",
+    "batch",
+    "m",
+    "timestamp",
+    "beginTimestamp",
+    "endTimestamp",
+    "maxNum",
+    "reconsumeTimes",
+    "j",
+    "isForce",
+    "isC",
+    "popShareQueueNum",
+    "order",
+    "topicSysFlag",
+]
 """Members that are no names, so that headers are complete."""
 
 ILLEGAL = {
@@ -59,28 +123,61 @@ def numbers(now_ms: int) -> dict[str, object]:
     fields |= dict.fromkeys(("bornTimestamp", "g"), now_ms)
     fields |= dict.fromkeys(("defaultTopicQueueNums", "d", "readQueueNums", "writeQueueNums"), 4)
     return fields | {
-        "perm": 6, "topicFilterType": "SINGLE_TAG", "readable": "true", "k": "false",
-        "properties": "", "i": "", "msgId": "7F0000010000ABCD0000000000000000",
-    }  # fmt: skip
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "readable": "true",
+        "k": "false",
+        "properties": "",
+        "i": "",
+        "msgId": "7F0000010000ABCD0000000000000000",
+    }
 
 
 def bodies_of(name: str) -> list[bytes]:
     """The bodies that name something, all the ways bodies spell it; and none."""
     queue = {"topic": name, "brokerName": name, "queueId": 0}
     beans: list[dict[str, Any]] = [
-        {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
-         "topicConfigList": [{"topicName": name, "readQueueNums": 1, "writeQueueNums": 1,
-                              "perm": 6, "topicFilterType": "SINGLE_TAG"}],
-         "groupName": name, "groupConfigList": [{"groupName": name}]},
+        {
+            "topicName": name,
+            "readQueueNums": 1,
+            "writeQueueNums": 1,
+            "perm": 6,
+            "topicConfigList": [
+                {
+                    "topicName": name,
+                    "readQueueNums": 1,
+                    "writeQueueNums": 1,
+                    "perm": 6,
+                    "topicFilterType": "SINGLE_TAG",
+                }
+            ],
+            "groupName": name,
+            "groupConfigList": [{"groupName": name}],
+        },
         {"consumerGroup": name, "clientId": name, "mqSet": [queue]},
-        {"clientID": name, "producerDataSet": [{"groupName": name}],
-         "consumerDataSet": [{"groupName": name, "consumeType": "CONSUME_PASSIVELY",
-                              "messageModel": "CLUSTERING",
-                              "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-                              "subscriptionDataSet": [{"topic": name, "subString": "*"}]}]},
-        {"topic": name, "consumerGroup": name, "clientId": name, "strategyName": name,
-         "mode": "PULL", "namespace": name, "subscriptionData": {"topic": name}},
-    ]  # fmt: skip
+        {
+            "clientID": name,
+            "producerDataSet": [{"groupName": name}],
+            "consumerDataSet": [
+                {
+                    "groupName": name,
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "messageModel": "CLUSTERING",
+                    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                    "subscriptionDataSet": [{"topic": name, "subString": "*"}],
+                }
+            ],
+        },
+        {
+            "topic": name,
+            "consumerGroup": name,
+            "clientId": name,
+            "strategyName": name,
+            "mode": "PULL",
+            "namespace": name,
+            "subscriptionData": {"topic": name},
+        },
+    ]
     return [b"", *(fastjson.dumps(bean).encode(errors="surrogatepass") for bean in beans)]
 
 

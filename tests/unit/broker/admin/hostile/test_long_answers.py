@@ -59,7 +59,7 @@ def ask(admin: Any, work: Work, code: int, **fields: object) -> tuple[Command, i
 
 
 def put_topics(admin: Any, count: int = MANY, queues: int = 1) -> None:
-    names = [f"topic {number * 7919 % count} \"ü" for number in range(count)]
+    names = [f'topic {number * 7919 % count} "ü' for number in range(count)]
     admin.broker.topics.put_all(
         [TopicConfig(name, queues, queues, attributes={"a": "x\n\t"}) for name in names],
         admin.now_ms,
@@ -72,13 +72,15 @@ def test_all_topics_once_for_all_who_ask(admin: Any, monkeypatch: pytest.MonkeyP
     answer, steps = ask(admin, work, 21)
     assert steps > MANY // ROWS_OF_STEP and work.most <= ROWS_OF_STEP
     topics = admin.broker.topics
-    expected = fastjson.dumps({
-        "dataVersion": topics.data_version.to_json(),
-        "mappingDataVersion": DataVersion(timestamp=admin.broker.started_ms).to_json(),
-        "topicConfigTable": {name: one.to_json() for name, one in topics.all().items()},
-        "topicQueueMappingDetailMap": {},
-        "topicQueueMappingInfoMap": {},
-    })  # fmt: skip
+    expected = fastjson.dumps(
+        {
+            "dataVersion": topics.data_version.to_json(),
+            "mappingDataVersion": DataVersion(timestamp=admin.broker.started_ms).to_json(),
+            "topicConfigTable": {name: one.to_json() for name, one in topics.all().items()},
+            "topicQueueMappingDetailMap": {},
+            "topicQueueMappingInfoMap": {},
+        }
+    )
     assert answer.body == expected.encode()
     again, steps = ask(admin, work, 21)
     assert again.body is answer.body and steps == 0, "one copy for all"
@@ -126,9 +128,7 @@ def test_an_answer_is_the_table_of_its_first_step(admin: Any) -> None:
 
 
 @pytest.mark.parametrize(("code", "field"), [(203, "consumerGroup"), (204, "producerGroup")])
-def test_connections(
-    admin: Any, monkeypatch: pytest.MonkeyPatch, code: int, field: str
-) -> None:
+def test_connections(admin: Any, monkeypatch: pytest.MonkeyPatch, code: int, field: str) -> None:
     for number in range(MEMBERS):
         admin.heartbeat(admin.connect(), f"c{number}", admin.consumer("g", "T"), producers=("g",))
     work = Work(monkeypatch, clients, "_connection")
@@ -153,17 +153,24 @@ def test_progress_of_many_queues(admin: Any, monkeypatch: pytest.MonkeyPatch) ->
         admin.broker.offsets.commit("g", "T", queue_id, queue_id, admin.now_ms)
     work = Work(monkeypatch, admin_offsets, "waiting_since")
     bean = {
-        "brokerOffset": 0, "delayTime": 0, "delayTimeKnown": True, "lastTimestamp": 0,
+        "brokerOffset": 0,
+        "delayTime": 0,
+        "delayTimeKnown": True,
+        "lastTimestamp": 0,
         "pullOffset": 0,
-    }  # fmt: skip
+    }
     for code, fields in ((208, {"consumerGroup": "g"}), (317, {"isOrder": "false"})):
         work.count = work.most = 0
         answer, steps = ask(admin, work, code, **fields)
         assert work.count == MANY and work.most <= shapes.QUEUES_OF_STEP
         assert steps > MANY // shapes.QUEUES_OF_STEP
         body = fastjson.loads(answer.body)
-        table = body["offsetTable"] if code == 208 else next(
-            one["g"][0]["offsetTable"] for one in body["consumeStatsList"] if one.get("g")
+        table = (
+            body["offsetTable"]
+            if code == 208
+            else next(
+                one["g"][0]["offsetTable"] for one in body["consumeStatsList"] if one.get("g")
+            )
         )
         wanted = by_hand(admin, "T", lambda n: {**bean, "consumerOffset": 0 if n % 3 else n}, MANY)
         assert table == dict(wanted)

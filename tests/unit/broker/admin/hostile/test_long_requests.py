@@ -29,7 +29,7 @@ MANY = b"{}," * 600_000 + b"{}]}"
         (46, b'{"subscriptionData":[' + MANY),
         (401, b'{"topic":[' + MANY),
     ],
-)  # fmt: skip
+)
 def test_a_body_of_many_values_is_refused_before_they_are_made(admin, monkeypatch, code, body):
     world, read = admin.world, []
     loads = fastjson.loads
@@ -114,8 +114,20 @@ def test_a_topic_of_many_queues_takes_steps(admin, monkeypatch, code, fields) ->
 
 def test_a_batch_of_more_than_is_made_at_once_is_refused(admin) -> None:
     admin.create_topic("T")
-    fields = {"a": "g", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": admin.now_ms, "h": 0,
-              "i": "", "j": 0, "k": False, "m": True}  # fmt: skip
+    fields = {
+        "a": "g",
+        "b": "T",
+        "c": "TBW102",
+        "d": 4,
+        "e": 0,
+        "f": 0,
+        "g": admin.now_ms,
+        "h": 0,
+        "i": "",
+        "j": 0,
+        "k": False,
+        "m": True,
+    }
     end = admin.broker.store.max_log_offset
     many = encode_batch([(0, b"", b"")] * 32_769)
     assert admin.ask(310, many, **fields).code == 13

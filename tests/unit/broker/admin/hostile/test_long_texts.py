@@ -71,10 +71,20 @@ def test_no_request_leaves_a_long_text_behind(admin: Any) -> None:
 
 def pull(admin: Any, number: int, peer: Any, **fields: object) -> Any:
     return admin.begin(
-        11, b"", peer, consumerGroup="G", topic="T", queueId=0, queueOffset=0, maxMsgNums=32,
-        sysFlag=SUBSCRIPTION_FLAG | SUSPEND_FLAG, commitOffset=0, suspendTimeoutMillis=15_000,
-        subVersion=number, **fields,
-    )  # fmt: skip
+        11,
+        b"",
+        peer,
+        consumerGroup="G",
+        topic="T",
+        queueId=0,
+        queueOffset=0,
+        maxMsgNums=32,
+        sysFlag=SUBSCRIPTION_FLAG | SUSPEND_FLAG,
+        commitOffset=0,
+        suspendTimeoutMillis=15_000,
+        subVersion=number,
+        **fields,
+    )
 
 
 def test_a_refused_kind_of_expression_is_not_kept(admin: Any) -> None:
@@ -132,8 +142,11 @@ def test_locks_of_long_names_are_refused(admin: Any, member: str) -> None:
         names = {"consumerGroup": "g", "clientId": "c", "topic": "T", "brokerName": "b"}
         names[member] = text(1, size)
         queue = {"topic": names["topic"], "brokerName": names["brokerName"], "queueId": 0}
-        return {"clientId": names["clientId"], "consumerGroup": names["consumerGroup"],
-                "mqSet": [queue]}  # fmt: skip
+        return {
+            "clientId": names["clientId"],
+            "consumerGroup": names["consumerGroup"],
+            "mqSet": [queue],
+        }
 
     assert admin.ask(41, body(MAX_NAME_LENGTH)).code == 0
     assert admin.ask(41, body(MAX_NAME_LENGTH + 1)).code == 29

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from turbopump.controller.config import ControllerConfig
-from turbopump.controller.core import CODES, ControllerCore
+from turbopump.controller.core import ControllerCore
 from turbopump.controller.driver import LEDGER_CODES, Driver, bytes_of
+from turbopump.controller.requests import CODES
 from turbopump.controller.stalls import Stalls
 from turbopump.controller.state import NAME_MAX, REPLICAS_MAX
 from turbopump.engine.later import Later

@@ -24,11 +24,11 @@ from turbopump.broker.ha.control.identity import IdentityFiles
 from turbopump.broker.ha.control.membership import Membership
 from turbopump.broker.traffic.role import Role
 from turbopump.controller import core, elections, registration, state
-from turbopump.controller.core import ControllerCore
 from turbopump.controller.driver import Driver
 from turbopump.controller.events import ApplyBrokerId
 from turbopump.controller.raft.following import Member
 from turbopump.controller.raft.storage import SLOT_SIZE, RaftStorage
+from turbopump.controller.requests import ControllerRequests
 from turbopump.controller.state import Group, GroupTables
 from turbopump.engine.disk.flush import DiskLane
 from turbopump.engine.later import Later
@@ -99,14 +99,14 @@ def leases_of_before_count(patch: Patch) -> None:
     """A new master acknowledges before the controllers know that its reign begins."""
     patch.setattr(ControllerHeartbeats, "begin", ControllerHeartbeats.hasten)
     patch.setattr(Group, "reigns", lambda self, broker_id, epoch: broker_id in self.replicas)
-    patch.setattr(ControllerCore, "_heartbeat", _granted)
+    patch.setattr(ControllerRequests, "_heartbeat", _granted)
 
 
-def _granted(self: ControllerCore, connection: int, request: Command) -> Later[Command]:
+def _granted(self: ControllerRequests, connection: int, request: Command) -> Later[Command]:
     """904, whichever broker may be elected."""
     header = read_header(BrokerHeartbeatRequest, request.fields)
-    self.heartbeats.on_heartbeat(header, connection, self._now_ms)
-    group = self.tables.groups.get(header.broker_name)
+    self._core.heartbeats.on_heartbeat(header, connection, self._core.now_ms)
+    group = self._core.tables.groups.get(header.broker_name)
     told: Later[Command] = Later()
     if group is None:
         told.resolve(self._alive(request, header))

@@ -15,7 +15,8 @@ from tests.unit.controller.groups import (
 )
 
 from turbopump.controller import events
-from turbopump.controller.core import CODES, WAITING_MAX
+from turbopump.controller.proposals import WAITING_MAX
+from turbopump.controller.requests import CODES
 from turbopump.net.wire.bodies import finish
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import new_request

@@ -1,0 +1,286 @@
+"""What a controller answers to each request: at once, or when its proposal is applied.
+
+Owns the table of request codes and the reading of their headers. It must never decide about a group
+(elections.py and registration.py do, when the request's turn comes), nor change one. Called by
+core.py only, on the loop's thread; all times are of the monotonic clock.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from turbopump.controller import elections, registration, replicas_info
+from turbopump.controller.elections import Decision
+from turbopump.controller.liveness import Heartbeats, Live, key_of
+from turbopump.controller.proposals import WAIT_MS, Job, Proposals, not_leader
+from turbopump.controller.quorum import Quorum
+from turbopump.controller.replicas_info import Reply
+from turbopump.controller.state import GroupTables
+from turbopump.engine.later import Later
+from turbopump.net.wire.bodies import BadBody
+from turbopump.net.wire.codes import RequestCode, ResponseCode
+from turbopump.net.wire.command import Command, response
+from turbopump.net.wire.controller import SyncStateSet, decode_names, encode_peers
+from turbopump.net.wire.header import BadHeader, read_header
+from turbopump.net.wire.headers import controller as headers
+from turbopump.net.wire.headers.routes import BrokerHeartbeatRequest
+
+logger = logging.getLogger(__name__)
+
+LEASE_SHARE: Final = 0.8
+"""Of the heartbeat timeout: what is left covers clocks that drift and ticks that come late."""
+CODES: Final = frozenset(
+    {
+        RequestCode.BROKER_HEARTBEAT,
+        RequestCode.CONTROLLER_GET_METADATA_INFO,
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        RequestCode.CONTROLLER_ELECT_MASTER,
+        RequestCode.CONTROLLER_REGISTER_BROKER,
+        RequestCode.CONTROLLER_GET_REPLICA_INFO,
+        RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+        RequestCode.CLEAN_BROKER_DATA,
+        RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
+        RequestCode.CONTROLLER_APPLY_BROKER_ID,
+    }
+)
+"""The requests that are answered here."""
+NO_TERM: Final = -2
+"""In place of a term: this controller does not lead."""
+
+
+class RequestOptions(Protocol):
+    """What of the configuration changes an answer."""
+
+    group: str
+    elect_unclean: bool
+    process_read_event: bool
+
+
+class Deciding(Protocol):
+    """What requests use of the core."""
+
+    @property
+    def options(self) -> RequestOptions: ...
+    @property
+    def quorum(self) -> Quorum: ...
+    @property
+    def tables(self) -> GroupTables: ...
+    @property
+    def heartbeats(self) -> Heartbeats: ...
+    @property
+    def proposals(self) -> Proposals: ...
+    @property
+    def leading(self) -> bool: ...
+    @property
+    def now_ms(self) -> int: ...
+    @property
+    def sure(self) -> bool: ...
+    def live(self) -> Live: ...
+    def attend(self, broker_name: str) -> None: ...
+    def touch(self, broker_name: str, broker_id: int, connection: int) -> None: ...
+    def is_moving(self, broker_name: str) -> bool: ...
+
+
+class ControllerRequests:
+    """See the module."""
+
+    def __init__(self, core: Deciding) -> None:
+        self._core = core
+        self._answers: dict[int, Callable[[int, Command], Reply]] = {
+            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
+            RequestCode.CONTROLLER_GET_METADATA_INFO: self._metadata,
+            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._alter,
+            RequestCode.CONTROLLER_ELECT_MASTER: self._elect,
+            RequestCode.CONTROLLER_REGISTER_BROKER: self._register,
+            RequestCode.CONTROLLER_GET_REPLICA_INFO: self._replica_info,
+            RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: self._sync_state_data,
+            RequestCode.CLEAN_BROKER_DATA: self._clean,
+            RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: self._next_id,
+            RequestCode.CONTROLLER_APPLY_BROKER_ID: self._apply_id,
+        }
+
+    def answer(self, connection: int, request: Command) -> Reply:
+        """The answer to a request of any of CODES. Never raises for what a request has in it."""
+        answer = self._answers.get(request.code)
+        if answer is None:
+            text = f" request type {request.code} not supported"
+            return _now(response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text))
+        try:
+            return answer(connection, request)
+        except (BadHeader, BadBody) as error:
+            remark = f"{type(error).__name__}: {error}"
+            return _now(response(request, ResponseCode.SYSTEM_ERROR, remark))
+
+    # Requests that any controller answers
+
+    def _heartbeat(self, connection: int, request: Command) -> Later[Command]:
+        """904. What a master asks first in its reign is answered once that is agreed on."""
+        header = read_header(BrokerHeartbeatRequest, request.fields)
+        if header.broker_id is None:
+            remark = "The broker id of a heartbeat to a controller is missing"
+            return _now(response(request, ResponseCode.CONTROLLER_INVALID_REQUEST, remark))
+        name, group = header.broker_name, self._core.tables.groups.get(header.broker_name)
+        key = header.cluster_name, name, header.broker_id
+        if header.leased and not self._core.tables.has(*key, header.broker_addr):
+            self._core.heartbeats.on_stranger(header, self._core.now_ms)
+            if self._core.tables.has(*key):
+                return _now(self._alive(request, header))  # its old id is another's by now
+        is_news = self._core.heartbeats.on_heartbeat(header, connection, self._core.now_ms)
+        if is_news is None:
+            remark = "too many brokers send heartbeats"
+            return _now(response(request, ResponseCode.SYSTEM_BUSY, remark))
+        is_behind = group is not None and elections.is_behind(group, self._core.live())
+        if (is_news or is_behind) and self._core.leading:
+            if header.unfit and is_news:
+                logger.warning(
+                    "broker %d of %s is not to lead: %s", header.broker_id, name, header.unfit
+                )
+            self._core.attend(name)
+            self._core.proposals.pump()
+        group = self._core.tables.groups.get(name)
+        if group is None or not group.eligible or not group.reigns(header.broker_id, header.epoch):
+            return _now(self._alive(request, header))
+        epoch = group.master_epoch
+        begun = self._propose(request, lambda: elections.begin(self._core.tables, name, epoch))
+        return begun.map(lambda _: self._alive(request, header))
+
+    def _alive(self, request: Command, header: BrokerHeartbeatRequest) -> Command:
+        """The lease is for a master in its own epoch, whose group is not being given to another
+        broker."""
+        name, reply = header.broker_name, headers.BrokerHeartbeatResponse()
+        group, live = self._core.tables.groups.get(name), self._core.live()
+        address = header.broker_addr if header.leased else None
+        is_here = self._core.tables.has(header.cluster_name, name, header.broker_id or 0, address)
+        reply.unknown = (self._core.sure and not is_here) or None
+        if self._core.sure and group is not None and is_here:
+            reply.master_broker_id, reply.master_epoch = group.master_id, group.master_epoch
+            reply.sync_state_set_epoch = group.set_epoch
+            reigns = group.reigns(header.broker_id, header.epoch) and not group.eligible
+            if reigns and not elections.may_lack(group, live) and not self._core.is_moving(name):
+                timeout_ms = self._core.heartbeats.timeout_of(key_of(group, header.broker_id or 0))
+                reply.lease_ms = int(timeout_ms * LEASE_SHARE)
+        return response(request, ResponseCode.SUCCESS, header=reply)
+
+    def _metadata(self, connection: int, request: Command) -> Later[Command]:
+        """1005. Who may have been deposed does not say that it leads."""
+        peers, leader = dict(self._core.quorum.peers), self._core.quorum.leader_id
+        reply = headers.GetMetaDataResponse(
+            self._core.options.group,
+            self._core.sure,
+            encode_peers(peers),
+            leader,
+            None if leader is None else peers.get(leader),
+            self._core.quorum.term,
+        )
+        return _now(response(request, ResponseCode.SUCCESS, header=reply))
+
+    # Requests that the leader answers
+
+    def _alter(self, connection: int, request: Command) -> Later[Command]:
+        """1001. Only a living master asks, so its request says that it lives."""
+        header = read_header(headers.AlterSyncStateSetRequest, request.fields)
+        wanted = SyncStateSet.decode(_body(request))
+        self._core.touch(header.broker_name, header.master_broker_id, connection)
+        return self._propose(
+            request, lambda: elections.alter(self._core.tables, header, wanted, self._core.live())
+        )
+
+    def _elect(self, connection: int, request: Command) -> Later[Command]:
+        """1002."""
+        header = read_header(headers.ElectMasterRequest, request.fields)
+        if not header.designate_elect:
+            self._core.touch(header.broker_name, header.broker_id, connection)
+        unclean = self._core.options.elect_unclean
+        return self._propose(
+            request,
+            lambda: elections.elect(self._core.tables, header, self._core.live(), unclean=unclean),
+        )
+
+    def _register(self, connection: int, request: Command) -> Later[Command]:
+        """1003."""
+        header = read_header(headers.RegisterBrokerToControllerRequest, request.fields)
+        key = _, name, broker_id = header.cluster_name, header.broker_name, header.broker_id
+        self._core.heartbeats.on_life(key, header.broker_address)
+        if header.unclean or header.damaged:
+            # Until that is committed it must not be elected for what its last life told.
+            logger.warning("broker %d of %r: its log is damaged or may lack bytes", broker_id, name)
+            self._core.heartbeats.bury(key, self._core.now_ms)
+
+        def answer(told: Command) -> Command:
+            if told.code == ResponseCode.SUCCESS:
+                self._core.heartbeats.on_registered(key, header)
+                self._core.touch(name, broker_id, connection)
+                self._core.proposals.pump()
+            return told
+
+        return self._propose(
+            request, lambda: registration.register(self._core.tables, header, self._core.live())
+        ).map(answer)
+
+    def _clean(self, connection: int, request: Command) -> Later[Command]:
+        """1011."""
+        header = read_header(headers.CleanBrokerDataRequest, request.fields)
+        return self._propose(
+            request, lambda: registration.clean(self._core.tables, header, self._core.live())
+        )
+
+    def _apply_id(self, connection: int, request: Command) -> Later[Command]:
+        """1013."""
+        header = read_header(headers.ApplyBrokerIdRequest, request.fields)
+        return self._propose(request, lambda: registration.apply_id(self._core.tables, header))
+
+    def _next_id(self, connection: int, request: Command) -> Later[Command]:
+        """1012."""
+        header = read_header(headers.GetNextBrokerIdRequest, request.fields)
+        return self._read(request, lambda: registration.next_id(self._core.tables, header))
+
+    def _replica_info(self, connection: int, request: Command) -> Later[Command]:
+        """1004."""
+        header = read_header(headers.GetReplicaInfoRequest, request.fields)
+        return self._read(request, lambda: registration.replica_info(self._core.tables, header))
+
+    def _sync_state_data(self, connection: int, request: Command) -> Reply:
+        """1006."""
+        return replicas_info.in_steps(
+            sorted(self._core.tables.groups.keys() & decode_names(_body(request))),
+            lambda: (
+                self._core.tables,
+                self._core.live(),
+                self._core.quorum.term if self._core.leading else NO_TERM,
+            ),
+            lambda told: self._read(request, lambda: told or not_leader()),
+        )
+
+    def _read(self, request: Command, decide: Callable[[], Decision]) -> Later[Command]:
+        """What only reads is answered at once, by a leader that surely still is one."""
+        if self._core.leading and self._core.options.process_read_event:
+            return self._propose(request, decide, must_commit=True)
+        if not self._core.sure:
+            return _now(_answer(request, not_leader()))
+        return _now(_answer(request, decide()))
+
+    def _propose(
+        self, request: Command, decide: Callable[[], Decision], *, must_commit: bool = False
+    ) -> Later[Command]:
+        told: Later[Command] = Later()
+
+        def done(decision: Decision) -> None:
+            told.resolve(_answer(request, decision))
+
+        self._core.proposals.enqueue(Job(decide, done, self._core.now_ms + WAIT_MS, must_commit))
+        return told
+
+
+def _answer(request: Command, decision: Decision) -> Command:
+    return response(request, decision.code, decision.remark, decision.header, decision.body)
+
+
+def _now(answer: Command) -> Later[Command]:
+    told: Later[Command] = Later()
+    told.resolve(answer)
+    return told
+
+
+def _body(request: Command) -> bytes:
+    assert isinstance(request.body, bytes), "a decoded body is bytes"
+    return request.body

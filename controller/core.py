@@ -30,7 +30,7 @@ from turbopump.controller import elections, events, foreign, registration
 from turbopump.controller.elections import Decision
 from turbopump.controller.events import BadEvent, ElectMaster, Event
 from turbopump.controller.liveness import HEARTBEAT_TIMEOUT_MS, Heartbeats, Key, Live, key_of
-from turbopump.controller.proposals import WAIT_MS, Job, Proposals
+from turbopump.controller.proposals import WAIT_MS, ProposalJob, Proposals
 from turbopump.controller.quorum import Quorum, QuorumEntry
 from turbopump.controller.replicas_info import Reply
 from turbopump.controller.requests import NO_TERM, ControllerRequests
@@ -176,7 +176,9 @@ class ControllerCore:
         def done(decision: Decision) -> None:
             told.resolve(job.index if job.index >= 0 else decision.remark or decision.code.name)
 
-        job = Job(lambda: foreign.judge(self.tables, body), done, now_ms + WAIT_MS, body=body)
+        job = ProposalJob(
+            lambda: foreign.judge(self.tables, body), done, now_ms + WAIT_MS, body=body
+        )
         self.proposals.enqueue(job)
         return told
 
@@ -187,7 +189,7 @@ class ControllerCore:
         """Whether it leads and cannot have been deposed meanwhile."""
         return self.leading and self.quorum.has_quorum(self.now_ms)
 
-    def _next_group(self) -> Job | None:
+    def _next_group(self) -> ProposalJob | None:
         """The next group that needs care; those without a master come before all requests."""
         while self._attention and self.quorum.has_quorum(self.now_ms):
             name, _ = self._attention.popitem()
@@ -198,8 +200,8 @@ class ControllerCore:
                 return self._care(name, decision)
         return None
 
-    def _care(self, name: str, decision: Decision) -> Job:
-        return Job(
+    def _care(self, name: str, decision: Decision) -> ProposalJob:
+        return ProposalJob(
             lambda: decision, lambda told: self._altered(name, told), self.now_ms, must_commit=True
         )
 

@@ -30,7 +30,7 @@ NOT_LEADER: Final = "The controller is not in leader state"
 
 
 @dataclass(slots=True)
-class Job:
+class ProposalJob:
     """A request that waits for its turn, or is under way."""
 
     decide: Callable[[], Decision]
@@ -47,7 +47,7 @@ class Job:
 class _Flight:
     """The one proposal that is not applied yet; without a job it is a barrier."""
 
-    job: Job | None = None
+    job: ProposalJob | None = None
     decision: Decision = field(default_factory=Decision)
     index: int | None = None
 
@@ -55,7 +55,7 @@ class _Flight:
 class Proposals:
     """See the module. Loop thread only."""
 
-    def __init__(self, quorum: Quorum, urgent: Callable[[], Job | None]) -> None:
+    def __init__(self, quorum: Quorum, urgent: Callable[[], ProposalJob | None]) -> None:
         """`urgent` gives what is to be proposed before any request, or None."""
         self.applied = -1
         """Index of the newest entry that is in the tables."""
@@ -64,7 +64,7 @@ class Proposals:
         self._quorum = quorum
         self._urgent = urgent
         self._is_open = False
-        self._waiting: deque[Job] = deque()
+        self._waiting: deque[ProposalJob] = deque()
         self._flight: _Flight | None = None
         self._pumping = False
 
@@ -89,7 +89,7 @@ class Proposals:
         for job in refused:
             job.done(not_leader())
 
-    def enqueue(self, job: Job) -> None:
+    def enqueue(self, job: ProposalJob) -> None:
         """Have it decided on in its turn; it is done at once if it cannot wait for that."""
         if not self._is_open:
             job.done(not_leader())

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from turbopump.controller import elections, registration, replicas_info
 from turbopump.controller.elections import Decision
 from turbopump.controller.liveness import Heartbeats, Live, key_of
-from turbopump.controller.proposals import WAIT_MS, Job, Proposals, not_leader
+from turbopump.controller.proposals import WAIT_MS, ProposalJob, Proposals, not_leader
 from turbopump.controller.quorum import Quorum
 from turbopump.controller.replicas_info import Reply
 from turbopump.controller.state import GroupTables
@@ -267,7 +267,9 @@ class ControllerRequests:
         def done(decision: Decision) -> None:
             told.resolve(_answer(request, decision))
 
-        self._core.proposals.enqueue(Job(decide, done, self._core.now_ms + WAIT_MS, must_commit))
+        self._core.proposals.enqueue(
+            ProposalJob(decide, done, self._core.now_ms + WAIT_MS, must_commit)
+        )
         return told
 
 

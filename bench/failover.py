@@ -34,8 +34,8 @@ from interop.support.groups import Kind, RocketMQ, Turbopump, ask
 from interop.support.kills import (
     SETTLED_S,
     UNDER_LOAD_S,
+    KillTimes,
     Limits,
-    Told,
     judge,
     kill_masters,
     make_topic,
@@ -86,7 +86,7 @@ class Result:
 
     title: str
     fault: str
-    told: Told
+    seen: KillTimes
     ended: str = ""
     """Why it ended early."""
     broken: bool = False
@@ -95,20 +95,20 @@ class Result:
     @classmethod
     def restored(cls, row: dict[str, Any]) -> "Result":
         """As it was kept."""
-        told = Told(row["kills"], {TOPIC: row["first_s"]}, row["whole_s"])
+        seen = KillTimes(row["kills"], {TOPIC: row["first_s"]}, row["whole_s"])
         if row["found"] is not None:
-            told.found[TOPIC] = Found(**row["found"])
-        return cls(row["title"], row["fault"], told, row["ended"])
+            seen.found[TOPIC] = Found(**row["found"])
+        return cls(row["title"], row["fault"], seen, row["ended"])
 
     def kept(self) -> dict[str, Any]:
         """What is kept of it."""
-        found = self.told.found.get(TOPIC)
+        found = self.seen.found.get(TOPIC)
         return {
             "title": self.title,
             "fault": self.fault,
-            "kills": self.told.kills,
-            "first_s": self.told.first_s.get(TOPIC, []),
-            "whole_s": self.told.whole_s,
+            "kills": self.seen.kills,
+            "first_s": self.seen.first_s.get(TOPIC, []),
+            "whole_s": self.seen.whole_s,
             "found": found and vars(found),
             "ended": self.ended,
         }
@@ -131,7 +131,7 @@ def measured(
     """A new group, its faults, its end."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     group = Controlled(FOLDER, case.kind, [case.kind] * 3, [case.kind] * 3, case.settings)
-    result = Result(case.title, fault, Told())
+    result = Result(case.title, fault, KillTimes())
     ledger = Ledger(TOPIC)
     load = Senders(group.namesrv_address, ledger, senders)
     with ExitStack() as stack:
@@ -144,13 +144,13 @@ def measured(
         load.start()
         time.sleep(SETTLED_S)
         try:
-            kill_masters(group, [ledger], times, LIMITS, result.told, say, pause=fault == STOPPED)
+            kill_masters(group, [ledger], times, LIMITS, result.seen, say, pause=fault == STOPPED)
         except NotReadyError as error:
             result.ended = str(error).partition(";")[0]
             say(f"{case.name}: {error}")
         load.stop()
-        judge(group, [ledger], result.told, is_whole=not result.ended)
-        say(f"{case.name}: {result.told.found[TOPIC]}, refusals {ledger.errors}")
+        judge(group, [ledger], result.seen, is_whole=not result.ended)
+        say(f"{case.name}: {result.seen.found[TOPIC]}, refusals {ledger.errors}")
         if not result.ended:
             result.broken, report = audited(group, [ledger], FOLDER, body_of)
             for line in report:
@@ -163,8 +163,8 @@ def leaders(case: Case, times: int, say: Callable[[str], None]) -> Result:
     its start until it knows who leads."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     group = Controlled(FOLDER, case.kind, [case.kind] * 3, [])
-    result = Result(case.title, LEADER, Told())
-    row = result.told.first_s.setdefault(TOPIC, [])
+    result = Result(case.title, LEADER, KillTimes())
+    row = result.seen.first_s.setdefault(TOPIC, [])
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, FOLDER, ignore_errors=True)
         stack.callback(group.abandon)
@@ -177,10 +177,10 @@ def leaders(case: Case, times: int, say: Callable[[str], None]) -> Result:
             dead.kill()
             group.until("another leads", partial(_leads_another, group, dead))
             row.append(time.monotonic() - begun)
-            result.told.kills, begun = result.told.kills + 1, time.monotonic()
+            result.seen.kills, begun = result.seen.kills + 1, time.monotonic()
             dead.start()
             group.until("it knows the leader", partial(_knows_leader, dead))
-            result.told.whole_s.append(time.monotonic() - begun)
+            result.seen.whole_s.append(time.monotonic() - begun)
             say(f"{case.name}: {row[-1]:.2f} s to the next leading controller")
     return result
 
@@ -217,16 +217,16 @@ def table(results: list[Result], senders: int) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
-        told, found = result.told, result.told.found.get(TOPIC)
+        seen, found = result.seen, result.seen.found.get(TOPIC)
         counts = ["-"] * 4
         if found is not None:
             counts = [f"{n:,}" for n in (found.acked, found.lost, found.moved, found.twice)]
         cells = [
             result.title + (f" (ended early: {result.ended})" if result.ended else ""),
             result.fault,
-            str(told.kills),
-            spread(told.first_s.get(TOPIC, [])),
-            spread(told.whole_s),
+            str(seen.kills),
+            spread(seen.first_s.get(TOPIC, [])),
+            spread(seen.whole_s),
             *counts,
         ]
         lines.append("| " + " | ".join(cells) + " |")
@@ -280,7 +280,7 @@ def main() -> int:
     is_good = not any(
         one.ended or one.broken or found.lost or found.twice
         for one in ours
-        for found in one.told.found.values()
+        for found in one.seen.found.values()
     )
     return 0 if is_good else 1
 

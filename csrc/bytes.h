@@ -1,7 +1,7 @@
 /* Big-endian loads and stores at any alignment, and a touch that changes nothing.
  *
  * Every number RocketMQ puts on disk or on the wire is big endian (Java's ByteBuffer default).
- * The helpers know no bounds: whoever calls them has checked the range first.
+ * The helpers know no bounds: the caller has checked the range first.
  */
 #ifndef TURBOPUMP_BYTES_H
 #define TURBOPUMP_BYTES_H

@@ -132,7 +132,7 @@ static int take_room(struct rooms *rooms, const struct rec_row *row)
         return 0;
     }
     rooms->rows -= 1;
-    /* Columns that are not asked for have SIZE_MAX, which no block uses up. */
+    /* Columns that are not requested have SIZE_MAX, which no block uses up. */
     rooms->body -= body;
     rooms->topic -= topic;
     rooms->hosts[0] -= COL_HOST_MAX;

@@ -1,7 +1,7 @@
 /* Records of a log as columns, in the memory layout of Apache Arrow.
  *
  * The unit of work is a block of COL_BLOCK records: they are parsed, the filters pick some, and
- * then each column that is asked for is filled from those in a loop of its own. A column whose
+ * then each requested column is filled from those in a loop of its own. A column whose
  * memory is NULL costs nothing.
  *
  *     int32, int64     values[row]; times are microseconds since 1970, clamped to years 1 to 9999
@@ -9,13 +9,13 @@
  *     text n           data[offsets[n]:offsets[n + 1]), offsets[0] is 0; UTF-8 (see utf8.h)
  *     map of row n     entries [offsets[n], offsets[n + 1]) of names and values, each a text
  *
- * Who makes the memory: the caller, with the rooms it says. Fixed columns have room for `room`
+ * The caller allocates the memory, with the rooms it says. Fixed columns have room for `room`
  * rows, offsets for one more, bitmaps for (room + 7) / 8 bytes that are 0 at first, and data for
  * COL_SLACK bytes beyond its room, which may be written to.
  *
  * Why nothing is written beyond: a record is only taken if the worst that its lengths can become
- * fits into every room, and its lengths are read once. The bytes may change under our hands (a live
- * broker cuts its log): then values are garbage, never places.
+ * fits into every room, and its lengths are read once. The bytes may change meanwhile (a
+ * live broker cuts its log): then values are garbage, but nothing is written elsewhere.
  *
  * Properties are split as MessageDecoder.string2messageProperties does: at 0x02; a piece counts if
  * its first 0x01 has at least one byte on each side; a name's last value wins, at the place of its
@@ -57,7 +57,7 @@ enum col_host { COL_BORN_HOST, COL_STORE_HOST, COL_HOSTS };
 enum col_named { COL_KEYS, COL_TAGS, COL_UNIQUE_KEY, COL_NAMED };
 
 struct col_texts {
-    int32_t *offsets; /* NULL: not asked for */
+    int32_t *offsets; /* NULL: not requested */
     uint8_t *data;
     size_t room; /* at most INT32_MAX */
 };
@@ -74,7 +74,7 @@ struct col_batch {
     struct col_texts named[COL_NAMED];
     uint8_t *named_valid[COL_NAMED];
     size_t named_nulls[COL_NAMED];
-    int32_t *map; /* NULL: not asked for */
+    int32_t *map; /* NULL: not requested */
     struct col_texts names, values;
     size_t entries_room, entries; /* of names and values: room for one offset more */
     int32_t *epoch;
@@ -127,7 +127,7 @@ struct col_end {
 /* Decode the records of buf[at:end), whose first byte has the log offset log_base, behind the rows
  * that the batch has. REC_OK: the end (or end_log_offset) was reached, or the batch is full.
  * REC_NO_ROOM: not even one record fits into an empty batch. REC_BLANK, REC_SHORT: as rec_scan.
- * REC_BAD: the record at stop->at is none, its body has not its CRC, or it lies elsewhere. */
+ * REC_BAD: there is no record at stop->at, its body fails its CRC, or it lies elsewhere. */
 enum rec_status col_decode(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
                            const struct col_wish *wish, struct col_batch *batch,
                            struct col_scratch *scratch, struct col_end *stop);

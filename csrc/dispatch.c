@@ -41,7 +41,7 @@ static int is_slot_of(const struct dsp_slot *slot, uint32_t hash, const uint8_t 
            memcmp(slot->topic, topic, topic_size) == 0;
 }
 
-/* Topics are asked for again and again: comparing one with the slot found last for its queue id
+/* The same topics come again and again: comparing one with the slot found last for its queue id
  * takes a fraction of hashing it. */
 static int is_recent(const struct dsp_table *table, int32_t slot, const uint8_t *topic,
                      size_t topic_size, int32_t queue_id)

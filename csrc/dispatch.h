@@ -12,14 +12,14 @@
  * in use), the topics' bytes, and the mapped files. A slot keeps its number until it is removed.
  *
  * For one record, in this order:
- *   1. parse (no CRC: whoever hands the range over vouches for it);
+ *   1. parse (no CRC: the caller vouches for the range);
  *   2. unless prepared or rolled back: the unit. It is skipped if the record's queue offset is
  *      below the slot's max offset, or its end not above the slot's max log offset. So dispatching
  *      a range twice does no harm;
  *   3. if there is an index and the record is not rolled back nor before the end of the index file:
  *      topic#UNIQ_KEY, topic#k for each k of KEYS, topic#T#TAGS (5.5.0). Entries that the file
  *      already has for this record are not repeated.
- * A stop leaves the table such that the same call goes on after the caller has done what it asks.
+ * After a stop the same call continues, once the caller has done what the stop asks for.
  */
 #ifndef TURBOPUMP_DISPATCH_H
 #define TURBOPUMP_DISPATCH_H
@@ -116,8 +116,8 @@ int32_t dsp_take_arrival(struct dsp_table *table);
 void dsp_range(struct dsp_table *table, enum dsp_work work, const uint8_t *log, int64_t log_base,
                size_t position, size_t end, struct dsp_stop *stop);
 
-/* Raise the slots' next_offset behind the records of log[position:end), and nothing else: who
- * begins to append before all is dispatched counts on behind the log's last records. */
+/* Raise the slots' next_offset behind the records of log[position:end), and nothing else: for
+ * appends that begin before all records are dispatched. */
 void dsp_count_on(struct dsp_table *table, const uint8_t *log, int64_t log_base, size_t position,
                   size_t end, struct dsp_stop *stop);
 

@@ -1,6 +1,6 @@
 /* Where a long JSON text can be cut, so that it is read in pieces.
  *
- * Looks at brackets, commas and quotes only: whether the pieces are JSON is for whoever reads them.
+ * Looks at brackets, commas and quotes only: the reader of the pieces checks that they are JSON.
  * Strings are in double or, as fastjson takes them, in single quotes. UTF-8 is not looked at: a
  * malformed sequence never takes an ASCII byte with it. */
 #ifndef TURBOPUMP_JSON_SPLIT_H

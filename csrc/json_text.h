@@ -138,7 +138,7 @@ static inline const uint8_t *json_next_member(const uint8_t *at, const uint8_t *
 /* An int32. Of a fraction or an exponent only what is in front of it: what follows is no comma. */
 const uint8_t *json_read_int32(const uint8_t *at, const uint8_t *end, int32_t *value);
 
-/* A string, an int32, null, true or false that nobody wants. */
+/* A string, an int32, null, true or false whose value is not needed. */
 const uint8_t *json_skip_value(struct json_input *input, const uint8_t *at);
 
 /* Whether the bytes are UTF-8 as Python reads it: shortest forms only, and no surrogates. */

@@ -2,7 +2,7 @@
  *
  * The reference is broker/handlers/send.py and Store.append: what is done here ends in the same
  * bytes and the same answer, or is not done at all (LANE_ELSEWHERE, nothing changed, and the Python
- * handler serves the request). The policy is there, too: it says which topics are plain.
+ * handler serves the request). The policy is there, too: it decides which topics are plain.
  *
  *     trf_request -> topic row -> properties -> queue slot -> record at the tail -> lane_sent
  *

@@ -6,9 +6,9 @@
  *
  *     trf_request -> reader (group, topic) -> cursor (queue) -> units -> runs of the log
  *
- * A reader is what the checks of the handler came to, as long as nothing they looked at changes. A
- * cursor is the memory of the queue file that was read last. Both are filled by Python, as is the
- * memory of log files: the lane says what it lacks. */
+ * A reader is the result of the handler's checks, valid while nothing that they looked at changes.
+ * A cursor is the memory of the queue file that was read last. Both are filled by Python, as is the
+ * memory of log files: the lane says what is missing. */
 #ifndef TURBOPUMP_LANE_PULL_H
 #define TURBOPUMP_LANE_PULL_H
 

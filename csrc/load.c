@@ -430,7 +430,7 @@ static void close_row(struct load *load)
 
 static int is_over(const struct load *load)
 {
-    const struct load_stats *sends = &load->stats[LOAD_SEND]; /* total is NULL: nobody sends */
+    const struct load_stats *sends = &load->stats[LOAD_SEND]; /* total is NULL: nothing is sent */
     if (__atomic_load_n(&load->stop, __ATOMIC_RELAXED) ||
         (load->duration_ns > 0 && load->now_ns >= load->begin_ns + load->duration_ns)) {
         return 1;
@@ -442,7 +442,7 @@ static int is_over(const struct load *load)
            (load->limit > 0 && load->stats[LOAD_PULL].all_messages >= load->limit);
 }
 
-/* Whether nothing is to be waited for: sends are answered, and read by those who follow. */
+/* Whether nothing is pending: every send is answered, and read by each following queue. */
 static int is_settled(const struct load *load)
 {
     const struct load_stats *sends = &load->stats[LOAD_SEND], *pulls = &load->stats[LOAD_PULL];

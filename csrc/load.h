@@ -29,7 +29,7 @@
 
 enum {
     LOAD_WINDOW_MAX = 65535,     /* requests in flight: the bound of RocketMQ's own client */
-    LOAD_CODES = 16,             /* error codes told apart; more are counted as the last */
+    LOAD_CODES = 16,             /* error codes counted apart; more count as the last */
     LOAD_REMARK = 200,           /* bytes of an error's text that are kept */
     LOAD_READ_SIZE = 256 * 1024, /* of one recv: the buffer stays in the cache */
     LOAD_EVENTS = 256
@@ -107,7 +107,7 @@ struct load_connection {
     uint32_t *sizes;    /* per slot of the corpus' bodies; NULL without a corpus */
     uint32_t lost; /* LOAD_AWAY: it may get another socket */
     uint32_t failed; /* since its last acknowledgement */
-    int dropped;     /* is to be lost; written by another thread, and so the next one */
+    int dropped;     /* to be dropped; written by another thread, as is the next */
     int handed;      /* the next socket + 1, 0: none */
     uint32_t waits_writable;
     uint32_t touched; /* has unsent bytes of this turn */

@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-enum { LOAD_OUTAGES = 16 }; /* more of them are not told apart: the last one takes them */
+enum { LOAD_OUTAGES = 16 }; /* further ones are counted in the last */
 
 struct load;
 struct load_answer;
@@ -44,7 +44,7 @@ void load_acked(struct load *load, struct load_connection *connection);
 /* Whether an answer says that another broker is the one to ask. */
 int load_is_moved(const struct load *load, uint32_t kind, int32_t code);
 
-/* Let a connection be lost, from another thread: that address does not answer, others may. */
+/* Drop a connection, from another thread: its address does not answer, others may. */
 void load_drop(struct load *load, uint32_t number);
 
 /* Give a lost connection a new socket, from another thread; 0 if it has one already. */

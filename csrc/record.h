@@ -25,10 +25,10 @@
  * int32 REC_BLANK_MAGIC; it is written as soon as record + 8 does not fit, so every full file has
  * one and no record ends at the end of a file.
  *
- * Who checks what: rec_parse checks magic, every length against the range before it reads, and
- * that the computed length equals the size field. The body CRC (if the body is not empty) and the
- * property CRC are checked where asked. Nobody compares physicalOffset with the position here:
- * RocketMQ does not, and a caller that cares has both. Encoding checks what would make a record
+ * What is checked where: rec_parse checks magic, every length against the range before it reads,
+ * and that the computed length equals the size field. The body CRC (of a body not empty) and the
+ * property CRC are checked where asked. physicalOffset is not compared with the position here:
+ * RocketMQ does not, and a caller that needs it has both. Encoding checks what would make a record
  * that parsing refuses; limits of policy (maxMessageSize) are the caller's.
  */
 #ifndef TURBOPUMP_RECORD_H
@@ -125,7 +125,7 @@ struct rec_row {
     int64_t topic_size;
     int64_t properties_at;
     int64_t properties_size;
-    int64_t crc_ok; /* of the body; 1 if the body is empty or the CRC was not asked for */
+    int64_t crc_ok; /* of the body; 1 if the body is empty or the CRC was not requested */
 };
 enum { REC_ROW_WIDTH = 24 };
 _Static_assert(sizeof(struct rec_row) == REC_ROW_WIDTH * sizeof(int64_t), "rows are int64 columns");
@@ -212,7 +212,7 @@ struct rec_properties {
     struct rec_text delay;    /* DELAY */
 };
 
-/* Find them in a properties text (MessageDecoder.string2messageProperties): split at 0x02; a piece
+/* Find these in a properties text (MessageDecoder.string2messageProperties): split at 0x02; a piece
  * counts if its first 0x01 has at least one byte on each side; later duplicates win. */
 void rec_find_properties(const uint8_t *text, size_t size, struct rec_properties *found);
 

@@ -12,7 +12,7 @@ enum {
     LANGUAGE_OTHER = 7
 };
 
-/* The fields that somebody reads. The members of a send have the same order in both spellings. */
+/* The fields that are read. The members of a send have the same order in both spellings. */
 enum field {
     V2_FIRST = 0, /* a: names of one letter, up to m */
     V2_LAST = 12,
@@ -311,7 +311,7 @@ static int read_binary(struct header *header, const uint8_t *at, struct trf_requ
     return 1;
 }
 
-/* Members of the header classes. A reader returns 0 for what BadHeader or a doubt is about. */
+/* Members of the header classes. A reader returns 0 for a BadHeader, or in doubt. */
 
 static inline int has(const struct header *header, unsigned field)
 {

@@ -9,7 +9,7 @@
  *   - JSON: a member twice, a value that is no text (no int32 for the four numbers), an escape in a
  *     name, a surrogate escape, a nested value, a language without a number, bytes that are no
  *     UTF-8, text behind the object;
- *   - ROCKETMQ: a field twice, a text asked for that is no UTF-8, bytes behind the fields;
+ *   - ROCKETMQ: a field twice, a text that is read and is no UTF-8, bytes behind the fields;
  *   - a required field that is missing, a number out of its range, a send without a body.
  * White space, any order of members, unknown members and escaped texts are understood.
  *

@@ -13,7 +13,7 @@
  * Bytes of another log arrive in pieces that end anywhere. A page may have been written with the
  * beginning of a piece only, so WALK_CUT_BYTES takes no sector whose share of a text ends in zero.
  *
- * RocketMQ compares neither. Called by engine/log/scan.py through pyx/walk.pyx. */
+ * RocketMQ checks neither. Called by engine/log/scan.py through pyx/walk.pyx. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -57,7 +57,7 @@ struct walk_piece {
 enum rec_status walk_pieces(const struct walk_piece *pieces, size_t count, size_t room,
                             size_t file_size, size_t *whole);
 
-/* The part of a queue that a reader asked for. */
+/* The part of a queue that a reader requested. */
 struct walk_part {
     const uint8_t *topic;
     size_t topic_size;
@@ -66,7 +66,7 @@ struct walk_part {
 };
 
 /* Whether buf[at:end) is whole records of that part in ascending order, and nothing else: a queue
- * unit has no checksum, and one that a disk damaged may point to a message of somebody else. The
+ * unit has no checksum, and one that a disk damaged may point to another queue's message. The
  * part then begins behind the last of them. Called for every answer to a reader. */
 int walk_is_part(const uint8_t *buf, size_t at, size_t end, int64_t log_base,
                  struct walk_part *part);

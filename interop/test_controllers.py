@@ -78,8 +78,8 @@ class Mixed:
 
 def written(broker: Broker) -> list[tuple[int, int]]:
     """Epochs with the log offsets they start at, but for those in which nothing was written: a Java
-    replica hears of an epoch with its first bytes. A master that its controller misses for a while,
-    behind a disk that lets it wait, gets another epoch before the one it has saw a message."""
+    replica learns of an epoch with its first bytes. A master that its controller misses for a
+    while, behind a slow disk, gets another epoch before the one it has saw a message."""
     found = [tuple(map(int, line.split("-"))) for line in epochs(broker)]
     starts = [start for _, start in found]
     return [
@@ -144,13 +144,13 @@ def test_java_broker_and_ours_under_our_controllers(kind: Kind, built: None, wor
 
 
 def test_java_broker_and_ours_under_a_java_controller(kind: Kind, built: None, work: Path) -> None:
-    """What ours is told by 5.5.0, and what it tells it."""
+    """What a Java controller asks of ours and a 5.5.0 broker, and what it answers them."""
     with mixed([RocketMQ()], RocketMQ(), [kind, RocketMQ()], work / "java-controller") as group:
         switch_each_way(group)
 
 
 def test_java_brokers_alone_under_our_controllers(built: None, work: Path) -> None:
-    """All that a group of RocketMQ's needs of them: elections, kills, the set, notices."""
+    """All that a group of RocketMQ brokers needs of ours: elections, kills, the set, notices."""
     kinds: list[Kind] = [RocketMQ(), RocketMQ()]
     with mixed([Turbopump()] * 3, Turbopump(), kinds, work / "java-brokers") as group:
         switch_each_way(group)
@@ -174,7 +174,7 @@ def shown(admin: Admin, command: str, *words: object, when: Callable[[str], obje
 
 def anyone(group: Controlled) -> str:
     """A controller that does not lead: all but two of the commands take one address only, and ask
-    it who leads."""
+    it for the leader."""
     leader = group.leader()
     return next(one.address for one in group.controllers if one is not leader)
 
@@ -212,7 +212,7 @@ def mqadmin_reads(group: Mixed, admin: Admin) -> None:
     }, printed
     assert "#SyncStateSetNums\t2\n" in admin.run("getSyncStateSet", "-a", addresses, "-c", CLUSTER)
 
-    # One that came back hears of its leader with the next heartbeat.
+    # One that came back learns its leader from the next heartbeat.
     printed = shown(
         admin,
         "getControllerMetaData",

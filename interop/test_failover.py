@@ -22,12 +22,12 @@ def test_clients_send_through_kills(kind: Kind, built: None, work: Path) -> None
     """Java asks for the route each second and paces the kills; Go asks every 30 s."""
     if kind.name != "turbopump":
         pytest.skip("RocketMQ loses messages: python -m interop.support.failover --target rocketmq")
-    told = through_kills(
+    seen = through_kills(
         kind, ["java", "go"], KILLS, POLL_MS, work / "failover", paced_by=["java"], say=print
     )
-    for topic, found in told.found.items():
+    for topic, found in seen.found.items():
         assert found.acked > 0, topic
         assert (found.lost, found.moved, found.twice) == (0, 0, 0), (topic, found)
-    times = told.first_s["java-kills"]
+    times = seen.first_s["java-kills"]
     assert len(times) == KILLS and max(times) < FIRST_S, spread(times)
-    assert max(told.whole_s) < WHOLE_S, spread(told.whole_s)
+    assert max(seen.whole_s) < WHOLE_S, spread(seen.whole_s)

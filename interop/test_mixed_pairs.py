@@ -1,4 +1,4 @@
-"""Pairs of a RocketMQ broker and ours: one log on both, whoever of them is the master."""
+"""Pairs of a RocketMQ broker and ours: one log on both, whichever is the master."""
 
 import json
 import struct
@@ -32,7 +32,7 @@ COUNT, MORE = 2400, 400
 LOG_TAIL = 4000
 """Characters of each log of RocketMQ that a failed wait shows."""
 UNSEEN = 200
-"""Messages that nobody waits for, sent while the replica is away."""
+"""Messages whose copies no send waits for, sent while the replica is away."""
 KINDS = ["send-sync", "send-batch", "send-oneway", "big-message", "chinese"]
 SEND_MESSAGE, PULL_MESSAGE, HA_STATUS = 10, 11, 907
 TOPICS, GROUPS, OFFSETS = 21, 201, 43
@@ -55,7 +55,7 @@ SLAVE = {"brokerRole": "SLAVE", "brokerId": "1"}
 def until(what: str, holds: Callable[[], object], *of: "Broker") -> None:
     """Returns when something holds; a refused connection is a no.
 
-    Fails at once when one of those that it is about has ended, with what they say of themselves.
+    Fails at once when one of the brokers that it is about has ended, with their last output.
     """
     deadline = time.monotonic() + WAIT_S
     last: object = None
@@ -65,13 +65,13 @@ def until(what: str, holds: Callable[[], object], *of: "Broker") -> None:
                 return
         except OSError as error:
             last = error
-        told = f"last: {last!r}" + "".join(
+        seen = f"last: {last!r}" + "".join(
             f"\n{broker.words()}"
             for broker in of
             if not broker.running or time.monotonic() > deadline
         )
-        assert all(broker.running for broker in of), f"{what}: a broker ended; {told}"
-        assert time.monotonic() < deadline, f"{what}: not within {WAIT_S} s; {told}"
+        assert all(broker.running for broker in of), f"{what}: a broker ended; {seen}"
+        assert time.monotonic() < deadline, f"{what}: not within {WAIT_S} s; {seen}"
         time.sleep(0.1)
 
 
@@ -193,7 +193,7 @@ class Pair:
     brokers: list[Broker]
     steps: int = 0
     master: int = 0
-    """Who of the two is it now."""
+    """The one of the two that it is now."""
 
     @property
     def namesrv_address(self) -> str:
@@ -367,7 +367,7 @@ def test_plain_pair(
 
         replica.kill()
         until("the master noticed", lambda: master.in_sync == 0, master)
-        assert master.send("raw", b"nobody else has this yet") == FLUSH_SLAVE_TIMEOUT
+        assert master.send("raw", b"no replica has this yet") == FLUSH_SLAVE_TIMEOUT
         for number in range(UNSEEN):
             assert master.send("raw", bytes(number + 1), "WAIT\1false\2") == 0
         replica.start(SLAVE)
@@ -429,7 +429,7 @@ class Switching:
         self.mixed.brokers[number - 1].start({**own[number], "slaveTimeout": "6000"})
 
     def elect(self, master: int) -> None:
-        """A new epoch begins; both stay in the SyncStateSet. Those who run are told at once."""
+        """A new epoch begins, both stay in the SyncStateSet; running brokers are notified."""
         self.mixed.master = master - 1
         self.controller.elect(master, [OURS, THEIRS])
         addresses = {

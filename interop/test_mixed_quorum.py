@@ -1,9 +1,9 @@
 """Two controllers of ours and RocketMQ's in one quorum: elections, and what Java says of them.
 
 Such a quorum is not recommended (README: RocketMQ's controllers sync neither votes nor entries),
-but members of both kinds elect each other, and the question of ours before an election, a vote
-request of term -1, does a Java member no harm (docs/internals/controllers.md, "Elections of the
-quorum").
+but members of both kinds elect each other, and the question that ours asks before an election, a
+vote request of term -1, does a Java member no harm (docs/internals/controllers.md, "Elections of
+the quorum").
 """
 
 import time
@@ -55,7 +55,7 @@ def test_a_leader_that_dies_is_replaced_and_java_writes_no_storm(group: Controll
     java = group.controllers[JAVA]
     for _ in range(ELECTIONS):
         for one in group.controllers:
-            group.until("it knows who leads", partial(knows, group, one), LONG_S)
+            group.until("it knows the leader", partial(knows, group, one), LONG_S)
         old = group.leader()
         assert old is not None
         before = len(troubles(java))

@@ -106,14 +106,14 @@ def admin(group: Group, work: Path) -> Iterator[Admin]:
 
 
 def queues_of(admin: Admin, topic: str) -> tuple[int, int, int]:
-    """Read queues, write queues and permission as the route tells them."""
+    """Read queues, write queues and permission as the route has them."""
     queues = admin.json("topicRoute", "-t", topic)["queueDatas"]
     assert len(queues) == 1, queues
     return queues[0]["readQueueNums"], queues[0]["writeQueueNums"], queues[0]["perm"]
 
 
 def offsets_of(admin: Admin, consumer_group: str, topic: str) -> dict[int, tuple[int, int]]:
-    """Broker and consumer offset of each queue as consumerProgress tells them."""
+    """Broker and consumer offset of each queue as consumerProgress prints them."""
     rows = admin.rows("consumerProgress", "-g", consumer_group)
     return {int(row[2]): (int(row[3]), int(row[4])) for row in rows if row[0] == topic}
 
@@ -338,7 +338,7 @@ def test_statistics(admin: Admin, linger: Process) -> None:
 
 
 def test_offsets_of_a_group_offline(admin: Admin, group: Group) -> None:
-    """Offsets are cloned and set by time while nobody is connected."""
+    """Offsets are cloned and set by time while no client is connected."""
     group_name = "admin-offline"
     admin.run("updateSubGroup", "-b", group.ports.broker_address, "-g", group_name)
     admin.run(

@@ -46,7 +46,7 @@ class Registered:
 
     @property
     def header(self) -> dict[str, str]:
-        """Who asks."""
+        """The one that asks."""
         return {
             "clusterName": CLUSTER,
             "brokerName": self.name,
@@ -77,13 +77,13 @@ class Quorum:
         return ";".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def leader(self) -> int:
-        """The port of the one that all who answer name."""
+        """The port of the one that every answer names."""
         return until(lambda: _leader(self.ports), LEADER_TIMEOUT_S)
 
     def must(
         self, code: int, fields: dict[str, str], body: bytes = b"", by: Registered | None = None
     ) -> dict[str, str]:
-        """What the leader answers, somebody or a broker on its own connection."""
+        """What the leader answers, on a new connection or on a broker's own."""
         if by is not None:
             return _request(by.connections[self.leader()], code, fields, body)
         answer = ask(self.leader(), code, fields, body)
@@ -175,7 +175,7 @@ def until(what: Callable[[], T | None], timeout_s: float) -> T:
 
 
 def _leader(ports: list[int]) -> int | None:
-    """A port that names itself, and that nobody contradicts."""
+    """A port that names itself, without another that is named."""
     named = set()
     for port in ports:
         try:
@@ -268,8 +268,8 @@ def test_a_group_and_its_dead_member(quorum: Quorum) -> None:
     quorum.alter(brokers[0], 1, [1, 2], 2)
     printed = quorum.both("getSyncStateSet", *where)
     assert "NotInSyncReplica:\tReplicaIdentity{brokerName='admin-sets', brokerId=3, " in printed
-    code, printed = quorum.ours("getSyncStateSet", *where[:3], "nobody")
-    assert code == 1 and "do not know nobody" in printed, printed
+    code, printed = quorum.ours("getSyncStateSet", *where[:3], "unknown")
+    assert code == 1 and "do not know unknown" in printed, printed
 
 
 def test_elections_by_an_administrator(quorum: Quorum) -> None:
@@ -318,7 +318,9 @@ def test_replicas_are_forgotten(quorum: Quorum) -> None:
     words = (*where, "-bn", name, "-c", CLUSTER)
     quorum.refused("2009", "cleanBrokerMetadata", *words, "-b", "2;3")
     quorum.refused("2009", "cleanBrokerMetadata", *words)
-    quorum.refused("2009", "cleanBrokerMetadata", *where, "-bn", "nobody", "-c", CLUSTER, "-b", "1")
+    quorum.refused(
+        "2009", "cleanBrokerMetadata", *where, "-bn", "unknown", "-c", CLUSTER, "-b", "1"
+    )
     for broker in brokers[1:]:
         broker.close()
     asked = ("getSyncStateSet", *where, "-b", name)
@@ -372,7 +374,7 @@ def test_configurations(quorum: Quorum) -> None:
 
 
 def test_top_shows_them(quorum: Quorum) -> None:
-    """The controllers and who leads; without brokers at the name server there is no group."""
+    """The controllers and their leader; without brokers at the name server there is no group."""
     leader = quorum.leader()
     done = subprocess.run(
         [TURBOPUMP, "top", "-n", quorum.namesrv, "-a", quorum.addresses, "--once", "--json"],

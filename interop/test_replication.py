@@ -50,13 +50,13 @@ class Pair:
         return printed
 
     def send(self) -> None:
-        """Messages to whoever is the master."""
+        """Messages to the broker that is the master."""
         for number in range(COUNT):
             sent = self.admin.rows("sendMessage", "-t", "Replicated", "-p", f"body-{number}")
             assert sent[0][2] == "SEND_OK", sent
 
     def elect(self, epoch: int, master: int) -> None:
-        """Say in the group file who is the master (1 or 2)."""
+        """Write into the group file which broker is the master (1 or 2)."""
         addresses = {
             str(number): f"127.0.0.1:{ports.broker + 1}"
             for number, ports in enumerate(self.brokers, 1)

@@ -3,7 +3,7 @@ from collections.abc import Iterable, Sequence
 from turbopump.pyx.region import Region
 
 COLUMNS: tuple[str, ...]
-"""Every column that can be asked for, in the order of the table (all but `store`)."""
+"""Every column that can be requested, in the order of the table (all but `store`)."""
 
 KINDS: dict[str, str]
 """Column -> how its buffers lie: "int32", "int64", "time" (int64 microseconds since 1970, UTC),
@@ -34,7 +34,7 @@ class Batch:
 
     @property
     def status(self) -> int:
-        """OK: the end was reached, or the batch is full (`position` tells which). BLANK_FOUND: a
+        """OK: the end was reached, or the batch is full: see `position`. BLANK_FOUND: a
         filler is at `position`. SHORT: the range ends inside the record at `position`. BAD_RECORD:
         there is none, see `reason`. NO_ROOM: the record at `position` is larger than any batch was
         allowed to be; decode again with `room_wanted`. Rows before it are in the batch in any case.
@@ -61,7 +61,7 @@ class Batch:
         text, binary:        (validity, int32 offsets, bytes)
         map:                 (validity, int32 offsets, int32 key offsets, keys, int32 value offsets,
                              values): the entries count is `entries`
-        Raises KeyError for a column that was not asked for.
+        Raises KeyError for a column that was not requested.
         """
 
     def null_count(self, name: str) -> int: ...
@@ -76,8 +76,8 @@ class Decoder:
     storage [min_store_ms, max_store_ms], log offsets of the records' first bytes [min_log_offset,
     end_log_offset) (decoding stops there). None and the widest limits: no filter. `epochs` are
     (epoch, start) pairs in ascending order, for the column epoch; `confirmed_end` is for the column
-    confirmed. `check_body`: a record whose body has not its CRC is BAD_RECORD (of those that the
-    filters let pass; the others' bodies are not read). Not for two threads at once.
+    confirmed. `check_body`: a record whose body fails its CRC is BAD_RECORD (only of those that the
+    filters let pass; other bodies are not read). Not for two threads at once.
     """
 
     def __init__(

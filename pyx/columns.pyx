@@ -1,7 +1,7 @@
 # cython: auto_pickle=False
 """Records of a log as columns in Arrow's layout.
 
-Owns the memory of batches and of what is wished for. It must never open a file, know pyarrow nor
+Owns the memory of batches and of the wish. It must never open a file, know pyarrow nor
 decide what damage means. Called by engine.log_table; its batches go on to spark.arrow.
 """
 
@@ -36,7 +36,7 @@ NULLABLE = frozenset(["epoch", "keys", "tags", "unique_key"])
 cdef str ELSEWHERE = "a record says it lies elsewhere"
 
 cdef extern from "Python.h":
-    # Without taking a reference: they are what is counted.
+    # Without taking a reference: references are what is counted.
     PyObject *PyList_GET_ITEM(object list, Py_ssize_t at)
     Py_ssize_t Py_REFCNT(PyObject *one)
     Py_ssize_t PyByteArray_GET_SIZE(PyObject *one)
@@ -114,7 +114,7 @@ cdef tuple texts(bytearray offsets, bytearray data, Py_ssize_t count):
 
 @cython.internal
 cdef class Pool:
-    """Memory of earlier batches that nobody looks at any more: new pages cost more than columns.
+    """Memory of earlier batches without readers: new pages cost more than columns.
 
     What only the pool refers to has neither a batch nor a view: a view refers to what it shows.
     """
@@ -125,7 +125,7 @@ cdef class Pool:
         self.known = []
 
     cdef uint8_t *make(self, list parts, Py_ssize_t size) except NULL:
-        """Memory that is not cleared: what no row fills is never touched, and so never there."""
+        """Memory that is not cleared: pages that no row fills are never allocated."""
         cdef bytearray memory
         cdef PyObject *one
         cdef Py_ssize_t at

@@ -1,4 +1,4 @@
-"""CRC-32 for whoever has bytes and no region.
+"""CRC-32 for callers that have bytes and no region.
 
 Owns nothing. It must never hold state. Called by engine (checksums of its own files) and tools;
 records are summed inside the record kernel.

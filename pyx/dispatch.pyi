@@ -85,7 +85,7 @@ class QueueTable:
         """Whether the records of the queue are dispatched natively."""
 
     def changed(self) -> None:
-        """Queues begin elsewhere than they did: whoever remembers where has to ask again."""
+        """Queues begin elsewhere now: remembered positions are void."""
 
     def max_offset(self, slot: int) -> int:
         """Units dispatched: the queue offset of the next unit."""
@@ -97,7 +97,7 @@ class QueueTable:
         """Set both, as recovery and truncation find them; next_offset stays."""
 
     def note_stored(self, slot: int, store_timestamp_ms: int) -> None:
-        """The last message's store time, of a queue that is not plain: dispatch notes the others.
+        """Note the last message's store time, of a queue that is not plain: dispatch notes others.
 
         Called behind `set_progress`, which made room for it.
         """
@@ -135,7 +135,7 @@ class QueueTable:
     def count_on(self, log: Region, log_base: int, position: int, end: int) -> Stop:
         """Raise `next_offset` behind the records of log[position:end), and nothing else.
 
-        For who begins to append before all of the log is dispatched. Stops as `dispatch` does: at
+        For appends that begin before all of the log is dispatched. Stops as `dispatch` does: at
         UNKNOWN_QUEUE, SPECIAL, BLANK_FOUND, BAD_RECORD and SHORT.
         """
 

@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""Log to queues and index, once per byte, natively. The same code on masters, replicas, recovery.
+"""Log to queues and index, once per byte, natively. The same code on each role, and in recovery.
 
 Owns the table of queues and their counters. It must never open, create or choose a file: it stops
 and says what it needs. Called by engine.dispatcher and engine.recovery, on the loop thread only.
@@ -159,7 +159,7 @@ cdef class QueueTable:
         return self.at(slot).plain
 
     def changed(self) -> None:
-        """Queues begin elsewhere than they did: whoever remembers where has to ask again."""
+        """Queues begin elsewhere now: remembered positions are void."""
         self.generation += 1
 
     def max_offset(self, int32_t slot) -> int:
@@ -179,7 +179,7 @@ cdef class QueueTable:
         qm_cut(&at.times, self.table.marks + <size_t>slot * QM_MARKS, max_offset)
 
     def note_stored(self, int32_t slot, int64_t store_timestamp_ms) -> None:
-        """The last message's store time, of a queue that is not plain."""
+        """Note the last message's store time, of a queue that is not plain."""
         cdef dsp_slot *at = self.at(slot)
         qm_note(&at.times, self.table.marks + <size_t>slot * QM_MARKS, at.max_offset - 1,
                 store_timestamp_ms)

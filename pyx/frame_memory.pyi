@@ -6,11 +6,11 @@ SIZE_MIN: int
 GROWTH: int
 
 def wanted(have: int, needed: int) -> int:
-    """Of how many bytes the memory of a frame should be that is to have `needed` bytes, `have` of
+    """The memory to allocate, in bytes, for a frame that is to have `needed` bytes, `have` of
     which have arrived; more than `have` unless that is all."""
 
 class FrameMemory:
-    """Memory of `size` bytes, whose contents are anything at first."""
+    """Memory of `size` bytes, uninitialised."""
 
     @property
     def size(self) -> int:

@@ -1,13 +1,13 @@
 # cython: auto_pickle=False
 """FrameMemory: where an incomplete frame grows until it is whole.
 
-Owns the memory, for as long as anybody has a view of it. It must never know what the bytes mean,
+Owns the memory, for as long as a view of it exists. It must never know what the bytes mean,
 nor what all connections may hold together. Called by pyx/fast.pyx and net/transport/receiving.py.
 
 A large frame gets the addresses of all of it at once, and the kernel gives a page when a byte of it
-arrives: nothing is copied or zeroed while it grows, a peer that announces much and sends little has
-little, and the pages go back to the kernel with the frame. From the allocator's heap they would
-stay the process's.
+arrives: nothing is copied or zeroed while it grows, a peer that announces much and sends little
+holds little, and the pages go back to the kernel with the frame. From the allocator's heap they
+would stay the process's.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo

@@ -1,4 +1,4 @@
-"""The fast lane of a broker, for the connections that drive through it."""
+"""The fast lane of a broker, for the connections that use it."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -22,17 +22,17 @@ cdef class Lane:
     cdef public bint watched
     cdef bint told                # `arrived` was called, and its work is still to come
     cdef bint busy                # a read is handled: `scratch` and `out` are that one's
-    cdef int64_t now_ms           # of the read that is handled, 0: not asked for yet
+    cdef int64_t now_ms           # of the read that is handled, 0: not read yet
     cdef uint8_t *scratch         # texts of a header
     cdef uint8_t *out             # answers to the read that is handled
     cdef size_t out_size, out_room
     cdef readonly Held held       # answers that wait for the disk or for replicas
-    cdef public bint tells        # `dispatch` is told each time that the log has grown
+    cdef public bint tells        # `dispatch` is called each time that the log has grown
     cdef public bint is_sync      # they wait for the disk, and so do readers
     cdef int32_t copies           # of a message, that its answer waits for
     cdef bytes refused            # the remark where too few replicas are in sync
     cdef int32_t refused_code
-    cdef int64_t asked            # the end of the log that `dispatch` was told of
+    cdef int64_t asked            # the end of the log at the last call of `dispatch`
 
     cdef int64_t now(self) except? -1
     cdef bint send(self, const trf_request *request, bytes born_host, Holder holder) except -1

@@ -20,15 +20,15 @@ class Lane:
     open: bool
     """Whether anything is served; closed at first."""
     tells: bool
-    """`dispatch` is called whenever the log has grown: somebody copies it."""
+    """`dispatch` is called whenever the log has grown: replicas copy it."""
     is_sync: bool
     """Answers wait for the disk, and readers do: SYNC_FLUSH."""
     watched: bool
-    """Whether anybody waits for messages."""
+    """Whether pulls wait for messages."""
 
     @property
     def held(self) -> Held:
-        """The answers that wait for the disk, or for replicas."""
+        """The answers that wait for the disk or for replicas."""
 
     @property
     def send_count(self) -> int:
@@ -65,7 +65,7 @@ class Lane:
         """As `forget` for every topic."""
 
     def ask_for(self, copies: int | None, code: int, remark: bytes) -> None:
-        """How many copies of a message its answer waits for: 0 and 1 for none, -1 for everybody's.
+        """How many copies of a message its answer waits for: 0 and 1 for none, -1 for all.
         None: there are not enough, a send that waits is answered with this code and remark, and
         nothing is written."""
 

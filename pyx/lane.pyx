@@ -251,7 +251,8 @@ cdef class Lane:
     cdef int settle(self) except -1:
         """What was appended becomes visible."""
         if self.is_sync or self.tells:
-            # Nobody reads what is not durable, or what too few replicas have; these are told of it.
+            # What is not durable, or what too few replicas have, is not read yet: flush and
+            # replication are notified.
             if self.core.tail.end != self.asked:
                 self.asked = self.core.tail.end
                 self.dispatch(self.now())

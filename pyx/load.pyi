@@ -103,7 +103,7 @@ class Load:
         """
 
     def drop(self, number: int) -> None:
-        """Let a connection be lost: whoever it is to does not answer; from one other thread."""
+        """Drop a connection whose peer does not answer; from one other thread."""
 
     @property
     def away(self) -> int:
@@ -139,7 +139,7 @@ class Load:
 
     @property
     def unsent(self) -> int:
-        """Requests that the schedule wanted and nobody had room for."""
+        """Requests that were due, and that no connection had room for."""
 
     @property
     def failure(self) -> int:

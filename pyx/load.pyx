@@ -202,7 +202,7 @@ cdef class Load:
             raise ValueError(f"connection {number} is not away")
 
     def drop(self, uint32_t number):
-        """Let a connection be lost: whoever it is to does not answer; from one other thread."""
+        """Drop a connection whose peer does not answer; from one other thread."""
         load_drop(&self.run_of, self._number(number))
 
     @property
@@ -285,7 +285,7 @@ cdef class Load:
 
     @property
     def unsent(self):
-        """Requests that the schedule wanted and nobody had room for."""
+        """Requests that were due, and that no connection had room for."""
         if not self.run_of.interval_ns or not self.run_of.end_ns or self.run_of.limit:
             return 0
         due = (self.run_of.begin_ns + self.run_of.duration_ns - self.run_of.start_ns

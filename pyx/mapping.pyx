@@ -1,7 +1,7 @@
 # cython: auto_pickle=False
 """Mapping: a file mapped whole, without a descriptor of its own.
 
-Owns the mapping, which lasts as long as anybody has a view of it. It must never know what the bytes
+Owns the mapping, which lasts as long as a view of it exists. It must never know what the bytes
 mean, nor open a file. Called by engine/disk/files.py, with a descriptor that may be closed right
 after. Python's mmap keeps a copy of the descriptor for each mapping, and a process may have few of
 those.
@@ -62,7 +62,7 @@ cdef class Mapping:
             self.unmap()
 
     def madvise(self, int advice, Py_ssize_t start = 0) -> None:
-        """Tell the kernel how the bytes from `start` on, where a page begins, are used."""
+        """Advise the kernel how the bytes from `start` on, where a page begins, are used."""
         cdef int failed
         if self.closed or not 0 <= start < self.size:
             raise ValueError("advice for what is not mapped")

@@ -20,9 +20,9 @@ class Pulls:
     """
 
     found_count: int
-    """Pulls served since somebody last set it to 0."""
+    """Pulls served since this was last set to 0."""
     transferred_count: int
-    """Messages given since somebody last set it to 0."""
+    """Messages given since this was last set to 0."""
 
     def __new__(
         cls,
@@ -70,10 +70,10 @@ class Pulls:
         """Where pulls ended since the last call: (group, topic, queue id, next queue offset)."""
 
     def drop_pulled(self, group: bytes, topic: bytes, queue_id: int) -> None:
-        """Where the last native pull of a queue ended is of no interest any more."""
+        """Forget where the last native pull of a queue ended."""
 
     def tidy(self) -> None:
-        """Let go of mappings that are of the past."""
+        """Release mappings that are of the past."""
 
     def let_go(self) -> None:
         """Hold no mapping any more."""

@@ -2,7 +2,7 @@
 """Plain pulls: from a request to slices of the log, without a Python object for each message.
 
 Owns the readers (what the checks of a group and a topic came to), the memory their queues are read
-from, and what they got. It must never decide what is plain: the broker says (fast_lane.py).
+from, and what they got. It must never decide what is plain: the broker does (fast_lane.py).
 Called by FastConnection for each pull, and by the broker.
 """
 
@@ -22,7 +22,7 @@ MAX_READERS = 1 << 14
 MAX_QUEUES = 1024
 """Queues of a topic that is read natively: a reader has 56 bytes for each."""
 MAX_HELD = 4096
-"""Mappings of queue files that readers keep; beyond it all are let go."""
+"""Mappings of queue files that readers keep; beyond it all are released."""
 
 cdef enum:
     FIRST_READERS = 16
@@ -148,7 +148,7 @@ cdef class Pulls:
         return pulled
 
     def drop_pulled(self, bytes group not None, bytes topic not None, int32_t queue_id) -> None:
-        """Where the last native pull of a queue ended is of no interest any more."""
+        """Forget where the last native pull of a queue ended."""
         cdef nam_text first, second
         cdef int32_t number
         first.at, first.size = <const uint8_t *><const char *>group, <size_t>len(group)
@@ -158,7 +158,7 @@ cdef class Pulls:
             self.core.rows[number].cursors[queue_id].pulled = -1
 
     def tidy(self) -> None:
-        """Let go of mappings that are of the past."""
+        """Release mappings that are of the past."""
         if self.seen != self.queues.generation:
             self.refresh()
 
@@ -189,7 +189,7 @@ cdef class Pulls:
         return False
 
     cdef int refresh(self) except -1:
-        """Offsets did not just grow: what is held may be of the past."""
+        """Offsets did not just grow: what is held may be stale."""
         self.let_go()
         self.seen = self.queues.generation
         return 0

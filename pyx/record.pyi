@@ -63,7 +63,7 @@ class Record:
         """Of the body; True for an empty body."""
 
 def decode(region: Region, position: int, end: int, log_base: int = 0) -> Record:
-    """Decode one record; raises ValueError with the reason. A wrong body CRC is none: crc_ok."""
+    """Decode one record; raises ValueError with the reason, but crc_ok says if the CRC is wrong."""
 
 def record_size(
     topic_size: int,

@@ -1,7 +1,7 @@
 """The memory every kernel works on: cimport this, ask for a pointer per call, never keep it.
 
-Whoever must keep a pointer, or use one without the GIL, keeps a reference to `buffer` meanwhile:
-the memory then outlives `release`.
+Code that must keep a pointer, or use one without the GIL, keeps a reference to `buffer`
+meanwhile: the memory then outlives `release`.
 """
 
 from libc.stdint cimport uint8_t

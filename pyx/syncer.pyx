@@ -1,7 +1,7 @@
 # cython: auto_pickle=False
 """A thread that makes one range of a mapping durable at a time, and never wants the interpreter.
 
-Owns the thread and the descriptor by which a loop hears of the end. It must never decide what is
+Owns the thread and the descriptor by which a loop learns of the end. It must never decide what is
 synced or when. Called by engine.flush, which owns every other thread, too.
 
     begin -> semaphore -> the thread: msync -> semaphore, eventfd -> take, or wait
@@ -163,7 +163,7 @@ cdef class Syncer:
         assert not self.waited, "a sync is waited for"
         if work == NULL:
             return
-        self.work = NULL  # whoever comes while the thread is joined finds nothing
+        self.work = NULL  # a call while the thread is joined finds nothing
         end(work, self.thread)
         free(work)
         self.held = None

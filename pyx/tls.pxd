@@ -9,7 +9,7 @@ cdef class TlsRecords:
     cdef object read, write         # of the session
     cdef public object failure      # raised by the next call, None: nothing failed
     cdef object shared              # where most reads go: what all connections share
-    cdef tuple whole                # what the session is asked for then
+    cdef tuple whole                # what the session is asked to read then
     cdef bint full                  # the last read filled its room: the session may have more
     cdef public bint over           # nothing is decrypted any more
     cdef Py_ssize_t left            # bytes that were not looked at when something was last read

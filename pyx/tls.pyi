@@ -23,7 +23,7 @@ class TlsRecords:
     """
 
     over: bool
-    """The peer said goodbye, or what came cannot be decrypted: `read_into` tells which."""
+    """The peer closed the session, or what came cannot be decrypted: see `read_into`."""
     failure: Exception | None
 
     def __init__(self, session: Any, incoming: _Incoming, outgoing: _Outgoing) -> None:
@@ -34,7 +34,7 @@ class TlsRecords:
 
     @property
     def pending(self) -> int:
-        """Bytes from the peer that were not looked at yet."""
+        """Bytes from the peer that were not read yet."""
 
     def read_into(self, room: memoryview) -> int:
         """Decrypted bytes into `room`, all that there are if they fit; 0 when more must come first,
@@ -44,5 +44,5 @@ class TlsRecords:
         """Encrypt what is to be sent: bytes for the peer, with all that has to go before them."""
 
     def outgoing(self) -> bytes:
-        """Bytes for the peer that the session has of its own: its handshake, its goodbye, new
-        keys."""
+        """Bytes for the peer that the session has of its own: its handshake, its closing alert,
+        new keys."""

@@ -39,7 +39,7 @@ cdef class TlsRecords:
 
     @property
     def pending(self) -> int:
-        """Bytes from the peer that were not looked at yet."""
+        """Bytes from the peer that were not read yet."""
         return self.inbound.pending
 
     def read_into(self, room) -> int:
@@ -51,7 +51,7 @@ cdef class TlsRecords:
         return self.encrypt(data)
 
     def outgoing(self) -> bytes:
-        """What the session itself has to say to the peer."""
+        """What the session itself has to send to the peer."""
         return self.own_words()
 
     cdef int put_in(self, const uint8_t *bytes_, Py_ssize_t size) except -1:

@@ -14,7 +14,12 @@ from typing import Final
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS: Final = "engine", "net", "broker", "namesrv", "controller", "spark", "src/turbopump", "bench"
+ROOMS: Final = (
+    *("csrc", "pyx", "engine", "net", "broker", "namesrv", "controller", "spark"),
+    *("src/turbopump", "bench", "interop"),
+)
+CYTHON: Final = ".pyx", ".pxd", ".pyi"
+BRACES: Final = ".c", ".h", ".go", ".java"
 
 REFUSED: Final = {
     r"nobody": "no client, no replica, no member; or the passive",
@@ -51,28 +56,48 @@ def refused(text: str) -> list[str]:
     return found
 
 
-def modules() -> Iterator[Path]:
-    """Python files of the rooms, not through the links under src/turbopump."""
+def sources() -> Iterator[Path]:
+    """Source files of the rooms, not through the links under src/turbopump, nor what was built."""
     for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            if not any(parent.is_symlink() for parent in path.parents if parent != ROOT):
+        for path in sorted((ROOT / room).rglob("*")):
+            within = path.relative_to(ROOT)
+            if path.suffix not in (".py", *CYTHON, *BRACES) or {"target", ".cache"} & {
+                *within.parts
+            }:
+                continue
+            if path.stem in ("held", "fast") and path.suffix in CYTHON:
+                continue
+            if not any((ROOT / parent).is_symlink() for parent in within.parents):
                 yield path
 
 
 def prose(source: str) -> Iterator[tuple[int, str]]:
-    """Line and text of each comment, docstring and other string; names of code are not prose."""
+    """Line and text of each comment, docstring and other string of Python or Cython.
+
+    Names of code are not prose, nor are those between the braces of an f-string.
+    """
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type in (tokenize.COMMENT, tokenize.STRING):
+        if token.type == tokenize.STRING and "f" in token.string.partition('"')[0].lower():
+            yield token.start[0], re.sub(r"\{[^{}]*\}", "{}", token.string)
+        elif token.type in (tokenize.COMMENT, tokenize.STRING):
             yield token.start[0], token.string
 
 
+def prose_in_braces(source: str) -> Iterator[tuple[int, str]]:
+    """As `prose`, of C, Go or Java."""
+    for match in re.finditer(r'"(?:\\.|[^"\\\n])*"|/\*.*?\*/|//[^\n]*', source, re.DOTALL):
+        yield source.count("\n", 0, match.start()) + 1, match[0]
+
+
 def test_source_is_plain_english() -> None:
-    wrong = [
-        f"{path.relative_to(ROOT)}:{line} and on: {found}"
-        for path in modules()
-        for line, text in prose(path.read_text())
-        for found in refused(text)
-    ]
+    wrong = []
+    for path in sources():
+        texts = (prose_in_braces if path.suffix in BRACES else prose)(path.read_text())
+        wrong += [
+            f"{path.relative_to(ROOT)}:{line} and on: {found}"
+            for line, text in texts
+            for found in refused(text)
+        ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -86,8 +111,15 @@ def test_documents_are_plain_english() -> None:
 
 
 def test_planted_words_of_source_are_found() -> None:
-    source = 'nobody = 1  # nobody waits\nprint("is told", nobody)\n'
-    assert [len(refused(text)) for _, text in prose(source)] == [1, 1]
+    source = 'nobody = 1  # nobody waits\nprint("is told", f"{nobody}", nobody)\n'
+    assert [len(refused(text)) for _, text in prose(source)] == [1, 1, 0]
+    source = 'int nobody; /* nobody\n * waits */ // "whoever"\nlog("is told");\n'
+    found = [(line, len(refused(text))) for line, text in prose_in_braces(source)]
+    assert found == [(1, 1), (2, 1), (3, 1)]
+
+
+def test_each_kind_of_source_is_read() -> None:
+    assert {path.suffix for path in sources()} == {".py", *CYTHON, *BRACES}
 
 
 @pytest.mark.parametrize(

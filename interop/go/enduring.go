@@ -15,7 +15,7 @@ import (
 
 const (
 	enduringSenders = 4
-	// Between two sends of a sender: who judges has to remember each of them.
+	// Between two sends of a sender: the judge has to remember each of them.
 	enduringPause = 2 * time.Millisecond
 )
 

@@ -56,7 +56,7 @@ func numberOf(message *primitive.MessageExt) int {
 	return number
 }
 
-// flaws tells what is wrong with received letters; tag gives the tag each was sent with.
+// flaws says what is wrong with received letters; tag gives the tag each was sent with.
 func flaws(topic string, got []*primitive.MessageExt, tag func(int) string) []string {
 	var found []string
 	for _, message := range got {
@@ -73,7 +73,7 @@ func flaws(topic string, got []*primitive.MessageExt, tag func(int) string) []st
 	return found
 }
 
-// difference tells how the numbers from..to-1 differ from what was got.
+// difference says how the numbers from..to-1 differ from what was got.
 func difference(from, to int, got []*primitive.MessageExt) []string {
 	counts := map[int]int{}
 	for _, message := range got {

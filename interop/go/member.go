@@ -54,7 +54,7 @@ func (b *bench) join(group, instance, topic, tags string, keepAll bool, judge li
 	return m
 }
 
-// allocate is the client's own strategy; it also tells how many queues this member has.
+// allocate is the client's own strategy; it also records how many queues this member has.
 func (m *member) allocate(group, client string, queues []*primitive.MessageQueue,
 	clients []string) []*primitive.MessageQueue {
 	mine := consumer.AllocateByAveragely(group, client, queues, clients)

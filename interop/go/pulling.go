@@ -36,12 +36,12 @@ func pull(b *bench, r *report) {
 		must(err)
 		return ten.MaxOffset == 50
 	})
-	r.none("ten from the place asked for", difference(5, 15, ten.GetMessageExts()))
-	r.equal("the next place is told", int64(15), ten.NextBeginOffset)
+	r.none("ten from the requested offset", difference(5, 15, ten.GetMessageExts()))
+	r.equal("the next offset is given", int64(15), ten.NextBeginOffset)
 	beyond, err := reader.PullFrom(context.Background(), queues[0], 90, 10)
 	must(err)
 	r.equal("beyond the end the offset is illegal", primitive.PullOffsetIllegal, beyond.Status)
-	r.equal("and the right one is told", int64(50), beyond.NextBeginOffset)
+	r.equal("and the right one is given", int64(50), beyond.NextBeginOffset)
 	_ = reader.Shutdown()
 	poll(b, r, topic)
 }

@@ -99,7 +99,7 @@ func tagFilter(b *bench, r *report) {
 	defer func() { _ = reader.Shutdown() }()
 	result, err := reader.PullFrom(context.Background(), queues[0], 0, 32)
 	must(err)
-	r.equal("a tag nobody has: no match", primitive.PullNoMsgMatched, result.Status)
+	r.equal("a tag that no message has: no match", primitive.PullNoMsgMatched, result.Status)
 }
 
 func ordered(b *bench, r *report) {

@@ -1,4 +1,4 @@
-"""The truncation audit over a group's stores, with what senders were told as its ledger.
+"""The truncation audit over a group's stores, with the answers that senders got as its ledger.
 
 Owns the ledger's lines, made by hand like the frames, and the run of the audit as a process of its
 own. It judges nothing. Called by failover.py and bench/failover.py.
@@ -29,9 +29,9 @@ def audited(
     folder: Path,
     body: Callable[[int], bytes] | None = None,
 ) -> tuple[bool, list[str]]:
-    """(whether a promise was broken, the report); the brokers may run, but nobody sends. `body`:
+    """(whether a promise was broken, the report); the brokers may run, but no client sends. `body`:
     of a message's number; None: of others only the places are known."""
-    file = folder / "told.jsonl"
+    file = folder / "ledger.jsonl"
     with file.open("w") as opened:
         opened.writelines(line for ledger in ledgers for line in _lines(ledger, body))
     stores = [f"{one.name}={one.store}" for one in group.brokers]

@@ -33,8 +33,8 @@ LOOK_S = 0.02
 ASK_S = 2.0
 ELECT_MASTER, METADATA_INFO, SYNC_STATE_DATA = 1002, 1005, 1006
 RUNTIME_INFO = 28
-TOLD = 300
-"""Characters of what each member printed last that an error has."""
+TAIL_SIZE = 300
+"""Characters of each member's last output that an error shows."""
 FILE_SIZE = 16 << 20
 BROKER = {
     "brokerId": "-1",
@@ -60,7 +60,7 @@ class Member:
     process: Process | None = None
     lives: int = 0
     is_wanted: bool = False
-    """Whether it was started, and nobody ended it since."""
+    """Whether it was started, and not ended on purpose since."""
 
     @property
     def address(self) -> str:
@@ -204,7 +204,7 @@ class Controlled:
             one.stop()
 
     def abandon(self) -> None:
-        """Ends what runs at once: a JVM takes seconds to stop, and nobody needs the files."""
+        """Ends what runs at once: a JVM takes seconds to stop, and its files are not needed."""
         for one in reversed(self.members):
             if one.running:
                 one.kill()
@@ -217,16 +217,16 @@ class Controlled:
                 if holds():
                     return
             except (OSError, struct.error, ValueError):
-                pass  # who does not answer says no
+                pass  # no answer counts as no
             late = time.monotonic() > deadline
             if late or any(one.is_wanted and not one.running for one in self.members):
-                why = f"not within {timeout_s:.0f} s" if late else "somebody died"
-                raise NotReadyError(f"{why}: {what}; {self._told()}")
+                why = f"not within {timeout_s:.0f} s" if late else "a member died"
+                raise NotReadyError(f"{why}: {what}; {self._tails()}")
             time.sleep(LOOK_S)
 
-    def _told(self) -> str:
+    def _tails(self) -> str:
         tails = [
-            f"{one.name}: {'' if one.running else 'dead; '}{one.process.tail(TOLD)}"
+            f"{one.name}: {'' if one.running else 'dead; '}{one.process.tail(TAIL_SIZE)}"
             for one in self.members
             if one.process is not None
         ]
@@ -235,7 +235,7 @@ class Controlled:
     # What the controllers say
 
     def leader(self) -> Member | None:
-        """The controller that leads, by its own word."""
+        """The controller that says it leads."""
         for one in self.controllers:
             answer = self._ask(one.port, METADATA_INFO, {})
             if answer is not None and answer.code == 0 and answer.fields.get("isLeader") == "true":
@@ -243,12 +243,12 @@ class Controlled:
         return None
 
     def to_leader(self, code: int, fields: dict[str, str], body: bytes = b"") -> Answer | None:
-        """A request to the controller that leads; None while nobody answers."""
+        """A request to the controller that leads; None while no controller answers."""
         leader = self.leader()
         return self._ask(leader.port, code, fields, body) if leader else None
 
     def sync(self) -> Sync | None:
-        """Who is what; None while no controller says."""
+        """The group as its controllers have it; None while none answers."""
         answer = self.to_leader(SYNC_STATE_DATA, {}, json.dumps([BROKER_NAME]).encode())
         if answer is None or answer.code != 0:
             return None
@@ -301,7 +301,7 @@ class Controlled:
         return int(table["commitLogMaxOffset"])
 
     def wait_alike(self) -> None:
-        """Returns when all logs end at the same place; nobody may send."""
+        """Returns when all logs end at the same place; no client may send."""
         self.until(
             "the logs end alike", lambda: len({self.end_of(one) for one in self.brokers}) == 1
         )

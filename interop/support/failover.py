@@ -20,7 +20,7 @@ from interop.support import toolchain
 from interop.support.audit import audited
 from interop.support.controlled import Controlled
 from interop.support.groups import Kind, RocketMQ, Turbopump
-from interop.support.kills import SETTLED_S, Limits, Told, judge, kill_masters, spread
+from interop.support.kills import SETTLED_S, KillTimes, Limits, judge, kill_masters, spread
 from interop.support.processes import Process
 from interop.support.senders import Ledger
 from interop.support.suites import java_client, parse
@@ -29,14 +29,14 @@ KINDS: dict[str, Kind] = {"rocketmq": RocketMQ(), "turbopump": Turbopump()}
 CLIENTS = ("java", "java-4.9", "go")
 SCENARIO = "through-kills"
 ROUTE_POLL_MS = 30_000
-"""pollNameServerInterval of all RocketMQ clients, unless they are told another."""
+"""pollNameServerInterval of all RocketMQ clients, unless they are given another."""
 LIMITS = Limits(first_s=90.0, whole_s=180.0)
 """For a first success: two polls of the route, and room; for all in sync: RocketMQ's own time."""
 START_S, END_S = 60.0, 60.0
 
 
 class Program:
-    """A client program that sends until it is told to stop."""
+    """A client program that sends until it is stopped."""
 
     def __init__(self, name: str, group: Controlled, folder: Path, poll_ms: int) -> None:
         folder.mkdir(parents=True)
@@ -87,12 +87,12 @@ def through_kills(
     *,
     paced_by: Sequence[str],
     say: Callable[[str], None],
-) -> Told:
+) -> KillTimes:
     """A new group, its kills and its end. The next kill waits for a first success of those that
     pace; the others have the time that it takes."""
     group = Controlled(folder, kind, [kind] * 3, [kind] * 3)
     programs: list[Program] = []
-    told = Told()
+    seen = KillTimes()
     try:
         group.start()
         programs.extend(Program(name, group, folder / name, poll_ms) for name in clients)
@@ -100,11 +100,11 @@ def through_kills(
             program.wait_sending(group)
         time.sleep(SETTLED_S)
         pacing = [program.ledger for program in programs if program.name in paced_by]
-        kill_masters(group, pacing, kills, LIMITS, told, say)
+        kill_masters(group, pacing, kills, LIMITS, seen, say)
         for program in programs:
             program.stop()
         ledgers = [program.ledger for program in programs]
-        judge(group, ledgers, told)
+        judge(group, ledgers, seen)
         broken, report = audited(group, ledgers, folder)
         for line in report:
             say(line)
@@ -114,7 +114,7 @@ def through_kills(
             if program.process.running:
                 program.process.kill()
         group.abandon()
-    return told
+    return seen
 
 
 def main() -> int:
@@ -137,7 +137,7 @@ def main() -> int:
     folder = toolchain.CACHE / "failover"
     shutil.rmtree(folder, ignore_errors=True)
     begin = time.monotonic()
-    told = through_kills(
+    seen = through_kills(
         KINDS[given.target],
         given.clients,
         given.kills,
@@ -146,12 +146,12 @@ def main() -> int:
         paced_by=given.clients,
         say=lambda line: print(f"{time.monotonic() - begin:6.0f} s  {line}", flush=True),
     )
-    print(f"{told.kills} kills; seconds are p50 / p99 / max")
-    print(f"restart to all in sync: {spread(told.whole_s)}")
-    for topic, found in told.found.items():
-        print(f"{topic}: kill to first success {spread(told.first_s[topic])}; {found}")
+    print(f"{seen.kills} kills; seconds are p50 / p99 / max")
+    print(f"restart to all in sync: {spread(seen.whole_s)}")
+    for topic, found in seen.found.items():
+        print(f"{topic}: kill to first success {spread(seen.first_s[topic])}; {found}")
     shutil.rmtree(folder, ignore_errors=True)
-    return int(any(one.lost or one.moved or one.twice for one in told.found.values()))
+    return int(any(one.lost or one.moved or one.twice for one in seen.found.values()))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class Ports:
 
     @classmethod
     def free(cls) -> "Ports":
-        """Ports nobody listens on now."""
+        """Ports that no process listens on now."""
         return cls(free_port(), free_port(BROKER_AND_HA))
 
     @property
@@ -252,7 +252,7 @@ def start_up_command(folder: Path) -> Group:
 
 
 def wait_listening(port: int, process: Process) -> None:
-    """Returns when somebody accepts connections on a port."""
+    """Returns when a process accepts connections on a port."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     while True:
         try:

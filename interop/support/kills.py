@@ -21,7 +21,7 @@ UNDER_LOAD_S = 1.0
 
 
 @dataclass
-class Told:
+class KillTimes:
     """What a row of kills came to."""
 
     kills: int = 0
@@ -46,7 +46,7 @@ def kill_masters(
     ledgers: Sequence[Ledger],
     kills: int,
     limits: Limits,
-    told: Told,
+    seen: KillTimes,
     say: Callable[[str], None],
     *,
     pause: bool = False,
@@ -60,22 +60,22 @@ def kill_masters(
         begun = now_ms()
         master.process.child.send_signal(signal.SIGSTOP) if pause else master.kill()
         dead = now_ms()
-        told.kills += 1
+        seen.kills += 1
         for ledger in ledgers:
             ledger.refresh()
             ledger.watch(dead)
         group.until("sends get through again", lambda: _all_first(ledgers), limits.first_s)
         for ledger in ledgers:
             assert ledger.first_ms is not None
-            told.first_s.setdefault(ledger.topic, []).append((ledger.first_ms - begun) / 1000)
+            seen.first_s.setdefault(ledger.topic, []).append((ledger.first_ms - begun) / 1000)
         start = time.monotonic()
         master.process.child.send_signal(signal.SIGCONT) if pause else master.start()
         group.wait_whole(limits.whole_s)
-        told.whole_s.append(time.monotonic() - start)
-        each = ", ".join(f"{topic} {row[-1]:.3f} s" for topic, row in told.first_s.items())
+        seen.whole_s.append(time.monotonic() - start)
+        each = ", ".join(f"{topic} {row[-1]:.3f} s" for topic, row in seen.first_s.items())
         say(
             f"{number} of {kills}, {master.name}: first success {each};"
-            f" all in sync {told.whole_s[-1]:.1f} s after its return"
+            f" all in sync {seen.whole_s[-1]:.1f} s after its return"
         )
 
 
@@ -99,9 +99,9 @@ def _all_first(ledgers: Sequence[Ledger]) -> bool:
 
 
 def judge(
-    group: Controlled, ledgers: Sequence[Ledger], told: Told, *, is_whole: bool = True
+    group: Controlled, ledgers: Sequence[Ledger], seen: KillTimes, *, is_whole: bool = True
 ) -> None:
-    """Nobody sends any more: all logs end alike, and the master is read from the beginning. Of a
+    """After the last send: all logs end alike, and the master is read from the beginning. Of a
     group that does not become whole there is only what its master has."""
     if is_whole:
         group.wait_whole()
@@ -118,7 +118,7 @@ def judge(
             return True
 
         group.until(f"{ledger.topic} is read", read)
-        told.found[ledger.topic] = ledger.compare(there)
+        seen.found[ledger.topic] = ledger.compare(there)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -1,4 +1,4 @@
-"""A broker's commit log as it lies in its files, whoever wrote it.
+"""A broker's commit log as it lies in its files, of either kind of broker.
 
 Called by test_mixed_pairs.py.
 """

@@ -1,7 +1,7 @@
-"""Ports for processes that are told where to listen, or come back to where they were.
+"""Ports for processes that are given theirs, or come back to the one they had.
 
 Must never give a port twice, nor one of the kernel's own range: its owner may not listen yet, or
-not now, and a connection could have it by then. Called by whoever starts processes, in tests/ too.
+not now, and a connection could have it by then. Called wherever processes start, in tests/ too.
 """
 
 import os
@@ -44,7 +44,7 @@ def _mine() -> range:
     low, high = RANGE
     high = max(min(high, first_of_kernel), low + LEAST)
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    # Who takes the place of one that died is numbered on.
+    # A worker that replaces one that died has the next number.
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % count
     size = (high - low) // count
     return range(low + number * size, low + (number + 1) * size)

@@ -1,7 +1,7 @@
 """What a RocketMQ broker in controller mode asks its controller, answered by a script.
 
-The test says who is the master; the SyncStateSet is what that master last asked for, because a
-RocketMQ master that is refused never counts a replica as in sync again. It owns its port and
+The test says which one is the master; the SyncStateSet is what that master last asked for, because
+a RocketMQ master that is refused never counts a replica as in sync again. It owns its port and
 threads. Called by test_mixed_pairs.py; the real controller has tests of its own.
 """
 
@@ -21,7 +21,7 @@ MASTER_STILL_EXISTS, SET_REFUSED, UNKNOWN = 2011, 2013, 3
 
 @dataclass
 class Controller:
-    """The state that is told, and who asks: the one broker with the id `guest`."""
+    """The state it gives, and the one broker that asks, with the id `guest`."""
 
     guest: int
     addresses: dict[int, str]
@@ -71,7 +71,7 @@ class Controller:
             self.set_epoch += 1
 
     def notify(self, port: int) -> None:
-        """Tells a broker, which else asks every five seconds."""
+        """Notifies a broker, which otherwise asks every five seconds."""
         with self._lock:
             fields = {**self._master(), "syncStateSetEpoch": str(self.set_epoch)}
             body = self._set()
@@ -132,9 +132,9 @@ class Controller:
                 return MASTER_STILL_EXISTS, known, members
             case 1003:  # registration
                 return 0, known, self._set()
-            case 1004:  # who is the master
+            case 1004:  # the master
                 return 0, self._master(), self._set()
-            case 1005:  # who is the controller
+            case 1005:  # the leading controller
                 return (
                     0,
                     {

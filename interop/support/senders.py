@@ -1,6 +1,6 @@
-"""Senders that ask for the route at every error, what senders were told, and what is there.
+"""Senders that ask for the route at every error, the answers they got, and what is stored.
 
-Owns the frames, sockets and threads of the senders, with no client of anybody's: the same load for
+Owns the frames, sockets and threads of the senders, without any client library: the same load for
 RocketMQ and for ours. `Ledger` also takes what programs in Java and Go wrote down. Called by
 kills.py, bench/failover.py and tests/integration/failover.
 """
@@ -50,11 +50,11 @@ class Found:
 
 @dataclass
 class Ledger:
-    """What the senders of one topic were told: a place is (queue, offset)."""
+    """The answers that senders of one topic got: a place is (queue, offset)."""
 
     topic: str
     file: Path | None = None
-    """Lines of `begun acked queue offset number`, written by a program as it is told so."""
+    """Lines of `begun acked queue offset number`, written by a program at each answer."""
     places: dict[tuple[int, int], int] = field(default_factory=dict)
     numbers: dict[int, tuple[int, int]] = field(default_factory=dict)
     twice: int = 0

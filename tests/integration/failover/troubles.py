@@ -17,7 +17,7 @@ from typing import Final
 
 from interop.support.controlled import Controlled, Member, NotReadyError
 from interop.support.groups import Kind
-from interop.support.kills import SETTLED_S, Told, judge, make_topic
+from interop.support.kills import SETTLED_S, KillTimes, judge, make_topic
 from interop.support.senders import Ledger, Senders, now_ms
 from tests.machine.shim import Machine, build
 
@@ -290,13 +290,13 @@ def measured(
             seen.ended = str(error).partition(";")[0]
             say(str(error))
         load.stop()
-        told = Told()
+        times = KillTimes()
         try:
-            judge(group, [ledger], told, is_whole=not seen.ended)
+            judge(group, [ledger], times, is_whole=not seen.ended)
         except NotReadyError as error:
             seen.ended = seen.ended or str(error).partition(";")[0]
             say(str(error))
-        found = told.found.get(TOPIC)
+        found = times.found.get(TOPIC)
         if found is not None:
             seen.acked, seen.lost = found.acked, found.lost
         say(f"{found}, refused {ledger.errors}")

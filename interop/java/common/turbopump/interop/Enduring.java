@@ -18,7 +18,7 @@ import org.apache.rocketmq.common.message.Message;
 /** Sends all the time, whatever happens to the brokers, and writes down what was acknowledged. */
 final class Enduring {
     private static final int THREADS = 4;
-    /** Between two sends of a thread: who judges has to remember each of them. */
+    /** Between two sends of a thread: the judge has to remember each of them. */
     private static final int PAUSE_MS = 2;
 
     private Enduring() {

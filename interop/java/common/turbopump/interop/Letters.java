@@ -13,7 +13,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * The messages the scenarios send: number i of a topic is always the same, so whoever receives it
+ * The messages the scenarios send: number i of a topic is always the same, so its receiver
  * can judge its content without having seen the sender.
  */
 final class Letters {

@@ -8,7 +8,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** Looking messages up by key and id, and text that is not ASCII in every place that may hold it. */
+/** Finding messages by key and id, and text that is not ASCII wherever it may stand. */
 final class Looking {
     private static final int NO_MESSAGE = 208;
     private static final String[] TAGS = {"标签甲", "标签乙", "タグ"};
@@ -42,7 +42,7 @@ final class Looking {
                 find(bench, topic, "key-7", 64, begin - 7_200_000, begin).size());
         Exception unknown = Bench.error(() ->
                 bench.producer().queryMessage(topic, "no-such-key", 64, begin, end));
-        report.check("an unknown key is told so", unknown instanceof MQClientException
+        report.check("an unknown key is an error that says so", unknown instanceof MQClientException
                 && ((MQClientException) unknown).getResponseCode() == NO_MESSAGE, "" + unknown);
         MessageExt byUniqueId = bench.producer().viewMessage(topic, sent.get(11).getMsgId());
         report.equal("by the client's id", 11, Letters.number(byUniqueId));

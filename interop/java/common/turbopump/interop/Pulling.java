@@ -109,7 +109,7 @@ final class Pulling {
         consumer.start();
         try {
             List<MessageQueue> queues = new ArrayList<>(consumer.fetchMessageQueues(topic));
-            report.equal("the queues are told", 2, queues.size());
+            report.equal("the queues are known", 2, queues.size());
             consumer.assign(queues);
             List<MessageExt> got = poll(consumer, 50);
             report.none("all come once", Letters.difference(0, 50, got));
@@ -152,15 +152,15 @@ final class Pulling {
         send(bench, topic, 1, 100);
         Bench.await("the last message", 10_000, () -> max(reader, queue) == 100);
         PullResult ten = reader.pull(queue, "*", 5, 10);
-        report.equal("as many as asked for", 10, ten.getMsgFoundList().size());
-        report.none("from the place asked for", Letters.difference(5, 15, ten.getMsgFoundList()));
-        report.equal("the largest offset is told", 100L, ten.getMaxOffset());
+        report.equal("as many as requested", 10, ten.getMsgFoundList().size());
+        report.none("from the requested offset", Letters.difference(5, 15, ten.getMsgFoundList()));
+        report.equal("the largest offset is given", 100L, ten.getMaxOffset());
         report.equal("at the end nothing is new", PullStatus.NO_NEW_MSG,
                 reader.pull(queue, "*", 100, 32).getPullStatus());
         PullResult beyond = reader.pull(queue, "*", 200, 32);
         report.equal("beyond it the offset is illegal", PullStatus.OFFSET_ILLEGAL,
                 beyond.getPullStatus());
-        report.equal("and the right one is told", 100L, beyond.getNextBeginOffset());
+        report.equal("and the right one is given", 100L, beyond.getNextBeginOffset());
     }
 
     private static long max(DefaultMQPullConsumer reader, MessageQueue queue) {

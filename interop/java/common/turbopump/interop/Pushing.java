@@ -154,7 +154,7 @@ final class Pushing {
             report.none("content is as sent", flaws);
         }
         PullResult nothing = bench.reader().pull(queues.get(0), "NoSuchTag", 0, 32);
-        report.equal("a tag nobody has: no match", PullStatus.NO_MATCHED_MSG,
+        report.equal("a tag that no message has: no match", PullStatus.NO_MATCHED_MSG,
                 nothing.getPullStatus());
         report.check("and the reader is sent on", nothing.getNextBeginOffset() > 0,
                 nothing.toString());

@@ -5,7 +5,7 @@ import java.util.Objects;
 
 /**
  * The checks of one scenario: each is printed as one JSON line at once, so that a run that is
- * killed still tells how far it came.
+ * killed still shows how far it came.
  */
 final class Report {
     private static final int DETAIL_MAX = 2000;

@@ -107,7 +107,7 @@ final class Sending {
         List<MessageExt> got = bench.readUntil(topic, 100);
         report.none("all are there once", Letters.difference(0, 100, got));
         report.none("content is as sent", Letters.flaws(topic, got));
-        report.check("all went to the queue asked for",
+        report.check("all went to the requested queue",
                 got.stream().allMatch(message -> message.getQueueId() == 1), "");
     }
 
@@ -147,7 +147,7 @@ final class Sending {
         return ids;
     }
 
-    /** The first send to a topic nobody created. */
+    /** The first send to a topic that was not created. */
     static void autoTopic(Bench bench, Report report, String[] none) throws Exception {
         String topic = bench.name("auto");
         for (Message message : Letters.letters(topic, 0, 20)) {

@@ -9,15 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from turbopump.net.client.rebalance import sorted_queues
+from turbopump.net.allocation.shares import queues_of, readable_queues
 from turbopump.net.wire.queues import MessageQueue
 from turbopump.net.wire.route import TopicRouteData
-from turbopump.net.wire.topics import PERM_READ, PERM_WRITE
+from turbopump.net.wire.topics import PERM_WRITE
 
 MASTER_ID: Final = 0
-
-QUEUES_MAX: Final = 65_536
-"""Queues of one topic that are looked at: a damaged route must not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +37,12 @@ class TopicRoute:
 def interpret(topic: str, data: TopicRouteData) -> TopicRoute:
     """The route of `topic` out of a name server's answer."""
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
-    subscribe = _queues(
-        topic,
-        (
-            (queues.broker_name, queues.read_queue_nums)
-            for queues in data.queue_datas
-            if queues.perm & PERM_READ and brokers.get(queues.broker_name)
-        ),
-    )
+    subscribe = readable_queues(topic, data)
     ordered = bool(data.order_topic_conf)
     if ordered:
-        publish = _queues(topic, _ordered_queues(data.order_topic_conf or ""))
+        publish = queues_of(topic, _ordered_queues(data.order_topic_conf or ""))
     else:
-        publish = _queues(
+        publish = queues_of(
             topic,
             (
                 (queues.broker_name, queues.write_queue_nums)
@@ -113,14 +103,6 @@ class BrokerTable:
                 if broker_id == MASTER_ID or not masters_only
             }
         )
-
-
-def _queues(topic: str, counts: Iterable[tuple[str, int]]) -> tuple[MessageQueue, ...]:
-    queues: list[MessageQueue] = []
-    for broker_name, count in counts:
-        room = QUEUES_MAX - len(queues)
-        queues += [MessageQueue(topic, broker_name, at) for at in range(min(count, room))]
-    return tuple(sorted_queues(queues))
 
 
 def _ordered_queues(text: str) -> list[tuple[str, int]]:

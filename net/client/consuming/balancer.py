@@ -11,12 +11,14 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from turbopump.engine.types import QueueOffset
+from turbopump.net.allocation.shares import sharing_of
+from turbopump.net.allocation.strategies import AVG, allocate
 from turbopump.net.client.consuming.locks import LIVE_MS, RENEW_AGAIN_MS, RENEW_MS, MemberLocks
 from turbopump.net.client.consuming.membership import ConsumerMembership
 from turbopump.net.client.consuming.process_queue import ProcessQueue
 from turbopump.net.client.consuming.queue_runner import QueueRunner
 from turbopump.net.client.errors import BrokerError, ClientError
-from turbopump.net.client.rebalance import allocate_averagely, changes
+from turbopump.net.client.rebalance import changes
 from turbopump.net.client.routes import TopicRoute
 from turbopump.net.client.tasks import TaskSet
 from turbopump.net.transport.errors import RemotingError
@@ -176,7 +178,8 @@ class Balancer:
                 # A broker that restarted does not know us: tell it, then look again.
                 await instance.heartbeat()
                 members = await self._members(route)
-            wanted = allocate_averagely(instance.client_id, members, route.subscribe)
+            shares = allocate(AVG, sharing_of(members, route.subscribe))
+            wanted = shares.get(instance.client_id, [])
             if instance.client_id not in members:
                 logger.warning("no broker of %s lists this consumer", topic)
                 self._apply(held, wanted)

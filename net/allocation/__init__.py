@@ -1,0 +1,1 @@
+"""Who of a group consumes which queues: the strategies, for brokers and clients alike."""

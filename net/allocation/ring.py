@@ -1,0 +1,43 @@
+"""CONSISTENT_HASH: queues and members on one ring, byte for byte RocketMQ's.
+
+Owns the ring (common/consistenthash/ConsistentHashRouter, AllocateMessageQueueConsistentHash). It
+must never change a hash: members in Java compute the same. Called by strategies.py.
+"""
+
+import hashlib
+from bisect import bisect_left
+from typing import Final
+
+from turbopump.net.allocation.shares import Shares, Sharing
+from turbopump.net.wire.queues import MessageQueue
+
+VIRTUAL_NODES: Final = 10
+"""Places of each member on the ring."""
+
+
+def consistent_hash(group: Sharing) -> Shares:
+    """CONSISTENT_HASH: a queue is of the first place on the ring that is not before its hash."""
+    ring: dict[int, str] = {}
+    for member in group.members:
+        for number in range(VIRTUAL_NODES):
+            ring[_hash(f"{member}-{number}")] = member  # of two in one place the later one stays
+    places = sorted(ring)
+    shares: Shares = {member: [] for member in group.members}
+    if places:
+        for queue in group.queues:
+            at = bisect_left(places, _hash(_key(queue)))
+            shares[ring[places[at % len(places)]]].append(queue)
+    return shares
+
+
+def _hash(key: str) -> int:
+    digest = hashlib.md5(key.encode("utf-8", "replace"), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+def _key(queue: MessageQueue) -> str:
+    """Java's MessageQueue.toString."""
+    return (
+        f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
+        f"queueId={queue.queue_id}]"
+    )

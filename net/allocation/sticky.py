@@ -1,0 +1,67 @@
+"""STICKY: as even as can be, and then as much as possible stays where it is.
+
+Owns the rules of the proposal for rebalancing by the broker. It must never depend on anything but
+its arguments: each node gives the same answer. Called by strategies.py.
+
+    1  each member keeps the queues that it had, if both still exist
+    2  each queue without an owner goes, in order, to the member with the fewest
+    3  while two members differ by two queues or more, the one with the most gives its last queue to
+       the one with the fewest
+
+Ties go by client id: the smaller one gets, the larger one gives. No balanced allocation moves
+fewer queues of members that are still there: step 2 fills the smallest first, so step 3 moves only
+what balance cannot do without.
+"""
+
+from heapq import heapify, heapreplace
+
+from turbopump.net.allocation.shares import Shares, Sharing, sorted_queues
+from turbopump.net.wire.queues import MessageQueue
+
+
+def sticky(group: Sharing) -> Shares:
+    """STICKY. A queue that two members had stays with the one of the smaller client id."""
+    kept = _kept(group)
+    if group.members:
+        _give_free(group, kept)
+        _level(kept)
+    return {
+        member: sorted_queues(queues) for member, queues in zip(group.members, kept, strict=True)
+    }
+
+
+def _kept(group: Sharing) -> list[list[MessageQueue]]:
+    free = dict.fromkeys(group.queues)
+    kept: list[list[MessageQueue]] = []
+    for member in group.members:
+        mine = []
+        for queue in group.previous.get(member, ()):
+            if queue in free:
+                del free[queue]
+                mine.append(queue)
+        kept.append(sorted_queues(mine))
+    return kept
+
+
+def _give_free(group: Sharing, kept: list[list[MessageQueue]]) -> None:
+    owned = {queue for queues in kept for queue in queues}
+    fewest = [(len(queues), at) for at, queues in enumerate(kept)]
+    heapify(fewest)
+    for queue in group.queues:
+        if queue not in owned:
+            count, at = fewest[0]
+            kept[at].append(queue)
+            heapreplace(fewest, (count + 1, at))
+
+
+def _level(kept: list[list[MessageQueue]]) -> None:
+    fewest = [(len(queues), at) for at, queues in enumerate(kept)]
+    most = [(-len(queues), -at) for at, queues in enumerate(kept)]
+    heapify(fewest)
+    heapify(most)
+    # No member is changed from both sides: those that give have two more than those that get.
+    while -most[0][0] - fewest[0][0] >= 2:
+        (few, low), (many, high) = fewest[0], most[0]
+        kept[low].append(kept[-high].pop())
+        heapreplace(fewest, (few + 1, low))
+        heapreplace(most, (many + 1, high))

@@ -1,0 +1,115 @@
+"""The strategies by their names: whole groups in, the share of each member out.
+
+Owns RocketMQ's rules (client/consumer/rebalance/AllocateMessageQueue*) and the table of names. It
+must never depend on anything but its arguments: brokers and members compute the same. Called by the
+client's rebalance.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from turbopump.net.allocation.ring import consistent_hash
+from turbopump.net.allocation.shares import AllocationError, Shares, Sharing, java_order, named_room
+from turbopump.net.allocation.sticky import sticky
+from turbopump.net.wire.queues import MessageQueue
+
+Strategy = Callable[[Sharing], Shares]
+
+NEARBY: Final = "MACHINE_ROOM_NEARBY"
+"""Alone, or followed by `-` and the strategy to use inside a room."""
+
+STICKY: Final = "STICKY"
+AVG: Final = "AVG"
+
+
+def averagely(group: Sharing) -> Shares:
+    """AVG: consecutive shares that differ by one at most, the first ones larger."""
+    if not group.members:
+        return {}
+    each, larger = divmod(len(group.queues), len(group.members))
+    shares: Shares = {}
+    start = 0
+    for index, member in enumerate(group.members):
+        end = start + each + (index < larger)
+        shares[member] = list(group.queues[start:end])
+        start = end
+    return shares
+
+
+def by_circle(group: Sharing) -> Shares:
+    """AVG_BY_CIRCLE: queues are dealt out one by one."""
+    step = len(group.members)
+    return {member: list(group.queues[at::step]) for at, member in enumerate(group.members)}
+
+
+def configured(group: Sharing) -> Shares:
+    """CONFIG: what the user gave to each member, whether the queues exist or not."""
+    return {member: list(group.fixed.get(member, ())) for member in group.members}
+
+
+def by_machine_room(group: Sharing) -> Shares:
+    """MACHINE_ROOM: the queues of brokers named `room@name`, shared by all members.
+
+    Where rooms are named (consumeridcs), only theirs: queues of other brokers have no consumer.
+    """
+    names = group.rooms.names
+    queues = []
+    for queue in group.queues:
+        room = named_room(queue.broker_name)
+        if room and (not names or room in names):
+            queues.append(queue)
+    shares: Shares = {}
+    count = len(group.members)
+    for at, member in enumerate(group.members):
+        each = len(queues) // count
+        shares[member] = queues[each * at : each * (at + 1)]
+        if len(queues) % count > at:
+            shares[member].append(queues[each * count + at])
+    return shares
+
+
+def nearby(inner: Strategy, group: Sharing) -> Shares:
+    """MACHINE_ROOM_NEARBY: `inner` inside each room; queues of rooms without members go to all.
+
+    Raises AllocationError for a member or a broker whose room is not known.
+    """
+    clients: dict[str, list[str]] = {}
+    for member in group.members:
+        room = group.rooms.of_client(member)
+        if not room:
+            raise AllocationError(f"the machine room of consumer {member[:200]} is not known")
+        clients.setdefault(room, []).append(member)
+    queues: dict[str, list[MessageQueue]] = {}
+    for queue in group.queues:
+        room = group.rooms.of_broker(queue.broker_name)
+        if not room:
+            raise AllocationError(f"the machine room of broker {queue.broker_name} is not known")
+        queues.setdefault(room, []).append(queue)
+    shares: Shares = {member: [] for member in group.members}
+    for room in sorted(queues, key=java_order):
+        members = tuple(clients.get(room, group.members))
+        part = replace(group, members=members, queues=tuple(queues[room]))
+        for member, share in inner(part).items():
+            shares[member] += share
+    return shares
+
+
+STRATEGIES: Final[dict[str, Strategy]] = {
+    AVG: averagely,
+    "AVG_BY_CIRCLE": by_circle,
+    "CONFIG": configured,
+    "MACHINE_ROOM": by_machine_room,
+    "CONSISTENT_HASH": consistent_hash,
+    STICKY: sticky,
+}
+
+
+def allocate(name: str, group: Sharing) -> Shares:
+    """The share of each member by the strategy of that name. Raises AllocationError."""
+    if name == NEARBY:
+        return nearby(averagely, group)
+    inner = STRATEGIES.get(name.removeprefix(f"{NEARBY}-"))
+    if inner is None:
+        raise AllocationError(f"there is no strategy {name[:100]}: {', '.join(STRATEGIES)}")
+    return inner(group) if name in STRATEGIES else nearby(inner, group)

@@ -19,7 +19,8 @@ from turbopump.broker.context import BrokerContext
 from turbopump.broker.ha import options
 from turbopump.broker.ha.control import last_life
 from turbopump.broker.ha.control.last_life import LastLife
-from turbopump.broker.ha.control.membership import Membership, MembershipOptions
+from turbopump.broker.ha.control.membership import Membership
+from turbopump.broker.ha.control.parts import MembershipOptions, MembershipParts
 from turbopump.broker.ha.control.words import Name
 from turbopump.broker.ha.heir import Heir
 from turbopump.broker.ha.metadata.pulling import MetadataFollower
@@ -78,10 +79,18 @@ class Replicating:
         self._heir: Heir | None = None
         if config.replication.is_elected:
             last_life.record(files, config.store, life.lost(log.end))
-            self.membership = Membership(
-                membership_options(config, life), self.service, log, files, calls, now_ms, steady_ms
+            parts = MembershipParts(
+                service=self.service,
+                log=log,
+                files=files,
+                call=calls,
+                wall_ms=now_ms,
+                steady_ms=steady_ms,
             )
-            self.membership.on_doubt_told = partial(last_life.write, files, config.store, "")
+            self.membership = Membership(membership_options(config, life), parts)
+            self.membership.enrolment.on_doubt_told = partial(
+                last_life.write, files, config.store, ""
+            )
             self._elected(self.membership)
             self._heir = Heir(self.membership, self.service, steady_ms)
         self.service.on_role.append(self._role_changed)

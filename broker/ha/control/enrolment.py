@@ -1,8 +1,9 @@
 """How a broker becomes known to its controllers: an id of its own, and a place in its group.
 
-Owns the order of the three requests (next id, apply for it, register) and what is written down
-between them. It must never take a role: what the registration answers is returned. Run by
-membership.py, which begins anew after any failure; what was reached is in the identity files.
+Owns the order of the three requests (next id, apply for it, register), what is written down between
+them, and what the controllers know by them of this broker's log. It must never take a role: what
+the registration answers is returned. Run by membership.py, which begins anew after any failure;
+what was reached is in the identity files.
 
 A controller that does not know a persisted id (cleanBrokerMetadata) gets another registration, from
 the start: RocketMQ's broker repeats the same one for ever (observed in 5.5.0).
@@ -51,12 +52,25 @@ class Enrolment:
         wall_ms: Callable[[], int],
         disk: _Elsewhere,
     ) -> None:
+        self.registered = self.told_damaged = False
+        """Whether the controllers know this life, and that its log is damaged."""
+        self.on_doubt_told: Callable[[], None] = lambda: None
+        """Called by a disk's thread when the controllers know that this broker may lack something;
+        raises OSError, and is called again then."""
+        self._unclean = ""
+        self._doubt_told = False
         self._controllers = controllers
         self._disk = disk
         self._files = files
         self._name = name
         self._wall_ms = wall_ms
         self._life = wall_ms()
+
+    def begin(self, unclean: str) -> None:
+        """`unclean`: why bytes may be missing that were acknowledged; "" if none can be."""
+        self._unclean = unclean
+        if unclean:
+            logger.error("no candidate until it has caught up once: %s", unclean)
 
     def identify(self, address: str) -> Steps[int]:
         """The broker's id. Raises BadAnswer, IdentityError, OSError."""
@@ -82,9 +96,7 @@ class Enrolment:
         logger.info("this broker has the id %d", applied.broker_id)
         return applied.broker_id
 
-    def register(
-        self, broker_id: int, address: str, *, unclean: bool, damaged: bool
-    ) -> Steps[Word | None]:
+    def register(self, broker_id: int, address: str, *, damaged: bool) -> Steps[Word | None]:
         """Who is master. Raises BadAnswer, OSError; where the controllers do not know the broker
         any more it is to `forget`."""
         applied = self._files.load_applied()
@@ -93,13 +105,18 @@ class Enrolment:
             broker_id,
             address,
             self._wall_ms(),
-            unclean=unclean,
+            unclean=bool(self._unclean),
             damaged=damaged,
             check_code=applied.check_code if applied and applied.broker_id == broker_id else None,
             life=self._life,
         )
         answer = yield self._controllers.ask(request)
-        return words.read_registered(answer)
+        word = words.read_registered(answer)
+        self.registered, self.told_damaged = True, damaged
+        if self._unclean and not self._doubt_told:
+            yield from self.write(self.on_doubt_told)
+            self._doubt_told = True
+        return word
 
     def forget(self, broker_id: int) -> Steps[None]:
         """The id stands for no broker any more. Raises OSError."""

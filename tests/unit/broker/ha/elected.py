@@ -7,7 +7,8 @@ from typing import Any
 from tests.unit.broker.ha.network import Broker, Group
 
 from turbopump.broker.ha.control.last_life import LastLife
-from turbopump.broker.ha.control.membership import Membership, MembershipOptions
+from turbopump.broker.ha.control.membership import Membership
+from turbopump.broker.ha.control.parts import MembershipOptions, MembershipParts
 from turbopump.broker.ha.control.words import Name, Word
 from turbopump.broker.ha.leader import Leader
 from turbopump.engine.disk.files import RealFiles
@@ -110,12 +111,14 @@ class Member:
         }
         self.membership = Membership(
             MembershipOptions(**settings),
-            broker.service,
-            broker.log,
-            RealFiles(),
-            self.script,
-            lambda: group.network.now_ms,
-            lambda: group.network.now_ms,
+            MembershipParts(
+                service=broker.service,
+                log=broker.log,
+                files=RealFiles(),
+                call=self.script,
+                wall_ms=lambda: group.network.now_ms,
+                steady_ms=lambda: group.network.now_ms,
+            ),
         )
         broker.service.alterations = self.membership.alterations
         broker.service.lease = self.membership.holds

@@ -22,7 +22,7 @@ from tests.unit.broker.ha.network import Group
 
 from turbopump.broker.ha.control.identity import IdentityError
 from turbopump.broker.ha.control.last_life import LastLife
-from turbopump.broker.ha.control.membership import NO_PRIORITY
+from turbopump.broker.ha.control.parts import NO_PRIORITY
 from turbopump.broker.replication import Stage
 from turbopump.engine.types import LogOffset, PutStatus
 from turbopump.net.ha.replica import Replica, State
@@ -164,7 +164,7 @@ def test_a_doubt_is_told_each_time_and_written_down_once(make: Make) -> None:
         if len(told) == 1:
             raise OSError("bootId cannot be written")
 
-    member.membership.on_doubt_told = on_told
+    member.membership.enrolment.on_doubt_told = on_told
     member.start()
     member.give_id(1)
     assert member.registered().fields["unclean"] == "true"

@@ -222,7 +222,7 @@ def test_heartbeats_go_on_while_a_doubt_is_written_down(make: Make) -> None:
     silent broker counts as alive."""
     member = make(last_life=LastLife(confirmed=LogOffset(1 << 40)))
     written: list[int] = []
-    member.membership.on_doubt_told = lambda: written.append(1)
+    member.membership.enrolment.on_doubt_told = lambda: written.append(1)
     member.start()
     member.give_id(1)
     member.broker.disk.hold()

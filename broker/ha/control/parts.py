@@ -1,0 +1,66 @@
+"""What a broker's part in an elected group is made of.
+
+Owns the options and the parts as values. It must never use them: membership.py does. Made by
+replicating.py, and by tests.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from turbopump.broker.ha.control.controllers import ControllerCall
+from turbopump.broker.ha.control.last_life import LastLife
+from turbopump.broker.ha.control.words import Name
+from turbopump.broker.ha.service import HaService
+from turbopump.engine.disk.files import Files
+from turbopump.engine.log.epochs import Epochs
+from turbopump.engine.types import Fitness, LogOffset
+
+NO_PRIORITY = 2**31 - 1
+"""brokerElectionPriority: the least."""
+
+
+class _Log(Protocol):
+    """What heartbeats and registrations tell of the log."""
+
+    @property
+    def end(self) -> LogOffset: ...
+    @property
+    def confirm(self) -> LogOffset: ...
+    @property
+    def epochs(self) -> Epochs: ...
+    @property
+    def may_lead(self) -> bool: ...
+    @property
+    def fitness(self) -> Fitness: ...
+    @property
+    def why_unfit(self) -> str: ...
+
+
+@dataclass(slots=True, frozen=True)
+class MembershipOptions:
+    """Names are RocketMQ's keys."""
+
+    name: Name
+    controllers: Sequence[str]
+    identity_path: str
+    controller_heart_beat_timeout_ms: int = 9_000
+    broker_heartbeat_interval_ms: int = 1_000
+    sync_broker_metadata_period_ms: int = 5_000
+    sync_controller_metadata_period_ms: int = 10_000
+    election_priority: int = NO_PRIORITY
+    last_life: LastLife = field(default_factory=LastLife)
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class MembershipParts:
+    """What a membership works with."""
+
+    service: HaService
+    """Gets its roles from the membership; its alterations are to be the membership's."""
+    log: _Log
+    files: Files
+    """Those of the broker's identity."""
+    call: ControllerCall
+    wall_ms: Callable[[], int]
+    steady_ms: Callable[[], int]

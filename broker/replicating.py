@@ -40,7 +40,7 @@ from turbopump.net.wire.hosts import join, split
 logger = logging.getLogger(__name__)
 
 LOOK_MS = 1_000
-"""Between two registrations of a replica that no name server told yet where its master is."""
+"""Between two registrations of a replica that does not know its master's address yet."""
 LOOK_AGAIN_MS = 5_000
 """Of one that knew it and lost it: it may come back at another address."""
 

@@ -111,7 +111,7 @@ class Replication(Protocol):
         """How it stands now."""
 
     def set_master_flushed(self, log_offset: LogOffset) -> None:
-        """RESET_MASTER_FLUSH_OFFSET told a replica how far its master is durable."""
+        """RESET_MASTER_FLUSH_OFFSET said how far the replica's master is durable."""
 
 
 class Stage(Enum):

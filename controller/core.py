@@ -263,7 +263,7 @@ class ControllerCore:
         )
 
     def _tell(self, happened: tuple[Event, ...]) -> None:
-        """1008 to who lives of a group that has a new master or lost a member: so soon that
+        """1008 to the living brokers of a group with a new master or without a member: so soon that
         none has to poll. A Java broker takes only what has a later masterEpoch."""
         for event in happened:
             if not isinstance(event, ElectMaster | events.MarkUnfit):

@@ -7,7 +7,7 @@ one decision at a time, each after the events of the one before are applied.
 
 Only a member of the SyncStateSet becomes master: every one of them has all that was acknowledged.
 A new master is the only member (RocketMQ), and may be dead already. So until its reign begins, and
-anything can be acknowledged in it, those who could have been elected in its place still may be.
+anything can be acknowledged in it, those that could have been elected in its place still may be.
 Beyond RocketMQ, too, a member that is unfit (see events.MarkUnfit) is passed over:
 
     a master that became unfit                 is replaced at once
@@ -26,7 +26,7 @@ while it says so, and is in no log.
     none does, and a master's store failed     it cannot lead: the group has no master until
                                                one can; one that was elected declines this way
 
-Controllers may know less than their brokers: they were restored from an older copy, or told to
+Controllers may know less than their brokers: they were restored from an older copy, or ordered to
 forget brokers that live. Brokers say of which epoch their logs are, and what they were in it.
 
     a log is of a later epoch than the group   no known member of the set may have it all: the
@@ -231,8 +231,8 @@ def _first(group: Group, asked: int, live: Liveness) -> int | None:
 
 def is_behind(group: Group, live: Liveness) -> bool:
     """Whether a broker's log is of a later epoch than this group had, or it knows a later set of
-    this one: the controllers forgot something. What a broker told counts when it is dead, too. (A
-    Java broker's word is not taken for that, nor a made-up epoch.)"""
+    this one: the controllers forgot something. What a broker reported counts when it is dead, too.
+    (A Java broker's word is not taken for that, nor a made-up epoch.)"""
     for broker_id in group.replicas:
         epoch, set_epoch = live.last_epochs(group, broker_id)
         ahead = (
@@ -260,7 +260,7 @@ def _forgotten(group: Group, live: Liveness) -> int | None:
     """The broker to be master where the set is not known: the last one that reigned, as it has all;
     else the one with most of those that were in its set, or do not say, once all are here.
 
-    The last one is of the latest epoch that any broker told of, also one that is silent now, or
+    The last one is of the latest epoch that any broker reported, also one that is silent now, or
     dead: an older master must not overtake it.
     """
     told = {one: live.newest(group, one) for one in group.replicas if live.fresh(group, one)}
@@ -296,8 +296,8 @@ def choose(
 ) -> int | None:
     """Who is to be master now; None if none can be. `wanted`: the administrator's choice.
 
-    Only who was heard just now: where a replica is cut off together with its master, the master may
-    count as dead some moments earlier, and that replica would be waited for in vain.
+    Only brokers that were heard just now: where a replica is cut off together with its master, the
+    master may count as dead some moments earlier, and that replica would be waited for in vain.
     """
     if wanted is not None:
         return wanted if _may_be_designated(group, wanted, live, unclean) else None

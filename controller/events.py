@@ -58,7 +58,7 @@ class ElectMaster:
 
     `master_epoch` is ours: what the epoch is from now on, where the next one would not do because
     a broker of the group knows a later one. 0: the next one. `on_lease`, too: the master serves
-    nothing before `BeginReign`, so who could have been elected now may be until then.
+    nothing before `BeginReign`, so those that could have been elected now may be until then.
     """
 
     broker_name: str

@@ -5,8 +5,8 @@ controller decides itself.
 
 RocketMQ's controller takes any bytes; what its state machine does not know, or a read, stops it in
 apply, and nothing is answered any more. Here each of these is refused with a reason. What it knows
-is taken, unless it says who is master or in sync in a group that there is: only who decided on that
-may say so, or two brokers might believe to be the master.
+is taken, unless it names the master or the set of a group that there is: only the leader that
+decided may name them, or two brokers might believe to be the master.
 """
 
 from turbopump.controller import events, registration

@@ -69,12 +69,12 @@ Key = tuple[str, str, int]
 Epochs = tuple[int, int]
 """The last one of a broker's log, and of the newest SyncStateSet that it knows."""
 NO_EPOCHS: Final[Epochs] = (-1, -1)
-"""It told none, or is a Java broker."""
+"""It reported none, or is a Java broker."""
 
 
 @dataclass(slots=True)
 class Heard:
-    """The newest heartbeat of a broker; an epoch of -1: it told none."""
+    """The newest heartbeat of a broker; an epoch of -1: it reported none."""
 
     connection: int
     heard_ms: int
@@ -183,7 +183,7 @@ class Heartbeats:
         self._marked: dict[Key, int] = {}
         self._ticked_ms = LONG_AGO_MS
         self._last_epochs: dict[Key, Epochs] = {}
-        """What registered brokers told last, or that their word is not taken for it."""
+        """What registered brokers reported last, or that their word is not taken for it."""
         self.strangers: Strangers[Heard] = Strangers(BROKERS_MAX, NAMES_MAX)
         self.judged_ms = LONG_AGO_MS
         """All that came until then is read: silence counts up to here."""
@@ -200,8 +200,8 @@ class Heartbeats:
     def on_heartbeat(
         self, header: BrokerHeartbeatRequest, connection: int, now_ms: int
     ) -> bool | None:
-        """A sign of life with what the broker tells of its log: the newest counts, so that who cut
-        its log does not keep the old length (RocketMQ: the greatest). Whether it could not be
+        """A heartbeat, with what the broker says of its log: the newest counts, so that one that
+        cut its log does not keep the old length (RocketMQ: the greatest). Whether it could not be
         elected until now and can, or says another thing of its fitness than before; None if there
         are too many brokers."""
         assert header.broker_id is not None
@@ -252,14 +252,14 @@ class Heartbeats:
             self._heard[key].fitness = Fitness.FIT
 
     def bury(self, key: Key, now_ms: int) -> None:
-        """What a broker told is of a life that is over."""
+        """What a broker reported is of a life that is over."""
         if key in self._heard:
             self._drop(key)
         self._closed.add(key, now_ms)
 
     def timeout_of(self, key: Key) -> int:
         """How long that broker may surely be silent: what it asked for, but no longer than a leader
-        waits for one whom it never heard."""
+        waits for one that it never heard."""
         one = self._heard.get(key)
         return self.timeout_ms if one is None else min(one.timeout_ms, self.timeout_ms)
 
@@ -347,12 +347,12 @@ class Heartbeats:
         return not closed and self._lead_ms + self.timeout_ms >= now_ms
 
     def newest(self, key: Key) -> Heard | None:
-        """What it told last, None if it is dead or told nothing of its log."""
+        """What it reported last, None if it is dead or reported nothing of its log."""
         one = self._heard.get(key)
         return None if one is None or one.max_offset < 0 else one
 
     def last_epochs(self, key: Key) -> Epochs:
-        """What it told last, alive or dead."""
+        """What it reported last, alive or dead."""
         return self._last_epochs.get(key, NO_EPOCHS)
 
     def is_young(self, now_ms: int) -> bool:
@@ -441,7 +441,7 @@ class Live:
         return self.heartbeats.alive(key_of(group, broker_id), self.now_ms)
 
     def newest(self, group: Group, broker_id: int) -> Heard | None:
-        """What it told last."""
+        """What it reported last."""
         return self.heartbeats.newest(key_of(group, broker_id))
 
     def fitness(self, group: Group, broker_id: int) -> Fitness:
@@ -449,7 +449,7 @@ class Live:
         return self.heartbeats.fitness(key_of(group, broker_id))
 
     def last_epochs(self, group: Group, broker_id: int) -> Epochs:
-        """What it told last, alive or dead."""
+        """What it reported last, alive or dead."""
         return self.heartbeats.last_epochs(key_of(group, broker_id))
 
     def may_tell(self, group: Group, broker_id: int) -> bool:

@@ -202,7 +202,7 @@ class ControllerRequests:
         key = _, name, broker_id = header.cluster_name, header.broker_name, header.broker_id
         self._core.heartbeats.on_life(key, header.broker_address)
         if header.unclean or header.damaged:
-            # Until that is committed it must not be elected for what its last life told.
+            # Until that is committed it must not be elected for what its last life reported.
             logger.warning("broker %d of %r: its log is damaged or may lack bytes", broker_id, name)
             self._core.heartbeats.bury(key, self._core.now_ms)
 

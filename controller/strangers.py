@@ -35,7 +35,7 @@ class Strangers(Generic[T]):
         return self._count
 
     def add(self, name: Name, address: str, heard: T) -> None:
-        """The broker at that address told this."""
+        """The broker at that address reported this."""
         if address in self._groups.get(name, ()):
             self._groups[name][address] = heard
             return

@@ -45,7 +45,7 @@ class Probed(Enum):
 
 
 def refused(address: str) -> Later[Probed]:
-    """A probe for whom a closed connection means that the process ended."""
+    """A probe to which a closed connection means that the process ended."""
     later: Later[Probed] = Later()
     later.resolve(Probed.REFUSED)
     return later

@@ -350,7 +350,7 @@ class Replicated:
 
     def record(self, epochs: Epochs) -> Later[Ended]:
         """As `record_epochs`, by a disk's thread; what the list labels may be written once it is
-        told that all is well."""
+        reported that all is well."""
         assert not self.plain, "default HA has no epochs"
         if self._cutting.busy:
             return self._cutting.after(lambda: self.record(epochs))

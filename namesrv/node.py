@@ -181,7 +181,7 @@ class NameServerNode:
         try:
             await self._client.notify(address, request, NOTICE_TIMEOUT_MS)
         except RemotingError as error:
-            logger.warning("broker %s is not told of its group's new lead: %s", address, error)
+            logger.warning("broker %s: no notice of its group's new master: %s", address, error)
 
     def _probe(self, address: str, refused: Callable[[int], None]) -> None:
         if address not in self._probed and len(self._probed) < PROBES_MAX:

@@ -16,8 +16,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS: Final = (
     *("csrc", "pyx", "engine", "net", "broker", "namesrv", "controller", "spark"),
-    *("src/turbopump", "bench", "interop"),
+    *("src/turbopump", "bench", "interop", "tests"),
 )
+LATER: Final = "held", "fast", "group_commit", "fast_lane", "known_keys"
 CYTHON: Final = ".pyx", ".pxd", ".pyi"
 BRACES: Final = ".c", ".h", ".go", ".java"
 
@@ -28,10 +29,13 @@ REFUSED: Final = {
     r"somebody": "a client, a peer, an operator",
     r"whoever": "the broker that, each client that",
     r"whomever": "the broker that, each client that",
-    r"(?:is|are|was|were|be|been|being) told": "is notified, is sent, receives, is logged",
+    r"told": "notified, sent, reported, logged, distinguished",
+    r"(?:is|are|was|were|be|been|being) asked for it": "is queried, receives the request",
     r"(?:he|him|his|himself|she|her|herself)": "it, its: a process; they: a person",
     r"who waits": "pending sends, held pulls, the waiting client",
-    r"(?:he|it|they) who": "the broker that",
+    r"whom": "the broker that, the clients to which",
+    r"(?:he|it|they|those|all|next|only|out|to|for|of|by|from|that|so) who": "the broker that",
+    r"goodbye": "the closing alert, the last message",
 }
 """Regular expressions of whole words, without regard to case: what to write instead."""
 
@@ -47,8 +51,9 @@ def documents() -> Iterator[Path]:
 
 
 def refused(text: str) -> list[str]:
-    """A line for each refused word: its number, the word, and what to write."""
+    """A line for each refused word outside of `code`: its number, the word, and what to write."""
     found = []
+    text = re.sub(r"`[^`\n]*`", lambda code: "`" * len(code[0]), text)
     for match in _PATTERN.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         hint = list(REFUSED.values())[int(str(match.lastgroup)[1:])]
@@ -61,11 +66,10 @@ def sources() -> Iterator[Path]:
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*")):
             within = path.relative_to(ROOT)
-            if path.suffix not in (".py", *CYTHON, *BRACES) or {"target", ".cache"} & {
-                *within.parts
-            }:
+            built = {"target", ".cache"} & set(within.parts)
+            if path.suffix not in (".py", *CYTHON, *BRACES) or built or path == Path(__file__):
                 continue
-            if path.stem in ("held", "fast") and path.suffix in CYTHON:
+            if path.stem in LATER:
                 continue
             if not any((ROOT / parent).is_symlink() for parent in within.parents):
                 yield path
@@ -74,9 +78,11 @@ def sources() -> Iterator[Path]:
 def prose(source: str) -> Iterator[tuple[int, str]]:
     """Line and text of each comment, docstring and other string of Python or Cython.
 
-    Names of code are not prose, nor are those between the braces of an f-string.
+    Names are not prose: of code, between the braces of an f-string, and strings of one word.
     """
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.STRING and " " not in token.string:
+            continue  # a name of data
         if token.type == tokenize.STRING and "f" in token.string.partition('"')[0].lower():
             yield token.start[0], re.sub(r"\{[^{}]*\}", "{}", token.string)
         elif token.type in (tokenize.COMMENT, tokenize.STRING):
@@ -92,7 +98,10 @@ def prose_in_braces(source: str) -> Iterator[tuple[int, str]]:
 def test_source_is_plain_english() -> None:
     wrong = []
     for path in sources():
-        texts = (prose_in_braces if path.suffix in BRACES else prose)(path.read_text())
+        source = path.read_text()
+        if not _PATTERN.search(source):
+            continue  # most files: splitting them takes long
+        texts = (prose_in_braces if path.suffix in BRACES else prose)(source)
         wrong += [
             f"{path.relative_to(ROOT)}:{line} and on: {found}"
             for line, text in texts
@@ -111,7 +120,7 @@ def test_documents_are_plain_english() -> None:
 
 
 def test_planted_words_of_source_are_found() -> None:
-    source = 'nobody = 1  # nobody waits\nprint("is told", f"{nobody}", nobody)\n'
+    source = 'nobody = 1  # nobody waits\nprint("is told", f"of {nobody}", "nobody")\n'
     assert [len(refused(text)) for _, text in prose(source)] == [1, 1, 0]
     source = 'int nobody; /* nobody\n * waits */ // "whoever"\nlog("is told");\n'
     found = [(line, len(refused(text))) for line, text in prose_in_braces(source)]

@@ -76,7 +76,7 @@ class Transport(Protocol):
 
     def close(self, connection: int) -> None:
         """Cut it, or the try to make it: nothing that is not yet sent goes out, nothing more is
-        told of it. No error if it is gone."""
+        reported of it. No error if it is gone."""
 
 
 @dataclass(slots=True, frozen=True)

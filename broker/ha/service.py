@@ -171,9 +171,9 @@ class HaService:
     def to_master(
         self, epoch: int, members: frozenset[int], set_epoch: int
     ) -> Later[OSError | StoreError | None]:
-        """Reign: with AutoSwitch HA in that epoch, over that SyncStateSet. A master, too, may be
-        told so, of a newer epoch. Resolves when the reign has begun, or with why it has not: there
-        is no role then, or the one that was named meanwhile. Raises OSError, StoreError."""
+        """Reign: with AutoSwitch HA in that epoch, over that SyncStateSet. A master, too, may get
+        this call, with a newer epoch. Resolves when the reign has begun, or with why it has not:
+        there is no role then, or the one that was named meanwhile. Raises OSError, StoreError."""
         self._leave()
         told: Later[OSError | StoreError | None] = Later()
         change, self.coming_epoch = self._change, epoch
@@ -262,8 +262,8 @@ class HaService:
             self._tell_role()
 
     def set_master_address(self, address: str) -> None:
-        """A replica of default HA without haMasterAddress hears from the name server where it is;
-        "" is not told, as it is while the master is away."""
+        """A replica of default HA without haMasterAddress learns from the name server where it is;
+        "" is not passed on, as it comes while the master is away."""
         is_told = self.options.auto_switch or self.options.ha_master_address
         if not is_told and address and self.follower is not None:
             self.follower.follow(address, NO_EPOCH, self._steady_ms())
@@ -452,7 +452,7 @@ class HaService:
     # What is shown
 
     def set_master_flushed(self, log_offset: LogOffset) -> None:
-        """RESET_MASTER_FLUSH_OFFSET told a replica how far its master is durable."""
+        """RESET_MASTER_FLUSH_OFFSET said how far the replica's master is durable."""
         self._master_flushed = log_offset
 
     def status(self) -> ReplicationStatus:

@@ -220,7 +220,7 @@ class _Collector:
             ),
             (
                 "turbopump_consumer_lag_latency_known",
-                "1: the latency is as told; 0: it is at least that",
+                "1: the latency is exact; 0: it is at least that",
                 lambda lag: lag.since[1],
             ),
             (

@@ -110,7 +110,7 @@ class NameServers:
                 request = self._registration.unregister_request()
                 await self._client.call(address, request, UNREGISTER_MS)
             except RemotingError as error:
-                logger.info("name server %s was not told of the stop: %s", address, error)
+                logger.info("name server %s could not be notified of the stop: %s", address, error)
 
         await asyncio.gather(*(leave(server.address) for server in self._registration.servers))
 

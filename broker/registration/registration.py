@@ -208,7 +208,7 @@ class Registration:
         )
         """`host:port` at which replicas find this broker while it is the master."""
         self.on_master: Callable[[str, str], None] = lambda address, ha_address: None
-        """Told the address of the live master and its replication port, by each answer to a
+        """Called with the address of the live master and its replication port, by each answer to a
         replica that names them."""
         self._config = config
         self._topics = topics

@@ -1,7 +1,7 @@
 """Who consumes: the members, subscriptions and model of every consumer group that is online.
 
 Owns what heartbeats said of consumers (RocketMQ: ConsumerManager, ConsumerGroupInfo). It must never
-send, close or read a clock: it says whom to notify and whom to close. Called by the handlers of
+send, close or read a clock: it names the clients to notify and to close. Called by the handlers of
 heartbeats and of admin requests, by the pull path (subscriptions) and by housekeeping.
 """
 
@@ -97,7 +97,7 @@ class ConsumerTable:
         self._compensated: dict[tuple[str, str], _Compensated] = {}
         self._changed: dict[str, None] = {}
         self.on_change: Callable[[str], None] = lambda group: None
-        """Told of groups whose members or subscriptions may have changed."""
+        """Called with groups whose members or subscriptions may have changed."""
         self.members_size = 0
         """Bytes of groups and their members."""
         self.compensated_size = 0
@@ -233,7 +233,7 @@ class ConsumerTable:
         return sorted(name for name, group in self._groups.items() if topic in group.subscriptions)
 
     def take_notices(self) -> list[tuple[Peer, str]]:
-        """Whom to send NOTIFY_CONSUMER_IDS_CHANGED (40) for which group, since the last call.
+        """The clients to send NOTIFY_CONSUMER_IDS_CHANGED (40), and the group, since the last call.
 
         Every member of a changed group, the one that caused it too, unless the group's switch is
         off or it broadcasts. A member that caused the change must get the answer to its heartbeat

@@ -1,7 +1,7 @@
 """The consumer groups of this broker: subscriptionGroup.json, automatic creation, read bans.
 
 Owns the group table, the table of forbidden (group, topic) pairs and their DataVersion; every
-change goes to the saver, which keeps back the answer to who asked for it until it is on disk. It
+change goes to the saver, which keeps back the answer to the request until it is on disk. It
 must never know who is connected: that is consumers.py. Called by the handlers and node.py.
 """
 
@@ -60,7 +60,7 @@ class GroupTable:
 
     def __init__(self, config: BrokerConfig, saver: Saver) -> None:
         self.on_change: Callable[[list[str]], None] = lambda names: None
-        """Told the groups that are others than before, or are gone, or whose bans have changed."""
+        """Called with the groups that have changed, or are gone, or whose bans have changed."""
         self._config = config
         self._saver = saver
         self._groups: KeptTable[SubscriptionGroupConfig] = KeptTable()

@@ -110,7 +110,7 @@ class ConsumerLags:
         return max(config.read_queue_nums, config.write_queue_nums) if config is not None else 0
 
     def worst(self, count: int) -> list[Lag]:
-        """Those who are behind, the most messages first."""
+        """The lags of groups that are behind, the most messages first."""
         behind = [lag for lag in self.current() if lag.messages > 0]
         return nlargest(count, behind, key=lambda lag: (lag.messages, lag.group, lag.topic))
 

@@ -74,7 +74,7 @@ class PullHolds:
         self.size = 0
         """Bytes of all waiting pulls."""
         self.watch: Callable[[bool], None] = lambda watched: None
-        """Told when the first pull begins to wait, and when none does any more."""
+        """Called when the first pull begins to wait, and when none does any more."""
 
     def add(self, hold: Hold) -> bool:
         """Let a pull wait; False if there are too many already."""

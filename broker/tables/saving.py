@@ -1,7 +1,7 @@
 """Config files written behind the broker's back, and answers that wait for them.
 
 Owns which of topics.json and subscriptionGroup.json is not on disk yet and what waits for it: a
-change is made in memory, the answer to who asked for it leaves once the file is durable (persist,
+change is made in memory, the answer to the request leaves once the file is durable (persist,
 then speak). Writing a table of thousands takes long, so a change that says what it changes is
 appended beside the file (engine/disk/config_changes.py), together with those that came while the
 disk was busy; now and then, and at a clean stop, the file is written whole. It must never know what

@@ -100,8 +100,8 @@ def parse_attributes(text: str | None) -> dict[str, str]:
 def apply_group_attributes(
     current: Mapping[str, str] | None, changes: Mapping[str, str]
 ) -> dict[str, str]:
-    """As `apply_attributes`, for a consumer group. What is there may be sent back as it is, by who
-    asked for the group and changed something else of it."""
+    """As `apply_attributes`, for a consumer group. What is there may be sent back as it is, by
+    a client that read the group and changed something else of it."""
     if sum(len(key) + len(value) for key, value in changes.items()) > MAX_ATTRIBUTES_TEXT:
         raise BadAttributes(f"attributes are over {MAX_ATTRIBUTES_TEXT} characters")
     if current is not None and changes == current:

@@ -1,7 +1,7 @@
 """The topics of this broker: topics.json, the topics made at start, automatic creation.
 
 Owns the topic table and its DataVersion; every change goes to the saver, which keeps back the
-answer to who asked for it until it is on disk. It must never talk to a name server: it names the
+answer to the request until it is on disk. It must never talk to a name server: it names the
 changed topics to `on_change`. Called by the handlers and node.py.
 """
 

@@ -1,8 +1,8 @@
 """A candidate's part: when it asks for votes, in which term, and what its rounds come to.
 
-Owns the rounds (DLedgerLeaderElector.maintainAsCandidate, with votes.py for the tables) and whom
-this member favours. It must never change the role: it says that an election is won. Called by the
-core.
+Owns the rounds (DLedgerLeaderElector.maintainAsCandidate, with votes.py for the tables) and which
+one this member favours. It must never change the role: it says that an election is won. Called by
+the core.
 
 Before it raises its term a candidate asks whether it would be elected (Raft's thesis, 9.6). That
 costs no sync, so a machine whose syncs take a second decides who runs within milliseconds, and a

@@ -82,7 +82,7 @@ class Member:
         self.heard_ms = LONG_AGO_MS
         """When a follower heard from its leader."""
         self.sync_ms = 0
-        """What a sync takes here, as far as the driver told."""
+        """What a sync takes here, as far as the driver measured."""
         self.actions: list[Action] = []
         self._calls: dict[int, Waiting] = {}
         self._next_call = 0

@@ -37,7 +37,7 @@ class RaftOptions:
     min_vote_interval_ms: int = 300
     max_vote_interval_ms: int = 1000
     vote_wait_ms: int = 2000
-    """So long, and up to half of it more, a round of votes waits for who does not answer."""
+    """So long, and up to half of it more, a round of votes waits for members that do not answer."""
     min_take_leadership_vote_interval_ms: int = 30
     max_take_leadership_vote_interval_ms: int = 100
     leadership_transfer_wait_timeout_ms: int = 1000

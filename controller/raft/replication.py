@@ -246,7 +246,7 @@ class Leading:
                 return self._push_request(
                     progress, PushType.APPEND, progress.next, progress.next - 1
                 )
-            # Told again and again: a follower that began a new life forgot it.
+            # Sent again and again: a follower that began a new life forgot it.
             is_due = now_ms - progress.sent_ms >= COMMIT_AGAIN_MS
             if is_due or progress.commit_told < self.member.committed:
                 return self._push_request(progress, PushType.COMMIT, -1, progress.match)

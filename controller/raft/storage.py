@@ -69,7 +69,7 @@ SLOT_SIZE = 4096
 """A page: a torn write of one slot leaves the other alone."""
 COPY_SIZE = 2048
 VOTE_MAX = COPY_SIZE - 32
-"""Bytes of the id of who got the vote."""
+"""Bytes of the id of the member that got the vote."""
 
 _ENTRIES_MAGIC = b"TPRaftE1"
 _SNAPSHOT_MAGIC = b"TPRaftS1"

@@ -50,7 +50,7 @@ class InTurn:
         self._next()
 
     def finish(self) -> None:
-        """Block until every step so far has reported: for who changes the same files at once."""
+        """Block until every step so far has reported: before the same files are changed at once."""
         while self.busy:
             self._lane.finish()
             self._next()

@@ -9,8 +9,8 @@ by both machines of net/ha.
     <epoch>-<start>\\n                                one line an entry, ascending
 
 An entry ends where the next one starts, the last one at the log's end. An epoch without writes has
-the start of its successor and is kept: a master without an entry of its own could not say under
-whom its bytes were written (RocketMQ refuses such entries: regressions R15, R16, S2).
+the start of its successor and is kept: a master without an entry of its own could not say in
+which reign its bytes were written (RocketMQ refuses such entries: regressions R15, R16, S2).
 """
 
 import re

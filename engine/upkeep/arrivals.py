@@ -14,7 +14,7 @@ Arrival = Callable[[str, int, QueueOffset], None]
 
 
 class Arrivals:
-    """Queues that got units since the last time, and those who wait for them."""
+    """Queues that got units since the last time, and what waits for them."""
 
     def __init__(self, parts: StoreParts, statistics: StoreStatistics) -> None:
         self._parts = parts

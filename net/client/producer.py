@@ -56,8 +56,8 @@ class ProducerOptions:
         timeout_ms: bound of one send, all its tries together.
         retries: further tries after the first one failed, on another broker if there is one.
         compress_over: bodies of this size or larger are compressed; 0 for never.
-        retries_to_queue: `retries` where the queue is fixed; for those who send the messages of a
-            queue one behind the other, and may have one twice.
+        retries_to_queue: `retries` where the queue is fixed; for callers that send a queue's
+            messages one behind the other, and may have one twice.
         try_timeout_ms: bound of one try (sendMsgMaxTimeoutPerRequest): a broker that hangs costs no
             more of `timeout_ms`, and the next try goes to its successor; 0 for no other bound.
     """

@@ -88,7 +88,7 @@ class PlainOptions:
     heartbeat_interval_ms: int = 5000
     housekeeping_interval_ms: int = 20_000
     ack_durable: bool = False
-    """Report what `on_durable` told, not what was appended."""
+    """Report what `on_durable` gave, not what was appended."""
 
 
 class PlainReplica:

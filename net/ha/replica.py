@@ -91,7 +91,7 @@ class ReplicaOptions:
     heartbeat_interval_ms: int = 5000
     housekeeping_interval_ms: int = 20_000
     ack_durable: bool = False
-    """Acknowledge what `on_durable` told, not what was appended."""
+    """Acknowledge what `on_durable` gave, not what was appended."""
     cut_confirmed: bool = False
     """Follow a master that lacks confirmed bytes: after an unclean election, or where
     confirmOffset promises nothing (allAckInSyncStateSet=false)."""

@@ -285,7 +285,7 @@ class SyncState:
     def _wait_max_ms(self) -> int:
         """So long sends may wait for one member."""
         options = self.options
-        # Without allAckInSyncStateSet no send waits for who is slowest.
+        # Without allAckInSyncStateSet no send waits for the slowest.
         asked_ms = options.max_time_sends_wait_ms if options.all_ack else 0
         return asked_ms or options.max_time_not_caught_up_ms
 
@@ -296,7 +296,7 @@ class SyncState:
         return int(self._wait_max_ms * LEAVE_PART) if has_own_time else self._wait_max_ms
 
     def _holds_up_ms(self, broker_id: int, now_ms: int) -> int:
-        """For how long a send has waited for it, or would have; of who is away for ever."""
+        """For how long a send has waited for it, or would have; endless for one that is away."""
         replica = self._replicas.get(broker_id)
         if replica is None:
             return self._wait_max_ms

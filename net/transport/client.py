@@ -93,7 +93,7 @@ class Client:
 
     def on_lost(self, address: str, callback: Callable[[], None]) -> None:
         """Run `callback` whenever the connection to `host:port` that calls use is gone, but for one
-        that this client has given up itself (closed, renewed, told to go away)."""
+        that this client has given up itself (closed, renewed, on GO_AWAY)."""
         self._watchers.setdefault(address, []).append(callback)
 
     def renew(self, address: str) -> None:

@@ -88,8 +88,8 @@ class TlsSession(TlsRecords):
         return self.established
 
     def is_end(self, error: Exception, have: int) -> bool:
-        """Whether nothing follows the read that gave this error: the peer said goodbye, or what
-        came is broken. That is raised, behind the `have` bytes that were decrypted before it."""
+        """Whether nothing follows the read that gave this error: the session ended, or what came is
+        broken. That is raised, behind the `have` bytes that were decrypted before it."""
         if isinstance(error, ssl.SSLWantReadError):
             return False
         if isinstance(error, ssl.SSLZeroReturnError):
@@ -100,7 +100,7 @@ class TlsSession(TlsRecords):
         return True
 
     def end(self) -> None:
-        """Say goodbye to the peer without waiting for its goodbye."""
+        """Send the closing alert (close_notify) without waiting for the peer's."""
         try:
             self._object.unwrap()
         except ssl.SSLError:

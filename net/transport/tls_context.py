@@ -72,8 +72,8 @@ class TlsContext:
         return self._context
 
     def made(self) -> ssl.SSLContext | Later[ssl.SSLContext | TlsError]:
-        """The context, or what becomes one: the first is made by a thread, for all who ask
-        meanwhile. Where none can be made the next who asks has it tried again."""
+        """The context, or what becomes one: the first is made by a thread, for all that ask
+        meanwhile. Where none can be made the next call tries again."""
         if self._context is not None:
             return self._context
         if self._making is None:

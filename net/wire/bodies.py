@@ -207,7 +207,7 @@ def sort_in_steps(values: Iterable[str]) -> Steps[list[str]]:
 
 
 class KeptBody:
-    """A body that is the same for all who ask until what it says changes."""
+    """A body that is the same for all requests until what it says changes."""
 
     def __init__(self) -> None:
         self._key: object = None

@@ -79,7 +79,7 @@ class Unreadable:
 def decode_messages(body: Buffer, *, check_crc: bool = True) -> list[MessageView]:
     """The messages of concatenated records (RocketMQ: MessageDecoder.decodesBatch).
 
-    Raises BadBody for bytes that are no record, a body whose CRC differs (unless told not to
+    Raises BadBody for bytes that are no record, a body whose CRC differs (unless asked not to
     check) or that cannot be decompressed, and CompressionMissing.
     """
     messages: list[MessageView] = []

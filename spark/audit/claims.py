@@ -30,7 +30,7 @@ class Fact(NamedTuple):
     log_offset: int
     key: str
     digest: str
-    """Of the body, all 64 digits; "": of an inner batch, whose messages are not told apart."""
+    """Of the body, all 64 digits; "": of an inner batch, whose messages are not distinguished."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -161,7 +161,7 @@ def _name_idle(logs: Sequence[AuditedLog], leader: AuditedLog, equal: Tally) -> 
 
 
 def _reference(held: dict[str, bytes], sure: Sequence[str], leader: str) -> str:
-    """Whom the others are compared with: one of the most, the leader if in doubt."""
+    """The one that the others are compared with: one of the most, the leader if in doubt."""
     counts = Counter(held[name] for name in sure)
     return max(sure, key=lambda name: (counts[held[name]], name == leader), default="")
 

@@ -236,7 +236,7 @@ def _check_stores(
         compare.check_bytes(logs, leader, points, reports, tallies.equal, tallies.truncation)
     master = leader.replica
     for store, log_offset in sorted(summary.confirmed.items()):
-        tallies.equal.count("confirmed ends told")
+        tallies.equal.count("confirmed ends reported")
         if master.end < log_offset:
             tallies.equal.found(
                 Finding(

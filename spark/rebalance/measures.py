@@ -227,7 +227,7 @@ def _duration(value: dict[str, Any], name: str) -> float | None:
 
 
 def _span(value: dict[str, Any]) -> int | None:
-    """From `start_ms` to `end_ms`; None where they are not told."""
+    """From `start_ms` to `end_ms`; None where they are not given."""
     if value.get("start_ms") is None and value.get("end_ms") is None:
         return None
     start_ms, end_ms = _time(value, "start_ms"), _time(value, "end_ms")

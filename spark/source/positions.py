@@ -70,7 +70,7 @@ def _entries(value: object, pairs: object) -> tuple[tuple[int, int], ...]:
 
 
 def position_at(table: LogTable, log_offset: int) -> Position:
-    """The position of who has read a table up to there."""
+    """The position of a reader that has read a table up to there."""
     entries = [(e.epoch, e.start) for e in table.epochs if e.start < log_offset]
     epoch = entries[-1][0] if entries else NO_EPOCH
     return Position(LogOffset(log_offset), epoch, tuple(entries[-ENTRIES_MAX:]))

@@ -47,7 +47,7 @@ Offsets = dict[str, list[object]]
 
 @dataclass(frozen=True)
 class StreamPartition(InputPartition):
-    """A range of one store's log, and the position of who has read it."""
+    """A range of one store's log, and the position of a reader behind it."""
 
     location: str
     part: LogRange
@@ -172,7 +172,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return table.confirmed_end if self._options.confirmed else table.end
 
     def _resume(self, table: LogTable, position: Position) -> LogOffset:
-        """Where to go on behind a position. Raises StreamCut, StreamExpired unless told not to."""
+        """Where to go on behind a position. Raises StreamCut, StreamExpired unless asked not to."""
         verdict = judge(table, position)
         self._tell(verdict)
         return verdict.resume

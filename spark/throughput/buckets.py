@@ -6,7 +6,7 @@ edges).
 
 Values below 256 have a bucket each: what is computed from them is exact. Above, every power of two
 is cut into 128 buckets, so a bucket is at most 1/128 of its values wide, and a percentile that is
-told as the mean of the values in its bucket is off by less than 0.8 %. Counts of buckets can be
+given as the mean of the values in its bucket is off by less than 0.8 %. Counts of buckets can be
 added, percentiles cannot: that is why the job keeps buckets.
 
     value < 256: bucket = value

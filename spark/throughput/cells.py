@@ -7,7 +7,7 @@ A record is counted in one cell of each metric:
 
     size      record size in bytes      body      body size
     latency   store time - born time in ms; instead `skewed` if that is negative (the clocks of
-              producer and broker disagree: told apart, never averaged in) or `unborn` if the
+              producer and broker disagree: counted apart, never averaged in) or `unborn` if the
               producer gave no born time, or one of another century
     offset    queue offset: 64 neighbours of one queue share a cell, `bits` tells which are there;
               instead `unqueued` for prepared and rolled back transactions (they have none) and

@@ -1,4 +1,4 @@
-"""What should not have happened, told from cells: gaps, stalls, clocks that went back.
+"""What should not have happened, found in cells: gaps, stalls, clocks that went back.
 
 Owns the definitions below. It must never look at records: cells (throughput/cells.py) say it all.
 Called by throughput/job.py.

@@ -1,4 +1,4 @@
-"""Replication delay, told from the files of two stores: what they say, and what they do not.
+"""Replication delay, read from the files of two stores: what they say, and what they do not.
 
 Owns two comparisons. It must never claim a delay of single records of one group: a replica's record
 is byte for byte its master's, store time included (that is what makes it a replica), so nothing in

@@ -1,4 +1,4 @@
-"""What the throughput job found, as plain data: what is shown, told as JSON and drawn.
+"""What the throughput job found, as plain data: what is shown, printed as JSON and drawn.
 
 Owns the result's shape and the bounds on what leaves Spark. It must never need Spark. Called by
 throughput/job.py, which fills it, and report.py, which draws it.

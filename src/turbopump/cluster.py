@@ -97,7 +97,7 @@ class Cluster:
             `controller_port` and those behind it.
         broker_properties, controller_properties, namesrv_properties: RocketMQ's keys, over what the
             cluster itself sets.
-        on_progress: told, several times a second, how far `start` is with recovering a big store.
+        on_progress: called, several times a second, how far `start` is with recovering a big store.
     """
 
     def __init__(

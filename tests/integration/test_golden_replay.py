@@ -1,5 +1,5 @@
 """Every request that RocketMQ's own clients, brokers and tools sent, against our broker and name
-server; then the same with fields and bodies damaged. Each is answered, and nobody falls over."""
+server; then the same with fields and bodies damaged. Each is answered, and no server fails."""
 
 import asyncio
 import random
@@ -17,7 +17,7 @@ ANSWER_SECONDS = 60
 ONEWAY_SECONDS = 0.02
 GET_ALL_TOPIC_LIST = 206
 GET_BROKER_RUNTIME_INFO = 28
-# A long poll of these is answered when its suspend time is over: told to be short here.
+# A long poll of these is answered when its suspend time is over: short here.
 PULLS = {11, 361}
 # What a programmer's mistake looks like in a remark; refusals have words of their own.
 MISTAKES = re.compile(r"(Key|Type|Attribute|Index|Assertion|Unicode\w*|Recursion|Memory|Name)Error")

@@ -45,7 +45,7 @@ class Cluster:
         return max(node.confirm for node in self.nodes)
 
     def elect(self, number: int) -> None:
-        """Only who has all confirmed bytes: a member of the SyncStateSet."""
+        """Only one that has all confirmed bytes: a member of the SyncStateSet."""
         if number not in self.members:
             return
         self.epoch += 1

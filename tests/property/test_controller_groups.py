@@ -2,7 +2,7 @@
 the same: what the controllers agree on keeps K1-K6 after every entry (K7 is the brokers').
 
 K6 has one exception, "Controllers may know less than their brokers" (elections.py): while the log
-of a broker is of a later epoch than the group's, the set that is known does not say who has all.
+of a broker is of a later epoch than the group's, the set that is known does not say which have all.
 """
 
 from dataclasses import dataclass, replace
@@ -114,8 +114,9 @@ class Journal:
             self._knew_less(winner, was, now, told)  # else K6
 
     def _knew_less(self, winner: int, was: Group, now: Group, told: dict[int, Told]) -> None:
-        """From outside of the set, or unfit, comes only who has most, once all are here, or whom an
-        administrator names, and only for a log of a later epoch; the new epoch is beyond it."""
+        """From outside of the set, or unfit, only the one that has most is elected, once all are
+        here, or one that an administrator names, and only for a log of a later epoch; the new
+        epoch is beyond it."""
         logs = {one: told[one] for one in was.replicas if one in told}
         assert any(log.leased and log.epoch > was.master_epoch for log in logs.values())
         assert now.master_epoch > max(log.epoch for log in logs.values())

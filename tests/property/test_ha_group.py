@@ -2,8 +2,9 @@
 
 No sockets, no disk: bytes move in random pieces, connections break, masters are replaced without
 knowing it and go on for a while, answers of the controller are lost or late, retention takes the
-beginning of logs, and who is in no set loses a part of its log or all of it. What was acknowledged
-is in every later master's log at its place (I1), and what a reader may have seen too (I3, I8).
+beginning of logs, and a broker in no set loses a part of its log or all of it. What was
+acknowledged is in every later master's log at its place (I1), and what a reader may have seen too
+(I3, I8).
 """
 
 import random

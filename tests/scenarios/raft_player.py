@@ -1,4 +1,4 @@
-"""Transcripts of the quorum: what members do and say, told line by line.
+"""Transcripts of the quorum: what members do and say, line by line.
 
 A file has comments (#), commands (> and some words) and, behind each command, what came of it.
 Playing it gives the same text again, or the core behaves differently. The commands:

@@ -109,8 +109,8 @@ def play_chunk(task: tuple[str, int, int]) -> Tally:
 
 def prepare() -> None:
     """Each process: no log lines, the same time zone everywhere (it names index files), and no
-    garbage collection of what was there before the first seed. SIGTERM ends it, also where whoever
-    started the run ignores that signal: a pool waits for its processes for ever."""
+    garbage collection of what was there before the first seed. SIGTERM ends it, also where the
+    run's parent ignores that signal: a pool waits for its processes for ever."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     logging.disable(logging.CRITICAL)
     os.environ["TZ"] = "UTC"

@@ -167,7 +167,7 @@ def check_queues(store: Store, model: Model, config: "StoreConfig", disk: SimDis
         folder = f"{config.root}/consumequeue/{name[0]}/{name[1]}"
         check_units(name, queue[:count], minimum, disk, folder)
     unknown = set(store.topics()) - {name[0] for name in model.queues}
-    assert not unknown, f"topics of nobody: {unknown}"
+    assert not unknown, f"topics without an owner: {unknown}"
 
 
 def offsets(store: Store, model: Model, name: Name) -> tuple[int, int]:

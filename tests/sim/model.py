@@ -98,7 +98,7 @@ class Model:
                     f"{one.name}: offset {one.number} was given, {len(queue)} is the next"
                 )
                 queue.append(one)
-        assert at == end, f"log {at}: bytes up to {end} are nobody's"
+        assert at == end, f"log {at}: bytes up to {end} belong to no message"
 
     def _header(self, at: int) -> tuple[int, int]:
         if at + 8 > len(self.log):
@@ -135,7 +135,7 @@ class Model:
 
     def ended(self, power: bool, opened: bool) -> None:
         """The process is gone; with the power what was not durable may be gone too. Before a store
-        was `opened` in it nobody knows what the log holds, but it was not changed for the worse."""
+        was `opened` in it the log's contents are unknown, but not changed for the worse."""
         self.ends += 1
         if power:
             self.required = self.safe

@@ -413,7 +413,7 @@ class Run:
             self._look(store)
             model.answer(sent, status)
             if status is not PutStatus.PUT_OK and self.steady_ms < due_ms and not self.withdrawing:
-                assert self.may_refuse, "told of trouble without a reason"
+                assert self.may_refuse, "reported trouble without a reason"
                 self.must_refuse = True
 
         store.when_safe(appended).then(answer)

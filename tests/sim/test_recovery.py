@@ -284,7 +284,7 @@ def test_index_files_go_when_the_checkpoint_counts_them_no_more() -> None:
     assert disk.exists(first), "its entries are counted"
     for second in (60, 61, 71):
         store.tick(late_ms + second * 1000)
-    assert disk.paths("/store/index") == [*others, last], "nobody removes it"
+    assert disk.paths("/store/index") == [*others, last], "it is not removed"
     kill(disk)
     opened(disk)
     assert disk.paths("/store/index")[: len(others)] == others, "rebuilt"

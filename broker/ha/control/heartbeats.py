@@ -61,7 +61,7 @@ class ControllerHeartbeats:
         controllerHeartBeatTimeoutMills."""
         self.lease_until_ms = LONG_AGO_MS
         self.on_answer: Callable[[BrokerHeartbeatResponse], None] = lambda answer: None
-        """Told what a controller of ours says of the group's state beside the lease."""
+        """Called with what a controller of ours says of the group's state beside the lease."""
         self.leader_is_java = False
         """Whether RocketMQ's own controller leads, as far as its last answer says: it passes over
         what a heartbeat says beyond RocketMQ's fields."""

@@ -342,7 +342,7 @@ class Admin:
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> list[str]:
         """deleteExpiredCommitLog at one address, or at every broker of a cluster: log files older
-        than fileReservedTime go now. Returns whom it told."""
+        than fileReservedTime go now. Returns the addresses that were asked."""
         addresses = await self._calls.brokers(broker, cluster, masters_only=False)
         code = RequestCode.DELETE_EXPIRED_COMMITLOG
         await gather(self._calls.ask(address, code) for address in addresses)

@@ -141,8 +141,8 @@ def changes(before: Sample, after: Sample) -> list[Change]:
 
 
 def remembered(before: Sample | None, after: Sample) -> Sample:
-    """`after`, to be compared with the next sample: a broker that did not tell its role has the
-    last one it told, so that an answer which is missing in the midst of an election hides no change
+    """`after`, to be compared with the next sample: a broker that did not give its role has the
+    last one it gave, so that an answer which is missing in the midst of an election hides no change
     of roles."""
     if before is None:
         return after

@@ -58,7 +58,7 @@ Table = dict[str, str] | str
 class GroupWatch:
     """Samples of every group that a name server knows, or of one.
 
-    What could not be asked is as it was in the sample before, with its age, and told in the
+    What could not be asked is as it was in the sample before, with its age, and named in the
     sample's errors. The controllers are those given, else those that a broker's configuration
     names, if any.
     """
@@ -73,7 +73,7 @@ class GroupWatch:
         self._instance, self._calls = instance, calls
         self._given = list(controllers)
         self._peers: dict[str, str] = {}
-        """Id to address, once a controller told."""
+        """Id to address, once a controller gave it."""
         self._names: dict[str, str] = {}
         """Address to id: what they are called while none answers."""
         self._broker_name = broker_name

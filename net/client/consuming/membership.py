@@ -86,7 +86,7 @@ class ConsumerMembership:
 
     def take_refusal(self) -> BrokerError | None:
         """Why a topic cannot be consumed, if the broker refuses each of its queues for a reason
-        that waiting does not change; told once, until it is refused anew."""
+        that waiting does not change; logged once, until it is refused anew."""
         by_topic: dict[str, list[Running]] = {}
         for queue, running in self.running.items():
             by_topic.setdefault(queue.topic, []).append(running)

@@ -1,4 +1,4 @@
-"""The throughput result of stores, told in this process.
+"""The throughput result of stores, computed in this process.
 
 Owns how the parts become a `Throughput`, as throughput/job.py has it from Spark. It must never
 write but the report. Called by throughput/job.py.

@@ -12,7 +12,7 @@ enum {
     MODE_STORE_V6 = 8,
     MODE_LONG_TOPIC = 16,
     FEW = 64,   /* bytes of a batch whose records have topics of 32 KB */
-    BEFORE = 3, /* bytes in front of the records that nobody may touch */
+    BEFORE = 3, /* bytes in front of the records that must not change */
     QUEUE_OFFSET = 7,
     MAX_ADDED = REC_FIXED + 2 * REC_HOST_V6 + 4 + 1 + REC_PROPERTY_CRC
 };

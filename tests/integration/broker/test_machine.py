@@ -121,7 +121,7 @@ def test_a_broker_whose_disk_hangs_ends_all_the_same(
         assert {(await caller.send(body)).code for body in bodies} == {0}
         machine.hang()
         began = time.monotonic()
-        await caller.send(b"nobody relies on this")
+        await caller.send(b"no answer relies on this")
         code = await asyncio.to_thread(broker.terminate, 20)
         took_s = time.monotonic() - began
         assert (code, abort.exists()) == (1, True)

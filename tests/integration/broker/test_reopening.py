@@ -70,7 +70,7 @@ def test_writes_are_refused_while_the_disk_fails_and_taken_again_behind(
             assert "storeUnfit" not in await told(caller)
             files.fail_sync = True
             failed = await caller.send(b"second")
-            assert failed.code == ResponseCode.FLUSH_DISK_TIMEOUT, "nobody knows what became of it"
+            assert failed.code == ResponseCode.FLUSH_DISK_TIMEOUT, "its outcome is unknown"
             for _ in range(30):
                 refused = await caller.send(b"third")
                 assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE

@@ -112,7 +112,7 @@ def test_the_set(admin: Ask, refused: Callable[..., str], elected: RunningCluste
     assert "#SyncStateSetNums\t3" in lines
     by_cluster = ("-c", CLUSTER, "-n", elected.namesrv)
     assert admin("getSyncStateSet", *by_cluster, "--json").json == [group]
-    assert "do not know nobody" in refused(1, "getSyncStateSet", "-b", "nobody")
+    assert "do not know unknown" in refused(1, "getSyncStateSet", "-b", "unknown")
     assert "either" in refused(2, "getSyncStateSet")
     assert "either" in refused(2, "getSyncStateSet", "-b", NAME, "-c", CLUSTER)
 
@@ -130,7 +130,7 @@ def test_an_election(admin: Ask, refused: Callable[..., str]) -> None:
     assert (after["master_id"], after["master_epoch"]) == (told["master_id"], told["master_epoch"])
     assert "2011" in refused(1, "electMaster", *words, chosen["broker_id"])
     assert "2012" in refused(1, "electMaster", *words, 99)
-    assert "2010" in refused(1, "electMaster", "-bn", "nobody", "-c", CLUSTER, "-b", 1)
+    assert "2010" in refused(1, "electMaster", "-bn", "unknown", "-c", CLUSTER, "-b", 1)
 
 
 def test_configurations(admin: Ask, refused: Callable[..., str], elected: RunningCluster) -> None:

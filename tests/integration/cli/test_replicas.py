@@ -1,4 +1,4 @@
-"""A master and its replica as processes: what a sender is told, and reading without the master."""
+"""A master and its replica as processes: answers to a sender, and reading without the master."""
 
 import signal
 import time
@@ -94,7 +94,7 @@ def test_a_sender_is_told_what_the_replica_has(group: Group, command: Command) -
     assert send(command, group, "second") == "SEND_OK"
     log = group.log("master")
     assert b"second" in log
-    assert group.log("replica") == log, "whoever was told so has its message twice"
+    assert group.log("replica") == log, "a sender that got this answer has its message twice"
 
     replica = group.nodes["replica"].process
     replica.send_signal(signal.SIGSTOP)

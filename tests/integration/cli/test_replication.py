@@ -27,7 +27,7 @@ def until(what: Callable[[], Any]) -> Any:
 
 
 class Pair:
-    """A name server and brokers 1 and 2, as processes; who is master is written in a file."""
+    """A name server and brokers 1 and 2, as processes; the master is named in a file."""
 
     def __init__(self, launch: Launch, cli: Command, folder: Path) -> None:
         self._launch, self._cli, self._folder = launch, cli, folder

@@ -89,7 +89,7 @@ def test_a_screen_on_a_terminal(program: list[str], cluster: RunningCluster) -> 
         try:
             while more := os.read(ours, 1 << 16):
                 shown += more
-        except OSError:  # a terminal that nobody has open any more
+        except OSError:  # a terminal that was closed
             pass
         assert watching.wait(TIMEOUT_S) == 0
     finally:

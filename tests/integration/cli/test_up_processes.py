@@ -110,7 +110,7 @@ def gone(pid: int, within_s: float = 60.0) -> bool:
     until_s = time.monotonic() + within_s
     while time.monotonic() < until_s:
         try:
-            # A zombie has ended: whoever inherited it has not looked yet.
+            # A zombie has ended: its new parent has not waited for it yet.
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
                 return True
         except OSError:
@@ -133,7 +133,7 @@ class Bench:
         self._command, self._namesrv = command, namesrv
 
     def stored(self) -> int:
-        """Messages that are in the topic; 0 while nobody can tell."""
+        """Messages that are in the topic; 0 while no broker can say."""
         done = self._command("admin", "topicStatus", "-n", self._namesrv, "-t", "Load", "--json")
         return sum(each["max_queue_offset"] for each in done.json[0]["queues"]) if done.out else 0
 
@@ -196,7 +196,7 @@ def test_a_master_is_killed_and_comes_back(group: Group, command: Command, bench
     assert sum(each["failed_sends"] for each in found["outages"]) <= failed
     for words, text in (
         (("start", master), "runs already"),
-        (("kill", "nobody"), "there is no node nobody"),
+        (("kill", "none"), "there is no node none"),
     ):
         refused = command("node", *words, *data)
         assert (refused.code, refused.err.count("\n")) == (1, 1)

@@ -225,7 +225,7 @@ def test_producer_is_announced_and_leaves() -> None:
 
 
 class Consuming:
-    """A consumer of topic T with a handler that does as it is told."""
+    """A consumer of topic T with a handler that does what the test says."""
 
     def __init__(self, broker: ScriptedBroker, options: ConsumerOptions | None = None,
                  outcome: Outcome = Outcome.ACK) -> None:  # fmt: skip

@@ -1,4 +1,4 @@
-"""The push consumer against a running broker: what is delivered, when, and to whom."""
+"""The push consumer against a running broker: what is delivered, when, and to which member."""
 
 import asyncio
 import itertools

@@ -221,7 +221,7 @@ def test_a_refusal_for_good_is_raised_through_the_iterator(
             consumer = Consumer("g", [broker.address])
             consumer.subscribe("T")
             async with asyncio.timeout(60), consumer:
-                for _ in range(2):  # told again to whoever asks again
+                for _ in range(2):  # raised again at the next question
                     with pytest.raises(BrokerError) as caught:
                         async for _message in consumer:
                             raise AssertionError("no message came")

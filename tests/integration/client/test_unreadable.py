@@ -25,7 +25,7 @@ BODY_AT = 88
 
 
 def broken(queue_offset: int) -> bytes:
-    """A record whose compression nobody knows."""
+    """A record whose compression is unknown."""
     properties = b"UNIQ_KEY\x01U%d\x02" % queue_offset
     return record_bytes("T", queue_offset, b"x", 0, properties, UNKNOWN_COMPRESSION)
 

@@ -1,4 +1,4 @@
-"""A client that is pointed at the wrong server, or speaks the wrong way, is told so."""
+"""A client at the wrong server, or that speaks the wrong way, gets an error that says so."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Three controllers on loopback, and whoever asks them: what the tests of this folder share."""
+"""Three controllers on loopback, and their clients: what the tests of this folder share."""
 
 import asyncio
 import time
@@ -54,7 +54,7 @@ class Asker:
         return await self.client.call(address, request, TIMEOUT_MS)
 
     async def metadata(self, address: str) -> dict[str, str] | None:
-        """1005; None if nobody answers."""
+        """1005; None if there is no answer."""
         try:
             answer = await self.ask(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
         except RemotingError:
@@ -62,7 +62,7 @@ class Asker:
         return answer.fields
 
     async def leader(self) -> str:
-        """The address that all who answer call the leader's, as soon as they agree."""
+        """The address that all answers call the leader's, as soon as they agree."""
 
         async def agreed() -> str:
             found = [await self.metadata(address) for address in self.addresses]
@@ -73,7 +73,7 @@ class Asker:
         return await until("the controllers agree on a leader", agreed)
 
     async def to_leader(self, code: int, body: bytes = b"", **fields: Any) -> Command:
-        """The answer of whoever leads, once somebody does and says so."""
+        """The leader's answer, once a controller leads and says so."""
         answers: list[Command] = []
 
         async def answered() -> bool:

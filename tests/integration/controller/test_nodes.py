@@ -108,7 +108,7 @@ def test_without_a_majority_nothing_is_decided(tmp_path: Path) -> None:
             async def resigned() -> bool:
                 return not leader.is_leader
 
-            await until("who leads nobody resigns", resigned)
+            await until("a leader without followers resigns", resigned)
             answer = await broker.ask(
                 leader.address,
                 RequestCode.CONTROLLER_ELECT_MASTER,
@@ -387,7 +387,7 @@ def test_it_listens_at_the_host_of_its_own_entry_alone(tmp_path: Path) -> None:
                 await asyncio.open_connection("127.0.0.1", port)
         finally:
             await node.stop()
-        elsewhere = config(tmp_path, 0, f"n0-192.0.2.1:{port}")  # for documentation: nobody's
+        elsewhere = config(tmp_path, 0, f"n0-192.0.2.1:{port}")  # for documentation: no host's
         elsewhere.bind_address = ""
         with pytest.raises(ConfigError, match=r"listen on 192.0.2.1.*bindAddress says where"):
             await ControllerNode(elsewhere).start()

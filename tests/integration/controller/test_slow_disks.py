@@ -24,7 +24,7 @@ LOOK_S = 0.1
 
 
 async def leads_on(broker: Asker, leader: str) -> None:
-    """Nobody else leads for a while, in which entries are written."""
+    """No other controller leads for a while, in which entries are written."""
     ends = time.monotonic() + STAYS_S
     while time.monotonic() < ends:
         name = f"broker-{time.monotonic_ns()}"

@@ -131,7 +131,7 @@ class Machines:
     # Cables
 
     def unplug(self, name: str) -> None:
-        """It reaches nobody, nobody reaches it."""
+        """It reaches no member, and no member reaches it."""
         _run("ip", "-n", self._hub, "link", "set", name, "down")
 
     def plug(self, name: str) -> None:

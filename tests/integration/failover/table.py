@@ -49,7 +49,7 @@ JAVA_ROWS: Final = (
 
 @dataclass(frozen=True)
 class Case:
-    """Who is measured."""
+    """The broker that is measured."""
 
     title: str
     kind: Callable[[Mapping[str, str]], Kind]

@@ -1,4 +1,4 @@
-"""A master that is cut off by the network, from everybody or from some, under load on both sides.
+"""A master that is cut off by the network, from all or from some, under load on both sides.
 
     python -m pytest -s tests/integration/failover/test_cut_off.py
 
@@ -54,7 +54,7 @@ UNDER_LOAD_S = 2.0
 LEASE_MS = 7200
 """0.8 of controllerHeartBeatTimeoutMills, which is 9 s; counted from a heartbeat before the cut."""
 LATE_MS = 1000
-"""For an answer that is read late. Nobody else is elected before 9 s without a heartbeat."""
+"""For an answer that is read late. No other is elected before 9 s without a heartbeat."""
 RESETS, CONTROLLERS_RESETS = "all by resets", "the controllers by resets"
 TIMES = int(os.environ.get("TURBOPUMP_CUTS", "1"))
 
@@ -72,7 +72,7 @@ class Watched(Ledger):
         self.acks_ms = []
 
     def outage(self) -> tuple[float, float]:
-        """From when to when clients were told nothing, the longest time."""
+        """The longest time in which no client got an answer: from when to when."""
         pairs = list(pairwise(sorted(self.acks_ms)))
         return max(pairs, key=lambda pair: pair[1] - pair[0], default=(0.0, 0.0))
 

@@ -21,7 +21,7 @@ SYNC_TIMEOUT_MS = 1_000
 MORE = f"flushDiskType=SYNC_FLUSH\nsyncTimeoutMs={SYNC_TIMEOUT_MS}\n"
 WAIT_MS = 1_500
 PATIENT = f"flushDiskType=SYNC_FLUSH\nhaMaxTimeSendsWait={WAIT_MS}\n"
-"""A sync does not hang within the time of the test: the replica leaves for those who wait."""
+"""A sync does not hang within the time of the test: the replica leaves for the pending sends."""
 SENDERS = 4
 BUSY_S = 2.0
 """What a machine that has other work adds to a gap; alone it is below 0.5 s."""
@@ -105,10 +105,10 @@ def test_a_failing_and_a_hanging_disk_of_the_master(tmp_path: Path) -> None:
                 assert after is not None
                 assert after.master_epoch == before.master_epoch + 1, "one election"
                 assert after.master_broker_id != before.master_broker_id
-                assert troubled.runs, "the process lives, and serves who reads"
+                assert troubled.runs, "the process lives, and serves readers"
                 machine.heal()
                 await group.whole()
-                assert troubled.runs, "it came back without anybody's help"
+                assert troubled.runs, "it came back by itself"
             await load.goes_on(20)
             await group.check()
 
@@ -142,7 +142,7 @@ def test_a_disk_of_a_replica(tmp_path: Path, trouble: str) -> None:
             assert gap < allowed_s + BUSY_S
             machine.heal()
             after = await group.whole()
-            assert after.master_epoch == before.master_epoch, "nobody was elected"
+            assert after.master_epoch == before.master_epoch, "no broker was elected"
             assert troubled.runs
             await load.goes_on(20)
             await group.check()

@@ -98,7 +98,7 @@ async def play(group: Controlled, told: Told) -> None:
 
 
 async def compare(group: Controlled, load: Load) -> None:
-    """The master's queues are what senders and readers were told."""
+    """The master's queues are what senders and readers were answered."""
     master = group.master
     assert master is not None
     for queue in range(QUEUES):

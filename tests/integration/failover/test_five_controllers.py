@@ -19,7 +19,7 @@ TIMEOUT_MS = 3000
 """controllerHeartBeatTimeoutMills: a master's lease is 0.8 of that."""
 LEASE_S = 0.8 * TIMEOUT_MS / 1000
 LATE_S = 3.0
-"""For a last heartbeat's answer, and a busy machine. Nobody else can be elected meanwhile."""
+"""For a last heartbeat's answer, and a busy machine. No other can be elected meanwhile."""
 STILL_S = 4.0
 
 
@@ -32,7 +32,7 @@ async def until(what: str, holds: object) -> None:
 
 
 async def leader_dies(group: Controlled) -> Member:
-    """kill -9 of whoever leads the controllers."""
+    """kill -9 of the leading controller."""
     leader = await asyncio.to_thread(group.leader)
     assert leader is not None
     await asyncio.to_thread(leader.kill)

@@ -1,4 +1,4 @@
-"""Connections of brokers to the leading controller are reset, under load: nobody is elected.
+"""Connections of brokers to the leading controller are reset, under load: no election.
 
 Between all nodes and each controller stands a link (tests/integration/ha/proxy.py) that has its
 address; the controller itself listens at another loopback address.

@@ -112,7 +112,7 @@ def epoch_of(group: Controlled) -> int:
             found.append(sync.master_epoch)
         return bool(found)
 
-    group.until("a controller says who is master", told)
+    group.until("a controller names the master", told)
     return found[-1]
 
 

@@ -19,7 +19,7 @@ SECONDS = {1_000: 12.0}
 for the new epoch, one of each replica; the rest is what a machine with other work adds. Syncs of
 3 s are measured, not asserted: see docs/TESTING.md."""
 QUIET_S = 6.0
-"""Afterwards nobody is elected."""
+"""Afterwards there is no election."""
 
 
 @pytest.mark.parametrize("sync_ms", SECONDS)

@@ -14,7 +14,7 @@ from interop.support.groups import Turbopump
 pytestmark = pytest.mark.integration
 STOPPED_S, RUNS_S = 1.1, 0.15
 REPLACED_S = 12.0
-"""Every stop credited to everybody it took 80 s; the heartbeat's timeout is 10 s."""
+"""With every stop credited to all it took 80 s; the heartbeat's timeout is 10 s."""
 LOOK_S = 0.05
 
 

@@ -22,7 +22,7 @@ Sample = dict[str, Any]
 
 
 class Watch:
-    """A running `top --json`, and what it has told so far."""
+    """A running `top --json`, and what it has printed so far."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -42,7 +42,7 @@ class Watch:
             assert time.monotonic() < deadline, (what, self.texts, sample)
 
     def told(self, *texts: str) -> Sample:
-        """The sample by which all that was told."""
+        """The sample by which all that was printed."""
         found = self.until(
             str(texts), lambda _: all(any(text in told for told in self.texts) for text in texts)
         )
@@ -65,7 +65,7 @@ def watching(group: Controlled) -> Iterator[Watch]:
 
 
 def is_whole(sample: Sample) -> bool:
-    """Three in sync, nothing behind, and everybody answers."""
+    """Three in sync, nothing behind, and all answer."""
     groups = sample["groups"]
     if sample["errors"] or not groups or groups[0]["sync_state_set"] != [1, 2, 3]:
         return False

@@ -191,7 +191,7 @@ class Troubled:
             if not one.running:
                 one.start()
         self.group.wait_whole(WHOLE_S)
-        given_up = seen.first_s == NEVER  # that nobody reigns any more is an epoch, too
+        given_up = seen.first_s == NEVER  # the end of a reign is an epoch, too
         caused = self.killed_masters + trouble.elects + given_up
         seen.elections = max(0, self.epoch() - began_epoch - caused)
 
@@ -200,7 +200,7 @@ class Troubled:
             machine.heal()
 
     def _watch(self, lasts_s: float) -> None:
-        """Time passes; nobody is killed."""
+        """Time passes; no process is killed."""
         ends_s, before = time.monotonic() + lasts_s, self.group.leader()
         while time.monotonic() < ends_s:
             leader = self.group.leader()

@@ -1,6 +1,6 @@
 """`make chaos ROUNDS=120 FIRST=1`: stories of a dozen rounds each, a new group for each seed.
 
-Ends at the first finding and leaves that group's folder for whoever looks into it.
+Ends at the first finding and leaves that group's folder to be looked at.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""The group under test: its processes and links, and whoever names the masters.
+"""The group under test: its processes and links, and the part that names the masters.
 
-The one who names is honest: a master is only taken of `safe`, the brokers that surely have all that
-was acknowledged. A new file narrows it to the members that were safe before; it becomes all of the
+It names honestly: a master is only taken of `safe`, the brokers that surely have all that was
+acknowledged. A new file narrows it to the members that were safe before; it becomes all of the
 file's members once the master itself says that their set is in force and that it confirmed a byte
-of its own reign, for that has everybody.
+of its own reign, which all members have.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Group:
         self.starts: dict[int, int] = {}
         """Where the log of an epoch began."""
         self._confirmed_in: dict[int, int] = {}
-        """By epoch, the greatest confirmOffset that a broker in it told."""
+        """By epoch, the greatest confirmOffset that a broker in it reported."""
         self._masters_of: dict[int, int] = {}
         self._lives: dict[int, tuple[int, int]] = {}
         self._watchers: list[asyncio.Task[None]] = []
@@ -116,19 +116,19 @@ class Group:
             if task.done():
                 task.result()
 
-    # Who is master
+    # The master
 
     def _master_address(self) -> str:
         return self.brokers[self.master].address
 
     def name(self, master: int, members: tuple[int, ...], told: tuple[int, ...] = NUMBERS) -> None:
-        """A newer group file, for all who are to be told of it; the others keep theirs."""
+        """A newer group file, for all that are to get it; the others keep theirs."""
         assert master in self.safe and master in members, f"{master} of {sorted(self.safe)}"
         self.epoch, self.master = self.epoch + 1, master
         self.members, self.safe = frozenset(members), self.safe & frozenset(members)
         for number in told:
             self.brokers[number].tell(self.epoch, master, list(members))
-        self.note(f"epoch {self.epoch}: {master} of {sorted(members)}, told {told}")
+        self.note(f"epoch {self.epoch}: {master} of {sorted(members)}, given to {told}")
 
     def master_of(self, epoch: int) -> int:
         """Who reigned."""

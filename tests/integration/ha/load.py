@@ -1,4 +1,4 @@
-"""Senders and readers, and what they were told: the history that everything is held against."""
+"""Senders and readers, and their answers: the history that everything is held against."""
 
 import asyncio
 import itertools
@@ -21,7 +21,7 @@ QUEUES = 4
 SENDERS = 8
 READERS = 2
 CALL_MS = 5_000
-"""More than slaveTimeout: what a master does not know is told so by it."""
+"""More than slaveTimeout: for what it does not know a master says so."""
 AGAIN_S = 0.02
 """From a refusal to the next try."""
 READ_MAX = 32
@@ -45,7 +45,7 @@ class History:
         """How often which code came."""
 
     def on_acked(self, place: tuple[int, int], body: bytes) -> None:
-        """A sender was told so."""
+        """A sender got that answer."""
         if place in self.acked:
             raise Finding(f"{place} was given to {self.acked[place][:20]!r} and {body[:20]!r}")
         if self.read.get(place, body) != body:
@@ -86,8 +86,8 @@ def messages_of(answer: Command) -> list[MessageView]:
 
 
 class Load:
-    """Senders that go to the master there is said to be, and one that goes to anybody; readers that
-    read on, and again what they had. It ends, and raises what it found, with `stop`."""
+    """Senders that go to the named master, and one that goes to any broker; readers that read on,
+    and again what they had. It ends, and raises what it found, with `stop`."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Load:
         await self.abandon()
 
     async def abandon(self) -> None:
-        """It ends at once, and what it found is somebody else's."""
+        """It ends at once, and drops what it found."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

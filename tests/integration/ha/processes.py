@@ -121,7 +121,7 @@ class Broker(Process):
         return await super().start()
 
     def tell(self, epoch: int, master: int, members: list[int]) -> None:
-        """Write its group file, at once for whoever reads it."""
+        """Write its group file, at once for every reader."""
         brokers = {str(number): link.address for number, link in self.links.items()}
         brokers[str(self.number)] = f"{HOST}:{self.ha_port}"
         text = {"epoch": epoch, "master": master, "brokers": brokers, "members": members}

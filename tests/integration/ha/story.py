@@ -1,8 +1,8 @@
 """What happens to a group, round by round, and what must hold when it is over.
 
 A round: all is well; one kind of trouble comes over links and processes under load; a new master is
-named while it lasts, perhaps one more; then links are healed, the dead are started, everybody is a
-member again. What a seed decides is the story; when exactly things happen the machine decides.
+named while it lasts, perhaps one more; then links are healed, the dead are started, every broker
+is a member again. What a seed decides is the story; when exactly things happen the machine decides.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class Story:
         number = self.rng.choice(self._replicas())
         await self._kill(number)
         if self.rng.random() < 0.5:
-            # Nobody is told: the sends wait for it, and it comes back by itself.
+            # No file is written: the sends wait for it, and it comes back by itself.
             await self.group.brokers[number].start()
         else:
             self._elect()
@@ -140,7 +140,7 @@ class Story:
         await self._under_trouble()
 
     async def _stall(self) -> None:
-        """Nothing goes through, in one direction or in both, and nobody hangs up."""
+        """Nothing goes through, in one direction or in both, and no side closes."""
         for link in self._some_links():
             ways = self.rng.choice(((link.there,), (link.back,), (link.there, link.back)))
             for way in ways:
@@ -194,7 +194,7 @@ class Story:
             await self._kill(group.master)
 
     def _elect(self, master: int | None = None) -> None:
-        """Whoever is safe and runs, with all or some of the others that run."""
+        """The brokers that are safe and run, with all or some of the others that run."""
         group = self.group
         running = group.running
         if master is None:
@@ -212,7 +212,7 @@ class Story:
         await asyncio.gather(*(start(one) for one in self.group.brokers.values()))
 
     async def _recover(self) -> None:
-        """No trouble any more; everybody is to be a member."""
+        """No trouble any more; every broker is to be a member."""
         group = self.group
         for one in group.brokers.values():
             for link in one.links.values():
@@ -240,7 +240,7 @@ class Story:
         for master in [group.master, *masters]:
             if master != group.master:
                 await group.until("all are alike", self._alike)
-                # Nothing is written any more: what is alike now is so for everybody.
+                # Nothing is written any more: what is alike now stays so.
                 group.safe = frozenset(NUMBERS)
                 group.name(master, NUMBERS)
                 await group.until("a reign", lambda: group.reigns)
@@ -266,7 +266,7 @@ class Story:
         return len(seen) == len(NUMBERS) and len(ends) == 1 and len({s.epoch for s in seen}) == 1
 
     def _audit(self) -> None:
-        """All that was told, held against the files alone."""
+        """All answers, held against the files alone."""
         group = self.group
         for number, one in group.brokers.items():
             self.told.cuts += group.ledger.cuts(str(number), [one.log])

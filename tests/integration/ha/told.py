@@ -1,4 +1,4 @@
-"""What senders and readers are told as a ledger, and the audit of a run's stores with it.
+"""The answers to senders and readers as a ledger, and the audit of a run's stores with it.
 
 A line is written when an answer has arrived; what brokers say of their cuts is taken from their
 logs, who was elected from the controllers. Any thread may tell.
@@ -27,7 +27,7 @@ class Told:
         self._opened = file.open("a")
         self._elected: set[Elected] = set()
         # Text files of Python 3.11 are for one thread: while one writes what was buffered, the line
-        # of another is counted and lost, and memory that nobody filled is written in its place.
+        # of another is counted and lost, and memory that was not filled is written in its place.
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -42,7 +42,7 @@ class Told:
         self.close()
 
     def close(self) -> None:
-        """Nothing more is told."""
+        """Nothing more is recorded."""
         self._opened.close()
 
     def acked(self, broker: str, queue: int, answer: Command, body: bytes) -> None:

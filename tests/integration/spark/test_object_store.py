@@ -66,5 +66,5 @@ def test_a_store_in_a_bucket(spark: Any, store: Path, query: str) -> None:
 def test_what_is_not_in_the_bucket(query: str) -> None:
     with pytest.raises(StoreError, match="other"):
         read_arrow(f"s3://key:secret@{BUCKET}/other{query}")
-    with pytest.raises(StoreError, match="nobody"):
-        read_arrow(f"s3://key:secret@nobody/store{query}")
+    with pytest.raises(StoreError, match="absent"):
+        read_arrow(f"s3://key:secret@absent/store{query}")

@@ -1,4 +1,4 @@
-"""What the throughput job must find, told again in plain Python over a list of records."""
+"""What the throughput job must find, computed again in plain Python over a list of records."""
 
 import itertools
 from collections import defaultdict

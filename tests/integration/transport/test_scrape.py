@@ -1,4 +1,4 @@
-"""The port of metrics: what Prometheus sends, and what nobody should."""
+"""The port of metrics: what Prometheus sends, and what no client should."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Bytes that no peer should send: the sender loses its connection, nobody else notices."""
+"""Bytes that no peer should send: the sender loses its connection, no other notices."""
 
 import asyncio
 import contextlib
@@ -167,7 +167,7 @@ def test_incomplete_frames_of_all_peers_share_a_budget(run, serve, talk) -> None
             await served.until(lambda: len(served.server.peers) < 10)
             assert served.hub.area.in_use <= 1 << 20
             await served.alive()
-            # Who comes last is served, also with a frame that takes more than one read.
+            # The last connection is served, also with a frame that takes more than one read.
             async with talk(served.port) as honest:
                 honest.send(Command(ECHO, opaque=7, body=bytes(500_000)))
                 assert len((await honest.answer()).body) == 500_000

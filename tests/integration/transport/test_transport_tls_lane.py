@@ -208,8 +208,8 @@ def test_a_peer_that_says_goodbye_is_answered_before(tmp_path: Path) -> None:
             with contextlib.suppress(ssl.SSLWantReadError):
                 peer.tls.unwrap()
             peer.raw.send(records + peer.outgoing.read())
-            # Its goodbye came with the requests: OpenSSL reads no more, so the records are opened
-            # by hand only as far as the goodbye of the other side.
+            # Its closing alert came with the requests: OpenSSL reads no more, so the records are
+            # opened by hand only as far as the other side's closing alert.
             rest = await peer.raw.closed()
             assert len(rest) > 30 * 8 * 2000
             assert native.sent > 0

@@ -1,5 +1,5 @@
 """What peers do not read is encrypted only as they take it, and a turn gives all of them a bounded
-number of bytes, whoever asks."""
+number of bytes, for any request."""
 
 import asyncio
 import contextlib

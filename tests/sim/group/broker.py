@@ -234,7 +234,7 @@ class GroupBroker(Stands, Broker):
         self._end_in_order()
 
     def start_again(self) -> None:
-        """Someone starts it who found it up: once it has stopped, if it is about to."""
+        """An operator starts it, and found it up: once it has stopped, if it is about to."""
         self._starts_again = self._stops
 
     def _end_in_order(self) -> None:

@@ -189,7 +189,7 @@ class Endpoint:
         later: Later[Command | str] = Later()
         asking = self._reach(address)
         if asking is None:
-            self.call_later(NOBODY_MS, partial(later.resolve, f"nobody is at {address}"))
+            self.call_later(NOBODY_MS, partial(later.resolve, f"no node is at {address}"))
             return later
         request.opaque = next(self._opaques)
         timer = self.call_later(timeout_ms, partial(self._expire, address, request.opaque))

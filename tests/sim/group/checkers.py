@@ -24,7 +24,7 @@ BATCH, MARK, BEGIN = 100, 101, 102
 
 
 Said = tuple[int | None, int, frozenset[int], int, frozenset[int]]
-"""Master, epoch, set, epoch of the set, who may be elected beside it."""
+"""Master, epoch, set, epoch of the set, members eligible beside it."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,11 +39,11 @@ class Agreed:
     """Check code by id (K4)."""
     unfit: frozenset[int] = frozenset()
     eligible: frozenset[int] = frozenset()
-    """Who may be elected beside the members, until the reign begins."""
+    """Those eligible beside the members, until the reign begins."""
 
     @property
     def candidates(self) -> frozenset[int]:
-        """Who has all that was acknowledged, but for those that lost it since."""
+        """Those that have all that was acknowledged, but for those that lost it since."""
         return self.members | self.eligible
 
     @property
@@ -58,7 +58,7 @@ def after(role: Agreed, kind: int, event: dict[str, Any], *, unclean: bool) -> A
         members = frozenset(map(int, event["newSyncStateSet"]))
         assert role.master is not None, f"the set of no master becomes {sorted(members)}"
         assert role.master in members, f"a set without its master {role.master}: {sorted(members)}"
-        assert members <= set(role.codes), f"nobody knows all of {sorted(members)}"
+        assert members <= set(role.codes), f"no broker has all of {sorted(members)}"
         return replace(
             role,
             members=members,

@@ -2,7 +2,7 @@
 controllers whose disk is empty or an older copy (F20 to F26).
 
 Apart from the faults of group/faults.py in that seeds draw them with a random number generator of
-their own: a seed that draws none of these tells the story that it always told.
+their own: a seed that draws none of these plays the story that it always played.
 """
 
 import random
@@ -215,7 +215,7 @@ def _all_of_them(
 ) -> None:
     """All controllers are killed, lose what they had, and come back: while nothing else is wrong,
     as they can only learn what brokers tell that live. Then there is a master, messages are
-    written, and the controllers know who leads."""
+    written, and the controllers know the leader."""
     if group.sick:
         return  # one at a time
     group.nemesis.pause()
@@ -232,7 +232,7 @@ def _all_of_them(
         group.start(one)
     group.acked_since = None
     group.until(lambda: group.acked_since is not None, FORGOT_MS, "no write, they forgot")
-    group.until(group.journal.knows, FORGOT_MS, "they do not know who leads")
+    group.until(group.journal.knows, FORGOT_MS, "they do not know the leader")
     group.journal.forgot = False
 
 

@@ -376,7 +376,7 @@ def upgrade(group: "Run") -> Undo:
 
 def empty_disk(group: "Run") -> Undo:
     """A broker loses its disk, its id too, and joins with an empty one (F26). If the others of its
-    set lost their page caches, too, only an administrator could say who is to be master."""
+    set lost their page caches, too, only an administrator could name the next master."""
 
     def harm(one: "GroupBroker") -> None:
         if not group.may_lose or one.controller_id not in group.journal.role.candidates:

@@ -156,7 +156,7 @@ class Names(Process):
 
     @property
     def master(self) -> str:
-        """Whom it takes for the group's master."""
+        """The broker it takes for the group's master."""
         return self.routes.member_group(GROUP).get(0, "")
 
     def on_tick(self, now_ms: int) -> None:
@@ -167,7 +167,7 @@ class Names(Process):
 
 
 class Client(Process):
-    """Sends messages to whom the name server calls the master, one at a time."""
+    """Sends messages to the broker that the name server calls the master, one at a time."""
 
     def __init__(self, group: "Run", name: str, topic: str, queues: int) -> None:
         super().__init__(group, name)
@@ -245,7 +245,7 @@ class Client(Process):
 
 
 class Admin(Process):
-    """An operator: asks who leads the controllers, and tells that one."""
+    """An operator: asks for the leading controller, and sends its command there."""
 
     def __init__(self, group: "Run", name: str) -> None:
         super().__init__(group, name)

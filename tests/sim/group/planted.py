@@ -171,7 +171,7 @@ def copies_are_believed(patch: Patch) -> None:
 
 
 def the_first_to_come_is_master(patch: Patch) -> None:
-    """F26: controllers that lost all take whoever asks first."""
+    """F26: controllers that lost all take the first broker that asks."""
     patch.setattr(elections, "_first", lambda group, asked, live: asked)
 
 

@@ -22,7 +22,7 @@ class Story(Run):
         story.writes()
         return story
 
-    # Who is who
+    # Names
 
     @property
     def master(self) -> GroupBroker:
@@ -73,7 +73,7 @@ class Story(Run):
             role = self.journal.role
             return role.epoch > epoch and role.master is not None
 
-        return self.until(is_there, within_ms, "nobody is elected")
+        return self.until(is_there, within_ms, "no broker is elected")
 
     def end(self) -> None:
         """Trouble is over: all hold."""

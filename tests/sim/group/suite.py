@@ -38,8 +38,8 @@ TROUBLE_MS = (3000, 6000, 12_000)
 SETTLE_MS, WRITES_MS = 30_000, 10_000
 """I19: after the last fault all members are back, and writes succeed."""
 WITHOUT_MS = 15_000
-"""Without the last master: a new leader of the controllers waits 10 s for whom it never heard, also
-for one that lost its disk and came back with another id."""
+"""Without the last master: a new leader of the controllers waits 10 s for brokers it never heard,
+also for one that lost its disk and came back with another id."""
 ONE_MS = 60_000
 """Until no broker reads less than another: a last acknowledgement is on its way."""
 LATENCY_MS = 3
@@ -306,7 +306,7 @@ class Run:
     # The end
 
     def heal(self, away: GroupBroker | None = None) -> None:
-        """Everybody is up but `away`, and reaches everybody."""
+        """All are up but `away`, and reach each other."""
         self.net.heal()
         for machine in self.machines:
             disk = getattr(machine, "disk", None)

@@ -251,7 +251,7 @@ class Kept:
 
 
 class Clerk(Client):
-    """Changes tables at whom the name server calls the master, one thing at a time."""
+    """Changes tables at the broker that the name server calls the master, one thing at a time."""
 
     def __init__(self, group: "Run", name: str) -> None:
         super().__init__(group, name, "A", 1)

@@ -355,8 +355,8 @@ def test_f15_one_after_the_other_is_another_version() -> None:
 
 
 def test_f15_a_master_that_is_stopped_hands_its_lead_over_first() -> None:
-    """It serves until another one was elected, and follows nobody then; it is started again while
-    it stops."""
+    """It serves until another one was elected, and follows no master then; it is started again
+    while it stops."""
     story = Story.whole()
     old, epoch, ends = story.master, story.journal.role.epoch, story.ends
     old.stop()
@@ -447,13 +447,13 @@ def test_f38_who_lost_its_page_cache_is_not_elected_before_it_says_so(seed: int)
     unclean = left_with_one_replica(story)
     master, leader, epoch = story.master, story.leader, story.journal.role.epoch
     unclean.crash(power=True)
-    story.go(1300)  # what its last life told is not fresh any more
+    story.go(1300)  # what its last life reported is not fresh any more
     story.apart([unclean], [master, leader])
     master.crash(power=False)
     story.start(unclean)
     story.go(500)
     leader.crash(power=False)
-    story.until(lambda: any(one.is_leader for one in story.controllers), 10_000, "nobody leads")
+    story.until(lambda: any(one.is_leader for one in story.controllers), 10_000, "none leads")
     story.go(2000)
     role = story.journal.role
     assert role.epoch == epoch or role.master is None, f"elected is {role.master}"
@@ -489,8 +489,8 @@ def test_f38_whoever_is_elected_for_what_its_last_life_told_gives_way(seed: int)
 
 @pytest.mark.parametrize("seed", range(3))
 def test_f26_a_member_that_is_elected_after_its_disk_was_lost(seed: int) -> None:
-    """Nobody missed it yet when the master was killed. Once its silence counts the former master is
-    elected again, and no administrator is needed (group seed 157)."""
+    """No controller missed it yet when the master was killed. Once its silence counts the former
+    master is elected again, and no administrator is needed (group seed 157)."""
     story = Story.whole(seed, timeout_ms=3000)
     lost = left_with_one_replica(story)
     master, epoch, broker_id = story.master, story.journal.role.epoch, lost.controller_id
@@ -565,7 +565,7 @@ def test_r34_one_controller_answers_nobody(which: int) -> None:
 
 
 def test_r35_a_log_of_controllers_does_not_grow_for_ever() -> None:
-    """Snapshots take its place; who comes back late gets one."""
+    """Snapshots take its place; a member that comes back late gets one."""
     story = Story.whole(snapshot_entries=5)
     away = next(one for one in story.controllers if not one.is_leader)
     away.crash(power=True)

@@ -148,8 +148,8 @@ def test_r23_two_switches_and_everybody_dies(power: bool) -> None:
 
 
 def test_r25_an_old_master_returns_with_old_offsets() -> None:
-    """Consumers went on meanwhile. It leads again, before it could copy newer ones: those of who
-    knew better stay as they are, for the day one of them leads."""
+    """Consumers went on meanwhile. It leads again, before it could copy newer ones: those of
+    brokers that knew better stay as they are, for the day one of them leads."""
     story = whole()
     clerk = story.clerk
     told(story, "group", lambda: clerk.group_of("one"))
@@ -185,7 +185,7 @@ def test_r25_an_old_master_returns_with_old_offsets() -> None:
 
 def test_a_replica_without_news_follows_who_was_its_master() -> None:
     """That one follows the next master and begins its log anew: it sets back its own offsets, not
-    those of who has heard of no election (group seed 135577)."""
+    those of brokers that have heard of no election (group seed 135577)."""
     story = whole()
     clerk = story.clerk
     told(story, "group", lambda: clerk.group_of("one"))

@@ -78,7 +78,7 @@ def test_where_all_disks_are_full_nobody_is_elected_and_with_room_it_goes_on() -
 
 
 def test_all_stores_failed_and_the_first_that_is_whole_again_leads() -> None:
-    """The controllers give the master up once, and elect nobody who says that it cannot lead."""
+    """The controllers give the master up once, and elect none that says that it cannot lead."""
     story = Story.whole()
     brokers = [*story.replicas, story.master]
     for broker in brokers:
@@ -104,5 +104,5 @@ def test_sends_do_not_wait_for_a_replica_whose_sync_failed() -> None:
     assert story.writes() <= SOON_MS
     opened_anew(story, failed)
     story.alone(3)
-    assert story.journal.role.epoch == epoch, "nobody was elected for it"
+    assert story.journal.role.epoch == epoch, "no broker was elected for it"
     story.end()

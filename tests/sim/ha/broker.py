@@ -54,7 +54,7 @@ class Options(HaOptions):
 
     in_flight_max: int = 1 << 20
     may_lose: bool = False
-    """Whether the oracle may elect who has less than was confirmed."""
+    """Whether the oracle may elect one that has less than was confirmed."""
 
     @property
     def leader(self) -> LeaderOptions:
@@ -221,7 +221,7 @@ class Broker:
         """What a start may have lost was not durable, and it knows of no more than it had."""
         log = self.replicated
         if self.settings.safe:
-            # Not all that it confirmed it told: see `_is_of_before`.
+            # It did not report all that it confirmed: see `_is_of_before`.
             sure = max(self._told, self._confirm, len(self._history.log))
             assert log.confirm <= sure, (
                 f"broker {self.number} starts with {log.confirm} confirmed, it was {sure}"

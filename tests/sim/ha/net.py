@@ -22,7 +22,7 @@ PIECES = (1, 7, 12, 40, 500, 1 << 20)
 
 
 class Host(Protocol):
-    """Who is told of connections. `name` is its address; while it is `paused` it hears nothing."""
+    """An end of connections. `name` is its address; while it is `paused` it hears nothing."""
 
     name: str
     paused: bool
@@ -81,7 +81,7 @@ class Wire:
             self.close(connection)
 
     def address(self, connection: int) -> str:
-        """Whom a connection leads to."""
+        """The end a connection leads to."""
         link = self._links.get(connection)
         return "" if link is None else link.hosts[1 - link.side(self._host)].name
 
@@ -120,7 +120,7 @@ class Wire:
 
 
 class Link:
-    """One connection; side 0 asked for it, side 1 accepted it."""
+    """One connection; side 0 opened it, side 1 accepted it."""
 
     __slots__ = (
         "asked_ms",

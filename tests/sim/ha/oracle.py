@@ -1,9 +1,9 @@
 """What stands for the controller: it elects, and agrees to sets.
 
-It elects only who is in the set it agreed to, each time with a new epoch; the set is the new master
-alone then. It agrees to a set of the present master that names the set's present epoch. Who comes
-back without a clean end of a life in which it answered for bytes that were not durable is out of
-the set (KIP-966): it may have lost what it acknowledged. It never knows a log.
+It elects only members of the set it agreed to, each time with a new epoch; the set is the new
+master alone then. It agrees to a set of the present master that names the set's present epoch. A
+broker that comes back without a clean end of a life in which it answered for bytes that were not
+durable is out of the set (KIP-966): it may have lost what it acknowledged. It never knows a log.
 
 Brokers reach it when the simulation lets them: an answer may be late or lost.
 """
@@ -16,7 +16,7 @@ from turbopump.net.ha.sync_state import Proposal
 
 @dataclass(slots=True, frozen=True)
 class Role:
-    """What the controller says: who is the master, in which epoch, and its set."""
+    """What the controller says: the master, in which epoch, and its set."""
 
     master: int
     epoch: int
@@ -37,7 +37,7 @@ class Oracle:
         self.elections = 0
 
     def candidates(self, up: set[int]) -> list[int]:
-        """Of those that are up who may be elected."""
+        """Those that are up and may be elected."""
         members = self.role.members or frozenset(self.brokers)
         return sorted(members & up)
 

@@ -67,7 +67,7 @@ def queues_counted_up_to_confirm(patch: Patch) -> None:
 
 
 def cut_at_the_confirmed(patch: Patch) -> None:
-    """R10: whoever changes its master cuts what is not confirmed, the same for all or not."""
+    """R10: a replica with a new master cuts what is not confirmed, the same for all or not."""
     real = Replica._meet
 
     def meet(self: Replica, reply: HandshakeReply, actions: list[Any], now_ms: int) -> None:
@@ -149,7 +149,7 @@ def no_consistent_point_without_an_equal_start(patch: Patch) -> None:
 
 
 def released_when_demoted(patch: Patch) -> None:
-    """A master that is none any more tells those who wait that all is well (observed)."""
+    """A deposed master acknowledges its pending sends (observed)."""
     real = WaitingSends.fail
     patch.setattr(WaitingSends, "fail", lambda self, status: real(self, PutStatus.PUT_OK))
 

@@ -55,7 +55,7 @@ class Proposals:
 
     def ask(self, broker: "Broker", epoch: int, proposal: Proposal) -> Later[Answer]:
         """A master proposes a set."""
-        assert proposal.members <= set(self._oracle.brokers), f"nobody may elect all of {proposal}"
+        assert proposal.members <= set(self._oracle.brokers), f"unknown member: {proposal}"
         later: Later[Answer] = Later()
         now_ms = self._now_ms()
         self._asked.append(Asked(broker, broker.lives, epoch, proposal, later, now_ms))

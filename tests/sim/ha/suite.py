@@ -45,7 +45,7 @@ TROUBLES = (
     "retention", "writeback", "epochs", "slow disk", "small pieces", "cut off", "idle elections",
     "pause", "failing disk",
 )  # fmt: skip
-# What default HA has nothing for: who leads, and what to do about a log that parted.
+# What default HA has nothing for: the leader, and what to do about a log that parted.
 SWITCHING = {"election", "idle elections", "epochs", "cut off", "lost answers", "retention"}
 PLAIN = 0.07
 THEMED = 0.6
@@ -385,8 +385,8 @@ class Run:
                 broker.disk.cut_after = rng.randrange(30)
 
     def _fail_sync(self) -> None:
-        """The next sync of a disk fails; now and then somebody looks after a broker of such a disk,
-        which takes nothing until it is started anew."""
+        """The next sync of a disk fails; now and then an operator looks after a broker of such a
+        disk, which takes nothing until it is started anew."""
         broker = self._some()
         if broker.up and broker.disk_failed:
             broker.crash(power=False)
@@ -475,7 +475,7 @@ class Run:
             assert len(have) >= sent.need, f"{len(have)} of {sent.need} copies"
 
     def confirmed(self, broker: Broker, start: int, stop: int) -> None:
-        """A master says that bytes are safe: all of whom a master may be made have them (I6)."""
+        """A master says that bytes are safe: all that may become master have them (I6)."""
         role = self.oracle.role
         if (role.master, role.epoch) != (broker.number, broker.role.epoch):
             return

@@ -27,7 +27,7 @@ class Reign:
 
 @dataclass(slots=True)
 class History:
-    """All that was ever told."""
+    """All that was ever reported."""
 
     leaders: dict[int, str] = field(default_factory=dict)
     votes: dict[tuple[str, int], str] = field(default_factory=dict)

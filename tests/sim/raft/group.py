@@ -222,7 +222,7 @@ class Group:
 
     @property
     def leaders(self) -> list[str]:
-        """Who leads."""
+        """The leader."""
         return [peer for peer, raft in self.rafts.items() if raft.is_leader]
 
     def elect(self, limit_ms: int = 30_000) -> str:
@@ -231,7 +231,7 @@ class Group:
         while len(self.leaders) != 1 or self.rafts[self.leaders[0]].term < max(
             raft.term for raft in self.rafts.values()
         ):
-            assert self.now_ms < end_ms, "nobody leads"
+            assert self.now_ms < end_ms, "no member leads"
             self.tick()
         return self.leaders[0]
 

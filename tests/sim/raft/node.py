@@ -101,7 +101,7 @@ class Node:
         self.is_elder = False
         """Whether it is one that does not know questions before an election, as DLedger's."""
         self.calls: dict[int, tuple[str, int]] = {}
-        """Whom a call of this life asks, and when it fails."""
+        """The member that a call of this life asks, and when it fails."""
         self.state = 0
         self.applied = -1
         self.leads = False

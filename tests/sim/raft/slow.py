@@ -1,4 +1,4 @@
-"""The quorum on machines that stay slow: who leads, how soon, and for how long.
+"""The quorum on machines that stay slow: which one leads, how soon, and for how long.
 
 Each sync takes the same time on a member, 25 ms to 3 s. Trouble has stopped but for that. Asked is
 what an operator is promised: a leader within a bound that follows the slowest disk, after all
@@ -55,7 +55,7 @@ class Slow:
 
     @property
     def leader(self) -> Node | None:
-        """Who leads, has a quorum, and can write."""
+        """The one that leads, has a quorum, and can write."""
         for node in self.run.disk:
             if node.raft is not None and node.leads and node.raft.has_quorum(node.now_ms):
                 return node
@@ -79,8 +79,8 @@ class Slow:
             self._step(down)
 
     def _join(self, when: str) -> None:
-        """All follow one and have what it has: who comes with a later term than the leader's costs
-        it the lead, and who is behind has more to write than a vote."""
+        """All follow one and have what it has: one that comes with a later term than the leader's
+        costs it the lead, and one that is behind has more to write than a vote."""
         bound_ms = LATE_MS + LATE_SYNCS * self.slowest_ms
         self._wait(f"all follow {when}", bound_ms, self._is_followed, None)
 
@@ -126,7 +126,7 @@ class Slow:
         promise_ms = leader.options.promise_ms * 21 // 20
         bound_ms = BASE_MS + BASE_SYNCS * self.slowest_ms
         if any(node.is_elder for node in run.disk):
-            # Who knows no question before an election says yes to all who ask: more runs collide.
+            # A member without the question before an election says yes to all: more runs collide.
             bound_ms = LATE_MS + LATE_SYNCS * self.slowest_ms
         if how == "hanging":
             was_ms, leader.sync_ms = leader.sync_ms, HANGS_MS

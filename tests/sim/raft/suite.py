@@ -324,7 +324,7 @@ class Run:
 
     def _bounce(self) -> None:
         """A follower is killed and there again, perhaps where it does not reach the leader any
-        more, to whom its last word was a moment ago."""
+        more, to which its last word was a moment ago."""
         node = self._some()
         if node.raft is not None and node.raft.role is RaftRole.FOLLOWER:
             self.played.ends += 1
@@ -386,7 +386,7 @@ class Run:
     # What holds
 
     def _check_quorum(self) -> None:
-        """Who has a quorum is the only leader."""
+        """A leader with a quorum is the only one."""
         for node in self.disk:
             raft = node.raft
             if raft is None or raft.role is not RaftRole.LEADER or not raft.has_quorum(node.now_ms):

@@ -17,7 +17,7 @@ class Nowhere:
     """A transport whose bytes are not read."""
 
     def connect(self, address: str) -> int:
-        raise AssertionError("a master connects with nobody")
+        raise AssertionError("a master opens no connection")
 
     def send(self, connection: int, buffers: list[Buffer]) -> bool:
         return True

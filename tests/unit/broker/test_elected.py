@@ -206,7 +206,7 @@ def test_an_acknowledgement_releases_no_native_send_without_a_lease(driven: Driv
     plain(driven, 2)
     elected.lease = False
     elected.leader.on_set(frozenset({1}), 2, driven.world.steady_ms)
-    assert code(driven, 2) is None, "everybody has it, but may it be said?"
+    assert code(driven, 2) is None, "all have it, but may it be said?"
     end = driven.world.broker.store.max_log_offset
     plain(driven, 3)
     assert code(driven, 3) == ResponseCode.SYSTEM_ERROR, "as if replicas were missing"

@@ -87,7 +87,7 @@ def test_an_answer_leaves_when_the_record_is_durable(driven: Driven) -> None:
     send(driven, 2)
     send(driven, 3)
     assert (code(driven, 2), code(driven, 3)) == (None, None)
-    assert store.max_queue_offset("Plain", 0) == 2, "nobody reads what is not durable"
+    assert store.max_queue_offset("Plain", 0) == 2, "what is not durable is not read"
     driven.world.disk.release()
     assert (code(driven, 2), code(driven, 3)) == (0, 0)
     assert store.max_queue_offset("Plain", 0) == 4

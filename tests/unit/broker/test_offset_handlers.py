@@ -76,7 +76,7 @@ def test_commit_is_checked(world: Any) -> None:
 
 
 def test_a_commit_outside_of_the_queue_is_taken_as_it_is(world: Any) -> None:
-    """As RocketMQ has it: tools set a group on beyond the end, and -1 stands for none. Who is made
+    """As RocketMQ has it: tools set a group on beyond the end, and -1 stands for none. A new
     master sets back what lies beyond its log (broker/ha/metadata/pulling.py)."""
     send(world)
     world.broker.groups.find("G", world.now_ms)
@@ -170,4 +170,4 @@ def test_a_go_client_may_close_before_its_commit_is_answered(world: Any) -> None
     assert (answer.value.code, answer.value.opaque) == (0, request.opaque)
     request.flag |= ONEWAY_FLAG
     assert world.dispatch(request, peer).code == 0
-    assert len(timers.waiting) == 1, "nobody waits for the answer of a one-way commit"
+    assert len(timers.waiting) == 1, "no client waits for the answer of a one-way commit"

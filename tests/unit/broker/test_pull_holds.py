@@ -17,7 +17,7 @@ class Pulls:
         self.wakes += 1
 
     def add(self, number: int, queue_offset: int = 0, **changed: object) -> bool:
-        """Let pull `number` wait, at queue 0 of topic T until 1000 unless told otherwise."""
+        """Let pull `number` wait, at queue 0 of topic T until 1000 by default."""
 
         def attempt(_hold: Hold, final: bool) -> bool:
             self.attempts.append((number, final))

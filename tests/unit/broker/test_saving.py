@@ -96,7 +96,7 @@ def test_a_failure_is_told_and_the_write_repeated(
     saved = saver.saved()
     disk.step(full)
     assert saved.value is full
-    assert saver.saved().value is full, "nobody waits for a write that nobody does"
+    assert saver.saved().value is full, "no caller waits for a write that no saver does"
     disk.step()
     for error in (full, None):
         saver.tick()

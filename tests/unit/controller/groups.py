@@ -187,7 +187,7 @@ class Entry:
 
 
 class Quorum:
-    """A log that commits when told to."""
+    """A log that commits when the test says so."""
 
     def __init__(self) -> None:
         self.is_leader = False

@@ -132,7 +132,7 @@ def elected_on_lease() -> Node:
 
 
 def test_until_its_first_lease_a_master_is_not_the_only_candidate() -> None:
-    """It was dead when it was elected: another one that had all is, and nobody has to decide."""
+    """It was dead when it was elected: another one that had all is elected, without an operator."""
     node = elected_on_lease()
     node.close(2)
     assert (node.group.master_id, node.group.members, node.group.eligible) == (3, {3}, {1, 2})
@@ -293,7 +293,7 @@ def test_a_member_that_is_heard_again_is_elected_by_that_heartbeat() -> None:
     for _ in range(5):  # none is heard, and this controller does not sleep
         node.tick(900)
     node.close(1)
-    assert node.group.master_id == 1  # who is left was not heard just now
+    assert node.group.master_id == 1  # those that are left were not heard just now
     node.beat(3)
     assert node.group.master_id == 3
 

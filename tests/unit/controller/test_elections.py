@@ -57,7 +57,7 @@ def test_c4_the_master_lives() -> None:
     [
         ((1, 2), (0, 3), 2),  # C5: the later epoch
         ((1, 2), (1, 3), 3),  # C6: the longer log
-        ((1, 3, 2), (1, 3, 1), 3),  # C7: who is configured to come first
+        ((1, 3, 2), (1, 3, 1), 3),  # C7: the one configured to come first
         ((1, 3), (1, 3 + (1 << 33)), 3),  # RocketMQ casts the difference to an int
         ((1, 3), (1, 3), 2),
     ],

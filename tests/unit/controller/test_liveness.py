@@ -1,4 +1,4 @@
-"""Heartbeats: who was heard, who is alive, what kills."""
+"""Heartbeats: which was heard, which is alive, what kills."""
 
 from turbopump.controller import liveness
 from turbopump.controller.liveness import Heartbeats, Key

@@ -1,4 +1,4 @@
-"""Controllers that know less than their brokers: restored from an older copy, or told to forget
+"""Controllers that know less than their brokers: restored from an older copy, or made to forget
 brokers that live.
 """
 
@@ -185,7 +185,7 @@ class TestAColdTable:
         assert master_of(node) == (1, 2)
 
     def test_what_was_heard_before_the_lead_counts(self) -> None:
-        """So a warm table waits for nobody, though a broker is dead."""
+        """So a warm table does not wait, though a broker is dead."""
         node = copied(leads=False)
         for broker_id in (1, 2, 3):
             node.beat(broker_id, leased=True, standing=MEMBER)

@@ -1,4 +1,4 @@
-"""How many groups stand is told in steps, by who leads from the first one to the last."""
+"""The state of many groups is sent in steps, by one leader from the first to the last."""
 
 from collections.abc import Generator
 
@@ -16,7 +16,7 @@ NOT_LEADER = ResponseCode.CONTROLLER_NOT_LEADER
 
 
 def many_groups(monkeypatch: pytest.MonkeyPatch) -> Node:
-    """A leader with 20 groups of one replica, told of in steps of four."""
+    """A leader with 20 groups of one replica, reported in steps of four."""
     monkeypatch.setattr(replicas_info, "REPLICAS_OF_STEP", 4)
     node = Node()
     node.lead()
@@ -59,7 +59,7 @@ def test_many_groups_are_told_of_in_steps(
 
 
 def test_steps_of_two_leads_are_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was told before the lead was lost may be old."""
+    """What was sent before the lead was lost may be old."""
     node = many_groups(monkeypatch)
     steps = asked_for_all(node)
     next(steps)

@@ -57,7 +57,7 @@ def test_the_lead_does_not_go_round() -> None:
 
 
 class Handed(Driver):
-    """A driver of a member that leads, which knows whom it would ask."""
+    """A driver of a member that leads, which knows the members it would ask."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

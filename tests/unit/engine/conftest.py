@@ -112,7 +112,7 @@ class TroubledMappedFile:
 
 
 class TroubledFiles(RealFiles):
-    """The real files, told to be full or to fail to sync."""
+    """The real files, which can be full or fail to sync."""
 
     def __init__(self) -> None:
         self.full = False

@@ -259,7 +259,7 @@ class TestHangingCheckpoint:
             store.tick(NOW_MS + began + later_ms)
         assert store.fitness is Fitness.FIT
         told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
-        assert ["queues or checkpoint" in text for text in told] == [True], "told while it hangs"
+        assert ["queues or checkpoint" in text for text in told] == [True], "logged while it hangs"
         store.tick(NOW_MS + began + 5000)
         assert store.fitness is Fitness.FAILED
         assert "a sync of queues or checkpoint has not returned" in store.why_unfit
@@ -318,7 +318,7 @@ class TestHangingSync:
         for later_ms in range(0, 5000, 100):
             store.tick(NOW_MS + later_ms)
         assert (answers, store.fitness) == ([], Fitness.FIT)
-        assert [one.levelname for one in caplog.records] == ["WARNING"], "told while it hangs"
+        assert [one.levelname for one in caplog.records] == ["WARNING"], "logged while it hangs"
         store.tick(NOW_MS + 5000)
         assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
         assert store.fitness is Fitness.FAILED

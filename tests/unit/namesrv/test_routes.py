@@ -455,7 +455,7 @@ def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def nobody(count: int) -> list[QueueData]:
-    return [QueueData(f"nobody {number}", 1, 1, 6) for number in range(count)]
+    return [QueueData(f"unknown {number}", 1, 1, 6) for number in range(count)]
 
 
 def test_a_full_table_still_takes_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:

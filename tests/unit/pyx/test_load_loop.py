@@ -532,7 +532,7 @@ def test_pulls_go_on_where_they_were(stage: Stage) -> None:
     assert stage.load.figures(PULL)["all_messages"] == 90
     assert peer.requests[0].queue_offset == 30
     assert stage.load.unread_queues == 0
-    assert stage.load.outages() == [], "nobody sent"
+    assert stage.load.outages() == [], "no connection sent"
 
 
 @pytest.mark.parametrize("code", [20, 21])

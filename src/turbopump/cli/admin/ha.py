@@ -1,4 +1,4 @@
-"""`admin haStatus` and `getBrokerEpoch`: who follows whom, how far, and who wrote what.
+"""`admin haStatus` and `getBrokerEpoch`: how far each replica follows, and the epochs of its log.
 
 Owns their options and columns (RocketMQ: HAStatusSubCommand, GetBrokerEpochSubCommand). The asking
 is done by net/client/admin/client.py.

@@ -29,7 +29,7 @@ def code_name(code: int) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """The figures of those who sent, or of those who pulled."""
+    """The figures of the senders, or of the pullers."""
 
     messages: int
     all_messages: int

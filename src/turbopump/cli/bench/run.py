@@ -198,7 +198,7 @@ Queues = list[tuple[int, int, int]]
 def _pullers(
     plan: Plan, places: list[Place], made: frames.Templates
 ) -> tuple[int, list[tuple[Place, Queues]]]:
-    """How many queues are pulled, and by whom: (a queue of its broker, [(template, next, end)])."""
+    """Queues pulled; of each connection (a queue of its broker, [(template, next, end)])."""
     if not plan.pull_connections:
         return 0, []
     by_address: dict[str, list[Place]] = {}

@@ -246,8 +246,8 @@ def test_no_notices_where_they_are_switched_off(make_admin: Any, how: str) -> No
 
 
 def test_an_empty_group_is_an_error_not_an_empty_list(admin: Any) -> None:
-    answer = admin.ask(38, consumerGroup="nobody")
-    assert (answer.code, answer.remark) == (1, "no consumer for this group, nobody")
+    answer = admin.ask(38, consumerGroup="absent")
+    assert (answer.code, answer.remark) == (1, "no consumer for this group, absent")
     assert admin.ask(38).code == 1
 
 
@@ -299,8 +299,8 @@ def test_the_connections_of_producers(admin: Any) -> None:
     assert admin.json(204, producerGroup="pg") == {
         "connectionSet": [{"clientAddr": peer.address, **line}]
     }
-    answer = admin.ask(204, producerGroup="nobody")
-    assert (answer.code, answer.remark) == (1, "the producer group[nobody] not exist")
+    answer = admin.ask(204, producerGroup="absent")
+    assert (answer.code, answer.remark) == (1, "the producer group[absent] not exist")
     info = {**line, "lastUpdateTimestamp": admin.now_ms, "remoteIP": f"/{peer.address}"}
     assert admin.json(328) == {"data": {"pg": [info], "other": [info]}}
 

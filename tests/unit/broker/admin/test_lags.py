@@ -142,7 +142,7 @@ def test_the_logs_first_record_is_read_once(
 
 
 def test_a_backlog_of_before_the_start(behind: Any, scrape: Callable[[], Metrics]) -> None:
-    """Its messages are at least as old as the run: told as that, and as not known."""
+    """Its messages are at least as old as the run: reported as that, and as not known."""
     table = behind.broker.store._queues.table
     for slot in range(table.count):
         end = table.max_offset(slot)

@@ -1,4 +1,4 @@
-"""Queue locks: leases, renewal, who may unlock, bounds (remoting.md 13, messages.md 5)."""
+"""Queue locks: leases, renewal, which client may unlock, bounds (remoting.md 13, messages.md 5)."""
 
 from typing import Any
 

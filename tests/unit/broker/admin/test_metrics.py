@@ -35,7 +35,7 @@ class Steered:
         return self.now
 
     def set_master_flushed(self, log_offset: LogOffset) -> None:
-        raise AssertionError("nobody asked for it")
+        raise AssertionError("no scrape asked for it")
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ class Asked:
 
 class Script:
     """`calls`: keeps what is asked. Heartbeats and looks for the leader are answered at once while
-    `leads` names who leads and `grants` is set."""
+    `leads` names the leader and `grants` is set."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []

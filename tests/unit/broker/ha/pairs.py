@@ -42,7 +42,7 @@ class Link:
 
     def answer(self, request: Command) -> Command | str:
         if self.target is None:
-            return "nobody there"
+            return "no such broker"
         if callable(self.target):
             return self.target(request)
         answer = self.target.dispatch(new_request(request.code, None, b"", fields=request.fields))

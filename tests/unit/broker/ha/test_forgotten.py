@@ -54,7 +54,7 @@ def test_it_says_what_it_was_told_to_be(make: Make) -> None:
 
 def test_heartbeats_tell_of_which_set_a_broker_knows(make: Make) -> None:
     """Controllers of an older copy learn by it that the set changed within an epoch: a master tells
-    the set that it counts on, a replica the one it was told of."""
+    the set that it counts on, a replica the one it was given."""
     one, two = pair(make)
     assert (known_set(one), known_set(two)) == (2, 1)
     two.membership.on_notice(word(1, 1, {1, 2}, set_epoch=2))
@@ -93,7 +93,7 @@ def test_a_heartbeat_that_nobody_knows_registers_again(make: Make) -> None:
 
 
 def test_what_it_was_is_said_until_another_reigns(make: Make) -> None:
-    """The whole group was forgotten: who comes first must not be the first master for that."""
+    """The whole group was forgotten: the first to come must not become master for that."""
     one = master(make)
     one.pass_time(300)
     answered_unknown(one)

@@ -1,4 +1,4 @@
-"""The lease: who may acknowledge, from when on and until when."""
+"""The lease: which master may acknowledge, from when on and until when."""
 
 from tests.unit.broker.ha.elected import (
     CODES,
@@ -92,7 +92,7 @@ def test_no_lease_of_before_counts_in_a_reign(make: Make) -> None:
         member.script.asked.remove(asked)
         member.script.grant(asked)
     assert not member.membership.holds(), "asked for before"
-    assert member.broker.log.confirm <= end, "another one may be elected who lacks it"
+    assert member.broker.log.confirm <= end, "another that lacks it may be elected"
     assert answers == []
     asked = member.script.take(CODES.BROKER_HEARTBEAT)
     assert asked.request.fields["epoch"] == "1", "asked again at once"

@@ -38,13 +38,13 @@ def test_three_steps_then_a_heartbeat_then_an_election(make: Make) -> None:
     assert member.membership.stage is Stage.JOINING
     member.start()
     assert member.script.codes() == [CODES.CONTROLLER_GET_NEXT_BROKER_ID]
-    assert member.script.beats == [], "who has no id sends none"
+    assert member.script.beats == [], "a broker without an id sends none"
     member.give_id(4)
     request = member.registered()
     assert request.fields["brokerId"] == "4"
     assert "unclean" not in request.fields
     assert [one.fields["brokerId"] for one in member.script.beats][:1] == ["4"]
-    assert not member.broker.service.is_master, "nobody has said so"
+    assert not member.broker.service.is_master, "no controller has said so"
     member.elected(word(1, 4))
     assert member.broker.service.is_master
     assert reign(member).sync.options.own_id == 4
@@ -201,7 +201,7 @@ def test_no_heartbeat_before_the_registration(make: Make, group: Group) -> None:
     asked = again.script.take(CODES.CONTROLLER_REGISTER_BROKER)
     asked.answer(code=ResponseCode.CONTROLLER_NOT_LEADER)
     again.pass_time(3000)
-    assert again.script.beats == [], "who did not lead may not have told the others"
+    assert again.script.beats == [], "one that did not lead may not have notified the others"
     assert again.registered(word(2, 2)).fields["unclean"] == "true"
     again.pass_time()
     assert again.script.beats

@@ -547,7 +547,7 @@ def test_failures_are_tried_again_more_and_more_rarely(group: Group) -> None:
             times.append(group.replica.now_ms)
     waits = [later - sooner for sooner, later in itertools.pairwise(times)]
     assert waits[:6] == [500, 1_000, 2_000, 4_000, 8_000, 10_000]
-    assert group.follower.error == "nobody there"
+    assert group.follower.error == "no such broker"
     group.link.target = group.master
     group.round()
     assert group.follower.error == ""

@@ -20,7 +20,7 @@ def group(make_world: Callable[..., Any]) -> Group:
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_an_offset_the_master_never_had_is_not_set_back_by_it(group: Group, restart: bool) -> None:
-    """What the master before had told; this one asks twice in the same reign (simulated groups)."""
+    """What the last master reported; this one asks twice in the same reign (simulated groups)."""
     master, world = group.master.broker, group.replica
     world.broker.offsets.versions.following = False
     group.commit(30, world)

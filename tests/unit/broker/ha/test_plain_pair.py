@@ -42,7 +42,7 @@ def test_a_slave_follows_and_acknowledges(group: Group, sync_flush: bool, piece:
     group.network.piece = piece
     bodies = [b"body %d" % number for number in range(200)]
     answers = [master.send(body) for body in bodies]
-    assert not any(answers), "nobody has it yet"
+    assert not any(answers), "no replica has it yet"
     assert master.read() == bodies, "default HA has no confirmOffset"
     group.network.run()
     assert answers == [[PutStatus.PUT_OK]] * 200

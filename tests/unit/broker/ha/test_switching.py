@@ -89,13 +89,13 @@ def test_a_send_is_answered_when_the_replica_has_it(
     master, replica = pair(group, sync_flush=sync_flush)
     group.network.piece = piece
     answers = [master.send(b"body %d" % number) for number in range(50)]
-    assert not any(answers), "nobody has it yet"
+    assert not any(answers), "no replica has it yet"
     assert master.read() == []
     group.network.run()
     assert answers == [[PutStatus.PUT_OK]] * 50
     bodies = [b"body %d" % number for number in range(50)]
     assert master.read() == bodies
-    assert replica.read() == bodies, "the replica was told at once how far readers may go"
+    assert replica.read() == bodies, "the replica learned at once how far readers may go"
     assert replica.log.confirm == master.log.confirm == master.log.end
     alike(master, replica)
 
@@ -175,7 +175,7 @@ def test_what_only_the_old_master_had_is_cut(group: Group) -> None:
     group.network.unreachable.add(master.address)
     replica.shell.cut()
     group.network.run()
-    answers = [master.send(b"nobody was promised this") for _ in range(30)]
+    answers = [master.send(b"this was not acknowledged") for _ in range(30)]
     group.settle(100)
     switch(group, master, replica, 2)
     assert answers == [[PutStatus.SERVICE_NOT_AVAILABLE]] * 30

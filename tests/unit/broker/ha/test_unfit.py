@@ -275,7 +275,7 @@ class TestHandingOver:
         assert waits.done
 
     def test_a_stop_waits_for_a_bounded_time(self, make: Make, group: Group) -> None:
-        """Nobody else is elected, and this broker leads on."""
+        """No other is elected, and this broker leads on."""
         one, _two = pair(make)
         waits, heir = stopping(one, group)
         one.pass_time(HAND_OVER_MS - 100)

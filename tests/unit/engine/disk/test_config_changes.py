@@ -172,7 +172,7 @@ def test_they_are_bounded(files: ConfigFiles, monkeypatch: pytest.MonkeyPatch) -
     limit = config_changes.SIZE_MIN
     assert files.takes(NAME, limit)
     assert not files.takes(NAME, limit + 1)
-    assert not files.takes("other.json", 1), "nobody read or wrote it"
+    assert not files.takes("other.json", 1), "it was neither read nor written"
 
 
 @pytest.mark.parametrize("steps", range(10))

@@ -1,4 +1,4 @@
-"""No name leads out of the folder of the queues, whoever says it: callers, the log, or the disk."""
+"""No name leads out of the folder of the queues, said by callers, the log, or the disk."""
 
 from pathlib import Path
 from typing import Any

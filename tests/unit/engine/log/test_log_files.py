@@ -103,7 +103,7 @@ def test_small_files_have_their_next_one_at_once(
 def test_the_files_that_are_there_tell_their_size(
     begin: Callable[..., Store], tmp_path: Path, size: int
 ) -> None:
-    """With the default size: a broker, or `repair`, that is not told of it opens them."""
+    """With the default size: a broker, or `repair`, that does not know of it opens them."""
     store = begin(mapped_file_size_commit_log=size)
     fill(store, 2 * size)
     store.close(NOW_MS)

@@ -54,7 +54,7 @@ def test_replica_follows_and_serves_what_is_confirmed(
     master: Any, replica: Any, read_bodies: Any
 ) -> None:
     store, leader = master
-    assert store.dispatched_log_offset == 0, "nobody confirmed anything"
+    assert store.dispatched_log_offset == 0, "nothing is confirmed"
     assert leader.confirm_to(leader.end, NOW_MS)
     follower_store = replica.open()
     follower = follower_store.replicated(NOW_MS)
@@ -88,7 +88,7 @@ def test_unconfirmed_is_not_served_after_a_restart(master: Any, stores: Any, put
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert refused.reason == "this broker is not the master"
     assert leader.to_master(4, NOW_MS) == end
-    assert put(again, queue_id=0).queue_offset == 30, "behind what nobody sees yet"
+    assert put(again, queue_id=0).queue_offset == 30, "behind what is not visible yet"
     leader.confirm_to(leader.end, NOW_MS)
     assert again.max_queue_offset("T", 0) == 31
 

@@ -168,7 +168,7 @@ def check(store: Store, log: Replicated, known: list[History]) -> History:
     mine = [one for one in known if data == one.piece(log.min, log.end) and one.start <= log.min]
     if not data:
         mine = known
-    assert mine, f"bytes of nobody, {log.min} to {log.end}"
+    assert mine, f"bytes of no record, {log.min} to {log.end}"
     assert log.believed_end == log.end, "an epoch list that was whole is not believed"
     assert all(entry.start <= log.end for entry in log.epochs)
     labels = [entry for entry in log.epochs if entry.start < log.end]

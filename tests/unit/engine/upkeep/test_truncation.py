@@ -443,8 +443,8 @@ def test_a_topic_deleted_before_the_cut_stays_deleted() -> None:
 
 
 def test_files_of_a_deleted_topic_do_not_come_back_behind_a_cut() -> None:
-    """Found by seed 459704: what says up to where the log is of its former life is clamped with the
-    log, and then nothing told a file that a power cut brought back from one of the present life."""
+    """Found by seed 459704: the mark between a log's former and present life is clamped with the
+    log, and then a file that a power cut brought back looked like one of the present life."""
     for after in range(30):
         bench = Bench(count=12)
         bench.save()

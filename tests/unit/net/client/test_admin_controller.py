@@ -1,4 +1,4 @@
-"""Whom the controller commands ask, and what they make of the answers."""
+"""The nodes that controller commands ask, and what they make of the answers."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -76,7 +76,7 @@ def test_the_handshake_is_said_once() -> None:
 
 def test_lost_connections_are_made_again_soon_and_then_less_often() -> None:
     replica = Replica(ReplicaOptions(2))
-    assert replica.on_tick(0) == []  # nobody to follow
+    assert replica.on_tick(0) == []  # no master to follow
     assert replica.follow("master:1", 1, 0) == [Connect("master:1")]
     waits, now_ms = [], 0
     for _ in range(8):

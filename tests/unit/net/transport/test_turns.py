@@ -1,4 +1,4 @@
-"""Who has the loop next: connections that have more to be handled, and requests in steps."""
+"""Which has the loop next: connections that have more to be handled, and requests in steps."""
 
 from collections.abc import Callable
 

@@ -80,7 +80,7 @@ def test_a_flipped_byte_of_a_body(group: Group) -> None:
     assert finding.file == str(group.file("b", at)[0])
     assert (finding.topic, finding.queue_id, finding.queue_offset) == claim.place
     audit = group.audit()
-    assert audit.leader == "b", "most are right, not who leads"
+    assert audit.leader == "b", "most are right, not the leader"
     records = audit.of("records").findings
     assert [(one.log_offset, one.store) for one in records] == [(claim.log_offset, "b")]
     (lost,) = audit.of("acked-survives").findings

@@ -1,8 +1,9 @@
 """The commit log: records one after the other in preallocated files, with one writer.
 
-Owns the end of the log, rolling with the filler, the file made ahead, and the bytes of a record.
-It must never know a queue, decide what is durable or visible, or block on a sync. Called by the
-store, the dispatcher, the group commit and recovery.
+Owns the end of the log, rolling with the filler, copying another log, and what is cut off or
+removed. The file made ahead is next_file.py's, the bytes of a record record_writing.py's. It must
+never know a queue, decide what is durable or visible, or block on a sync. Called by the store, the
+dispatcher, the group commit and recovery.
 """
 
 from __future__ import annotations
@@ -15,21 +16,19 @@ from functools import partial
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.disk_steps import Work
 from turbopump.engine.disk.files import Files, MappedFile
-from turbopump.engine.disk.flush import Disk, DiskLane
+from turbopump.engine.disk.flush import Disk
 from turbopump.engine.disk.segments import MappingPool, Segments, clear_tail
 from turbopump.engine.log import incoming
+from turbopump.engine.log.next_file import NextFile, expect_syncs
 from turbopump.engine.log.record_parts import (
-    BATCH_ELEMENT_FIXED,
-    CRC_RESERVED,
-    V1_TOPIC_MAX,
-    batch_records_size,
     refusal,
     without_crc,
 )
+from turbopump.engine.log.record_writing import Write, batch_records, one_record
+from turbopump.engine.log.warming import LogWarming
 from turbopump.engine.types import (
     SCHEDULE_TOPIC,
     Appended,
-    FlushMode,
     LogOffset,
     NewMessage,
     PutStatus,
@@ -45,19 +44,6 @@ logger = logging.getLogger(__name__)
 # What the native path must not append for (Tail.refusals); the store asks its parts itself.
 CLOSED, SYNC_FAILED, CHECKPOINT_FAILED, DISK_FULL, STALLED, DAMAGED, SLOW = 1, 2, 4, 8, 16, 32, 64
 NOT_MASTER = 128
-# From 10 MB a second on (a tick is 100 ms) the log is warmed, some ticks ahead: a disk thread is
-# quicker than the writer, but may have a sync to do first. The most is a quarter of the dirty pages
-# that many systems allow before writers have to wait.
-WARM_GROWTH_MIN = 1 << 20
-WARM_TICKS = 3
-WARM_AHEAD_MAX = 256 << 20
-WARM_STEP = 4 << 20
-# The next file is made when a quarter of the last one is left, or what the log grows by in five
-# seconds (making it takes two syncs, and one that takes longer counts as failed): a log that hardly
-# grows takes no blocks ahead. Small files have their next one at once.
-AHEAD_MIN = 32 << 20
-AHEAD_TICKS = 50
-TICK_MAX_MS = 500  # a wait is known to have lasted from one tick to the next
 UNKNOWN_END = LogOffset(1 << 63)
 
 
@@ -78,17 +64,12 @@ class CommitLog:
         self._is_raw = False
         self._raw_end = LogOffset(0)
         self._mark = self._next_mark = LogOffset(0)
-        self._lane = DiskLane(disk)
-        self._warming = DiskLane(disk)
-        self._warm = 0
+        self._next = NextFile(files, config, disk, self.segments)
+        self._warming = LogWarming(disk, self.file_size, self._file_at)
         self._seen_end = 0
         self._grown = 0
-        self._next: MappedFile | None = None
-        self._ahead_failed = False
-        self.lacks_file = self.rests = False
-        """Whether the last try to go on in a next file failed, or takes too long; whether none is
-        to be made: the log is being cut."""
-        self._waits, self._waits_ms, self._ticked_ms = False, 0, 0
+        self.rests = False
+        """Whether no next file is to be made: the log is being cut."""
         self._file: MappedFile | None = None
         self._base = 0
 
@@ -96,6 +77,11 @@ class CommitLog:
     def end(self) -> LogOffset:
         """Where the next record goes."""
         return LogOffset(self.tail.end)
+
+    @property
+    def lacks_file(self) -> bool:
+        """Whether the last try to go on in a next file failed, or takes too long."""
+        return self._next.lacks
 
     @property
     def last_store_timestamp_ms(self) -> int:
@@ -116,7 +102,7 @@ class CommitLog:
         self.tail.last_store_timestamp_ms = last_store_timestamp_ms
         if self.segments.holds(end):
             start = self.segments.start_of(end)
-            self._expect_syncs(self.mapped(start), end - start)
+            expect_syncs(self.config, self.mapped(start), end - start)
             self._open_file(start)
 
     def append(
@@ -125,33 +111,14 @@ class CommitLog:
         """Write one record. Statuses: PUT_OK, MESSAGE_ILLEGAL, PROPERTIES_SIZE_EXCEEDED,
         CREATE_MAPPED_FILE_FAILED (nothing written then); sizes as store.md 4."""
         topic = message.topic.encode()
-        property_crc = self.config.enabled_append_prop_crc
-        if property_crc:
+        if self.config.enabled_append_prop_crc:
             properties = without_crc(properties)
         refused = refusal(self.config, message, topic, properties)
         if refused is not None:
             return refused
-        version = kernel.V2 if len(message.topic) > V1_TOPIC_MAX else kernel.V1
         store_ms = self._store_ms(message.topic, now_ms)
-
-        def write(region: Region, position: int, log_offset: int) -> list[int] | int:
-            size = kernel.append(
-                region, position, self.file_size, log_offset=log_offset, topic=topic,
-                body=message.body, properties=properties, queue_id=message.queue_id,
-                flag=message.flag, queue_offset=queue_offset, sys_flag=message.sys_flag,
-                born_timestamp_ms=message.born_timestamp_ms, born_host=message.born_host,
-                store_timestamp_ms=store_ms, store_host=message.store_host,
-                reconsume_times=message.reconsume_times,
-                prepared_transaction_offset=message.prepared_transaction_offset,
-                version=version, property_crc=property_crc,
-            )  # fmt: skip
-            return size if size < 0 else [size]
-
-        size = kernel.record_size(
-            len(topic), len(message.body), len(properties), len(message.born_host),
-            len(message.store_host), version,
-        )  # fmt: skip
-        return self._place(write, size + CRC_RESERVED, queue_offset, store_ms)
+        write, size = one_record(self.config, message, topic, properties, queue_offset, store_ms)
+        return self._place(write, size, queue_offset, store_ms)
 
     def append_batch(self, message: NewMessage, queue_offset: QueueOffset, now_ms: int) -> Appended:
         """Write the elements of a batch body as consecutive records in one file, all or none."""
@@ -159,28 +126,9 @@ class CommitLog:
         refused = refusal(self.config, message, topic, b"")
         if refused is not None:
             return refused
-        version = kernel.V2 if len(message.topic) > V1_TOPIC_MAX else kernel.V1
         store_ms = self._store_ms(message.topic, now_ms)
-
-        def write(region: Region, position: int, log_offset: int) -> list[int] | int:
-            return kernel.append_batch(
-                region, position, self.file_size, log_offset=log_offset, topic=topic,
-                batch=message.body, queue_id=message.queue_id, queue_offset=queue_offset,
-                sys_flag=message.sys_flag, born_timestamp_ms=message.born_timestamp_ms,
-                born_host=message.born_host, store_timestamp_ms=store_ms,
-                store_host=message.store_host, reconsume_times=message.reconsume_times,
-                version=version, property_crc=self.config.enabled_append_prop_crc,
-            )  # fmt: skip
-
-        fixed = kernel.record_size(
-            len(topic), 0, 0, len(message.born_host), len(message.store_host), version
-        )
-        fixed += CRC_RESERVED
-        # Counting the elements is only needed where the most there can be would not fit.
-        size = len(message.body) + fixed * (len(message.body) // BATCH_ELEMENT_FIXED + 1)
         try:
-            if size + kernel.FILLER_SIZE > self.file_size:
-                size = batch_records_size(message.body, fixed)
+            write, size = batch_records(self.config, message, topic, queue_offset, store_ms)
             return self._place(write, size, queue_offset, store_ms)
         except ValueError as error:
             return Appended(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
@@ -189,7 +137,7 @@ class CommitLog:
         """An empty log without files begins there, where the one it copies begins or its last file
         does. What `leave_unused` gave is done: that file would be followed by a hole."""
         assert self.segments.count == 0 and log_offset % self.file_size == 0, "not a new log"
-        assert self._next is None, "a file that is not of this log"
+        assert self._next.ready is None, "a file that is not of this log"
         self.segments.first = log_offset
         self.start_writing(log_offset, 0)
 
@@ -323,7 +271,7 @@ class CommitLog:
                 # One after the other: a power cut must not leave a hole in the log.
                 self._remove(path)
             if kept is not None:
-                # It may be one that was just being made: see `_create`.
+                # It may be one that was just being made: see NextFile.
                 kept.reserve(0, self.file_size)
                 files.sync(kept.path)
                 files.sync_folder(segments.folder)
@@ -355,7 +303,7 @@ class CommitLog:
     @property
     def is_idle(self) -> bool:
         """Whether no disk thread is at work for it."""
-        return not (self._lane.busy or self._warming.busy)
+        return self._next.is_idle and self._warming.is_idle
 
     def leave_unused(self) -> Work:
         """Give up the file made ahead; what is given removes it, durably. Waits for the disk unless
@@ -394,7 +342,7 @@ class CommitLog:
 
     def _place(
         self,
-        write: Callable[[Region, int, int], list[int] | int],
+        write: Write,
         size_max: int,
         queue_offset: QueueOffset,
         store_ms: int,
@@ -424,8 +372,8 @@ class CommitLog:
 
     def _roll(self) -> bool:
         """Go on in the next file. The filler is written only once there is one (nothing lost)."""
-        start = self._next_start()
-        mapped = self._take_next(start)
+        start = self._next.start_at(self.end)
+        mapped = self._next.take(start)
         if mapped is None:
             return False
         if self._file is not None:
@@ -433,7 +381,7 @@ class CommitLog:
             self._file.expect_scans()
         self.segments.adopt(start, mapped, lambda: self._may_close(start))
         self.tail.end = max(start, self.end)
-        self.lacks_file = self._ahead_failed = False
+        self._next.adopted()
         self._open_file(start)
         self.look_ahead()
         return True
@@ -453,142 +401,50 @@ class CommitLog:
 
     def _close_file(self) -> None:
         self._file = None
-        self._warm = 0
+        self._warming.forget()
         self.tail.open(0, None)
-
-    def _take_next(self, start: int) -> MappedFile | None:
-        """The file made ahead. Where there is none it is made now, and nothing waits for that: what
-        comes meanwhile is refused."""
-        if self._next is None and not self._lane.busy:
-            self._make_next(start)
-        mapped, self._next = self._next, None
-        self._waits = mapped is None
-        if self._waits and self._ahead_failed and not self.lacks_file:
-            self.lacks_file = True
-            logger.error("there is no next log file at %d: writes are refused", start)
-        return mapped
-
-    def _make_next(self, start: int) -> None:
-        def done(result: MappedFile | OSError) -> None:
-            if isinstance(result, OSError):
-                if not self._ahead_failed:
-                    logger.warning("could not make the next log file at %d: %s", start, result)
-                self._ahead_failed = True  # a roll tries again
-            else:
-                self._next = result
-                self.lacks_file = self._ahead_failed = self._waits = False
-
-        self._lane.submit(partial(self._create, start), done)
 
     def make_first(self) -> None:
         """Have a file to write to: an empty log gets its first one, any other one what lies behind
         a full file. Raises OSError if an empty log cannot have one."""
         if self.segments.count:
             self.look_ahead()
-        elif self._next is None:
-            self._next = self._create(self.segments.start_of(self.end))
+        else:
+            self._next.make_first(self.end)
 
     def look_ahead(self) -> None:
         """Make the next file, on a disk thread, once the end of the last one is near: a roll does
         not wait for it. Called by `warm` and after each turn of the native path."""
-        segments = self.segments
-        near = max(self.file_size >> 2, AHEAD_MIN, AHEAD_TICKS * self._grown)
-        if self._next is not None or not segments.count or segments.end - self.tail.end > near:
-            return
-        if not (self._lane.busy or self._ahead_failed or self.rests):
-            self._make_next(segments.end)
-
-    def _watch(self, steady_ms: int) -> None:
-        """A roll waits for the next file, perhaps too long, or for another try to make it."""
-        passed_ms, self._ticked_ms = min(steady_ms - self._ticked_ms, TICK_MAX_MS), steady_ms
-        limit_ms = self.config.sync_timeout_ms
-        self._waits_ms = self._waits_ms + passed_ms if self._waits else 0
-        if self._waits_ms < limit_ms:
-            return
-        if not self.lacks_file:
-            logger.error("the next log file was not made in %d ms: writes are refused", limit_ms)
-        self.lacks_file = True
-        if not self._lane.busy:
-            self._waits_ms = 0
-            self._make_next(self._next_start())
-
-    def _next_start(self) -> int:
-        return self.segments.end if self.segments.count else self.segments.start_of(self.end)
+        if not self.rests:
+            self._next.look_ahead(self.tail.end, self._grown)
 
     def warm(self, steady_ms: int = 0) -> None:
-        """Each tick: have the next file in time, and the pages of the next ticks present,
-        if the log grows fast.
-
-        The first store into a page of a file costs the writer more than the record it writes; a
-        disk thread takes that over. A log that grows slowly is left alone: pages made present too
-        early are written to the disk twice.
-        """
+        """Each tick: have the next file in time, and pages present if the log grows fast."""
         if self.rests:
             return
-        self._watch(steady_ms)
+        self._next.watch(self.end, steady_ms)
         self._grown = grown = max(0, self.end - self._seen_end)
         self._seen_end = self.end
         self.look_ahead()
-        if self._file is None or self._is_copy or grown < WARM_GROWTH_MIN or self._warming.busy:
-            return
-        self._warm = max(self._warm, self.end)
-        self._warm_on(self.end + min(WARM_TICKS * grown, WARM_AHEAD_MAX))
+        if self._file is not None and not self._is_copy:
+            self._warming.grow(self.end, grown)
 
-    def _warm_on(self, until: int) -> None:
-        """A step, and when it is done the next one."""
+    def _file_at(self, log_offset: int) -> tuple[MappedFile | None, int]:
+        """The file that is written, or the next one for what lies behind it; where it begins."""
         if self._file is None:
-            return
-        # The next file may have become the one that is written since.
-        at, file_end = max(self._warm, self._base), self._base + self.file_size
-        mapped, start = (self._file, self._base) if at < file_end else (self._next, file_end)
-        stop = min(until, at + WARM_STEP, start + self.file_size)
-        if mapped is None or stop <= at:
-            return
-
-        def done(result: OSError | None) -> None:
-            if isinstance(result, OSError):
-                logger.warning("the log cannot be warmed: %s", result)
-                return
-            self._warm = max(self._warm, stop)
-            if self._warm < until:
-                self._warm_on(until)
-
-        self._warming.submit(partial(mapped.touch, at - start, stop - start), done)
+            return None, 0
+        file_end = self._base + self.file_size
+        return (self._file, self._base) if log_offset < file_end else (self._next.ready, file_end)
 
     def _take_unused(self) -> str:
         """Forget the file made ahead; its path, for the caller to remove, "" if there is none."""
         self._warming.finish()
-        self._lane.finish()
-        mapped, self._next = self._next, None
-        if mapped is None:
-            return ""
-        mapped.close()
-        return mapped.path
+        return self._next.give_up()
 
     def _remove(self, path: str) -> None:
         if path:
             self.files.remove(path)
             self.files.sync_folder(self.segments.folder)
-
-    def _create(self, start: int) -> MappedFile:
-        """A file with all its blocks, durable by name: a later sync of its bytes is enough."""
-        self.files.make_folders(self.segments.folder)
-        mapped = self.files.create(self.segments.path(start), self.file_size)
-        try:
-            mapped.reserve(0, self.file_size)
-            self._expect_syncs(mapped, 0)
-            self.files.sync(mapped.path)
-            self.files.sync_folder(self.segments.folder)
-        except BaseException:
-            mapped.close()
-            self.files.remove(mapped.path)
-            raise
-        return mapped
-
-    def _expect_syncs(self, mapped: MappedFile, position: int) -> None:
-        """Under SYNC_FLUSH each sync is to write the pages that were stored into and no more."""
-        if self.config.flush_disk_type is FlushMode.SYNC_FLUSH:
-            mapped.expect_random(position)
 
     def mapped(self, start: int) -> MappedFile:
         return self.segments.mapped(start, lambda: self._may_close(start))

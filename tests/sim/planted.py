@@ -22,6 +22,7 @@ from turbopump.engine.log import commit_log
 from turbopump.engine.log import scan as log_scan
 from turbopump.engine.log.commit_log import CommitLog
 from turbopump.engine.log.group_commit import GroupCommit
+from turbopump.engine.log.next_file import NextFile
 from turbopump.engine.queues.consume_queue import ConsumeQueues
 from turbopump.engine.store import Store
 from turbopump.engine.types import LogOffset, PutStatus
@@ -373,13 +374,13 @@ def stores_into_holes(patch: Patch) -> None:
 def next_log_file_not_synced(patch: Patch) -> None:
     """A log file's name is not durable when its first record is acknowledged."""
 
-    def create(self: CommitLog, start: int) -> Any:
-        self.files.make_folders(self.segments.folder)
-        mapped = self.files.create(self.segments.path(start), self.file_size)
-        mapped.reserve(0, self.file_size)
+    def create(self: NextFile, start: int) -> Any:
+        self._files.make_folders(self._segments.folder)
+        mapped = self._files.create(self._segments.path(start), self._segments.file_size)
+        mapped.reserve(0, self._segments.file_size)
         return mapped
 
-    patch.setattr(commit_log.CommitLog, "_create", create)
+    patch.setattr(NextFile, "_create", create)
 
 
 STORE_BUGS: list[Plant] = [

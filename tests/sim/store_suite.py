@@ -422,7 +422,7 @@ class Run:
     def _waits_for_file(self, store: Store, status: PutStatus) -> bool:
         """Whether a roll is refused because the next log file is being made."""
         busy = status in (PutStatus.OS_PAGE_CACHE_BUSY, PutStatus.CREATE_MAPPED_FILE_FAILED)
-        return busy and store._log._lane.busy
+        return busy and not store._log._next.is_idle
 
     def _check_refused(self, status: PutStatus) -> None:
         """Refused for a reason, and with the status that is documented for it."""

@@ -10,7 +10,7 @@ from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.flush import InlineDisk
 from turbopump.engine.disk.segments import file_name, file_size_in
-from turbopump.engine.log import commit_log
+from turbopump.engine.log import next_file
 from turbopump.engine.store import Store
 from turbopump.engine.types import Fitness, LogOffset, NewMessage, PutStatus, StoreError
 
@@ -47,8 +47,8 @@ def fill(store: Store, upto: int) -> None:
 def test_the_next_file_is_made_when_the_end_of_one_is_near(
     begin: Callable[..., Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit_log, "AHEAD_MIN", 1)
-    monkeypatch.setattr(commit_log, "AHEAD_TICKS", 0)
+    monkeypatch.setattr(next_file, "AHEAD_MIN", 1)
+    monkeypatch.setattr(next_file, "AHEAD_TICKS", 0)
     store = begin()
     assert log_files(tmp_path) == [0], "the first one is there before the first message"
     fill(store, FILE_SIZE // 2)
@@ -66,7 +66,7 @@ def test_the_next_file_is_made_when_the_end_of_one_is_near(
 def test_a_log_that_grows_fast_has_its_next_file_at_once(
     begin: Callable[..., Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit_log, "AHEAD_MIN", 1)
+    monkeypatch.setattr(next_file, "AHEAD_MIN", 1)
     store = begin()
     fill(store, FILE_SIZE // 4)  # in one tick: a file lasts for less than AHEAD_TICKS
     store.tick(NOW_MS)
@@ -79,7 +79,7 @@ def test_a_log_that_grows_fast_has_its_next_file_at_once(
 def test_an_opened_log_did_not_grow(
     begin: Callable[..., Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit_log, "AHEAD_MIN", 1)
+    monkeypatch.setattr(next_file, "AHEAD_MIN", 1)
     store = begin()
     fill(store, FILE_SIZE // 2)
     store.close(NOW_MS)

@@ -8,7 +8,7 @@ import pytest
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.files import RealFiles, RealMappedFile
 from turbopump.engine.disk.flush import InlineDisk
-from turbopump.engine.log.commit_log import WARM_GROWTH_MIN, WARM_TICKS
+from turbopump.engine.log.warming import WARM_GROWTH_MIN, WARM_TICKS
 from turbopump.engine.store import Store
 from turbopump.engine.types import NewMessage, PutStatus
 

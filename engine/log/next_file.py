@@ -1,0 +1,139 @@
+"""The log file that is made ahead, so that a roll does not wait for a disk.
+
+Owns when the next file is made, by a disk thread, and what is known of a try that failed or takes
+too long. It must never write a record, nor decide where the log ends. Called by the commit log
+only, on the loop's thread.
+"""
+
+import logging
+from functools import partial
+
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.disk.files import Files, MappedFile
+from turbopump.engine.disk.flush import Disk, DiskLane
+from turbopump.engine.disk.segments import Segments
+from turbopump.engine.types import FlushMode
+
+logger = logging.getLogger(__name__)
+
+# The next file is made when a quarter of the last one is left, or what the log grows by in five
+# seconds (making it takes two syncs, and one that takes longer counts as failed): a log that hardly
+# grows takes no blocks ahead. Small files have their next one at once.
+AHEAD_MIN = 32 << 20
+AHEAD_TICKS = 50
+TICK_MAX_MS = 500  # a wait is known to have lasted from one tick to the next
+
+
+class NextFile:
+    """Of one log."""
+
+    def __init__(self, files: Files, config: StoreConfig, disk: Disk, segments: Segments) -> None:
+        self.lacks = False
+        """Whether the last try to go on in a next file failed, or takes too long."""
+        self.ready: MappedFile | None = None
+        """The file that was made ahead."""
+        self._files = files
+        self._config = config
+        self._segments = segments
+        self._lane = DiskLane(disk)
+        self._failed = False
+        self._waits, self._waits_ms, self._ticked_ms = False, 0, 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no disk thread is at work for it."""
+        return not self._lane.busy
+
+    def start_at(self, end: int) -> int:
+        """Where the next file begins in a log that ends at `end`."""
+        segments = self._segments
+        return segments.end if segments.count else segments.start_of(end)
+
+    def take(self, start: int) -> MappedFile | None:
+        """The file made ahead. Where there is none it is made now, and nothing waits for that: what
+        comes meanwhile is refused."""
+        if self.ready is None and not self._lane.busy:
+            self._make(start)
+        mapped, self.ready = self.ready, None
+        self._waits = mapped is None
+        if self._waits and self._failed and not self.lacks:
+            self.lacks = True
+            logger.error("there is no next log file at %d: writes are refused", start)
+        return mapped
+
+    def adopted(self) -> None:
+        """The file that was taken is the log's last one now."""
+        self.lacks = self._failed = False
+
+    def make_first(self, end: int) -> None:
+        """Have the first file of an empty log that begins at `end`. Raises OSError."""
+        if self.ready is None:
+            self.ready = self._create(self.start_at(end))
+
+    def look_ahead(self, end: int, grown: int) -> None:
+        """Make the next file, on a disk thread, once the end of the last one is near; the log grew
+        by `grown` bytes in the last tick."""
+        segments = self._segments
+        near = max(segments.file_size >> 2, AHEAD_MIN, AHEAD_TICKS * grown)
+        if self.ready is not None or not segments.count or segments.end - end > near:
+            return
+        if not (self._lane.busy or self._failed):
+            self._make(segments.end)
+
+    def watch(self, end: int, steady_ms: int) -> None:
+        """Each tick: a roll waits for the file, perhaps too long, or for another try to make it."""
+        passed_ms, self._ticked_ms = min(steady_ms - self._ticked_ms, TICK_MAX_MS), steady_ms
+        limit_ms = self._config.sync_timeout_ms
+        self._waits_ms = self._waits_ms + passed_ms if self._waits else 0
+        if self._waits_ms < limit_ms:
+            return
+        if not self.lacks:
+            logger.error("the next log file was not made in %d ms: writes are refused", limit_ms)
+        self.lacks = True
+        if not self._lane.busy:
+            self._waits_ms = 0
+            self._make(self.start_at(end))
+
+    def give_up(self) -> str:
+        """Forget the file made ahead, after the disk is done with it; its path, for the caller to
+        remove, "" if there is none."""
+        self._lane.finish()
+        mapped, self.ready = self.ready, None
+        if mapped is None:
+            return ""
+        mapped.close()
+        return mapped.path
+
+    def _make(self, start: int) -> None:
+        def done(result: MappedFile | OSError) -> None:
+            if isinstance(result, OSError):
+                if not self._failed:
+                    logger.warning("could not make the next log file at %d: %s", start, result)
+                self._failed = True  # a roll tries again
+            else:
+                self.ready = result
+                self.lacks = self._failed = self._waits = False
+
+        self._lane.submit(partial(self._create, start), done)
+
+    def _create(self, start: int) -> MappedFile:
+        """A file with all its blocks, durable by name: a later sync of its bytes is enough."""
+        files, segments = self._files, self._segments
+        files.make_folders(segments.folder)
+        mapped = files.create(segments.path(start), segments.file_size)
+        try:
+            mapped.reserve(0, segments.file_size)
+            expect_syncs(self._config, mapped, 0)
+            files.sync(mapped.path)
+            files.sync_folder(segments.folder)
+        except BaseException:
+            mapped.close()
+            files.remove(mapped.path)
+            raise
+        return mapped
+
+
+def expect_syncs(config: StoreConfig, mapped: MappedFile, position: int) -> None:
+    """Under SYNC_FLUSH each sync is to write the pages that were stored into and no more."""
+    if config.flush_disk_type is FlushMode.SYNC_FLUSH:
+        mapped.expect_random(position)

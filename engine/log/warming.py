@@ -1,0 +1,78 @@
+"""Pages of the log that a disk thread makes present before the writer stores into them.
+
+Owns how far that has come. It must never change a byte. Called by the commit log only, each tick.
+
+The first store into a page of a file costs the writer more than the record it writes; a disk thread
+takes that over. A log that grows slowly is left alone: pages made present too early are written to
+the disk twice.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from turbopump.engine.disk.files import MappedFile
+from turbopump.engine.disk.flush import Disk, DiskLane
+
+logger = logging.getLogger(__name__)
+
+# From 10 MB a second on (a tick is 100 ms) the log is warmed, some ticks ahead: a disk thread is
+# quicker than the writer, but may have a sync to do first. The most is a quarter of the dirty pages
+# that many systems allow before writers have to wait.
+WARM_GROWTH_MIN = 1 << 20
+WARM_TICKS = 3
+WARM_AHEAD_MAX = 256 << 20
+WARM_STEP = 4 << 20
+
+
+class LogWarming:
+    """Of one log."""
+
+    def __init__(
+        self, disk: Disk, file_size: int, file_at: Callable[[int], tuple[MappedFile | None, int]]
+    ) -> None:
+        """`file_at` gives the file that is written, or the next one for what lies behind it, and
+        where that begins."""
+        self._file_size = file_size
+        self._file_at = file_at
+        self._lane = DiskLane(disk)
+        self._warm = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no disk thread is at work for it."""
+        return not self._lane.busy
+
+    def grow(self, end: int, grown: int) -> None:
+        """The log ends at `end` and grew by `grown` bytes in the last tick."""
+        if grown < WARM_GROWTH_MIN or self._lane.busy:
+            return
+        self._warm = max(self._warm, end)
+        self._warm_on(end + min(WARM_TICKS * grown, WARM_AHEAD_MAX))
+
+    def forget(self) -> None:
+        """No file is written any more: what was warm counts for nothing."""
+        self._warm = 0
+
+    def finish(self) -> None:
+        """Wait for the step that is under way."""
+        self._lane.finish()
+
+    def _warm_on(self, until: int) -> None:
+        """A step, and when it is done the next one."""
+        # The next file may have become the one that is written since.
+        mapped, start = self._file_at(self._warm)
+        at = max(self._warm, start)
+        stop = min(until, at + WARM_STEP, start + self._file_size)
+        if mapped is None or stop <= at:
+            return
+
+        def done(result: OSError | None) -> None:
+            if isinstance(result, OSError):
+                logger.warning("the log cannot be warmed: %s", result)
+                return
+            self._warm = max(self._warm, stop)
+            if self._warm < until:
+                self._warm_on(until)
+
+        self._lane.submit(partial(mapped.touch, at - start, stop - start), done)

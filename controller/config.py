@@ -1,31 +1,18 @@
-"""A controller's configuration: RocketMQ's properties keys, typed and checked.
+"""A controller's configuration.
 
-Owns which keys there are, what they mean, what is said of a bad one, and who the members of the
-quorum are. It must never read a file or a socket. Called by node.py, the CLI, cluster.py and the
-handlers of 1009/1010.
+Owns the declarations of its keys, and what the members of the quorum are. It must never read a file
+or a socket. Called by node.py, the CLI, cluster.py and the handlers of 1009/1010.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
-from turbopump.net.transport.options import ClientTlsSettings, TlsSettings
-from turbopump.net.wire import property_update
+from turbopump.engine.keys import BOOLEAN, COUNT, INT32_MAX, OURS, PORT, TEXT, Kind, between, key
+from turbopump.net.config.idle import NETTY_CLIENT_KEYS, NETTY_SERVER_KEYS, idle_keys
+from turbopump.net.config.node_config import NodeConfig
+from turbopump.net.transport.options import CLIENT_TLS_KEYS, SERVER_TLS_KEYS
 from turbopump.net.wire.hosts import join, split
-from turbopump.net.wire.java_properties import ConfigError, Property
-from turbopump.net.wire.property_update import KeyTable
-from turbopump.net.wire.property_values import (
-    CLIENT_TLS_KEYS,
-    INT32_MAX,
-    NETTY_CLIENT_KEYS,
-    NETTY_SERVER_KEYS,
-    SERVER_TLS_KEYS,
-    Parse,
-    between,
-    boolean,
-    idle_keys,
-    text,
-)
+from turbopump.net.wire.java_properties import ConfigError
 
 ALL: Final = "0.0.0.0"
 LOOPBACK: Final = "127.0.0.1"
@@ -66,125 +53,6 @@ IDLE_KEYS: Final = {
 }
 """ControllerConfig of 5.5.0, without the keys that are honoured: accepted and shown, so that its
 files and tools work unchanged. An election is tried until there is a master."""
-
-
-ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
-
-
-@dataclass(slots=True)
-class ControllerConfig:
-    """Everything a controller is given from outside (RocketMQ: common/ControllerConfig).
-
-    Without `peers` the controller is alone, at `listen_port`; with them its port is that of its own
-    entry, as in RocketMQ, and `listen_port` says nothing; it listens at that entry's host unless
-    `bind_address` is given. The timers of the quorum have the names
-    of DLedgerConfig, which RocketMQ's controller does not let one set: ours are shorter, so that a
-    leader that is cut off is replaced in two seconds (DLedger: 6 and more). The two scans are a
-    comparison of some numbers here, so they are made more often than RocketMQ's 5,000 ms.
-    """
-
-    bind_address: str = ""
-    listen_port: int = 19876
-    controller_type: str = "DLedger"
-    group: str = "DLedgerController"
-    peers: str = ""
-    self_id: str = "n0"
-    store_path: str = ""
-    config_store_path: str = ""
-    config_black_list: str = "configBlackList;configStorePath"
-    enable_elect_unclean_master: bool = False
-    is_process_read_event: bool = False
-    notify_broker_role_changed: bool = True
-    scan_not_active_broker_interval_ms: int = 500
-    scan_inactive_master_interval_ms: int = 500
-    server_channel_max_idle_seconds: int = 120
-    heartbeat_interval_ms: int = 500
-    heartbeat_leak_max: int = 3
-    vote_interval_ms_min: int = 150
-    vote_interval_ms_max: int = 450
-    preferred_leader_ids: str = ""
-    snapshot_threshold: int = 1_000
-    tls: dict[str, str] = field(default_factory=dict)
-    others: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def black_list(self) -> frozenset[str]:
-        """Keys that UPDATE_CONTROLLER_CONFIG may not touch."""
-        configured = (part.strip() for part in self.config_black_list.split(";"))
-        return frozenset(part for part in configured if part) | ALWAYS_BLACK_LISTED
-
-    @property
-    def members(self) -> dict[str, str]:
-        """`host:port` by id, of all members, in the order of the file.
-
-        Raises ConfigError where this controller is not one of them.
-        """
-        if not self.peers:
-            host = {"::": "::1", "": LOOPBACK, ALL: LOOPBACK}.get(
-                self.bind_address, self.bind_address
-            )
-            return {self.self_id: join(host, self.listen_port)}
-        members = parse_peers(self.peers)
-        if self.self_id not in members:
-            raise ConfigError(
-                f"controllerDLegerSelfId={self.self_id} is none of controllerDLegerPeers="
-                f"{self.peers}"
-            )
-        return members
-
-    @property
-    def listen_at(self) -> tuple[str, int]:
-        """Host and port to listen at. Raises ConfigError where it is none of its peers."""
-        if not self.peers:
-            return self.bind_address or ALL, self.listen_port
-        host, port = split(self.members[self.self_id])
-        return self.bind_address or host, port
-
-    @property
-    def client_tls(self) -> ClientTlsSettings | None:
-        """How it connects to its peers and to brokers; None: without TLS."""
-        return ClientTlsSettings.from_properties(self.tls)
-
-    @property
-    def folder(self) -> str:
-        """Where the controller keeps what it must know again; "~" is its user's home."""
-        path = self.store_path or f"~/{self.controller_type}Controller"
-        return f"{path}/raft-{self.self_id}"
-
-    @staticmethod
-    def knows(key: str) -> bool:
-        """Whether a controller has this key."""
-        return _TABLE.knows(key)
-
-    def values(self, *, secrets: bool = False) -> dict[str, str]:
-        """Every key and its value as text, keys of RocketMQ that do nothing here included.
-
-        Passwords only with `secrets`: for the configuration file, never for an answer.
-        """
-        return _TABLE.shown(self, self.others, self.tls, secrets=secrets)
-
-    def changing(self, properties: Iterable[Property]) -> list[Property]:
-        """What of a request a running controller takes over and keeps. Raises PropertiesError for
-        what needs a restart."""
-        return _TABLE.changing(properties, self)
-
-    def update(self, properties: Iterable[Property]) -> list[str]:
-        """Take over values; returns warnings. Raises ConfigError and then changes nothing."""
-        update = property_update.read(_TABLE, properties, self.tls)
-        self._check_votes(update.values)
-        for attribute, value in update.values.items():
-            setattr(self, attribute, value)
-        self.others.update(update.others)
-        self.tls = update.tls
-        return update.warnings
-
-    def _check_votes(self, changed: dict[str, object]) -> None:
-        least = changed.get("vote_interval_ms_min", self.vote_interval_ms_min)
-        most = changed.get("vote_interval_ms_max", self.vote_interval_ms_max)
-        assert isinstance(least, int)
-        assert isinstance(most, int)
-        if least > most:
-            raise ConfigError(f"minVoteIntervalMs={least} is above maxVoteIntervalMs={most}")
 
 
 def parse_peers(value: str) -> dict[str, str]:
@@ -243,56 +111,203 @@ def _group(value: str) -> str:
     return value
 
 
-_MS = between(10, INT32_MAX)
-
-_ALIASES: Final = {"processReadEvent": "isProcessReadEvent", "useTLS": "tls.enable"}
-"""RocketMQ sets isProcessReadEvent by the name of its setter."""
-
-_KEYS: Final[dict[str, tuple[str, Parse]]] = {
-    "bindAddress": ("bind_address", text),
-    "listenPort": ("listen_port", between(0, 65_535)),
-    "controllerType": ("controller_type", _only_dledger),
-    "controllerDLegerGroup": ("group", _group),
-    "controllerDLegerPeers": ("peers", _peers),
-    "controllerDLegerSelfId": ("self_id", _name),
-    "controllerStorePath": ("store_path", text),
-    "configStorePath": ("config_store_path", text),
-    "configBlackList": ("config_black_list", text),
-    "enableElectUncleanMaster": ("enable_elect_unclean_master", boolean),
-    "isProcessReadEvent": ("is_process_read_event", boolean),
-    "notifyBrokerRoleChanged": ("notify_broker_role_changed", boolean),
-    "scanNotActiveBrokerInterval": ("scan_not_active_broker_interval_ms", _MS),
-    "scanInactiveMasterInterval": ("scan_inactive_master_interval_ms", _MS),
-    "serverChannelMaxIdleTimeSeconds": (
-        "server_channel_max_idle_seconds",
-        between(1, INT32_MAX // 1_000),
-    ),
-    "heartBeatTimeIntervalMs": ("heartbeat_interval_ms", _MS),
-    "maxHeartBeatLeak": ("heartbeat_leak_max", between(1, 100)),
-    "minVoteIntervalMs": ("vote_interval_ms_min", _MS),
-    "maxVoteIntervalMs": ("vote_interval_ms_max", _MS),
-    "preferredLeaderIds": ("preferred_leader_ids", text),
-    "snapshotThreshold": ("snapshot_threshold", between(1, INT32_MAX)),
-}
+PERIOD: Final = between(10, INT32_MAX)
+PEERS: Final = Kind("n0-host:port;n1-host:port", _peers)
+DLEDGER: Final = Kind("DLedger", _only_dledger)
+ID: Final = Kind("a name without blanks, ';', '-', ':' and '#'", _name)
+GROUP: Final = Kind("a name", _group)
 
 
-def _check_tls(tls: dict[str, str]) -> None:
-    TlsSettings.from_properties(tls)
-    ClientTlsSettings.from_properties({**tls, "tls.enable": "true"})
-    ClientTlsSettings.from_properties(tls)
+@dataclass(slots=True)
+class ControllerConfig(NodeConfig):
+    """Everything a controller is given from outside (RocketMQ: common/ControllerConfig).
 
+    Without `peers` the controller is alone, at `listen_port`; with them its port is that of its own
+    entry, as in RocketMQ, and `listen_port` says nothing; it listens at that entry's host unless
+    `bind_address` is given. The timers of the quorum have the names
+    of DLedgerConfig, which RocketMQ's controller does not let one set: ours are shorter, so that a
+    leader that is cut off is replaced in two seconds (DLedger: 6 and more). The two scans are a
+    comparison of some numbers here, so they are made more often than RocketMQ's 5,000 ms.
+    """
 
-_LIVE: Final = frozenset(
-    {
+    IDLE = IDLE_KEYS
+    TLS: ClassVar = {**SERVER_TLS_KEYS, **CLIENT_TLS_KEYS}
+    NEVER_BY_REQUEST = NodeConfig.NEVER_BY_REQUEST | {"configStorePath"}
+
+    bind_address: str = key(
+        "bindAddress",
+        TEXT,
+        "",
+        "The address to listen at; empty: the host of its own entry in the peers, or all.",
+        rocketmq="0.0.0.0",
+    )
+    listen_port: int = key("listenPort", PORT, 19876, "Where a controller without peers listens.")
+    controller_type: str = key(
+        "controllerType", DLEDGER, "DLedger", "How controllers agree: by DLedger's protocol."
+    )
+    group: str = key(
+        "controllerDLegerGroup",
+        GROUP,
+        "DLedgerController",
+        "The name of the quorum.",
+        rocketmq="none: it has to be given",
+    )
+    peers: str = key(
+        "controllerDLegerPeers",
+        PEERS,
+        "",
+        "All members of the quorum; empty: this one is alone.",
+        rocketmq="none: it has to be given",
+    )
+    self_id: str = key(
+        "controllerDLegerSelfId",
+        ID,
+        "n0",
+        "Which of them this one is.",
+        rocketmq="none: it has to be given",
+    )
+    store_path: str = key(
+        "controllerStorePath",
+        TEXT,
+        "",
+        "The folder of what it has to know again; empty: one in its user's home.",
+    )
+    config_store_path: str = key(
+        "configStorePath",
+        TEXT,
+        "",
+        "The file into which changes by request go; empty: none.",
+        rocketmq="~/controller/controller.properties",
+    )
+    config_black_list: str = key(
+        "configBlackList",
+        TEXT,
+        "configBlackList;configStorePath",
+        "Keys that no request may change, separated by ;.",
+    )
+    enable_elect_unclean_master: bool = key(
         "enableElectUncleanMaster",
+        BOOLEAN,
+        False,
+        "Elect a broker that may lack acknowledged messages when no other is there.",
+        live=True,
+    )
+    is_process_read_event: bool = key(
         "isProcessReadEvent",
+        BOOLEAN,
+        False,
+        "Have reads agreed on by the quorum, too.",
+        live=True,
+        aliases=("processReadEvent",),
+    )
+    notify_broker_role_changed: bool = key(
         "notifyBrokerRoleChanged",
-        "scanInactiveMasterInterval",
+        BOOLEAN,
+        True,
+        "Notify the brokers of a group of its new master.",
+        live=True,
+    )
+    scan_not_active_broker_interval_ms: int = key(
         "scanNotActiveBrokerInterval",
-    }
-)
-"""What the state machine goes by; the others are the quorum's, the port's or the disk's."""
+        PERIOD,
+        500,
+        "Milliseconds between two looks for brokers that are gone.",
+        live=True,
+        rocketmq="5000",
+    )
+    scan_inactive_master_interval_ms: int = key(
+        "scanInactiveMasterInterval",
+        PERIOD,
+        500,
+        "Milliseconds between two looks for groups without a master.",
+        live=True,
+        rocketmq="5000",
+    )
+    server_channel_max_idle_seconds: int = key(
+        "serverChannelMaxIdleTimeSeconds",
+        between(1, INT32_MAX // 1_000),
+        120,
+        "Seconds of silence after which a connection is closed.",
+    )
+    heartbeat_interval_ms: int = key(
+        "heartBeatTimeIntervalMs",
+        PERIOD,
+        500,
+        "Milliseconds between two heartbeats of the leader.",
+        rocketmq=OURS,
+    )
+    heartbeat_leak_max: int = key(
+        "maxHeartBeatLeak",
+        between(1, 100),
+        3,
+        "Heartbeats that may be missed before another leader is elected.",
+        rocketmq=OURS,
+    )
+    vote_interval_ms_min: int = key(
+        "minVoteIntervalMs",
+        PERIOD,
+        150,
+        "Milliseconds between two rounds of votes, at least.",
+        rocketmq=OURS,
+    )
+    vote_interval_ms_max: int = key(
+        "maxVoteIntervalMs",
+        PERIOD,
+        450,
+        "Milliseconds between two rounds of votes, at most.",
+        rocketmq=OURS,
+    )
+    preferred_leader_ids: str = key(
+        "preferredLeaderIds",
+        TEXT,
+        "",
+        "Members that lead when they can, separated by ;.",
+        rocketmq=OURS,
+    )
+    snapshot_threshold: int = key(
+        "snapshotThreshold",
+        COUNT,
+        1_000,
+        "Changes after which a snapshot replaces the log.",
+        rocketmq=OURS,
+    )
 
-_TABLE: Final = KeyTable(
-    _KEYS, SERVER_TLS_KEYS | CLIENT_TLS_KEYS, _check_tls, IDLE_KEYS, _ALIASES, _LIVE
-)
+    @property
+    def members(self) -> dict[str, str]:
+        """`host:port` by id, of all members, in the order of the file.
+
+        Raises ConfigError where this controller is not one of them.
+        """
+        if not self.peers:
+            host = {"::": "::1", "": LOOPBACK, ALL: LOOPBACK}.get(
+                self.bind_address, self.bind_address
+            )
+            return {self.self_id: join(host, self.listen_port)}
+        members = parse_peers(self.peers)
+        if self.self_id not in members:
+            raise ConfigError(
+                f"controllerDLegerSelfId={self.self_id} is none of controllerDLegerPeers="
+                f"{self.peers}"
+            )
+        return members
+
+    @property
+    def listen_at(self) -> tuple[str, int]:
+        """Host and port to listen at. Raises ConfigError where it is none of its peers."""
+        if not self.peers:
+            return self.bind_address or ALL, self.listen_port
+        host, port = split(self.members[self.self_id])
+        return self.bind_address or host, port
+
+    @property
+    def folder(self) -> str:
+        """Where the controller keeps what it must know again; "~" is its user's home."""
+        path = self.store_path or f"~/{self.controller_type}Controller"
+        return f"{path}/raft-{self.self_id}"
+
+    def check(self, _before: NodeConfig) -> list[str]:
+        """Of the quorum's timers. Raises ConfigError."""
+        least, most = self.vote_interval_ms_min, self.vote_interval_ms_max
+        if least > most:
+            raise ConfigError(f"minVoteIntervalMs={least} is above maxVoteIntervalMs={most}")
+        return []

@@ -19,6 +19,7 @@ from turbopump.controller.requests import CODES
 from turbopump.controller.stalls import Stalls
 from turbopump.controller.state import NAME_MAX, REPLICAS_MAX
 from turbopump.engine.later import Later
+from turbopump.net.config.updates import MAX_TOLD, parse_update
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
@@ -26,7 +27,6 @@ from turbopump.net.wire import bodies
 from turbopump.net.wire.codes import RequestCode, ResponseCode
 from turbopump.net.wire.command import Command, response
 from turbopump.net.wire.java_properties import PropertiesError, Property, format_properties
-from turbopump.net.wire.property_update import MAX_TOLD, parse_update
 
 logger = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from turbopump.net.transport.calls import Calls
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import RemotingError
-from turbopump.net.transport.options import RemotingOptions, ServerOptions, TlsSettings
+from turbopump.net.transport.options import RemotingOptions, ServerOptions
 from turbopump.net.transport.server import Server
 from turbopump.net.wire.command import Command
 from turbopump.net.wire.hosts import join, split
@@ -109,7 +109,7 @@ class ControllerNode:
         handlers.register(dispatcher, self._parts)
         options = ServerOptions(
             idle_timeout_ms=self._config.server_channel_max_idle_seconds * 1_000,
-            tls=TlsSettings.from_properties(self._config.tls),
+            tls=self._config.tls,
         )
         server = Server(dispatcher, options, self._now_ms)
         host, port = self._config.listen_at

@@ -1,15 +1,27 @@
 """The settings of a store, under RocketMQ's names and with its defaults.
 
-Owns `StoreConfig` and the table from RocketMQ's property keys to its fields. It must never read a
-file or the environment. Called by the broker's configuration, the store and the inspecting tools.
+Owns `StoreConfig`, which declares the keys of a store. It must never read a file or the
+environment. Called by the broker's configuration, the store and the inspecting tools.
 """
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from turbopump.engine.keys import (
+    ANY,
+    BOOLEAN,
+    COUNT,
+    INT32_MAX,
+    OURS,
+    PERCENT,
+    TEXT,
+    Kind,
+    between,
+    choice,
+    key,
+    keys_of,
+)
 from turbopump.engine.types import FlushMode, StoreError
 
 QUEUE_UNIT_SIZE = 20
@@ -20,94 +32,40 @@ EPOCH_FILE = "epochFileCheckpoint"
 # Below this a file cannot hold the filler that ends it; RocketMQ never writes smaller ones.
 MIN_COMMIT_LOG_FILE = 4096
 
-PROPERTY_FIELDS: Mapping[str, str] = {
-    "storePathRootDir": "root",
-    "storePathCommitLog": "commit_log_folder",
-    "storePathEpochFile": "epoch_file",
-    "mappedFileSizeCommitLog": "mapped_file_size_commit_log",
-    "mappedFileSizeConsumeQueue": "mapped_file_size_consume_queue",
-    "mappedFileSizeConsumeQueueExt": "mapped_file_size_consume_queue_ext",
-    "mapperFileSizeBatchConsumeQueue": "mapper_file_size_batch_consume_queue",
-    "maxHashSlotNum": "max_hash_slot_num",
-    "maxIndexNum": "max_index_num",
-    "messageIndexEnable": "message_index_enable",
-    "flushDiskType": "flush_disk_type",
-    "flushIntervalCommitLog": "flush_interval_commit_log_ms",
-    "flushCommitLogLeastPages": "flush_commit_log_least_pages",
-    "flushCommitLogThoroughInterval": "flush_commit_log_thorough_interval_ms",
-    "flushIntervalConsumeQueue": "flush_interval_consume_queue_ms",
-    "flushConsumeQueueThoroughInterval": "flush_consume_queue_thorough_interval_ms",
-    "syncFlushTimeout": "sync_flush_timeout_ms",
-    "syncTimeoutMs": "sync_timeout_ms",
-    "fileReservedTime": "file_reserved_time_hours",
-    "deleteWhen": "delete_when",
-    "diskMaxUsedSpaceRatio": "disk_max_used_space_ratio",
-    "diskSpaceWarningLevelRatio": "disk_space_warning_level_ratio",
-    "diskSpaceCleanForciblyRatio": "disk_space_clean_forcibly_ratio",
-    "cleanFileForciblyEnable": "clean_file_forcibly_enable",
-    "cleanResourceInterval": "clean_resource_interval_ms",
-    "deleteFileBatchMax": "delete_file_batch_max",
-    "maxMessageSize": "max_message_size",
-    "maxTransferBytesOnMessageInMemory": "max_transfer_bytes_on_message_in_memory",
-    "maxTransferCountOnMessageInMemory": "max_transfer_count_on_message_in_memory",
-    "maxTransferBytesOnMessageInDisk": "max_transfer_bytes_on_message_in_disk",
-    "maxTransferCountOnMessageInDisk": "max_transfer_count_on_message_in_disk",
-    "accessMessageInMemoryMaxRatio": "access_message_in_memory_max_ratio",
-    "maxMsgsNumBatch": "max_msgs_num_batch",
-    "enabledAppendPropCRC": "enabled_append_prop_crc",
-    "enableConsumeQueueExt": "enable_consume_queue_ext",
-}
-"""RocketMQ key -> field of StoreConfig; hours, percents and milliseconds keep RocketMQ's unit.
-syncTimeoutMs is ours."""
 
-LIVE_KEYS: Final = frozenset(
-    {
-        "cleanFileForciblyEnable",
-        "cleanResourceInterval",
-        "deleteFileBatchMax",
-        "deleteWhen",
-        "diskMaxUsedSpaceRatio",
-        "diskSpaceCleanForciblyRatio",
-        "diskSpaceWarningLevelRatio",
-        "fileReservedTime",
-        "flushCommitLogLeastPages",
-        "flushCommitLogThoroughInterval",
-        "flushConsumeQueueThoroughInterval",
-        "flushIntervalCommitLog",
-        "flushIntervalConsumeQueue",
-        "maxMsgsNumBatch",
-        "syncFlushTimeout",
-        "syncTimeoutMs",
-    }
-)
-"""Keys that may change while a store is open: each is read when it is needed."""
+def _whole_units(size: int) -> Kind[int]:
+    return between(1, INT32_MAX // size * size)
 
-_INT32_MAX = 2**31 - 1  # RocketMQ reads every number as int, and maps no larger file
-_ANY: Final = (0, _INT32_MAX)
-_COUNT: Final = (1, _INT32_MAX)
-_PERCENT: Final = (0, 100)
-_RANGES: Mapping[str, tuple[int, int]] = {
-    "mapped_file_size_commit_log": (MIN_COMMIT_LOG_FILE, _INT32_MAX),
-    "mapped_file_size_consume_queue": (1, _INT32_MAX // QUEUE_UNIT_SIZE * QUEUE_UNIT_SIZE),
-    "mapped_file_size_consume_queue_ext": _COUNT,
-    "mapper_file_size_batch_consume_queue": (1, _INT32_MAX // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE),
-    "max_hash_slot_num": _COUNT,
-    "max_index_num": (2, _INT32_MAX),  # entry 0 of an index file is not used
-    "sync_flush_timeout_ms": _COUNT,
-    "sync_timeout_ms": _COUNT,
-    "disk_max_used_space_ratio": _PERCENT,
-    "disk_space_warning_level_ratio": _PERCENT,
-    "disk_space_clean_forcibly_ratio": _PERCENT,
-    "delete_file_batch_max": _COUNT,
-    "max_message_size": _COUNT,
-    "max_transfer_bytes_on_message_in_memory": _COUNT,
-    "max_transfer_count_on_message_in_memory": _COUNT,
-    "max_transfer_bytes_on_message_in_disk": _COUNT,
-    "max_transfer_count_on_message_in_disk": _COUNT,
-    "access_message_in_memory_max_ratio": _PERCENT,
-    "max_msgs_num_batch": _COUNT,
-}
-"""What a number may be, both ends included; the others are waits and thresholds, 0 or more."""
+
+@lru_cache(maxsize=1)
+def _hours(delete_when: str) -> frozenset[int]:
+    parts = [part.strip() for part in delete_when.split(";")]
+    if not all(part.isdigit() and int(part) < 24 for part in parts):
+        raise ValueError(_HOURS)
+    return frozenset(map(int, parts))
+
+
+def _delete_when(value: str) -> str:
+    _hours(value)
+    return value
+
+
+def _folder(value: str) -> str:
+    if not value:
+        raise ValueError("a folder, not empty")
+    return value
+
+
+def _one_folder(value: str) -> str:
+    if "," in value:
+        raise ValueError("one folder, several are not supported yet")
+    return value
+
+
+_HOURS: Final = 'hours like "04" or "04;16"'
+FOLDER: Final = Kind("a folder", _folder)
+ONE_FOLDER: Final = Kind("one folder", _one_folder)
+HOURS: Final = Kind(_HOURS, _delete_when)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,59 +75,233 @@ class StoreConfig:
     Raises StoreError, naming the key, where a value cannot work at all.
     """
 
-    root: str
-    commit_log_folder: str = ""
-    epoch_file: str = ""
-    mapped_file_size_commit_log: int = LOG_FILE_SIZE
-    mapped_file_size_consume_queue: int = 300_000 * QUEUE_UNIT_SIZE
-    mapped_file_size_consume_queue_ext: int = 48 << 20
-    mapper_file_size_batch_consume_queue: int = 300_000 * BATCH_UNIT_SIZE
-    max_hash_slot_num: int = 5_000_000
-    max_index_num: int = 20_000_000
-    message_index_enable: bool = True
-    flush_disk_type: FlushMode = FlushMode.ASYNC_FLUSH
-    flush_interval_commit_log_ms: int = 500
-    flush_commit_log_least_pages: int = 4
-    flush_commit_log_thorough_interval_ms: int = 10_000
-    flush_interval_consume_queue_ms: int = 1000
-    flush_consume_queue_thorough_interval_ms: int = 60_000
-    sync_flush_timeout_ms: int = 5000
-    sync_timeout_ms: int = 5000
-    file_reserved_time_hours: int = 72
-    delete_when: str = "04"
-    disk_max_used_space_ratio: int = 75
-    disk_space_warning_level_ratio: int = 90
-    disk_space_clean_forcibly_ratio: int = 85
-    clean_file_forcibly_enable: bool = True
-    clean_resource_interval_ms: int = 10_000
-    delete_file_batch_max: int = 10
-    max_message_size: int = 4 << 20
-    max_transfer_bytes_on_message_in_memory: int = 256 << 10
-    max_transfer_count_on_message_in_memory: int = 32
-    max_transfer_bytes_on_message_in_disk: int = 64 << 10
-    max_transfer_count_on_message_in_disk: int = 8
-    access_message_in_memory_max_ratio: int = 40
-    max_msgs_num_batch: int = 64
-    enabled_append_prop_crc: bool = False
-    enable_consume_queue_ext: bool = False
+    root: str = key(
+        "storePathRootDir",
+        FOLDER,
+        "turbopump-data/store",
+        "The folder of the store.",
+        rocketmq="the folder store in the home of the broker's user",
+    )
+    commit_log_folder: str = key(
+        "storePathCommitLog",
+        ONE_FOLDER,
+        "",
+        "The folder of the commit log; empty: commitlog in the store's.",
+        in_force="log_folder",
+    )
+    epoch_file: str = key(
+        "storePathEpochFile",
+        TEXT,
+        "",
+        "The file of the epoch list; empty: epochFileCheckpoint in the store's folder.",
+        in_force="epoch_path",
+    )
+    mapped_file_size_commit_log: int = key(
+        "mappedFileSizeCommitLog",
+        between(MIN_COMMIT_LOG_FILE, INT32_MAX),
+        LOG_FILE_SIZE,
+        "Bytes of a file of the commit log.",
+    )
+    mapped_file_size_consume_queue: int = key(
+        "mappedFileSizeConsumeQueue",
+        _whole_units(QUEUE_UNIT_SIZE),
+        300_000 * QUEUE_UNIT_SIZE,
+        "Bytes of a file of a consume queue, rounded up to whole units of 20.",
+    )
+    mapped_file_size_consume_queue_ext: int = key(
+        "mappedFileSizeConsumeQueueExt",
+        COUNT,
+        48 << 20,
+        "Bytes of a file of what consume queues have besides their units.",
+    )
+    mapper_file_size_batch_consume_queue: int = key(
+        "mapperFileSizeBatchConsumeQueue",
+        _whole_units(BATCH_UNIT_SIZE),
+        300_000 * BATCH_UNIT_SIZE,
+        "Bytes of a file of a batch consume queue, rounded up to whole units of 46.",
+    )
+    max_hash_slot_num: int = key(
+        "maxHashSlotNum", COUNT, 5_000_000, "Hash slots of an index file, 4 bytes each."
+    )
+    # Entry 0 of an index file is not used.
+    max_index_num: int = key(
+        "maxIndexNum",
+        between(2, INT32_MAX),
+        20_000_000,
+        "Entries of an index file, 20 bytes each.",
+    )
+    message_index_enable: bool = key(
+        "messageIndexEnable", BOOLEAN, True, "Write the index by which messages are found by key."
+    )
+    flush_disk_type: FlushMode = key(
+        "flushDiskType",
+        choice(FlushMode),
+        FlushMode.ASYNC_FLUSH,
+        "Whether a send is answered once it is in memory, or once it is on the disk.",
+    )
+    flush_interval_commit_log_ms: int = key(
+        "flushIntervalCommitLog",
+        ANY,
+        500,
+        "Milliseconds between two syncs of the commit log under ASYNC_FLUSH.",
+        live=True,
+    )
+    flush_commit_log_least_pages: int = key(
+        "flushCommitLogLeastPages",
+        ANY,
+        4,
+        "Pages of 4 KiB below which such a sync waits for more.",
+        live=True,
+    )
+    flush_commit_log_thorough_interval_ms: int = key(
+        "flushCommitLogThoroughInterval",
+        ANY,
+        10_000,
+        "Milliseconds after which such a sync waits no longer.",
+        live=True,
+    )
+    flush_interval_consume_queue_ms: int = key(
+        "flushIntervalConsumeQueue",
+        ANY,
+        1000,
+        "Milliseconds between two looks whether the checkpoint or the consume queues are due.",
+        live=True,
+    )
+    flush_consume_queue_thorough_interval_ms: int = key(
+        "flushConsumeQueueThoroughInterval",
+        ANY,
+        60_000,
+        "Milliseconds between two syncs of all of them, after which the checkpoint moves on.",
+        live=True,
+    )
+    sync_flush_timeout_ms: int = key(
+        "syncFlushTimeout",
+        COUNT,
+        5000,
+        "Milliseconds that a send waits for the disk under SYNC_FLUSH.",
+        live=True,
+    )
+    sync_timeout_ms: int = key(
+        "syncTimeoutMs",
+        COUNT,
+        5000,
+        "Milliseconds after which a sync, or a file that the log waits for, counts as failed; a"
+        " large sync has more.",
+        live=True,
+        rocketmq=OURS,
+    )
+    file_reserved_time_hours: int = key(
+        "fileReservedTime",
+        ANY,
+        72,
+        "Hours that a file of the commit log is kept.",
+        live=True,
+    )
+    delete_when: str = key(
+        "deleteWhen",
+        HOURS,
+        "04",
+        "Hours of the day at which files are removed whose time is over.",
+        live=True,
+    )
+    disk_max_used_space_ratio: int = key(
+        "diskMaxUsedSpaceRatio",
+        PERCENT,
+        75,
+        "Percent of the disk in use above which they are removed at any hour.",
+        live=True,
+    )
+    disk_space_warning_level_ratio: int = key(
+        "diskSpaceWarningLevelRatio",
+        PERCENT,
+        90,
+        "Percent of the disk in use above which sends are refused; at least 35 and at most 90"
+        " count.",
+        live=True,
+    )
+    disk_space_clean_forcibly_ratio: int = key(
+        "diskSpaceCleanForciblyRatio",
+        PERCENT,
+        85,
+        "Percent of the disk in use above which files are removed before their time; at least"
+        " 30 and at most 85 count.",
+        live=True,
+    )
+    clean_file_forcibly_enable: bool = key(
+        "cleanFileForciblyEnable",
+        BOOLEAN,
+        True,
+        "Whether files may be removed before their time.",
+        live=True,
+    )
+    clean_resource_interval_ms: int = key(
+        "cleanResourceInterval",
+        ANY,
+        10_000,
+        "Milliseconds between two looks at the disk and the clock for files to remove.",
+        live=True,
+    )
+    delete_file_batch_max: int = key(
+        "deleteFileBatchMax",
+        COUNT,
+        10,
+        "Files of the commit log that one look removes at most.",
+        live=True,
+    )
+    max_message_size: int = key(
+        "maxMessageSize", COUNT, 4 << 20, "Bytes of a message's body; larger ones are refused."
+    )
+    max_transfer_bytes_on_message_in_memory: int = key(
+        "maxTransferBytesOnMessageInMemory",
+        COUNT,
+        256 << 10,
+        "Bytes that a pull is answered of what is likely in memory.",
+    )
+    max_transfer_count_on_message_in_memory: int = key(
+        "maxTransferCountOnMessageInMemory", COUNT, 32, "The same in messages."
+    )
+    max_transfer_bytes_on_message_in_disk: int = key(
+        "maxTransferBytesOnMessageInDisk",
+        COUNT,
+        64 << 10,
+        "Bytes that a pull is answered of what is likely on the disk alone.",
+    )
+    max_transfer_count_on_message_in_disk: int = key(
+        "maxTransferCountOnMessageInDisk", COUNT, 8, "The same in messages."
+    )
+    access_message_in_memory_max_ratio: int = key(
+        "accessMessageInMemoryMaxRatio",
+        PERCENT,
+        40,
+        "Percent of the machine's memory behind the end of the log that counts as in memory.",
+    )
+    max_msgs_num_batch: int = key(
+        "maxMsgsNumBatch", COUNT, 64, "Messages that a query by key answers at most.", live=True
+    )
+    enabled_append_prop_crc: bool = key(
+        "enabledAppendPropCRC",
+        BOOLEAN,
+        False,
+        "Add a checksum of the whole record to its properties.",
+    )
+    enable_consume_queue_ext: bool = key(
+        "enableConsumeQueueExt",
+        BOOLEAN,
+        False,
+        "Write what consume queues have besides their units, by which pulls filter.",
+    )
 
     def __post_init__(self) -> None:
-        for key, name in PROPERTY_FIELDS.items():
-            value = getattr(self, name)
-            low, high = _RANGES.get(name, _ANY)
-            # What is true or false is an int for Python, within any of these.
-            if isinstance(value, int) and not low <= value <= high:
-                raise StoreError(f"{key} must be a whole number from {low} to {high}")
-        if self.index_file_size > _INT32_MAX:
+        for attribute, one in keys_of(StoreConfig).items():
+            try:
+                one.kind.parse(one.kind.show(getattr(self, attribute)))
+            except ValueError as error:
+                raise StoreError(f"{one.name} must be {error}") from None
+        if self.index_file_size > INT32_MAX:
             raise StoreError(
                 f"maxIndexNum (20 bytes each) and maxHashSlotNum (4 bytes each) must make an index"
-                f" file of at most {_INT32_MAX} bytes, not {self.index_file_size}"
+                f" file of at most {INT32_MAX} bytes, not {self.index_file_size}"
             )
-        if "," in self.commit_log_folder:
-            raise StoreError("storePathCommitLog must be one folder, several are not supported yet")
-        if not self.root:
-            raise StoreError("storePathRootDir must not be empty")
-        self.delete_hours()
 
     @property
     def log_folder(self) -> str:
@@ -198,54 +330,13 @@ class StoreConfig:
 
     def follow(self, other: "StoreConfig") -> None:
         """Have the values of another one, as far as they may change while the store is open."""
-        for key in LIVE_KEYS:
-            name = PROPERTY_FIELDS[key]
-            object.__setattr__(self, name, getattr(other, name))
+        for attribute, one in keys_of(StoreConfig).items():
+            if one.live:
+                object.__setattr__(self, attribute, getattr(other, attribute))
 
     def delete_hours(self) -> frozenset[int]:
-        """Hours of the day at which expired files go; raises StoreError for text that is none."""
+        """Hours of the day at which expired files go."""
         return _hours(self.delete_when)
-
-    @classmethod
-    def from_properties(cls, root: str, properties: Mapping[str, str]) -> "StoreConfig":
-        """A configuration from RocketMQ's property texts; keys of other parts are passed over.
-
-        Raises StoreError naming the key whose value is not of its type.
-        """
-        kinds = {item.name: item.type for item in fields(cls)}
-        values: dict[str, object] = {}
-        for key, text in properties.items():
-            name = PROPERTY_FIELDS.get(key)
-            if name is not None:
-                values[name] = _parse(key, text.strip(), kinds[name])
-        return cls(**{"root": root, **values})  # type: ignore[arg-type]
-
-
-@lru_cache(maxsize=1)
-def _hours(delete_when: str) -> frozenset[int]:
-    hours = set()
-    for part in delete_when.split(";"):
-        text = part.strip()
-        if not text.isdigit() or int(text) > 23:
-            raise StoreError(f'deleteWhen must be hours like "04" or "04;16", not {text!r}')
-        hours.add(int(text))
-    return frozenset(hours)
-
-
-def _parse(key: str, text: str, kind: object) -> object:
-    if kind is bool:
-        if text.lower() not in ("true", "false"):
-            raise StoreError(f"{key} must be true or false, not {text!r}")
-        return text.lower() == "true"
-    if kind is FlushMode:
-        if text not in FlushMode.__members__:
-            raise StoreError(f"{key} must be ASYNC_FLUSH or SYNC_FLUSH, not {text!r}")
-        return FlushMode[text]
-    if kind is int:
-        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text):
-            raise StoreError(f"{key} must be a whole number, not {text[:40]!r}")
-        return int(text)
-    return text
 
 
 def _round_up(size: int, unit: int) -> int:

@@ -1,27 +1,15 @@
-"""The name server's configuration: RocketMQ's properties keys, typed and checked.
+"""The name server's configuration.
 
-Owns which keys there are, what they mean here and what is said of a bad one. It must never read a
-file or a socket. Called by node.py, the CLI and the handlers of 318/319.
+Owns the declarations of its keys. It must never read a file or a socket. Called by node.py, the CLI
+and the handlers of 318/319.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from turbopump.net.transport.options import TlsSettings
-from turbopump.net.wire import property_update
-from turbopump.net.wire.java_properties import Property
-from turbopump.net.wire.property_update import KeyTable
-from turbopump.net.wire.property_values import (
-    INT32_MAX,
-    NETTY_CLIENT_KEYS,
-    NETTY_SERVER_KEYS,
-    SERVER_TLS_KEYS,
-    Parse,
-    between,
-    boolean,
-    idle_keys,
-    text,
-)
+from turbopump.engine.keys import BOOLEAN, INT32_MAX, PORT, TEXT, between, key
+from turbopump.net.config.idle import NETTY_CLIENT_KEYS, NETTY_SERVER_KEYS, idle_keys
+from turbopump.net.config.node_config import NodeConfig
+from turbopump.net.transport.options import SERVER_TLS_KEYS
 
 IDLE_KEYS = {
     **NETTY_SERVER_KEYS,
@@ -47,13 +35,11 @@ and tools work unchanged."""
 NOT_SHOWN = (NETTY_CLIENT_KEYS.keys() - NETTY_SERVER_KEYS.keys()) | {"useTLS"}
 """Keys of the client inside 5.5.0's name server: its file may have them, its answer has not."""
 
-ALWAYS_BLACK_LISTED = frozenset(
-    {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
-)
+SECONDS = INT32_MAX // 1_000
 
 
 @dataclass(slots=True)
-class NamesrvConfig:
+class NamesrvConfig(NodeConfig):
     """Everything a name server is given from outside (RocketMQ: common/namesrv/NamesrvConfig).
 
     `listen_port` 0 lets the system choose. An empty `config_store_path` means that changes by
@@ -61,104 +47,99 @@ class NamesrvConfig:
     makes the nodes of a process: it is read at their start.
     """
 
-    bind_address: str = "0.0.0.0"
-    listen_port: int = 9876
-    kv_config_path: str = "~/namesrv/kvConfig.json"
-    config_store_path: str = ""
-    config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
-    order_message_enable: bool = False
-    return_order_topic_config_to_broker: bool = True
-    scan_not_active_broker_interval_ms: int = 5_000
-    server_channel_max_idle_seconds: int = 120
-    support_acting_master: bool = False
-    enable_all_topic_list: bool = True
-    enable_topic_list: bool = True
-    notify_min_broker_id_changed: bool = False
-    need_wait_for_service: bool = False
-    wait_seconds_for_service: int = 45
-    delete_topic_with_broker_registration: bool = False
-    enable_controller_in_namesrv: bool = False
-    tls: dict[str, str] = field(default_factory=dict)
-    others: dict[str, str] = field(default_factory=dict)
+    IDLE = IDLE_KEYS
+    TLS = SERVER_TLS_KEYS
+    NEVER_BY_REQUEST = NodeConfig.NEVER_BY_REQUEST | {"configStorePath", "kvConfigPath"}
 
-    @property
-    def black_list(self) -> frozenset[str]:
-        """Keys that UPDATE_NAMESRV_CONFIG may not touch."""
-        configured = (part.strip() for part in self.config_black_list.split(";"))
-        return frozenset(part for part in configured if part) | ALWAYS_BLACK_LISTED
-
-    @staticmethod
-    def knows(key: str) -> bool:
-        """Whether a name server has this key."""
-        return _TABLE.knows(key)
-
-    def values(self, *, secrets: bool = False) -> dict[str, str]:
-        """Every key and its value as text, keys of RocketMQ that do nothing here included.
-
-        Passwords only with `secrets`: for the configuration file, never for an answer.
-        """
-        found = _TABLE.shown(self, self.others, self.tls, secrets=secrets)
-        return {key: value for key, value in found.items() if secrets or key not in NOT_SHOWN}
-
-    def changing(self, properties: Iterable[Property]) -> list[Property]:
-        """What of a request a running name server takes over and keeps. Raises PropertiesError for
-        what needs a restart."""
-        return _TABLE.changing(properties, self)
-
-    def update(self, properties: Iterable[Property]) -> list[str]:
-        """Take over values; returns warnings. Raises ConfigError and then changes nothing."""
-        update = property_update.read(_TABLE, properties, self.tls)
-        for attribute, value in update.values.items():
-            setattr(self, attribute, value)
-        self.others.update(update.others)
-        self.tls = update.tls
-        return update.warnings
-
-
-_KEYS: dict[str, tuple[str, Parse]] = {
-    "bindAddress": ("bind_address", text),
-    "listenPort": ("listen_port", between(0, 65_535)),
-    "kvConfigPath": ("kv_config_path", text),
-    "configStorePath": ("config_store_path", text),
-    "configBlackList": ("config_black_list", text),
-    "orderMessageEnable": ("order_message_enable", boolean),
-    "returnOrderTopicConfigToBroker": ("return_order_topic_config_to_broker", boolean),
-    "scanNotActiveBrokerInterval": (
-        "scan_not_active_broker_interval_ms",
-        between(10, INT32_MAX),
-    ),
-    "serverChannelMaxIdleTimeSeconds": (
-        "server_channel_max_idle_seconds",
-        between(1, INT32_MAX // 1_000),
-    ),
-    "supportActingMaster": ("support_acting_master", boolean),
-    "enableAllTopicList": ("enable_all_topic_list", boolean),
-    "enableTopicList": ("enable_topic_list", boolean),
-    "notifyMinBrokerIdChanged": ("notify_min_broker_id_changed", boolean),
-    "needWaitForService": ("need_wait_for_service", boolean),
-    "waitSecondsForService": ("wait_seconds_for_service", between(0, INT32_MAX // 1_000)),
-    "deleteTopicWithBrokerRegistration": ("delete_topic_with_broker_registration", boolean),
-    "enableControllerInNamesrv": ("enable_controller_in_namesrv", boolean),
-}
-
-
-_FIXED = frozenset(
-    {
-        "bindAddress",
-        "configBlackList",
+    bind_address: str = key("bindAddress", TEXT, "0.0.0.0", "The address to listen at.")
+    listen_port: int = key(
+        "listenPort", PORT, 9876, "Where clients and brokers connect; 0: a free port."
+    )
+    kv_config_path: str = key(
+        "kvConfigPath", TEXT, "~/namesrv/kvConfig.json", "The file of the key values."
+    )
+    config_store_path: str = key(
         "configStorePath",
-        "enableControllerInNamesrv",
-        "kvConfigPath",
-        "listenPort",
+        TEXT,
+        "",
+        "The file into which changes by request go; empty: none.",
+        rocketmq="~/namesrv/namesrv.properties",
+    )
+    config_black_list: str = key(
+        "configBlackList",
+        TEXT,
+        "configBlackList;configStorePath;kvConfigPath",
+        "Keys that no request may change, separated by ;.",
+    )
+    order_message_enable: bool = key(
+        "orderMessageEnable",
+        BOOLEAN,
+        False,
+        "Add the order of a topic's queues from the key values to its route.",
+        live=True,
+    )
+    return_order_topic_config_to_broker: bool = key(
+        "returnOrderTopicConfigToBroker",
+        BOOLEAN,
+        True,
+        "Answer a broker that registers with the orders of topics.",
+        live=True,
+    )
+    scan_not_active_broker_interval_ms: int = key(
+        "scanNotActiveBrokerInterval",
+        between(10, INT32_MAX),
+        5_000,
+        "Milliseconds between two looks for brokers that are gone.",
+        live=True,
+    )
+    server_channel_max_idle_seconds: int = key(
         "serverChannelMaxIdleTimeSeconds",
-    }
-)
-"""What a name server is started with."""
+        between(1, SECONDS),
+        120,
+        "Seconds of silence after which a connection is closed.",
+    )
+    support_acting_master: bool = key(
+        "supportActingMaster",
+        BOOLEAN,
+        False,
+        "Answer the replica with the lowest id as the master where there is none.",
+        live=True,
+    )
+    enable_all_topic_list: bool = key(
+        "enableAllTopicList", BOOLEAN, True, "Answer the list of all topics.", live=True
+    )
+    enable_topic_list: bool = key(
+        "enableTopicList", BOOLEAN, True, "Answer the lists of some topics.", live=True
+    )
+    notify_min_broker_id_changed: bool = key(
+        "notifyMinBrokerIdChanged",
+        BOOLEAN,
+        False,
+        "Notify the brokers of a group when its lowest id changes.",
+        live=True,
+    )
+    need_wait_for_service: bool = key(
+        "needWaitForService",
+        BOOLEAN,
+        False,
+        "Answer no routes for a while after the start.",
+        live=True,
+    )
+    wait_seconds_for_service: int = key(
+        "waitSecondsForService", between(0, SECONDS), 45, "Seconds of that while.", live=True
+    )
+    delete_topic_with_broker_registration: bool = key(
+        "deleteTopicWithBrokerRegistration",
+        BOOLEAN,
+        False,
+        "Remove the topics that a registration does not name.",
+        live=True,
+    )
+    enable_controller_in_namesrv: bool = key(
+        "enableControllerInNamesrv", BOOLEAN, False, "Run a controller in the same process."
+    )
 
-_TABLE = KeyTable(
-    _KEYS,
-    SERVER_TLS_KEYS,
-    TlsSettings.from_properties,
-    IDLE_KEYS,
-    live=frozenset(_KEYS) - _FIXED,
-)
+    def values(self) -> dict[str, str]:
+        """As of every node, without the keys of its client."""
+        shown = NodeConfig.values(self)
+        return {name: value for name, value in shown.items() if name not in NOT_SHOWN}

@@ -29,6 +29,7 @@ from turbopump.namesrv.routes import (
     BrokerRegistration,
     RouteTable,
 )
+from turbopump.net.config.updates import MAX_TOLD, parse_update
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.turns import Steps
@@ -40,7 +41,6 @@ from turbopump.net.wire.header import read_header, read_header_if_any
 from turbopump.net.wire.headers import routes as headers
 from turbopump.net.wire.java_properties import PropertiesError, Property, format_properties
 from turbopump.net.wire.names import check_lengths
-from turbopump.net.wire.property_update import MAX_TOLD, parse_update
 from turbopump.net.wire.register import RegisterBrokerBody, body_crc32
 from turbopump.net.wire.route import TopicRouteData
 from turbopump.net.wire.topics import DataVersion

@@ -27,7 +27,7 @@ from turbopump.namesrv.routes import (
 from turbopump.net.transport.client import Client
 from turbopump.net.transport.dispatcher import Dispatcher
 from turbopump.net.transport.errors import RemotingError
-from turbopump.net.transport.options import ServerOptions, TlsSettings
+from turbopump.net.transport.options import ServerOptions
 from turbopump.net.transport.peer import Peer
 from turbopump.net.transport.server import Server
 from turbopump.net.wire.bodies import BadBody, Steps
@@ -107,7 +107,7 @@ class NameServerNode:
         handlers.register(dispatcher, self._state)
         options = ServerOptions(
             idle_timeout_ms=self._config.server_channel_max_idle_seconds * 1_000,
-            tls=TlsSettings.from_properties(self._config.tls),
+            tls=self._config.tls,
         )
         server = Server(dispatcher, options, steady_ms)
         host, port = self._config.bind_address, self._config.listen_port

@@ -287,10 +287,10 @@ def test_paths_that_a_contributor_is_sent_to_exist() -> None:
 
 
 def test_each_refused_key_is_documented() -> None:
-    text = (ROOT / "docs" / "COMPATIBILITY.md").read_text()
+    text = (ROOT / "docs" / "CONFIGURATION.md").read_text()
     known = [*BROKER_KEYS.items(), *NAMESRV_KEYS.items(), *CONTROLLER_KEYS.items()]
     wrong = {key for key, one in known if one.harm and f"`{key}`" not in text}
-    assert not wrong, f"docs/COMPATIBILITY.md does not say that these are refused: {sorted(wrong)}"
+    assert not wrong, f"docs/CONFIGURATION.md does not say that these are refused: {sorted(wrong)}"
 
 
 def test_make_alone_prints_every_target() -> None:

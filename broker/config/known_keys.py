@@ -7,7 +7,7 @@ behaviour. Called by config.py, which has the keys that do something.
 
 from typing import Final
 
-from turbopump.net.wire.property_values import (
+from turbopump.net.config.idle import (
     NETTY_CLIENT_KEYS,
     NETTY_SERVER_KEYS,
     IdleKey,

@@ -1,19 +1,39 @@
 """The keys of replication: who is master, how many copies a message needs, and the HA protocol.
 
-Owns RocketMQ's names and defaults (MessageStoreConfig), what a value may be, and which of them
-contradict each other. It must never decide anything about a message. Called by config.py; read by
+Owns their declarations (RocketMQ: MessageStoreConfig, BrokerConfig), and which values contradict
+each other. It must never decide anything about a message. Called by config.py; read by
 role.py and broker/ha.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from turbopump.broker.config.kinds import ADDRESS, CONTROLLERS
+from turbopump.engine.keys import (
+    ANY,
+    BOOLEAN,
+    COUNT,
+    INT32_MAX,
+    OURS,
+    PORT,
+    TEXT,
+    between,
+    choice,
+    key,
+)
 from turbopump.net.ha.frames import BODY_MAX, TRANSFER_BATCH_SIZE
+from turbopump.net.ha.plain import GAP_NOT_IN_SYNC
 
 NO_ID_YET: Final = -1
 """brokerId in RocketMQ's own examples of controller mode, where it means nothing."""
+
+
+REPLICAS_MAX: Final = 32
+"""Copies a message may be asked to have; a group has three or five."""
+COPIES: Final = between(1, REPLICAS_MAX)
+PERIOD: Final = between(10, INT32_MAX)
+OF_MACHINE: Final = "an address of the machine"
 
 
 class BrokerRole(Enum):
@@ -28,44 +48,205 @@ class BrokerRole(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicationConfig:
-    """All that shapes replication. Defaults are RocketMQ's, but for haTransferBatchSize,
-    controllerHeartBeatTimeoutMills and checkSyncStateSetPeriod (0: as often as the broker looks).
+    """All that shapes replication.
 
-    `ha_listen_port` 0 is the port behind listenPort; `ha_master_address` "" is what the name server
-    says. `all_ack_in_sync_state_set` None: where there is a SyncStateSet all of it must have
-    a message (RocketMQ: need not). `ha_group_file` is ours: a group that switches by a file; so is
-    `ha_max_time_sends_wait_ms`: so long sends may wait for one member of the SyncStateSet, 0: no
-    time of its own.
+    Where there is a SyncStateSet all of it must have a message (RocketMQ: need not), unless the
+    file says otherwise.
     """
 
-    broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
-    broker_ip2: str = ""
-    ha_listen_port: int = 0
-    ha_master_address: str = ""
-    ha_send_heartbeat_interval_ms: int = 5_000
-    ha_housekeeping_interval_ms: int = 20_000
-    ha_transfer_batch_size: int = TRANSFER_BATCH_SIZE
-    ha_max_gap_not_in_sync: int = 268_435_456
-    ha_max_time_slave_not_catchup_ms: int = 15_000
-    ha_max_time_sends_wait_ms: int = 3_000
-    slave_timeout_ms: int = 3_000
-    in_sync_replicas: int = 1
-    min_in_sync_replicas: int = 1
-    all_ack_in_sync_state_set: bool | None = None
-    sync_from_last_file: bool = False
-    async_learner: bool = False
-    ha_flow_control_enable: bool = False
-    max_ha_transfer_byte_in_second: int = 100 << 20
-    ha_group_file: str = ""
-    enable_controller_mode: bool = False
-    controller_addr: tuple[str, ...] = ()
-    store_path_broker_identity: str = ""
-    controller_heart_beat_timeout_ms: int = 9_000
-    broker_heartbeat_interval_ms: int = 1_000
-    sync_broker_metadata_period_ms: int = 5_000
-    sync_controller_metadata_period_ms: int = 10_000
-    broker_election_priority: int = 2**31 - 1
-    check_sync_state_set_period_ms: int = 0
+    broker_role: BrokerRole = key(
+        "brokerRole",
+        choice(BrokerRole),
+        BrokerRole.ASYNC_MASTER,
+        "Master or replica, and whether sends wait for replicas; says nothing where controllers"
+        " elect.",
+    )
+    broker_ip2: str = key(
+        "brokerIP2",
+        TEXT,
+        "",
+        "The host at which replicas find this broker; empty: brokerIP1.",
+        rocketmq=OF_MACHINE,
+    )
+    ha_listen_port: int = key(
+        "haListenPort",
+        PORT,
+        0,
+        "Where replicas connect; 0: the port behind listenPort, and an ASYNC_MASTER serves no"
+        " replicas.",
+        rocketmq="10912",
+    )
+    ha_master_address: str = key(
+        "haMasterAddress",
+        ADDRESS,
+        "",
+        "Where a replica finds its master; empty: what a name server says.",
+        shows_empty=False,
+    )
+    ha_send_heartbeat_interval_ms: int = key(
+        "haSendHeartbeatInterval",
+        COUNT,
+        5_000,
+        "Milliseconds of silence after which a connection of replication is sent a heartbeat.",
+        live=True,
+    )
+    ha_housekeeping_interval_ms: int = key(
+        "haHousekeepingInterval",
+        COUNT,
+        20_000,
+        "Milliseconds of silence after which such a connection is closed.",
+        live=True,
+    )
+    ha_transfer_batch_size: int = key(
+        "haTransferBatchSize",
+        between(1, BODY_MAX),
+        TRANSFER_BATCH_SIZE,
+        "Bytes of the log in one frame to a replica.",
+        live=True,
+        rocketmq="32768",
+    )
+    ha_max_gap_not_in_sync: int = key(
+        "haMaxGapNotInSync",
+        COUNT,
+        GAP_NOT_IN_SYNC,
+        "Bytes that a replica of a SYNC_MASTER may lack and still count as in sync.",
+        live=True,
+    )
+    ha_max_time_slave_not_catchup_ms: int = key(
+        "haMaxTimeSlaveNotCatchup",
+        COUNT,
+        15_000,
+        "Milliseconds that a replica may lack something before it leaves the SyncStateSet.",
+        live=True,
+    )
+    ha_max_time_sends_wait_ms: int = key(
+        "haMaxTimeSendsWait",
+        ANY,
+        3_000,
+        "Milliseconds that sends may wait for one member of the SyncStateSet before it leaves;"
+        " 0: no time of its own.",
+        live=True,
+        rocketmq=OURS,
+    )
+    slave_timeout_ms: int = key(
+        "slaveTimeout",
+        COUNT,
+        3_000,
+        "Milliseconds that a send waits for replicas.",
+        live=True,
+    )
+    in_sync_replicas: int = key(
+        "inSyncReplicas",
+        COPIES,
+        1,
+        "Copies, the master's included, that a send of a SYNC_MASTER waits for.",
+        live=True,
+    )
+    min_in_sync_replicas: int = key(
+        "minInSyncReplicas",
+        COPIES,
+        1,
+        "Members that the SyncStateSet needs for sends to be taken.",
+        live=True,
+    )
+    all_ack_in_sync_state_set: bool | None = key(
+        "allAckInSyncStateSet",
+        BOOLEAN,
+        None,
+        "Whether every member of the SyncStateSet must have a message before it is"
+        " acknowledged; unset: where there is such a set.",
+        rocketmq="false",
+        in_force="all_ack",
+    )
+    sync_from_last_file: bool = key(
+        "syncFromLastFile",
+        BOOLEAN,
+        False,
+        "Whether an empty replica copies the master's last file alone.",
+    )
+    async_learner: bool = key(
+        "asyncLearner",
+        BOOLEAN,
+        False,
+        "Whether this replica copies and never joins the SyncStateSet.",
+    )
+    ha_flow_control_enable: bool = key(
+        "haFlowControlEnable",
+        BOOLEAN,
+        False,
+        "Bound what each replica is sent by maxHaTransferByteInSecond.",
+        live=True,
+    )
+    max_ha_transfer_byte_in_second: int = key(
+        "maxHaTransferByteInSecond",
+        between(1, 2**62),
+        100 << 20,
+        "Bytes of the log a second to one replica, with haFlowControlEnable.",
+        live=True,
+    )
+    ha_group_file: str = key(
+        "haGroupFile",
+        TEXT,
+        "",
+        "A file that says which broker of the group is the master: a group that switches"
+        " without controllers.",
+        rocketmq=OURS,
+        shows_empty=False,
+    )
+    enable_controller_mode: bool = key(
+        "enableControllerMode", BOOLEAN, False, "Whether controllers elect the master."
+    )
+    controller_addr: tuple[str, ...] = key(
+        "controllerAddr", CONTROLLERS, (), "Where the controllers are."
+    )
+    store_path_broker_identity: str = key(
+        "storePathBrokerIdentity",
+        TEXT,
+        "",
+        "The file of the id that the controllers gave; empty: brokerIdentity in the store's"
+        " folder.",
+        shows_empty=False,
+    )
+    controller_heart_beat_timeout_ms: int = key(
+        "controllerHeartBeatTimeoutMills",
+        between(100, INT32_MAX),
+        9_000,
+        "Milliseconds without a heartbeat after which controllers count this broker as gone; a"
+        " master's lease follows from it.",
+        rocketmq="10000",
+    )
+    broker_heartbeat_interval_ms: int = key(
+        "brokerHeartbeatInterval",
+        PERIOD,
+        1_000,
+        "Milliseconds between two heartbeats to the controllers; three must fit into the timeout.",
+    )
+    sync_broker_metadata_period_ms: int = key(
+        "syncBrokerMetadataPeriod",
+        PERIOD,
+        5_000,
+        "Milliseconds between two looks who is the master.",
+    )
+    sync_controller_metadata_period_ms: int = key(
+        "syncControllerMetadataPeriod",
+        PERIOD,
+        10_000,
+        "Milliseconds between two looks which controller leads.",
+    )
+    broker_election_priority: int = key(
+        "brokerElectionPriority",
+        ANY,
+        INT32_MAX,
+        "Which of several brokers is elected; the lowest number goes first.",
+    )
+    check_sync_state_set_period_ms: int = key(
+        "checkSyncStateSetPeriod",
+        ANY,
+        0,
+        "Milliseconds between two looks who has to leave the SyncStateSet; 0: at every tick.",
+        live=True,
+        rocketmq="5000",
+    )
 
     @property
     def is_elected(self) -> bool:
@@ -149,78 +330,3 @@ class ReplicationConfig:
                 " brokerRole=SYNC_MASTER"
             ]
         return []
-
-
-PROPERTY_FIELDS: Mapping[str, str] = {
-    "brokerRole": "broker_role",
-    "brokerIP2": "broker_ip2",
-    "haListenPort": "ha_listen_port",
-    "haMasterAddress": "ha_master_address",
-    "haSendHeartbeatInterval": "ha_send_heartbeat_interval_ms",
-    "haHousekeepingInterval": "ha_housekeeping_interval_ms",
-    "haTransferBatchSize": "ha_transfer_batch_size",
-    "haMaxGapNotInSync": "ha_max_gap_not_in_sync",
-    "haMaxTimeSlaveNotCatchup": "ha_max_time_slave_not_catchup_ms",
-    "haMaxTimeSendsWait": "ha_max_time_sends_wait_ms",
-    "slaveTimeout": "slave_timeout_ms",
-    "inSyncReplicas": "in_sync_replicas",
-    "minInSyncReplicas": "min_in_sync_replicas",
-    "allAckInSyncStateSet": "all_ack_in_sync_state_set",
-    "syncFromLastFile": "sync_from_last_file",
-    "asyncLearner": "async_learner",
-    "haFlowControlEnable": "ha_flow_control_enable",
-    "maxHaTransferByteInSecond": "max_ha_transfer_byte_in_second",
-    "haGroupFile": "ha_group_file",
-    "enableControllerMode": "enable_controller_mode",
-    "controllerAddr": "controller_addr",
-    "storePathBrokerIdentity": "store_path_broker_identity",
-    "controllerHeartBeatTimeoutMills": "controller_heart_beat_timeout_ms",
-    "brokerHeartbeatInterval": "broker_heartbeat_interval_ms",
-    "syncBrokerMetadataPeriod": "sync_broker_metadata_period_ms",
-    "syncControllerMetadataPeriod": "sync_controller_metadata_period_ms",
-    "brokerElectionPriority": "broker_election_priority",
-    "checkSyncStateSetPeriod": "check_sync_state_set_period_ms",
-}
-"""RocketMQ key -> field of ReplicationConfig; haGroupFile and haMaxTimeSendsWait are ours."""
-
-LIVE_KEYS: Final = frozenset(
-    {
-        "checkSyncStateSetPeriod",
-        "haFlowControlEnable",
-        "haHousekeepingInterval",
-        "haMaxGapNotInSync",
-        "haMaxTimeSendsWait",
-        "haMaxTimeSlaveNotCatchup",
-        "haSendHeartbeatInterval",
-        "haTransferBatchSize",
-        "inSyncReplicas",
-        "maxHaTransferByteInSecond",
-        "minInSyncReplicas",
-        "slaveTimeout",
-    }
-)
-"""Keys that may change while a broker runs."""
-
-REPLICAS_MAX: Final = 32
-"""Copies a message may be asked to have; a group has three or five."""
-_INT32_MAX = 2**31 - 1
-RANGES: Mapping[str, tuple[int, int]] = {
-    "ha_listen_port": (0, 65_535),
-    "ha_send_heartbeat_interval_ms": (1, _INT32_MAX),
-    "ha_housekeeping_interval_ms": (1, _INT32_MAX),
-    "ha_transfer_batch_size": (1, BODY_MAX),
-    "ha_max_gap_not_in_sync": (1, _INT32_MAX),
-    "ha_max_time_slave_not_catchup_ms": (1, _INT32_MAX),
-    "ha_max_time_sends_wait_ms": (0, _INT32_MAX),
-    "slave_timeout_ms": (1, _INT32_MAX),
-    "max_ha_transfer_byte_in_second": (1, 2**62),
-    "in_sync_replicas": (1, REPLICAS_MAX),
-    "min_in_sync_replicas": (1, REPLICAS_MAX),
-    "controller_heart_beat_timeout_ms": (100, _INT32_MAX),
-    "broker_heartbeat_interval_ms": (10, _INT32_MAX),
-    "sync_broker_metadata_period_ms": (10, _INT32_MAX),
-    "sync_controller_metadata_period_ms": (10, _INT32_MAX),
-    "broker_election_priority": (0, _INT32_MAX),
-    "check_sync_state_set_period_ms": (0, _INT32_MAX),
-}
-"""What a number may be, both ends included."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from turbopump.broker.config.config import MetricsExporterType
+from turbopump.broker.config.kinds import MetricsExporterType
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.introspection.metrics import CounterSnapshot, render
 from turbopump.net.transport.scrape import ScrapeServer

@@ -1,14 +1,15 @@
 """Limits and settings of servers and clients, each with its reason.
 
-Owns the numbers and RocketMQ's names of the TLS properties. It must never read a file. Called by
-nodes, which fill them from their configuration, and by server, client and connection.
+Owns the numbers and the keys of TLS. It must never read a file. Called by nodes, which fill them
+from their configuration, and by server, client and connection.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
+from turbopump.engine.keys import BOOLEAN, TEXT, Key, choice, key, keys_of
 from turbopump.net.wire.command import FRAME_MAX
 
 MIB: Final = 1 << 20
@@ -30,60 +31,84 @@ class ClientAuth(Enum):
     REQUIRE = "require"
 
 
+def _test_mode() -> bool:
+    return key(
+        "tls.test.mode.enable",
+        BOOLEAN,
+        True,
+        "A server makes a certificate of its own where it has none, a client trusts any server.",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """TLS of a server. Without files and in test mode it uses a self-signed certificate."""
+    """TLS of a server (RocketMQ: TlsSystemConfig). Without files and in test mode it uses a
+    self-signed certificate."""
 
-    mode: TlsMode = TlsMode.PERMISSIVE
-    cert_path: str = ""
-    key_path: str = ""
-    key_password: str = ""
-    trust_cert_path: str = ""
-    need_client_auth: ClientAuth = ClientAuth.NONE
-    auth_client: bool = False
-    test_mode: bool = True
+    mode: TlsMode = key(
+        "tls.server.mode",
+        choice(TlsMode),
+        TlsMode.PERMISSIVE,
+        "Whether clients may, must or must not use TLS on the one port.",
+    )
+    cert_path: str = key("tls.server.certPath", TEXT, "", "The certificate, a PEM file.")
+    key_path: str = key("tls.server.keyPath", TEXT, "", "The key of the certificate, a PEM file.")
+    key_password: str = key(
+        "tls.server.keyPassword", TEXT, "", "The password of the key; never shown."
+    )
+    trust_cert_path: str = key(
+        "tls.server.trustCertPath", TEXT, "", "The certificates that clients are checked against."
+    )
+    need_client_auth: ClientAuth = key(
+        "tls.server.need.client.auth",
+        choice(ClientAuth),
+        ClientAuth.NONE,
+        "Whether a client is asked for a certificate.",
+    )
+    auth_client: bool = key(
+        "tls.server.authClient", BOOLEAN, False, "Check a client's certificate."
+    )
+    test_mode: bool = _test_mode()
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "TlsSettings":
-        """From `tls.*` properties (RocketMQ: TlsSystemConfig); raises ValueError naming the key."""
-        return cls(
-            mode=TlsMode(_choice(properties, "tls.server.mode", "permissive", TlsMode)),
-            cert_path=properties.get("tls.server.certPath", ""),
-            key_path=properties.get("tls.server.keyPath", ""),
-            key_password=properties.get("tls.server.keyPassword", ""),
-            trust_cert_path=properties.get("tls.server.trustCertPath", ""),
-            need_client_auth=ClientAuth(
-                _choice(properties, "tls.server.need.client.auth", "none", ClientAuth)
-            ),
-            auth_client=_switch(properties, "tls.server.authClient", False),
-            test_mode=_switch(properties, "tls.test.mode.enable", True),
-        )
+        """From `tls.*` properties; raises ValueError naming the key."""
+        return cls(**_given(cls, properties))
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTlsSettings:
     """TLS of a client. In test mode, or unless `auth_server`, any server is trusted."""
 
-    cert_path: str = ""
-    key_path: str = ""
-    key_password: str = ""
-    trust_cert_path: str = ""
-    auth_server: bool = False
-    test_mode: bool = True
+    cert_path: str = key("tls.client.certPath", TEXT, "", "The certificate, a PEM file.")
+    key_path: str = key("tls.client.keyPath", TEXT, "", "The key of the certificate, a PEM file.")
+    key_password: str = key(
+        "tls.client.keyPassword", TEXT, "", "The password of the key; never shown."
+    )
+    trust_cert_path: str = key(
+        "tls.client.trustCertPath", TEXT, "", "The certificates that servers are checked against."
+    )
+    auth_server: bool = key(
+        "tls.client.authServer", BOOLEAN, False, "Check a server's certificate."
+    )
+    test_mode: bool = _test_mode()
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "ClientTlsSettings | None":
         """From `tls.*` properties; None unless tls.enable. Raises ValueError naming the key."""
-        if not _switch(properties, "tls.enable", False):
-            return None
-        return cls(
-            cert_path=properties.get("tls.client.certPath", ""),
-            key_path=properties.get("tls.client.keyPath", ""),
-            key_password=properties.get("tls.client.keyPassword", ""),
-            trust_cert_path=properties.get("tls.client.trustCertPath", ""),
-            auth_server=_switch(properties, "tls.client.authServer", False),
-            test_mode=_switch(properties, "tls.test.mode.enable", True),
-        )
+        given = _given(cls, properties)
+        return cls(**given) if _value(ENABLE, properties) else None
+
+
+ENABLE: Final = Key(
+    "tls.enable",
+    BOOLEAN,
+    False,
+    "Connect to other nodes by TLS.",
+    aliases=("useTLS",),
+)
+SERVER_TLS_KEYS: Final = {one.name: one for one in keys_of(TlsSettings).values()}
+CLIENT_TLS_KEYS: Final = {one.name: one for one in (ENABLE, *keys_of(ClientTlsSettings).values())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,18 +183,15 @@ class RemotingOptions(ConnectionOptions):
     tls: ClientTlsSettings | None = None
 
 
-def _choice(
-    properties: Mapping[str, str], key: str, default: str, kind: type[TlsMode] | type[ClientAuth]
-) -> str:
-    value = properties.get(key, default).strip().lower()
-    names = [member.value for member in kind]
-    if value not in names:
-        raise ValueError(f"{key} is {value!r}, not one of {', '.join(names)}")
-    return value
+def _given(kind: type, properties: Mapping[str, str]) -> dict[str, Any]:
+    return {attribute: _value(one, properties) for attribute, one in keys_of(kind).items()}
 
 
-def _switch(properties: Mapping[str, str], key: str, default: bool) -> bool:
-    value = properties.get(key, str(default)).strip().lower()
-    if value not in ("true", "false"):
-        raise ValueError(f"{key} is {value!r}, not true or false")
-    return value == "true"
+def _value(one: Key, properties: Mapping[str, str]) -> Any:
+    given = properties.get(one.name)
+    if given is None:
+        return one.default
+    try:
+        return one.kind.parse(given.strip())
+    except ValueError as error:
+        raise ValueError(f"{one.name} is {given!r}, not {error}") from None

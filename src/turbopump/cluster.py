@@ -21,12 +21,12 @@ from turbopump.broker.config.config import BrokerConfig
 from turbopump.broker.node import BrokerNode, StartError
 from turbopump.engine.disk.files import RealFiles
 from turbopump.engine.disk.segments import file_size_in
+from turbopump.engine.keys import BOOLEAN
 from turbopump.engine.types import Progress, StoreError
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.namesrv.node import NameServerNode
 from turbopump.net.wire.hosts import join
 from turbopump.net.wire.java_properties import PropertiesError, Property, parse_properties
-from turbopump.net.wire.property_values import show
 
 if TYPE_CHECKING:
     from turbopump.controller.config import ControllerConfig
@@ -379,7 +379,7 @@ class Cluster:
         }
 
     def _tls_enabled(self) -> str:
-        return show(self._tls_of_servers().get(MODE) == "enforcing")
+        return BOOLEAN.show(self._tls_of_servers().get(MODE) == "enforcing")
 
     async def _registered(self) -> None:
         """Until the name server hands out the brokers' addresses, a master's among them."""

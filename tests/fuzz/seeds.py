@@ -17,7 +17,7 @@ import zstandard
 
 from tests.fuzz.damage import store_seeds
 from tests.fuzz.targets import HEADERS
-from turbopump.broker.config.config import TLS_KEYS, BrokerConfig
+from turbopump.broker.config.config import BrokerConfig
 from turbopump.namesrv.config import NamesrvConfig
 from turbopump.pyx import record, traffic
 from turbopump.pyx.region import Region
@@ -105,7 +105,7 @@ def words_of(target: str) -> list[str]:
     """Words that the target's inputs are made of, for the fuzzer to put in."""
     words: set[str] = set()
     if target == "config":
-        words = {*BrokerConfig().values(), *NamesrvConfig().values(), *TLS_KEYS}
+        words = {*BrokerConfig().values(), *NamesrvConfig().values(), *BrokerConfig.TLS}
         words |= {"true", "false", "SYNC_FLUSH", "ASYNC_FLUSH", "1s 5s 10m", "\\\\ud83d"}
     elif target in ("requests", "traffic"):
         for seed in seeds_of(target):

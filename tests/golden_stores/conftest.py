@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import zstandard
 
+from turbopump.broker.config import config as broker_config
 from turbopump.engine.config import StoreConfig
 from turbopump.engine.disk.config_files import ConfigFiles
 from turbopump.engine.disk.files import RealFiles
@@ -105,8 +106,8 @@ class Golden:
 
 def load_config(name: str, root: Path) -> StoreConfig:
     """The configuration that the store was written with."""
-    lines = (GOLDEN / f"{name}.conf").read_text().splitlines()
-    return StoreConfig.from_properties(str(root), dict(line.split("=", 1) for line in lines))
+    lines = (GOLDEN / f"{name}.conf").read_text()
+    return replace(broker_config.load_config(lines)[0].store, root=str(root))
 
 
 @pytest.fixture

@@ -6,18 +6,14 @@ would not notice. Called by the dispatcher.
 """
 
 from functools import partial
-from typing import Final
 
-from turbopump.broker.config import replication_config
-from turbopump.broker.config.config import MAX_KEY_SHOWN, is_known
-from turbopump.broker.config.known_keys import IDLE_KEYS
 from turbopump.broker.context import BrokerContext
 from turbopump.broker.handlers.shapes import answer_json
 from turbopump.broker.introspection.runtime_info import runtime_table
 from turbopump.broker.tables.statistics import ALL, BROKER_GET_NUMS, BROKER_PUT_NUMS
 from turbopump.broker.tables.topics import AUTO_CREATE_TOPIC
-from turbopump.engine import config as store_config
 from turbopump.engine.later import Later
+from turbopump.net.config.updates import MAX_TOLD, parse_update
 from turbopump.net.transport.dispatcher import Answer, Dispatcher
 from turbopump.net.transport.peer import Peer
 from turbopump.net.wire import bodies
@@ -27,45 +23,9 @@ from turbopump.net.wire.header import read_header
 from turbopump.net.wire.headers.admin import GetBrokerConfigResponse, ViewBrokerStatsDataRequest
 from turbopump.net.wire.java_properties import (
     PropertiesError,
-    Property,
     format_properties,
-    printable,
 )
-from turbopump.net.wire.property_update import parse_update
 from turbopump.net.wire.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion
-
-MAX_TOLD: Final = 20
-"""Refused keys that one answer names."""
-
-ALWAYS_BLACK_LISTED: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
-
-LIVE_KEYS: Final = frozenset(
-    {
-        "autoCreateSubscriptionGroup",
-        "autoCreateTopicEnable",
-        "brokerPermission",
-        "channelExpiredTimeout",
-        "flushConsumerOffsetInterval",
-        "flushDelayOffsetInterval",
-        "litePullMessageEnable",
-        "longPollingEnable",
-        "notifyConsumerIdsChangedEnable",
-        "offsetCheckInSlave",
-        "regionId",
-        "registerBrokerTimeoutMills",
-        "registerNameServerPeriod",
-        "shortPollingTimeMills",
-        "slaveReadEnable",
-        "startAcceptSendRequestTimeStamp",
-        "subscriptionExpiredTimeout",
-        "traceOn",
-        "useServerSideResetOffset",
-        "validateSystemTopicWhenUpdateTopic",
-    }
-    | store_config.LIVE_KEYS
-    | replication_config.LIVE_KEYS
-)
-"""Keys whose value is read each time it is used, so that a change is whole at once."""
 
 
 class ConfigRequests:
@@ -94,29 +54,32 @@ class ConfigRequests:
             properties = parse_update(request.body)
         except PropertiesError as error:
             return response(request, ResponseCode.SYSTEM_ERROR, str(error))
-        if any(item.key in self._black_list for item in properties):
+        config = broker.config
+        if any(item.key in config.black_list for item in properties):
             remark = "Can not update config in black list."
             return response(request, ResponseCode.NO_PERMISSION, remark)
         if not properties:
             return response(request, ResponseCode.SYSTEM_ERROR, "no key=value was sent")
-        shown = broker.config.values()
+        shown = config.values()
         # What is in force anyway changes nothing: tools may send all that 26 gave them.
         properties = [
-            item for item in properties if _can_change(item) or item.value != shown.get(item.key)
+            item
+            for item in properties
+            if config.takes(item.key) or item.value != shown.get(item.key)
         ]
-        refused = [why for item in properties if (why := _why_not(item))]
+        refused = [why for item in properties if (why := config.why_not(item))]
         if refused:
             return response(request, ResponseCode.SYSTEM_ERROR, "; ".join(refused[:MAX_TOLD]))
-        permission = broker.config.broker_permission
+        permission = config.broker_permission
         try:
-            notes = broker.config.update(properties)
+            notes = config.update(properties)
         except PropertiesError as error:
             return response(request, ResponseCode.SYSTEM_ERROR, str(error))
         self._version = self._version.next(now_ms)
-        if not broker.config.path:
+        if not config.path:
             notes.append("it holds until this broker stops, which has no file to keep it in")
         registered = Later[None]()
-        if broker.config.broker_permission == permission:
+        if config.broker_permission == permission:
             registered.resolve(None)
         else:
             # The broker registers this permission for each of its topics with the name servers.
@@ -134,11 +97,6 @@ class ConfigRequests:
         broker.save_config(properties).then(saved)
         return answered
 
-    @property
-    def _black_list(self) -> frozenset[str]:
-        listed = self._broker.config.config_black_list.split(";")
-        return ALWAYS_BLACK_LISTED | {key.strip() for key in listed if key.strip()}
-
     def _add_default_topic(self, now_ms: int) -> None:
         """Automatic creation that was off at start lacks the topic others are made from."""
         config = self._broker.config
@@ -147,20 +105,6 @@ class ConfigRequests:
             self._broker.topics.create_internal(
                 AUTO_CREATE_TOPIC, config.default_topic_queue_nums, perm, now_ms
             )
-
-
-def _can_change(item: Property) -> bool:
-    return item.key in LIVE_KEYS or item.key in IDLE_KEYS
-
-
-def _why_not(item: Property) -> str:
-    """Why a key cannot change now; empty if it can, or does nothing anyway."""
-    key = item.key
-    if _can_change(item):
-        return IDLE_KEYS[key].refusal(item) if key in IDLE_KEYS else ""
-    if is_known(key):
-        return f"{key} cannot change while the broker runs: set it in its file and restart"
-    return f"unknown key {printable(key[:MAX_KEY_SHOWN])}"
 
 
 def register(table: Dispatcher, broker: BrokerContext) -> None:

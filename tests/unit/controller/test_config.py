@@ -136,4 +136,4 @@ def test_what_no_change_may_touch() -> None:
 def test_passwords_are_not_shown() -> None:
     config = read("tls.server.keyPassword=secret")
     assert "tls.server.keyPassword" not in config.values()
-    assert config.values(secrets=True)["tls.server.keyPassword"] == "secret"
+    assert config.tls_properties == {"tls.server.keyPassword": "secret"}

@@ -2,8 +2,21 @@
 
 import pytest
 
-from turbopump.engine.config import PROPERTY_FIELDS, StoreConfig
+from turbopump.engine.config import StoreConfig
+from turbopump.engine.keys import keys_of
 from turbopump.engine.types import FlushMode, StoreError
+
+
+def read(properties: dict[str, str]) -> StoreConfig:
+    """As a node's configuration does (`net/config/node_config.py`)."""
+    values = {}
+    for attribute, key in keys_of(StoreConfig).items():
+        if key.name in properties:
+            try:
+                values[attribute] = key.kind.parse(properties[key.name].strip())
+            except ValueError as error:
+                raise StoreError(f"{key.name}: expected {error}") from None
+    return StoreConfig(**values)
 
 
 def test_defaults_are_rocketmqs() -> None:
@@ -26,8 +39,7 @@ def test_sizes_are_rounded_up_to_whole_units() -> None:
 
 
 def test_properties_of_each_type() -> None:
-    config = StoreConfig.from_properties(
-        "/data",
+    config = read(
         {
             "storePathCommitLog": "/log",
             "mappedFileSizeCommitLog": " 2097152 ",
@@ -42,7 +54,7 @@ def test_properties_of_each_type() -> None:
     assert config.flush_disk_type is FlushMode.SYNC_FLUSH
     assert config.message_index_enable is False
     assert config.delete_hours() == {4, 16}
-    assert set(PROPERTY_FIELDS.values()) == set(StoreConfig.__slots__)
+    assert keys_of(StoreConfig).keys() == set(StoreConfig.__slots__)
 
 
 @pytest.mark.parametrize(
@@ -74,12 +86,12 @@ def test_properties_of_each_type() -> None:
 )
 def test_a_value_that_cannot_work_is_named(key: str, value: str) -> None:
     with pytest.raises(StoreError, match=key):
-        StoreConfig.from_properties("/data", {key: value})
+        read({key: value})
 
 
 def test_every_number_has_a_range() -> None:
-    for key, name in PROPERTY_FIELDS.items():
-        if type(getattr(StoreConfig("/data"), name)) is int:
-            for text in ("-1", str(2**31)):
-                with pytest.raises(StoreError, match=f"{key} must be a whole number from"):
-                    StoreConfig.from_properties("/data", {key: text})
+    for attribute, key in keys_of(StoreConfig).items():
+        if type(key.default) is int:
+            for number in (-1, 2**31):
+                with pytest.raises(StoreError, match=f"{key.name} must be a whole number from"):
+                    StoreConfig("/data", **{attribute: number})

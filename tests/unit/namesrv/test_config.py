@@ -43,8 +43,8 @@ def test_every_key_of_rocketmqs_name_server_is_known() -> None:
             assert NamesrvConfig.knows(key), key
             given = [] if default == "null" else [Property(key, default)]
             assert NamesrvConfig().update(given) == [], key
-            if default not in ("null", "{}"):
-                assert key in NamesrvConfig().values(secrets=True), key
+            if default != "null" and of != "NettyClientConfig":
+                assert key in NamesrvConfig().values(), key
 
 
 @pytest.mark.parametrize("line", ["clusterTest=true", "useTLS=true", "socksProxyConfig={hidden}"])
@@ -65,7 +65,7 @@ def test_what_ignoring_would_harm_is_an_error(line: str) -> None:
         ),
         (
             "tls.server.mode=on",
-            "tls.server.mode is 'on', not one of disabled, permissive, enforcing (line 2)",
+            "tls.server.mode=on: expected disabled or permissive or enforcing (line 2)",
         ),
     ],
 )
@@ -86,6 +86,5 @@ def test_black_list_is_split_and_trimmed() -> None:
 def test_a_password_is_never_shown() -> None:
     config = NamesrvConfig()
     config.update([Property("tls.server.keyPassword", "secret")])
-    assert config.tls == {"tls.server.keyPassword": "secret"}
+    assert config.tls_properties == {"tls.server.keyPassword": "secret"}
     assert "secret" not in str(config.values())
-    assert config.values(secrets=True)["tls.server.keyPassword"] == "secret"

@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
-from turbopump.broker.config.config import load_config
+from turbopump.broker.config.config import BrokerConfig, load_config
 from turbopump.broker.config.known_keys import IDLE_KEYS
-from turbopump.broker.handlers.admin.broker import LIVE_KEYS
 from turbopump.broker.introspection.runtime_info import size_text
 from turbopump.engine import fastjson
 from turbopump.engine.later import Later
+from turbopump.net.config.node_config import declared
 from turbopump.net.wire.java_properties import Property, parse_properties
+
+LIVE_KEYS = {name for name, one in declared(BrokerConfig).items() if one.key.live}
 
 
 def table(admin: Any) -> dict[str, str]:

@@ -1,42 +1,14 @@
-"""Values of properties: from text to what a configuration holds, and back.
+"""Keys of RocketMQ that do nothing here, and what is said of their values.
 
-Owns the parsers that several nodes' keys share, the keys of TLS and of Netty, and what it means
-that a key of RocketMQ does nothing here. It must never know which node has which key. Called by the
-nodes' config modules.
+Owns the tables of Netty's keys, which all nodes have, and what no message may show of a value. It
+must never know which node has which key. Called by the configurations of the nodes.
 """
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from turbopump.net.wire.java_properties import Property, printable
-
-INT32_MAX: Final = 2**31 - 1
-
-SERVER_TLS_KEYS: Final = frozenset(
-    {
-        "tls.server.mode",
-        "tls.server.need.client.auth",
-        "tls.server.keyPath",
-        "tls.server.keyPassword",
-        "tls.server.certPath",
-        "tls.server.authClient",
-        "tls.server.trustCertPath",
-        "tls.test.mode.enable",
-    }
-)
-
-CLIENT_TLS_KEYS: Final = frozenset(
-    {
-        "tls.enable",
-        "tls.client.certPath",
-        "tls.client.keyPath",
-        "tls.client.keyPassword",
-        "tls.client.trustCertPath",
-        "tls.client.authServer",
-    }
-)
 
 _SECRET_KEYS: Final = frozenset(
     {"initAuthenticationUser", "metricsGrpcExporterHeader", "socksProxyConfig"}
@@ -45,9 +17,6 @@ _SECRET_WORDS: Final = ("password", "credential", "secretkey", "accesskey")
 
 MAX_VALUE_SHOWN: Final = 100
 """Characters of a value repeated in a message."""
-
-Parse = Callable[[str], object]
-"""A value of its text; raises ValueError with what was expected."""
 
 
 def is_secret(key: str) -> bool:
@@ -179,31 +148,3 @@ NETTY_CLIENT_KEYS: Final = idle_keys(
     """
 )
 """NettyClientConfig of 5.5.0 but useTLS."""
-
-
-def text(value: str) -> str:
-    """Any text."""
-    return value
-
-
-def boolean(value: str) -> bool:
-    """`true` or `false`, in any case, as Java reads them; raises ValueError for anything else."""
-    if value.lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return value.lower() == "true"
-
-
-def between(low: int, high: int) -> Callable[[str], int]:
-    """A parser of whole numbers within the limits, which are in its ValueError."""
-
-    def parse(value: str) -> int:
-        if not re.fullmatch(r"-?\d{1,19}", value) or not low <= int(value) <= high:
-            raise ValueError(f"a whole number from {low} to {high}")
-        return int(value)
-
-    return parse
-
-
-def show(value: object) -> str:
-    """A value as RocketMQ writes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

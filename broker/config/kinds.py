@@ -1,0 +1,78 @@
+"""Kinds of values that only keys of brokers have.
+
+Owns how their texts are read and what is said of bad ones. It must never know a key. Called by the
+declarations in `config.py` and `replication_config.py`.
+"""
+
+import re
+from enum import Enum
+from typing import Final
+
+from turbopump.engine.keys import Kind
+
+_UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DELAY: Final = re.compile(r"(\d{1,9})([smhd])")
+_MAX_DELAY_LEVELS: Final = 64
+"""One queue of SCHEDULE_TOPIC_XXXX each; RocketMQ's default has 18."""
+
+
+class MetricsExporterType(Enum):
+    """Where metrics go; RocketMQ's names and numbers. OTLP_GRPC and LOG are refused."""
+
+    DISABLE = 0
+    OTLP_GRPC = 1
+    PROM = 2
+    LOG = 3
+
+
+def parse_delay_levels(text: str) -> list[int]:
+    """`1s 5s 1m` as [1000, 5000, 60000]; raises ValueError."""
+    parts = text.split()
+    if not 1 <= len(parts) <= _MAX_DELAY_LEVELS:
+        raise ValueError(f"1 to {_MAX_DELAY_LEVELS} delays")
+    matches = [_DELAY.fullmatch(part) for part in parts]
+    if not all(matches):
+        raise ValueError("delays such as 1s 5m 2h 1d, separated by blanks")
+    return [int(match[1]) * _UNIT_MS[match[2]] for match in matches if match]
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[%|a-zA-Z0-9_.-]{1,127}", value) or not value.strip("."):
+        raise ValueError("1 to 127 letters, digits and % | _ - ., not dots alone")
+    return value
+
+
+def _addresses(value: str) -> list[str]:
+    found = [part.strip() for part in value.split(";") if part.strip()]
+    for address in found:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise ValueError("host:port, several separated by ;")
+    return found
+
+
+def _address(value: str) -> str:
+    found = _addresses(value)
+    if len(found) > 1:
+        raise ValueError("one host:port")
+    return found[0] if found else ""
+
+
+def _metrics_exporter(value: str) -> MetricsExporterType:
+    for kind in (MetricsExporterType.DISABLE, MetricsExporterType.PROM):
+        if value in (kind.name, str(kind.value)):
+            return kind
+    raise ValueError("DISABLE or PROM (metrics are not sent anywhere yet)")
+
+
+def _delay_levels(value: str) -> str:
+    parse_delay_levels(value)
+    return value
+
+
+NAME: Final = Kind("1 to 127 letters, digits and % | _ - .", _name)
+ADDRESS: Final = Kind("host:port", _address)
+NAME_SERVERS: Final = Kind("host:port, several separated by ;", _addresses, ";".join)
+CONTROLLERS: Final = Kind(NAME_SERVERS.expected, lambda value: tuple(_addresses(value)), ";".join)
+METRICS: Final = Kind("DISABLE or PROM", _metrics_exporter, lambda kind: kind.name)
+DELAYS: Final = Kind(f"1 to {_MAX_DELAY_LEVELS} delays such as 1s 5m 2h 1d", _delay_levels)

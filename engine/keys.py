@@ -1,0 +1,144 @@
+"""Keys of configuration files: each is declared once, as a field of a dataclass.
+
+Owns what a declaration says of a key (RocketMQ's name, its values, its default, whether a running
+node takes it, one sentence) and the kinds of values that many keys share. It must never know a key
+or read a file. Called by all that declares keys (`StoreConfig`, the configurations of the nodes,
+the settings of TLS), and by what is made of them (`net/config/node_config.py`,
+docs/CONFIGURATION.md).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any, Final, Generic, TypeVar, cast
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+OURS: Final = "no such key"
+"""`Key.rocketmq` of a key that RocketMQ does not have."""
+
+_KEY: Final = "key"
+_SECTION: Final = "section"
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+EnumT = TypeVar("EnumT", bound=Enum)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T_co]):
+    """Values of one kind: what they may be, how a text becomes one and is made of one.
+
+    `parse` takes a text without blanks around it and raises ValueError with what it expected.
+    """
+
+    expected: str
+    parse: Callable[[str], T_co]
+    show: Callable[[Any], str] = str
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """All that is known of a key."""
+
+    name: str
+    """In files, requests and answers: RocketMQ's."""
+    kind: Kind[Any]
+    default: Any
+    meaning: str
+    """One sentence."""
+    live: bool = False
+    """Whether a running node takes a change: its parts read the value each time they use it."""
+    rocketmq: str = ""
+    """Its default there, where it is another one, or OURS."""
+    aliases: tuple[str, ...] = ()
+    """Other names of it that RocketMQ takes."""
+    in_force: str = ""
+    """The attribute that says which value holds, where the default is worked out from others."""
+    shows_empty: bool = True
+    """Whether an answer has it without a value; RocketMQ leaves out what is null."""
+
+
+def key(
+    name: str,
+    kind: Kind[T],
+    default: T,
+    meaning: str,
+    *,
+    live: bool = False,
+    rocketmq: str = "",
+    aliases: tuple[str, ...] = (),
+    in_force: str = "",
+    shows_empty: bool = True,
+) -> T:
+    """A field of a dataclass that is a key; see `Key`."""
+    said = Key(name, kind, default, meaning, live, rocketmq, aliases, in_force, shows_empty)
+    if isinstance(default, list):
+        return cast(T, field(default_factory=default.copy, metadata={_KEY: said}))
+    return field(default=default, metadata={_KEY: said})
+
+
+def section(kind: type[T]) -> T:
+    """A field of a dataclass that holds another one with keys, whose values are all defaults."""
+    return field(default_factory=kind, metadata={_SECTION: kind})
+
+
+def keys_of(kind: type) -> Mapping[str, Key]:
+    """The keys that a dataclass declares itself, by attribute."""
+    return {each.name: each.metadata[_KEY] for each in fields(kind) if _KEY in each.metadata}
+
+
+def sections_of(kind: type) -> Mapping[str, type]:
+    """The dataclasses with keys that it holds, by attribute."""
+    found = {each.name: each.metadata.get(_SECTION) for each in fields(kind)}
+    return {name: of for name, of in found.items() if of is not None}
+
+
+def _boolean(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return value.lower() == "true"
+
+
+def _show_boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+TEXT: Final = Kind("text", str)
+BOOLEAN: Final = Kind("true or false", _boolean, _show_boolean)
+"""In any case, as Java reads it."""
+
+
+def between(low: int, high: int) -> Kind[int]:
+    """Whole numbers, both ends included."""
+    expected = f"a whole number from {low} to {high}"
+
+    def parse(value: str) -> int:
+        if not _WHOLE_NUMBER.fullmatch(value) or not low <= int(value) <= high:
+            raise ValueError(expected)
+        return int(value)
+
+    return Kind(expected, parse)
+
+
+def choice(kind: type[EnumT]) -> Kind[EnumT]:
+    """The members of an enumeration by their values, which are texts; those that are in lower case
+    may be written in any."""
+    members = {str(member.value): member for member in kind}
+    expected = " or ".join(members)
+
+    def parse(value: str) -> EnumT:
+        found = members.get(value) or members.get(value.lower())
+        if found is None:
+            raise ValueError(expected)
+        return found
+
+    return Kind(expected, parse, lambda member: str(member.value))
+
+
+ANY: Final = between(0, INT32_MAX)
+COUNT: Final = between(1, INT32_MAX)
+PERCENT: Final = between(0, 100)
+PORT: Final = between(0, 65_535)
